@@ -1,0 +1,3 @@
+//! The only place that speaks to GitHub.
+
+pub mod outbound;

@@ -1,0 +1,432 @@
+//! The vocabulary every room shares: ids, roles, hashes, times. No logic, no input or output.
+//!
+//! Everything GitHub numbers is kept by its number; names and logins are attributes that change.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// A value that is not what its type promises; the text says what was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{value}` is not {expected}")]
+pub struct Malformed {
+    pub value: String,
+    pub expected: &'static str,
+}
+
+fn malformed(value: &str, expected: &'static str) -> Malformed {
+    Malformed { value: value.chars().take(80).collect(), expected }
+}
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Malformed;
+            fn from_str(s: &str) -> Result<Self, Malformed> {
+                s.parse().map(Self).map_err(|_| malformed(s, $expected))
+            }
+        }
+    };
+}
+
+number!(
+    /// GitHub's number of a repository; survives renames and transfers.
+    RepoId,
+    "a repository number"
+);
+number!(
+    /// GitHub's number of an installation of the App.
+    InstallationId,
+    "an installation number"
+);
+number!(
+    /// GitHub's number of a user or bot; survives a change of login.
+    UserId,
+    "a user number"
+);
+number!(
+    /// The number people write after `#`; pull requests share the sequence.
+    IssueNo,
+    "an issue number"
+);
+number!(
+    /// GitHub's number of an issue comment.
+    CommentId,
+    "a comment number"
+);
+
+/// GitHub's id of one webhook delivery (`X-GitHub-Delivery`); a redelivery carries the same one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeliveryId(pub String);
+
+impl fmt::Display for DeliveryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What caused a request to the engine: a delivery and which of its commands, so that the same
+/// cause seen twice is recognised.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cause(pub String);
+
+impl Cause {
+    /// The `index`-th command of a delivery.
+    pub fn of(delivery: &DeliveryId, index: usize) -> Self {
+        Self(format!("{delivery}#{index}"))
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One run of a workflow: the repository it lives in and its number there, written `8123-4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId {
+    pub repo: RepoId,
+    pub seq: u64,
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.repo, self.seq)
+    }
+}
+
+impl FromStr for RunId {
+    type Err = Malformed;
+    fn from_str(s: &str) -> Result<Self, Malformed> {
+        let bad = || malformed(s, "a run id such as 8123-4");
+        let (repo, seq) = s.split_once('-').ok_or_else(bad)?;
+        Ok(Self { repo: RepoId(repo.parse().map_err(|_| bad())?), seq: seq.parse().map_err(|_| bad())? })
+    }
+}
+
+impl Serialize for RunId {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RunId {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// `owner/name`, as it is now. Compared without regard to case, as GitHub does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RepoName {
+    pub owner: String,
+    pub name: String,
+}
+
+impl PartialEq for RepoName {
+    fn eq(&self, other: &Self) -> bool {
+        self.owner.eq_ignore_ascii_case(&other.owner) && self.name.eq_ignore_ascii_case(&other.name)
+    }
+}
+
+impl Eq for RepoName {}
+
+impl fmt::Display for RepoName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.owner, self.name)
+    }
+}
+
+impl FromStr for RepoName {
+    type Err = Malformed;
+    fn from_str(s: &str) -> Result<Self, Malformed> {
+        let part = |p: &str| {
+            !p.is_empty()
+                && p != "."
+                && p != ".."
+                && p.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        };
+        match s.split_once('/') {
+            Some((owner, name)) if part(owner) && part(name) => {
+                Ok(Self { owner: owner.into(), name: name.into() })
+            }
+            _ => Err(malformed(s, "OWNER/NAME")),
+        }
+    }
+}
+
+/// sha256 of some bytes. Written as 64 hexadecimal digits, shown to people as the first 12.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hash([u8; 32]);
+
+impl Hash {
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Hash of several parts; each is preceded by its length, so that no two lists collide.
+    pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update((part.len() as u64).to_be_bytes());
+            hasher.update(part);
+        }
+        Self(hasher.finalize().into())
+    }
+
+    /// The twelve digits a person copies.
+    pub fn short(&self) -> String {
+        self.to_string()[..12].to_owned()
+    }
+
+    /// Is `prefix` (at least 8 digits, any case) the beginning of this hash?
+    pub fn starts_with(&self, prefix: &str) -> bool {
+        prefix.len() >= 8 && self.to_string().starts_with(&prefix.to_ascii_lowercase())
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hash({})", self.short())
+    }
+}
+
+impl FromStr for Hash {
+    type Err = Malformed;
+    fn from_str(s: &str) -> Result<Self, Malformed> {
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(s, &mut bytes).map_err(|_| malformed(s, "a sha256 of 64 hexadecimal digits"))?;
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A git object id: 40 (or, for sha256 repositories, 64) lower-case hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Oid(String);
+
+impl Oid {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The seven digits git shows.
+    pub fn short(&self) -> &str {
+        &self.0[..7]
+    }
+}
+
+impl FromStr for Oid {
+    type Err = Malformed;
+    fn from_str(s: &str) -> Result<Self, Malformed> {
+        let hex = s.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if hex && (s.len() == 40 || s.len() == 64) {
+            Ok(Self(s.to_owned()))
+        } else {
+            Err(malformed(s, "a git object id"))
+        }
+    }
+}
+
+impl TryFrom<String> for Oid {
+    type Error = Malformed;
+    fn try_from(s: String) -> Result<Self, Malformed> {
+        s.parse()
+    }
+}
+
+impl From<Oid> for String {
+    fn from(oid: Oid) -> Self {
+        oid.0
+    }
+}
+
+impl fmt::Display for Oid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What someone may do in a repository, as GitHub's collaborator permission says it. Ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// No access at all, or a stranger on a public repository who may only look.
+    None,
+    Read,
+    Triage,
+    Write,
+    Maintain,
+    Admin,
+}
+
+impl Role {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Read => "read",
+            Self::Triage => "triage",
+            Self::Write => "write",
+            Self::Maintain => "maintain",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = Malformed;
+    fn from_str(s: &str) -> Result<Self, Malformed> {
+        [Self::None, Self::Read, Self::Triage, Self::Write, Self::Maintain, Self::Admin]
+            .into_iter()
+            .find(|r| r.as_str() == s)
+            .ok_or_else(|| malformed(s, "one of none, read, triage, write, maintain, admin"))
+    }
+}
+
+/// Who did something on GitHub. Rights are looked up by `id`; `login` is for people to read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    pub id: UserId,
+    pub login: String,
+    /// GitHub says this is a bot account, or the event was made by an App.
+    pub bot: bool,
+}
+
+/// The outcome of a review. The first three come only from a reviewer's schema-valid answer; the
+/// last is computed by us whenever there is none, and passes no gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Verdict {
+    Approved,
+    Revise,
+    Blocked,
+    Inconclusive,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Approved => "APPROVED",
+            Self::Revise => "REVISE",
+            Self::Blocked => "BLOCKED",
+            Self::Inconclusive => "INCONCLUSIVE",
+        })
+    }
+}
+
+/// A family of language models that share a maker and so, likely, their blind spots: `claude`,
+/// `gemini`. A reviewer must be of another family than the drafter.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Family(pub String);
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Milliseconds since 1970-01-01 UTC. Read from GitHub's RFC 3339 texts and from our `Clock`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    pub fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long after `earlier` this is; zero when it is not after it.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// Reads GitHub's form, `2026-02-19T10:00:00Z`.
+    pub fn parse(s: &str) -> Result<Self, Malformed> {
+        time::OffsetDateTime::parse(s, &time::format_description::well_known::Rfc3339)
+            .map(|t| Self((t.unix_timestamp_nanos() / 1_000_000) as i64))
+            .map_err(|_| malformed(s, "an RFC 3339 time"))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// `2026-02-19T10:00:00Z`, whole seconds as GitHub writes them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = time::OffsetDateTime::from_unix_timestamp(self.0.div_euclid(1000))
+            .unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+            t.year(),
+            u8::from(t.month()),
+            t.day(),
+            t.hour(),
+            t.minute(),
+            t.second()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_read_and_write_github_form() {
+        let t = Timestamp::parse("2026-02-19T10:00:00Z").unwrap();
+        assert_eq!(t.to_string(), "2026-02-19T10:00:00Z");
+        assert_eq!(t.plus(Duration::from_secs(61)).to_string(), "2026-02-19T10:01:01Z");
+    }
+
+    #[test]
+    fn names_refuse_what_would_leave_the_path() {
+        for bad in ["a", "a/b/c", "../x", "a/..", "a/", "/b", "a b/c", "a/b\n"] {
+            assert!(bad.parse::<RepoName>().is_err(), "{bad}");
+        }
+        assert_eq!("A/b".parse::<RepoName>().unwrap(), "a/B".parse::<RepoName>().unwrap());
+    }
+
+    #[test]
+    fn parts_do_not_run_together() {
+        assert_ne!(Hash::of_parts([&b"ab"[..], b"c"]), Hash::of_parts([&b"a"[..], b"bc"]));
+    }
+}
