@@ -1,0 +1,143 @@
+//! Wiring and shutdown: settings in, a running server out.
+
+use std::{collections::BTreeSet, io, path::PathBuf, sync::Arc};
+
+use axum::Router;
+use secrecy::SecretString;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::SharedClock,
+    config::Settings,
+    engine::{Engine, EngineError, Port},
+    git::{GitError, Mirrors},
+    github::{GitHub, GitHubError, GitHubOptions},
+    intake::{Intake, IntakeOptions},
+    providers::{Providers, ResolveError, models},
+    rounds::Desk,
+    store::{Store, StoreError},
+    web::{self, Door},
+    workflows,
+};
+
+/// Everything that runs in one process.
+pub struct App {
+    pub settings: Arc<Settings>,
+    pub store: Arc<Store>,
+    pub github: GitHub,
+    pub engine: Arc<Engine<Desk>>,
+    pub intake: Arc<Intake>,
+    secrets: Vec<SecretString>,
+}
+
+/// Why the server does not start; each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    #[error("the App's private key {} cannot be read: {error}. Download a new one from the App's settings page, or run `countersign setup`", path.display())]
+    Key { path: PathBuf, error: io::Error },
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    GitHub(#[from] GitHubError),
+    #[error("{0}")]
+    Git(#[from] GitError),
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    #[error("{which} = \"{spec}\" cannot be used: {error}")]
+    Model { which: &'static str, spec: String, error: ResolveError },
+    #[error("drafter and reviewer are both of the family `{0}`; a model may not review its own kind. Set [models] reviewer to another family")]
+    OneFamily(String),
+    #[error("cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one")]
+    Listen { address: std::net::SocketAddr, error: io::Error },
+}
+
+impl App {
+    /// Opens the data directory and wires the rooms. Talks to nobody yet.
+    pub async fn build(settings: Settings, clock: SharedClock) -> Result<Self, AppError> {
+        let settings = Arc::new(settings);
+        let pem = std::fs::read_to_string(&settings.app.private_key_file)
+            .map_err(|error| AppError::Key { path: settings.app.private_key_file.clone(), error })?;
+        let github = GitHub::new(GitHubOptions {
+            api_url: settings.github.api_url.clone(),
+            git_url: settings.github.git_url.clone(),
+            web_url: settings.github.web_url.clone(),
+            app_id: settings.app.id,
+            private_key: SecretString::from(pem),
+            clock: clock.clone(),
+        })?;
+        let providers = Providers::new(&settings.models, clock.clone());
+        check_models(&settings, &providers)?;
+        let store = Store::open(&settings.data_dir, clock.clone())?;
+        let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
+        let desk = Desk {
+            github: github.clone(),
+            mirrors,
+            providers,
+            store: store.clone(),
+            settings: settings.clone(),
+        };
+        let engine = Engine::sqlite(store.clone(), workflows::ALL, Arc::new(desk), clock.clone())?;
+        let port: Arc<dyn Port> = engine.clone();
+        let starts =
+            workflows::ALL.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
+        let allow: BTreeSet<_> = settings.allowed_installations.iter().copied().collect();
+        let options = IntakeOptions { starts, allow };
+        let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock, options));
+        let secrets = settings.webhook_secrets.clone();
+        Ok(Self { settings, store, github, engine, intake, secrets })
+    }
+
+    /// The routes the world may reach.
+    pub fn public(&self) -> Router {
+        web::public(Door { store: self.store.clone(), secrets: self.secrets.clone(), bell: self.intake.bell() })
+    }
+
+    /// The routes for whoever sits at the machine.
+    pub fn private(&self) -> Router {
+        web::private(self.store.clone(), self.engine.clone())
+    }
+
+    /// Serves until `stop`; then nothing new is begun, and steps in flight are awaited until `park`.
+    pub async fn serve(
+        &self,
+        public: TcpListener,
+        private: TcpListener,
+        stop: CancellationToken,
+        park: CancellationToken,
+    ) -> io::Result<()> {
+        let doors = [(public, self.public()), (private, self.private())].map(|(listener, router)| {
+            let stop = stop.clone();
+            async move { axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await }
+        });
+        let [public, private] = doors;
+        let (public, private, (), ()) = tokio::join!(
+            public,
+            private,
+            self.intake.run(stop.clone()),
+            self.engine.run(stop.clone(), park)
+        );
+        public.and(private)
+    }
+}
+
+/// Binds the two doors of the settings.
+pub async fn listen(settings: &Settings) -> Result<(TcpListener, TcpListener), AppError> {
+    let bind = |address| async move {
+        TcpListener::bind(address).await.map_err(|error| AppError::Listen { address, error })
+    };
+    Ok((bind(settings.server.listen).await?, bind(settings.server.private_listen).await?))
+}
+
+/// Both models can be used and are of different families, as far as the names can tell; what really serves
+/// is checked on every answer.
+fn check_models(settings: &Settings, providers: &Providers) -> Result<(), AppError> {
+    for (which, spec) in [("drafter", &settings.models.drafter), ("reviewer", &settings.models.reviewer)] {
+        providers.resolve(spec).map_err(|error| AppError::Model { which, spec: spec.clone(), error })?;
+    }
+    let family = |spec: &str| models::family_of_spec(spec);
+    match (family(&settings.models.drafter), family(&settings.models.reviewer)) {
+        (Some(a), Some(b)) if a == b => Err(AppError::OneFamily(a.to_string())),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,271 @@
+//! The demo's set: a localhub with one repository, the App installed on it, the bot wired to both.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::Models;
+use crate::{
+    app::App,
+    clock::{Clock, SystemClock},
+    config::{ModelSettings, Secrets, Settings},
+    github::manifest,
+    localhub::{self, AppSpec, Hub, HubOptions, RepoSource},
+    types::{Hash, InstallationId, IssueNo, RepoId, Role, UserId},
+};
+
+/// What the demo works on.
+pub(super) struct Material {
+    name: String,
+    source: RepoSource,
+    issues: Vec<(String, String)>,
+}
+
+impl Material {
+    pub(super) fn sample() -> Self {
+        let sample = localhub::sample();
+        let files = sample.files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
+        let issues = sample.issues.iter().map(|(t, b)| ((*t).to_owned(), (*b).to_owned())).collect();
+        Self { name: "tally".to_owned(), source: RepoSource::Files(files), issues }
+    }
+
+    /// A clone of the user's repository, with the one issue of the file.
+    pub(super) fn yours(repo: &Path, issue: &Path) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(issue).with_context(|| format!("{} cannot be read", issue.display()))?;
+        let (title, body) = text.split_once('\n').unwrap_or((&text, ""));
+        let title = title.trim_start_matches('#').trim();
+        if title.is_empty() {
+            bail!("{} begins with no title; put the issue's title on its first line", issue.display());
+        }
+        let path = fs::canonicalize(repo).with_context(|| format!("{} is not there", repo.display()))?;
+        let name: String = path
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default()
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
+            .collect();
+        let name = name.trim_end_matches(".git").to_owned();
+        Ok(Self {
+            name: if name.is_empty() { "yours".to_owned() } else { name },
+            source: RepoSource::Clone(path),
+            issues: vec![(title.to_owned(), body.trim_start().to_owned())],
+        })
+    }
+}
+
+/// Everything on stage.
+pub(super) struct Stage {
+    pub(super) hub: Hub,
+    pub(super) app: Arc<App>,
+    pub(super) repo: RepoId,
+    pub(super) issue: IssueNo,
+    maintainer: UserId,
+    doors: std::sync::Mutex<Option<(TcpListener, TcpListener)>>,
+}
+
+/// What a demo remembers in its data directory.
+#[derive(Serialize, Deserialize)]
+struct Remembered {
+    app: u64,
+    installation: InstallationId,
+    repo: RepoId,
+    issue: IssueNo,
+}
+
+const MAINTAINER: &str = "maya";
+const BOT: &str = "countersign";
+
+impl Stage {
+    pub(super) async fn open(
+        data: &Path,
+        models: Models,
+        config: Option<&Path>,
+        material: &Material,
+    ) -> anyhow::Result<Self> {
+        fs::create_dir_all(data).with_context(|| format!("{} cannot be made", data.display()))?;
+        let hub = Hub::start(HubOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            data: data.join("hub"),
+            now: Arc::new(|| SystemClock.now()),
+        })
+        .await?;
+        let maintainer = hub.create_user(MAINTAINER)?;
+        let doors = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
+        let webhook: Url = format!("http://{}/webhook", doors.0.local_addr()?).parse()?;
+        let files = Files::in_directory(data);
+        let remembered = match files.remembered()? {
+            Some(remembered) => {
+                let secret = Secrets::load(&files.env)?.webhook.context("the demo's .env lost its secret")?;
+                hub.set_webhook(remembered.app, Some(webhook), &secret)?;
+                remembered
+            }
+            None => furnish(&hub, &files, maintainer, webhook, material)?,
+        };
+        fs::write(&files.config, settings_text(&hub, &remembered))?;
+        let mut settings = Settings::load(&files.config)?;
+        settings.models = model_settings(&settings, models, config)?;
+        let app = App::build(settings, Arc::new(SystemClock)).await?;
+        Ok(Self {
+            hub,
+            app: Arc::new(app),
+            repo: remembered.repo,
+            issue: remembered.issue,
+            maintainer,
+            doors: std::sync::Mutex::new(Some(doors)),
+        })
+    }
+
+    /// Starts the bot.
+    pub(super) fn serve(&self, stop: CancellationToken) -> JoinHandle<std::io::Result<()>> {
+        let app = self.app.clone();
+        let doors = self.doors.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        tokio::spawn(async move {
+            match doors {
+                Some((public, private)) => app.serve(public, private, stop, CancellationToken::new()).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    pub(super) fn issue_page(&self) -> String {
+        let path = format!("issues/{}", self.issue);
+        self.hub.page_of(self.repo, &path).unwrap_or_else(|| self.hub.page_url()).to_string()
+    }
+
+    /// The maintainer puts the label on.
+    pub(super) fn label(&self) -> anyhow::Result<()> {
+        Ok(self.hub.label(self.repo, self.issue, self.maintainer, "countersign:lld")?)
+    }
+
+    /// The maintainer writes a comment.
+    pub(super) fn say(&self, text: &str) -> anyhow::Result<()> {
+        self.hub.comment(self.repo, self.issue, self.maintainer, text)?;
+        Ok(())
+    }
+
+    /// A person answers what they can read, so the demo waits for the line to be on the page.
+    pub(super) fn gate_is_shown(&self, subject: Hash) -> bool {
+        let issue = self.hub.issue(self.repo, self.issue);
+        issue.is_some_and(|issue| issue.comments.iter().any(|c| c.body.contains(&subject.short())))
+    }
+
+    pub(super) fn document_path(&self) -> String {
+        self.app.settings.lld.document_path_of(self.issue)
+    }
+}
+
+/// The files a demo keeps.
+struct Files {
+    config: PathBuf,
+    env: PathBuf,
+    key: PathBuf,
+    memory: PathBuf,
+}
+
+impl Files {
+    fn in_directory(data: &Path) -> Self {
+        Self {
+            config: data.join("countersign.toml"),
+            env: data.join(".env"),
+            key: data.join("private-key.pem"),
+            memory: data.join("demo.json"),
+        }
+    }
+
+    fn remembered(&self) -> anyhow::Result<Option<Remembered>> {
+        match fs::read(&self.memory) {
+            Ok(bytes) => Ok(Some(
+                serde_json::from_slice(&bytes)
+                    .with_context(|| format!("{} is damaged; start with another --data", self.memory.display()))?,
+            )),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("{} cannot be read", self.memory.display())),
+        }
+    }
+}
+
+/// Makes the people, the repository with its issues, and the App.
+fn furnish(
+    hub: &Hub,
+    files: &Files,
+    maintainer: UserId,
+    webhook: Url,
+    material: &Material,
+) -> anyhow::Result<Remembered> {
+    let repo = hub.create_repo(MAINTAINER, &material.name, material.source.clone(), false)?;
+    hub.set_role(repo, maintainer, Role::Admin)?;
+    for (login, role) in [("sam", Role::Write), ("tess", Role::Triage), ("stranger", Role::None)] {
+        let user = hub.create_user(login)?;
+        hub.set_role(repo, user, role)?;
+    }
+    let mut issue = None;
+    for (title, body) in &material.issues {
+        let number = hub.open_issue(repo, maintainer, title, body)?;
+        issue.get_or_insert(number);
+    }
+    let wanted = manifest::Manifest::embedded();
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
+    let credentials = hub.create_app(AppSpec {
+        name: "Countersign".to_owned(),
+        slug: BOT.to_owned(),
+        permissions: wanted.permissions,
+        events: wanted.events,
+        webhook_url: Some(webhook),
+        webhook_secret: SecretString::from(hex::encode(random)),
+        owner: MAINTAINER.to_owned(),
+    })?;
+    let installation = hub.install(credentials.id, &[repo])?;
+    crate::cli::setup::write_secret(&files.key, credentials.pem.expose_secret())?;
+    let env = format!("COUNTERSIGN_WEBHOOK_SECRET={}\n", credentials.webhook_secret.expose_secret());
+    crate::cli::setup::write_secret(&files.env, &env)?;
+    let remembered = Remembered {
+        app: credentials.id,
+        installation,
+        repo,
+        issue: issue.context("the demo has no issue")?,
+    };
+    fs::write(&files.memory, serde_json::to_vec_pretty(&remembered)?)?;
+    Ok(remembered)
+}
+
+fn settings_text(hub: &Hub, remembered: &Remembered) -> String {
+    format!(
+        "# Written by `countersign demo` at each start.\n\
+         [app]\nid = {}\nprivate_key_file = \"private-key.pem\"\n\n\
+         [github]\napi_url = \"{}\"\ngit_url = \"{}\"\nweb_url = \"{}\"\n\n\
+         [data]\ndir = \"data\"\n\n\
+         [installations]\nallow = [{}]\n\n\
+         [models]\ndrafter = \"stub:drafter\"\nreviewer = \"stub:reviewer\"\n",
+        remembered.app,
+        hub.api_url(),
+        hub.git_url(),
+        hub.web_url(),
+        remembered.installation,
+    )
+}
+
+/// Scripted answers, or the models of the user's own settings.
+fn model_settings(demo: &Settings, models: Models, config: Option<&Path>) -> anyhow::Result<ModelSettings> {
+    match (models, config) {
+        (Models::Stub, _) => Ok(demo.models.clone()),
+        (Models::Real, Some(path)) => Ok(Settings::load(path)?.models),
+        (Models::Real, None) => {
+            let secrets = Secrets::load(Path::new(".env"))?;
+            if secrets.gemini_api_key.is_none() {
+                bail!("there is no GEMINI_API_KEY in the .env of this directory; the reviewer needs one");
+            }
+            Ok(ModelSettings::real(&demo.data_dir, secrets.gemini_api_key, secrets.anthropic_api_key))
+        }
+    }
+}

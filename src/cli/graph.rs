@@ -1,0 +1,28 @@
+//! `countersign graph`: a workflow's diagram from the table the engine obeys.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use super::say;
+use crate::workflows;
+
+/// Print a workflow's steps and edges as a mermaid diagram.
+///
+/// The diagram comes from the same table that the engine checks at start and obeys at every step.
+#[derive(clap::Args)]
+pub(super) struct Graph {
+    /// The workflow, for example `lld`.
+    workflow: String,
+}
+
+impl Graph {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let Some(workflow) = workflows::ALL.iter().find(|w| w.name() == self.workflow) else {
+            let known: Vec<_> = workflows::ALL.iter().map(|w| w.name()).collect();
+            bail!("there is no workflow `{}`; there is {}", self.workflow, known.join(", "));
+        };
+        say(workflow.mermaid().trim_end());
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,71 @@
+//! `countersign localhub`: the small GitHub of the demo, by itself.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{say, serve::on_signals};
+use crate::{
+    clock::{Clock, SystemClock},
+    localhub::{self, Hub, HubOptions, RepoSource},
+    types::Role,
+};
+
+/// Run the small GitHub of the demo by itself, to try `setup`, `doctor` and `serve` against.
+///
+/// It listens on loopback only, holds one sample repository with three issues, and forgets nothing: its data
+/// directory can be opened again.
+#[derive(clap::Args)]
+pub(super) struct Localhub {
+    /// Where to listen; loopback only.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8010")]
+    listen: SocketAddr,
+    /// Where its repositories and state are kept.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+}
+
+impl Localhub {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let hub = Hub::start(HubOptions {
+            listen: self.listen,
+            data: self.data,
+            now: Arc::new(|| SystemClock.now()),
+        })
+        .await?;
+        let repo = match hub.repository_id("maya", "tally") {
+            Some(repo) => repo,
+            None => furnish(&hub)?,
+        };
+        say(format_args!("pages     {}", hub.page_url()));
+        say(format_args!("API       {}", hub.api_url()));
+        say(format_args!("git       {}", hub.git_url()));
+        if let Some(page) = hub.page_of(repo, "issues") {
+            say(format_args!("issues    {page}"));
+        }
+        say("To set the App up:");
+        say(format_args!("          countersign setup --github {}", hub.base_url()));
+        let stop = CancellationToken::new();
+        tokio::spawn(on_signals(stop.clone(), stop.clone()));
+        stop.cancelled().await;
+        hub.stop().await;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The sample repository, its people and its issues.
+fn furnish(hub: &Hub) -> anyhow::Result<crate::types::RepoId> {
+    let sample = localhub::sample();
+    let maya = hub.create_user("maya")?;
+    let files = sample.files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
+    let repo = hub.create_repo("maya", "tally", RepoSource::Files(files), false)?;
+    for (login, role) in [("maya", Role::Admin), ("sam", Role::Write), ("tess", Role::Triage)] {
+        let user = hub.create_user(login)?;
+        hub.set_role(repo, user, role)?;
+    }
+    hub.create_user("stranger")?;
+    for (title, body) in &sample.issues {
+        hub.open_issue(repo, maya, title, body)?;
+    }
+    Ok(repo)
+}

@@ -1,0 +1,121 @@
+//! The command line: one file a command. Exit code 0 for done, 1 for failed, 2 for wrong usage.
+
+mod demo;
+mod doctor;
+mod graph;
+mod hub;
+mod serve;
+mod setup;
+
+use std::{fmt::Display, io::Write, path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand, ValueEnum};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
+
+/// A GitHub App that ships nothing a second model family and a human have not signed.
+///
+/// Label an issue and Countersign drafts a low-level design with Claude, has Gemini try to break it, posts the
+/// verdict and waits. A person passes the gate with `/approve` or sends it back with `/revise`.
+///
+/// New here? `countersign demo` plays the whole job on this machine: no account, no key, no network.
+#[derive(Parser)]
+#[command(name = "countersign", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// How much to log to standard error.
+    #[arg(long, global = true, value_enum, default_value_t = Log::Default)]
+    log: Log,
+    /// Write log lines as JSON.
+    #[arg(long, global = true)]
+    log_json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Log {
+    /// `info` for serve, `error` for the rest.
+    Default,
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Demo),
+    Setup(setup::Setup),
+    Doctor(doctor::Doctor),
+    Serve(serve::Serve),
+    Graph(graph::Graph),
+    Localhub(hub::Localhub),
+}
+
+/// Where the server's settings are; shared by the commands that need them.
+#[derive(clap::Args)]
+struct ConfigFlag {
+    /// The server's settings file; its `.env` is the one beside it.
+    #[arg(long, value_name = "FILE", default_value = crate::config::DEFAULT_FILE)]
+    config: PathBuf,
+}
+
+/// Runs the command of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    log_to_stderr(&cli);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(format_args!("cannot start: {error}")),
+    };
+    let result = runtime.block_on(async {
+        match cli.command {
+            Command::Demo(command) => command.run().await,
+            Command::Setup(command) => command.run().await,
+            Command::Doctor(command) => command.run().await,
+            Command::Serve(command) => command.run().await,
+            Command::Graph(command) => command.run(),
+            Command::Localhub(command) => command.run().await,
+        }
+    });
+    // A blocking read of standard input must not keep a finished command alive.
+    runtime.shutdown_background();
+    match result {
+        Ok(code) => code,
+        Err(error) => fail(format_args!("{error:#}")),
+    }
+}
+
+fn fail(message: impl Display) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "countersign: {message}");
+    ExitCode::FAILURE
+}
+
+fn log_to_stderr(cli: &Cli) {
+    let level = match (cli.log, &cli.command) {
+        (Log::Default, Command::Serve(_)) | (Log::Info, _) => LevelFilter::INFO,
+        (Log::Default | Log::Error, _) => LevelFilter::ERROR,
+        (Log::Warn, _) => LevelFilter::WARN,
+        (Log::Debug, _) => LevelFilter::DEBUG,
+    };
+    // Other crates' debug lines may hold request headers; ours hold ids only.
+    let targets = Targets::new().with_default(LevelFilter::WARN).with_target("countersign", level);
+    let registry = tracing_subscriber::registry().with(targets);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    if cli.log_json {
+        registry.with(lines.json()).init();
+    } else {
+        registry.with(lines.with_target(false)).init();
+    }
+}
+
+/// One line for the person at the terminal. A closed pipe is not our trouble.
+fn say(line: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

@@ -1,0 +1,63 @@
+//! `countersign serve`: the server.
+
+use std::{process::ExitCode, sync::Arc};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::ConfigFlag;
+use crate::{
+    app::{self, App},
+    clock::SystemClock,
+    config::Settings,
+};
+
+/// Receive webhooks and run workflows until stopped.
+///
+/// SIGTERM or Ctrl-C begins no new work and waits for model calls in flight, which are paid for; a second one
+/// parks their runs at once. Either way the next start goes on from the last checkpoint.
+#[derive(clap::Args)]
+pub(super) struct Serve {
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+impl Serve {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let settings = Settings::load(&self.config.config)?;
+        for name in &settings.ignored_environment {
+            tracing::warn!("{name} is set in the environment and ignored: secrets come from the .env file only");
+        }
+        let app = App::build(settings, Arc::new(SystemClock)).await?;
+        let (public, private) = app::listen(&app.settings).await?;
+        tracing::info!(webhook = %public.local_addr()?, pages = %private.local_addr()?, "serving");
+        if app.settings.allowed_installations.is_empty() {
+            tracing::warn!("[installations] allow is empty: every delivery will be ignored");
+        }
+        let (stop, park) = (CancellationToken::new(), CancellationToken::new());
+        tokio::spawn(on_signals(stop.clone(), park.clone()));
+        app.serve(public, private, stop, park).await?;
+        tracing::info!("stopped");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The first signal stops, the second parks.
+pub(super) async fn on_signals(stop: CancellationToken, park: CancellationToken) {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        tracing::error!("signals cannot be listened for");
+        return;
+    };
+    either(&mut term, &mut int).await;
+    tracing::info!("stopping; a second signal parks what is in flight");
+    stop.cancel();
+    either(&mut term, &mut int).await;
+    park.cancel();
+}
+
+async fn either(a: &mut Signal, b: &mut Signal) {
+    tokio::select! {
+        _ = a.recv() => {}
+        _ = b.recv() => {}
+    }
+}

@@ -1,0 +1,345 @@
+//! `countersign setup`: register the App with GitHub's manifest flow and write what it hands out.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use axum::{
+    Router,
+    extract::{Query, State},
+    http::{StatusCode, header},
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use tokio::{net::TcpListener, sync::mpsc};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::{ConfigFlag, say, serve::on_signals};
+use crate::{
+    clock::SystemClock,
+    github::{self, GitHub, GitHubOptions, Manifest, NewApp},
+    messages::html,
+};
+
+/// Register the App on GitHub and write its settings.
+///
+/// Opens a page on this machine whose one button takes you to GitHub; GitHub asks for your consent and sends you
+/// back. Setup then writes countersign.toml, the private key and a .env with the webhook's secret (both 0600),
+/// waits until you have installed the App, and puts that installation on the allow-list.
+#[derive(clap::Args)]
+pub(super) struct Setup {
+    #[command(flatten)]
+    config: ConfigFlag,
+    /// GitHub's address: github.com, your GitHub Enterprise Server, or a localhub.
+    #[arg(long, value_name = "URL", default_value = "https://github.com")]
+    github: Url,
+    /// Where GitHub shall send webhooks: the public address of this server's /webhook.
+    #[arg(long, value_name = "URL", required_if_eq("github", "https://github.com"))]
+    webhook_url: Option<Url>,
+    /// The App's name; on github.com it must be one nobody has.
+    #[arg(long, default_value = "countersign")]
+    name: String,
+    /// Register it for this organisation instead of for yourself.
+    #[arg(long, value_name = "ORGANISATION")]
+    organization: Option<String>,
+    /// Where to show the page; loopback only.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    port: u16,
+}
+
+impl Setup {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let files = Files::beside(&self.config.config)?;
+        let listener = TcpListener::bind(("127.0.0.1", self.port))
+            .await
+            .with_context(|| format!("cannot listen on port {}; name another with --port", self.port))?;
+        let here: Url = format!("http://{}/", listener.local_addr()?).parse()?;
+        let github = Addresses::of(&self.github)?;
+        let state = random_hex()?;
+        let webhook = self.webhook_url.clone().unwrap_or_else(|| "http://127.0.0.1:8008/webhook".parse().expect("a URL"));
+        let manifest = Manifest::embedded().form(
+            &self.name,
+            &webhook,
+            &here.join("created")?,
+            &here.join("installed")?,
+        );
+        let (tell, told) = mpsc::channel(4);
+        let desk = Arc::new(Desk { register: self.register_at(&state)?, manifest: manifest.to_string(), state, tell });
+        let router = Router::new()
+            .route("/", get(start))
+            .route("/created", get(created))
+            .route("/installed", get(installed))
+            .with_state(desk);
+        let stop = CancellationToken::new();
+        tokio::spawn(on_signals(stop.clone(), stop.clone()));
+        let closing = stop.clone();
+        let server =
+            tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(closing.cancelled_owned()).await });
+        say(format_args!("Open {here} and press the button."));
+        let done = tokio::select! {
+            result = guide(&files, &github, told) => result,
+            () = stop.cancelled() => bail!("stopped before the App was installed; what was written so far is kept"),
+        };
+        // The last page is still on its way to the browser.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        stop.cancel();
+        server.await??;
+        done?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn register_at(&self, state: &str) -> anyhow::Result<Url> {
+        let path = match &self.organization {
+            Some(organization) => format!("organizations/{organization}/settings/apps/new"),
+            None => "settings/apps/new".to_owned(),
+        };
+        let mut url = with_slash(&self.github).join(&path)?;
+        url.query_pairs_mut().append_pair("state", state);
+        Ok(url)
+    }
+}
+
+/// The steps after the button: exchange the code, write the files, wait for the installation.
+async fn guide(files: &Files, github: &Addresses, mut told: mpsc::Receiver<Told>) -> anyhow::Result<()> {
+    let mut app: Option<NewApp> = None;
+    while let Some(told) = told.recv().await {
+        match told {
+            Told::Code { code, reply } => {
+                let result = register(files, github, &code).await;
+                let said = match &result {
+                    Ok(new) => {
+                        say(format_args!("Registered {} (App {}).", new.name, new.id));
+                        say(format_args!("Wrote {}, {} and {}.", files.config.display(), files.key.display(), files.env.display()));
+                        say(format_args!("Now install it: {}/installations/new", new.url));
+                        Ok(format!("{}/installations/new", new.url))
+                    }
+                    Err(error) => Err(format!("{error:#}")),
+                };
+                // The browser may be gone; what was written stays.
+                let _ = reply.send(said);
+                app = Some(result?);
+            }
+            Told::Installed { installation } => {
+                let Some(app) = &app else { continue };
+                verify(files, github, app, installation).await?;
+                files.write_config(github, app.id, Some(installation))?;
+                say(format_args!("Installation {installation} is on the allow-list."));
+                say(format_args!("Next: countersign doctor --config {0}, then countersign serve --config {0}", files.config.display()));
+                return Ok(());
+            }
+        }
+    }
+    bail!("the page was closed before the App was installed")
+}
+
+async fn register(files: &Files, github: &Addresses, code: &str) -> anyhow::Result<NewApp> {
+    let app = github::convert_manifest(&github.api, code, Arc::new(SystemClock)).await?;
+    let secret = match &app.webhook_secret {
+        Some(secret) => secret.expose_secret().to_owned(),
+        None => bail!("GitHub made no webhook secret; set one in the App's settings and in {}", files.env.display()),
+    };
+    write_secret(&files.key, app.private_key.expose_secret())?;
+    let env = format!(
+        "# Secrets of the server. Only this file is read; the process environment is not.\n\
+         COUNTERSIGN_WEBHOOK_SECRET={secret}\n\
+         # The reviewer's key, from Google AI Studio:\n# GEMINI_API_KEY=\n\
+         # Optional: lets the Anthropic API step in when Claude's own program cannot.\n# ANTHROPIC_API_KEY=\n"
+    );
+    write_secret(&files.env, &env)?;
+    files.write_config(github, app.id, None)?;
+    Ok(app)
+}
+
+/// An address bar can say anything: the installation must be one of this App's.
+async fn verify(files: &Files, github: &Addresses, app: &NewApp, installation: u64) -> anyhow::Result<()> {
+    let key = SecretString::from(fs::read_to_string(&files.key)?);
+    let client = GitHub::new(GitHubOptions {
+        api_url: github.api.clone(),
+        git_url: github.git.clone(),
+        web_url: github.web.clone(),
+        app_id: app.id,
+        private_key: key,
+        clock: Arc::new(SystemClock),
+    })?;
+    let known = client.installations().await?;
+    if !known.iter().any(|i| i.id.0 == installation) {
+        bail!("installation {installation} is not one of this App's; install it from {}/installations/new", app.url);
+    }
+    Ok(())
+}
+
+/// The page's side of the conversation.
+struct Desk {
+    register: Url,
+    manifest: String,
+    state: String,
+    tell: mpsc::Sender<Told>,
+}
+
+enum Told {
+    Code { code: String, reply: tokio::sync::oneshot::Sender<Result<String, String>> },
+    Installed { installation: u64 },
+}
+
+async fn start(State(desk): State<Arc<Desk>>) -> Response {
+    let body = format!(
+        "<h1>Register Countersign</h1><p>GitHub will show what the App asks for and make it on your account. You come \
+         back here afterwards.</p><form method=\"post\" action=\"{}\"><input type=\"hidden\" name=\"manifest\" \
+         value=\"{}\"><button>Continue on GitHub</button></form>",
+        html(desk.register.as_str()),
+        html(&desk.manifest)
+    );
+    page(StatusCode::OK, &body)
+}
+
+#[derive(Deserialize)]
+struct Created {
+    code: Option<String>,
+    state: Option<String>,
+}
+
+async fn created(State(desk): State<Arc<Desk>>, Query(query): Query<Created>) -> Response {
+    if query.state.as_deref() != Some(desk.state.as_str()) {
+        return page(StatusCode::FORBIDDEN, "<p>This answer does not belong to the page that was opened here. Start at <a href=\"/\">the beginning</a>.</p>");
+    }
+    let Some(code) = query.code else {
+        return page(StatusCode::BAD_REQUEST, "<p>GitHub sent no code. Start at <a href=\"/\">the beginning</a>.</p>");
+    };
+    let (reply, answer) = tokio::sync::oneshot::channel();
+    if desk.tell.send(Told::Code { code, reply }).await.is_err() {
+        return page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>");
+    }
+    match answer.await {
+        Ok(Ok(install)) => page(
+            StatusCode::OK,
+            &format!(
+                "<h1>Registered</h1><p>The key and the secret are written. Last step: <a href=\"{}\">install the App</a> on \
+                 the repositories it shall work in.</p>",
+                html(&install)
+            ),
+        ),
+        Ok(Err(why)) => page(StatusCode::BAD_GATEWAY, &format!("<h1>Not registered</h1><p>{}</p>", html(&why))),
+        Err(_) => page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>"),
+    }
+}
+
+#[derive(Deserialize)]
+struct Installed {
+    installation_id: Option<u64>,
+}
+
+async fn installed(State(desk): State<Arc<Desk>>, Query(query): Query<Installed>) -> Response {
+    let Some(installation) = query.installation_id else {
+        return page(StatusCode::BAD_REQUEST, "<p>GitHub named no installation.</p>");
+    };
+    if desk.tell.send(Told::Installed { installation }).await.is_err() {
+        return page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>");
+    }
+    page(StatusCode::OK, "<h1>Installed</h1><p>You can close this page; the terminal says what is next.</p>")
+}
+
+fn page(status: StatusCode, body: &str) -> Response {
+    let html = format!(
+        "<!doctype html><meta charset=\"utf-8\"><title>Countersign setup</title><style>body{{font:16px system-ui;max-width:\
+         36rem;margin:4rem auto;padding:0 1rem}}button{{font:inherit;padding:.5rem 1rem}}</style>{body}\n"
+    );
+    let policy = "default-src 'none'; style-src 'unsafe-inline'";
+    (status, [(header::CONTENT_SECURITY_POLICY, policy)], Html(html)).into_response()
+}
+
+/// GitHub's three faces, from the one people know.
+struct Addresses {
+    api: Url,
+    git: Url,
+    web: Url,
+}
+
+impl Addresses {
+    fn of(web: &Url) -> anyhow::Result<Self> {
+        let base = with_slash(web);
+        let api = if web.host_str() == Some("github.com") {
+            "https://api.github.com/".parse()?
+        } else {
+            base.join("api/v3")?
+        };
+        Ok(Self { api, git: base.clone(), web: base })
+    }
+}
+
+fn with_slash(url: &Url) -> Url {
+    let mut url = url.clone();
+    if !url.path().ends_with('/') {
+        url.set_path(&format!("{}/", url.path()));
+    }
+    url
+}
+
+/// What setup writes.
+struct Files {
+    config: PathBuf,
+    key: PathBuf,
+    env: PathBuf,
+}
+
+impl Files {
+    fn beside(config: &Path) -> anyhow::Result<Self> {
+        let directory = config.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let files = Self {
+            config: config.to_owned(),
+            key: directory.join("private-key.pem"),
+            env: directory.join(".env"),
+        };
+        for file in [&files.config, &files.key, &files.env] {
+            if file.exists() {
+                bail!("{} is there already; name a settings file in another directory with --config", file.display());
+            }
+        }
+        fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+        Ok(files)
+    }
+
+    fn write_config(&self, github: &Addresses, app: u64, installation: Option<u64>) -> anyhow::Result<()> {
+        let allow = installation.map(|i| i.to_string()).unwrap_or_default();
+        let text = format!(
+            "# Settings of the server. Secrets are in .env beside this file.\n\n\
+             [app]\nid = {app}\nprivate_key_file = \"private-key.pem\"\n\n\
+             [github]\napi_url = \"{}\"\ngit_url = \"{}\"\nweb_url = \"{}\"\n\n\
+             [data]\ndir = \"data\"\n\n\
+             [installations]\n# Only these are served; everyone else is answered and ignored.\nallow = [{allow}]\n\n\
+             [models]\ndrafter = \"claude:opus\"\nreviewer = \"gemini:pro\"\n",
+            github.api, github.git, github.web
+        );
+        fs::write(&self.config, text).with_context(|| format!("{} cannot be written", self.config.display()))
+    }
+}
+
+/// Writes a file only its owner can read; one that exists is replaced.
+pub(super) fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
+    let new = path.with_extension("new");
+    let cannot = || format!("{} cannot be written", path.display());
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .with_context(cannot)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(cannot)?;
+    fs::rename(&new, path).with_context(cannot)
+}
+
+fn random_hex() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
+    Ok(hex::encode(bytes))
+}

@@ -1,0 +1,229 @@
+//! Commands in comments: read, permitted, carried out, answered.
+
+use super::{Handled, Intake, route::{Place, issue_of_branch, reply_marker}};
+use crate::{
+    commands::{self, Command, CommandKind, Mistake},
+    engine::{Answer, Cancel, Filter, RunView, Signal, Signalled, Trigger},
+    github::{Body, CommentEvent, Reaction, Repo},
+    messages,
+    store::Taken,
+    types::{Cause, Role},
+};
+
+/// Everything one command needs to be answered.
+struct Said<'a> {
+    taken: &'a Taken,
+    event: &'a CommentEvent,
+    at: Place<'a>,
+    repo: Repo,
+    /// What the sender may do here, asked of GitHub now.
+    role: Role,
+    /// Runs of ours that are alive on this issue.
+    live: Vec<RunView>,
+}
+
+impl Intake {
+    pub(crate) async fn comment(&self, taken: &Taken, e: &CommentEvent) -> Handled {
+        if e.sender.bot || e.via_app || e.sender.id == self.bot().await?.id {
+            return Ok("a bot's comment never acts".to_owned());
+        }
+        if e.author.id != e.sender.id {
+            return Ok("the sender is not the author".to_owned());
+        }
+        let found = commands::parse(self.router.rows(), &e.body);
+        if found.is_empty() {
+            return Ok("no command in it".to_owned());
+        }
+        let Some(said) = self.listen(taken, e, &found).await? else {
+            return Ok("nothing of ours is alive here".to_owned());
+        };
+        let mut notes = Vec::new();
+        for (index, command) in found.iter().enumerate() {
+            let cause = Cause::of(&taken.id, index);
+            notes.push(match command {
+                Ok(command) => self.obey(&said, command, cause).await?,
+                Err(mistake) => self.correct(&said, mistake, cause).await?,
+            });
+        }
+        Ok(notes.join("; "))
+    }
+
+    /// Which issue this is about, what lives there and what the sender may do; none when the bare words in
+    /// it are not meant for us.
+    async fn listen<'a>(
+        &self,
+        taken: &'a Taken,
+        e: &'a CommentEvent,
+        found: &[Result<Command, Mistake>],
+    ) -> Result<Option<Said<'a>>, super::Trouble> {
+        let here = Place { repo: &e.repo, installation: e.installation, issue: e.issue };
+        let repo = self.repo(&here);
+        let issue = if e.is_pull {
+            let pull = repo.pull(e.issue).await?;
+            match issue_of_branch(&pull.head_ref).filter(|_| pull.head_repo == Some(e.repo.id)) {
+                Some(issue) => issue,
+                None => return Ok(None),
+            }
+        } else {
+            e.issue
+        };
+        let at = Place { repo: &e.repo, installation: e.installation, issue };
+        let live =
+            self.engine.list(Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true }).await?;
+        let meant = |command: &Command| {
+            command.addressed
+                || !live.is_empty()
+                || self.router.row(&command.name).is_some_and(|row| row.kind == CommandKind::Starts)
+        };
+        let any = found.iter().any(|c| match c {
+            Ok(command) => meant(command),
+            Err(mistake) => mistake.addressed() || live.iter().any(|run| run.gate.is_some()),
+        });
+        if !any {
+            return Ok(None);
+        }
+        let role = repo.permission(&e.sender).await?.role;
+        Ok(Some(Said { taken, event: e, at, repo, role, live }))
+    }
+
+    async fn obey(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Handled {
+        let Some(row) = self.router.row(&command.name) else { return Ok("not a word of ours".to_owned()) };
+        if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts {
+            return Ok(format!("`/{}` is not meant for us here", row.name));
+        }
+        if said.role < row.role {
+            said.repo.react_comment(said.event.comment, Reaction::Minus).await?;
+            return Ok(format!("refused: {} may not {}", said.role, row.name));
+        }
+        said.repo.react_comment(said.event.comment, Reaction::Eyes).await?;
+        if let Some((workflow, _)) = self.router.by_command(row.name) {
+            let trigger = Trigger {
+                command: row.name.to_owned(),
+                args: command.args.clone(),
+                repo: said.at.repo.id,
+                installation: said.at.installation,
+                issue: said.at.issue,
+                actor: said.event.sender.clone(),
+                role: said.role,
+                cause,
+                at: said.event.created_at,
+                comment: Some(said.event.comment),
+            };
+            return self.start(said.taken, &said.repo, workflow, trigger).await;
+        }
+        match row.name {
+            "stop" => {
+                let cancel = Cancel {
+                    repo: said.at.repo.id,
+                    issue: said.at.issue,
+                    run: None,
+                    cause,
+                    by: said.event.sender.clone(),
+                    why: "asked to by comment".to_owned(),
+                };
+                Ok(format!("stopping {} runs", self.engine.cancel(cancel).await?.runs.len()))
+            }
+            "help" => self.tell(said, messages::help(self.router.rows())).await,
+            "status" => {
+                let runs = self
+                    .engine
+                    .list(Filter { repo: Some(said.at.repo.id), issue: Some(said.at.issue), live_only: false })
+                    .await?;
+                self.tell(said, messages::runs(&runs.iter().map(line).collect::<Vec<_>>())).await
+            }
+            _ => self.answer(said, command, cause).await,
+        }
+    }
+
+    /// `/help` and `/status` share one comment an issue, edited each time.
+    async fn tell(&self, said: &Said<'_>, body: Body) -> Handled {
+        let before = said.repo.find_comment(said.event.issue, ANSWERS).await?;
+        match before {
+            Some(comment) => said.repo.edit_comment(comment.id, ANSWERS, &body).await?,
+            None => said.repo.ensure_comment(said.event.issue, ANSWERS, &body, false).await?,
+        };
+        Ok("told".to_owned())
+    }
+
+    async fn answer(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Handled {
+        let (stage, hash, text) = match command.name.as_str() {
+            "approve" => {
+                let approve = commands::Approve::parse(&command.args);
+                (approve.stage, approve.hash, String::new())
+            }
+            _ => (None, None, command.args.clone()),
+        };
+        if command.name != "approve" && text.trim().is_empty() {
+            return self.reply(said, &cause, messages::empty_args(&command.name)).await;
+        }
+        let answer = Answer {
+            cause: cause.clone(),
+            verb: command.name.clone(),
+            stage,
+            hash,
+            text,
+            by: said.event.sender.clone(),
+            role: said.role,
+            at: said.event.created_at,
+            url: Some(said.event.url.clone()),
+            commit: None,
+        };
+        let signalled = self.engine.signal(Signal { repo: said.at.repo.id, issue: said.at.issue, answer }).await?;
+        let body = match &signalled {
+            Signalled::Taken(run) => return Ok(format!("`/{}` taken by {run}", command.name)),
+            Signalled::Duplicate => return Ok("heard before".to_owned()),
+            Signalled::NoRun => messages::no_gate(&command.name, None),
+            Signalled::NoGate(runs) => messages::no_gate(&command.name, runs.first().map(|r| r.step_title.as_str())),
+            Signalled::WrongStage(gates) => {
+                messages::wrong_stage(&gates.iter().map(|g| approve_line(&g.stage, g.subject)).collect::<Vec<_>>())
+            }
+            Signalled::Several(gates) => {
+                messages::several(&gates.iter().map(|g| approve_line(&g.stage, g.subject)).collect::<Vec<_>>())
+            }
+            Signalled::Stale(gate) => messages::stale(&approve_line(&gate.stage, gate.subject)),
+            Signalled::TooSoon(gate) => messages::too_soon(&approve_line(&gate.stage, gate.subject)),
+            Signalled::NotAllowed { needs, .. } => {
+                said.repo.react_comment(said.event.comment, Reaction::Minus).await?;
+                return Ok(format!("refused: `/{}` needs {needs} here", command.name));
+            }
+        };
+        self.reply(said, &cause, body).await
+    }
+
+    /// A word we do not know is corrected only where a gate of ours is open or we were addressed by name.
+    async fn correct(&self, said: &Said<'_>, mistake: &Mistake, cause: Cause) -> Handled {
+        let open = said.live.iter().any(|run| run.gate.is_some());
+        match mistake.did_you_mean() {
+            Some(word) if open || mistake.addressed() => {
+                self.reply(said, &cause, messages::unknown_command(mistake.word(), Some(word))).await
+            }
+            None if mistake.addressed() => {
+                self.reply(said, &cause, messages::unknown_command(mistake.word(), None)).await
+            }
+            _ => Ok(format!("`/{}` is not a word of ours", mistake.word())),
+        }
+    }
+
+    async fn reply(&self, said: &Said<'_>, cause: &Cause, body: Body) -> Handled {
+        said.repo.ensure_comment(said.event.issue, &reply_marker(cause), &body, said.taken.attempts > 1).await?;
+        Ok("answered".to_owned())
+    }
+}
+
+/// Marks the comment that `/help` and `/status` are answered in.
+const ANSWERS: &str = "answers";
+
+/// The line a person pastes.
+fn approve_line(stage: &str, subject: crate::types::Hash) -> String {
+    format!("/approve {stage} {}", subject.short())
+}
+
+fn line(run: &RunView) -> messages::RunLine {
+    messages::RunLine {
+        run: run.id,
+        workflow: run.workflow.clone(),
+        status: run.status.to_string(),
+        step: format!("{} {}", run.step_id, run.step_title),
+        why: run.why.clone(),
+    }
+}

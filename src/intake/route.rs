@@ -1,0 +1,207 @@
+//! What each event means to us.
+
+use super::{Handled, Intake, Trouble};
+use crate::{
+    engine::{Cancel, Signal, Start, Started, Trigger},
+    github::{Event, IssueAction, Reaction, Repo, RepoRef, ReviewState},
+    messages,
+    store::{RepoRow, Taken},
+    types::{Actor, Cause, InstallationId, IssueNo, Role},
+};
+
+/// The label that stops every run on an issue.
+pub(crate) const STOP_LABEL: &str = "countersign:stop";
+
+impl Intake {
+    pub(crate) async fn route(&self, taken: &Taken, event: &Event) -> Handled {
+        if let (Some(repo), Some(installation)) = (event.repo(), event.installation()) {
+            self.store.directory().saw_repository(row(repo, installation)).await?;
+        }
+        match event {
+            Event::Issue(e) => {
+                let at = Place { repo: &e.repo, installation: e.installation, issue: e.issue };
+                match &e.action {
+                    IssueAction::Labeled { label } => self.labeled(taken, &at, label, &e.sender, e.at).await,
+                    IssueAction::Closed => self.stop(taken, &at, &e.sender, "the issue was closed").await,
+                    IssueAction::Deleted => self.stop(taken, &at, &e.sender, "the issue was deleted").await,
+                    IssueAction::Transferred => self.stop(taken, &at, &e.sender, "the issue was transferred").await,
+                    _ => Ok("nothing to do".to_owned()),
+                }
+            }
+            Event::Comment(e) => self.comment(taken, e).await,
+            Event::Review(e) => self.review(taken, e).await,
+            Event::PullRequest(e) if e.action == "closed" && !e.merged => {
+                let Some(issue) = issue_of_branch(&e.head_ref).filter(|_| e.head_repo == Some(e.repo.id)) else {
+                    return Ok("not a pull request of ours".to_owned());
+                };
+                let at = Place { repo: &e.repo, installation: e.installation, issue };
+                self.stop(taken, &at, &e.sender, "its pull request was closed").await
+            }
+            Event::Installation(e) => {
+                let suspended = e.action == "suspend" || e.action == "deleted";
+                self.store.directory().saw_installation(e.installation, &e.account, suspended).await?;
+                Ok(format!("installation {} by {}", e.action, e.account))
+            }
+            Event::Ping => Ok("pong".to_owned()),
+            Event::Ignored { why } => Ok(format!("ignored: {why}")),
+            _ => Ok("nothing to do yet".to_owned()),
+        }
+    }
+
+    async fn labeled(
+        &self,
+        taken: &Taken,
+        at: &Place<'_>,
+        label: &str,
+        sender: &Actor,
+        when: crate::types::Timestamp,
+    ) -> Handled {
+        if sender.bot || sender.id == self.bot().await?.id {
+            return Ok("a bot's label never acts".to_owned());
+        }
+        if label == STOP_LABEL {
+            let repo = self.repo(at);
+            if repo.permission(sender).await?.role < Role::Triage {
+                return self.refuse_label(&repo, at, label).await;
+            }
+            return self.stop(taken, at, sender, "asked to by the label").await;
+        }
+        let Some((workflow, row)) = self.router.by_label(label) else {
+            return Ok("not a label of ours".to_owned());
+        };
+        let repo = self.repo(at);
+        let role = repo.permission(sender).await?.role;
+        if role < row.role {
+            return self.refuse_label(&repo, at, label).await;
+        }
+        repo.react_issue(at.issue, Reaction::Eyes).await?;
+        repo.remove_label(at.issue, label).await?;
+        let trigger = Trigger {
+            command: row.name.to_owned(),
+            args: String::new(),
+            repo: at.repo.id,
+            installation: at.installation,
+            issue: at.issue,
+            actor: sender.clone(),
+            role,
+            cause: Cause::of(&taken.id, 0),
+            at: when,
+            comment: None,
+        };
+        self.start(taken, &repo, workflow, trigger).await
+    }
+
+    async fn refuse_label(&self, repo: &Repo, at: &Place<'_>, label: &str) -> Handled {
+        repo.react_issue(at.issue, Reaction::Minus).await?;
+        Ok(format!("refused: the role of whoever set `{label}` is too low"))
+    }
+
+    pub(crate) async fn start(&self, taken: &Taken, repo: &Repo, workflow: &str, trigger: Trigger) -> Handled {
+        let (issue, cause) = (trigger.issue, trigger.cause.clone());
+        match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
+            Started::New(run) => Ok(format!("started {workflow} as {run}")),
+            Started::Duplicate(run) => Ok(format!("{run} was started by this delivery before")),
+            Started::Already(run) => {
+                let body = messages::already_running(workflow, run.id);
+                repo.ensure_comment(issue, &reply_marker(&cause), &body, taken.attempts > 1).await?;
+                Ok(format!("{} is already running", run.id))
+            }
+        }
+    }
+
+    pub(crate) async fn stop(&self, taken: &Taken, at: &Place<'_>, by: &Actor, why: &str) -> Handled {
+        let cancelled = self
+            .engine
+            .cancel(Cancel {
+                repo: at.repo.id,
+                issue: at.issue,
+                run: None,
+                cause: Cause::of(&taken.id, 0),
+                by: by.clone(),
+                why: why.to_owned(),
+            })
+            .await?;
+        Ok(match cancelled.runs.len() {
+            0 => "nothing was running".to_owned(),
+            n => format!("stopping {n} of its runs: {why}"),
+        })
+    }
+
+    /// GitHub's own review buttons on the run's pull request mean `/approve` and `/revise`.
+    async fn review(&self, taken: &Taken, e: &crate::github::ReviewEvent) -> Handled {
+        if e.sender.bot || e.sender.id == self.bot().await?.id {
+            return Ok("a bot's review never acts".to_owned());
+        }
+        let Some(issue) = issue_of_branch(&e.head_ref).filter(|_| e.head_repo == Some(e.repo.id)) else {
+            return Ok("not a pull request of ours".to_owned());
+        };
+        let verb = match e.state {
+            ReviewState::Approved => "approve",
+            ReviewState::ChangesRequested => "revise",
+            ReviewState::Other => return Ok("a review without a decision".to_owned()),
+        };
+        let at = Place { repo: &e.repo, installation: e.installation, issue };
+        let role = self.repo(&at).permission(&e.sender).await?.role;
+        if self.router.row(verb).is_none_or(|row| role < row.role) {
+            return Ok(format!("refused: {role} may not {verb}"));
+        }
+        let answer = crate::engine::Answer {
+            cause: Cause::of(&taken.id, 0),
+            verb: verb.to_owned(),
+            stage: None,
+            hash: None,
+            text: e.body.clone(),
+            by: e.sender.clone(),
+            role,
+            at: e.submitted_at,
+            url: Some(e.url.clone()),
+            commit: Some(e.commit.clone()),
+        };
+        let signalled = self.engine.signal(Signal { repo: e.repo.id, issue, answer }).await?;
+        Ok(format!("a review: {signalled:?}"))
+    }
+
+    pub(crate) fn repo(&self, at: &Place<'_>) -> Repo {
+        self.github.repo(at.installation, at.repo.id, at.repo.name.clone())
+    }
+}
+
+/// Where something happened.
+pub(crate) struct Place<'a> {
+    pub repo: &'a RepoRef,
+    pub installation: InstallationId,
+    pub issue: IssueNo,
+}
+
+/// Marks our reply to one command, so that a second try finds the first.
+pub(crate) fn reply_marker(cause: &Cause) -> String {
+    format!("reply {cause}")
+}
+
+/// The issue a branch of ours belongs to.
+pub(crate) fn issue_of_branch(branch: &str) -> Option<IssueNo> {
+    branch.strip_prefix("countersign/issue-")?.parse().ok()
+}
+
+fn row(repo: &RepoRef, installation: InstallationId) -> RepoRow {
+    RepoRow { id: repo.id, installation, name: repo.name.clone() }
+}
+
+impl From<crate::types::Malformed> for Trouble {
+    fn from(error: crate::types::Malformed) -> Self {
+        Self::Engine(crate::engine::EngineError::Malformed(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_branches_name_an_issue() {
+        assert_eq!(issue_of_branch("countersign/issue-42"), Some(IssueNo(42)));
+        for other in ["countersign/issue-", "countersign/issue-4x", "x/countersign/issue-4", "issue-4"] {
+            assert_eq!(issue_of_branch(other), None, "{other}");
+        }
+    }
+}

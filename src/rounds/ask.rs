@@ -1,0 +1,231 @@
+//! One paid call, booked: the ledger's row is written before it, settled after it, and an answer that
+//! reached the journal is never bought again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::Cx;
+use crate::{
+    engine::{CallRow, CallStatus, Record, StepError},
+    limits,
+    providers::{Call, CallError, CallErrorKind, CallRole, Reply, Usage, models},
+    types::{Family, Hash, Timestamp},
+};
+
+/// The model an answer itself says it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// As the answer names it, or "unattested".
+    pub model: String,
+    /// None: the answer names no model, or one we do not know.
+    pub family: Option<Family>,
+}
+
+impl Served {
+    fn of(usage: &Usage) -> Self {
+        Self {
+            model: usage.served.clone().unwrap_or_else(|| "unattested".to_owned()),
+            family: usage.served.as_deref().and_then(models::family_of),
+        }
+    }
+}
+
+/// Why there is no answer, in the terms of what can be done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The provider is busy or limits us; waiting helps.
+    Busy,
+    /// Our key or login is refused; only the operator can help.
+    Auth,
+    /// The model declined.
+    Refused,
+    /// The prompt is longer than the model reads.
+    TooLong,
+    /// The answer was cut.
+    Truncated,
+    /// The answer is not what was asked for.
+    Invalid,
+    TimedOut,
+    Cancelled,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub kind: FailureKind,
+    /// For `Busy`: when another try is worth it.
+    not_before: Option<Timestamp>,
+}
+
+/// What is asked of a model.
+pub(super) struct Ask<'a> {
+    pub role: CallRole,
+    /// `provider:model`, as configured.
+    pub spec: &'a str,
+    pub system: &'a str,
+    pub prompt: &'a str,
+    pub schema: Option<&'a serde_json::Value>,
+    pub facts: BTreeMap<String, String>,
+}
+
+/// What came back. Text is kept by hash: the journal holds no documents.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Answered {
+    pub served: Served,
+    pub prompt: Hash,
+    pub outcome: Result<Text, Failure>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Text {
+    pub text: Hash,
+    /// The structured answer, when a schema was asked for and the provider returned one.
+    pub value: Option<Hash>,
+}
+
+/// Tries of one call while the provider is busy, each a journalled call of its own.
+const TRIES: u32 = 6;
+
+/// First wait after a busy answer that named none; doubled each time, up to [`LONGEST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_secs(30);
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// Buys one answer. A busy provider is waited for by `Later`, which holds no worker; every other way of
+/// having no answer is returned.
+pub(super) async fn ask(cx: &Cx, key: &str, ask: Ask<'_>) -> Result<Answered, StepError> {
+    let mut last = None;
+    for attempt in 1..=TRIES {
+        let key = format!("{key}/{attempt}");
+        let answered: Answered = cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted)).await?;
+        match &answered.outcome {
+            Err(Failure { kind: FailureKind::Busy, not_before: Some(until) }) if attempt < TRIES => {
+                let now = cx.clock().now();
+                if now < *until {
+                    return Err(StepError::Later {
+                        why: format!("{} is busy; trying again at {until}", provider(ask.spec)),
+                        after: until.since(now),
+                    });
+                }
+                last = Some(answered);
+            }
+            _ => return Ok(answered),
+        }
+    }
+    last.ok_or_else(|| StepError::Bug(anyhow::anyhow!("no attempt was made")))
+}
+
+async fn buy(cx: &Cx, key: &str, ask: &Ask<'_>, attempt: u32, interrupted: bool) -> Result<Answered, StepError> {
+    let prompt = Hash::of_parts([ask.system.as_bytes(), ask.prompt.as_bytes()]);
+    let mut row = reserved(ask, prompt);
+    if interrupted {
+        // The call was in flight when we were stopped: it may have been billed, so it stays in the books.
+        let lost = CallRow { status: CallStatus::Lost, ..row.clone() };
+        cx.record(&format!("{key}~lost-{}", cx.clock().now().0), Record::Call(lost)).await?;
+    }
+    cx.record(key, Record::Call(row.clone())).await?;
+    let (provider, model) = match cx.tools().providers.resolve(ask.spec) {
+        Ok(found) => found,
+        Err(error) => return Err(StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec))),
+    };
+    let call = Call {
+        role: ask.role,
+        system: ask.system.to_owned(),
+        prompt: ask.prompt.to_owned(),
+        schema: ask.schema.cloned(),
+        model: model.to_string(),
+        effort: None,
+        deadline: limits::MODEL_CALL,
+        facts: ask.facts.clone(),
+    };
+    let result = provider.call(&call, cx.cancelled()).await;
+    let usage = match &result {
+        Ok(reply) => &reply.usage,
+        Err(error) => &error.usage,
+    };
+    settle(&mut row, usage, result.as_ref().err());
+    cx.record(key, Record::Call(row)).await?;
+    let served = Served::of(usage);
+    let outcome = match result {
+        Ok(reply) => Ok(keep(cx, &reply).await?),
+        Err(error) => {
+            tracing::warn!(run = %cx.run().id, provider = provider.name(), kind = ?error.kind, detail = %error.message, "model call failed");
+            Err(failure(&error, attempt, cx.clock().now()))
+        }
+    };
+    Ok(Answered { served, prompt, outcome })
+}
+
+async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
+    let text = cx.put(reply.text.as_bytes()).await?;
+    let value = match &reply.value {
+        Some(value) => Some(cx.put(value.to_string().as_bytes()).await?),
+        None => None,
+    };
+    Ok(Text { text, value })
+}
+
+fn reserved(ask: &Ask<'_>, prompt: Hash) -> CallRow {
+    CallRow {
+        role: match ask.role {
+            CallRole::Drafter => "drafter".to_owned(),
+            CallRole::Reviewer => "reviewer".to_owned(),
+        },
+        provider: provider(ask.spec).to_owned(),
+        asked: ask.spec.to_owned(),
+        served: None,
+        family: None,
+        prompt,
+        status: CallStatus::Reserved,
+        input_tokens: 0,
+        output_tokens: 0,
+        cache_read: 0,
+        cache_written: 0,
+        cost_microusd: None,
+        billed: false,
+        elapsed_ms: 0,
+        attempts: 0,
+        error: None,
+    }
+}
+
+fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallError>) {
+    row.status = if error.is_some() { CallStatus::Failed } else { CallStatus::Done };
+    row.served = usage.served.clone();
+    row.family = usage.served.as_deref().and_then(models::family_of);
+    row.input_tokens = usage.input_tokens;
+    row.output_tokens = usage.output_tokens;
+    row.cache_read = usage.cache_read_tokens;
+    row.cache_written = usage.cache_written_tokens;
+    row.cost_microusd = usage.cost_microusd;
+    row.billed = usage.billed;
+    row.elapsed_ms = u64::try_from(usage.elapsed.as_millis()).unwrap_or(u64::MAX);
+    row.attempts = usage.attempts;
+    row.error = error.map(|e| format!("{:?}", e.kind));
+}
+
+fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
+    let busy = |reset: Option<Duration>| {
+        let doubled = FIRST_WAIT.saturating_mul(1 << attempt.min(8).saturating_sub(1));
+        Failure {
+            kind: FailureKind::Busy,
+            not_before: Some(now.plus(reset.unwrap_or(doubled).min(LONGEST_WAIT))),
+        }
+    };
+    let plain = |kind| Failure { kind, not_before: None };
+    match &error.kind {
+        CallErrorKind::Capacity | CallErrorKind::Unavailable => busy(None),
+        CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => busy(*reset),
+        CallErrorKind::Auth => plain(FailureKind::Auth),
+        CallErrorKind::Refused => plain(FailureKind::Refused),
+        CallErrorKind::TooLong => plain(FailureKind::TooLong),
+        CallErrorKind::Truncated => plain(FailureKind::Truncated),
+        CallErrorKind::InvalidOutput => plain(FailureKind::Invalid),
+        CallErrorKind::Timeout { .. } => plain(FailureKind::TimedOut),
+        CallErrorKind::Cancelled => plain(FailureKind::Cancelled),
+    }
+}
+
+fn provider(spec: &str) -> &str {
+    spec.split(':').next().unwrap_or(spec)
+}

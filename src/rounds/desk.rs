@@ -1,0 +1,156 @@
+//! What a step may use: GitHub, the mirror, the models; and the facts of a run that every stage reads.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Cx;
+use crate::{
+    codebase::TreeIndex,
+    config::{REPOSITORY_FILE, RepoSettings, Settings},
+    engine::{RunInfo, StepError},
+    git::{GitError, Mirrors, Snapshot},
+    github::{Fault, GitHub, Repo},
+    providers::Providers,
+    store::Store,
+    types::{Actor, Hash, IssueNo, Oid},
+};
+
+/// The tools of a step.
+pub struct Desk {
+    pub github: GitHub,
+    pub mirrors: Mirrors,
+    pub providers: Providers,
+    pub store: Arc<Store>,
+    pub settings: Arc<Settings>,
+}
+
+/// What the server's settings, tightened by the repository's, say for one run. Pinned at its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    pub drafter: String,
+    pub reviewer: String,
+    /// Drafts before a person must decide.
+    pub max_rounds: u32,
+    /// Ask a person before the draft goes to review.
+    pub draft_gate: bool,
+    /// Where the document goes; `{issue}` is its number.
+    pub document_path: String,
+    /// Why the repository's own file was not used, in our words.
+    pub complaint: Option<String>,
+}
+
+/// The issue as it was when the run read it. A later edit is noticed by `digest`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssueSnapshot {
+    pub number: IssueNo,
+    pub title: String,
+    /// The body's text, stored.
+    pub body: Hash,
+    /// Of title and body together.
+    pub digest: Hash,
+    pub author: Actor,
+    pub url: String,
+}
+
+/// The commit a run works from. Recorded, not bound: a busy default branch moves all day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    pub branch: String,
+    pub commit: Oid,
+}
+
+impl Desk {
+    /// A handle on the run's repository, by its number; the name is whatever it is called now.
+    pub async fn repo(&self, run: &RunInfo) -> Result<Repo, StepError> {
+        let known = self.store.directory().repository(run.id.repo).await.map_err(anyhow::Error::new)?;
+        let row = known.ok_or_else(|| {
+            StepError::User(
+                "This repository was removed from the App's installation. Add it again in the App's settings, then \
+                 start anew."
+                    .to_owned(),
+            )
+        })?;
+        Ok(self.github.repo(row.installation, row.id, row.name))
+    }
+
+    /// Reads the issue and stores its text.
+    pub async fn issue(&self, cx: &Cx, repo: &Repo) -> Result<IssueSnapshot, StepError> {
+        let issue = repo.issue(cx.run().trigger.issue).await.map_err(fault)?;
+        if !issue.state_open {
+            return Err(StepError::User("The issue is closed. Reopen it, then start anew.".to_owned()));
+        }
+        let digest = Hash::of_parts([issue.title.as_bytes(), issue.body.as_bytes()]);
+        let body = cx.put(issue.body.as_bytes()).await?;
+        Ok(IssueSnapshot { number: issue.number, title: issue.title, body, digest, author: issue.author, url: issue.url })
+    }
+
+    /// The policy of this run: the server's, tightened by `.github/countersign.toml` on the default branch.
+    pub async fn policy(&self, repo: &Repo, branch: &str) -> Result<Policy, StepError> {
+        let settings = &self.settings;
+        let mut policy = Policy {
+            drafter: settings.models.drafter.clone(),
+            reviewer: settings.models.reviewer.clone(),
+            max_rounds: settings.lld.max_rounds,
+            draft_gate: settings.lld.draft_gate,
+            document_path: settings.lld.document_path.clone(),
+            complaint: None,
+        };
+        let Some(bytes) = repo.file(REPOSITORY_FILE, branch).await.map_err(fault)? else { return Ok(policy) };
+        let text = String::from_utf8_lossy(&bytes);
+        match RepoSettings::parse(&text, settings) {
+            Ok(own) => {
+                policy.max_rounds = own.lld.max_rounds;
+                policy.draft_gate = own.lld.draft_gate;
+            }
+            Err(error) => policy.complaint = Some(error.to_string()),
+        }
+        Ok(policy)
+    }
+
+    /// Brings the default branch into the mirror and says where it stands.
+    pub async fn fetch(&self, cx: &Cx, repo: &Repo) -> Result<Base, StepError> {
+        let info = repo.info().await.map_err(fault)?;
+        let token = self.github.git_token(cx.run().trigger.installation, info.id).await.map_err(fault)?;
+        let branch = info.default_branch;
+        self.mirrors
+            .fetch(info.id, &info.name, std::slice::from_ref(&branch), &token, cx.cancelled())
+            .await
+            .map_err(git_error)?;
+        let snapshot = self.mirrors.snapshot(info.id, &format!("refs/heads/{branch}")).await.map_err(git_error)?;
+        Ok(Base { branch, commit: snapshot.commit })
+    }
+
+    /// The files of the commit a run works from.
+    pub async fn snapshot(&self, cx: &Cx, base: &Base) -> Result<Snapshot, StepError> {
+        self.mirrors.snapshot(cx.run().id.repo, base.commit.as_str()).await.map_err(git_error)
+    }
+
+    /// The paths of the commit a run works from.
+    pub async fn tree(&self, cx: &Cx, base: &Base) -> Result<TreeIndex, StepError> {
+        let snapshot = self.snapshot(cx, base).await?;
+        Ok(TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str())))
+    }
+}
+
+/// What a fault of GitHub's means for a step: wait, tell people, or look into it.
+pub fn fault(fault: Fault) -> StepError {
+    match fault {
+        Fault::RateLimited { until, now } => {
+            StepError::Later { why: "GitHub asks us to slow down".to_owned(), after: until.since(now) }
+        }
+        Fault::Transient(why) => StepError::Later {
+            why: format!("GitHub did not answer properly ({why})"),
+            after: std::time::Duration::from_secs(10),
+        },
+        other => StepError::User(other.to_string()),
+    }
+}
+
+fn git_error(error: GitError) -> StepError {
+    if error.is_transient() {
+        StepError::Later { why: error.to_string(), after: std::time::Duration::from_secs(30) }
+    } else {
+        StepError::User(error.to_string())
+    }
+}

@@ -1,0 +1,226 @@
+//! The round: draft → fix → check → review → settle.
+//!
+//! The one building block under every workflow whose product is a document. It is a serde struct and
+//! a handful of functions that each workflow's own steps call; a workflow keeps its own steps and its
+//! own edges, so that what may follow what is read in one table and nowhere else.
+//!
+//! Whatever a model answers is a value here: a good answer, a bad one and none at all each leave by an
+//! edge. Only the waits (`StepError::Later`) and our own faults (`StepError::Bug`) end an attempt.
+
+mod ask;
+mod desk;
+mod draft;
+mod gate;
+mod page;
+mod review;
+
+pub use ask::{Failure, FailureKind, Served};
+pub use desk::{Base, Desk, IssueSnapshot, Policy, fault};
+pub use draft::{Brief, Drafted, draft};
+pub use gate::{Heard, Proposal, Publication, announce, hear, propose, publish, subject};
+pub use page::StatusComment;
+pub use review::{Reviewed, ReviewBrief, Why, review};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    documents::{Mistake, findings::Ledger},
+    engine,
+    types::{Hash, Verdict},
+};
+
+/// What a step of ours is handed.
+pub type Cx = engine::Cx<Desk>;
+
+/// Where a document stands between its drafter, its reviewer and the people.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Round {
+    /// Drafts asked for so far. The loop's only counter; [`draft`] alone moves it.
+    pub number: u32,
+    /// `number` stops here. A person's `/revise` raises it: the loop is counted from the last human word.
+    pub cap: u32,
+    /// The document as it is now.
+    pub document: Option<Hash>,
+    /// Who wrote it.
+    pub drafter: Option<Served>,
+    /// What the mechanical checks hold against it; told to the drafter first.
+    pub mistakes: Vec<Mistake>,
+    /// The reviewer's findings over all rounds, and what became of them.
+    pub findings: Ledger,
+    /// The review of `document`; none once the document has changed.
+    pub review: Option<Reviewed>,
+    /// A person's words to the drafter, not yet answered by a draft.
+    pub feedback: Option<String>,
+    /// One line a round, for people.
+    pub history: Vec<Line>,
+    /// The reviewed document with the fewest open objections, kept so that a loop never ends worse than
+    /// it once was.
+    best: Option<Best>,
+    /// Mechanical mistakes of the draft before, to tell "still the same" from "new ones".
+    mistakes_before: Vec<String>,
+    /// How often in a row the same set of mistakes came back.
+    strikes: u32,
+}
+
+/// What one round came to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Line {
+    pub round: u32,
+    /// The verdict, or none when the draft never reached review.
+    pub verdict: Option<Verdict>,
+    /// What happened, when there is no verdict: a typed sentence of ours.
+    pub note: Option<String>,
+    pub open: usize,
+    pub drafter: String,
+    pub reviewer: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Best {
+    document: Hash,
+    review: Reviewed,
+    drafter: Option<Served>,
+    open: usize,
+}
+
+/// What the loop does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing stands against the document here.
+    Pass,
+    /// Back to the drafter.
+    Again,
+    /// The loop may not go on by itself; a person decides.
+    Stop(Stop),
+}
+
+/// Why the loop may not go on by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// As many drafts as the policy allows.
+    Cap,
+    /// The same objections twice in a row: another round would buy the same again.
+    Stalled,
+    /// No verdict could be had.
+    Inconclusive,
+}
+
+impl Round {
+    pub fn new(cap: u32) -> Self {
+        Self { cap, ..Self::default() }
+    }
+
+    /// A new version of the document, by whoever: what was said of the old one no longer holds.
+    pub fn replace(&mut self, document: Hash) {
+        if self.document != Some(document) {
+            self.document = Some(document);
+            self.review = None;
+        }
+    }
+
+    /// A person sent it back with their words, and with that allows `more` further drafts.
+    pub fn send_back(&mut self, words: &str, more: u32) {
+        self.feedback = Some(words.to_owned());
+        self.cap = self.number + more.max(1);
+        self.strikes = 0;
+    }
+
+    /// After the mechanical checks: on, or back with all mistakes at once.
+    pub fn settle_checks(&mut self, mistakes: Vec<Mistake>) -> Turn {
+        let errors: Vec<String> =
+            mistakes.iter().filter(|m| m.is_error()).map(|m| format!("{} {} {}", m.rule, m.place, m.message)).collect();
+        self.mistakes = mistakes;
+        if errors.is_empty() {
+            self.mistakes_before.clear();
+            self.strikes = 0;
+            return Turn::Pass;
+        }
+        let same = errors == self.mistakes_before;
+        self.strikes = if same { self.strikes + 1 } else { 0 };
+        self.history.push(Line {
+            round: self.number,
+            verdict: None,
+            note: Some(format!("{} mechanical {}", errors.len(), plural(errors.len(), "mistake"))),
+            open: errors.len(),
+            drafter: self.drafter_name(),
+            reviewer: None,
+        });
+        self.mistakes_before = errors;
+        self.again()
+    }
+
+    /// After a draft that cannot be used at all.
+    pub fn settle_unusable(&mut self, why: &str) -> Turn {
+        self.history.push(Line {
+            round: self.number,
+            verdict: None,
+            note: Some(why.to_owned()),
+            open: 0,
+            drafter: self.drafter_name(),
+            reviewer: None,
+        });
+        self.again()
+    }
+
+    /// After the review: on to the people, back to the drafter, or stop because it leads nowhere.
+    pub fn settle_review(&mut self, reviewed: Reviewed) -> Turn {
+        let document = self.document.expect("a review is of a document");
+        let open = self.findings.open_objections();
+        self.history.push(Line {
+            round: self.number,
+            verdict: Some(reviewed.verdict),
+            note: None,
+            open: self.findings.open().len(),
+            drafter: self.drafter_name(),
+            reviewer: reviewed.reviewer.as_ref().map(|r| r.model.clone()),
+        });
+        let verdict = reviewed.verdict;
+        if verdict != Verdict::Inconclusive && self.best.as_ref().is_none_or(|b| open <= b.open) {
+            self.best =
+                Some(Best { document, review: reviewed.clone(), drafter: self.drafter.clone(), open });
+        }
+        self.review = Some(reviewed);
+        match verdict {
+            Verdict::Approved => Turn::Pass,
+            Verdict::Inconclusive => Turn::Stop(Stop::Inconclusive),
+            Verdict::Revise | Verdict::Blocked if self.findings.stalled() => {
+                self.restore_best();
+                Turn::Stop(Stop::Stalled)
+            }
+            Verdict::Revise | Verdict::Blocked => match self.again() {
+                Turn::Again => Turn::Again,
+                stop => {
+                    self.restore_best();
+                    stop
+                }
+            },
+        }
+    }
+
+    fn again(&self) -> Turn {
+        if self.strikes >= 2 {
+            Turn::Stop(Stop::Stalled)
+        } else if self.number >= self.cap {
+            Turn::Stop(Stop::Cap)
+        } else {
+            Turn::Again
+        }
+    }
+
+    fn restore_best(&mut self) {
+        if let Some(best) = self.best.clone() {
+            self.document = Some(best.document);
+            self.review = Some(best.review);
+            self.drafter = best.drafter;
+        }
+    }
+
+    fn drafter_name(&self) -> String {
+        self.drafter.as_ref().map_or_else(|| "nobody".to_owned(), |d| d.model.clone())
+    }
+}
+
+fn plural(n: usize, word: &str) -> String {
+    if n == 1 { word.to_owned() } else { format!("{word}s") }
+}

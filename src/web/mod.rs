@@ -1,0 +1,10 @@
+//! The two doors: a public one for webhooks, a private one for the people who run the server.
+//!
+//! The public door verifies a delivery on its raw bytes, has it committed to disk and answers 202; it
+//! parses nothing and starts nothing. The private door stays on loopback.
+
+mod private;
+mod public;
+
+pub use private::private;
+pub use public::{Door, public};

@@ -1,0 +1,97 @@
+//! `GET /readyz` and the list of runs, for the operator; bound to loopback.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::{Request, State},
+    http::StatusCode,
+    middleware::{self, Next},
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
+use serde_json::json;
+
+use crate::{
+    engine::{Filter, Port, RunView},
+    messages::html,
+    store::Store,
+};
+
+struct Room {
+    store: Arc<Store>,
+    engine: Arc<dyn Port>,
+}
+
+/// The routes for whoever sits at the machine.
+pub fn private(store: Arc<Store>, engine: Arc<dyn Port>) -> Router {
+    Router::new()
+        .route("/readyz", get(ready))
+        .route("/", get(runs))
+        .layer(middleware::from_fn(loopback_only))
+        .with_state(Arc::new(Room { store, engine }))
+}
+
+/// A page on another site must not read this one through a name that resolves here.
+async fn loopback_only(request: Request, next: Next) -> Response {
+    let host = request.headers().get("host").and_then(|h| h.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    if matches!(name, "127.0.0.1" | "localhost" | "[::1]") {
+        next.run(request).await
+    } else {
+        (StatusCode::MISDIRECTED_REQUEST, "Ask for this page at 127.0.0.1 or localhost.\n").into_response()
+    }
+}
+
+async fn ready(State(room): State<Arc<Room>>) -> Response {
+    let (inbox, runs) = match (room.store.inbox().counts().await, room.engine.list(Filter::default()).await) {
+        (Ok(inbox), Ok(runs)) => (inbox, runs),
+        (Err(error), _) => return unready(&error.to_string()),
+        (_, Err(error)) => return unready(&error.to_string()),
+    };
+    let live = runs.iter().filter(|run| run.status.is_live()).count();
+    let waiting = runs.iter().filter(|run| run.gate.is_some()).count();
+    Json(json!({
+        "ready": true,
+        "version": env!("CARGO_PKG_VERSION"),
+        "inbox": { "new": inbox.new, "taken": inbox.taken, "done": inbox.done, "dead": inbox.dead },
+        "runs": { "live": live, "waiting_for_people": waiting },
+    }))
+    .into_response()
+}
+
+fn unready(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "ready": false, "why": why }))).into_response()
+}
+
+async fn runs(State(room): State<Arc<Room>>) -> Response {
+    match room.engine.list(Filter::default()).await {
+        Ok(runs) => Html(page(&runs)).into_response(),
+        Err(error) => unready(&error.to_string()),
+    }
+}
+
+fn page(runs: &[RunView]) -> String {
+    let rows: String = runs
+        .iter()
+        .map(|run| {
+            format!(
+                "<tr><td>{}</td><td>{}</td><td>#{}</td><td>{}</td><td>{} {}</td><td>{}</td><td>{}</td></tr>\n",
+                run.id,
+                html(&run.workflow),
+                run.issue,
+                run.status,
+                html(&run.step_id),
+                html(&run.step_title),
+                run.updated_at,
+                html(run.why.as_deref().unwrap_or_default()),
+            )
+        })
+        .collect();
+    format!(
+        "<!doctype html><meta charset=\"utf-8\"><title>Countersign</title>\
+         <style>body{{font:15px system-ui;margin:2rem}}td,th{{padding:.3rem .8rem;text-align:left;\
+         border-bottom:1px solid #ddd}}</style><h1>Runs</h1><table><tr><th>Run<th>Workflow<th>Issue<th>Status<th>Step\
+         <th>Changed<th>Why</tr>\n{rows}</table>\n"
+    )
+}

@@ -1,0 +1,540 @@
+//! `lld`: an issue becomes a low-level design that a second model family has tried to break and a person has
+//! approved.
+//!
+//! Ten steps; [`Lld::GRAPH`] is the whole of what may follow what. The only way to [`At::Finalize`] is
+//! through review and the verdict gate, and what it publishes is bytes that both were about.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    codebase::{self, TreeIndex},
+    commands::{CommandKind, CommandSpec},
+    documents::{Tree, lld},
+    engine::{
+        Answer, ApprovalKind, ApprovalRow, GateSpec, Halt, Kind, Next, Outcome, Record, Step, StepError, Trigger,
+        Workflow,
+    },
+    github::{Body, LabelSpec},
+    limits,
+    messages::{self, Mark, State as Shown},
+    rounds::{
+        self, Base, Brief, Cx, Desk, Drafted, Heard, IssueSnapshot, Policy, Proposal, Publication, ReviewBrief, Round,
+        StatusComment, Stop, Turn, Urgency, fault,
+    },
+    types::{Hash, Role, Timestamp, Verdict},
+};
+
+/// The workflow.
+pub struct Lld;
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum At {
+    Load,
+    Analyze,
+    Draft,
+    Fix,
+    Check,
+    TestPlan,
+    DraftGate,
+    Review,
+    VerdictGate,
+    Finalize,
+}
+
+impl Step for At {
+    fn id(self) -> &'static str {
+        match self {
+            Self::Load => "N0",
+            Self::Analyze => "N0b",
+            Self::Draft => "N1",
+            Self::Fix => "NP",
+            Self::Check => "N1.5",
+            Self::TestPlan => "N1b",
+            Self::DraftGate => "N2",
+            Self::Review => "N3",
+            Self::VerdictGate => "N4",
+            Self::Finalize => "N5",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Load => "Load the issue",
+            Self::Analyze => "Analyze the codebase",
+            Self::Draft => "Draft the design",
+            Self::Fix => "Fix mechanically",
+            Self::Check => "Validate mechanically",
+            Self::TestPlan => "Validate the test plan",
+            Self::DraftGate => "Human gate: draft",
+            Self::Review => "Adversarial review",
+            Self::VerdictGate => "Human gate: verdict",
+            Self::Finalize => "Finalize",
+        }
+    }
+
+    fn kind(self) -> Kind {
+        match self {
+            Self::Load | Self::Analyze | Self::Fix | Self::Check | Self::TestPlan => Kind::Work,
+            Self::Draft => Kind::Draft,
+            Self::Review => Kind::Review,
+            Self::DraftGate | Self::VerdictGate => Kind::Gate,
+            Self::Finalize => Kind::Publish,
+        }
+    }
+}
+
+/// Everything a run knows between its steps.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct State {
+    issue: Option<IssueSnapshot>,
+    policy: Option<Policy>,
+    base: Option<Base>,
+    /// What of the repository the models are shown.
+    excerpt: Option<Hash>,
+    /// A source file that exists, for scripted answers.
+    sample_path: Option<String>,
+    round: Round,
+    status: StatusComment,
+    proposal: Option<Proposal>,
+    /// What the open gate waits for an answer on.
+    asked: Option<Asked>,
+    /// Why the loop handed the decision to people, when the verdict is not APPROVED.
+    stop: Option<Stop>,
+    /// The answer that opened the way to `Finalize`.
+    approval: Option<ApprovalRow>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Asked {
+    subject: Hash,
+    shown_at: Timestamp,
+}
+
+/// Where the workflow's documents are announced: the word in `/approve lld 3f9c…`.
+const STAGE: &str = "lld";
+
+const WHAT: &str = "low-level design";
+
+impl Workflow<Desk> for Lld {
+    const NAME: &'static str = "lld";
+    const VERSION: u32 = 1;
+    type Step = At;
+    type State = State;
+
+    const GRAPH: &'static [(At, &'static [At])] = &[
+        (At::Load, &[At::Analyze]),
+        (At::Analyze, &[At::Draft]),
+        (At::Draft, &[At::Fix, At::Draft]),
+        (At::Fix, &[At::Check]),
+        (At::Check, &[At::TestPlan, At::Draft]),
+        (At::TestPlan, &[At::DraftGate, At::Draft]),
+        (At::DraftGate, &[At::Review, At::Draft, At::Check]),
+        (At::Review, &[At::VerdictGate, At::Draft]),
+        (At::VerdictGate, &[At::Finalize, At::Draft, At::Check]),
+        (At::Finalize, &[At::Check]),
+    ];
+
+    const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
+        name: "lld",
+        usage: "/lld",
+        about: "draft a low-level design for this issue and have it reviewed",
+        role: Role::Triage,
+        label: Some("countersign:lld"),
+        kind: CommandKind::Starts,
+    }];
+
+    fn max_iterations() -> u32 {
+        crate::config::MOST_ROUNDS
+    }
+
+    fn start(&self, _trigger: &Trigger) -> State {
+        State::default()
+    }
+
+    async fn run<'a>(&'a self, at: At, s: &'a mut State, cx: &'a Cx) -> Result<Next<At>, StepError> {
+        match at {
+            At::Load => load(s, cx).await,
+            At::Analyze => analyze(s, cx).await,
+            At::Draft => draft(s, cx).await,
+            At::Fix => fix(s, cx).await,
+            At::Check => check(s, cx).await,
+            At::TestPlan => test_plan(s, cx).await,
+            At::DraftGate => draft_gate(s, cx).await,
+            At::Review => review(s, cx).await,
+            At::VerdictGate => verdict_gate(s, cx).await,
+            At::Finalize => finalize(s, cx).await,
+        }
+    }
+
+    async fn halted<'a>(&'a self, at: At, s: &'a State, halt: &'a Halt, cx: &'a Cx) -> Result<(), StepError> {
+        halted(at, s, halt, cx).await
+    }
+}
+
+async fn load(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    let desk = cx.tools();
+    let repo = desk.repo(cx.run()).await?;
+    let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
+    if text(cx, &issue.body).await?.trim().is_empty() {
+        return Err(StepError::User(
+            "The issue has no text. Say in it what is wanted and how one would know it is done, then start anew."
+                .to_owned(),
+        ));
+    }
+    let policy: Policy = cx
+        .once("policy", |_| async {
+            let info = repo.info().await.map_err(fault)?;
+            desk.policy(&repo, &info.default_branch).await
+        })
+        .await?;
+    s.round = Round::new(policy.max_rounds);
+    s.issue = Some(issue);
+    s.policy = Some(policy);
+    Ok(Next::Go(At::Analyze))
+}
+
+async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    let desk = cx.tools();
+    let repo = desk.repo(cx.run()).await?;
+    let base: Base = cx.once("fetch", |_| desk.fetch(cx, &repo)).await?;
+    let issue = need(&s.issue)?;
+    let words = format!("{}\n{}", issue.title, text(cx, &issue.body).await?);
+    let (excerpt, sample): (Hash, Option<String>) = cx
+        .once("excerpt", |_| async {
+            let snapshot = desk.snapshot(cx, &base).await?;
+            let (excerpt, sample) = look(&snapshot, &words).await?;
+            Ok((cx.put(excerpt.as_bytes()).await?, sample))
+        })
+        .await?;
+    s.base = Some(base);
+    s.excerpt = Some(excerpt);
+    s.sample_path = sample;
+    Ok(Next::Go(At::Draft))
+}
+
+async fn look(snapshot: &crate::git::Snapshot, words: &str) -> Result<(String, Option<String>), StepError> {
+    let files = codebase::files(snapshot);
+    let wanted = codebase::choose(&files, words, limits::EXCERPT_BYTES);
+    let contents = snapshot.read_paths(&wanted).await.map_err(anyhow::Error::new)?;
+    let excerpt =
+        codebase::excerpt(&files, words, limits::EXCERPT_BYTES, &mut |path: &str| contents.get(path).cloned());
+    let sample = codebase::first_source(&files).map(str::to_owned);
+    Ok((excerpt.text, sample))
+}
+
+async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    let issue = need(&s.issue)?.clone();
+    let policy = need(&s.policy)?.clone();
+    s.round.number += 1;
+    let body = view(s, cx, At::Draft, Shown::Working).await?;
+    s.status.show(cx, "status", &body, Urgency::Progress).await?;
+    s.round.number -= 1;
+    label(cx, messages::WORKING).await?;
+    let (body, excerpt) = (issue_text(cx, &issue).await?, text(cx, need(&s.excerpt)?).await?);
+    let brief = Brief {
+        what: WHAT,
+        issue: &issue,
+        body: &body,
+        excerpt: &excerpt,
+        rules: &lld::format_rules(issue.number),
+        spec: &policy.drafter,
+        sample_path: s.sample_path.as_deref(),
+    };
+    match rounds::draft(cx, &mut s.round, &brief).await? {
+        Drafted::Document => Ok(Next::Go(At::Fix)),
+        Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
+            Turn::Pass | Turn::Again => Ok(Next::Go(At::Draft)),
+            Turn::Stop(_) => Err(StepError::User(format!("No usable draft after {} tries: {why}.", s.round.number))),
+        },
+    }
+}
+
+async fn fix(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    let before = document(s, cx).await?;
+    let (after, _fixes) = lld::fix(&before, need(&s.issue)?.number);
+    let document = cx.put(after.as_bytes()).await?;
+    s.round.replace(document);
+    Ok(Next::Go(At::Check))
+}
+
+async fn check(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    let tree = cx.tools().tree(cx, need(&s.base)?).await?;
+    let mistakes = lld::check(&document(s, cx).await?, need(&s.issue)?.number, &Paths(&tree));
+    match s.round.settle_checks(mistakes) {
+        Turn::Pass => Ok(Next::Go(At::TestPlan)),
+        Turn::Again => Ok(Next::Go(At::Draft)),
+        Turn::Stop(why) => Err(mechanical_halt(s, why)),
+    }
+}
+
+async fn test_plan(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    let mut mistakes = s.round.mistakes.clone();
+    mistakes.extend(lld::coverage(&document(s, cx).await?));
+    match s.round.settle_checks(mistakes) {
+        Turn::Pass => Ok(Next::Go(At::DraftGate)),
+        Turn::Again => Ok(Next::Go(At::Draft)),
+        Turn::Stop(why) => Err(mechanical_halt(s, why)),
+    }
+}
+
+/// Off by default. It asks before money is spent on a review; it never stands in for one.
+async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    if !need(&s.policy)?.draft_gate {
+        return Ok(Next::Go(At::Review));
+    }
+    let Some(answer) = cx.answer() else { return ask(s, cx, At::DraftGate).await };
+    match hear(s, cx, answer).await? {
+        Heard::Again { subject, shown_at } => Ok(ask_again(s, At::DraftGate, subject, shown_at)),
+        Heard::Theirs(document) => Ok(take_over(s, document)),
+        Heard::Yes if answer.verb == "revise" => send_back(s, answer),
+        Heard::Yes => {
+            s.asked = None;
+            Ok(Next::Go(At::Review))
+        }
+    }
+}
+
+async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    let issue = need(&s.issue)?.clone();
+    let policy = need(&s.policy)?.clone();
+    let shown = view(s, cx, At::Review, Shown::Working).await?;
+    s.status.show(cx, "status", &shown, Urgency::Progress).await?;
+    let (body, excerpt) = (issue_text(cx, &issue).await?, text(cx, need(&s.excerpt)?).await?);
+    let source = document(s, cx).await?;
+    let tree = cx.tools().tree(cx, need(&s.base)?).await?;
+    let place_exists = |place: &str| lld::has_place(&source, place) || names_a_file(&tree, place);
+    let brief = ReviewBrief {
+        what: WHAT,
+        issue: &issue,
+        body: &body,
+        excerpt: &excerpt,
+        rules: &lld::format_rules(issue.number),
+        spec: &policy.reviewer,
+        facts: &facts(s),
+        place_exists: &place_exists,
+    };
+    let reviewed = rounds::review(cx, &mut s.round, &brief).await?;
+    match s.round.settle_review(reviewed) {
+        Turn::Again => Ok(Next::Go(At::Draft)),
+        Turn::Pass => {
+            s.stop = None;
+            Ok(Next::Go(At::VerdictGate))
+        }
+        Turn::Stop(why) => {
+            s.stop = Some(why);
+            Ok(Next::Go(At::VerdictGate))
+        }
+    }
+}
+
+async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    let Some(answer) = cx.answer() else { return ask(s, cx, At::VerdictGate).await };
+    match hear(s, cx, answer).await? {
+        Heard::Again { subject, shown_at } => Ok(ask_again(s, At::VerdictGate, subject, shown_at)),
+        Heard::Theirs(document) => Ok(take_over(s, document)),
+        Heard::Yes if answer.verb == "revise" => send_back(s, answer),
+        Heard::Yes => {
+            let kind = if answer.verb == "override" { ApprovalKind::Override } else { ApprovalKind::Approve };
+            let row = ApprovalRow {
+                document: need(&s.round.document)?.to_owned(),
+                subject: need(&s.asked)?.subject,
+                answer: answer.clone(),
+                kind,
+            };
+            cx.record("approval", Record::Approval(row.clone())).await?;
+            s.approval = Some(row);
+            s.asked = None;
+            Ok(Next::Go(At::Finalize))
+        }
+    }
+}
+
+async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    let document = *need(&s.round.document)?;
+    let signed = cx.countersigned(document).await?;
+    let proposal = need(&s.proposal)?.clone();
+    let issue = need(&s.issue)?.clone();
+    let repo = cx.tools().repo(cx.run()).await?;
+    if let Some(theirs) = rounds::moved_on(cx, &repo, "moved", &proposal).await? {
+        return Ok(take_over(s, theirs));
+    }
+    let approval = signed.approval();
+    let detail = serde_json::json!({
+        "document": document, "subject": approval.subject, "by": approval.answer.by.id,
+        "verb": approval.answer.verb, "reason": approval.answer.text, "verdict": signed.verdict().verdict,
+    });
+    let audit = cx.audit("approved", "a document was countersigned", detail).await?;
+    let log = messages::review_log(&log(s, cx, &audit)?);
+    let message =
+        messages::approval_commit(STAGE, issue.number, cx.run().id, document, audit, &approval.answer.by.login);
+    let log_path = beside(&proposal.path);
+    let commit = rounds::publish(cx, &signed, &proposal, &log_path, &log, &message).await?;
+    let body = messages::pull_body(&pull_card(s, cx, Some(audit)).await?);
+    let title = messages::pull_title(STAGE, issue.number, &issue.title);
+    let _: () = cx
+        .once("retitle", |_| async { repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault) })
+        .await?;
+    s.proposal = Some(Proposal { commit, ..proposal.clone() });
+    label(cx, messages::DONE).await?;
+    let shown = view(s, cx, At::Finalize, Shown::Done).await?;
+    s.status.show(cx, "status", &shown, Urgency::Turning).await?;
+    Ok(Next::Done(Outcome {
+        summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
+        url: Some(proposal.pull_url),
+    }))
+}
+
+// ---- what the gates share ----
+
+/// Shows the document on its branch and asks people; the answer comes back to the same step.
+async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
+    let issue = need(&s.issue)?.clone();
+    let policy = need(&s.policy)?.clone();
+    let base = need(&s.base)?.clone();
+    let path = policy.document_path.replace("{issue}", &issue.number.to_string());
+    let paths = lld::paths(&document(s, cx).await?);
+    let publication = Publication {
+        stage: STAGE,
+        issue: &issue,
+        base: &base,
+        path: &path,
+        document: *need(&s.round.document)?,
+        paths: &paths,
+        policy: &policy,
+    };
+    let subject = rounds::subject(cx, &base, &publication).await?;
+    let title = messages::pull_title(STAGE, issue.number, &issue.title);
+    let body = messages::pull_body(&pull_card(s, cx, None).await?);
+    let proposal = rounds::propose(cx, &publication, s.proposal.as_ref(), &title, &body).await?;
+    s.proposal = Some(proposal);
+    label(cx, messages::NEEDS_YOU).await?;
+    let card = gate_card(s, cx, at, subject).await?;
+    let (_, shown_at) = rounds::announce(cx, "gate", &messages::gate(&card)).await?;
+    s.asked = Some(Asked { subject, shown_at });
+    let shown = view(s, cx, at, Shown::NeedsYou).await?;
+    s.status.show(cx, "status", &shown, Urgency::Turning).await?;
+    Ok(Next::Ask(spec(s, at, subject, shown_at)))
+}
+
+fn spec(s: &State, at: At, subject: Hash, shown_at: Timestamp) -> GateSpec {
+    let mut verbs = vec![("revise".to_owned(), Role::Write)];
+    if at == At::DraftGate || verdict(s) == Verdict::Approved {
+        verbs.push(("approve".to_owned(), Role::Write));
+    } else {
+        verbs.push(("override".to_owned(), Role::Maintain));
+    }
+    GateSpec { stage: STAGE.to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
+}
+
+fn ask_again(s: &mut State, at: At, subject: Hash, shown_at: Timestamp) -> Next<At> {
+    s.asked = Some(Asked { subject, shown_at });
+    Next::Ask(spec(s, at, subject, shown_at))
+}
+
+async fn hear(s: &State, cx: &Cx, answer: &Answer) -> Result<Heard, StepError> {
+    let (issue, policy, base) = (need(&s.issue)?, need(&s.policy)?, need(&s.base)?);
+    let (proposal, asked) = (need(&s.proposal)?, need(&s.asked)?);
+    let paths = lld::paths(&document(s, cx).await?);
+    let publication = Publication {
+        stage: STAGE,
+        issue,
+        base,
+        path: &proposal.path,
+        document: *need(&s.round.document)?,
+        paths: &paths,
+        policy,
+    };
+    rounds::hear(cx, answer, &publication, proposal, asked.subject, asked.shown_at).await
+}
+
+/// A maintainer's own version goes through every check and the review, like any other; nothing rewrites it
+/// before it is looked at.
+fn take_over(s: &mut State, document: Hash) -> Next<At> {
+    s.round.replace(document);
+    s.round.drafter = None;
+    s.asked = None;
+    Next::Go(At::Check)
+}
+
+fn send_back(s: &mut State, answer: &Answer) -> Result<Next<At>, StepError> {
+    let more = need(&s.policy)?.max_rounds;
+    s.round.send_back(&answer.text, more);
+    s.asked = None;
+    s.stop = None;
+    Ok(Next::Go(At::Draft))
+}
+
+fn mechanical_halt(s: &State, why: Stop) -> StepError {
+    let worst: Vec<String> =
+        s.round.mistakes.iter().filter(|m| m.is_error()).take(3).map(|m| format!("{}: {}", m.place, m.message)).collect();
+    let reason = match why {
+        Stop::Stalled => "the same mistakes came back three times",
+        Stop::Cap | Stop::Inconclusive => "the drafts the policy allows are used up",
+    };
+    StepError::User(format!("The draft still has mechanical mistakes and {reason}. {}", worst.join("; ")))
+}
+
+fn verdict(s: &State) -> Verdict {
+    s.round.review.as_ref().map_or(Verdict::Inconclusive, |r| r.verdict)
+}
+
+/// What the mechanical checks established, for the reviewer.
+fn facts(s: &State) -> String {
+    let warnings: String =
+        s.round.mistakes.iter().filter(|m| !m.is_error()).map(|m| format!("- {}: {}\n", m.place, m.message)).collect();
+    format!(
+        "- All required sections are there, the issue number is right, and every requirement has a scenario.\n\
+         - Every path marked Modify or Delete exists at commit {}; every Add has a parent.\n{warnings}",
+        s.base.as_ref().map_or("unknown", |b| b.commit.as_str())
+    )
+}
+
+fn names_a_file(tree: &TreeIndex, place: &str) -> bool {
+    let path = place.split([':', ' ']).next().unwrap_or_default().trim_matches('`');
+    tree.is_file(path)
+}
+
+struct Paths<'a>(&'a TreeIndex);
+
+impl Tree for Paths<'_> {
+    fn is_file(&self, path: &str) -> bool {
+        self.0.is_file(path)
+    }
+    fn is_dir(&self, path: &str) -> bool {
+        self.0.is_dir(path)
+    }
+    fn nearest(&self, path: &str) -> Vec<String> {
+        self.0.nearest(path)
+    }
+}
+
+/// `docs/lld/LLD-7.md` → `docs/lld/LLD-7.review.md`.
+fn beside(path: &str) -> String {
+    let stem = path.strip_suffix(".md").unwrap_or(path);
+    format!("{stem}.review.md")
+}
+
+async fn document(s: &State, cx: &Cx) -> Result<String, StepError> {
+    text(cx, need(&s.round.document)?).await
+}
+
+/// An issue's text as a model is shown it: cut where it is longer than anybody reads.
+async fn issue_text(cx: &Cx, issue: &IssueSnapshot) -> Result<String, StepError> {
+    let full = text(cx, &issue.body).await?;
+    if full.chars().count() <= limits::ISSUE_CHARS {
+        return Ok(full);
+    }
+    let cut: String = full.chars().take(limits::ISSUE_CHARS).collect();
+    Ok(format!("{cut}\n\n[The issue's text goes on; it was cut here at {} characters.]", limits::ISSUE_CHARS))
+}
+
+async fn text(cx: &Cx, hash: &Hash) -> Result<String, StepError> {
+    let bytes = cx.get(hash).await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What an earlier step must have left.
+fn need<T>(value: &Option<T>) -> Result<&T, StepError> {
+    value.as_ref().ok_or_else(|| StepError::Bug(anyhow::anyhow!("an earlier step left nothing here")))
+}
