@@ -169,7 +169,12 @@ mod tests {
     #[test]
     fn all_that_is_wrong_is_said_at_once_and_nothing_is_changed() {
         let errors = apply("aaa bcd", &[edit("aa", "x"), edit("zz", "x"), edit("", "x"), edit("bc", "x"), edit("cd", "y")]).unwrap_err();
-        insta::assert_snapshot!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @"");
+        insta::assert_snapshot!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
+        edit 1: the search text occurs 2 times, take in more around it: `aa`
+        edit 2: the search text does not occur: `zz`
+        edit 3: the search text is empty
+        edit 5: it overlaps edit 4; make them one
+        "#);
         assert_eq!(apply("a", &[edit("a", "a")]), Err(vec![EditError::NoChange]));
     }
 

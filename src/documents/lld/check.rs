@@ -332,7 +332,16 @@ pub(super) mod tests {
         insta::assert_snapshot!(with_rows(
             "| src/lob.rs | Modify | x |\n| src | Delete | x |\n| src/lib.rs | Add | x |\n| lib/x.rs | Add | x |\n\
              | ../x | Add | x |\n| .git/config | Add | x |\n| README.md | Rename | x |\n| README.md | Modify | x |"
-        ).join("\n"), @"");
+        ).join("\n"), @r#"
+        files.missing `src/lob.rs` is to be modified, but it does not exist; did you mean `src/lib.rs`? A new file is `Add`
+        files.missing `src` is a folder; write `Delete (Directory)`, or name its files
+        files.add `src/lib.rs` exists already; write `Modify`, or choose another name
+        files.add `lib/x.rs` is in a folder that does not exist; add a row `lib` with `Add (Directory)`, or use a folder that exists
+        files.path `../x` holds `.` or `..`; write it from the root of the repository
+        files.path `.git/config` leads into `.git`
+        files.change-type `README.md` is `Rename`; write Add, Modify or Delete, with ` (Directory)` for a folder
+        files.twice `README.md` has two rows; keep one
+        "#);
     }
 
     #[test]
@@ -344,7 +353,13 @@ pub(super) mod tests {
         let token = format!("\nghp_{}\n", "x".repeat(36));
         let text = text.replace("## 2. Proposed Changes", &token);
         insta::assert_snapshot!(
-            check(&text, ISSUE, &Repo).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @"");
+            check(&text, ISSUE, &Repo).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
+            H1: it names issue 7; the first line must be `# 42 - Feature: TITLE` [h1.number]
+            §12: `src/none.rs` is named here but neither exists nor stands in 2.1; add a row or mend the path [done.path]
+            §12: `src/config.rs` is named here but not in 2.1; add it if it changes [done.path]
+            §11: `gone()` is named here but not in 2.4 [risks.function]
+            document: a text that looks like a credential stands here; take it out [secret]
+            "#);
     }
 
     #[test]

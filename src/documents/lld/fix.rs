@@ -217,7 +217,28 @@ mod tests {
             | a/b/c.rs | Add | x |\r\n| a/b | Add (Directory) | x |\r\n| a | Add (Directory) | x |\r\n\r\n### 2.4 Function Signatures\r\n\
             ```rust\r\nfn a();  \r\n```\r\n```\r\nHope this helps!\r\n";
         let (fixed, fixes) = fix(text, ISSUE);
-        insta::assert_snapshot!(fixed, @"");
+        insta::assert_snapshot!(fixed, @r#"
+        # 42 - Feature: Read it
+
+        ## 1. Context and goal
+        text
+
+        #### Open Questions
+        None.
+
+        ### 2.1 Files Changed
+
+        | File | Change Type | Description |
+        |-|-|-|
+        | a | Add (Directory) | x |
+        | a/b | Add (Directory) | x |
+        | a/b/c.rs | Add | x |
+
+        ### 2.4 Function Signatures
+        ```rust
+        fn a();  
+        ```
+        "#);
         let rules: Vec<_> = fixes.iter().map(|f| f.rule.as_str()).collect();
         assert_eq!(
             rules,
