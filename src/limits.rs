@@ -56,3 +56,12 @@ pub const EXCERPT_BYTES: usize = 60_000;
 
 /// Standard output a child process may produce before it is killed.
 pub const CHILD_OUTPUT_BYTES: usize = 32 * 1024 * 1024;
+
+/// Standard error kept of a child process: its end, where the reason stands.
+pub const CHILD_ERROR_BYTES: usize = 64 * 1024;
+
+/// Time a child process has between SIGTERM and SIGKILL: enough to close a file, not to go on.
+pub const CHILD_KILL_DELAY: Duration = Duration::from_secs(2);
+
+/// A child process without a timeout of its own; nothing we start may run for ever.
+pub const CHILD_TIME: Duration = Duration::from_secs(60);
