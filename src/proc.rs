@@ -457,8 +457,11 @@ mod tests {
         assert!(matches!(error, ProcError::OutputTooLong { limit: 100_000 }));
         let error = Command::new("no-such-program-here").run(&CancellationToken::new()).await.unwrap_err();
         assert!(matches!(&error, ProcError::NotFound { program } if program == "no-such-program-here"));
-        let error =
-            Command::new("true").current_dir("/no/such/place").run(&CancellationToken::new()).await.unwrap_err();
+        let error = Command::new("true")
+            .current_dir("/no/such/place")
+            .run(&CancellationToken::new())
+            .await
+            .unwrap_err();
         assert!(matches!(error, ProcError::Io { .. }));
     }
 }

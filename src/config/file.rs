@@ -129,7 +129,9 @@ pub(super) fn parse(text: &str, name: &str, directory: &Path) -> Result<Settings
     let data_dir = directory.join(check.filled(&file.data.dir, "dir")?);
     let slug = file.app.slug.filter(|slug| !slug.is_empty());
     if *file.app.id.as_ref() == 0 {
-        return Err(check.refuse(&file.app.id, "id is the App's number, from the top of its settings page".into()));
+        return Err(
+            check.refuse(&file.app.id, "id is the App's number, from the top of its settings page".into())
+        );
     }
     Ok(Settings {
         file: PathBuf::new(),
@@ -170,11 +172,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn refuse<T>(&self, at: &Spanned<T>, message: String) -> ConfigError {
-        ConfigError {
-            file: self.name.to_owned(),
-            line: Some(line_of(self.text, at.span().start)),
-            message,
-        }
+        ConfigError { file: self.name.to_owned(), line: Some(line_of(self.text, at.span().start)), message }
     }
 
     fn filled<'p>(&self, path: &'p Spanned<PathBuf>, key: &str) -> Result<&'p Path, ConfigError> {
@@ -216,12 +214,18 @@ impl Check<'_> {
         })
     }
 
-    fn address(&self, key: &str, given: Option<&Spanned<String>>, default: &str) -> Result<SocketAddr, ConfigError> {
+    fn address(
+        &self,
+        key: &str,
+        given: Option<&Spanned<String>>,
+        default: &str,
+    ) -> Result<SocketAddr, ConfigError> {
         let Some(given) = given else {
             return Ok(default.parse().expect("a constant that parses"));
         };
         given.as_ref().parse().map_err(|_| {
-            let message = format!("{key} = {:?} is no address; write IP:PORT such as {default}", given.as_ref());
+            let message =
+                format!("{key} = {:?} is no address; write IP:PORT such as {default}", given.as_ref());
             self.refuse(given, message)
         })
     }
@@ -249,7 +253,10 @@ impl Check<'_> {
         let Some(given) = given else { return Ok(default.to_owned()) };
         let (provider, model) = given.as_ref().split_once(':').unwrap_or_default();
         if provider.is_empty() || model.is_empty() || given.as_ref().contains(char::is_whitespace) {
-            let message = format!("{key} = {:?} names no model; write PROVIDER:MODEL such as {default}", given.as_ref());
+            let message = format!(
+                "{key} = {:?} names no model; write PROVIDER:MODEL such as {default}",
+                given.as_ref()
+            );
             return Err(self.refuse(&given, message));
         }
         if key == "drafter" && provider == "gemini" {
@@ -272,7 +279,11 @@ impl Check<'_> {
             drafter: self.model("drafter", names.drafter.clone(), DRAFTER)?,
             reviewer: self.model("reviewer", names.reviewer.clone(), REVIEWER)?,
             claude: ClaudeSettings {
-                path: providers.claude.path.map(|path| directory.join(path)),
+                // A bare name is looked up in `PATH`, as a shell would.
+                path: providers.claude.path.map(|path| match path.components().count() {
+                    1 => path,
+                    _ => directory.join(path),
+                }),
                 config_dir: match providers.claude.config_dir {
                     Some(path) => directory.join(path),
                     None => data_dir.join("claude"),

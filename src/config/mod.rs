@@ -52,7 +52,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The server's settings, checked, with every path made absolute or relative to where we run.
+/// The server's settings, checked, with every path made absolute.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The file they were read from.
@@ -145,7 +145,11 @@ impl ModelSettings {
     }
 
     /// Claude drafts through its program, Gemini reviews; everything at its default.
-    pub fn real(data_dir: &Path, gemini_key: Option<SecretString>, anthropic_key: Option<SecretString>) -> Self {
+    pub fn real(
+        data_dir: &Path,
+        gemini_key: Option<SecretString>,
+        anthropic_key: Option<SecretString>,
+    ) -> Self {
         Self {
             drafter: file::DRAFTER.into(),
             reviewer: file::REVIEWER.into(),
@@ -217,6 +221,8 @@ impl Settings {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
+        // Children run in directories of their own, where a relative path would mean another place.
+        let directory = &std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let secrets = Secrets::load(&directory.join(".env"))?;
         let webhook_secrets = secrets.webhook_secrets()?;
         let mut settings = file::parse(&text, &shown, directory)?;
@@ -224,8 +230,7 @@ impl Settings {
         settings.models.gemini.api_key = secrets.gemini_api_key;
         settings.webhook_secrets = webhook_secrets;
         settings.file = path.to_owned();
-        settings.ignored_environment =
-            secrets::names().filter(|name| in_environment(name)).collect();
+        settings.ignored_environment = secrets::names().filter(|name| in_environment(name)).collect();
         Ok(settings)
     }
 }

@@ -1,6 +1,9 @@
 //! Secrets from a `.env` file: as values, or as paths of files that hold them.
 
-use std::{collections::BTreeMap, path::{Path, PathBuf}};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -44,10 +47,14 @@ impl Secrets {
     /// door.
     pub(super) fn webhook_secrets(&self) -> Result<Vec<SecretString>, ConfigError> {
         let current = self.webhook.clone().ok_or_else(|| {
-            mistake(&self.file, None, format!(
-                "no {WEBHOOK}; add the secret set in the App's webhook settings \
+            mistake(
+                &self.file,
+                None,
+                format!(
+                    "no {WEBHOOK}; add the secret set in the App's webhook settings \
                  (`openssl rand -hex 32` makes one), or {WEBHOOK}_FILE with the path of a file that holds it"
-            ))
+                ),
+            )
         })?;
         Ok([Some(current), self.webhook_previous.clone()].into_iter().flatten().collect())
     }
@@ -72,7 +79,11 @@ fn read(file: &Path) -> Result<BTreeMap<String, SecretString>, ConfigError> {
                 dotenvy::Error::LineParse(line, _) => text.lines().position(|l| l.trim() == line.trim()),
                 _ => None,
             };
-            mistake(file, at.map(|l| l + 1), "is not NAME=value; put values with spaces in single quotes".into())
+            mistake(
+                file,
+                at.map(|l| l + 1),
+                "is not NAME=value; put values with spaces in single quotes".into(),
+            )
         })?;
         let double = values.insert(name.clone(), SecretString::from(value)).is_some();
         if double && names().any(|known| known == name) {
@@ -88,7 +99,8 @@ fn refuse_expansion(file: &Path, text: &str) -> Result<(), ConfigError> {
     for (index, line) in text.lines().enumerate() {
         let line = line.trim().trim_start_matches("export ");
         let Some((name, value)) = line.split_once('=') else { continue };
-        if names().any(|known| known == name.trim()) && value.contains('$') && !value.trim().starts_with('\'') {
+        if names().any(|known| known == name.trim()) && value.contains('$') && !value.trim().starts_with('\'')
+        {
             let message = format!("{} holds a `$`; put its value in single quotes", name.trim());
             return Err(mistake(file, Some(index + 1), message));
         }
@@ -112,10 +124,18 @@ fn one(
         (None, Some(path)) => {
             let path = file.parent().unwrap_or(Path::new(".")).join(path.expose_secret().trim());
             let text = std::fs::read_to_string(&path).map_err(|error| {
-                mistake(file, None, format!("{by_file} names {}, which can't be read: {error}", path.display()))
+                mistake(
+                    file,
+                    None,
+                    format!("{by_file} names {}, which can't be read: {error}", path.display()),
+                )
             })?;
             if text.trim().is_empty() {
-                return Err(mistake(file, None, format!("{by_file} names {}, which is empty", path.display())));
+                return Err(mistake(
+                    file,
+                    None,
+                    format!("{by_file} names {}, which is empty", path.display()),
+                ));
             }
             Ok(Some(SecretString::from(text.trim())))
         }

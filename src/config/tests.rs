@@ -82,7 +82,9 @@ fn mistakes_name_their_line_and_the_fix() {
 
 #[test]
 fn loopback_may_be_plain_http() {
-    let toml = format!("{GOOD}[github]\napi_url = \"http://127.0.0.1:99/api/v3\"\n[providers.claude]\nbase_url = \"http://localhost:1\"\n");
+    let toml = format!(
+        "{GOOD}[github]\napi_url = \"http://127.0.0.1:99/api/v3\"\n[providers.claude]\nbase_url = \"http://localhost:1\"\n"
+    );
     let settings = Place::new(&toml, ENV).load().unwrap();
     assert_eq!(settings.github.api_url.path(), "/api/v3");
 }
