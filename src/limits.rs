@@ -65,3 +65,15 @@ pub const CHILD_KILL_DELAY: Duration = Duration::from_secs(2);
 
 /// A child process without a timeout of its own; nothing we start may run for ever.
 pub const CHILD_TIME: Duration = Duration::from_secs(60);
+
+/// A model's answer that stalls this long in the middle is given up; whole answers may take longer.
+pub const MODEL_IDLE: Duration = Duration::from_secs(90);
+
+/// Connecting to a model's API; a host that is down should not cost a whole call's time.
+pub const MODEL_CONNECT: Duration = Duration::from_secs(10);
+
+/// An HTTP answer of a model's API; the longest honest one is a few hundred kilobytes.
+pub const MODEL_ANSWER_BYTES: usize = 8 * 1024 * 1024;
+
+/// Linux refuses a single argument above 128 KiB; a longer system prompt goes into the prompt.
+pub const ARGUMENT_BYTES: usize = 100 * 1024;
