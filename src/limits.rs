@@ -56,3 +56,24 @@ pub const EXCERPT_BYTES: usize = 60_000;
 
 /// Standard output a child process may produce before it is killed.
 pub const CHILD_OUTPUT_BYTES: usize = 32 * 1024 * 1024;
+
+/// Standard error kept of a child process: its end, where the reason stands.
+pub const CHILD_ERROR_BYTES: usize = 64 * 1024;
+
+/// Time a child process has between SIGTERM and SIGKILL: enough to close a file, not to go on.
+pub const CHILD_KILL_DELAY: Duration = Duration::from_secs(2);
+
+/// A child process without a timeout of its own; nothing we start may run for ever.
+pub const CHILD_TIME: Duration = Duration::from_secs(60);
+
+/// A model's answer that stalls this long in the middle is given up; whole answers may take longer.
+pub const MODEL_IDLE: Duration = Duration::from_secs(90);
+
+/// Connecting to a model's API; a host that is down should not cost a whole call's time.
+pub const MODEL_CONNECT: Duration = Duration::from_secs(10);
+
+/// An HTTP answer of a model's API; the longest honest one is a few hundred kilobytes.
+pub const MODEL_ANSWER_BYTES: usize = 8 * 1024 * 1024;
+
+/// Linux refuses a single argument above 128 KiB; a longer system prompt goes into the prompt.
+pub const ARGUMENT_BYTES: usize = 100 * 1024;

@@ -1,1 +1,311 @@
-//! (in work)
+//! Language models behind one trait; one back end a file.
+//!
+//! A back end sends one prompt and judges one answer: what served it, what it cost, and, when there
+//! is none, which of a dozen kinds of failure it was. It runs nothing for a model, retries nothing
+//! on its own account, and takes no text inside an answer for a signal. What an answer says is for
+//! others to read.
+
+mod claude_cli;
+mod gemini;
+pub mod models;
+mod schema;
+mod stub;
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+pub use stub::REHEARSAL;
+
+use crate::{
+    clock::SharedClock,
+    config::ModelSettings,
+    types::{Family, Malformed},
+};
+
+/// On which side of the table a call sits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CallRole {
+    Drafter,
+    Reviewer,
+}
+
+impl CallRole {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drafter => "drafter",
+            Self::Reviewer => "reviewer",
+        }
+    }
+}
+
+impl fmt::Display for CallRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One question to a model.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub role: CallRole,
+    /// Standing instructions.
+    pub system: String,
+    pub prompt: String,
+    /// JSON Schema of the answer; with one, [`Reply::value`] is set and fits it.
+    pub schema: Option<serde_json::Value>,
+    /// The model's id at this provider: [`ModelId::model`].
+    pub model: String,
+    /// How hard to think, where the back end knows such a word: `low`, `medium`, `high`.
+    pub effort: Option<String>,
+    /// The time the whole call may take.
+    pub deadline: Duration,
+    /// Nonce, issue, title …: what scripted answers fill their placeholders from. Real models never
+    /// see it.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// What a call took, whether it succeeded or not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt that came from no cache.
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cache_read_tokens: u64,
+    pub cache_written_tokens: u64,
+    /// Micro-dollars by the served model's list price; `None` where there is none.
+    pub cost_microusd: Option<u64>,
+    /// Was the cost put on a bill? A subscription's calls have a notional cost.
+    pub billed: bool,
+    /// The model's id as asked.
+    pub asked: String,
+    /// The model's id as the answer gave it; never the one asked, never a usage table's.
+    pub served: Option<String>,
+    pub elapsed: Duration,
+    /// Requests made, retries included.
+    pub attempts: u32,
+}
+
+impl Usage {
+    fn asking(model: &str) -> Self {
+        Self { asked: model.to_owned(), ..Self::default() }
+    }
+
+    /// The family of who served it; `None` = unattested.
+    pub fn family(&self) -> Option<Family> {
+        models::family_of(self.served.as_deref()?)
+    }
+
+    fn price(&mut self) {
+        self.cost_microusd = self.served.as_deref().and_then(|served| {
+            models::cost_microusd(
+                served,
+                self.input_tokens,
+                self.output_tokens,
+                self.cache_read_tokens,
+                self.cache_written_tokens,
+            )
+        });
+    }
+}
+
+/// A model's answer that passed every check a back end can make.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// Never blank.
+    pub text: String,
+    /// Set, and fitting the schema, when the call had one.
+    pub value: Option<serde_json::Value>,
+    pub usage: Usage,
+}
+
+/// What kind of failure: it decides what the caller does next, the message never does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallErrorKind {
+    /// The service is overloaded; try again soon, or elsewhere.
+    Capacity,
+    /// Too many calls; try again after `reset`.
+    RateLimited {
+        reset: Option<Duration>,
+    },
+    /// The account is used up until `reset`, or until someone pays.
+    Quota {
+        reset: Option<Duration>,
+    },
+    /// No key or login, or a wrong one.
+    Auth,
+    /// The model or its maker would not answer this.
+    Refused,
+    /// The prompt does not fit.
+    TooLong,
+    /// The answer was cut at its longest.
+    Truncated,
+    /// An answer that is empty or does not fit the schema.
+    InvalidOutput,
+    /// Another model than the one asked answered, or none said who it was.
+    WrongModel {
+        served: Option<String>,
+    },
+    /// No answer in time. `idle`: it had begun and stalled.
+    Timeout {
+        idle: bool,
+        elapsed: Duration,
+    },
+    Cancelled,
+    /// The service or program could not be reached or run.
+    Unavailable,
+}
+
+/// A call without an answer. It may have cost money all the same.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct CallError {
+    pub kind: CallErrorKind,
+    /// For the server's log and never for a thread: it may quote the service. Holds no key.
+    pub message: String,
+    pub usage: Box<Usage>,
+}
+
+impl CallError {
+    fn new(kind: CallErrorKind, message: impl Into<String>, usage: Usage) -> Self {
+        Self { kind, message: message.into(), usage: Box::new(usage) }
+    }
+}
+
+/// A source of answers.
+pub trait Provider: Send + Sync {
+    /// The word before the colon.
+    fn name(&self) -> &'static str;
+
+    /// Why every call would fail as things stand, with the fix; `None` when nothing is missing that
+    /// can be seen without calling.
+    fn lacks(&self) -> Option<String>;
+
+    /// Asks once. Ends within the call's deadline (and a moment to clean up).
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, CallError>>;
+}
+
+/// A model, resolved from `provider:model`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelId {
+    pub provider: &'static str,
+    /// The id to ask for.
+    pub model: &'static str,
+    pub family: Family,
+}
+
+impl fmt::Display for ModelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.provider, self.model)
+    }
+}
+
+impl std::str::FromStr for ModelId {
+    type Err = ResolveError;
+
+    fn from_str(spec: &str) -> Result<Self, ResolveError> {
+        let (provider, name) = spec.split_once(':').ok_or_else(|| ResolveError::unknown(spec))?;
+        let row = models::find(provider, name).ok_or_else(|| ResolveError::unknown(spec))?;
+        Ok(Self { provider: row.provider, model: row.id, family: Family(row.family.into()) })
+    }
+}
+
+/// A `provider:model` that can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    #[error("{0}")]
+    Unknown(Malformed),
+    #[error(
+        "drafter {drafter} and reviewer {reviewer} are both of the {family} family; \
+         choose a reviewer of another, such as gemini:pro beside claude:opus"
+    )]
+    SameFamily { drafter: String, reviewer: String, family: Family },
+    #[error("the script of scripted answers can't be used: {0}")]
+    Script(String),
+    #[error("no client for HTTPS could be made: {0}")]
+    Client(String),
+}
+
+impl ResolveError {
+    fn unknown(spec: &str) -> Self {
+        Self::Unknown(Malformed {
+            value: spec.chars().take(80).collect(),
+            expected: "a model we know; write one of claude:opus, claude:sonnet, claude:haiku, gemini:pro, \
+                       gemini:flash, stub:drafter, stub:reviewer",
+        })
+    }
+}
+
+/// Are both known, and of different families? Checked at start; what really served is checked again
+/// on every answer.
+pub fn check_pair(drafter: &str, reviewer: &str) -> Result<(ModelId, ModelId), ResolveError> {
+    let (d, r): (ModelId, ModelId) = (drafter.parse()?, reviewer.parse()?);
+    if d.family == r.family {
+        return Err(ResolveError::SameFamily {
+            drafter: drafter.into(),
+            reviewer: reviewer.into(),
+            family: d.family,
+        });
+    }
+    Ok((d, r))
+}
+
+/// Every back end there is.
+pub struct Providers {
+    claude: Arc<claude_cli::ClaudeCli>,
+    gemini: Arc<gemini::Gemini>,
+    stub: Arc<stub::Stub>,
+}
+
+impl Providers {
+    /// Starts nothing and calls nobody; an unusable script is an error here, a missing key is one at
+    /// the call (see [`Provider::lacks`]).
+    pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
+        Ok(Self {
+            claude: Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone())),
+            gemini: Arc::new(gemini::Gemini::new(settings.gemini.clone(), Arc::clone(&clock))?),
+            stub: Arc::new(stub::Stub::new(&settings.stub, clock)?),
+        })
+    }
+
+    /// The back end and the model for `claude:opus`, `gemini:pro`, `stub:drafter` …
+    pub fn resolve(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
+        let id: ModelId = spec.parse()?;
+        let provider: Arc<dyn Provider> = match id.provider {
+            "claude" => self.claude.clone(),
+            "gemini" => self.gemini.clone(),
+            "stub" => self.stub.clone(),
+            _ => return Err(ResolveError::unknown(spec)),
+        };
+        Ok((provider, id))
+    }
+}
+
+/// Text of a service for our log: one line, bounded.
+fn quote(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_of_one_family_is_refused() {
+        assert!(check_pair("claude:opus", "gemini:pro").is_ok());
+        assert!(check_pair("stub:drafter", "stub:reviewer").is_ok());
+        let error = check_pair("claude:opus", "claude:sonnet").unwrap_err();
+        assert!(error.to_string().contains("both of the claude family"), "{error}");
+        let error = check_pair("claude:opus", "gemini:ultra").unwrap_err();
+        assert!(error.to_string().starts_with("`gemini:ultra` is not a model we know"), "{error}");
+    }
+}

@@ -1,0 +1,348 @@
+//! The text of `countersign.toml`: its tables, their defaults, and the checks on their values.
+
+use std::{
+    net::SocketAddr,
+    path::{Component, Path, PathBuf},
+};
+
+use serde::Deserialize;
+use toml::Spanned;
+use url::{Host, Url};
+
+use super::{
+    AppSettings, ClaudeSettings, ConfigError, GeminiSettings, GitHubSettings, LldSettings, ModelSettings,
+    ServerSettings, Settings, StubSettings, from_toml, line_of,
+};
+use crate::types::InstallationId;
+
+pub(super) const DRAFTER: &str = "claude:opus";
+pub(super) const REVIEWER: &str = "gemini:pro";
+pub(super) const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
+const LISTEN: &str = "127.0.0.1:8008";
+const PRIVATE_LISTEN: &str = "127.0.0.1:8009";
+
+/// More rounds than this is a quarrel, not a review.
+const MOST_ROUNDS: u32 = 10;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    app: App,
+    #[serde(default)]
+    github: GitHub,
+    #[serde(default)]
+    server: Server,
+    data: Data,
+    #[serde(default)]
+    installations: Installations,
+    #[serde(default)]
+    models: Models,
+    #[serde(default)]
+    providers: Providers,
+    #[serde(default)]
+    lld: Lld,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct App {
+    id: Spanned<u64>,
+    private_key_file: PathBuf,
+    slug: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct GitHub {
+    api_url: Option<Spanned<String>>,
+    git_url: Option<Spanned<String>>,
+    web_url: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Server {
+    listen: Option<Spanned<String>>,
+    private_listen: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Data {
+    dir: Spanned<PathBuf>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Installations {
+    allow: Vec<u64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Models {
+    drafter: Option<Spanned<String>>,
+    reviewer: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Providers {
+    claude: Claude,
+    gemini: Gemini,
+    stub: Stub,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Claude {
+    path: Option<PathBuf>,
+    config_dir: Option<PathBuf>,
+    base_url: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Gemini {
+    base_url: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Stub {
+    script: Option<PathBuf>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Lld {
+    max_rounds: Option<Spanned<u32>>,
+    draft_gate: Option<bool>,
+    verdict_gate: Option<bool>,
+    document_path: Option<Spanned<String>>,
+}
+
+/// Everything but the secrets. Relative paths are taken from `directory`, where the file is.
+pub(super) fn parse(text: &str, name: &str, directory: &Path) -> Result<Settings, ConfigError> {
+    let file: File = toml::from_str(text).map_err(|error| explain(from_toml(name, text, &error)))?;
+    let check = Check { text, name };
+    let data_dir = directory.join(check.filled(&file.data.dir, "dir")?);
+    let slug = file.app.slug.filter(|slug| !slug.is_empty());
+    if *file.app.id.as_ref() == 0 {
+        return Err(
+            check.refuse(&file.app.id, "id is the App's number, from the top of its settings page".into())
+        );
+    }
+    Ok(Settings {
+        file: PathBuf::new(),
+        app: AppSettings {
+            id: *file.app.id.as_ref(),
+            private_key_file: directory.join(file.app.private_key_file),
+            slug,
+        },
+        github: check.github(&file.github)?,
+        server: check.server(&file.server)?,
+        allowed_installations: file.installations.allow.into_iter().map(InstallationId).collect(),
+        models: check.models(&file.models, file.providers, directory, &data_dir)?,
+        data_dir,
+        lld: check.lld(file.lld)?,
+        webhook_secrets: Vec::new(),
+        ignored_environment: Vec::new(),
+    })
+}
+
+/// The TOML reader says what is missing; we add what to do.
+fn explain(mut error: ConfigError) -> ConfigError {
+    let fix = match error.message.as_str() {
+        "missing field `app`" => "; add [app] with id and private_key_file, or run `countersign setup`",
+        "missing field `data`" => "; add [data] with dir = \"the directory for databases\"",
+        m if m.starts_with("missing field") => "; add it",
+        m if m.starts_with("unknown field") => "; remove it or correct its spelling",
+        _ => "",
+    };
+    error.message.push_str(fix);
+    error
+}
+
+/// The checks on values; each error points at the value's own line.
+struct Check<'a> {
+    text: &'a str,
+    name: &'a str,
+}
+
+impl Check<'_> {
+    fn refuse<T>(&self, at: &Spanned<T>, message: String) -> ConfigError {
+        ConfigError { file: self.name.to_owned(), line: Some(line_of(self.text, at.span().start)), message }
+    }
+
+    fn filled<'p>(&self, path: &'p Spanned<PathBuf>, key: &str) -> Result<&'p Path, ConfigError> {
+        if path.as_ref().as_os_str().is_empty() {
+            return Err(self.refuse(path, format!("{key} is empty; name a path")));
+        }
+        Ok(path.as_ref())
+    }
+
+    /// An http(s) URL without user, query or fragment; plain http only on this machine.
+    fn url(&self, key: &str, given: Option<&Spanned<String>>, default: &str) -> Result<Url, ConfigError> {
+        let Some(given) = given else {
+            return Ok(Url::parse(default).expect("a constant that parses"));
+        };
+        let refuse = |why: &str| self.refuse(given, format!("{key} = {:?} {why}", given.as_ref()));
+        let url = Url::parse(given.as_ref()).map_err(|_| refuse("is no URL; write https://HOST"))?;
+        let loopback = is_loopback(&url);
+        match url.scheme() {
+            "https" => {}
+            "http" if loopback => {}
+            "http" => return Err(refuse("would send secrets in clear text; write https://")),
+            _ => return Err(refuse("is no web address; write https://HOST")),
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            let message = format!("{key} must not hold a user or password; remove what stands before the @");
+            return Err(self.refuse(given, message));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(refuse("must end after the path; remove what follows ? or #"));
+        }
+        Ok(url)
+    }
+
+    fn github(&self, table: &GitHub) -> Result<GitHubSettings, ConfigError> {
+        Ok(GitHubSettings {
+            api_url: self.url("api_url", table.api_url.as_ref(), "https://api.github.com")?,
+            git_url: self.url("git_url", table.git_url.as_ref(), "https://github.com")?,
+            web_url: self.url("web_url", table.web_url.as_ref(), "https://github.com")?,
+        })
+    }
+
+    fn address(
+        &self,
+        key: &str,
+        given: Option<&Spanned<String>>,
+        default: &str,
+    ) -> Result<SocketAddr, ConfigError> {
+        let Some(given) = given else {
+            return Ok(default.parse().expect("a constant that parses"));
+        };
+        given.as_ref().parse().map_err(|_| {
+            let message =
+                format!("{key} = {:?} is no address; write IP:PORT such as {default}", given.as_ref());
+            self.refuse(given, message)
+        })
+    }
+
+    fn server(&self, table: &Server) -> Result<ServerSettings, ConfigError> {
+        let listen = self.address("listen", table.listen.as_ref(), LISTEN)?;
+        let private_listen = self.address("private_listen", table.private_listen.as_ref(), PRIVATE_LISTEN)?;
+        let at = table.private_listen.as_ref().or(table.listen.as_ref());
+        if let Some(at) = at {
+            if !private_listen.ip().is_loopback() {
+                let message = "private_listen shows runs to whoever asks; use an address of this machine only, \
+                               such as 127.0.0.1:8009";
+                return Err(self.refuse(at, message.into()));
+            }
+            if listen == private_listen && listen.port() != 0 {
+                let message = format!("listen and private_listen are both {listen}; give one another port");
+                return Err(self.refuse(at, message));
+            }
+        }
+        Ok(ServerSettings { listen, private_listen })
+    }
+
+    /// `provider:model`; which providers and models there are is for `providers` to say.
+    fn model(&self, key: &str, given: Option<Spanned<String>>, default: &str) -> Result<String, ConfigError> {
+        let Some(given) = given else { return Ok(default.to_owned()) };
+        let (provider, model) = given.as_ref().split_once(':').unwrap_or_default();
+        if provider.is_empty() || model.is_empty() || given.as_ref().contains(char::is_whitespace) {
+            let message = format!(
+                "{key} = {:?} names no model; write PROVIDER:MODEL such as {default}",
+                given.as_ref()
+            );
+            return Err(self.refuse(&given, message));
+        }
+        if key == "drafter" && provider == "gemini" {
+            let message = "Gemini only reviews; choose a drafter of another family such as claude:opus";
+            return Err(self.refuse(&given, message.into()));
+        }
+        Ok(given.into_inner())
+    }
+
+    fn models(
+        &self,
+        names: &Models,
+        providers: Providers,
+        directory: &Path,
+        data_dir: &Path,
+    ) -> Result<ModelSettings, ConfigError> {
+        let base_url = providers.claude.base_url.as_ref();
+        let base_url = base_url.map(|url| self.url("base_url", Some(url), "")).transpose()?;
+        Ok(ModelSettings {
+            drafter: self.model("drafter", names.drafter.clone(), DRAFTER)?,
+            reviewer: self.model("reviewer", names.reviewer.clone(), REVIEWER)?,
+            claude: ClaudeSettings {
+                // A bare name is looked up in `PATH`, as a shell would.
+                path: providers.claude.path.map(|path| match path.components().count() {
+                    1 => path,
+                    _ => directory.join(path),
+                }),
+                config_dir: match providers.claude.config_dir {
+                    Some(path) => directory.join(path),
+                    None => data_dir.join("claude"),
+                },
+                base_url,
+                api_key: None,
+            },
+            gemini: GeminiSettings {
+                base_url: self.url("base_url", providers.gemini.base_url.as_ref(), GEMINI_URL)?,
+                api_key: None,
+            },
+            stub: StubSettings { script: providers.stub.script.map(|path| directory.join(path)) },
+        })
+    }
+
+    fn lld(&self, table: Lld) -> Result<LldSettings, ConfigError> {
+        let mut lld = LldSettings::default();
+        if let Some(rounds) = table.max_rounds {
+            if !(1..=MOST_ROUNDS).contains(rounds.as_ref()) {
+                let message = format!("max_rounds = {} is outside 1 to {MOST_ROUNDS}", rounds.as_ref());
+                return Err(self.refuse(&rounds, message));
+            }
+            lld.max_rounds = *rounds.as_ref();
+        }
+        if let Some(path) = table.document_path {
+            if let Err(why) = document_path(path.as_ref()) {
+                return Err(self.refuse(&path, format!("document_path = {:?} {why}", path.as_ref())));
+            }
+            lld.document_path = path.into_inner();
+        }
+        lld.draft_gate = table.draft_gate.unwrap_or(lld.draft_gate);
+        lld.verdict_gate = table.verdict_gate.unwrap_or(lld.verdict_gate);
+        Ok(lld)
+    }
+}
+
+/// Does the URL lead to this machine and nowhere else?
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    }
+}
+
+fn document_path(path: &str) -> Result<(), &'static str> {
+    let parts: Vec<_> = Path::new(path).components().collect();
+    let inside = parts.iter().all(|part| match part {
+        Component::Normal(name) => !name.to_string_lossy().to_ascii_lowercase().starts_with(".git"),
+        _ => false,
+    });
+    if !inside || path.contains(['\\', '\n', ':']) {
+        Err("must be a path inside the repository, away from .git and .github; write docs/lld/LLD-{issue}.md")
+    } else if !path.contains("{issue}") {
+        Err("must hold {issue}, or designs would overwrite each other")
+    } else if !path.ends_with(".md") {
+        Err("must end in .md, for it is Markdown")
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Settings: the server's `countersign.toml`, the secrets in the `.env` beside it, and what a
+//! repository may tighten in its own `.github/countersign.toml`.
+//!
+//! Everything is checked here, once, and refused with the file, the line and the fix; past this
+//! room a setting is good. Secrets never come from the process environment and never reach a
+//! `Debug` or an error text. Whether the two models are of different families is not known here:
+//! `providers` checks it.
+
+mod file;
+mod repository;
+mod secrets;
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use secrecy::SecretString;
+use url::Url;
+
+pub use repository::RepoSettings;
+pub use secrets::Secrets;
+
+use crate::types::InstallationId;
+
+/// Where the settings are looked for without a flag.
+pub const DEFAULT_FILE: &str = "countersign.toml";
+
+/// Where a repository keeps its own settings, on its default branch.
+pub const REPOSITORY_FILE: &str = ".github/countersign.toml";
+
+/// A setting that can't be used: where it stands and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file as the reader knows it.
+    pub file: String,
+    /// Counted from 1, where the mistake has a place.
+    pub line: Option<usize>,
+    /// One sentence with the fix; never a secret.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.file, self.message),
+            None => write!(f, "{}: {}", self.file, self.message),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// The server's settings, checked, with every path made absolute.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The file they were read from.
+    pub file: PathBuf,
+    pub app: AppSettings,
+    pub github: GitHubSettings,
+    pub server: ServerSettings,
+    /// Where databases and mirrors live.
+    pub data_dir: PathBuf,
+    /// Installations that are served; the others are answered and ignored.
+    pub allowed_installations: Vec<InstallationId>,
+    pub models: ModelSettings,
+    pub lld: LldSettings,
+    /// One to sign with, or two while a secret is being changed; the current one first.
+    pub webhook_secrets: Vec<SecretString>,
+    /// Names of secrets found in the process environment, where they are not read. To be named at
+    /// start.
+    pub ignored_environment: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct AppSettings {
+    pub id: u64,
+    /// The App's private key, PEM.
+    pub private_key_file: PathBuf,
+    /// The name in mentions; GitHub's answer is used where it is not set.
+    pub slug: Option<String>,
+}
+
+/// The three faces of one GitHub; each ends without a slash unless it is a bare host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitHubSettings {
+    pub api_url: Url,
+    pub git_url: Url,
+    pub web_url: Url,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// `/webhook` and `/healthz`.
+    pub listen: SocketAddr,
+    /// Pages, metrics and readiness; loopback only.
+    pub private_listen: SocketAddr,
+}
+
+/// What `providers` needs to know; buildable without a file, for rehearsals.
+#[derive(Debug, Clone)]
+pub struct ModelSettings {
+    /// `provider:model` of who writes.
+    pub drafter: String,
+    /// `provider:model` of who reviews.
+    pub reviewer: String,
+    pub claude: ClaudeSettings,
+    pub gemini: GeminiSettings,
+    pub stub: StubSettings,
+}
+
+#[derive(Debug, Clone)]
+pub struct ClaudeSettings {
+    /// The program; looked up in `PATH` and the usual places where it is not set.
+    pub path: Option<PathBuf>,
+    /// Our own configuration directory for it, never the operator's: a hook in theirs would run.
+    pub config_dir: PathBuf,
+    /// Another API than Anthropic's, such as an imitation on loopback.
+    pub base_url: Option<Url>,
+    /// For calls to the API without the program.
+    pub api_key: Option<SecretString>,
+}
+
+#[derive(Debug, Clone)]
+pub struct GeminiSettings {
+    pub base_url: Url,
+    pub api_key: Option<SecretString>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct StubSettings {
+    /// A script to answer from; the built-in rehearsal where it is not set.
+    pub script: Option<PathBuf>,
+}
+
+impl ModelSettings {
+    /// Scripted answers from both sides: no key, no network, no company receives anything.
+    pub fn rehearsal(data_dir: &Path) -> Self {
+        Self {
+            drafter: "stub:drafter".into(),
+            reviewer: "stub:reviewer".into(),
+            ..Self::real(data_dir, None, None)
+        }
+    }
+
+    /// Claude drafts through its program, Gemini reviews; everything at its default.
+    pub fn real(
+        data_dir: &Path,
+        gemini_key: Option<SecretString>,
+        anthropic_key: Option<SecretString>,
+    ) -> Self {
+        Self {
+            drafter: file::DRAFTER.into(),
+            reviewer: file::REVIEWER.into(),
+            claude: ClaudeSettings {
+                path: None,
+                config_dir: data_dir.join("claude"),
+                base_url: None,
+                api_key: anthropic_key,
+            },
+            gemini: GeminiSettings {
+                base_url: Url::parse(file::GEMINI_URL).expect("a constant that parses"),
+                api_key: gemini_key,
+            },
+            stub: StubSettings::default(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LldSettings {
+    /// Review rounds before the run halts.
+    pub max_rounds: u32,
+    /// A person looks at the draft before the reviewer does.
+    pub draft_gate: bool,
+    /// A person decides after the reviewer has approved.
+    pub verdict_gate: bool,
+    /// Where the approved document goes in the repository; `{issue}` is the issue's number.
+    pub document_path: String,
+}
+
+impl LldSettings {
+    /// The document's path for one issue.
+    pub fn document_path_of(&self, issue: crate::types::IssueNo) -> String {
+        self.document_path.replace("{issue}", &issue.to_string())
+    }
+}
+
+impl Default for LldSettings {
+    fn default() -> Self {
+        Self {
+            max_rounds: 3,
+            draft_gate: false,
+            verdict_gate: true,
+            document_path: "docs/lld/LLD-{issue}.md".into(),
+        }
+    }
+}
+
+impl Settings {
+    /// Reads and checks `path` and the `.env` beside it.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::load_in(path, |name| std::env::var_os(name).is_some())
+    }
+
+    fn load_in(path: &Path, in_environment: impl Fn(&str) -> bool) -> Result<Self, ConfigError> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
+            file: shown.clone(),
+            line: None,
+            message: match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    "there is no such file; run `countersign setup` to make one, or name yours with --config"
+                        .into()
+                }
+                _ => format!("can't be read: {error}"),
+            },
+        })?;
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        // Children run in directories of their own, where a relative path would mean another place.
+        let directory = &std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+        let secrets = Secrets::load(&directory.join(".env"))?;
+        let webhook_secrets = secrets.webhook_secrets()?;
+        let mut settings = file::parse(&text, &shown, directory)?;
+        settings.models.claude.api_key = secrets.anthropic_api_key;
+        settings.models.gemini.api_key = secrets.gemini_api_key;
+        settings.webhook_secrets = webhook_secrets;
+        settings.file = path.to_owned();
+        settings.ignored_environment = secrets::names().filter(|name| in_environment(name)).collect();
+        Ok(settings)
+    }
+}
+
+/// The line, counted from 1, on which byte `at` of `text` stands.
+fn line_of(text: &str, at: usize) -> usize {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    1 + before.iter().filter(|b| **b == b'\n').count()
+}
+
+/// A mistake the TOML reader found, in our form.
+fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
+    ConfigError {
+        file: file.to_owned(),
+        line: error.span().map(|span| line_of(text, span.start)),
+        message: error.message().lines().collect::<Vec<_>>().join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+use secrecy::ExposeSecret;
+
+use super::*;
+
+const GOOD: &str = r#"
+[app]
+id = 7
+private_key_file = "app.pem"
+[data]
+dir = "data"
+"#;
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(toml: &str, env: &str) -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        std::fs::write(place.file(), toml).unwrap();
+        std::fs::write(place.0.path().join(".env"), env).unwrap();
+        place
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("countersign.toml")
+    }
+
+    fn load(&self) -> Result<Settings, ConfigError> {
+        Settings::load_in(&self.file(), |_| false)
+    }
+}
+
+const ENV: &str = "COUNTERSIGN_WEBHOOK_SECRET=hush-hush\n";
+
+fn refusal(toml: &str) -> (Option<usize>, String) {
+    let error = Place::new(toml, ENV).load().unwrap_err();
+    assert!(error.file.ends_with("countersign.toml"), "{error}");
+    (error.line, error.message)
+}
+
+#[test]
+fn the_least_file_gets_the_defaults() {
+    let place = Place::new(GOOD, ENV);
+    let settings = place.load().unwrap();
+    assert_eq!(settings.app.private_key_file, place.0.path().join("app.pem"));
+    assert_eq!(settings.github.api_url.as_str(), "https://api.github.com/");
+    assert_eq!(settings.server.listen.to_string(), "127.0.0.1:8008");
+    assert_eq!(settings.models.drafter, "claude:opus");
+    assert_eq!(settings.models.reviewer, "gemini:pro");
+    assert_eq!(settings.models.claude.config_dir, place.0.path().join("data/claude"));
+    assert_eq!(settings.lld, LldSettings::default());
+    assert_eq!(settings.lld.document_path_of(crate::types::IssueNo(42)), "docs/lld/LLD-42.md");
+    assert!(settings.allowed_installations.is_empty());
+}
+
+#[test]
+fn mistakes_name_their_line_and_the_fix() {
+    let with = |more: &str| refusal(&format!("{GOOD}{more}"));
+    let first = GOOD.lines().count() + 1;
+    for (more, line, words) in [
+        ("[lld]\nmax_round = 2\n", 1, "unknown field `max_round`"),
+        ("[lld]\nmax_rounds = 0\n", 1, "outside 1 to 10"),
+        ("[lld]\ndocument_path = \"../x-{issue}.md\"\n", 1, "inside the repository"),
+        ("[lld]\ndocument_path = \".GitHub/{issue}.md\"\n", 1, "inside the repository"),
+        ("[lld]\ndocument_path = \"x.md\"\n", 1, "must hold {issue}"),
+        ("[models]\ndrafter = \"gemini:pro\"\n", 1, "only reviews"),
+        ("[models]\nreviewer = \"pro\"\n", 1, "PROVIDER:MODEL"),
+        ("[github]\napi_url = \"http://ghe.example\"\n", 1, "clear text"),
+        ("[github]\napi_url = \"https://u:p@ghe.example\"\n", 1, "user or password"),
+        ("[providers.gemini]\nbase_url = \"ftp://x\"\n", 1, "https://HOST"),
+        ("[server]\nlisten = \"8008\"\n", 1, "IP:PORT"),
+        ("[server]\nprivate_listen = \"0.0.0.0:8009\"\n", 1, "this machine only"),
+        ("[server]\nlisten = \"127.0.0.1:8009\"\n", 1, "another port"),
+        ("[lld]\ndraft_gate = 3\n", 1, "expected a boolean"),
+        ("[lld\n", 0, ""),
+    ] {
+        let (at, message) = with(more);
+        assert_eq!(at, Some(first + line), "{more}: {message}");
+        assert!(message.contains(words), "{more}: {message}");
+    }
+    assert!(refusal("[data]\ndir = \"d\"\n").1.contains("countersign setup"));
+}
+
+#[test]
+fn loopback_may_be_plain_http() {
+    let toml = format!(
+        "{GOOD}[github]\napi_url = \"http://127.0.0.1:99/api/v3\"\n[providers.claude]\nbase_url = \"http://localhost:1\"\n"
+    );
+    let settings = Place::new(&toml, ENV).load().unwrap();
+    assert_eq!(settings.github.api_url.path(), "/api/v3");
+}
+
+#[test]
+fn no_file_points_to_setup() {
+    let error = Settings::load_in(Path::new("/nowhere/countersign.toml"), |_| false).unwrap_err();
+    assert!(error.to_string().starts_with("/nowhere/countersign.toml: "), "{error}");
+    assert!(error.message.contains("countersign setup"));
+}
+
+#[test]
+fn secrets_come_from_the_env_file_and_stay_hidden() {
+    let place = Place::new(
+        GOOD,
+        "COUNTERSIGN_WEBHOOK_SECRET='pa$$word'\nCOUNTERSIGN_WEBHOOK_SECRET_PREVIOUS=older\n\
+         GEMINI_API_KEY_FILE=gemini.key\nANTHROPIC_API_KEY=\n",
+    );
+    std::fs::write(place.0.path().join("gemini.key"), "AIzaSecret\n").unwrap();
+    let settings = place.load().unwrap();
+    let secrets: Vec<_> = settings.webhook_secrets.iter().map(|s| s.expose_secret().to_owned()).collect();
+    assert_eq!(secrets, ["pa$$word", "older"]);
+    assert_eq!(settings.models.gemini.api_key.as_ref().unwrap().expose_secret(), "AIzaSecret");
+    assert!(settings.models.claude.api_key.is_none(), "an empty line is no key");
+    let shown = format!("{settings:?}");
+    for secret in ["pa$$word", "older", "AIzaSecret"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+#[test]
+fn bad_secrets_are_refused_without_being_quoted() {
+    for (env, words) in [
+        ("", "no COUNTERSIGN_WEBHOOK_SECRET"),
+        ("COUNTERSIGN_WEBHOOK_SECRET=\n", "no COUNTERSIGN_WEBHOOK_SECRET"),
+        ("COUNTERSIGN_WEBHOOK_SECRET=xyzzy$HOME\n", "single quotes"),
+        ("COUNTERSIGN_WEBHOOK_SECRET=xyzzy plugh\n", "NAME=value"),
+        ("COUNTERSIGN_WEBHOOK_SECRET=xyzzy\nCOUNTERSIGN_WEBHOOK_SECRET=plugh\n", "twice"),
+        ("COUNTERSIGN_WEBHOOK_SECRET=xyzzy\nCOUNTERSIGN_WEBHOOK_SECRET_FILE=f\n", "both"),
+        ("COUNTERSIGN_WEBHOOK_SECRET_FILE=not-there\n", "can't be read"),
+    ] {
+        let error = Place::new(GOOD, env).load().unwrap_err();
+        assert!(error.file.ends_with(".env"), "{error}");
+        assert!(error.message.contains(words), "{env}: {error}");
+        assert!(!error.to_string().contains("xyzzy"), "{error}");
+    }
+}
+
+#[test]
+fn secrets_in_the_process_environment_are_named_and_not_read() {
+    let place = Place::new(GOOD, ENV);
+    let settings = Settings::load_in(&place.file(), |name| name == "ANTHROPIC_API_KEY").unwrap();
+    assert_eq!(settings.ignored_environment, ["ANTHROPIC_API_KEY"]);
+    assert!(settings.models.claude.api_key.is_none());
+}
+
+#[test]
+fn a_repository_may_tighten_and_never_loosen() {
+    let settings = Place::new(GOOD, ENV).load().unwrap();
+    let tight = RepoSettings::parse("[lld]\nmax_rounds = 2\ndraft_gate = true\n", &settings).unwrap();
+    assert_eq!((tight.lld.max_rounds, tight.lld.draft_gate, tight.lld.verdict_gate), (2, true, true));
+    assert_eq!(RepoSettings::parse("", &settings).unwrap(), RepoSettings::of_server(&settings));
+    for (text, line) in [
+        ("[lld]\nmax_rounds = 4\n", 2),
+        ("[lld]\nmax_rounds = 0\n", 2),
+        ("[lld]\n\nverdict_gate = false\n", 3),
+        ("[lld]\ndocument_path = \"x\"\n", 2),
+        ("[models]\n", 1),
+        ("[lld]\nmax_rounds = \"two\"\n", 2),
+    ] {
+        let error = RepoSettings::parse(text, &settings).unwrap_err();
+        assert_eq!(error.line, Some(line), "{text}: {error}");
+        assert_eq!(error.file, ".github/countersign.toml");
+    }
+}

@@ -1,0 +1,218 @@
+//! What the Claude CLI printed, and what it means.
+//!
+//! An answer counts when everything says so: exit status, result line, `is_error`, stop reason, the
+//! model of every assistant message, and text or a value that fits the schema. `subtype` says
+//! "success" of failed API calls too, so it decides nothing but its own error words. The text of a
+//! good answer is never searched for signs of failure.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::super::{Call, CallError, CallErrorKind, Reply, Usage, models, quote, schema};
+use crate::proc::Output;
+
+/// The model named in messages the program made up itself, such as its error banners.
+const SYNTHETIC: &str = "<synthetic>";
+
+/// The lines that matter, read leniently: versions differ in fields, and unknown lines are skipped.
+#[derive(Default)]
+pub(super) struct Transcript {
+    /// Models of the assistant messages, each once.
+    served: Vec<String>,
+    /// The `error` word of the program's own last message.
+    error: Option<String>,
+    retries: u32,
+    /// The wait the service asked for before the last retry.
+    retry_delay: Option<Duration>,
+    /// Tokens of the assistant messages so far: (id, input, output).
+    partial: Vec<(String, u64, u64)>,
+    result: Option<Value>,
+}
+
+impl Transcript {
+    pub(super) fn line(&mut self, line: &[u8]) {
+        let Ok(value) = serde_json::from_slice::<Value>(line) else { return };
+        match text(&value, "type") {
+            Some("assistant") => self.assistant(&value),
+            Some("system") if text(&value, "subtype") == Some("api_retry") => {
+                self.retries += 1;
+                self.retry_delay = value.get("retry_delay_ms").and_then(milliseconds);
+            }
+            Some("result") => self.result = Some(value),
+            _ => {}
+        }
+    }
+
+    fn assistant(&mut self, line: &Value) {
+        let message = &line["message"];
+        match text(message, "model") {
+            Some(SYNTHETIC) => self.error = text(line, "error").map(str::to_owned),
+            Some(model) => {
+                if !self.served.iter().any(|known| known == model) {
+                    self.served.push(model.to_owned());
+                }
+                let id = text(message, "id").unwrap_or_default();
+                let tokens = |key| message["usage"][key].as_u64().unwrap_or(0);
+                self.partial.retain(|(known, ..)| known != id);
+                self.partial.push((id.to_owned(), tokens("input_tokens"), tokens("output_tokens")));
+            }
+            // A message that names no model leaves the answer unattested.
+            None => self.served.push(String::new()),
+        }
+    }
+
+    /// Had a model begun to answer?
+    pub(super) fn begun(&self) -> bool {
+        !self.served.is_empty()
+    }
+
+    pub(super) fn usage(&self, asked: &str) -> Usage {
+        let mut usage = Usage::asking(asked);
+        // When several answered, the one that was not asked is the one to know about.
+        usage.served = self
+            .served
+            .iter()
+            .find(|model| !models::is_same(asked, model))
+            .or(self.served.first())
+            .filter(|model| !model.is_empty())
+            .cloned();
+        usage.attempts = 1 + self.retries;
+        let table = self.result.as_ref().map(|result| &result["usage"]);
+        let of = |key: &str| table.and_then(|t| t[key].as_u64()).unwrap_or(0);
+        usage.input_tokens = of("input_tokens");
+        usage.output_tokens = of("output_tokens");
+        usage.cache_read_tokens = of("cache_read_input_tokens");
+        usage.cache_written_tokens = of("cache_creation_input_tokens");
+        if usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_written_tokens
+            == 0
+        {
+            self.count_otherwise(&mut usage);
+        }
+        usage.price();
+        usage
+    }
+
+    /// Some failures leave the usage at zero though tokens were spent; the table by model, or the
+    /// messages themselves, still tell.
+    fn count_otherwise(&self, usage: &mut Usage) {
+        let by_model = self.result.as_ref().and_then(|result| result["modelUsage"].as_object());
+        for row in by_model.into_iter().flat_map(|table| table.values()) {
+            let of = |key: &str| row[key].as_u64().unwrap_or(0);
+            usage.input_tokens += of("inputTokens");
+            usage.output_tokens += of("outputTokens");
+            usage.cache_read_tokens += of("cacheReadInputTokens");
+            usage.cache_written_tokens += of("cacheCreationInputTokens");
+        }
+        if usage.input_tokens + usage.output_tokens == 0 {
+            usage.input_tokens = self.partial.iter().map(|(_, input, _)| input).sum();
+            usage.output_tokens = self.partial.iter().map(|(_, _, output)| output).sum();
+        }
+    }
+
+    pub(super) fn judge(&self, call: &Call, output: &Output) -> Result<Reply, CallError> {
+        let mut usage = self.usage(&call.model);
+        usage.elapsed = output.elapsed;
+        match self.verdict(call, output) {
+            Ok((text, value)) => Ok(Reply { text, value, usage }),
+            Err((kind, why)) => Err(CallError::new(kind, format!("claude: {why}"), usage)),
+        }
+    }
+
+    fn verdict(
+        &self,
+        call: &Call,
+        output: &Output,
+    ) -> Result<(String, Option<Value>), (CallErrorKind, String)> {
+        let Some(result) = &self.result else {
+            let status = output.status.map_or("a signal".into(), |status| format!("status {status}"));
+            let why = format!("it ended with {status} and no result line: {}", quote(&output.stderr_text()));
+            return Err((CallErrorKind::Unavailable, why));
+        };
+        if result["is_error"] != Value::Bool(false) {
+            let why =
+                text(result, "result").or_else(|| result["errors"][0].as_str()).unwrap_or("no reason given");
+            return Err((self.failure(result), quote(why)));
+        }
+        if output.status != Some(0) {
+            let why = format!("it ended with status {:?} though its result is good", output.status);
+            return Err((CallErrorKind::Unavailable, why));
+        }
+        match text(result, "stop_reason") {
+            Some("refusal") => return Err((CallErrorKind::Refused, "the model refused".into())),
+            Some("max_tokens") => return Err((CallErrorKind::Truncated, "the answer was cut".into())),
+            _ => {}
+        }
+        self.attest(&call.model)?;
+        let answer = text(result, "result").unwrap_or_default();
+        let Some(wanted) = &call.schema else {
+            if answer.trim().is_empty() {
+                return Err((CallErrorKind::InvalidOutput, "the answer is empty".into()));
+            }
+            return Ok((answer.to_owned(), None));
+        };
+        // The program ends well even when the model ignored the schema; then there is no value.
+        let value = result.get("structured_output").filter(|value| !value.is_null());
+        let value =
+            value.ok_or((CallErrorKind::InvalidOutput, "the answer has no structured part".to_owned()))?;
+        if let Some(misfit) = schema::misfit(value, wanted) {
+            return Err((CallErrorKind::InvalidOutput, misfit));
+        }
+        Ok((value.to_string(), Some(value.clone())))
+    }
+
+    /// Every assistant message must come from the model asked.
+    fn attest(&self, asked: &str) -> Result<(), (CallErrorKind, String)> {
+        let stranger = self.served.iter().find(|served| !models::is_same(asked, served));
+        let (served, why) = match (stranger, self.served.is_empty()) {
+            (None, false) => return Ok(()),
+            (Some(served), _) if !served.is_empty() => {
+                (Some(served.clone()), format!("{} answered, asked was {asked}", quote(served)))
+            }
+            _ => (None, "no message says which model answered".to_owned()),
+        };
+        Err((CallErrorKind::WrongModel { served }, why))
+    }
+
+    /// What kind of failure a result line with `is_error` reports.
+    fn failure(&self, result: &Value) -> CallErrorKind {
+        if text(result, "terminal_reason") == Some("prompt_too_long") {
+            return CallErrorKind::TooLong;
+        }
+        match self.error.as_deref() {
+            Some("billing_error") => return CallErrorKind::Quota { reset: None },
+            Some("authentication_failed" | "oauth_org_not_allowed") => return CallErrorKind::Auth,
+            Some("max_output_tokens") => return CallErrorKind::Truncated,
+            _ => {}
+        }
+        match result["api_error_status"].as_u64() {
+            Some(401 | 403) => return CallErrorKind::Auth,
+            Some(402) => return CallErrorKind::Quota { reset: None },
+            Some(413) => return CallErrorKind::TooLong,
+            Some(429) => return CallErrorKind::RateLimited { reset: self.retry_delay },
+            Some(503 | 529) => return CallErrorKind::Capacity,
+            Some(_) => return CallErrorKind::Unavailable,
+            None => {}
+        }
+        match (text(result, "subtype"), text(result, "stop_reason"), text(result, "api_error")) {
+            (Some("error_max_structured_output_retries" | "error_max_turns"), ..) => {
+                CallErrorKind::InvalidOutput
+            }
+            (Some("error_max_budget_usd"), ..) => CallErrorKind::Quota { reset: None },
+            (_, Some("refusal"), _) => CallErrorKind::Refused,
+            (_, _, Some("max_output_tokens")) => CallErrorKind::Truncated,
+            _ => CallErrorKind::Unavailable,
+        }
+    }
+}
+
+fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
+    value.get(key)?.as_str()
+}
+
+fn milliseconds(value: &Value) -> Option<Duration> {
+    value.as_f64().filter(|ms| (0.0..1e12).contains(ms)).map(|ms| Duration::from_millis(ms as u64))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+//! Scripted answers, for rehearsals and tests: no key, no network, no model.
+//!
+//! A script is a list of answers, served in order to each role. Which one is next comes from the
+//! call (`facts["call"]`: the how-manieth call of this role in this run, from 1) and from nothing
+//! kept here, so a run that is resumed goes on where it was and two runs don't take from each
+//! other. Past the end the role's last answer repeats.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{Call, CallError, CallErrorKind, CallRole, Provider, Reply, ResolveError, Usage, schema};
+use crate::{clock::SharedClock, config::StubSettings};
+
+/// The built-in script: it fits any repository and any issue, and says that it is a rehearsal.
+pub const REHEARSAL: &str = include_str!("../../fixtures/models/rehearsal.toml");
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Script {
+    #[serde(rename = "answer")]
+    answers: Vec<Answer>,
+}
+
+/// One answer: exactly one of `text`, `json` and `error`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    role: Role,
+    text: Option<String>,
+    json: Option<Value>,
+    error: Option<Failure>,
+    /// How long the answer takes.
+    #[serde(default)]
+    delay_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    Drafter,
+    Reviewer,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Failure {
+    Capacity,
+    RateLimited,
+    Quota,
+    Auth,
+    Refused,
+    TooLong,
+    Truncated,
+    InvalidOutput,
+    WrongModel,
+    Timeout,
+    Unavailable,
+}
+
+impl Failure {
+    fn kind(self) -> CallErrorKind {
+        let reset = Some(Duration::from_secs(30));
+        match self {
+            Self::Capacity => CallErrorKind::Capacity,
+            Self::RateLimited => CallErrorKind::RateLimited { reset },
+            Self::Quota => CallErrorKind::Quota { reset },
+            Self::Auth => CallErrorKind::Auth,
+            Self::Refused => CallErrorKind::Refused,
+            Self::TooLong => CallErrorKind::TooLong,
+            Self::Truncated => CallErrorKind::Truncated,
+            Self::InvalidOutput => CallErrorKind::InvalidOutput,
+            Self::WrongModel => CallErrorKind::WrongModel { served: None },
+            Self::Timeout => CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO },
+            Self::Unavailable => CallErrorKind::Unavailable,
+        }
+    }
+}
+
+pub(super) struct Stub {
+    script: Script,
+    clock: SharedClock,
+}
+
+impl Stub {
+    pub(super) fn new(settings: &StubSettings, clock: SharedClock) -> Result<Self, ResolveError> {
+        let named =
+            |name: &str, error: &dyn std::fmt::Display| ResolveError::Script(format!("{name}: {error}"));
+        let (name, text) = match &settings.script {
+            None => ("the built-in rehearsal".to_owned(), REHEARSAL.to_owned()),
+            Some(path) => {
+                let name = path.display().to_string();
+                let text = std::fs::read_to_string(path).map_err(|error| named(&name, &error))?;
+                (name, text)
+            }
+        };
+        let script: Script = toml::from_str(&text).map_err(|error| named(&name, &error))?;
+        for (at, answer) in script.answers.iter().enumerate() {
+            let forms = [answer.text.is_some(), answer.json.is_some(), answer.error.is_some()];
+            if forms.iter().filter(|given| **given).count() != 1 {
+                return Err(named(
+                    &name,
+                    &format!("answer {} needs exactly one of text, json, error", at + 1),
+                ));
+            }
+        }
+        Ok(Self { script, clock })
+    }
+
+    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+        let started = self.clock.now();
+        let mut usage = Usage { attempts: 1, served: Some(call.model.clone()), ..Usage::asking(&call.model) };
+        let fail = |kind, why: String, usage: Usage| Err(CallError::new(kind, format!("stub: {why}"), usage));
+        let Some(answer) = self.next(call) else {
+            let why = format!("the script has no answer for the {}; add one with role = \"{0}\"", call.role);
+            return fail(CallErrorKind::Unavailable, why, usage);
+        };
+        if answer.delay_ms > 0 {
+            let delay = Duration::from_millis(answer.delay_ms);
+            tokio::select! {
+                () = self.clock.sleep(delay.min(call.deadline)) => {}
+                () = cancel.cancelled() => return fail(CallErrorKind::Cancelled, "cancelled".into(), usage),
+            }
+            usage.elapsed = self.clock.now().since(started);
+            if delay > call.deadline {
+                let elapsed = call.deadline;
+                return fail(CallErrorKind::Timeout { idle: false, elapsed }, "too slow".into(), usage);
+            }
+        }
+        if let Some(failure) = answer.error {
+            return fail(failure.kind(), "the script says so".into(), usage);
+        }
+        match answer.filled(&call.facts).and_then(|(text, value)| fit(call, text, value)) {
+            Ok((text, value)) => {
+                // Made-up but plausible, so that cost pages show something in a rehearsal.
+                usage.input_tokens = ((call.system.len() + call.prompt.len()) / 4) as u64;
+                usage.output_tokens = (text.len() / 4) as u64;
+                Ok(Reply { text, value, usage })
+            }
+            Err(why) => fail(CallErrorKind::InvalidOutput, why, usage),
+        }
+    }
+
+    /// The answer this call gets, by its number alone.
+    fn next(&self, call: &Call) -> Option<&Answer> {
+        let role = match call.role {
+            CallRole::Drafter => Role::Drafter,
+            CallRole::Reviewer => Role::Reviewer,
+        };
+        let answers: Vec<_> = self.script.answers.iter().filter(|answer| answer.role == role).collect();
+        let number = ["call", "round"].iter().find_map(|fact| call.facts.get(*fact)?.parse::<usize>().ok());
+        let index = number.unwrap_or(1).max(1) - 1;
+        answers.get(index).or(answers.last()).copied()
+    }
+}
+
+impl Provider for Stub {
+    fn name(&self) -> &'static str {
+        "stub"
+    }
+
+    fn lacks(&self) -> Option<String> {
+        None
+    }
+
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        Box::pin(self.ask(call, cancel))
+    }
+}
+
+impl Answer {
+    fn filled(&self, facts: &BTreeMap<String, String>) -> Result<(String, Option<Value>), String> {
+        if let Some(value) = &self.json {
+            let value = fill_value(value, facts)?;
+            return Ok((value.to_string(), Some(value)));
+        }
+        Ok((fill(self.text.as_deref().unwrap_or_default(), facts)?, None))
+    }
+}
+
+/// The rules every back end keeps: not blank, and fitting the schema.
+fn fit(call: &Call, text: String, value: Option<Value>) -> Result<(String, Option<Value>), String> {
+    if text.trim().is_empty() {
+        return Err("the answer is empty".into());
+    }
+    let Some(wanted) = &call.schema else { return Ok((text, None)) };
+    let value = match value {
+        Some(value) => value,
+        None => serde_json::from_str(&text).map_err(|error| format!("the answer is not JSON: {error}"))?,
+    };
+    match schema::misfit(&value, wanted) {
+        Some(misfit) => Err(misfit),
+        None => Ok((text, Some(value))),
+    }
+}
+
+fn fill_value(value: &Value, facts: &BTreeMap<String, String>) -> Result<Value, String> {
+    Ok(match value {
+        Value::String(text) => Value::String(fill(text, facts)?),
+        Value::Array(items) => items.iter().map(|item| fill_value(item, facts)).collect::<Result<_, _>>()?,
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, field)| Ok((name.clone(), fill_value(field, facts)?)))
+            .collect::<Result<_, String>>()?,
+        other => other.clone(),
+    })
+}
+
+/// Replaces each `{{fact}}` once; what a fact holds is not looked at again.
+fn fill(text: &str, facts: &BTreeMap<String, String>) -> Result<String, String> {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{{") {
+        filled.push_str(before);
+        match after.split_once("}}") {
+            Some((name, tail))
+                if name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') && !name.is_empty() =>
+            {
+                let fact = facts.get(name).ok_or_else(|| {
+                    let known = facts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                    format!("the script's placeholder {{{{{name}}}}} is unknown; known are {known}")
+                })?;
+                // A fact is a phrase: a line break in a title would start a new line of the document.
+                filled.extend(fact.chars().map(|c| if c.is_control() { ' ' } else { c }));
+                rest = tail;
+            }
+            _ => {
+                filled.push_str("{{");
+                rest = after;
+            }
+        }
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    fn stub(script: &str) -> Result<Stub, ResolveError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), script).unwrap();
+        Stub::new(&StubSettings { script: Some(file.path().into()) }, Arc::new(SystemClock))
+    }
+
+    fn call(role: CallRole, number: usize, schema: Option<Value>) -> Call {
+        let facts =
+            [("call", number.to_string()), ("nonce", "n0nce123".into()), ("title", "A {{nonce}}\nB".into())];
+        Call {
+            role,
+            system: String::new(),
+            prompt: "p".into(),
+            schema,
+            model: format!("stub-{role}"),
+            effort: None,
+            deadline: Duration::from_secs(5),
+            facts: facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+        }
+    }
+
+    const SCRIPT: &str = r#"
+        [[answer]]
+        role = "drafter"
+        text = "one {{title}} {{ {not} }}"
+        [[answer]]
+        role = "reviewer"
+        json = { nonce = "{{nonce}}", findings = [] }
+        [[answer]]
+        role = "drafter"
+        error = "capacity"
+        [[answer]]
+        role = "drafter"
+        text = "{{nobody}}"
+    "#;
+
+    #[tokio::test]
+    async fn answers_follow_the_calls_number_and_the_last_repeats() {
+        let stub = stub(SCRIPT).unwrap();
+        let never = CancellationToken::new();
+        for _ in 0..2 {
+            let reply = stub.call(&call(CallRole::Drafter, 1, None), &never).await.unwrap();
+            assert_eq!(reply.text, "one A {{nonce}} B {{ {not} }}");
+            assert_eq!(reply.usage.served.as_deref(), Some("stub-drafter"));
+        }
+        let error = stub.call(&call(CallRole::Drafter, 2, None), &never).await.unwrap_err();
+        assert_eq!(error.kind, CallErrorKind::Capacity);
+        let error = stub.call(&call(CallRole::Drafter, 9, None), &never).await.unwrap_err();
+        assert!(error.to_string().contains("{{nobody}} is unknown; known are call, nonce, title"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_scripted_answer_must_fit_the_schema_too() {
+        let stub = stub(SCRIPT).unwrap();
+        let never = CancellationToken::new();
+        let schema = serde_json::json!({"type": "object", "required": ["nonce"]});
+        let reply = stub.call(&call(CallRole::Reviewer, 1, Some(schema)), &never).await.unwrap();
+        assert_eq!(reply.value.unwrap()["nonce"], "n0nce123");
+        let schema = serde_json::json!({"required": ["verdict"]});
+        let error = stub.call(&call(CallRole::Reviewer, 1, Some(schema)), &never).await.unwrap_err();
+        assert_eq!(error.kind, CallErrorKind::InvalidOutput);
+    }
+
+    #[test]
+    fn a_script_with_a_mistake_is_refused() {
+        for script in
+            ["[[answer]]\nrole = \"drafter\"\n", "[[answer]]\nrole = \"x\"\ntext = \"\"\n", "answer = 1"]
+        {
+            assert!(stub(script).is_err(), "{script}");
+        }
+        assert!(
+            Stub::new(&StubSettings::default(), Arc::new(SystemClock)).is_ok(),
+            "the built-in one is good"
+        );
+    }
+}
