@@ -14,7 +14,7 @@ use crate::{
     git::{GitError, Mirrors},
     github::{GitHub, GitHubError, GitHubOptions},
     intake::{Intake, IntakeOptions},
-    providers::{Providers, ResolveError, models},
+    providers::{self, Providers, ResolveError},
     rounds::Desk,
     store::{Store, StoreError},
     web::{self, Door},
@@ -44,10 +44,8 @@ pub enum AppError {
     Git(#[from] GitError),
     #[error("{0}")]
     Engine(#[from] EngineError),
-    #[error("{which} = \"{spec}\" cannot be used: {error}")]
-    Model { which: &'static str, spec: String, error: ResolveError },
-    #[error("drafter and reviewer are both of the family `{0}`; a model may not review its own kind. Set [models] reviewer to another family")]
-    OneFamily(String),
+    #[error("[models]: {0}")]
+    Model(#[from] ResolveError),
     #[error("cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one")]
     Listen { address: std::net::SocketAddr, error: io::Error },
 }
@@ -66,8 +64,9 @@ impl App {
             private_key: SecretString::from(pem),
             clock: clock.clone(),
         })?;
-        let providers = Providers::new(&settings.models, clock.clone());
-        check_models(&settings, &providers)?;
+        // By the names asked for; what really serves is checked on every answer.
+        providers::check_pair(&settings.models.drafter, &settings.models.reviewer)?;
+        let providers = Providers::new(&settings.models, clock.clone())?;
         let store = Store::open(&settings.data_dir, clock.clone())?;
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
         let desk = Desk {
@@ -127,17 +126,4 @@ pub async fn listen(settings: &Settings) -> Result<(TcpListener, TcpListener), A
         TcpListener::bind(address).await.map_err(|error| AppError::Listen { address, error })
     };
     Ok((bind(settings.server.listen).await?, bind(settings.server.private_listen).await?))
-}
-
-/// Both models can be used and are of different families, as far as the names can tell; what really serves
-/// is checked on every answer.
-fn check_models(settings: &Settings, providers: &Providers) -> Result<(), AppError> {
-    for (which, spec) in [("drafter", &settings.models.drafter), ("reviewer", &settings.models.reviewer)] {
-        providers.resolve(spec).map_err(|error| AppError::Model { which, spec: spec.clone(), error })?;
-    }
-    let family = |spec: &str| models::family_of_spec(spec);
-    match (family(&settings.models.drafter), family(&settings.models.reviewer)) {
-        (Some(a), Some(b)) if a == b => Err(AppError::OneFamily(a.to_string())),
-        _ => Ok(()),
-    }
 }

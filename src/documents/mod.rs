@@ -12,9 +12,9 @@ mod path;
 pub mod secrets;
 pub mod verdict;
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a document may ask of the repository it talks about. Paths have no leading slash.
 pub trait Tree {
@@ -25,10 +25,10 @@ pub trait Tree {
 }
 
 /// Something wrong with a document, found by code and said in one sentence with the fix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mistake {
     /// The rule's name, stable: `files.missing`.
-    pub rule: &'static str,
+    pub rule: Cow<'static, str>,
     pub severity: Severity,
     /// Where: `§2.1`, `H1`, `REQ-3`.
     pub place: String,
@@ -36,7 +36,7 @@ pub struct Mistake {
 }
 
 /// Does a mistake stop the document?
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     Warning,
@@ -45,11 +45,11 @@ pub enum Severity {
 
 impl Mistake {
     fn error(rule: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { rule, severity: Severity::Error, place: place.into(), message: message.into() }
+        Self { rule: rule.into(), severity: Severity::Error, place: place.into(), message: message.into() }
     }
 
     fn warning(rule: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { rule, severity: Severity::Warning, place: place.into(), message: message.into() }
+        Self { rule: rule.into(), severity: Severity::Warning, place: place.into(), message: message.into() }
     }
 
     pub fn is_error(&self) -> bool {

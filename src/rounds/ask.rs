@@ -9,7 +9,7 @@ use super::Cx;
 use crate::{
     engine::{CallRow, CallStatus, Record, StepError},
     limits,
-    providers::{Call, CallError, CallErrorKind, CallRole, Reply, Usage, models},
+    providers::{Call, CallError, CallErrorKind, CallRole, Reply, Usage},
     types::{Family, Hash, Timestamp},
 };
 
@@ -26,7 +26,7 @@ impl Served {
     fn of(usage: &Usage) -> Self {
         Self {
             model: usage.served.clone().unwrap_or_else(|| "unattested".to_owned()),
-            family: usage.served.as_deref().and_then(models::family_of),
+            family: usage.family(),
         }
     }
 }
@@ -133,7 +133,7 @@ async fn buy(cx: &Cx, key: &str, ask: &Ask<'_>, attempt: u32, interrupted: bool)
         system: ask.system.to_owned(),
         prompt: ask.prompt.to_owned(),
         schema: ask.schema.cloned(),
-        model: model.to_string(),
+        model: model.model.to_owned(),
         effort: None,
         deadline: limits::MODEL_CALL,
         facts: ask.facts.clone(),
@@ -141,7 +141,7 @@ async fn buy(cx: &Cx, key: &str, ask: &Ask<'_>, attempt: u32, interrupted: bool)
     let result = provider.call(&call, cx.cancelled()).await;
     let usage = match &result {
         Ok(reply) => &reply.usage,
-        Err(error) => &error.usage,
+        Err(error) => error.usage.as_ref(),
     };
     settle(&mut row, usage, result.as_ref().err());
     cx.record(key, Record::Call(row)).await?;
@@ -167,10 +167,7 @@ async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
 
 fn reserved(ask: &Ask<'_>, prompt: Hash) -> CallRow {
     CallRow {
-        role: match ask.role {
-            CallRole::Drafter => "drafter".to_owned(),
-            CallRole::Reviewer => "reviewer".to_owned(),
-        },
+        role: ask.role.as_str().to_owned(),
         provider: provider(ask.spec).to_owned(),
         asked: ask.spec.to_owned(),
         served: None,
@@ -192,7 +189,7 @@ fn reserved(ask: &Ask<'_>, prompt: Hash) -> CallRow {
 fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallError>) {
     row.status = if error.is_some() { CallStatus::Failed } else { CallStatus::Done };
     row.served = usage.served.clone();
-    row.family = usage.served.as_deref().and_then(models::family_of);
+    row.family = usage.family();
     row.input_tokens = usage.input_tokens;
     row.output_tokens = usage.output_tokens;
     row.cache_read = usage.cache_read_tokens;

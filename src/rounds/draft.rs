@@ -210,12 +210,12 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
         }
         prompt.push('\n');
     }
-    let open = round.findings.open();
+    let open: Vec<_> = round.findings.open().collect();
     if !open.is_empty() {
         prompt += "## The reviewer's open findings\n\n";
         let list: String = open
             .iter()
-            .map(|f| format!("- {} [{}] at {}: {}. {}\n", f.id, f.severity, f.place, f.title, f.detail))
+            .map(|f| format!("- {} [{}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail))
             .collect();
         prompt += &fenced("findings", mark, &list);
         prompt.push('\n');

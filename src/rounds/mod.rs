@@ -14,11 +14,11 @@ mod gate;
 mod page;
 mod review;
 
-pub use ask::{Failure, FailureKind, Served};
+pub use ask::{FailureKind, Served};
 pub use desk::{Base, Desk, IssueSnapshot, Policy, fault};
 pub use draft::{Brief, Drafted, draft};
-pub use gate::{Heard, Proposal, Publication, announce, hear, propose, publish, subject};
-pub use page::StatusComment;
+pub use gate::{Heard, Proposal, Publication, announce, branch, hear, moved_on, propose, publish, subject};
+pub use page::{StatusComment, Urgency};
 pub use review::{Reviewed, ReviewBrief, Why, review};
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,8 @@ pub struct Round {
     pub number: u32,
     /// `number` stops here. A person's `/revise` raises it: the loop is counted from the last human word.
     pub cap: u32,
+    /// Reviews bought so far, whoever wrote what they were of.
+    pub reviews: u32,
     /// The document as it is now.
     pub document: Option<Hash>,
     /// Who wrote it.
@@ -166,12 +168,12 @@ impl Round {
     /// After the review: on to the people, back to the drafter, or stop because it leads nowhere.
     pub fn settle_review(&mut self, reviewed: Reviewed) -> Turn {
         let document = self.document.expect("a review is of a document");
-        let open = self.findings.open_objections();
+        let open = self.findings.open().filter(|f| f.counts()).count();
         self.history.push(Line {
             round: self.number,
             verdict: Some(reviewed.verdict),
             note: None,
-            open: self.findings.open().len(),
+            open: self.findings.open().count(),
             drafter: self.drafter_name(),
             reviewer: reviewed.reviewer.as_ref().map(|r| r.model.clone()),
         });

@@ -11,9 +11,9 @@ use super::{
     draft::{fenced, sentence, text_of},
 };
 use crate::{
-    documents::{Severity, verdict},
+    documents::verdict,
     engine::{FindingRow, Record, StepError, VerdictRow},
-    providers::CallRole,
+    providers::{CallRole, ModelId, models},
     types::{Family, Verdict},
 };
 
@@ -55,7 +55,7 @@ pub enum Why {
     SameFamily,
     /// The drafter's answer names no model we know, so the families cannot be told apart.
     DrafterUnattested,
-    /// The model that served is not of the family that was asked for.
+    /// Another model than the one asked for served, a smaller one perhaps.
     OtherModel,
 }
 
@@ -86,6 +86,7 @@ itself a blocking finding.";
 /// The reviewer's turn. Books the verdict and the findings, and says how it came out.
 pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Result<Reviewed, StepError> {
     let document = round.document.ok_or_else(|| StepError::Bug(anyhow::anyhow!("nothing to review")))?;
+    round.reviews += 1;
     let text = text_of(cx, &document).await?;
     let mark = cx.nonce("fence").await?;
     let nonce = cx.nonce("verdict").await?;
@@ -150,8 +151,8 @@ async fn judge(
             return Ok(no(Why::NotInForm));
         }
     };
-    verdict::demote_unplaced(&mut review, brief.place_exists);
-    round.findings.observe(round.number, &review);
+    let demoted = review.demote_unplaced(brief.place_exists);
+    round.findings.observe(round.reviews, &review, &demoted);
     Ok(Reviewed {
         verdict: review.verdict,
         reviewer: Some(answered.served.clone()),
@@ -163,7 +164,8 @@ async fn judge(
 /// None when the reviewer is attested to be of another family than the drafter.
 fn independence(drafter: Option<&Served>, reviewer: &Served, spec: &str) -> Option<Why> {
     let Some(reviewer_family) = &reviewer.family else { return Some(Why::Unattested) };
-    if crate::providers::models::family_of_spec(spec).is_some_and(|asked| asked != *reviewer_family) {
+    let asked: Option<ModelId> = spec.parse().ok();
+    if asked.is_none_or(|asked| !models::is_same(asked.model, &reviewer.model)) {
         return Some(Why::OtherModel);
     }
     match drafter {
@@ -189,7 +191,7 @@ async fn book(
         "verdict",
         Record::Verdict(VerdictRow {
             document,
-            round: round.number,
+            round: round.reviews,
             verdict: reviewed.verdict,
             reviewer_served: answered.served.model.clone(),
             reviewer_family: answered.served.family.clone().unwrap_or_else(unknown),
@@ -207,12 +209,12 @@ async fn book(
             Record::Finding(FindingRow {
                 id: finding.id.clone(),
                 round: finding.round,
-                severity: finding.severity.to_string(),
+                severity: finding.severity.as_str().to_owned(),
                 place: finding.place.clone(),
                 title: finding.title.clone(),
                 detail: finding.detail.clone(),
-                status: finding.status.to_string(),
-                why: String::new(),
+                status: finding.status.as_str().to_owned(),
+                why: finding.why.clone(),
             }),
         )
         .await?;
@@ -221,9 +223,8 @@ async fn book(
 }
 
 fn facts(round: &Round, brief: &ReviewBrief<'_>, nonce: &str) -> BTreeMap<String, String> {
-    let reviews = round.history.iter().filter(|l| l.verdict.is_some()).count() + 1;
     BTreeMap::from([
-        ("call".to_owned(), reviews.to_string()),
+        ("call".to_owned(), round.reviews.to_string()),
         ("issue".to_owned(), brief.issue.number.to_string()),
         ("title".to_owned(), brief.issue.title.clone()),
         ("nonce".to_owned(), nonce.to_owned()),
@@ -244,7 +245,7 @@ fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, docum
     if !known.is_empty() {
         let list: String = known
             .iter()
-            .map(|f| format!("- {} [{}, {}] at {}: {}. {}\n", f.id, f.severity, f.status, f.place, f.title, f.detail))
+            .map(|f| format!("- {} [{}, {}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.status.as_str(), f.place, f.title, f.detail))
             .collect();
         prompt += &format!(
             "## Findings of earlier rounds\n\nSay in `resolved` which of these the document now answers. Where one still \
@@ -260,11 +261,6 @@ fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, docum
     prompt
 }
 
-/// Does any open finding stand in the way of approval?
-pub(super) fn blocks(severity: Severity) -> bool {
-    severity != Severity::Suggestion
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,7 +273,8 @@ mod tests {
     fn only_an_attested_other_family_reviews() {
         let claude = served("claude-opus-4-6", Some("claude"));
         let gemini = served("gemini-2.5-pro", Some("gemini"));
-        assert_eq!(independence(Some(&claude), &gemini, "gemini:pro"), None);
+        assert_eq!(independence(Some(&claude), &gemini, "gemini:2.5-pro"), None);
+        assert_eq!(independence(Some(&claude), &gemini, "gemini:2.5-flash"), Some(Why::OtherModel));
         assert_eq!(independence(Some(&claude), &claude, "claude:opus"), Some(Why::SameFamily));
         assert_eq!(independence(Some(&claude), &claude, "gemini:pro"), Some(Why::OtherModel));
         assert_eq!(independence(Some(&claude), &served("unattested", None), "gemini:pro"), Some(Why::Unattested));

@@ -237,7 +237,7 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         issue: &issue,
         body: &body,
         excerpt: &excerpt,
-        rules: &lld::format_rules(issue.number),
+        rules: &lld::format_rules(),
         spec: &policy.drafter,
         sample_path: s.sample_path.as_deref(),
     };
@@ -303,13 +303,13 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let (body, excerpt) = (issue_text(cx, &issue).await?, text(cx, need(&s.excerpt)?).await?);
     let source = document(s, cx).await?;
     let tree = cx.tools().tree(cx, need(&s.base)?).await?;
-    let place_exists = |place: &str| lld::has_place(&source, place) || names_a_file(&tree, place);
+    let place_exists = |place: &str| lld::place_exists(&source, place, &Paths(&tree));
     let brief = ReviewBrief {
         what: WHAT,
         issue: &issue,
         body: &body,
         excerpt: &excerpt,
-        rules: &lld::format_rules(issue.number),
+        rules: &lld::format_rules(),
         spec: &policy.reviewer,
         facts: &facts(s),
         place_exists: &place_exists,
@@ -393,7 +393,7 @@ async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
     let policy = need(&s.policy)?.clone();
     let base = need(&s.base)?.clone();
     let path = policy.document_path.replace("{issue}", &issue.number.to_string());
-    let paths = lld::paths(&document(s, cx).await?);
+    let paths = paths(&document(s, cx).await?);
     let publication = Publication {
         stage: STAGE,
         issue: &issue,
@@ -435,7 +435,7 @@ fn ask_again(s: &mut State, at: At, subject: Hash, shown_at: Timestamp) -> Next<
 async fn hear(s: &State, cx: &Cx, answer: &Answer) -> Result<Heard, StepError> {
     let (issue, policy, base) = (need(&s.issue)?, need(&s.policy)?, need(&s.base)?);
     let (proposal, asked) = (need(&s.proposal)?, need(&s.asked)?);
-    let paths = lld::paths(&document(s, cx).await?);
+    let paths = paths(&document(s, cx).await?);
     let publication = Publication {
         stage: STAGE,
         issue,
@@ -490,11 +490,6 @@ fn facts(s: &State) -> String {
     )
 }
 
-fn names_a_file(tree: &TreeIndex, place: &str) -> bool {
-    let path = place.split([':', ' ']).next().unwrap_or_default().trim_matches('`');
-    tree.is_file(path)
-}
-
 struct Paths<'a>(&'a TreeIndex);
 
 impl Tree for Paths<'_> {
@@ -513,6 +508,11 @@ impl Tree for Paths<'_> {
 fn beside(path: &str) -> String {
     let stem = path.strip_suffix(".md").unwrap_or(path);
     format!("{stem}.review.md")
+}
+
+/// The files a design says it changes.
+fn paths(design: &str) -> Vec<String> {
+    lld::parse(design).files.into_iter().map(|row| row.path).collect()
 }
 
 async fn document(s: &State, cx: &Cx) -> Result<String, StepError> {
