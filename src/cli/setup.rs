@@ -27,7 +27,7 @@ use url::Url;
 use super::{ConfigFlag, say, serve::on_signals};
 use crate::{
     clock::SystemClock,
-    github::{self, GitHub, GitHubOptions, Manifest, NewApp},
+    github::{self, GitHub, GitHubOptions, Manifest, NewApp, manifest},
     messages::html,
 };
 
@@ -69,9 +69,12 @@ impl Setup {
         let webhook = self.webhook_url.clone().unwrap_or_else(|| "http://127.0.0.1:8008/webhook".parse().expect("a URL"));
         let manifest = Manifest::embedded().form(
             &self.name,
-            &webhook,
-            &here.join("created")?,
-            &here.join("installed")?,
+            &manifest::Addresses {
+                homepage: origin(&webhook),
+                webhook: webhook.to_string(),
+                created: here.join("created")?.to_string(),
+                installed: here.join("installed")?.to_string(),
+            },
         );
         let (tell, told) = mpsc::channel(4);
         let desk = Arc::new(Desk { register: self.register_at(&state)?, manifest: manifest.to_string(), state, tell });
@@ -274,6 +277,11 @@ impl Addresses {
         };
         Ok(Self { api, git: base.clone(), web: base })
     }
+}
+
+/// The server's own address, which the App's page links to.
+fn origin(webhook: &Url) -> String {
+    webhook.join("/").map_or_else(|_| webhook.to_string(), String::from)
 }
 
 fn with_slash(url: &Url) -> Url {
