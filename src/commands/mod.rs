@@ -100,6 +100,8 @@ pub const COMMON: &[CommandSpec] = &[
 pub struct Command {
     pub name: &'static str,
     pub args: String,
+    /// Said to us by name, as `/countersign approve`, and so not to another bot.
+    pub addressed: bool,
     /// The line of the comment, from 1.
     pub line: usize,
 }
@@ -124,8 +126,8 @@ pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result
         let line = text[..this.start].matches('\n').count() + 1;
         let spec = match &this.word {
             Word::Ours(spec) => *spec,
-            Word::Wrong { word, did_you_mean, addressed } => {
-                let (word, addressed) = (word.clone(), *addressed);
+            Word::Wrong { word, did_you_mean } => {
+                let (word, addressed) = (word.clone(), this.addressed);
                 out.push(Err(Mistake::Unknown { word, did_you_mean: *did_you_mean, addressed, line }));
                 continue;
             }
@@ -139,7 +141,7 @@ pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result
         if spec.takes_text() && args.is_empty() {
             out.push(Err(Mistake::NeedsText { name: spec.name, line }));
         } else {
-            out.push(Ok(Command { name: spec.name, args, line }));
+            out.push(Ok(Command { name: spec.name, args, addressed: this.addressed, line }));
         }
     }
     out
@@ -154,12 +156,13 @@ pub fn by_label<'a>(rows: &'a [CommandSpec], label: &str) -> Option<&'a CommandS
 struct Found {
     start: usize,
     word: Word,
+    addressed: bool,
     args: usize,
 }
 
 enum Word {
     Ours(CommandSpec),
-    Wrong { word: String, did_you_mean: Option<&'static str>, addressed: bool },
+    Wrong { word: String, did_you_mean: Option<&'static str> },
 }
 
 impl Found {
@@ -170,13 +173,13 @@ impl Found {
         let (word, args) = if named { word_at(text, after) } else { (first, after) };
         let word = word.strip_prefix('/').filter(|_| named).unwrap_or(word).trim_end_matches(['.', ',', ':', ';', '!']);
         if let Some(spec) = rows.iter().find(|row| row.name.eq_ignore_ascii_case(word)) {
-            return Some(Self { start, word: Word::Ours(*spec), args });
+            return Some(Self { start, word: Word::Ours(*spec), addressed: named, args });
         }
         let shaped = !word.is_empty() && word.len() <= 40 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         let did_you_mean = if shaped { nearest(rows, word) } else { None };
         let word = word.chars().take(40).collect();
         (named || did_you_mean.is_some())
-            .then_some(Self { start, word: Word::Wrong { word, did_you_mean, addressed: named }, args })
+            .then_some(Self { start, word: Word::Wrong { word, did_you_mean }, addressed: named, args })
     }
 }
 

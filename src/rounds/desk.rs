@@ -1,6 +1,6 @@
 //! What a step may use: GitHub, the mirror, the models; and the facts of a run that every stage reads.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +117,7 @@ impl Desk {
             .fetch(info.id, &info.name, std::slice::from_ref(&branch), &token, cx.cancelled())
             .await
             .map_err(git_error)?;
-        let snapshot = self.mirrors.snapshot(info.id, &format!("refs/heads/{branch}")).await.map_err(git_error)?;
+        let snapshot = self.mirrors.snapshot(info.id, &branch).await.map_err(git_error)?;
         Ok(Base { branch, commit: snapshot.commit })
     }
 
@@ -136,20 +136,20 @@ impl Desk {
 /// What a fault of GitHub's means for a step: wait, tell people, or look into it.
 pub fn fault(fault: Fault) -> StepError {
     match fault {
-        Fault::RateLimited { until, now } => {
-            StepError::Later { why: "GitHub asks us to slow down".to_owned(), after: until.since(now) }
+        // How long that is, the engine's clock says; asking again early costs one refused call.
+        Fault::RateLimited { .. } => {
+            StepError::Later { why: "GitHub asks us to slow down".to_owned(), after: Duration::from_secs(60) }
         }
-        Fault::Transient(why) => StepError::Later {
-            why: format!("GitHub did not answer properly ({why})"),
-            after: std::time::Duration::from_secs(10),
-        },
+        Fault::Transient { .. } => {
+            StepError::Later { why: "GitHub did not answer properly".to_owned(), after: Duration::from_secs(10) }
+        }
         other => StepError::User(other.to_string()),
     }
 }
 
 fn git_error(error: GitError) -> StepError {
-    if error.is_transient() {
-        StepError::Later { why: error.to_string(), after: std::time::Duration::from_secs(30) }
+    if error.passes() {
+        StepError::Later { why: error.to_string(), after: Duration::from_secs(30) }
     } else {
         StepError::User(error.to_string())
     }

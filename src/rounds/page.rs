@@ -63,7 +63,7 @@ async fn write(cx: &Cx, before: Option<CommentId>, body: &Body, interrupted: boo
         match repo.edit_comment(id, &marker, body).await {
             Ok(comment) => return Ok(comment.into()),
             // Somebody deleted it: people shall still see where the run stands.
-            Err(Fault::NotFound(_) | Fault::Gone(_)) => {}
+            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
             Err(other) => return Err(fault(other)),
         }
     }
