@@ -109,6 +109,21 @@ pub fn line(text: &str, cap_chars: usize) -> String {
     out
 }
 
+/// Untrusted text as a code block, whatever fences it holds itself: a diff, a log.
+pub fn fenced(info: &'static str, text: &str, cap_chars: usize) -> String {
+    let text = secrets::redact(&scrub(text));
+    let shown = if within(&text, cap_chars) { &text } else { cut_at_line(&text, cap_chars) };
+    let note = if shown.len() < text.len() { CUT } else { "" };
+    let fence = longer_than_any('`', shown);
+    format!("{fence}{info}\n{}\n{fence}{note}", shown.trim_end())
+}
+
+/// A fence of this character that nothing in the text can close.
+fn longer_than_any(mark: char, text: &str) -> String {
+    let longest = text.split(|c| c != mark).map(str::len).max().unwrap_or(0);
+    mark.to_string().repeat(longest.max(2) + 1)
+}
+
 fn one_line(text: &str, cap_chars: usize) -> String {
     let text = secrets::redact(&scrub(text));
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -156,8 +171,7 @@ fn settle(text: &str) -> String {
         }
         text = next;
     }
-    let longest = text.split(|c| c != '~').map(str::len).max().unwrap_or(0);
-    let fence = "~".repeat(longest.max(2) + 1);
+    let fence = longer_than_any('~', &text);
     format!("{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
 }
 
@@ -422,23 +436,26 @@ impl Open {
 
 fn split(text: &str, limit: usize) -> Vec<String> {
     let mut parts = Vec::new();
-    let mut part = String::new();
+    let (mut part, mut length) = (String::new(), 0);
     let mut open = Open::default();
     // The last good place to cut in this part, and what was open there.
     let mut good: Option<(usize, Open)> = None;
     // A cut is made above a heading or below a blank line, never between a heading and its text.
     let (mut blank, mut headed) = (false, false);
     for line in text.split_inclusive('\n').flat_map(|line| chunks(line, limit / 2)) {
-        if part.chars().count() + line.chars().count() > limit {
+        let added = line.chars().count();
+        if length + added > limit {
             let (at, state) = good.take().filter(|(at, _)| *at > 0).unwrap_or((part.len(), open.clone()));
             let rest = part.split_off(at);
             part.push_str(&state.close());
             parts.push(std::mem::replace(&mut part, state.reopen() + &rest));
+            length = part.chars().count();
         }
         if open.fence.is_none() && ((blank && !headed) || line.starts_with('#')) && part.len() > limit / 4 {
             good = Some((part.len(), open.clone()));
         }
         part.push_str(line);
+        length += added;
         open = open.after(line);
         blank = line.trim().is_empty();
         headed = line.starts_with('#') || (headed && blank);
@@ -563,6 +580,7 @@ mod tests {
         assert_eq!(plain("/approve", 9).replace(GUARD, "·"), "/·approve");
         assert_eq!(plain("#1", 9).replace(GUARD, "·"), "\\#·1");
         assert_eq!(plain("abcdef", 4), "abc…");
+        assert_eq!(fenced("diff", "+ ```\n- @a", 99), "````diff\n+ ```\n- @a\n````");
         assert_eq!(code("a`b|c\nd", 20), "`a'b¦c d`");
         assert_eq!(line("Fixes #1 @x https://a\nb", 40).replace(GUARD, "·"), "Fixes #·1 @·x https:·//a b");
     }

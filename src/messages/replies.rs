@@ -1,0 +1,158 @@
+//! Short answers to commands that could not be taken as they were.
+
+use super::{ApproveLine, access, block, count, link};
+use crate::{
+    github::outbound::{Body, code, fenced, plain},
+    types::{Role, RunId},
+};
+
+/// One row of `/help`.
+#[derive(Debug, Clone)]
+pub struct HelpRow {
+    pub usage: String,
+    pub about: String,
+    pub role: Role,
+    pub label: Option<String>,
+}
+
+/// The hash that was given is of another version than the one that waits.
+pub fn stale(line: &ApproveLine) -> Body {
+    said(&format!(
+        "That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:\n\n{}",
+        line.block()
+    ))
+}
+
+/// A bare approval came when its writer could not have read what waits.
+pub fn too_soon(line: &ApproveLine) -> Body {
+    said(&format!(
+        "The document was posted only moments before that, so it may not be the one you read. To accept it:\n\n{}",
+        line.block()
+    ))
+}
+
+/// A bare approval, and more than one gate it may have meant.
+pub fn several(lines: &[ApproveLine]) -> Body {
+    let all: Vec<String> = lines.iter().map(ApproveLine::text).collect();
+    said(&format!("More than one decision waits here. Write the one you mean:\n\n{}", block(&all.join("\n"))))
+}
+
+/// The stage that was named is not the one that waits.
+pub fn wrong_stage(stage: &str, lines: &[ApproveLine]) -> Body {
+    let all: Vec<String> = lines.iter().map(ApproveLine::text).collect();
+    said(&format!("Nothing waits at stage {}. What does wait:\n\n{}", code(stage, 20), block(&all.join("\n"))))
+}
+
+/// A run is alive, but nothing waits for a person.
+pub fn no_gate(run: RunId, at_step: &str, status_url: Option<&str>) -> Body {
+    let status = status_url.map_or(String::new(), |url| format!(" {}", link("How it stands", url)));
+    said(&format!("Nothing waits for a decision: run `{run}` is at “{}”.{status}", plain(at_step, 80)))
+}
+
+/// The arguments of a command were not understood; `why` is a sentence of ours.
+pub fn not_understood(command: &str, why: &str) -> Body {
+    said(&format!("That {} was not understood: {}.", code(&format!("/{command}"), 40), plain(why, 200)))
+}
+
+pub fn unknown_command(word: &str, did_you_mean: Option<&str>) -> Body {
+    let word = code(&format!("/{word}"), 40);
+    match did_you_mean {
+        Some(name) => said(&format!("There is no {word}. Did you mean {}?", code(&format!("/{name}"), 40))),
+        None => said(&format!("There is no {word}. `/help` lists what there is.")),
+    }
+}
+
+pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> Body {
+    let status = status_url.map_or(String::new(), |url| format!(": {}", link("how it stands", url)));
+    said(&format!("Run `{run}` of {} is already at work on this issue{status}. `/stop` ends it.", code(workflow, 30)))
+}
+
+/// A command that needs text came without.
+pub fn empty_args(command: &str) -> Body {
+    let what = match command {
+        "revise" => "what should change",
+        "override" => "the reason",
+        _ => "the text",
+    };
+    said(&format!("{} needs {what} after it:\n\n{}", code(&format!("/{command}"), 40), block(&format!("/{command} TEXT"))))
+}
+
+/// Nothing of ours runs or ran here.
+pub fn status_none() -> Body {
+    said("Nothing is running on this issue. `/help` lists what can be started.")
+}
+
+/// The issue was edited after the gate was posted; a bare approval does not cover the new text.
+pub fn issue_changed(diff: &str, line: &ApproveLine) -> Body {
+    said(&format!(
+        "The issue was edited after this document was posted, so nothing was approved yet:\n\n{}\n\n\
+         If the document is right all the same, accept it with its hash:\n\n{}",
+        fenced("diff", diff, 6_000),
+        line.block()
+    ))
+}
+
+/// The command table as people read it.
+pub fn help(rows: &[HelpRow], user_owned: bool) -> Body {
+    let mut out = String::from("### Commands\n\nAt the start of a line of a comment:\n\n| Command | What it does | Who may |\n|---|---|---|");
+    for row in rows {
+        out.push_str(&format!("\n| {} | {} | {} |", code(&row.usage, 60), plain(&row.about, 200), access(row.role)));
+    }
+    let labels: Vec<_> = rows.iter().filter_map(|row| row.label.as_ref().map(|label| (label, row))).collect();
+    if !labels.is_empty() {
+        out.push_str(&format!("\n\n{} the same:\n", count(labels.len(), "label says", "labels say")));
+        for (label, row) in labels {
+            out.push_str(&format!("\n- {}: as {}", code(label, 50), code(&row.usage, 60)));
+        }
+    }
+    out.push_str("\n\nEach may also be written with the name first, as in `/countersign help`. Code, quotes and lists are not read.");
+    if user_owned {
+        out.push_str(
+            "\n\nThis repository belongs to a person: its owner has admin access, collaborators have write access, \
+             and everybody else has read access or none. What needs triage access, collaborators may; what needs \
+             maintain access, only the owner.",
+        );
+    }
+    said(&out)
+}
+
+fn said(text: &str) -> Body {
+    Body::frame(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::*, *};
+    use crate::types::{Hash, RepoId};
+
+    #[test]
+    fn every_answer_says_what_to_write_and_acts_on_nothing() {
+        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") };
+        let run = RunId { repo: RepoId(8123), seq: 4 };
+        let row = |usage: &str, label: Option<&str>| HelpRow {
+            usage: usage.into(),
+            about: "does a | b".into(),
+            role: Role::Write,
+            label: label.map(Into::into),
+        };
+        let all = [
+            stale(&line),
+            too_soon(&line),
+            several(&[line.clone(), line.clone()]),
+            wrong_stage(HOSTILE, std::slice::from_ref(&line)),
+            no_gate(run, "Review", Some("https://x/1")),
+            not_understood("approve", "a hash needs at least its first 8 digits"),
+            unknown_command("aprove", Some("approve")),
+            unknown_command(HOSTILE, None),
+            already_running(run, "lld", None),
+            empty_args("revise"),
+            status_none(),
+            issue_changed("-a\n+```\n+/approve @mona", &line),
+            help(&[row("/approve [stage] [hash]", None), row("/lld", Some("countersign:lld"))], true),
+        ];
+        for body in &all {
+            assert_inert(body.as_str());
+        }
+        insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n"), @"");
+    }
+}
