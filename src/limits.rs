@@ -77,3 +77,12 @@ pub const MODEL_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// Linux refuses a single argument above 128 KiB; a longer system prompt goes into the prompt.
 pub const ARGUMENT_BYTES: usize = 100 * 1024;
+
+/// One file of the excerpt; longer ones show their beginning.
+pub const EXCERPT_FILE_BYTES: usize = 12_000;
+
+/// A file above this is data or generated, not something a design is written against.
+pub const EXCERPT_LARGEST_FILE: u64 = 256 * 1024;
+
+/// Files whose contents are looked into for the words; each is a read from the mirror.
+pub const EXCERPT_FILES_SCANNED: usize = 400;
