@@ -95,3 +95,12 @@ pub const COMMENT_LOOK_PAGES: usize = 10;
 
 /// A file that is read from a mirror; a larger one is never shown to a model.
 pub const BLOB_BYTES: u64 = 8 * 1024 * 1024;
+
+/// One file of the excerpt; longer ones show their beginning.
+pub const EXCERPT_FILE_BYTES: usize = 12_000;
+
+/// A file above this is data or generated, not something a design is written against.
+pub const EXCERPT_LARGEST_FILE: u64 = 256 * 1024;
+
+/// Files whose contents are looked into for the words; each is a read from the mirror.
+pub const EXCERPT_FILES_SCANNED: usize = 400;

@@ -12,8 +12,12 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use countersign::providers::{CallError, CallErrorKind, Reply};
+use countersign::{
+    clock::SystemClock,
+    providers::{CallError, CallErrorKind, Providers, Reply},
+};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::{ask, question, schema, serve, settings};
 
@@ -141,4 +145,27 @@ async fn no_key_and_no_server_are_told_apart() {
     settings.gemini.api_key = Some(KEY.into());
     let error = ask(&settings, "gemini:pro", question("gemini")).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn silence_ends_at_the_deadline_and_a_word_ends_it_sooner() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut settings = settings("/nowhere".as_ref());
+    settings.gemini.base_url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    settings.gemini.api_key = Some(KEY.into());
+    let mut silent = question("gemini");
+    silent.deadline = Duration::from_millis(300);
+    let error = ask(&settings, "gemini:pro", silent).await.unwrap_err();
+    let CallErrorKind::Timeout { idle: false, elapsed } = error.kind else { panic!("{error:?}") };
+    assert!(elapsed >= Duration::from_millis(300));
+
+    let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+    let (provider, _) = providers.resolve("gemini:pro").unwrap();
+    let cancel = CancellationToken::new();
+    let (call, soon) = (question("gemini-3-pro-preview"), tokio::time::sleep(Duration::from_millis(50)));
+    let (outcome, ()) = tokio::join!(provider.call(&call, &cancel), async {
+        soon.await;
+        cancel.cancel();
+    });
+    assert_eq!(outcome.unwrap_err().kind, CallErrorKind::Cancelled);
 }
