@@ -56,3 +56,12 @@ pub const EXCERPT_BYTES: usize = 60_000;
 
 /// Standard output a child process may produce before it is killed.
 pub const CHILD_OUTPUT_BYTES: usize = 32 * 1024 * 1024;
+
+/// A repository whose database cannot be read is looked at again after this long.
+pub const DAMAGED_RETRY: Duration = Duration::from_secs(60);
+
+/// The first wait after a step failed by our own fault; doubled each time.
+pub const STEP_BACKOFF: Duration = Duration::from_secs(5);
+
+/// The longest the live loop sleeps: a machine that was suspended must notice the time it lost.
+pub const LONGEST_NAP: Duration = Duration::from_secs(60);
