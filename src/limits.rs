@@ -104,3 +104,11 @@ pub const EXCERPT_LARGEST_FILE: u64 = 256 * 1024;
 
 /// Files whose contents are looked into for the words; each is a read from the mirror.
 pub const EXCERPT_FILES_SCANNED: usize = 400;
+/// A repository whose database cannot be read is looked at again after this long.
+pub const DAMAGED_RETRY: Duration = Duration::from_secs(60);
+
+/// The first wait after a step failed by our own fault; doubled each time.
+pub const STEP_BACKOFF: Duration = Duration::from_secs(5);
+
+/// The longest the live loop sleeps: a machine that was suspended must notice the time it lost.
+pub const LONGEST_NAP: Duration = Duration::from_secs(60);
