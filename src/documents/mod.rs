@@ -1,1 +1,86 @@
-//! (in work)
+//! The documents a run makes and judges: the design, the verdict on it, the findings, the edits.
+//!
+//! Pure: text in, values out. Nothing here reads a file, a clock or the network; a repository is
+//! seen only through [`Tree`]. The text *is* the document: a parsed view points into it by byte
+//! ranges, and Markdown a model wrote is never rendered anew.
+
+pub mod edits;
+pub mod findings;
+pub mod lld;
+mod markdown;
+mod path;
+pub mod secrets;
+pub mod verdict;
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What a document may ask of the repository it talks about. Paths have no leading slash.
+pub trait Tree {
+    fn is_file(&self, path: &str) -> bool;
+    fn is_dir(&self, path: &str) -> bool;
+    /// A few existing paths that look like this one, best first.
+    fn nearest(&self, path: &str) -> Vec<String>;
+}
+
+/// Something wrong with a document, found by code and said in one sentence with the fix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mistake {
+    /// The rule's name, stable: `files.missing`.
+    pub rule: &'static str,
+    pub severity: Severity,
+    /// Where: `§2.1`, `H1`, `REQ-3`.
+    pub place: String,
+    pub message: String,
+}
+
+/// Does a mistake stop the document?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    Warning,
+    Error,
+}
+
+impl Mistake {
+    fn error(rule: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { rule, severity: Severity::Error, place: place.into(), message: message.into() }
+    }
+
+    fn warning(rule: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { rule, severity: Severity::Warning, place: place.into(), message: message.into() }
+    }
+
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} [{}]", self.place, self.message, self.rule)
+    }
+}
+
+/// An answer that should be one JSON object: the object's own text, with at most one code fence
+/// around it taken off. Nothing else is forgiven, and nothing is searched for.
+fn one_json_object(answer: &str) -> Option<&str> {
+    let text = answer.trim();
+    let inner = match text.strip_prefix("```") {
+        None => text,
+        Some(rest) => {
+            let (info, rest) = rest.split_once('\n')?;
+            if !matches!(info.trim(), "" | "json") {
+                return None;
+            }
+            rest.trim_end().strip_suffix("```")?.trim()
+        }
+    };
+    (inner.starts_with('{') && inner.ends_with('}')).then_some(inner)
+}
+
+/// At most `cap` characters of `text`, cut between characters.
+fn head(text: &str, cap: usize) -> &str {
+    text.char_indices().nth(cap).map_or(text, |(at, _)| &text[..at])
+}

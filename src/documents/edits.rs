@@ -1,0 +1,191 @@
+//! Revisions as search and replace: a drafter says what to change and the rest stays as it is, to
+//! the byte. Each search must match exactly once; what does not is an error with its reason, for
+//! the next prompt or for falling back to a whole new document.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{head, one_json_object};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edit {
+    pub search: String,
+    pub replace: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    edits: Vec<Edit>,
+}
+
+/// Why an answer is no list of edits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    #[error("the answer is not one JSON object that fits the schema")]
+    NotOneObject,
+    #[error("the answer holds no edit")]
+    NoEdits,
+    #[error("the answer holds more than {MOST_EDITS} edits")]
+    TooMany,
+}
+
+/// Why one edit could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum EditError {
+    #[error("edit {index}: the search text is empty")]
+    Empty { index: usize },
+    #[error("edit {index}: the search text does not occur: `{search}`")]
+    NotFound { index: usize, search: String },
+    #[error("edit {index}: the search text occurs {times} times, take in more around it: `{search}`")]
+    Several { index: usize, times: usize, search: String },
+    #[error("edit {index}: it overlaps edit {other}; make them one")]
+    Overlap { index: usize, other: usize },
+    #[error("the edits change nothing")]
+    NoChange,
+}
+
+const MOST_EDITS: usize = 200;
+
+/// JSON Schema of the answer.
+pub fn schema() -> Value {
+    let text = json!({ "type": "string" });
+    json!({
+        "type": "object",
+        "properties": {
+            "edits": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": { "search": text, "replace": text },
+                    "required": ["search", "replace"],
+                    "additionalProperties": false,
+                },
+            },
+        },
+        "required": ["edits"],
+        "additionalProperties": false,
+    })
+}
+
+/// The schema's rules in words, for the prompt.
+pub fn prompt_rules() -> String {
+    format!(
+        "Answer with one JSON object `{{\"edits\": [{{\"search\": …, \"replace\": …}}]}}` and nothing else. Each \
+         `search` is copied exactly from the document, blanks and line breaks included, and is long enough to occur \
+         in it exactly once. All searches are made in the document as it is now, and no two touch the same text. An \
+         empty `replace` deletes. At most {MOST_EDITS} edits; what no edit names stays as it is.\n"
+    )
+}
+
+/// Reads an answer given as text: one JSON object, at most inside one code fence.
+pub fn parse(answer: &str) -> Result<Vec<Edit>, Invalid> {
+    let object = one_json_object(answer).ok_or(Invalid::NotOneObject)?;
+    accept(serde_json::from_str(object).map_err(|_| Invalid::NotOneObject)?)
+}
+
+/// Reads an answer that a provider already parsed.
+pub fn parse_value(answer: &Value) -> Result<Vec<Edit>, Invalid> {
+    accept(Answer::deserialize(answer).map_err(|_| Invalid::NotOneObject)?)
+}
+
+fn accept(answer: Answer) -> Result<Vec<Edit>, Invalid> {
+    match answer.edits.len() {
+        0 => Err(Invalid::NoEdits),
+        n if n > MOST_EDITS => Err(Invalid::TooMany),
+        _ => Ok(answer.edits),
+    }
+}
+
+/// Makes all edits or none. Every search is looked for in `text` as it stands, so that no edit
+/// depends on one before it.
+pub fn apply(text: &str, edits: &[Edit]) -> Result<String, Vec<EditError>> {
+    let mut errors = Vec::new();
+    let mut places: Vec<(Range<usize>, usize)> = Vec::new();
+    for (at, edit) in edits.iter().enumerate() {
+        match only_match(text, &edit.search, at + 1) {
+            Ok(range) => places.push((range, at)),
+            Err(error) => errors.push(error),
+        }
+    }
+    places.sort_by_key(|(range, _)| range.start);
+    for pair in places.windows(2) {
+        if pair[1].0.start < pair[0].0.end {
+            errors.push(EditError::Overlap { index: pair[1].1 + 1, other: pair[0].1 + 1 });
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let mut out = text.to_owned();
+    for (range, at) in places.into_iter().rev() {
+        out.replace_range(range, &edits[at].replace.replace("\r\n", "\n"));
+    }
+    if out == text { Err(vec![EditError::NoChange]) } else { Ok(out) }
+}
+
+fn only_match(text: &str, search: &str, index: usize) -> Result<Range<usize>, EditError> {
+    let search = search.replace("\r\n", "\n");
+    if search.is_empty() {
+        return Err(EditError::Empty { index });
+    }
+    // Overlapping matches count too: `aa` stands twice in `aaa`.
+    let mut matches = Vec::new();
+    let mut from = 0;
+    while let Some(at) = text[from..].find(&search) {
+        let start = from + at;
+        matches.push(start);
+        from = start + text[start..].chars().next().map_or(1, char::len_utf8);
+        if matches.len() > 9 {
+            break;
+        }
+    }
+    let shown = || head(&search, 120).to_owned();
+    match matches[..] {
+        [] => Err(EditError::NotFound { index, search: shown() }),
+        [start] => Ok(start..start + search.len()),
+        _ => Err(EditError::Several { index, times: matches.len(), search: shown() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(search: &str, replace: &str) -> Edit {
+        Edit { search: search.into(), replace: replace.into() }
+    }
+
+    #[test]
+    fn edits_are_made_in_the_text_as_it_was() {
+        let edits = [edit("two", "one"), edit("one", "two"), edit(" é", "")];
+        assert_eq!(apply("one two é", &edits).unwrap(), "two one");
+        assert_eq!(apply("a\nb", &[edit("a\r\nb", "c\r\nd")]).unwrap(), "c\nd");
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_at_once_and_nothing_is_changed() {
+        let errors = apply("aaa bcd", &[edit("aa", "x"), edit("zz", "x"), edit("", "x"), edit("bc", "x"), edit("cd", "y")]).unwrap_err();
+        insta::assert_snapshot!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
+        edit 1: the search text occurs 2 times, take in more around it: `aa`
+        edit 2: the search text does not occur: `zz`
+        edit 3: the search text is empty
+        edit 5: it overlaps edit 4; make them one
+        "#);
+        assert_eq!(apply("a", &[edit("a", "a")]), Err(vec![EditError::NoChange]));
+    }
+
+    #[test]
+    fn only_a_whole_answer_is_a_list_of_edits() {
+        let good = r#"{"edits":[{"search":"a","replace":""}]}"#;
+        assert_eq!(parse(good), Ok(vec![edit("a", "")]));
+        assert_eq!(parse(&format!("```json\n{good}\n```")), Ok(vec![edit("a", "")]));
+        assert_eq!(parse_value(&json!({ "edits": [] })), Err(Invalid::NoEdits));
+        for bad in ["", "# A whole document", r#"{"edits":[{"search":"a"}]}"#, r#"{"edits":[],"edits":[]}"#, &format!("{good}{good}")] {
+            assert_eq!(parse(bad), Err(Invalid::NotOneObject), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The finding ledger: what reviewers found, round by round, and how each finding ended.
+//!
+//! A reducer over reviews and people's words. It never looks at the document: whether a finding is
+//! fixed is said by a reviewer or a person, and recorded with who and why.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::verdict::{RawFinding, Review, Severity};
+use crate::types::Verdict;
+
+/// How a finding stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Open,
+    Fixed,
+    Dismissed,
+}
+
+impl Status {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Fixed => "fixed",
+            Self::Dismissed => "dismissed",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// `F1`; never used twice in a run.
+    pub id: String,
+    /// The round that found it, and the last one that said it.
+    pub round: u32,
+    pub last_round: u32,
+    pub severity: Severity,
+    pub category: String,
+    pub place: String,
+    pub title: String,
+    pub detail: String,
+    pub status: Status,
+    /// Why it ended, or what is special about it; one sentence.
+    pub why: String,
+    /// A person wants it dealt with, whatever the reviewer says later.
+    pub must_fix: bool,
+}
+
+impl Finding {
+    pub fn is_open(&self) -> bool {
+        self.status == Status::Open
+    }
+
+    /// Does it have to be dealt with, or is it advice?
+    pub fn counts(&self) -> bool {
+        self.must_fix || self.severity >= Severity::High
+    }
+}
+
+/// What one review did to the ledger, by id.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    pub opened: Vec<String>,
+    pub repeated: Vec<String>,
+    pub fixed: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    #[error("there is no finding {0}; the status comment lists them")]
+    Unknown(String),
+    #[error("{0} is already settled as {1}")]
+    Settled(String, &'static str),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    findings: Vec<Finding>,
+    /// The last round booked; a round is booked once.
+    last_round: u32,
+    /// The findings that counted and were open after each round.
+    after: Vec<BTreeSet<String>>,
+}
+
+impl Ledger {
+    pub fn all(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    pub fn open(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|f| f.is_open())
+    }
+
+    pub fn open_blocking(&self) -> impl Iterator<Item = &Finding> {
+        self.open().filter(|f| f.severity == Severity::Blocking || f.must_fix)
+    }
+
+    pub fn get(&self, id: &str) -> Option<&Finding> {
+        self.findings.iter().find(|f| f.id.eq_ignore_ascii_case(id))
+    }
+
+    /// Books a round's review. `demoted` are the indices of findings lowered for want of a place.
+    /// Booking the same round again changes nothing.
+    pub fn observe(&mut self, round: u32, review: &Review, demoted: &[usize]) -> Observed {
+        if round <= self.last_round {
+            return Observed::default();
+        }
+        self.last_round = round;
+        let mut seen = Observed::default();
+        for (index, raw) in review.findings.iter().enumerate() {
+            let why = if demoted.contains(&index) {
+                "said to be blocking, but its place does not exist; counted as high"
+            } else {
+                ""
+            };
+            match self.meant_by(raw) {
+                Some(at) => self.say_again(at, round, raw, &mut seen),
+                None => seen.opened.push(self.add(round, raw, why)),
+            }
+        }
+        for id in &review.resolved {
+            self.resolve(id, round, &mut seen);
+        }
+        if review.verdict == Verdict::Approved {
+            self.close_unsaid(round, &mut seen);
+        }
+        self.after.push(self.open().filter(|f| f.counts()).map(|f| f.id.clone()).collect());
+        seen
+    }
+
+    /// The earlier finding a new one names, or one that says the same of the same place.
+    fn meant_by(&self, raw: &RawFinding) -> Option<usize> {
+        let named = raw.repeats.as_ref().and_then(|id| self.findings.iter().position(|f| f.id.eq_ignore_ascii_case(id.trim())));
+        named.or_else(|| {
+            self.findings.iter().position(|f| alike(&f.place, &raw.place) && alike(&f.title, &raw.title))
+        })
+    }
+
+    fn say_again(&mut self, at: usize, round: u32, raw: &RawFinding, seen: &mut Observed) {
+        let finding = &mut self.findings[at];
+        finding.last_round = round;
+        match finding.status {
+            // A person settled it; a model does not unsettle it.
+            Status::Dismissed => return,
+            Status::Fixed => finding.why = format!("came back in round {round}"),
+            Status::Open => {}
+        }
+        finding.status = Status::Open;
+        finding.severity = raw.severity;
+        finding.detail.clone_from(&raw.detail);
+        if !seen.repeated.contains(&finding.id) && !seen.opened.contains(&finding.id) {
+            seen.repeated.push(finding.id.clone());
+        }
+    }
+
+    fn add(&mut self, round: u32, raw: &RawFinding, why: &str) -> String {
+        let id = format!("F{}", self.findings.len() + 1);
+        self.findings.push(Finding {
+            id: id.clone(),
+            round,
+            last_round: round,
+            severity: raw.severity,
+            category: raw.category.clone(),
+            place: raw.place.clone(),
+            title: raw.title.clone(),
+            detail: raw.detail.clone(),
+            status: Status::Open,
+            why: why.to_owned(),
+            must_fix: false,
+        });
+        id
+    }
+
+    /// The reviewer holds it fixed, and has not said it again in the same breath.
+    fn resolve(&mut self, id: &str, round: u32, seen: &mut Observed) {
+        let Some(finding) = self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())) else { return };
+        if finding.is_open() && finding.last_round < round {
+            finding.status = Status::Fixed;
+            finding.why = format!("the reviewer held it fixed in round {round}");
+            seen.fixed.push(finding.id.clone());
+        }
+    }
+
+    /// An approval that does not repeat a finding takes it back, except where a person insists.
+    fn close_unsaid(&mut self, round: u32, seen: &mut Observed) {
+        for finding in self.findings.iter_mut().filter(|f| f.is_open() && f.last_round < round && !f.must_fix) {
+            finding.status = Status::Fixed;
+            finding.why = format!("not repeated when round {round} approved");
+            seen.fixed.push(finding.id.clone());
+        }
+    }
+
+    /// A person settles a finding. Who may is the caller's question; a blocking one needs more.
+    pub fn dismiss(&mut self, id: &str, reason: &str, by: &str) -> Result<&Finding, LedgerError> {
+        let finding = self.find_mut(id)?;
+        if !finding.is_open() {
+            return Err(LedgerError::Settled(finding.id.clone(), finding.status.as_str()));
+        }
+        finding.status = Status::Dismissed;
+        finding.must_fix = false;
+        finding.why = format!("dismissed by {by}: {reason}");
+        Ok(finding)
+    }
+
+    /// A person insists on a finding: it counts, and is open again if it was settled.
+    pub fn must_fix(&mut self, id: &str) -> Result<&Finding, LedgerError> {
+        let finding = self.find_mut(id)?;
+        finding.must_fix = true;
+        finding.status = Status::Open;
+        Ok(finding)
+    }
+
+    fn find_mut(&mut self, id: &str) -> Result<&mut Finding, LedgerError> {
+        let unknown = || LedgerError::Unknown(super::head(id.trim(), 20).to_owned());
+        self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())).ok_or_else(unknown)
+    }
+
+    /// Two strikes: in each of the last two rounds, everything that had counted before was still
+    /// open afterwards. Sets are compared and not counts, so that new objections are progress.
+    pub fn stalled(&self) -> bool {
+        let strike = |pair: &[BTreeSet<String>]| !pair[0].is_empty() && pair[0].is_subset(&pair[1]);
+        let pairs: Vec<_> = self.after.windows(2).collect();
+        pairs.len() >= 2 && pairs.iter().rev().take(2).all(|pair| strike(pair))
+    }
+}
+
+/// The same words, whatever their case and punctuation.
+fn alike(a: &str, b: &str) -> bool {
+    let words = |text: &str| {
+        text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_lowercase).collect::<Vec<_>>()
+    };
+    words(a) == words(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(title: &str, severity: Severity, repeats: Option<&str>) -> RawFinding {
+        RawFinding {
+            severity,
+            category: "tests".into(),
+            place: "2.1".into(),
+            title: title.into(),
+            detail: "d".into(),
+            repeats: repeats.map(Into::into),
+        }
+    }
+
+    fn review(verdict: Verdict, findings: Vec<RawFinding>, resolved: &[&str]) -> Review {
+        let resolved = resolved.iter().map(|s| (*s).to_owned()).collect();
+        Review { verdict, rationale: "r".into(), findings, resolved }
+    }
+
+    fn open(ledger: &Ledger) -> Vec<&str> {
+        ledger.open().map(|f| f.id.as_str()).collect()
+    }
+
+    use Severity::{Blocking, High, Suggestion};
+
+    #[test]
+    fn findings_are_named_once_and_followed_by_id_or_by_words() {
+        let mut ledger = Ledger::default();
+        let seen = ledger.observe(1, &review(Verdict::Revise, vec![raw("A b", Blocking, None), raw("c", High, None)], &[]), &[]);
+        assert_eq!(seen.opened, ["F1", "F2"]);
+        let second = review(Verdict::Revise, vec![raw("a: B.", High, None), raw("other words", High, Some("f2"))], &["F1", "F2", "F9"]);
+        let seen = ledger.observe(2, &second, &[]);
+        assert_eq!((seen.repeated, seen.fixed), (vec!["F1".to_owned(), "F2".into()], vec![]), "said again is not fixed");
+        assert_eq!(ledger.observe(2, &second, &[]), Observed::default(), "a round is booked once");
+        let seen = ledger.observe(3, &review(Verdict::Revise, vec![raw("new", Suggestion, Some("F77"))], &["F1"]), &[]);
+        assert_eq!((seen.opened, seen.fixed), (vec!["F3".to_owned()], vec!["F1".to_owned()]));
+        assert_eq!(open(&ledger), ["F2", "F3"], "silence is not a fix");
+        ledger.observe(4, &review(Verdict::Approved, vec![raw("new", Suggestion, Some("F3"))], &[]), &[]);
+        assert_eq!(open(&ledger), ["F3"]);
+    }
+
+    #[test]
+    fn people_settle_and_insist() {
+        let mut ledger = Ledger::default();
+        let one = review(Verdict::Revise, vec![raw("a", Blocking, None), raw("b", Suggestion, None)], &[]);
+        ledger.observe(1, &one, &[]);
+        assert_eq!(ledger.dismiss("f1", "by design", "mona").unwrap().why, "dismissed by mona: by design");
+        ledger.must_fix("F2").unwrap();
+        ledger.observe(2, &one, &[]);
+        assert_eq!(open(&ledger), ["F2"], "a dismissed finding stays dismissed");
+        ledger.observe(3, &review(Verdict::Approved, vec![], &[]), &[]);
+        assert_eq!(open(&ledger), ["F2"], "what a person insists on is not closed by silence");
+        assert!(ledger.dismiss("F1", "", "x").is_err() && ledger.must_fix("F9").is_err());
+    }
+
+    #[test]
+    fn two_strikes_compare_sets() {
+        let mut ledger = Ledger::default();
+        let same = |extra: &str| review(Verdict::Revise, vec![raw("a", High, None), raw(extra, High, None)], &[]);
+        ledger.observe(1, &same("b"), &[]);
+        ledger.observe(2, &same("b"), &[]);
+        assert!(!ledger.stalled(), "one strike");
+        let mut moving = ledger.clone();
+        moving.observe(3, &review(Verdict::Revise, vec![raw("b", High, None), raw("c", High, None)], &["F1"]), &[]);
+        assert!(!moving.stalled(), "as many findings, but another set");
+        ledger.observe(3, &same("b"), &[]);
+        assert!(ledger.stalled());
+    }
+
+    #[test]
+    fn a_demoted_finding_says_so() {
+        let mut ledger = Ledger::default();
+        ledger.observe(1, &review(Verdict::Revise, vec![raw("a", High, None)], &[]), &[0]);
+        assert!(ledger.get("F1").unwrap().why.contains("does not exist"));
+    }
+}

@@ -1,0 +1,377 @@
+//! Mechanical validation: everything code can find wrong with a design, in one list, so that a
+//! drafter mends it in one go.
+
+use std::collections::BTreeSet;
+
+use super::{Change, FileRow, Holds, Lld, SECTIONS, parse, spec_of};
+use crate::{
+    documents::{Mistake, Tree, markdown, path, secrets},
+    limits,
+    types::IssueNo,
+};
+
+/// All mistakes in form, files and paths; an empty list means the design may be reviewed.
+pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
+    if text.trim().is_empty() {
+        return vec![Mistake::error("empty", "document", "the document is empty; write the whole design")];
+    }
+    if text.len() > limits::DOCUMENT_BYTES {
+        let message = format!("the document has {} bytes; {} are allowed", text.len(), limits::DOCUMENT_BYTES);
+        return vec![Mistake::error("too-long", "document", message)];
+    }
+    let lld = parse(text);
+    let mut out = Vec::new();
+    first_heading(&lld, issue, &mut out);
+    sections(text, &lld, &mut out);
+    files(&lld, tree, &mut out);
+    done_names_only_listed_paths(text, &lld, tree, &mut out);
+    mitigations_name_known_functions(text, &lld, &mut out);
+    if !secrets::find(text).is_empty() {
+        out.push(Mistake::error("secret", "document", "a text that looks like a credential stands here; take it out"));
+    }
+    out
+}
+
+fn first_heading(lld: &Lld, issue: IssueNo, out: &mut Vec<Mistake>) {
+    let wanted = format!("the first line must be `# {issue} - Feature: TITLE`");
+    match (&lld.heading, lld.number) {
+        (None, _) => out.push(Mistake::error("h1.missing", "H1", format!("there is no first heading; {wanted}"))),
+        (Some(_), Some(n)) if n == issue.0 => {}
+        (Some(_), Some(n)) => {
+            out.push(Mistake::error("h1.number", "H1", format!("it names issue {n}; {wanted}")));
+        }
+        (Some(_), None) => out.push(Mistake::error("h1.number", "H1", format!("it names no issue; {wanted}"))),
+    }
+}
+
+fn sections(text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
+    for spec in SECTIONS.iter().filter(|s| s.required) {
+        let place = format!("§{}", spec.number);
+        let Some(section) = lld.section(spec.number) else {
+            let message = format!("the section is missing; add `{}`", spec.heading());
+            out.push(Mistake::error("section.missing", place, message));
+            continue;
+        };
+        let body = &text[section.body.clone()];
+        if body.trim().is_empty() {
+            out.push(Mistake::error("section.empty", place.as_str(), format!("it is empty; it holds {}", spec.rule)));
+            continue;
+        }
+        if section.level != spec.number.split('.').count() + 1 {
+            out.push(Mistake::error("section.level", place.as_str(), format!("its heading must be `{}`", spec.heading())));
+        }
+        for placeholder in placeholders(spec.sample).filter(|p| body.contains(p)) {
+            let message = format!("`{placeholder}` is the template's own text; replace it");
+            out.push(Mistake::error("placeholder", place.as_str(), message));
+        }
+        match spec.holds {
+            Holds::FilesTable if lld.files.is_empty() => {
+                let message = "no row of a table `| File | Change Type | Description |` could be read; name every file that changes";
+                out.push(Mistake::error("files.none", place, message));
+            }
+            Holds::Requirements => requirements(lld, out),
+            _ => {}
+        }
+    }
+    twice(lld, out);
+}
+
+/// A section that stands twice would be read once, and which one is nobody's guess.
+fn twice(lld: &Lld, out: &mut Vec<Mistake>) {
+    let mut seen = BTreeSet::new();
+    for section in lld.sections.iter().filter(|s| spec_of(&s.number, &s.title).is_some_and(|s| s.required)) {
+        if !seen.insert(&section.number) {
+            let place = format!("§{}", section.number);
+            out.push(Mistake::error("section.twice", place, "the section stands here twice; keep one"));
+        }
+    }
+}
+
+fn placeholders(sample: &'static str) -> impl Iterator<Item = &'static str> {
+    sample.match_indices('{').filter_map(move |(at, _)| sample[at..].find('}').map(|end| &sample[at..=at + end]))
+}
+
+fn requirements(lld: &Lld, out: &mut Vec<Mistake>) {
+    if lld.requirements.is_empty() {
+        let message = "no numbered requirement could be read; write them as `1. …`, `2. …`";
+        out.push(Mistake::error("requirements.none", "§3", message));
+    }
+    let mut seen = BTreeSet::new();
+    for requirement in lld.requirements.iter().filter(|r| !seen.insert(r.id.as_str())) {
+        let message = format!("{} stands here twice; number the requirements in one list", requirement.id);
+        out.push(Mistake::error("requirements.twice", "§3", message));
+    }
+}
+
+fn files(lld: &Lld, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+    let added: BTreeSet<&str> = lld
+        .files
+        .iter()
+        .filter(|f| f.directory && f.change == Some(Change::Add))
+        .map(|f| f.path.trim_end_matches('/'))
+        .collect();
+    let mut seen = BTreeSet::new();
+    for row in &lld.files {
+        let mut say = |rule, message: String| out.push(Mistake::error(rule, "§2.1", message));
+        if let Some(why) = path::refused(&row.path) {
+            say("files.path", format!("`{}` {why}", shown(&row.path)));
+            continue;
+        }
+        if !seen.insert(row.path.trim_end_matches('/')) {
+            say("files.twice", format!("`{}` has two rows; keep one", row.path));
+            continue;
+        }
+        match row.change {
+            None => say(
+                "files.change-type",
+                format!(
+                    "`{}` is `{}`; write Add, Modify or Delete, with ` (Directory)` for a folder",
+                    row.path,
+                    shown(&row.change_text)
+                ),
+            ),
+            Some(Change::Add) => {
+                if let Some(message) = cannot_add(row, &added, tree) {
+                    say("files.add", message);
+                }
+            }
+            Some(change) => {
+                if let Some(message) = not_there(row, change, tree) {
+                    say("files.missing", message);
+                }
+            }
+        }
+    }
+}
+
+fn shown(text: &str) -> String {
+    crate::documents::head(text, 80).replace('`', "'")
+}
+
+fn not_there(row: &FileRow, change: Change, tree: &dyn Tree) -> Option<String> {
+    let (path, word) = (row.path.trim_end_matches('/'), change.as_str());
+    if if row.directory { tree.is_dir(path) } else { tree.is_file(path) } {
+        return None;
+    }
+    if !row.directory && tree.is_dir(path) {
+        return Some(format!("`{path}` is a folder; write `{word} (Directory)`, or name its files"));
+    }
+    let near = tree.nearest(path);
+    let hint = match near.iter().take(3).map(|p| format!("`{p}`")).collect::<Vec<_>>() {
+        none if none.is_empty() => "use `Add` for a new file".to_owned(),
+        some => format!("did you mean {}? A new file is `Add`", some.join(" or ")),
+    };
+    Some(format!("`{path}` is to be {}, but it does not exist; {hint}", past(change)))
+}
+
+fn past(change: Change) -> &'static str {
+    match change {
+        Change::Add => "added",
+        Change::Modify => "modified",
+        Change::Delete => "deleted",
+    }
+}
+
+fn cannot_add(row: &FileRow, added: &BTreeSet<&str>, tree: &dyn Tree) -> Option<String> {
+    let path = row.path.trim_end_matches('/');
+    if tree.is_file(path) || (row.directory && tree.is_dir(path)) {
+        return Some(format!("`{path}` exists already; write `Modify`, or choose another name"));
+    }
+    if tree.is_dir(path) {
+        return Some(format!("`{path}` is a folder that exists; name a file in it"));
+    }
+    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    if parent.is_empty() || tree.is_dir(parent) || added.contains(parent) {
+        return None;
+    }
+    if tree.is_file(parent) {
+        return Some(format!("`{path}` cannot be added: `{parent}` is a file"));
+    }
+    Some(format!("`{path}` is in a folder that does not exist; add a row `{parent}` with `Add (Directory)`, or use a folder that exists"))
+}
+
+/// Paths named in §12 stand in 2.1: a promise about a file nobody changes is a slip.
+fn done_names_only_listed_paths(text: &str, lld: &Lld, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+    let Some(section) = lld.section("12") else { return };
+    let listed = |path: &str| {
+        lld.files.iter().any(|f| {
+            let row = f.path.trim_end_matches('/');
+            row == path || (f.directory && path.strip_prefix(row).is_some_and(|rest| rest.starts_with('/')))
+        })
+    };
+    let mut seen = BTreeSet::new();
+    for named in paths_in(&text[section.body.clone()], tree) {
+        if listed(&named) || !seen.insert(named.clone()) {
+            continue;
+        }
+        let known = tree.is_file(&named) || tree.is_dir(&named);
+        out.push(if known {
+            Mistake::warning("done.path", "§12", format!("`{named}` is named here but not in 2.1; add it if it changes"))
+        } else {
+            Mistake::error("done.path", "§12", format!("`{named}` is named here but neither exists nor stands in 2.1; add a row or mend the path"))
+        });
+    }
+}
+
+/// Words with a slash that are meant as paths: they end in a file name, or start in a known folder.
+fn paths_in(text: &str, tree: &dyn Tree) -> Vec<String> {
+    let legal = |c: char| c.is_alphanumeric() || "_-./@+".contains(c);
+    text.split(|c: char| c.is_whitespace() || "`\"'()[]|,;<>*".contains(c))
+        .map(|word| word.trim_end_matches(['.', ':', '!', '?', '/']).trim_start_matches("./"))
+        .filter(|word| word.contains('/') && !word.contains("://") && word.chars().all(legal))
+        .filter(|word| {
+            let (folder, file) = word.rsplit_once('/').unwrap_or(("", word));
+            let top = folder.split('/').next().unwrap_or(folder);
+            let extension = file.rsplit_once('.').is_some_and(|(stem, ext)| {
+                !stem.is_empty() && (1..=8).contains(&ext.len()) && ext.starts_with(|c: char| c.is_ascii_alphabetic())
+            });
+            extension || (!top.is_empty() && tree.is_dir(top))
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A mitigation that rests on a function nobody designs. A warning: prose is easily misread.
+fn mitigations_name_known_functions(text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
+    let Some(section) = lld.section("11") else { return };
+    if lld.functions.is_empty() {
+        return;
+    }
+    let outline = markdown::outline(text);
+    let mut seen = BTreeSet::new();
+    for span in outline.code_spans.iter().filter(|s| section.body.contains(&s.range.start)) {
+        let Some(call) = span.text.strip_suffix("()") else { continue };
+        let name = call.rsplit(['.', ':']).next().unwrap_or(call);
+        if !lld.functions.iter().any(|f| f == name) && seen.insert(name.to_owned()) {
+            out.push(Mistake::warning("risks.function", "§11", format!("`{name}()` is named here but not in 2.4")));
+        }
+    }
+}
+
+/// Does the place a reviewer points to exist: a section by number or title, a requirement, a
+/// scenario, or a path (also `path:line`) that the files table or the repository has?
+pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+    let place = place.trim().trim_matches('`').trim();
+    if place.is_empty() || place.len() > 400 {
+        return false;
+    }
+    let lld = parse(text);
+    let bare = strip_section_word(place);
+    let (word, _) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
+    let number = word.trim_end_matches('.');
+    let upper = word.to_ascii_uppercase();
+    let file = match place.rsplit_once(':') {
+        Some((path, line)) if !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit() || b == b'-') => path,
+        _ => place,
+    };
+    lld.sections.iter().any(|s| s.number == number || s.title.eq_ignore_ascii_case(bare))
+        || lld.requirements.iter().any(|r| r.id == upper)
+        || lld.scenarios.iter().any(|s| s.id == number || place == format!("scenario {}", s.id))
+        || lld.files.iter().any(|f| f.path == file)
+        || (path::refused(file).is_none() && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/'))))
+        || markdown::outline(text).headings.iter().any(|h| h.text.eq_ignore_ascii_case(place))
+}
+
+fn strip_section_word(place: &str) -> &str {
+    let place = place.trim_start_matches(['§', '#', ' ']);
+    match place.get(..8) {
+        Some(word) if word.eq_ignore_ascii_case("section ") => place[8..].trim_start(),
+        _ => place,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::{super::tests::*, *};
+    use crate::documents::lld::{coverage, fix};
+
+    const ISSUE: IssueNo = IssueNo(42);
+
+    fn with_rows(rows: &str) -> Vec<String> {
+        let text = filled().replace("| `src/lib.rs` | Modify | the exit code is 2 |", rows);
+        check(&text, ISSUE, &Repo).into_iter().map(|m| format!("{} {}", m.rule, m.message)).collect()
+    }
+
+    /// Text that has broken a parser or a validator somewhere.
+    pub(crate) fn nasty() -> Vec<String> {
+        let mut out: Vec<String> = [
+            "", " ", "\n\n", "\u{feff}", "#", "# ", "# \n", "```", "```markdown\n# x\n", "```\n# a\n```", "~~~md\n# 1 - a\n~~~\nbye",
+            "# 1\n===\n", "Title\n===\n\ntext\n---\n", "#\u{0}\u{0}", "| File | Change Type |\n|-|-|\n|", "### 2.1 F\n| File | Change Type |\n|-|-|\n| |\n",
+            "### 2.1 F\n\n| File | Change |\n|-|-|\n| `a` | Add |\n| b | Add (Directory) |", "> # 1 - quoted\n", "- # 1 - item\n",
+            "## 3. Requirements\n18446744073709551615. a\n18446744073709551615. b\n", "\r\r\n\r", "# é - Feature: \u{202e}x\n##3", "<!-- # 1 -->\n# 2\n",
+            "## 1. Context & Goal\n### Open Questions\n- [ ] None\n- [ ] really?\n", "### Open Questions\n- [ ] None.  \n  more\n", "# 42 - Feature: a\n# 42 - Feature: b\n",
+            "# 5 - Feature: Feature: Feature: x", "# - # - #\n", "\t# x\n    # y\n# z \\\n", "# 10.1 Test Scenarios\n", "# [a](b) `c` ###\n", "x\n# A ##\n", "...\n## 2.1.1.1.1 x\n## 12. \n",
+            "#\ttab\n#  two\n", "# a\\\nb\n```\n# c", "[a]: b\n# [a]\n", "# 7: x\u{a0}\n\u{a0}\n", "&#35; 1 - x\n",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        out.push(">".repeat(3000) + "# x");
+        out.push("[".repeat(3000));
+        out.push("| a ".repeat(2000) + "\n" + &"|-".repeat(2000));
+        out.push("- ".repeat(2000) + "```");
+        out.push(filled().replace('\n', "\r\n"));
+        out.push(format!("Sure!\n\n```md\n{}```\n\nAnything else?", filled()));
+        out
+    }
+
+    #[test]
+    fn no_text_makes_any_of_it_panic() {
+        for text in nasty() {
+            let _ = (check(&text, ISSUE, &Repo), coverage(&text), fix(&text, ISSUE), place_exists(&text, &text, &Repo));
+        }
+        let whole = filled();
+        for (at, _) in whole.char_indices() {
+            let _ = (check(&whole[..at], ISSUE, &Repo), coverage(&whole[..at]));
+        }
+    }
+
+    #[test]
+    fn files_must_be_where_the_table_says() {
+        assert_eq!(with_rows("| src/lib.rs | modify | x |\n| src/new.rs | Add | x |"), Vec::<String>::new());
+        assert_eq!(with_rows("| src/a | Add (Directory) | x |\n| src/a/b.rs | Add | x |"), Vec::<String>::new());
+        insta::assert_snapshot!(with_rows(
+            "| src/lob.rs | Modify | x |\n| src | Delete | x |\n| src/lib.rs | Add | x |\n| lib/x.rs | Add | x |\n\
+             | ../x | Add | x |\n| .git/config | Add | x |\n| README.md | Rename | x |\n| README.md | Modify | x |"
+        ).join("\n"), @r#"
+        files.missing `src/lob.rs` is to be modified, but it does not exist; did you mean `src/lib.rs`? A new file is `Add`
+        files.missing `src` is a folder; write `Delete (Directory)`, or name its files
+        files.add `src/lib.rs` exists already; write `Modify`, or choose another name
+        files.add `lib/x.rs` is in a folder that does not exist; add a row `lib` with `Add (Directory)`, or use a folder that exists
+        files.path `../x` holds `.` or `..`; write it from the root of the repository
+        files.path `.git/config` leads into `.git`
+        files.change-type `README.md` is `Rename`; write Add, Modify or Delete, with ` (Directory)` for a folder
+        files.twice `README.md` has two rows; keep one
+        "#);
+    }
+
+    #[test]
+    fn all_mistakes_come_at_once() {
+        let text = filled()
+            .replace("# 42 - Feature", "# 7 - Feature")
+            .replace("## 11. Risks & Mitigations", "## 11. Risks & Mitigations\n\n`gone()` helps\n\n## 13. Other")
+            .replace("- [ ] the exit code is 2", "- [ ] `src/none.rs` and/or src/config.rs done, see https://a.b/c.d\n");
+        let token = format!("\nghp_{}\n", "x".repeat(36));
+        let text = text.replace("## 2. Proposed Changes", &token);
+        insta::assert_snapshot!(
+            check(&text, ISSUE, &Repo).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
+            H1: it names issue 7; the first line must be `# 42 - Feature: TITLE` [h1.number]
+            §12: `src/none.rs` is named here but neither exists nor stands in 2.1; add a row or mend the path [done.path]
+            §12: `src/config.rs` is named here but not in 2.1; add it if it changes [done.path]
+            §11: `gone()` is named here but not in 2.4 [risks.function]
+            document: a text that looks like a credential stands here; take it out [secret]
+            "#);
+    }
+
+    #[test]
+    fn a_place_is_a_section_a_requirement_a_scenario_or_a_path() {
+        let text = filled();
+        for real in
+            ["2.1", "§2.1", "Section 3", "## 11. Risks & Mitigations", "Requirements", "REQ-1", "req-1", "010", "src/config.rs:12", "`src/lib.rs`", "src/", "Open Questions"]
+        {
+            assert!(place_exists(&text, real, &Repo), "{real}");
+        }
+        for unreal in ["", "2.9", "REQ-9", "src/none.rs", "../src/lib.rs", "somewhere", "020", ":", "§"] {
+            assert!(!place_exists(&text, unreal, &Repo), "{unreal}");
+        }
+    }
+}

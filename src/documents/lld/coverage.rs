@@ -1,0 +1,166 @@
+//! The test plan: does every requirement have a scenario that would show it broken?
+
+use std::collections::BTreeSet;
+
+use super::{Lld, Scenario, parse};
+use crate::documents::Mistake;
+
+/// Phrases that pass whatever happens. All words must occur in this order, close together.
+const VAGUE: &[&[&str]] = &[
+    &["verify", "it", "works"],
+    &["check", "everything"],
+    &["ensure", "proper", "behavior"],
+    &["ensure", "proper", "behaviour"],
+    &["test", "that", "it", "is", "correct"],
+    &["validate", "functionality"],
+    &["confirm", "it", "functions"],
+    &["should", "work", "properly"],
+    &["works", "as", "expected"],
+    &["works", "correctly"],
+];
+
+/// Phrases that leave the test to a person.
+const DELEGATED: &[&[&str]] = &[
+    &["manual", "verification"],
+    &["manual", "check"],
+    &["manual", "inspection"],
+    &["visual", "check"],
+    &["visual", "verification"],
+    &["human", "review"],
+    &["visually", "inspect"],
+    &["manually", "verify"],
+];
+
+/// Words that hint at a live service in a test that says it is automatic.
+const LIVE: &[&str] = &["network", "database", "live", "external service", "api call"];
+
+/// All mistakes in the joining of requirements (§3) and scenarios (§10.1), by exact id.
+pub fn coverage(text: &str) -> Vec<Mistake> {
+    let lld = parse(text);
+    let mut out = Vec::new();
+    if lld.requirements.is_empty() {
+        out.push(Mistake::error("coverage.requirements", "§3", "there is no numbered requirement to test"));
+    }
+    if lld.scenarios.is_empty() {
+        let message = "no scenario could be read; write a table with the columns ID, Scenario, Type, Input, \
+                       Expected Output, Pass Criteria";
+        out.push(Mistake::error("coverage.scenarios", "§10.1", message));
+        return out;
+    }
+    uncovered(&lld, &mut out);
+    let mut ids = BTreeSet::new();
+    for scenario in &lld.scenarios {
+        let twice = !ids.insert(scenario.id.as_str());
+        one_scenario(&lld, scenario, twice, &mut out);
+    }
+    out
+}
+
+fn uncovered(lld: &Lld, out: &mut Vec<Mistake>) {
+    let covered: BTreeSet<&str> = lld.scenarios.iter().flat_map(|s| &s.requirements).map(String::as_str).collect();
+    for requirement in lld.requirements.iter().filter(|r| !covered.contains(r.id.as_str())) {
+        let message =
+            format!("no scenario in 10.1 shows it; add one whose Scenario cell ends with `({})`", requirement.id);
+        out.push(Mistake::error("coverage.uncovered", requirement.id.as_str(), message));
+    }
+}
+
+fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mistake>) {
+    let place = format!("§10.1 scenario {}", scenario.id);
+    let mut say = |rule, message: String| out.push(Mistake::error(rule, place.as_str(), message));
+    if scenario.id.is_empty() || scenario.id.len() > 8 || !scenario.id.chars().all(|c| c.is_ascii_alphanumeric()) {
+        say("coverage.id", "its ID must be a number such as 010".into());
+    } else if twice {
+        say("coverage.id", "its ID stands in another row too; give each its own".into());
+    }
+    if scenario.requirements.is_empty() {
+        say("coverage.unmapped", "its Scenario cell must end with the requirement it shows, such as `(REQ-1)`".into());
+    }
+    for id in scenario.requirements.iter().filter(|id| !lld.requirements.iter().any(|r| r.id == **id)) {
+        say("coverage.unknown", format!("it names {id}, which §3 does not have"));
+    }
+    if scenario.pass.trim().is_empty() {
+        say("coverage.criteria", "its Pass Criteria are empty; say the exact value that is observed".into());
+    }
+    let row = [&scenario.text, &scenario.input, &scenario.expected, &scenario.pass].map(|c| c.to_lowercase()).join(" . ");
+    if let Some(phrase) = VAGUE.iter().find(|p| says(&row, p)) {
+        let phrase = phrase.join(" ");
+        say("coverage.vague", format!("\"{phrase}\" passes whatever happens; say the exact value, status or text"));
+    }
+    let manual = scenario.kind.trim().eq_ignore_ascii_case("manual");
+    if let Some(phrase) = DELEGATED.iter().find(|p| !manual && says(&row, p)) {
+        let phrase = phrase.join(" ");
+        say("coverage.human", format!("\"{phrase}\" leaves the test to a person; make it automatic or its Type `Manual`"));
+    }
+    let live = LIVE.iter().find(|word| row.contains(*word));
+    if let Some(word) = live.filter(|_| scenario.kind.trim().eq_ignore_ascii_case("auto")) {
+        let message = format!("its Type is `Auto` but it speaks of \"{word}\"; `Auto-Live` if it needs one");
+        out.push(Mistake::warning("coverage.type", place, message));
+    }
+}
+
+/// Do these words occur in this order with at most two others between each pair?
+fn says(row: &str, phrase: &[&str]) -> bool {
+    let row = row.replace('.', " . ");
+    let words: Vec<&str> = row.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|w| !w.is_empty()).collect();
+    words.iter().enumerate().filter(|(_, w)| **w == phrase[0]).any(|(start, _)| {
+        let mut at = start;
+        phrase[1..].iter().all(|wanted| {
+            let window = &words[at + 1..words.len().min(at + 4)];
+            let sentence = window.iter().position(|w| *w == ".").unwrap_or(window.len());
+            match window[..sentence].iter().position(|w| w == wanted) {
+                Some(step) => {
+                    at += step + 1;
+                    true
+                }
+                None => false,
+            }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(requirements: &str, rows: &str) -> Vec<String> {
+        let text = format!(
+            "# 1 - Feature: x\n\n## 3. Requirements\n\n{requirements}\n\n### 10.1 Test Scenarios\n\n\
+             | ID | Scenario | Type | Input | Expected Output | Pass Criteria |\n|-|-|-|-|-|-|\n{rows}\n"
+        );
+        coverage(&text).iter().map(|m| format!("{} {}", m.rule, m.place)).collect()
+    }
+
+    #[test]
+    fn every_requirement_needs_a_scenario_by_its_exact_id() {
+        let rows = "| 010 | a (REQ-1) | Auto | x | y | exit code 0 |\n| 020 | b REQ-2 | Auto | x | y | 1 |\n\
+                    | 020 | c (REQ-12) | Auto | x | y | 2 |";
+        assert_eq!(
+            plan("1. one\n2. two", rows),
+            [
+                "coverage.uncovered REQ-2",
+                "coverage.unmapped §10.1 scenario 020",
+                "coverage.id §10.1 scenario 020",
+                "coverage.unknown §10.1 scenario 020",
+            ]
+        );
+    }
+
+    #[test]
+    fn vague_and_delegated_tests_are_errors() {
+        let rows = "| 010 | a (REQ-1) | Auto | x | y | it works as expected |\n\
+                    | 020 | b (REQ-1) | Auto | x | y | manually verify the page |\n\
+                    | 030 | c (REQ-1) | Manual | x | y | manually verify the page shows `3` |\n\
+                    | 040 | verify the parser (REQ-1) | Auto | x | works | 3 |\n| 050 | d (REQ-1) | Auto | live site | y | 4 |";
+        assert_eq!(
+            plan("1. one", rows),
+            ["coverage.vague §10.1 scenario 010", "coverage.human §10.1 scenario 020", "coverage.type §10.1 scenario 050"]
+        );
+    }
+
+    #[test]
+    fn nothing_to_join_is_not_full_coverage() {
+        assert_eq!(coverage("").len(), 2);
+        assert_eq!(plan("", "| 010 | a (REQ-1) | Auto | x | y | 1 |").len(), 2);
+    }
+}

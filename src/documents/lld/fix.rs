@@ -1,0 +1,270 @@
+//! Mechanical repairs before any check: what code can mend is never sent back to a model.
+
+use std::ops::Range;
+
+use super::{
+    first_heading, heading_line,
+    parse::{first_heading as parse_first_heading, items_in, numbered, open_questions_body, parse},
+    spec_of,
+};
+use crate::{documents::markdown, types::IssueNo};
+
+/// One repair that was made.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Fix {
+    pub rule: String,
+    pub note: String,
+}
+
+type Repair = fn(&str, IssueNo) -> Option<(String, String)>;
+
+/// In this order: each may rely on those before it.
+const REPAIRS: &[(&str, Repair)] = &[
+    ("line-ends", line_ends),
+    ("outer-fence", outer_fence),
+    ("preamble", preamble),
+    ("heading-levels", heading_levels),
+    ("first-heading", number_in_first_heading),
+    ("no-questions", none_is_no_question),
+    ("trailing-space", trailing_space),
+    ("blank-before-heading", blank_before_heading),
+    ("directories-first", directories_first),
+];
+
+/// Repairs until nothing is left to repair, so that a second call changes nothing.
+pub fn fix(text: &str, issue: IssueNo) -> (String, Vec<Fix>) {
+    let mut text = text.to_owned();
+    let mut fixes: Vec<Fix> = Vec::new();
+    // A repair can bring another's work to light (an unwrapped fence, a moved row); a few passes settle it.
+    for _ in 0..8 {
+        let before = text.clone();
+        for (rule, repair) in REPAIRS {
+            if let Some((repaired, note)) = repair(&text, issue)
+                && repaired != text
+            {
+                text = repaired;
+                if !fixes.iter().any(|f| f.rule == *rule) {
+                    fixes.push(Fix { rule: (*rule).to_owned(), note });
+                }
+            }
+        }
+        if text == before {
+            break;
+        }
+    }
+    (text, fixes)
+}
+
+fn line_ends(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let unix = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
+    let body = unix.trim_end_matches(['\n', ' ', '\t']);
+    let out = if body.is_empty() { String::new() } else { format!("{body}\n") };
+    Some((out, "line ends made uniform".into()))
+}
+
+/// A fence marker that opens or closes: its character, its length and what follows it.
+fn fence(line: &str) -> Option<(char, usize, &str)> {
+    let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+    let length = line.chars().take_while(|c| *c == mark).count();
+    (length >= 3).then(|| (mark, length, line[length..].trim()))
+}
+
+/// The whole document inside one code fence. Inner fences end an outer one for a Markdown parser,
+/// so this goes by lines: an opening fence right before the first `# `, and an odd one at the end.
+fn outer_fence(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let title = lines.iter().position(|l| l.starts_with("# "))?;
+    let open = lines[..title].iter().rposition(|l| !l.trim().is_empty())?;
+    let (mark, _, info) = fence(lines[open])?;
+    if !matches!(info.to_ascii_lowercase().as_str(), "" | "markdown" | "md") {
+        return None;
+    }
+    let same = |l: &&str| fence(l).is_some_and(|(m, ..)| m == mark);
+    let closes = lines[open + 1..].iter().copied().filter(|l| same(l)).count() % 2 == 1;
+    let last = lines.iter().rposition(|l| fence(l).is_some_and(|(m, _, info)| m == mark && info.is_empty()));
+    let mut kept: Vec<&str> = lines.clone();
+    if let Some(last) = last.filter(|last| closes && *last > open) {
+        // What follows the closing fence is a farewell, not the document.
+        kept.truncate(last);
+    }
+    kept.drain(..=open);
+    Some((kept.join("\n") + "\n", "the code fence around the whole document was taken off".into()))
+}
+
+/// Text before the first heading, when that is the document's title and no section precedes it.
+fn preamble(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let outline = markdown::outline(text);
+    let first = outline.headings.first().filter(|h| h.level == 1)?;
+    Some((text[first.range.start..].to_owned(), "text before the first heading was dropped".into()))
+}
+
+fn number_in_first_heading(text: &str, issue: IssueNo) -> Option<(String, String)> {
+    let outline = markdown::outline(text);
+    let heading = outline.headings.first().filter(|h| h.level == 1)?;
+    let title_is_a_section = numbered(&heading.text).is_some_and(|(n, t)| spec_of(n, t).is_some());
+    let (_, title) = parse_first_heading(source_of(text, &heading.range));
+    if title.is_empty() || title_is_a_section {
+        return None;
+    }
+    let mut out = text.to_owned();
+    out.replace_range(heading.range.clone(), &(first_heading(issue, title) + "\n"));
+    Some((out, format!("the first heading names issue {issue}")))
+}
+
+/// The text of a heading as written, its marks taken off.
+fn source_of<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
+    let line = text[range.clone()].lines().next().unwrap_or("").trim();
+    let bare = line.trim_start_matches('#');
+    if bare.len() == line.len() { line } else { bare.trim().trim_end_matches('#').trim_end() }
+}
+
+/// Sections of ours at the level and with the dots the format wants.
+fn heading_levels(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let outline = markdown::outline(text);
+    let mut out = text.to_owned();
+    let mut changed = Vec::new();
+    for heading in outline.headings.iter().rev() {
+        let Some((number, title)) = numbered(source_of(text, &heading.range)) else { continue };
+        if spec_of(number, title).is_none() {
+            continue;
+        }
+        let wanted = heading_line(number, title) + "\n";
+        if text[heading.range.clone()].trim_end() != wanted.trim_end() {
+            out.replace_range(heading.range.clone(), &wanted);
+            changed.push(number.to_owned());
+        }
+    }
+    changed.reverse();
+    Some((out, format!("headings of sections {} brought into form", changed.join(", "))))
+}
+
+/// A lone checkbox that says there is no question would later count as an unanswered one.
+fn none_is_no_question(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let outline = markdown::outline(text);
+    let body = open_questions_body(text, &outline)?;
+    let mut items = items_in(&outline, &body);
+    let (item, None) = (items.next()?, items.next()) else { return None };
+    let said = item.text.trim().trim_end_matches('.').to_lowercase();
+    if item.checked.is_none() || !matches!(said.as_str(), "none" | "n/a" | "none at this time" | "no open questions") {
+        return None;
+    }
+    let mut out = text.to_owned();
+    out.replace_range(item.range.clone(), "None.\n");
+    Some((out, "the checkbox `None` under Open Questions became plain text".into()))
+}
+
+fn trailing_space(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let outline = markdown::outline(text);
+    let in_code = |at: usize| outline.code_blocks.iter().any(|b| b.range.contains(&at));
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let bare = line.trim_end_matches('\n');
+        out.push_str(if in_code(at) { bare } else { bare.trim_end_matches([' ', '\t']) });
+        out.push_str(&line[bare.len()..]);
+        at += line.len();
+    }
+    Some((out, "trailing blanks removed".into()))
+}
+
+fn blank_before_heading(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let outline = markdown::outline(text);
+    let mut out = text.to_owned();
+    for heading in outline.headings.iter().rev() {
+        let line = text[..heading.range.start].rfind('\n').map_or(0, |n| n + 1);
+        let above = &text[..line];
+        if !above.is_empty() && !above.ends_with("\n\n") {
+            out.insert(line, '\n');
+        }
+    }
+    Some((out, "blank lines put before headings".into()))
+}
+
+/// Rows of 2.1: folders first, parents before children, so that a file's folder is known above it.
+fn directories_first(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let lld = parse(text);
+    let rows = &lld.files;
+    let (first, last) = (rows.first()?, rows.last()?);
+    let line_of = |row: &super::FileRow| {
+        let start = text[..row.range.start].rfind('\n').map_or(0, |n| n + 1);
+        let end = text[row.range.start..].find('\n').map_or(text.len(), |n| row.range.start + n);
+        start..end
+    };
+    let whole = line_of(first).start..line_of(last).end;
+    // Several tables, or anything between the rows: left as it is.
+    if text[whole.clone()].lines().count() != rows.len() {
+        return None;
+    }
+    let mut sorted: Vec<&super::FileRow> = rows.iter().collect();
+    let path = |row: &super::FileRow| row.path.trim_end_matches('/').to_owned();
+    sorted.sort_by_key(|row| (!row.directory, if row.directory { path(row) } else { String::new() }));
+    let table: Vec<&str> = sorted.iter().map(|row| &text[line_of(row)]).collect();
+    let mut out = text.to_owned();
+    out.replace_range(whole, &table.join("\n"));
+    Some((out, "folders moved to the top of the files table".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ISSUE: IssueNo = IssueNo(42);
+
+    #[test]
+    fn a_wrapped_and_worn_answer_comes_out_in_form() {
+        let text = "Here is the design:\r\n```markdown\r\n# LLD-41: Read it  \r\n## 1 Context and goal\r\ntext   \r\n\
+            #### Open Questions\r\n- [ ] None\r\n# 2.1. Files Changed\r\n\r\n| File | Change Type | Description |\r\n|-|-|-|\r\n\
+            | a/b/c.rs | Add | x |\r\n| a/b | Add (Directory) | x |\r\n| a | Add (Directory) | x |\r\n\r\n### 2.4 Function Signatures\r\n\
+            ```rust\r\nfn a();  \r\n```\r\n```\r\nHope this helps!\r\n";
+        let (fixed, fixes) = fix(text, ISSUE);
+        insta::assert_snapshot!(fixed, @r#"
+        # 42 - Feature: Read it
+
+        ## 1. Context and goal
+        text
+
+        #### Open Questions
+        None.
+
+        ### 2.1 Files Changed
+
+        | File | Change Type | Description |
+        |-|-|-|
+        | a | Add (Directory) | x |
+        | a/b | Add (Directory) | x |
+        | a/b/c.rs | Add | x |
+
+        ### 2.4 Function Signatures
+        ```rust
+        fn a();  
+        ```
+        "#);
+        let rules: Vec<_> = fixes.iter().map(|f| f.rule.as_str()).collect();
+        assert_eq!(
+            rules,
+            [
+                "line-ends", "outer-fence", "heading-levels", "first-heading", "no-questions", "trailing-space",
+                "blank-before-heading", "directories-first"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_section_never_becomes_the_title_and_prose_is_not_renumbered() {
+        let text = "intro\n\n## 1. Context & Goal\n\nx\n\n# 11. Risks & Mitigations\n\ny\n\n### 3 options were weighed\n";
+        let (fixed, _) = fix(text, ISSUE);
+        assert!(fixed.starts_with("intro\n"), "nothing above the first section is lost: {fixed}");
+        assert!(fixed.contains("\n## 11. Risks & Mitigations\n"));
+        assert!(fixed.contains("\n### 3 options were weighed\n"));
+    }
+
+    #[test]
+    fn repairing_twice_is_repairing_once_on_any_text() {
+        for text in crate::documents::lld::check::tests::nasty() {
+            let (once, _) = fix(&text, ISSUE);
+            let (twice, again) = fix(&once, ISSUE);
+            assert_eq!(once, twice, "from {text:?}");
+            assert_eq!(again, vec![], "from {text:?}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The low-level design: one table of sections from which the template, the prompt's rules, the
+//! parser and the validators are all made, so that no two of them can disagree.
+
+mod check;
+mod coverage;
+mod fix;
+mod parse;
+
+pub use check::{check, place_exists};
+pub use coverage::coverage;
+pub use fix::{Fix, fix};
+pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse};
+
+use crate::types::IssueNo;
+
+/// What a section must hold besides being there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Only a place for its subsections.
+    Group,
+    Prose,
+    FilesTable,
+    Requirements,
+    Scenarios,
+}
+
+/// One row of the schema.
+#[derive(Debug)]
+pub(crate) struct SectionSpec {
+    pub(crate) number: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) required: bool,
+    pub(crate) holds: Holds,
+    /// What a writer is told about it.
+    pub(crate) rule: &'static str,
+    /// The template's text; every `{…}` in it must be replaced.
+    pub(crate) sample: &'static str,
+    /// When a document must be shortened, sections with the lowest number go last.
+    pub(crate) priority: u8,
+}
+
+impl SectionSpec {
+    /// `## 3. Requirements`, `### 2.1 Files Changed`.
+    pub(crate) fn heading(&self) -> String {
+        heading_line(self.number, self.title)
+    }
+
+    /// Does a heading with this number and title mean this section? A title may be worded
+    /// differently, as long as it shares a word; a subsection is known by its number alone.
+    pub(crate) fn is(&self, number: &str, title: &str) -> bool {
+        self.number == number
+            && (number.contains('.')
+                || title.split_whitespace().any(|word| {
+                    word.len() >= 4 && self.title.to_lowercase().contains(&word.to_lowercase())
+                }))
+    }
+}
+
+/// The heading of a section as the format wants it: level by depth, a dot after a single number.
+fn heading_line(number: &str, title: &str) -> String {
+    let depth = number.split('.').count();
+    let dot = if depth == 1 { "." } else { "" };
+    format!("{} {number}{dot} {title}", "#".repeat(depth + 1))
+}
+
+const fn section(
+    number: &'static str,
+    title: &'static str,
+    holds: Holds,
+    priority: u8,
+    rule: &'static str,
+    sample: &'static str,
+) -> SectionSpec {
+    SectionSpec { number, title, required: true, holds, rule, sample, priority }
+}
+
+const fn optional(number: &'static str, title: &'static str, priority: u8, rule: &'static str) -> SectionSpec {
+    SectionSpec { number, title, required: false, holds: Holds::Prose, rule, sample: "", priority }
+}
+
+const fn group(number: &'static str, title: &'static str) -> SectionSpec {
+    SectionSpec { number, title, required: false, holds: Holds::Group, rule: "", sample: "", priority: 0 }
+}
+
+pub(crate) const SECTIONS: &[SectionSpec] = &[
+    section(
+        "1",
+        "Context & Goal",
+        Holds::Prose,
+        4,
+        "what is to be reached and why, in a few sentences; then the heading `### Open Questions` with a \
+         checklist of what only a person can decide, or the plain word `None.`",
+        "{The goal, and what is wrong today.}\n\n### Open Questions\n\nNone.",
+    ),
+    group("2", "Proposed Changes"),
+    section(
+        "2.1",
+        "Files Changed",
+        Holds::FilesTable,
+        0,
+        "a table of every file that changes. Change Type is `Add`, `Modify` or `Delete`, followed by \
+         ` (Directory)` for a folder. Paths start at the root of the repository. `Modify` and `Delete` name \
+         what exists; `Add` names what does not, in a folder that exists or is itself added in an earlier row",
+        "| File | Change Type | Description |\n|---|---|---|\n| `{path/from/the/root}` | Modify | {what changes there} |",
+    ),
+    optional("2.2", "Dependencies", 6, "new or changed dependencies, each with its reason"),
+    optional("2.3", "Data Structures", 3, "types that are new or change shape, as code"),
+    section(
+        "2.4",
+        "Function Signatures",
+        Holds::Prose,
+        1,
+        "the functions that are new or change, as signatures in a code block of the repository's language, \
+         one line each on what they do; or the plain word `None.`",
+        "```text\n{signatures}\n```",
+    ),
+    optional("2.5", "Logic Flow", 3, "the steps in order, with what happens when one fails"),
+    optional("2.6", "Architecture Decisions", 5, "choices that others must know, each with its reason"),
+    section(
+        "3",
+        "Requirements",
+        Holds::Requirements,
+        0,
+        "a numbered list; item n is called REQ-n everywhere else. Each can be shown true or false by a test",
+        "1. {One thing that can be tested.}",
+    ),
+    optional("4", "Alternatives Considered", 8, "what else was weighed, and why not"),
+    optional("5", "Data & Fixtures", 7, "where test data comes from"),
+    optional("6", "Diagram", 9, "a mermaid diagram where words do not do"),
+    optional("7", "Security & Safety", 2, "what an attacker may try, and how it fails safely"),
+    optional("8", "Performance & Cost", 7, "what it costs in time, memory or money"),
+    optional("9", "Legal & Compliance", 9, "licences and personal data"),
+    group("10", "Verification & Testing"),
+    section(
+        "10.1",
+        "Test Scenarios",
+        Holds::Scenarios,
+        0,
+        "a table of tests. IDs are 010, 020, 030 …; Type is `Auto`, `Auto-Live` or `Manual`; the Scenario cell \
+         ends with the requirement it shows, as `(REQ-1)` or `(REQ-1, REQ-2)`. Every requirement has a scenario. \
+         Pass Criteria say the exact value, status or text that is observed, never `works correctly`; only \
+         a `Manual` scenario may ask for a person's eyes",
+        "| ID | Scenario | Type | Input | Expected Output | Pass Criteria |\n|---|---|---|---|---|---|\n\
+         | 010 | {what is tried} (REQ-1) | Auto | {input} | {output} | {exact observation} |",
+    ),
+    optional("10.2", "Test Commands", 6, "the commands that run them"),
+    section(
+        "11",
+        "Risks & Mitigations",
+        Holds::Prose,
+        2,
+        "what may go wrong and what is done about it, as a table or list; functions named here stand in 2.4",
+        "| Risk | Mitigation |\n|---|---|\n| {what may go wrong} | {what is done about it} |",
+    ),
+    section(
+        "12",
+        "Definition of Done",
+        Holds::Prose,
+        5,
+        "a checklist; every path it names stands in 2.1",
+        "- [ ] {what must be true}",
+    ),
+];
+
+/// The schema's row for a heading, if it is one of ours.
+pub(crate) fn spec_of(number: &str, title: &str) -> Option<&'static SectionSpec> {
+    SECTIONS.iter().find(|spec| spec.is(number, title))
+}
+
+/// The skeleton a drafter fills: the first heading, and every section that must be there.
+pub fn template(issue: IssueNo, title: &str) -> String {
+    let mut out = format!("{}\n", first_heading(issue, title));
+    for spec in SECTIONS.iter().filter(|s| s.required || s.holds == Holds::Group) {
+        out.push_str(&format!("\n{}\n", spec.heading()));
+        if !spec.sample.is_empty() {
+            out.push_str(&format!("\n{}\n", spec.sample));
+        }
+    }
+    out
+}
+
+/// The format in words, for a prompt.
+pub fn format_rules() -> String {
+    let mut out = String::from(
+        "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, \
+         no closing remark. Its first line is `# {issue number} - Feature: {title}`. Its sections, in this order, with \
+         exactly these headings:\n",
+    );
+    for spec in SECTIONS.iter().filter(|s| s.holds != Holds::Group) {
+        let need = if spec.required { "required" } else { "optional; leave it out when there is nothing to say" };
+        out.push_str(&format!("- `{}` ({need}): {}.\n", spec.heading(), spec.rule));
+    }
+    out.push_str(
+        "Do not write review logs, verdicts, costs or claims that something was run or verified: code adds those.\n",
+    );
+    out
+}
+
+/// `# 42 - Feature: Read the config from a file`
+fn first_heading(issue: IssueNo, title: &str) -> String {
+    let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("# {issue} - Feature: {title}")
+}
+
+/// The document cut to about `bytes`, whole sections at a time, the least needed first. Says which
+/// were left out, because whoever reads the rest must know.
+pub fn shorten(text: &str, bytes: usize) -> (String, Vec<String>) {
+    let mut out = text.to_owned();
+    let mut left_out = Vec::new();
+    let mut by_need: Vec<_> = SECTIONS.iter().filter(|s| s.holds != Holds::Group).collect();
+    by_need.sort_by_key(|s| std::cmp::Reverse(s.priority));
+    for spec in by_need {
+        if out.len() <= bytes || spec.priority == 0 {
+            break;
+        }
+        if let Some(body) = parse(&out).section(spec.number).map(|s| s.body.clone()) {
+            out.replace_range(body, "\n(left out here for length)\n\n");
+            left_out.push(format!("{} {}", spec.number, spec.title));
+        }
+    }
+    (out, left_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::Tree;
+
+    pub(super) struct Repo;
+
+    impl Tree for Repo {
+        fn is_file(&self, path: &str) -> bool {
+            matches!(path, "src/lib.rs" | "src/config.rs" | "README.md")
+        }
+        fn is_dir(&self, path: &str) -> bool {
+            matches!(path, "src" | "tests")
+        }
+        fn nearest(&self, _: &str) -> Vec<String> {
+            vec!["src/lib.rs".into()]
+        }
+    }
+
+    /// The template with every placeholder replaced, as a diligent drafter would.
+    pub(super) fn filled() -> String {
+        let text = template(IssueNo(42), "Read a file");
+        let text = text.replace("{path/from/the/root}", "src/lib.rs").replace("{signatures}", "fn read() -> u8");
+        let mut out = String::new();
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once('{') {
+            let (_, after) = after.split_once('}').expect("a placeholder ends");
+            out.push_str(before);
+            out.push_str("the exit code is 2");
+            rest = after;
+        }
+        out + rest
+    }
+
+    #[test]
+    fn the_filled_template_passes_every_check() {
+        let text = filled();
+        assert_eq!(check(&text, IssueNo(42), &Repo), vec![]);
+        assert_eq!(coverage(&text), vec![]);
+        let (fixed, fixes) = fix(&text, IssueNo(42));
+        assert_eq!((fixed, fixes), (text, vec![]));
+    }
+
+    #[test]
+    fn the_unfilled_template_does_not_pass() {
+        let rules: Vec<_> =
+            check(&template(IssueNo(42), "x"), IssueNo(42), &Repo).into_iter().map(|m| m.rule).collect();
+        assert!(rules.contains(&"placeholder"), "{rules:?}");
+    }
+
+    #[test]
+    fn the_rules_name_every_section_of_the_template() {
+        let rules = format_rules();
+        for section in parse(&template(IssueNo(1), "x")).sections {
+            let spec = spec_of(&section.number, &section.title).expect("the template's sections are the schema's");
+            assert!(spec.holds == Holds::Group || rules.contains(&spec.heading()));
+        }
+    }
+
+    #[test]
+    fn shortening_keeps_files_requirements_and_scenarios() {
+        let text = filled();
+        let (short, left_out) = shorten(&text, 10);
+        assert!(left_out.contains(&"12 Definition of Done".to_owned()));
+        let (long, lean) = (parse(&text), parse(&short));
+        assert_eq!((long.files.len(), long.requirements.len(), long.scenarios.len()), (1, 1, 1));
+        assert_eq!((lean.files.len(), lean.requirements.len(), lean.scenarios.len()), (1, 1, 1));
+    }
+}

@@ -1,0 +1,370 @@
+//! Text to a view of it. Never fails and never judges: what is not there is empty.
+
+use std::ops::Range;
+
+use super::spec_of;
+use crate::documents::markdown::{self, Item, Outline, Table};
+
+/// A design as its text shows it; every range points into that text.
+#[derive(Debug, Default)]
+pub struct Lld {
+    /// The number in the first heading.
+    pub number: Option<u64>,
+    pub title: String,
+    /// The first heading's lines.
+    pub heading: Option<Range<usize>>,
+    pub sections: Vec<Section>,
+    pub files: Vec<FileRow>,
+    pub requirements: Vec<Requirement>,
+    pub scenarios: Vec<Scenario>,
+    pub open_questions: Vec<Question>,
+    /// Names of the functions in 2.4's code.
+    pub functions: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Section {
+    /// `2.1`
+    pub number: String,
+    pub title: String,
+    pub level: usize,
+    pub heading: Range<usize>,
+    /// From below the heading to the next heading of this level or above.
+    pub body: Range<usize>,
+}
+
+#[derive(Debug, Clone)]
+pub struct FileRow {
+    pub path: String,
+    /// `None` when the cell is none of the legal words.
+    pub change: Option<Change>,
+    pub change_text: String,
+    pub directory: bool,
+    pub description: String,
+    pub range: Range<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Change {
+    Add,
+    Modify,
+    Delete,
+}
+
+impl Change {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "Add",
+            Self::Modify => "Modify",
+            Self::Delete => "Delete",
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Requirement {
+    /// `REQ-3`
+    pub id: String,
+    pub text: String,
+    pub range: Range<usize>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// `010`
+    pub id: String,
+    /// The scenario cell without the requirements it ends with.
+    pub text: String,
+    pub kind: String,
+    pub input: String,
+    pub expected: String,
+    pub pass: String,
+    pub requirements: Vec<String>,
+    pub range: Range<usize>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Question {
+    pub text: String,
+    pub done: bool,
+    pub range: Range<usize>,
+}
+
+impl Lld {
+    /// The section with this number; when several carry it, the one whose title is the schema's.
+    pub fn section(&self, number: &str) -> Option<&Section> {
+        let mut with_number = self.sections.iter().filter(|s| s.number == number);
+        let first = with_number.clone().next();
+        with_number.find(|s| spec_of(&s.number, &s.title).is_some()).or(first)
+    }
+}
+
+/// Reads a design. Total: any text gives a view.
+pub fn parse(text: &str) -> Lld {
+    let outline = markdown::outline(text);
+    let mut lld = Lld::default();
+    if let Some(first) = outline.headings.iter().find(|h| h.level == 1) {
+        let (number, title) = first_heading(&first.text);
+        lld.number = number;
+        lld.title = title.to_owned();
+        lld.heading = Some(first.range.clone());
+    }
+    lld.sections = sections(text, &outline);
+    if let Some(body) = lld.section("2.1").map(|s| s.body.clone()) {
+        lld.files = tables_in(&outline, &body).flat_map(file_rows).collect();
+    }
+    if let Some(body) = lld.section("3").map(|s| s.body.clone()) {
+        lld.requirements = items_in(&outline, &body).filter_map(requirement).collect();
+    }
+    if let Some(body) = lld.section("10.1").map(|s| s.body.clone()) {
+        lld.scenarios = tables_in(&outline, &body).flat_map(scenario_rows).collect();
+    }
+    if let Some(body) = lld.section("2.4").map(|s| s.body.clone()) {
+        let blocks = outline.code_blocks.iter().filter(|b| body.contains(&b.range.start));
+        lld.functions = blocks.flat_map(|b| function_names(&b.text)).collect();
+    }
+    if let Some(body) = open_questions_body(text, &outline) {
+        lld.open_questions = items_in(&outline, &body)
+            .filter_map(|i| {
+                let done = i.checked?;
+                Some(Question { text: i.text.trim().to_owned(), done, range: i.range.clone() })
+            })
+            .collect();
+    }
+    lld
+}
+
+/// The number and the title in the text of a first heading: `42 - Feature: X`, `Issue #42: X`,
+/// `LLD-042 – X`. A text with no such number is all title.
+pub(super) fn first_heading(text: &str) -> (Option<u64>, &str) {
+    let title_only = |t: &'_ str| -> usize { t.len() - strip_feature(t).len() };
+    let mut rest = text.trim();
+    for word in ["Issue", "LLD"] {
+        if let Some(after) = strip_word(rest, word) {
+            rest = after.trim_start_matches([' ', '-']);
+        }
+    }
+    let after_hash = rest.strip_prefix('#').unwrap_or(rest);
+    let digits = after_hash.len() - after_hash.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let after = after_hash[digits..].trim_start();
+    let separated = after.strip_prefix(['-', '–', '—', ':']);
+    match (after_hash[..digits].parse(), separated) {
+        (Ok(number), Some(title)) => (Some(number), strip_feature(title)),
+        (Ok(number), None) if after.is_empty() => (Some(number), ""),
+        _ => (None, &text.trim()[title_only(text.trim())..]),
+    }
+}
+
+fn strip_feature(title: &str) -> &str {
+    let title = title.trim();
+    strip_word(title, "Feature").and_then(|rest| rest.trim_start().strip_prefix(':')).unwrap_or(title).trim()
+}
+
+fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let head = text.get(..word.len())?;
+    let rest = &text[word.len()..];
+    let ends = !rest.starts_with(|c: char| c.is_alphabetic());
+    (head.eq_ignore_ascii_case(word) && ends).then_some(rest)
+}
+
+/// `2.1 Files Changed` and `3. Requirements` to number and title.
+pub(super) fn numbered(heading: &str) -> Option<(&str, &str)> {
+    let end = heading.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(heading.len());
+    let number = heading[..end].trim_end_matches('.');
+    let legal = !number.is_empty() && number.split('.').all(|p| (1..=2).contains(&p.len()));
+    let rest = &heading[end..];
+    let title = rest.trim_start_matches([' ', ':', '-', '–', '\u{a0}']);
+    (legal && rest.len() != title.len() && !title.is_empty()).then_some((number, title))
+}
+
+fn sections(text: &str, outline: &Outline) -> Vec<Section> {
+    let headings = &outline.headings;
+    let mut out = Vec::new();
+    for (i, heading) in headings.iter().enumerate() {
+        let Some((number, title)) = numbered(&heading.text) else { continue };
+        if heading.level == 1 && i == 0 && spec_of(number, title).is_none() {
+            continue;
+        }
+        let end = headings[i + 1..].iter().find(|h| h.level <= heading.level).map_or(text.len(), |h| h.range.start);
+        out.push(Section {
+            number: number.to_owned(),
+            title: title.to_owned(),
+            level: heading.level,
+            heading: heading.range.clone(),
+            body: heading.range.end.min(end)..end,
+        });
+    }
+    out
+}
+
+/// What stands under the heading "Open Questions", whatever its level.
+pub(super) fn open_questions_body(text: &str, outline: &Outline) -> Option<Range<usize>> {
+    let at = outline.headings.iter().position(|h| h.text.to_lowercase().contains("open questions"))?;
+    let end = outline.headings.get(at + 1).map_or(text.len(), |h| h.range.start);
+    Some(outline.headings[at].range.end.min(end)..end)
+}
+
+pub(super) fn items_in<'a>(outline: &'a Outline, body: &'a Range<usize>) -> impl Iterator<Item = &'a Item> {
+    outline.items.iter().filter(|i| body.contains(&i.range.start))
+}
+
+fn tables_in<'a>(outline: &'a Outline, body: &'a Range<usize>) -> impl Iterator<Item = &'a Table> {
+    outline.tables.iter().filter(|t| body.contains(&t.range.start))
+}
+
+/// The column whose header begins with this word.
+fn column(table: &Table, word: &str) -> Option<usize> {
+    table.header.iter().position(|h| h.trim_matches(['*', '`']).to_lowercase().starts_with(word))
+}
+
+fn file_rows(table: &Table) -> Vec<FileRow> {
+    let (Some(file), Some(change)) = (column(table, "file"), column(table, "change")) else { return Vec::new() };
+    let description = column(table, "description");
+    let cell = |row: &markdown::Row, at: usize| row.cells.get(at).cloned().unwrap_or_default();
+    table
+        .rows
+        .iter()
+        .map(|row| {
+            let change_text = cell(row, change);
+            let (change, directory) = change_of(&change_text);
+            FileRow {
+                path: cell(row, file).trim_matches('`').trim().to_owned(),
+                change,
+                change_text,
+                directory,
+                description: description.map(|at| cell(row, at)).unwrap_or_default(),
+                range: row.range.clone(),
+            }
+        })
+        .collect()
+}
+
+fn change_of(cell: &str) -> (Option<Change>, bool) {
+    let cell = cell.trim().trim_matches(['`', '*']).trim().to_lowercase();
+    let (word, directory) = match cell.strip_suffix("(directory)") {
+        Some(word) => (word.trim_end(), true),
+        None => (cell.as_str(), false),
+    };
+    let change = [Change::Add, Change::Modify, Change::Delete].into_iter().find(|c| c.as_str().to_lowercase() == word);
+    (change, directory)
+}
+
+/// A numbered item, or one that begins with its own `REQ-n`.
+fn requirement(item: &Item) -> Option<Requirement> {
+    let text = item.text.trim();
+    let own = text.strip_prefix("REQ-").map(|rest| &rest[..digits(rest)]).filter(|n| !n.is_empty());
+    let id = match own {
+        Some(number) => format!("REQ-{}", number.trim_start_matches('0')),
+        None => format!("REQ-{}", item.number?),
+    };
+    Some(Requirement { id, text: text.to_owned(), range: item.range.clone() })
+}
+
+fn digits(text: &str) -> usize {
+    text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len()
+}
+
+fn scenario_rows(table: &Table) -> Vec<Scenario> {
+    let (Some(id), Some(scenario)) = (column(table, "id"), column(table, "scenario")) else { return Vec::new() };
+    let columns = ["type", "input", "expected", "pass"].map(|word| column(table, word));
+    table
+        .rows
+        .iter()
+        .map(|row| {
+            let cell = |at: Option<usize>| at.and_then(|at| row.cells.get(at)).cloned().unwrap_or_default();
+            let (text, requirements) = requirements_at_end(&cell(Some(scenario)));
+            let [kind, input, expected, pass] = columns.map(cell);
+            let id = cell(Some(id)).trim_matches(['`', '*']).to_owned();
+            Scenario { id, text, kind, input, expected, pass, requirements, range: row.range.clone() }
+        })
+        .collect()
+}
+
+/// `reads the file (REQ-1, REQ-2)` to the text and the ids.
+fn requirements_at_end(cell: &str) -> (String, Vec<String>) {
+    let cell = cell.trim();
+    let none = || (cell.to_owned(), Vec::new());
+    let Some(open) = cell.rfind('(') else { return none() };
+    let Some(inner) = cell[open + 1..].trim_end_matches('.').strip_suffix(')') else { return none() };
+    let ids: Option<Vec<String>> = inner
+        .split([',', '&', ' '])
+        .map(str::trim)
+        .filter(|part| !part.is_empty() && *part != "and")
+        .map(|part| {
+            let number = part.get(..4).filter(|p| p.eq_ignore_ascii_case("REQ-")).map(|_| &part[4..])?;
+            (!number.is_empty() && digits(number) == number.len())
+                .then(|| format!("REQ-{}", number.trim_start_matches('0')))
+        })
+        .collect();
+    match ids {
+        Some(ids) if !ids.is_empty() => (cell[..open].trim_end().to_owned(), ids),
+        _ => none(),
+    }
+}
+
+/// Names after the words that open a function in common languages.
+fn function_names(code: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for line in code.lines() {
+        let mut words = line.split([' ', '\t', '*']).filter(|w| !w.is_empty());
+        if words.any(|w| matches!(w, "fn" | "def" | "function" | "func"))
+            && let Some(next) = words.next()
+        {
+            let name: String = next.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if !name.is_empty() {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_headings_in_the_forms_models_write() {
+        for (text, number, title) in [
+            ("42 - Feature: Read a file", Some(42), "Read a file"),
+            ("Issue #7: Title", Some(7), "Title"),
+            ("LLD-042 – Title", Some(42), "Title"),
+            ("#7 - x", Some(7), "x"),
+            ("Feature: Title", None, "Title"),
+            ("3D rendering", None, "3D rendering"),
+            ("99999999999999999999999 - x", None, "99999999999999999999999 - x"),
+            ("", None, ""),
+            ("é", None, "é"),
+        ] {
+            assert_eq!(first_heading(text), (number, title), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_view_of_a_whole_design() {
+        let text = "# 5 - Feature: T\n\n## 1. Context & Goal\nx\n\n### Open Questions\n- [x] done?\n- [ ] open?\n\n\
+            ### 2.1 Files Changed\n\n| File | Change Type | Description |\n|--|--|--|\n| `src/__init__.py` | Add | a \\| b |\n\
+            | src/d/ | add (Directory) | x |\n| y | Rename | z |\n\n\
+            ### 2.4 Function Signatures\n```rust\n## 3. not a heading\npub async fn read_it(a: u8);\n```\n\n\
+            ## 3. Requirements\n1. one\n1. two\n   - nested\n\n### 10.1 Scenarios\n\n| ID | Scenario | Type | Input | Expected Output | Pass Criteria |\n\
+            |-|-|-|-|-|-|\n| 010 | reads (REQ-1, req-2) | Auto | a | b | c |\n| 020 | no id (later) | Auto | | | |\n";
+        let lld = parse(text);
+        assert_eq!((lld.number, lld.title.as_str()), (Some(5), "T"));
+        let numbers: Vec<_> = lld.sections.iter().map(|s| s.number.as_str()).collect();
+        assert_eq!(numbers, ["1", "2.1", "2.4", "3", "10.1"]);
+        assert_eq!(lld.files.len(), 3);
+        assert_eq!((lld.files[0].path.as_str(), lld.files[0].change), ("src/__init__.py", Some(Change::Add)));
+        assert_eq!(lld.files[0].description, "a | b");
+        assert_eq!((lld.files[1].change, lld.files[1].directory), (Some(Change::Add), true));
+        assert_eq!((lld.files[2].change, lld.files[2].change_text.as_str()), (None, "Rename"));
+        let requirements: Vec<_> = lld.requirements.iter().map(|r| (r.id.as_str(), r.text.as_str())).collect();
+        assert_eq!(requirements, [("REQ-1", "one"), ("REQ-2", "two")]);
+        assert_eq!(lld.scenarios[0].requirements, ["REQ-1", "REQ-2"]);
+        assert_eq!(lld.scenarios[0].text, "reads");
+        assert!(lld.scenarios[1].requirements.is_empty());
+        assert_eq!(lld.functions, ["read_it"]);
+        let questions: Vec<_> = lld.open_questions.iter().map(|q| (q.text.as_str(), q.done)).collect();
+        assert_eq!(questions, [("done?", true), ("open?", false)]);
+        assert_eq!(&text[lld.files[2].range.clone()].trim(), &"| y | Rename | z |");
+    }
+}

@@ -1,0 +1,189 @@
+//! The outline of a Markdown text: headings, tables, lists and code by byte range, as a Markdown
+//! parser sees them. A heading inside a code block, a quote or a list item is not one.
+
+use std::ops::Range;
+
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+
+#[derive(Debug, Default)]
+pub(crate) struct Outline {
+    pub(crate) headings: Vec<Heading>,
+    pub(crate) tables: Vec<Table>,
+    /// Items of lists that stand in no other list, quote or table.
+    pub(crate) items: Vec<Item>,
+    pub(crate) code_blocks: Vec<CodeBlock>,
+    pub(crate) code_spans: Vec<Span>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Heading {
+    pub(crate) level: usize,
+    pub(crate) text: String,
+    /// The heading's own lines, its line break included.
+    pub(crate) range: Range<usize>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) range: Range<usize>,
+    pub(crate) header: Vec<String>,
+    pub(crate) rows: Vec<Row>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) range: Range<usize>,
+    /// The cells as written: their source, without pipes and surrounding blanks.
+    pub(crate) cells: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) range: Range<usize>,
+    /// Its number in an ordered list, counted as Markdown counts.
+    pub(crate) number: Option<u64>,
+    pub(crate) checked: Option<bool>,
+    pub(crate) text: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct CodeBlock {
+    pub(crate) range: Range<usize>,
+    pub(crate) text: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Span {
+    pub(crate) range: Range<usize>,
+    pub(crate) text: String,
+}
+
+pub(crate) fn options() -> Options {
+    Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
+}
+
+pub(crate) fn outline(text: &str) -> Outline {
+    let mut walk = Walk { text, out: Outline::default(), depth: 0, lists: Vec::new(), heading: None, in_head: false };
+    for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
+        walk.event(event, range);
+    }
+    walk.out
+}
+
+struct Walk<'a> {
+    text: &'a str,
+    out: Outline,
+    /// Quotes, lists and items around this place.
+    depth: usize,
+    /// The next number of each open list.
+    lists: Vec<Option<u64>>,
+    heading: Option<String>,
+    in_head: bool,
+}
+
+impl Walk<'_> {
+    fn event(&mut self, event: Event<'_>, range: Range<usize>) {
+        match event {
+            Event::Start(tag) => self.start(tag, range),
+            Event::End(tag) => self.end(tag, range),
+            Event::Text(text) => {
+                self.write(&text);
+                if let Some(block) = self.out.code_blocks.last_mut()
+                    && block.range.start <= range.start
+                    && range.end <= block.range.end
+                {
+                    block.text.push_str(&text);
+                }
+            }
+            Event::Code(text) => {
+                self.write(&text);
+                self.out.code_spans.push(Span { range, text: text.into_string() });
+            }
+            Event::SoftBreak | Event::HardBreak => self.write(" "),
+            Event::TaskListMarker(done) => {
+                if self.lists.len() == 1
+                    && let Some(item) = self.out.items.last_mut()
+                {
+                    item.checked = Some(done);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Text belongs to the heading being read, or to the outermost list item.
+    fn write(&mut self, text: &str) {
+        if let Some(heading) = &mut self.heading {
+            heading.push_str(text);
+        } else if self.lists.len() == 1
+            && self.depth == 2
+            && let Some(item) = self.out.items.last_mut()
+        {
+            item.text.push_str(text);
+        }
+    }
+
+    fn start(&mut self, tag: Tag<'_>, range: Range<usize>) {
+        match tag {
+            Tag::Heading { .. } if self.depth == 0 => self.heading = Some(String::new()),
+            Tag::CodeBlock(CodeBlockKind::Fenced(_) | CodeBlockKind::Indented) => {
+                self.out.code_blocks.push(CodeBlock { range, text: String::new() });
+            }
+            Tag::BlockQuote(_) | Tag::FootnoteDefinition(_) => self.depth += 1,
+            Tag::List(start) => {
+                self.depth += 1;
+                self.lists.push(start);
+            }
+            Tag::Item => {
+                self.depth += 1;
+                let number = self.lists.last_mut().and_then(|next| {
+                    let number = *next;
+                    *next = next.and_then(|n| n.checked_add(1));
+                    number
+                });
+                if self.depth == 2 && self.lists.len() == 1 {
+                    self.out.items.push(Item { range, number, checked: None, text: String::new() });
+                }
+            }
+            Tag::Table(_) if self.depth == 0 => self.out.tables.push(Table { range, ..Table::default() }),
+            Tag::TableHead => self.in_head = true,
+            Tag::TableRow if self.depth == 0 => {
+                if let Some(table) = self.out.tables.last_mut() {
+                    table.rows.push(Row { range, cells: Vec::new() });
+                }
+            }
+            Tag::TableCell if self.depth == 0 => self.cell(&range),
+            _ => {}
+        }
+    }
+
+    fn cell(&mut self, range: &Range<usize>) {
+        let Some(table) = self.out.tables.last_mut() else { return };
+        let raw = self.text[range.clone()].trim().trim_matches('|').trim().replace("\\|", "|");
+        if self.in_head {
+            table.header.push(raw);
+        } else if let Some(row) = table.rows.last_mut() {
+            row.cells.push(raw);
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd, range: Range<usize>) {
+        match tag {
+            TagEnd::Heading(level) => {
+                if let Some(text) = self.heading.take() {
+                    let text = text.trim().to_owned();
+                    self.out.headings.push(Heading { level: level as usize, text, range });
+                }
+            }
+            TagEnd::BlockQuote(_) | TagEnd::FootnoteDefinition | TagEnd::Item => {
+                self.depth = self.depth.saturating_sub(1);
+            }
+            TagEnd::List(_) => {
+                self.depth = self.depth.saturating_sub(1);
+                self.lists.pop();
+            }
+            TagEnd::TableHead => self.in_head = false,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Is this a path a commit of ours may hold? Decided on the text alone.
+
+/// Why a path may not be written, as the end of the sentence "`path` …"; `None` when it may.
+pub(crate) fn refused(path: &str) -> Option<&'static str> {
+    if path.is_empty() {
+        return Some("is empty");
+    }
+    if path.chars().any(char::is_control) {
+        return Some("holds a control character");
+    }
+    if path.contains('\\') {
+        return Some("holds a backslash; separate folders with `/`");
+    }
+    if path.starts_with('/') || path.starts_with('~') || path.as_bytes().get(1) == Some(&b':') {
+        return Some("is absolute; write it from the root of the repository");
+    }
+    if path.len() > 400 {
+        return Some("is longer than 400 bytes");
+    }
+    for part in path.trim_end_matches('/').split('/') {
+        match part {
+            "" => return Some("holds `//`"),
+            "." | ".." => return Some("holds `.` or `..`; write it from the root of the repository"),
+            _ if is_git(part) => return Some("leads into `.git`"),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// `.git` as any file system might read it: any case, trailing dots or spaces, the 8.3 name.
+fn is_git(part: &str) -> bool {
+    let bare = part.trim_end_matches(['.', ' ']);
+    bare.eq_ignore_ascii_case(".git") || bare.to_ascii_lowercase().starts_with("git~")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refused;
+
+    #[test]
+    fn only_paths_inside_the_repository_pass() {
+        for good in ["a", "src/lib.rs", "src/documents/", ".github/x.yml", "a b/ü.md", "src/__init__.py"] {
+            assert_eq!(refused(good), None, "{good}");
+        }
+        for bad in
+            ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", ".git/hooks/x", "a/.GIT/x", ".git./x", "a\\b", "C:x", "a\nb", "~/x", "GIT~1/x"]
+        {
+            assert!(refused(bad).is_some(), "{bad}");
+        }
+    }
+}

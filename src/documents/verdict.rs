@@ -1,0 +1,315 @@
+//! A reviewer's answer: its schema, the rules a prompt states, and the one way to read it.
+//!
+//! A verdict is a field of a valid answer that echoes the call's nonce, or it is not a verdict.
+//! Recovery is of syntax only (one code fence); nothing is searched for and nothing is guessed.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{head, one_json_object};
+use crate::types::Verdict;
+
+/// What a finding weighs. Only a blocking one holds a document up by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    Suggestion,
+    High,
+    Blocking,
+}
+
+impl Severity {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Suggestion => "suggestion",
+            Self::High => "high",
+            Self::Blocking => "blocking",
+        }
+    }
+}
+
+/// A finding as the reviewer wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawFinding {
+    pub severity: Severity,
+    pub category: String,
+    pub place: String,
+    pub title: String,
+    pub detail: String,
+    /// The earlier finding (`F3`) this one says again.
+    pub repeats: Option<String>,
+}
+
+/// A valid answer. Its verdict is never `Inconclusive`: that one is ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Review {
+    pub verdict: Verdict,
+    pub rationale: String,
+    pub findings: Vec<RawFinding>,
+    /// Earlier findings (`F1`) the reviewer holds fixed.
+    pub resolved: Vec<String>,
+}
+
+impl Review {
+    pub fn has_blocking(&self) -> bool {
+        self.findings.iter().any(|f| f.severity == Severity::Blocking)
+    }
+
+    /// A blocking finding must point to a place that exists; one that does not is lowered to high.
+    /// Says which, by index.
+    pub fn demote_unplaced(&mut self, exists: impl Fn(&str) -> bool) -> Vec<usize> {
+        let mut demoted = Vec::new();
+        for (index, finding) in self.findings.iter_mut().enumerate() {
+            if finding.severity == Severity::Blocking && !exists(&finding.place) {
+                finding.severity = Severity::High;
+                demoted.push(index);
+            }
+        }
+        demoted
+    }
+}
+
+/// Why an answer is no verdict. Each is a reason to ask again, none to guess.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    #[error("the answer is not one JSON object and nothing else")]
+    NotOneObject,
+    #[error("the answer does not fit the schema: {0}")]
+    Shape(String),
+    #[error("the answer does not carry this call's nonce")]
+    Nonce,
+    #[error("the verdict is {0} but there is no finding that says why")]
+    NoFinding(Verdict),
+    #[error("the verdict is APPROVED but a finding is blocking")]
+    ApprovedThoughBlocking,
+    #[error("`{0}` is empty")]
+    Empty(&'static str),
+    #[error("`{field}` is longer than {cap}")]
+    TooLong { field: &'static str, cap: usize },
+}
+
+const FINDINGS: usize = 40;
+const RESOLVED: usize = 200;
+const RATIONALE_CHARS: usize = 4_000;
+const TITLE_CHARS: usize = 200;
+const DETAIL_CHARS: usize = 4_000;
+const WORD_CHARS: usize = 80;
+
+/// JSON Schema of the answer, in the subset every provider's constrained output understands.
+pub fn schema() -> Value {
+    let text = json!({ "type": "string" });
+    let fields = ["severity", "category", "place", "title", "detail", "repeats"];
+    json!({
+        "type": "object",
+        "properties": {
+            "nonce": text,
+            "verdict": { "type": "string", "enum": ["APPROVED", "REVISE", "BLOCKED"] },
+            "rationale": text,
+            "findings": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "severity": { "type": "string", "enum": ["blocking", "high", "suggestion"] },
+                        "category": text,
+                        "place": text,
+                        "title": text,
+                        "detail": text,
+                        "repeats": { "type": ["string", "null"] },
+                    },
+                    "required": fields,
+                    "additionalProperties": false,
+                },
+            },
+            "resolved": { "type": "array", "items": text },
+        },
+        "required": ["nonce", "verdict", "rationale", "findings", "resolved"],
+        "additionalProperties": false,
+    })
+}
+
+/// The schema's rules in words, for the prompt.
+pub fn prompt_rules() -> String {
+    format!(
+        "Answer with one JSON object that fits the schema, and nothing else.\n\
+         - `nonce`: the eight characters this prompt gives, copied exactly.\n\
+         - `verdict`: APPROVED when it can be built as it stands; REVISE when findings must be dealt with first; \
+         BLOCKED when it should not be built in this form at all. REVISE and BLOCKED need at least one finding; \
+         APPROVED allows none that is blocking.\n\
+         - `rationale`: the reason for the verdict in a few sentences (at most {RATIONALE_CHARS} characters).\n\
+         - `findings` (at most {FINDINGS}): `severity` is blocking (wrong, unsafe or impossible as written), high \
+         (should change) or suggestion. `category` is one word such as correctness, security, scope, tests. `place` is \
+         exactly one section number (`2.1`), requirement (`REQ-3`), scenario id (`010`) or path of the repository; \
+         a blocking finding whose place does not exist is not counted as blocking. `title` is one line (at most \
+         {TITLE_CHARS} characters); `detail` says what is wrong and what would settle it (at most {DETAIL_CHARS}). \
+         `repeats` is the id of the earlier finding (`F2`) this says again, else null.\n\
+         - `resolved`: the ids of earlier findings that are now fixed.\n"
+    )
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    nonce: String,
+    verdict: Word,
+    rationale: String,
+    findings: Vec<RawFinding>,
+    resolved: Vec<String>,
+}
+
+/// The verdicts a reviewer may give.
+#[derive(Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Word {
+    Approved,
+    Revise,
+    Blocked,
+}
+
+/// Reads an answer given as text: one JSON object, at most inside one code fence.
+pub fn parse(answer: &str, nonce: &str) -> Result<Review, Invalid> {
+    let object = one_json_object(answer).ok_or(Invalid::NotOneObject)?;
+    let answer = serde_json::from_str(object).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => Invalid::Shape(one_line(&error)),
+        _ => Invalid::NotOneObject,
+    })?;
+    accept(answer, nonce)
+}
+
+/// Reads an answer that a provider already parsed.
+pub fn parse_value(answer: &Value, nonce: &str) -> Result<Review, Invalid> {
+    let answer = Answer::deserialize(answer).map_err(|error| Invalid::Shape(one_line(&error)))?;
+    accept(answer, nonce)
+}
+
+fn one_line(error: &serde_json::Error) -> String {
+    let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    head(&line, 200).to_owned()
+}
+
+fn accept(answer: Answer, nonce: &str) -> Result<Review, Invalid> {
+    if nonce.is_empty() || answer.nonce != nonce {
+        return Err(Invalid::Nonce);
+    }
+    within_caps(&answer)?;
+    let verdict = match answer.verdict {
+        Word::Approved => Verdict::Approved,
+        Word::Revise => Verdict::Revise,
+        Word::Blocked => Verdict::Blocked,
+    };
+    let Answer { rationale, findings, resolved, .. } = answer;
+    let review = Review { verdict, rationale, findings, resolved };
+    match verdict {
+        Verdict::Approved if review.has_blocking() => Err(Invalid::ApprovedThoughBlocking),
+        Verdict::Revise | Verdict::Blocked if review.findings.is_empty() => Err(Invalid::NoFinding(verdict)),
+        _ => Ok(review),
+    }
+}
+
+fn within_caps(answer: &Answer) -> Result<(), Invalid> {
+    let text = |field, text: &str, cap| {
+        if text.trim().is_empty() {
+            Err(Invalid::Empty(field))
+        } else if text.chars().nth(cap).is_some() {
+            Err(Invalid::TooLong { field, cap })
+        } else {
+            Ok(())
+        }
+    };
+    let count = |field, count: usize, cap| if count > cap { Err(Invalid::TooLong { field, cap }) } else { Ok(()) };
+    text("rationale", &answer.rationale, RATIONALE_CHARS)?;
+    count("findings", answer.findings.len(), FINDINGS)?;
+    count("resolved", answer.resolved.len(), RESOLVED)?;
+    for finding in &answer.findings {
+        text("category", &finding.category, WORD_CHARS)?;
+        text("place", &finding.place, TITLE_CHARS)?;
+        text("title", &finding.title, TITLE_CHARS)?;
+        text("detail", &finding.detail, DETAIL_CHARS)?;
+        if let Some(repeats) = &finding.repeats {
+            count("repeats", repeats.len(), WORD_CHARS)?;
+        }
+    }
+    answer.resolved.iter().try_for_each(|id| text("resolved", id, WORD_CHARS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONCE: &str = "a1b2c3d4";
+
+    fn finding(severity: &str) -> Value {
+        json!({ "severity": severity, "category": "tests", "place": "2.1", "title": "t", "detail": "d", "repeats": null })
+    }
+
+    fn answer(verdict: &str, findings: Vec<Value>) -> Value {
+        json!({ "nonce": NONCE, "verdict": verdict, "rationale": "r", "findings": findings, "resolved": [] })
+    }
+
+    #[test]
+    fn a_whole_answer_is_read_from_value_text_and_fence() {
+        let value = answer("REVISE", vec![finding("blocking")]);
+        let review = parse_value(&value, NONCE).unwrap();
+        assert_eq!((review.verdict, review.findings.len()), (Verdict::Revise, 1));
+        for text in [value.to_string(), format!("\n```json\n{value}\n```\n"), format!("```\n{value:#}```")] {
+            assert_eq!(parse(&text, NONCE).as_ref(), Ok(&review), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_a_whole_answer_is_a_verdict() {
+        let good = answer("APPROVED", vec![]).to_string();
+        assert!(parse(&good, NONCE).is_ok());
+        for (text, why) in [
+            (String::new(), Invalid::NotOneObject),
+            ("APPROVED".into(), Invalid::NotOneObject),
+            (format!("Sure! {good}"), Invalid::NotOneObject),
+            (format!("{good}{good}"), Invalid::NotOneObject),
+            (format!("{good} trailing }}"), Invalid::NotOneObject),
+            (format!("[{good}]"), Invalid::NotOneObject),
+            (format!("```json\n{good}\n```\n```json\n{good}\n```"), Invalid::NotOneObject),
+            (good[..good.len() - 1].into(), Invalid::NotOneObject),
+            (good.replace(NONCE, "a1b2c3d5"), Invalid::Nonce),
+        ] {
+            assert_eq!(parse(&text, NONCE), Err(why), "{text}");
+        }
+        for text in [
+            good.replace("APPROVED", "approved"),
+            good.replace("APPROVED", "INCONCLUSIVE"),
+            good.replacen('{', "{\"verdict\":\"REVISE\",", 1),
+            good.replacen('{', "{\"extra\":1,", 1),
+            good.replace("\"resolved\":[],", "").replace(",\"resolved\":[]", ""),
+            good.replace("\"r\"", "null"),
+        ] {
+            assert!(matches!(parse(&text, NONCE), Err(Invalid::Shape(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn verdict_and_findings_must_agree() {
+        let read = |verdict, findings| parse_value(&answer(verdict, findings), NONCE);
+        assert_eq!(read("BLOCKED", vec![]), Err(Invalid::NoFinding(Verdict::Blocked)));
+        assert_eq!(read("APPROVED", vec![finding("blocking")]), Err(Invalid::ApprovedThoughBlocking));
+        assert!(read("APPROVED", vec![finding("high")]).is_ok());
+        assert!(matches!(read("REVISE", vec![finding("high"); 41]), Err(Invalid::TooLong { .. })));
+        assert_eq!(parse_value(&answer("APPROVED", vec![]), ""), Err(Invalid::Nonce));
+    }
+
+    #[test]
+    fn a_blocking_claim_needs_a_place_that_exists() {
+        let value = answer("REVISE", vec![finding("blocking"), finding("high")]);
+        let mut review = parse_value(&value, NONCE).unwrap();
+        assert_eq!(review.demote_unplaced(|place| place == "3"), [0]);
+        assert!(!review.has_blocking());
+    }
+
+    #[test]
+    fn the_schema_accepts_exactly_the_fields_that_are_read() {
+        let schema = schema();
+        let fields: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
+        let value = answer("APPROVED", vec![]);
+        let read: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(fields, read);
+    }
+}
