@@ -29,3 +29,6 @@ pub use outbound::Body;
 pub use permit::Permission;
 pub use pulls::{Pull, PullSpec};
 pub use repo::{Issue, LabelSpec, Repo, RepoInfo};
+
+#[cfg(test)]
+mod tests;
