@@ -45,13 +45,16 @@ fn is_secret(path: &str, name: &str) -> bool {
     let sample = name.ends_with(".example") || name.ends_with(".sample") || name.ends_with(".template");
     let env = (name == ".env" || name.starts_with(".env.") || name.ends_with(".env")) && !sample;
     let ending = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk"];
-    let names =
-        [".npmrc", ".netrc", ".pypirc", ".htpasswd", ".git-credentials", "credentials", "credentials.json"];
+    let names = [".npmrc", ".netrc", ".pypirc", ".htpasswd", ".git-credentials", "credentials"];
     env || ending.iter().any(|e| name.ends_with(e))
         || names.contains(&name)
         || name.starts_with("id_rsa")
         || name.starts_with("id_ed25519")
-        || name.starts_with("secrets.")
+        || name.rsplit_once('.').is_some_and(|(stem, ending)| {
+            ending == "tfvars"
+                || (matches!(stem, "secret" | "secrets" | "credentials")
+                    && SETTINGS_ENDINGS.contains(&ending))
+        })
         || path.split('/').any(|part| matches!(part, ".ssh" | ".aws" | ".gnupg"))
 }
 
@@ -84,6 +87,10 @@ fn is_generated(path: &str, name: &str) -> bool {
         || [".min.js", ".min.css", ".map", ".snap", ".pb.go", "_pb2.py"].iter().any(|e| name.ends_with(e))
 }
 
+/// What secrets are written in; `secrets.rs` is code about them.
+const SETTINGS_ENDINGS: &[&str] =
+    &["yaml", "yml", "json", "toml", "txt", "ini", "cfg", "conf", "properties", "xml"];
+
 const BINARY_ENDINGS: &[&str] = &[
     "png", "jpg", "jpeg", "gif", "webp", "ico", "bmp", "tiff", "svgz", "pdf", "zip", "gz", "tgz", "bz2",
     "xz", "zst", "7z", "jar", "war", "class", "so", "dylib", "dll", "exe", "a", "o", "wasm", "woff", "woff2",
@@ -103,6 +110,8 @@ mod tests {
             (".env.example", None),
             ("certs/server.PEM", Some(SECRET)),
             ("home/.aws/config", Some(SECRET)),
+            ("config/secrets.yml", Some(SECRET)),
+            ("src/secrets.rs", None),
             ("Cargo.lock", Some(GENERATED)),
             ("web/node_modules/x/index.js", Some(GENERATED)),
             ("src/build.rs", None),
