@@ -19,7 +19,8 @@ pub struct GateCard {
     pub line: ApproveLine,
     pub run: RunId,
     pub round: u32,
-    pub verdict: Verdict,
+    /// `None` at a gate before the review.
+    pub verdict: Option<Verdict>,
     /// Why there is no verdict, when there is none.
     pub inconclusive: Option<Inconclusive>,
     /// The reviewer's reason, in its words.
@@ -77,7 +78,9 @@ pub fn gate(card: &GateCard) -> Body {
         parts.push(format!("**The reviewer's reason**\n\n{}", rationale.as_str()));
     }
     if card.findings.is_empty() {
-        parts.push("No open findings.".to_owned());
+        if card.verdict.is_some() {
+            parts.push("No open findings.".to_owned());
+        }
     } else {
         parts.push(table(&card.findings));
         parts.push(details(&card.findings));
@@ -89,7 +92,11 @@ pub fn gate(card: &GateCard) -> Body {
     }
     let links = links(&[("Document", &card.document_url), ("Pull request", &card.pull_url), ("Status", &card.status_url)]);
     let round = card.round;
-    parts.push(format!("Drafted by {}, reviewed by {}, round {round}.", card.drafter.text(), card.reviewer.text()));
+    let reviewed = match card.verdict {
+        Some(_) => format!(", reviewed by {}", card.reviewer.text()),
+        None => String::new(),
+    };
+    parts.push(format!("Drafted by {}{reviewed}, round {round}.", card.drafter.text()));
     if !links.is_empty() {
         parts.push(links);
     }
@@ -98,10 +105,13 @@ pub fn gate(card: &GateCard) -> Body {
 }
 
 fn headline(card: &GateCard) -> String {
-    let (sign, verdict) = (sign(card.verdict), card.verdict);
-    let open = count(card.findings.len(), "open finding", "open findings");
     let stage = plain(&card.line.stage, 20);
-    let why = match card.verdict {
+    let Some(verdict) = card.verdict else {
+        return format!("### 👤 The {stage} waits for a person, before it goes to review");
+    };
+    let sign = sign(verdict);
+    let open = count(card.findings.len(), "open finding", "open findings");
+    let why = match verdict {
         Verdict::Inconclusive => {
             let why = card.inconclusive.map_or("no valid verdict was given", Inconclusive::text);
             format!("\n\nThere is no verdict: {why}.")
@@ -115,7 +125,7 @@ fn headline(card: &GateCard) -> String {
 fn decision(card: &GateCard) -> String {
     let revise = block("/revise What should change");
     let (role, over) = (access(card.role), access(card.override_role));
-    if card.verdict == Verdict::Approved {
+    if matches!(card.verdict, None | Some(Verdict::Approved)) {
         return format!(
             "To accept it, someone with {role} writes\n\n{}\n\nTo send it back to the drafter instead:\n\n{revise}",
             card.line.block()

@@ -42,7 +42,8 @@ pub struct PullCard {
     pub document: Hash,
     pub document_url: Option<String>,
     pub log_path: Option<String>,
-    pub verdict: Verdict,
+    /// `None` before the review.
+    pub verdict: Option<Verdict>,
     pub drafter: ModelView,
     pub reviewer: ModelView,
     /// `None` while the gate waits.
@@ -60,7 +61,7 @@ pub fn pull_body(card: &PullCard) -> Body {
     let mut rows = vec![
         ("Document", document),
         ("sha256", format!("`{}`", card.document)),
-        ("Verdict", format!("{} {}", sign(card.verdict), card.verdict)),
+        ("Verdict", card.verdict.map_or("not reviewed yet".into(), |v| format!("{} {v}", sign(v)))),
         ("Drafted by", card.drafter.text()),
         ("Reviewed by", card.reviewer.text()),
         ("Decision", card.approval.as_ref().map_or("waits for a person".into(), ApprovalLine::text)),
@@ -73,7 +74,7 @@ pub fn pull_body(card: &PullCard) -> Body {
     }
     let table: String = rows.iter().map(|(name, value)| format!("\n| {name} | {value} |")).collect();
     let next = match (&card.approval, &card.line) {
-        (None, Some(line)) if card.verdict == Verdict::Approved => {
+        (None, Some(line)) if matches!(card.verdict, None | Some(Verdict::Approved)) => {
             format!("\n\nTo accept the document, write here or on the issue:\n\n{}", line.block())
         }
         (None, Some(_)) => format!(
@@ -234,7 +235,7 @@ mod tests {
             document: Hash::of(b"x"),
             document_url: None,
             log_path: None,
-            verdict: Verdict::Approved,
+            verdict: Some(Verdict::Approved),
             drafter: model("claude-opus-4-6"),
             reviewer: ModelView::default(),
             approval: None,

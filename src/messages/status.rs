@@ -68,7 +68,7 @@ pub struct RoundLine {
 #[derive(Debug, Clone)]
 pub enum Waiting {
     /// A person, at a gate. Without APPROVED only an override passes.
-    Decision { line: ApproveLine, verdict: Verdict, role: Role, gate_url: Option<String> },
+    Decision { line: ApproveLine, verdict: Option<Verdict>, role: Role, gate_url: Option<String> },
     Until { at: Timestamp, why: WaitReason },
 }
 
@@ -178,10 +178,13 @@ fn waiting_text(waiting: &Waiting) -> String {
     match waiting {
         Waiting::Decision { line, verdict, role, gate_url } => {
             let gate = gate_url.as_ref().map_or(String::new(), |url| format!(" ({})", link("what there is to decide", url)));
-            if *verdict == Verdict::Approved {
-                format!("**Waits for someone with {}**{gate}:\n\n{}", access(*role), line.block())
-            } else {
-                format!("**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass.")
+            match verdict {
+                None | Some(Verdict::Approved) => {
+                    format!("**Waits for someone with {}**{gate}:\n\n{}", access(*role), line.block())
+                }
+                Some(verdict) => {
+                    format!("**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass.")
+                }
             }
         }
         Waiting::Until { at, why } => format!("**Waits until {at}**: {}.", why.text()),
@@ -252,7 +255,7 @@ mod tests {
             }],
             waiting: Some(Waiting::Decision {
                 line,
-                verdict: Verdict::Approved,
+                verdict: Some(Verdict::Approved),
                 role: Role::Write,
                 gate_url: Some("https://github.com/o/r/issues/42#issuecomment-1".into()),
             }),

@@ -47,6 +47,8 @@ pub enum FailureKind {
     Truncated,
     /// The answer is not what was asked for.
     Invalid,
+    /// Another model than the one asked for answered.
+    OtherModel,
     TimedOut,
     Cancelled,
 }
@@ -67,6 +69,8 @@ pub(super) struct Ask<'a> {
     pub prompt: &'a str,
     pub schema: Option<&'a serde_json::Value>,
     pub facts: BTreeMap<String, String>,
+    /// Calls of this role in this run; each try counts.
+    pub calls: &'a mut u32,
 }
 
 /// What came back. Text is kept by hash: the journal holds no documents.
@@ -93,10 +97,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Buys one answer. A busy provider is waited for by `Later`, which holds no worker; every other way of
 /// having no answer is returned.
-pub(super) async fn ask(cx: &Cx, key: &str, ask: Ask<'_>) -> Result<Answered, StepError> {
+pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, StepError> {
     let mut last = None;
     for attempt in 1..=TRIES {
         let key = format!("{key}/{attempt}");
+        *ask.calls += 1;
+        ask.facts.insert("call".to_owned(), ask.calls.to_string());
         let answered: Answered = cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted)).await?;
         match &answered.outcome {
             Err(Failure { kind: FailureKind::Busy, not_before: Some(until) }) if attempt < TRIES => {
@@ -218,6 +224,7 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::TooLong => plain(FailureKind::TooLong),
         CallErrorKind::Truncated => plain(FailureKind::Truncated),
         CallErrorKind::InvalidOutput => plain(FailureKind::Invalid),
+        CallErrorKind::WrongModel { .. } => plain(FailureKind::OtherModel),
         CallErrorKind::Timeout { .. } => plain(FailureKind::TimedOut),
         CallErrorKind::Cancelled => plain(FailureKind::Cancelled),
     }

@@ -51,6 +51,7 @@ pub struct IssueSnapshot {
     pub digest: Hash,
     pub author: Actor,
     pub url: String,
+    pub labels: Vec<String>,
 }
 
 /// The commit a run works from. Recorded, not bound: a busy default branch moves all day.
@@ -58,6 +59,25 @@ pub struct IssueSnapshot {
 pub struct Base {
     pub branch: String,
     pub commit: Oid,
+}
+
+impl Policy {
+    /// What holds where the repository says nothing.
+    fn of_server(settings: &Settings) -> Self {
+        Self {
+            drafter: settings.models.drafter.clone(),
+            reviewer: settings.models.reviewer.clone(),
+            max_rounds: settings.lld.max_rounds,
+            draft_gate: settings.lld.draft_gate,
+            document_path: settings.lld.document_path.clone(),
+            complaint: None,
+        }
+    }
+
+    /// Is every model of this run a script?
+    pub fn rehearsal(&self) -> bool {
+        self.drafter.starts_with("stub:") || self.reviewer.starts_with("stub:")
+    }
 }
 
 impl Desk {
@@ -82,20 +102,21 @@ impl Desk {
         }
         let digest = Hash::of_parts([issue.title.as_bytes(), issue.body.as_bytes()]);
         let body = cx.put(issue.body.as_bytes()).await?;
-        Ok(IssueSnapshot { number: issue.number, title: issue.title, body, digest, author: issue.author, url: issue.url })
+        Ok(IssueSnapshot {
+            number: issue.number,
+            title: issue.title,
+            body,
+            digest,
+            author: issue.author,
+            url: issue.url,
+            labels: issue.labels,
+        })
     }
 
     /// The policy of this run: the server's, tightened by `.github/countersign.toml` on the default branch.
     pub async fn policy(&self, repo: &Repo, branch: &str) -> Result<Policy, StepError> {
         let settings = &self.settings;
-        let mut policy = Policy {
-            drafter: settings.models.drafter.clone(),
-            reviewer: settings.models.reviewer.clone(),
-            max_rounds: settings.lld.max_rounds,
-            draft_gate: settings.lld.draft_gate,
-            document_path: settings.lld.document_path.clone(),
-            complaint: None,
-        };
+        let mut policy = Policy::of_server(settings);
         let Some(bytes) = repo.file(REPOSITORY_FILE, branch).await.map_err(fault)? else { return Ok(policy) };
         let text = String::from_utf8_lossy(&bytes);
         match RepoSettings::parse(&text, settings) {

@@ -116,12 +116,10 @@ async fn answer(
     prompt: &str,
     schema: Option<&serde_json::Value>,
 ) -> Result<Result<String, String>, StepError> {
-    let answered = ask(
-        cx,
-        key,
-        Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts: facts(round, brief) },
-    )
-    .await?;
+    let facts = facts(brief);
+    let calls = &mut round.calls.drafter;
+    let asked = Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls };
+    let answered = ask(cx, key, asked).await?;
     round.drafter = Some(answered.served.clone());
     match answered.outcome {
         Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await.map(Ok),
@@ -160,14 +158,14 @@ pub(super) fn sentence(kind: FailureKind) -> &'static str {
         FailureKind::TooLong => "the prompt is longer than the model reads",
         FailureKind::Truncated => "the answer was cut off",
         FailureKind::Invalid => "the answer was not in the form asked for",
+        FailureKind::OtherModel => "another model than the one asked for answered",
         FailureKind::TimedOut => "the answer did not come in time",
         FailureKind::Cancelled => "the call was stopped",
     }
 }
 
-fn facts(round: &Round, brief: &Brief<'_>) -> BTreeMap<String, String> {
+fn facts(brief: &Brief<'_>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::from([
-        ("call".to_owned(), round.number.to_string()),
         ("issue".to_owned(), brief.issue.number.to_string()),
         ("title".to_owned(), brief.issue.title.clone()),
     ]);

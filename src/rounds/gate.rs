@@ -12,7 +12,7 @@ use super::{Base, Cx, IssueSnapshot, Policy, fault};
 use crate::{
     engine::{Answer, Countersigned, StepError},
     github::{Body, Comment, CommitSpec, PullSpec, Repo},
-    messages,
+    messages::{self, ApproveLine},
     types::{Hash, IssueNo, Oid, Timestamp},
 };
 
@@ -28,6 +28,13 @@ pub struct Publication<'a> {
     /// The files the document speaks of; what they hold now is part of what is approved.
     pub paths: &'a [String],
     pub policy: &'a Policy,
+}
+
+/// What people see of a proposal on the pull request and in the log.
+pub struct Shown<'a> {
+    pub commit: &'a str,
+    pub pull_title: &'a str,
+    pub pull_body: &'a Body,
 }
 
 /// A document as it stands on the issue's branch, with the pull request that shows it.
@@ -73,8 +80,7 @@ pub async fn propose(
     cx: &Cx,
     publication: &Publication<'_>,
     before: Option<&Proposal>,
-    pull_title: &str,
-    pull_body: &Body,
+    shown: &Shown<'_>,
 ) -> Result<Proposal, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
     let name = branch(publication.issue.number);
@@ -95,7 +101,7 @@ pub async fn propose(
         branch: name.clone(),
         parent,
         files: vec![(publication.path.to_owned(), cx.get(&publication.document).await?)],
-        message: messages::proposal_commit(publication.stage, publication.issue.number, cx.run().id, publication.document),
+        message: shown.commit.to_owned(),
     };
     let commit: Oid = cx
         .once("commit", |entry| async {
@@ -105,8 +111,8 @@ pub async fn propose(
     let pull = PullSpec {
         head: name.clone(),
         base: publication.base.branch.clone(),
-        title: pull_title.to_owned(),
-        body: pull_body.clone(),
+        title: shown.pull_title.to_owned(),
+        body: shown.pull_body.clone(),
         draft: true,
     };
     let (number, url): (IssueNo, String) = cx
@@ -173,13 +179,14 @@ pub async fn hear(
             Ok((title.to_string(), body.to_string()))
         })
         .await?;
-    let line = |subject: Hash| format!("/approve {} {}", publication.stage, subject.short());
+    let line = |subject: Hash| ApproveLine { stage: publication.stage.to_owned(), subject };
     let (title, body) = (stored(cx, &now.0).await?, stored(cx, &now.1).await?);
     let digest = Hash::of_parts([title.as_bytes(), body.as_bytes()]);
     if digest != publication.issue.digest && answer.hash.is_none() {
         let then = super::draft::text_of(cx, &publication.issue.body).await?;
         let before = format!("{}\n\n{then}\n", publication.issue.title);
-        let diff = messages::issue_diff(&before, &format!("{title}\n\n{body}\n"));
+        let after = format!("{title}\n\n{body}\n");
+        let diff = similar::TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string();
         let reply = messages::issue_changed(&diff, &line(asked));
         announce(cx, &key("changed"), &reply).await?;
         return Ok(Heard::Again { subject: asked, shown_at });

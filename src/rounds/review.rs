@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Cx, Round, Served,
+    Cx, FailureKind, Round, Served,
     ask::{Answered, Ask, ask},
     draft::{fenced, sentence, text_of},
 };
@@ -98,19 +98,16 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     // One repair: an answer out of form is asked for once more, never read between the lines.
     for (key, note) in [("review", ""), ("review-again", "\n\nYour last answer was not in this form. Answer again.\n")] {
         let prompt = format!("{prompt}{note}");
-        let answered = ask(
-            cx,
-            key,
-            Ask {
-                role: CallRole::Reviewer,
-                spec: brief.spec,
-                system: SYSTEM,
-                prompt: &prompt,
-                schema: Some(&schema),
-                facts: facts(round, brief, &nonce),
-            },
-        )
-        .await?;
+        let asked = Ask {
+            role: CallRole::Reviewer,
+            spec: brief.spec,
+            system: SYSTEM,
+            prompt: &prompt,
+            schema: Some(&schema),
+            facts: facts(brief, &nonce),
+            calls: &mut round.calls.reviewer,
+        };
+        let answered = ask(cx, key, asked).await?;
         let outcome = judge(cx, round, brief, &answered, &nonce).await?;
         let again = outcome.why == Some(Why::NotInForm);
         booked = Some(answered);
@@ -139,6 +136,7 @@ async fn judge(
     };
     let text = match &answered.outcome {
         Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await?,
+        Err(failure) if failure.kind == FailureKind::OtherModel => return Ok(no(Why::OtherModel)),
         Err(failure) => return Ok(no(Why::Call(failure.kind))),
     };
     if let Some(why) = independence(round.drafter.as_ref(), &answered.served, brief.spec) {
@@ -222,9 +220,8 @@ async fn book(
     Ok(())
 }
 
-fn facts(round: &Round, brief: &ReviewBrief<'_>, nonce: &str) -> BTreeMap<String, String> {
+fn facts(brief: &ReviewBrief<'_>, nonce: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
-        ("call".to_owned(), round.reviews.to_string()),
         ("issue".to_owned(), brief.issue.number.to_string()),
         ("title".to_owned(), brief.issue.title.clone()),
         ("nonce".to_owned(), nonce.to_owned()),
