@@ -192,7 +192,8 @@ fn see(text: &str) -> Seen {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let parser = Parser::new_ext(text, options);
     let mut seen = Seen::default();
-    seen.definitions.extend(parser.reference_definitions().iter().map(|(_, definition)| definition.span.start));
+    seen.definitions
+        .extend(parser.reference_definitions().iter().map(|(_, definition)| definition.span.start));
     let (mut containers, mut images) = (0_usize, 0_usize);
     for (event, range) in parser.into_offset_iter() {
         match event {
@@ -203,7 +204,9 @@ fn see(text: &str) -> Seen {
                 seen.code.push(range);
             }
             Event::Code(inner) => {
-                if images > 0 && let Some((_, alt)) = seen.images.last_mut() {
+                if images > 0
+                    && let Some((_, alt)) = seen.images.last_mut()
+                {
                     alt.push_str(&inner);
                 }
                 seen.code.push(range);
@@ -294,11 +297,13 @@ struct LineStart {
 impl LineStart {
     fn of(text: &str) -> Self {
         let line = &text[..text.find('\n').unwrap_or(text.len())];
-        let number = line.trim_start_matches([' ', '\t', '>']).trim_start_matches(|c: char| c.is_ascii_digit());
+        let number =
+            line.trim_start_matches([' ', '\t', '>']).trim_start_matches(|c: char| c.is_ascii_digit());
         let from = if number.starts_with(['.', ')']) { line.len() - number.len() } else { 0 };
         let marks = |c: char| !c.is_alphanumeric() && c != '/';
         let body = line[from..].trim_start_matches(marks);
-        let command = body.strip_prefix('/').is_some_and(|rest| rest.starts_with(|c: char| c.is_alphabetic()));
+        let command =
+            body.strip_prefix('/').is_some_and(|rest| rest.starts_with(|c: char| c.is_alphabetic()));
         let containers = |c: char| matches!(c, ' ' | '\t' | '>' | '-' | '*' | '+' | '.' | ')');
         let bracket = line[from..].trim_start_matches(containers);
         let definition = bracket.starts_with('[') && bracket.contains("]:");
@@ -316,7 +321,9 @@ fn live(c: char, before: &str, rest: &str, opens_command: bool, out: &mut String
         '&' if is_active_entity(rest) => out.push_str("&amp;"),
         '!' if rest.starts_with('[') => out.push_str("!\\"),
         ':' if rest.starts_with("//") && leads_to_a_thread(rest) => out.extend([c, GUARD]),
-        '.' if ends_with_www(before) && !rest.starts_with(GUARD) && leads_to_a_thread(rest) => out.extend([c, GUARD]),
+        '.' if ends_with_www(before) && !rest.starts_with(GUARD) && leads_to_a_thread(rest) => {
+            out.extend([c, GUARD])
+        }
         '/' if opens_command => out.extend([c, GUARD]),
         _ => {
             out.push(c);
@@ -351,7 +358,8 @@ fn ends_with_www(before: &str) -> bool {
 /// Does the address that goes on here point to an issue, a pull request, a discussion or a commit?
 /// GitHub writes "mentioned this" there, whoever's repository it is.
 fn leads_to_a_thread(rest: &str) -> bool {
-    let end = rest.find(|c: char| c.is_whitespace() || matches!(c, ')' | '>' | '<' | '"')).unwrap_or(rest.len());
+    let end =
+        rest.find(|c: char| c.is_whitespace() || matches!(c, ')' | '>' | '<' | '"')).unwrap_or(rest.len());
     let address = rest[..end].to_ascii_lowercase();
     ["/issues/", "/pull/", "/pulls/", "/discussions/", "/commit/"].iter().any(|part| address.contains(part))
 }
@@ -359,7 +367,8 @@ fn leads_to_a_thread(rest: &str) -> bool {
 /// A character reference that could spell one of the signs above; those for plain typography stay.
 fn is_active_entity(rest: &str) -> bool {
     const HARMLESS: &[&str] = &[
-        "amp", "lt", "gt", "quot", "apos", "nbsp", "ndash", "mdash", "hellip", "copy", "times", "rarr", "larr", "le", "ge", "ne",
+        "amp", "lt", "gt", "quot", "apos", "nbsp", "ndash", "mdash", "hellip", "copy", "times", "rarr",
+        "larr", "le", "ge", "ne",
     ];
     let Some(end) = rest.bytes().take(40).position(|b| b == b';') else { return false };
     let name = &rest[..end];
@@ -392,7 +401,11 @@ impl Body {
         }
         let parts = split(&self.0, limit - ROOM);
         let count = parts.len();
-        parts.iter().enumerate().map(|(i, part)| format!("{}\n\n*({}/{count})*", part.trim_end(), i + 1)).collect()
+        parts
+            .iter()
+            .enumerate()
+            .map(|(i, part)| format!("{}\n\n*({}/{count})*", part.trim_end(), i + 1))
+            .collect()
     }
 }
 
@@ -410,7 +423,10 @@ impl Open {
         let length = mark.map_or(0, |m| line.chars().take_while(|c| *c == m).count());
         match &self.fence {
             Some(fence) => {
-                if length >= fence.len() && line.len() == length && fence.starts_with(line.chars().next().unwrap_or(' ')) {
+                if length >= fence.len()
+                    && line.len() == length
+                    && fence.starts_with(line.chars().next().unwrap_or(' '))
+                {
                     self.fence = None;
                 }
             }
@@ -493,16 +509,28 @@ mod tests {
             ("Fixes #1, closes owner/repo#12", "Fixes #·1, closes owner/repo#·12"),
             ("resolves GH-7 gh-8 HIGH-5", "resolves GH-·7 gh-·8 HIGH-5"),
             ("/approve", "/·approve"),
-            ("a\n  /approve\n- /stop\n> 1. /help\n* [ ] /x\n**/y**\n| /z |", "a\n  /·approve\n- /·stop\n> 1. /·help\n* [ ] /·x\n**/·y**\n| /·z |"),
+            (
+                "a\n  /approve\n- /stop\n> 1. /help\n* [ ] /x\n**/y**\n| /z |",
+                "a\n  /·approve\n- /·stop\n> 1. /·help\n* [ ] /·x\n**/·y**\n| /·z |",
+            ),
             ("\\/approve src/lib.rs", "\\/·approve src/lib.rs"),
             ("see https://github.com/o/r/issues/1.", "see https:·//github.com/o/r/issues/1."),
-            ("[x](https://ghe.corp/o/r/pull/2) www.github.com/o/r/issues/3", "[x](https:·//ghe.corp/o/r/pull/2) www.·github.com/o/r/issues/3"),
-            ("<https://github.com/o/r/commit/abc> https://docs.rs/x", "&lt;https:·//github.com/o/r/commit/abc> https://docs.rs/x"),
+            (
+                "[x](https://ghe.corp/o/r/pull/2) www.github.com/o/r/issues/3",
+                "[x](https:·//ghe.corp/o/r/pull/2) www.·github.com/o/r/issues/3",
+            ),
+            (
+                "<https://github.com/o/r/commit/abc> https://docs.rs/x",
+                "&lt;https:·//github.com/o/r/commit/abc> https://docs.rs/x",
+            ),
             ("![alt @mona](https://evil/x.png)", "alt @·mona"),
             ("![a![b](c)](d) ![x][1]\n\n[1]: https://evil/y.png", "ab x\n\n\\[1]: https://evil/y.png"),
             ("<img src=x onerror=y>", "&lt;img src=x onerror=y>"),
             ("a</details><!-- x -->", "a&lt;/details>&lt;!-- x -->"),
-            ("&commat;mona &#64;mona &#x23;1 &lt;b&gt; &amp; R&D;", "&amp;commat;mona &amp;#·64;mona &amp;#x23;1 &lt;b&gt; &amp; R&amp;D;"),
+            (
+                "&commat;mona &#64;mona &#x23;1 &lt;b&gt; &amp; R&D;",
+                "&amp;commat;mona &amp;#·64;mona &amp;#x23;1 &lt;b&gt; &amp; R&amp;D;",
+            ),
             ("a\u{202e}b\u{200b}c\u{0}d\u{feff}e\u{7f}", "abcde"),
             ("@\u{200d}mona #\u{2060}1", "@·mona #·1"),
         ] {
@@ -512,7 +540,12 @@ mod tests {
 
     #[test]
     fn code_stays_as_written_and_fences_are_closed() {
-        for same in ["`@mona #1 <b>`", "```rust\n@mona\n/approve\n<b> ![x](y)\n```", "    /approve @mona", "~~~\n```\n@x\n~~~"] {
+        for same in [
+            "`@mona #1 <b>`",
+            "```rust\n@mona\n/approve\n<b> ![x](y)\n```",
+            "    /approve @mona",
+            "~~~\n```\n@x\n~~~",
+        ] {
             assert_eq!(shown(same), same);
         }
         assert_eq!(shown("```\n@mona"), "```\n@mona\n```");
@@ -541,9 +574,34 @@ mod tests {
     #[test]
     fn cleaning_what_is_clean_changes_nothing_and_never_panics() {
         let mut texts: Vec<String> = [
-            "", "\n", "`", "``` ", "~~~", "[", "![", "&", "&;", "&#", "@", "<", "![](", "[a]:", "[a]: b\n[a]: c\n[a]: d", "- ```\n  @a",
-            "a `b\n\n` @c", "| `a | @b` |\n|-|-|\n| ![x](y) | /z |", "\\`@a`", "<!-- ` --> `@a`", "![`a`](b) ![\\![x](y)](z)", "[^1]: /approve\n\n[^1]",
-            "<details>\n\n```\n</details>\n/approve", "1) /a\n2. /b\n #1\n##2", "é@é #٣ 中/文", "> [!NOTE]\n> /approve", "[a\nb]: <c\n>", "\t/approve\n\n\t@x",
+            "",
+            "\n",
+            "`",
+            "``` ",
+            "~~~",
+            "[",
+            "![",
+            "&",
+            "&;",
+            "&#",
+            "@",
+            "<",
+            "![](",
+            "[a]:",
+            "[a]: b\n[a]: c\n[a]: d",
+            "- ```\n  @a",
+            "a `b\n\n` @c",
+            "| `a | @b` |\n|-|-|\n| ![x](y) | /z |",
+            "\\`@a`",
+            "<!-- ` --> `@a`",
+            "![`a`](b) ![\\![x](y)](z)",
+            "[^1]: /approve\n\n[^1]",
+            "<details>\n\n```\n</details>\n/approve",
+            "1) /a\n2. /b\n #1\n##2",
+            "é@é #٣ 中/文",
+            "> [!NOTE]\n> /approve",
+            "[a\nb]: <c\n>",
+            "\t/approve\n\n\t@x",
         ]
         .map(str::to_owned)
         .to_vec();
@@ -558,7 +616,12 @@ mod tests {
                 assert_eq!(clean(once.as_str(), cap), once, "{text:?} at {cap}");
             }
             for (at, _) in text.char_indices().take(60) {
-                let _ = (clean(&text[at..], 50), plain(&text[at..], 20), line(&text[at..], 20), code(&text[at..], 20));
+                let _ = (
+                    clean(&text[at..], 50),
+                    plain(&text[at..], 20),
+                    line(&text[at..], 20),
+                    code(&text[at..], 20),
+                );
             }
         }
     }
@@ -587,7 +650,8 @@ mod tests {
 
     #[test]
     fn a_long_body_is_split_at_headings_with_folds_and_code_kept_whole() {
-        let section = |n: usize| format!("## Part {n}\n\n```rust\n{}```\n\ntext {n}\n\n", "let x = 1;\n".repeat(1500));
+        let section =
+            |n: usize| format!("## Part {n}\n\n```rust\n{}```\n\ntext {n}\n\n", "let x = 1;\n".repeat(1500));
         let whole: String = (0..12).map(section).collect();
         let body = Body::frame(format!("<details><summary>Draft</summary>\n\n{whole}\n</details>\n"));
         let pieces = body.pieces();

@@ -145,7 +145,9 @@ fn none_is_no_question(text: &str, _: IssueNo) -> Option<(String, String)> {
     let mut items = items_in(&outline, &body);
     let (item, None) = (items.next()?, items.next()) else { return None };
     let said = item.text.trim().trim_end_matches('.').to_lowercase();
-    if item.checked.is_none() || !matches!(said.as_str(), "none" | "n/a" | "none at this time" | "no open questions") {
+    if item.checked.is_none()
+        || !matches!(said.as_str(), "none" | "n/a" | "none at this time" | "no open questions")
+    {
         return None;
     }
     let mut out = text.to_owned();
@@ -243,8 +245,14 @@ mod tests {
         assert_eq!(
             rules,
             [
-                "line-ends", "outer-fence", "heading-levels", "first-heading", "no-questions", "trailing-space",
-                "blank-before-heading", "directories-first"
+                "line-ends",
+                "outer-fence",
+                "heading-levels",
+                "first-heading",
+                "no-questions",
+                "trailing-space",
+                "blank-before-heading",
+                "directories-first"
             ]
         );
     }

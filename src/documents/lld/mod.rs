@@ -50,9 +50,9 @@ impl SectionSpec {
     pub(crate) fn is(&self, number: &str, title: &str) -> bool {
         self.number == number
             && (number.contains('.')
-                || title.split_whitespace().any(|word| {
-                    word.len() >= 4 && self.title.to_lowercase().contains(&word.to_lowercase())
-                }))
+                || title
+                    .split_whitespace()
+                    .any(|word| word.len() >= 4 && self.title.to_lowercase().contains(&word.to_lowercase())))
     }
 }
 
@@ -74,7 +74,12 @@ const fn section(
     SectionSpec { number, title, required: true, holds, rule, sample, priority }
 }
 
-const fn optional(number: &'static str, title: &'static str, priority: u8, rule: &'static str) -> SectionSpec {
+const fn optional(
+    number: &'static str,
+    title: &'static str,
+    priority: u8,
+    rule: &'static str,
+) -> SectionSpec {
     SectionSpec { number, title, required: false, holds: Holds::Prose, rule, sample: "", priority }
 }
 
@@ -187,7 +192,8 @@ pub fn format_rules() -> String {
          exactly these headings:\n",
     );
     for spec in SECTIONS.iter().filter(|s| s.holds != Holds::Group) {
-        let need = if spec.required { "required" } else { "optional; leave it out when there is nothing to say" };
+        let need =
+            if spec.required { "required" } else { "optional; leave it out when there is nothing to say" };
         out.push_str(&format!("- `{}` ({need}): {}.\n", spec.heading(), spec.rule));
     }
     out.push_str(
@@ -243,7 +249,8 @@ mod tests {
     /// The template with every placeholder replaced, as a diligent drafter would.
     pub(super) fn filled() -> String {
         let text = template(IssueNo(42), "Read a file");
-        let text = text.replace("{path/from/the/root}", "src/lib.rs").replace("{signatures}", "fn read() -> u8");
+        let text =
+            text.replace("{path/from/the/root}", "src/lib.rs").replace("{signatures}", "fn read() -> u8");
         let mut out = String::new();
         let mut rest = text.as_str();
         while let Some((before, after)) = rest.split_once('{') {
@@ -275,7 +282,8 @@ mod tests {
     fn the_rules_name_every_section_of_the_template() {
         let rules = format_rules();
         for section in parse(&template(IssueNo(1), "x")).sections {
-            let spec = spec_of(&section.number, &section.title).expect("the template's sections are the schema's");
+            let spec =
+                spec_of(&section.number, &section.title).expect("the template's sections are the schema's");
             assert!(spec.holds == Holds::Group || rules.contains(&spec.heading()));
         }
     }
