@@ -7,12 +7,17 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 /// Where the slash stands of each line that opens with one, in order, when that line belongs to a
 /// paragraph that stands in nothing else.
 pub(super) fn that_open_with_a_slash(text: &str) -> Vec<usize> {
-    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS | Options::ENABLE_FOOTNOTES;
+    let options = Options::ENABLE_TABLES
+        | Options::ENABLE_STRIKETHROUGH
+        | Options::ENABLE_TASKLISTS
+        | Options::ENABLE_FOOTNOTES;
     let mut out = Vec::new();
     let mut walk = Walk::default();
     for (event, range) in Parser::new_ext(text, options).into_offset_iter() {
         match event {
-            Event::Start(Tag::Paragraph) if walk.depth == 0 && walk.folds == 0 => walk.paragraph = Some(range),
+            Event::Start(Tag::Paragraph) if walk.depth == 0 && walk.folds == 0 => {
+                walk.paragraph = Some(range)
+            }
             Event::End(TagEnd::Paragraph) => {
                 if let Some(paragraph) = walk.paragraph.take() {
                     out.extend(slashes(text, paragraph, &walk.inside));
@@ -28,7 +33,9 @@ pub(super) fn that_open_with_a_slash(text: &str) -> Vec<usize> {
                 walk.inside.push(range);
             }
             Event::Html(html) => walk.html(&html),
-            Event::Start(Tag::BlockQuote(_) | Tag::List(_) | Tag::FootnoteDefinition(_) | Tag::Table(_)) => walk.depth += 1,
+            Event::Start(Tag::BlockQuote(_) | Tag::List(_) | Tag::FootnoteDefinition(_) | Tag::Table(_)) => {
+                walk.depth += 1
+            }
             Event::End(
                 TagEnd::BlockQuote(_) | TagEnd::List(_) | TagEnd::FootnoteDefinition | TagEnd::Table,
             ) => walk.depth -= 1,
@@ -59,7 +66,11 @@ impl Walk {
     }
 }
 
-fn slashes<'a>(text: &'a str, paragraph: Range<usize>, inside: &'a [Range<usize>]) -> impl Iterator<Item = usize> + 'a {
+fn slashes<'a>(
+    text: &'a str,
+    paragraph: Range<usize>,
+    inside: &'a [Range<usize>],
+) -> impl Iterator<Item = usize> + 'a {
     let mut at = paragraph.start;
     text[paragraph].split_inclusive('\n').filter_map(move |line| {
         let start = at + (line.len() - line.trim_start_matches([' ', '\t']).len());

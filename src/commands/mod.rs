@@ -119,8 +119,10 @@ pub enum Mistake {
 /// Reads all commands of a comment, in order. `slug` is the App's own name, which may stand before
 /// a command as `/countersign` may.
 pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result<Command, Mistake>> {
-    let found: Vec<Found> =
-        lines::that_open_with_a_slash(text).into_iter().filter_map(|line| Found::at(rows, slug, text, line)).collect();
+    let found: Vec<Found> = lines::that_open_with_a_slash(text)
+        .into_iter()
+        .filter_map(|line| Found::at(rows, slug, text, line))
+        .collect();
     let mut out = Vec::new();
     for (index, this) in found.iter().enumerate() {
         let line = text[..this.start].matches('\n').count() + 1;
@@ -169,17 +171,23 @@ impl Found {
     /// Reads the line whose slash stands at `start`; `None` when it is not meant for us.
     fn at(rows: &[CommandSpec], slug: Option<&str>, text: &str, start: usize) -> Option<Self> {
         let (first, after) = word_at(text, start + 1);
-        let named = first.eq_ignore_ascii_case("countersign") || slug.is_some_and(|s| first.eq_ignore_ascii_case(s));
+        let named =
+            first.eq_ignore_ascii_case("countersign") || slug.is_some_and(|s| first.eq_ignore_ascii_case(s));
         let (word, args) = if named { word_at(text, after) } else { (first, after) };
-        let word = word.strip_prefix('/').filter(|_| named).unwrap_or(word).trim_end_matches(['.', ',', ':', ';', '!']);
+        let word = word
+            .strip_prefix('/')
+            .filter(|_| named)
+            .unwrap_or(word)
+            .trim_end_matches(['.', ',', ':', ';', '!']);
         if let Some(spec) = rows.iter().find(|row| row.name.eq_ignore_ascii_case(word)) {
             return Some(Self { start, word: Word::Ours(*spec), addressed: named, args });
         }
-        let shaped = !word.is_empty() && word.len() <= 40 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let shaped = !word.is_empty()
+            && word.len() <= 40
+            && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         let did_you_mean = if shaped { nearest(rows, word) } else { None };
         let word = word.chars().take(40).collect();
-        (named || did_you_mean.is_some())
-            .then_some(Self { start, word: Word::Wrong { word, did_you_mean }, addressed: named, args })
+        (named || did_you_mean.is_some()).then_some(Self { start, word: Word::Wrong { word, did_you_mean }, addressed: named, args })
     }
 }
 
@@ -237,7 +245,9 @@ pub enum ApproveError {
 impl Approve {
     pub fn parse(args: &str) -> Result<Self, ApproveError> {
         let mut out = Self::default();
-        for word in args.split_whitespace().map(|w| w.trim_matches(['`', '.', ',', '!'])).filter(|w| !w.is_empty()) {
+        for word in
+            args.split_whitespace().map(|w| w.trim_matches(['`', '.', ',', '!'])).filter(|w| !w.is_empty())
+        {
             let hex = word.bytes().all(|b| b.is_ascii_hexdigit());
             let digits = word.bytes().any(|b| b.is_ascii_digit());
             let slot = match word.len() {
@@ -284,11 +294,12 @@ mod tests {
     #[test]
     fn text_runs_to_the_next_command_or_the_end() {
         let text = "/revise Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine\n\n/help\n/revise";
-        let revise = "revise|Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine";
+        let revise =
+            "revise|Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine";
         assert_eq!(read(text), [revise, "help|", "revise needs text"]);
         assert_eq!(parse(COMMON, None, text)[1].as_ref().unwrap().line, 11);
         assert_eq!(read("/override\nthe reviewer is down"), ["override|the reviewer is down"]);
-            }
+    }
 
     #[test]
     fn talk_about_commands_is_not_a_command() {
@@ -331,13 +342,17 @@ mod tests {
 
     #[test]
     fn near_misses_are_ours_only_with_a_guess_or_a_name() {
-        assert_eq!(read("/aprove\n\n/revize x\n\n/lgtm\n\n/hold\n\n/retest"), ["?aprove>approve", "?revize>revise"]);
+        assert_eq!(
+            read("/aprove\n\n/revize x\n\n/lgtm\n\n/hold\n\n/retest"),
+            ["?aprove>approve", "?revize>revise"]
+        );
         assert_eq!(read("/countersign lgtm\n/countersign\n/countersign stp"), ["!lgtm>", "!>", "!stp>stop"]);
     }
 
     #[test]
     fn what_approve_is_given() {
-        let read = |args| Approve::parse(args).map(|a| (a.stage.unwrap_or_default(), a.hash.unwrap_or_default()));
+        let read =
+            |args| Approve::parse(args).map(|a| (a.stage.unwrap_or_default(), a.hash.unwrap_or_default()));
         assert_eq!(read(""), Ok((String::new(), String::new())));
         assert_eq!(read("LLD `3F9C2AB1d4e7`."), Ok(("lld".into(), "3f9c2ab1d4e7".into())));
         assert_eq!(read("3f9c2ab1d4e7 lld").unwrap().0, "lld");
@@ -356,7 +371,30 @@ mod tests {
     #[test]
     fn no_bytes_make_it_panic() {
         // A small generator with a fixed start, over what Markdown is made of.
-        let parts = ["/approve", "/", "`", "```", "\n", "\r", "> ", "<", "-->", "<!--", "[", "](", "é", "\u{0}", "|", "-", " ", "/countersign", "@", "\t", "<details>", "1."];
+        let parts = [
+            "/approve",
+            "/",
+            "`",
+            "```",
+            "\n",
+            "\r",
+            "> ",
+            "<",
+            "-->",
+            "<!--",
+            "[",
+            "](",
+            "é",
+            "\u{0}",
+            "|",
+            "-",
+            " ",
+            "/countersign",
+            "@",
+            "\t",
+            "<details>",
+            "1.",
+        ];
         let mut seed = 7_u64;
         for _ in 0..4000 {
             let mut text = String::new();

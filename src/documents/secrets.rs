@@ -92,8 +92,9 @@ fn secret_at(text: &str, at: usize) -> Option<usize> {
 
 /// A private key runs to its END line, or to the end of the text when that was cut off.
 fn private_key_end(text: &str, at: usize) -> Option<usize> {
-    let line_end = text[at..].find('\n').map_or(text.len(), |n| at + n);
-    if !text[at..line_end].contains("PRIVATE KEY-----") {
+    let first = super::head(&text[at..], 60);
+    let first = first.split_once('\n').map_or(first, |(line, _)| line);
+    if !first.contains("PRIVATE KEY-----") {
         return None;
     }
     let Some(end) = text[at..].find("-----END ") else { return Some(text.len()) };

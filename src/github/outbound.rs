@@ -9,7 +9,10 @@ use std::ops::Range;
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-use crate::{documents::secrets, limits};
+use crate::documents::secrets;
+
+mod body;
+pub use body::Body;
 
 /// Stands between a sign that acts and what it would act on. Invisible, and no white space to
 /// anybody's `trim`.
@@ -192,7 +195,8 @@ fn see(text: &str) -> Seen {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let parser = Parser::new_ext(text, options);
     let mut seen = Seen::default();
-    seen.definitions.extend(parser.reference_definitions().iter().map(|(_, definition)| definition.span.start));
+    seen.definitions
+        .extend(parser.reference_definitions().iter().map(|(_, definition)| definition.span.start));
     let (mut containers, mut images) = (0_usize, 0_usize);
     for (event, range) in parser.into_offset_iter() {
         match event {
@@ -203,10 +207,14 @@ fn see(text: &str) -> Seen {
                 seen.code.push(range);
             }
             Event::Code(inner) => {
-                if images > 0 && let Some((_, alt)) = seen.images.last_mut() {
+                if images > 0
+                    && let Some((_, alt)) = seen.images.last_mut()
+                {
                     alt.push_str(&inner);
                 }
-                seen.code.push(range);
+                if certainly_code(&text[range.clone()]) {
+                    seen.code.push(range);
+                }
             }
             Event::Start(Tag::BlockQuote(_) | Tag::Item) => containers += 1,
             Event::End(TagEnd::BlockQuote(_) | TagEnd::Item) => containers = containers.saturating_sub(1),
@@ -226,6 +234,12 @@ fn see(text: &str) -> Seen {
         }
     }
     seen
+}
+
+/// Is this inline code to every Markdown parser? One that sees a table here would end it at a pipe
+/// or at the line's end, and what we had left as written would act.
+fn certainly_code(span: &str) -> bool {
+    !span.contains(['\n', '|'])
 }
 
 /// The fence a block opens with, when its last line does not close it.
@@ -294,11 +308,13 @@ struct LineStart {
 impl LineStart {
     fn of(text: &str) -> Self {
         let line = &text[..text.find('\n').unwrap_or(text.len())];
-        let number = line.trim_start_matches([' ', '\t', '>']).trim_start_matches(|c: char| c.is_ascii_digit());
+        let number =
+            line.trim_start_matches([' ', '\t', '>']).trim_start_matches(|c: char| c.is_ascii_digit());
         let from = if number.starts_with(['.', ')']) { line.len() - number.len() } else { 0 };
         let marks = |c: char| !c.is_alphanumeric() && c != '/';
         let body = line[from..].trim_start_matches(marks);
-        let command = body.strip_prefix('/').is_some_and(|rest| rest.starts_with(|c: char| c.is_alphabetic()));
+        let command =
+            body.strip_prefix('/').is_some_and(|rest| rest.starts_with(|c: char| c.is_alphabetic()));
         let containers = |c: char| matches!(c, ' ' | '\t' | '>' | '-' | '*' | '+' | '.' | ')');
         let bracket = line[from..].trim_start_matches(containers);
         let definition = bracket.starts_with('[') && bracket.contains("]:");
@@ -316,7 +332,9 @@ fn live(c: char, before: &str, rest: &str, opens_command: bool, out: &mut String
         '&' if is_active_entity(rest) => out.push_str("&amp;"),
         '!' if rest.starts_with('[') => out.push_str("!\\"),
         ':' if rest.starts_with("//") && leads_to_a_thread(rest) => out.extend([c, GUARD]),
-        '.' if ends_with_www(before) && !rest.starts_with(GUARD) && leads_to_a_thread(rest) => out.extend([c, GUARD]),
+        '.' if ends_with_www(before) && !rest.starts_with(GUARD) && leads_to_a_thread(rest) => {
+            out.extend([c, GUARD])
+        }
         '/' if opens_command => out.extend([c, GUARD]),
         _ => {
             out.push(c);
@@ -351,130 +369,22 @@ fn ends_with_www(before: &str) -> bool {
 /// Does the address that goes on here point to an issue, a pull request, a discussion or a commit?
 /// GitHub writes "mentioned this" there, whoever's repository it is.
 fn leads_to_a_thread(rest: &str) -> bool {
-    let end = rest.find(|c: char| c.is_whitespace() || matches!(c, ')' | '>' | '<' | '"')).unwrap_or(rest.len());
-    let address = rest[..end].to_ascii_lowercase();
+    let end =
+        rest.find(|c: char| c.is_whitespace() || matches!(c, ')' | '>' | '<' | '"')).unwrap_or(rest.len());
+    let address = cut_at_line(&rest[..end], 2_000).to_ascii_lowercase();
     ["/issues/", "/pull/", "/pulls/", "/discussions/", "/commit/"].iter().any(|part| address.contains(part))
 }
 
 /// A character reference that could spell one of the signs above; those for plain typography stay.
 fn is_active_entity(rest: &str) -> bool {
     const HARMLESS: &[&str] = &[
-        "amp", "lt", "gt", "quot", "apos", "nbsp", "ndash", "mdash", "hellip", "copy", "times", "rarr", "larr", "le", "ge", "ne",
+        "amp", "lt", "gt", "quot", "apos", "nbsp", "ndash", "mdash", "hellip", "copy", "times", "rarr",
+        "larr", "le", "ge", "ne",
     ];
     let Some(end) = rest.bytes().take(40).position(|b| b == b';') else { return false };
     let name = &rest[..end];
     let shaped = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'#');
     shaped && !HARMLESS.contains(&name)
-}
-
-/// What may be posted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Body(String);
-
-impl Body {
-    /// Text that is ours, with nothing of anybody else's in it that did not pass [`clean`],
-    /// [`plain`] or [`code`]. Only `messages` calls this.
-    pub fn frame(text: String) -> Self {
-        Self(text)
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The body in parts that GitHub takes, each with room for a marker, cut at headings and blank
-    /// lines, with folds and code closed and opened again. One part when it fits.
-    pub fn pieces(&self) -> Vec<String> {
-        const ROOM: usize = 200;
-        let limit = limits::BODY_CHARS - ROOM;
-        if within(&self.0, limit) {
-            return vec![self.0.clone()];
-        }
-        let parts = split(&self.0, limit - ROOM);
-        let count = parts.len();
-        parts.iter().enumerate().map(|(i, part)| format!("{}\n\n*({}/{count})*", part.trim_end(), i + 1)).collect()
-    }
-}
-
-/// What is open at a line: the code fence, and how many folds.
-#[derive(Debug, Clone, Default)]
-struct Open {
-    fence: Option<String>,
-    folds: usize,
-}
-
-impl Open {
-    fn after(mut self, line: &str) -> Self {
-        let line = line.trim();
-        let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'));
-        let length = mark.map_or(0, |m| line.chars().take_while(|c| *c == m).count());
-        match &self.fence {
-            Some(fence) => {
-                if length >= fence.len() && line.len() == length && fence.starts_with(line.chars().next().unwrap_or(' ')) {
-                    self.fence = None;
-                }
-            }
-            None if length >= 3 => self.fence = Some(line[..length].to_owned()),
-            None => {
-                self.folds += line.matches("<details").count();
-                self.folds = self.folds.saturating_sub(line.matches("</details>").count());
-            }
-        }
-        self
-    }
-
-    fn close(&self) -> String {
-        let fence = self.fence.as_ref().map_or(String::new(), |f| format!("\n{f}\n"));
-        fence + &"\n</details>\n".repeat(self.folds)
-    }
-
-    fn reopen(&self) -> String {
-        let folds = "<details open><summary>(continued)</summary>\n\n".repeat(self.folds);
-        folds + &self.fence.as_ref().map_or(String::new(), |f| format!("{f}\n"))
-    }
-}
-
-fn split(text: &str, limit: usize) -> Vec<String> {
-    let mut parts = Vec::new();
-    let (mut part, mut length) = (String::new(), 0);
-    let mut open = Open::default();
-    // The last good place to cut in this part, and what was open there.
-    let mut good: Option<(usize, Open)> = None;
-    // A cut is made above a heading or below a blank line, never between a heading and its text.
-    let (mut blank, mut headed) = (false, false);
-    for line in text.split_inclusive('\n').flat_map(|line| chunks(line, limit / 2)) {
-        let added = line.chars().count();
-        if length + added > limit {
-            let (at, state) = good.take().filter(|(at, _)| *at > 0).unwrap_or((part.len(), open.clone()));
-            let rest = part.split_off(at);
-            part.push_str(&state.close());
-            parts.push(std::mem::replace(&mut part, state.reopen() + &rest));
-            length = part.chars().count();
-        }
-        if open.fence.is_none() && ((blank && !headed) || line.starts_with('#')) && part.len() > limit / 4 {
-            good = Some((part.len(), open.clone()));
-        }
-        part.push_str(line);
-        length += added;
-        open = open.after(line);
-        blank = line.trim().is_empty();
-        headed = line.starts_with('#') || (headed && blank);
-    }
-    parts.push(part);
-    parts
-}
-
-/// A line in pieces of at most `limit` characters.
-fn chunks(line: &str, limit: usize) -> Vec<&str> {
-    let mut out = Vec::new();
-    let mut rest = line;
-    while let Some((at, _)) = rest.char_indices().nth(limit) {
-        let (piece, after) = rest.split_at(at);
-        out.push(piece);
-        rest = after;
-    }
-    out.push(rest);
-    out
 }
 
 #[cfg(test)]
@@ -493,17 +403,32 @@ mod tests {
             ("Fixes #1, closes owner/repo#12", "Fixes #·1, closes owner/repo#·12"),
             ("resolves GH-7 gh-8 HIGH-5", "resolves GH-·7 gh-·8 HIGH-5"),
             ("/approve", "/·approve"),
-            ("a\n  /approve\n- /stop\n> 1. /help\n* [ ] /x\n**/y**\n| /z |", "a\n  /·approve\n- /·stop\n> 1. /·help\n* [ ] /·x\n**/·y**\n| /·z |"),
+            (
+                "a\n  /approve\n- /stop\n> 1. /help\n* [ ] /x\n**/y**\n| /z |",
+                "a\n  /·approve\n- /·stop\n> 1. /·help\n* [ ] /·x\n**/·y**\n| /·z |",
+            ),
             ("\\/approve src/lib.rs", "\\/·approve src/lib.rs"),
             ("see https://github.com/o/r/issues/1.", "see https:·//github.com/o/r/issues/1."),
-            ("[x](https://ghe.corp/o/r/pull/2) www.github.com/o/r/issues/3", "[x](https:·//ghe.corp/o/r/pull/2) www.·github.com/o/r/issues/3"),
-            ("<https://github.com/o/r/commit/abc> https://docs.rs/x", "&lt;https:·//github.com/o/r/commit/abc> https://docs.rs/x"),
+            (
+                "[x](https://ghe.corp/o/r/pull/2) www.github.com/o/r/issues/3",
+                "[x](https:·//ghe.corp/o/r/pull/2) www.·github.com/o/r/issues/3",
+            ),
+            (
+                "<https://github.com/o/r/commit/abc> https://docs.rs/x",
+                "&lt;https:·//github.com/o/r/commit/abc> https://docs.rs/x",
+            ),
             ("![alt @mona](https://evil/x.png)", "alt @·mona"),
             ("![a![b](c)](d) ![x][1]\n\n[1]: https://evil/y.png", "ab x\n\n\\[1]: https://evil/y.png"),
             ("<img src=x onerror=y>", "&lt;img src=x onerror=y>"),
             ("a</details><!-- x -->", "a&lt;/details>&lt;!-- x -->"),
-            ("&commat;mona &#64;mona &#x23;1 &lt;b&gt; &amp; R&D;", "&amp;commat;mona &amp;#·64;mona &amp;#x23;1 &lt;b&gt; &amp; R&amp;D;"),
+            (
+                "&commat;mona &#64;mona &#x23;1 &lt;b&gt; &amp; R&D;",
+                "&amp;commat;mona &amp;#·64;mona &amp;#x23;1 &lt;b&gt; &amp; R&amp;D;",
+            ),
             ("a\u{202e}b\u{200b}c\u{0}d\u{feff}e\u{7f}", "abcde"),
+            ("a ` b\n| x | @mona ` |\n|---|---|", "a ` b\n| x | @·mona ` |\n|---|---|"),
+            ("text\n| `x | @mona` |\n|---|---|", "text\n| `x | @·mona` |\n|---|---|"),
+            ("[^1]: note\n\n    @mona", "\\[^1]: note\n\n    @mona"),
             ("@\u{200d}mona #\u{2060}1", "@·mona #·1"),
         ] {
             assert_eq!(shown(text), inert, "{text:?}");
@@ -512,7 +437,12 @@ mod tests {
 
     #[test]
     fn code_stays_as_written_and_fences_are_closed() {
-        for same in ["`@mona #1 <b>`", "```rust\n@mona\n/approve\n<b> ![x](y)\n```", "    /approve @mona", "~~~\n```\n@x\n~~~"] {
+        for same in [
+            "`@mona #1 <b>`",
+            "```rust\n@mona\n/approve\n<b> ![x](y)\n```",
+            "    /approve @mona",
+            "~~~\n```\n@x\n~~~",
+        ] {
             assert_eq!(shown(same), same);
         }
         assert_eq!(shown("```\n@mona"), "```\n@mona\n```");
@@ -541,9 +471,34 @@ mod tests {
     #[test]
     fn cleaning_what_is_clean_changes_nothing_and_never_panics() {
         let mut texts: Vec<String> = [
-            "", "\n", "`", "``` ", "~~~", "[", "![", "&", "&;", "&#", "@", "<", "![](", "[a]:", "[a]: b\n[a]: c\n[a]: d", "- ```\n  @a",
-            "a `b\n\n` @c", "| `a | @b` |\n|-|-|\n| ![x](y) | /z |", "\\`@a`", "<!-- ` --> `@a`", "![`a`](b) ![\\![x](y)](z)", "[^1]: /approve\n\n[^1]",
-            "<details>\n\n```\n</details>\n/approve", "1) /a\n2. /b\n #1\n##2", "é@é #٣ 中/文", "> [!NOTE]\n> /approve", "[a\nb]: <c\n>", "\t/approve\n\n\t@x",
+            "",
+            "\n",
+            "`",
+            "``` ",
+            "~~~",
+            "[",
+            "![",
+            "&",
+            "&;",
+            "&#",
+            "@",
+            "<",
+            "![](",
+            "[a]:",
+            "[a]: b\n[a]: c\n[a]: d",
+            "- ```\n  @a",
+            "a `b\n\n` @c",
+            "| `a | @b` |\n|-|-|\n| ![x](y) | /z |",
+            "\\`@a`",
+            "<!-- ` --> `@a`",
+            "![`a`](b) ![\\![x](y)](z)",
+            "[^1]: /approve\n\n[^1]",
+            "<details>\n\n```\n</details>\n/approve",
+            "1) /a\n2. /b\n #1\n##2",
+            "é@é #٣ 中/文",
+            "> [!NOTE]\n> /approve",
+            "[a\nb]: <c\n>",
+            "\t/approve\n\n\t@x",
         ]
         .map(str::to_owned)
         .to_vec();
@@ -558,7 +513,12 @@ mod tests {
                 assert_eq!(clean(once.as_str(), cap), once, "{text:?} at {cap}");
             }
             for (at, _) in text.char_indices().take(60) {
-                let _ = (clean(&text[at..], 50), plain(&text[at..], 20), line(&text[at..], 20), code(&text[at..], 20));
+                let _ = (
+                    clean(&text[at..], 50),
+                    plain(&text[at..], 20),
+                    line(&text[at..], 20),
+                    code(&text[at..], 20),
+                );
             }
         }
     }
@@ -583,25 +543,5 @@ mod tests {
         assert_eq!(fenced("diff", "+ ```\n- @a", 99), "````diff\n+ ```\n- @a\n````");
         assert_eq!(code("a`b|c\nd", 20), "`a'b¦c d`");
         assert_eq!(line("Fixes #1 @x https://a\nb", 40).replace(GUARD, "·"), "Fixes #·1 @·x https:·//a b");
-    }
-
-    #[test]
-    fn a_long_body_is_split_at_headings_with_folds_and_code_kept_whole() {
-        let section = |n: usize| format!("## Part {n}\n\n```rust\n{}```\n\ntext {n}\n\n", "let x = 1;\n".repeat(1500));
-        let whole: String = (0..12).map(section).collect();
-        let body = Body::frame(format!("<details><summary>Draft</summary>\n\n{whole}\n</details>\n"));
-        let pieces = body.pieces();
-        assert!(pieces.len() >= 3);
-        for (i, piece) in pieces.iter().enumerate() {
-            assert!(piece.chars().count() <= limits::BODY_CHARS - 200);
-            assert_eq!(piece.matches("<details").count(), piece.matches("</details>").count(), "piece {i}");
-            assert_eq!(piece.matches("```").count() % 2, 0, "piece {i}");
-            assert!(piece.ends_with(&format!("*({}/{})*", i + 1, pieces.len())));
-        }
-        assert!(pieces[1].starts_with("<details open><summary>(continued)</summary>\n\n## Part"));
-        let lines = |text: &str| text.matches("let x = 1;").count();
-        assert_eq!(pieces.iter().map(|p| lines(p)).sum::<usize>(), 18_000, "nothing is lost");
-        let unbroken = Body::frame("é".repeat(200_000)).pieces();
-        assert_eq!(unbroken.iter().map(|p| p.matches('é').count()).sum::<usize>(), 200_000);
     }
 }

@@ -1,6 +1,6 @@
 //! How a run ends: done, stopped by a person, or halted, with what was kept and what to type next.
 
-use super::{ModelView, block, capital, count, link, pull::ApprovalLine, rehearsal};
+use super::{ModelView, block, capital, count, link, pull::ApprovalLine, rehearsal, stage_name};
 use crate::{
     github::outbound::{Body, code, plain},
     types::{Hash, RunId, Verdict},
@@ -24,11 +24,19 @@ pub struct HaltCard {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum HaltReason {
     /// As many rounds as are allowed.
-    RoundsSpent { cap: u32, last: Verdict },
+    RoundsSpent {
+        cap: u32,
+        last: Verdict,
+    },
     /// Two rounds in a row in which nothing that counted was settled.
-    Stalled { findings: Vec<String> },
+    Stalled {
+        findings: Vec<String>,
+    },
     /// The drafter did not get the form right.
-    NotInForm { attempts: u32, mistakes: Vec<String> },
+    NotInForm {
+        attempts: u32,
+        mistakes: Vec<String>,
+    },
     Drafter(CallFailure),
     Reviewer(CallFailure),
     /// Drafter and reviewer would be of one family.
@@ -39,11 +47,19 @@ pub enum HaltReason {
     RepositoryGone,
     Archived,
     /// Somebody else's commit on our branch.
-    BranchMoved { branch: String },
+    BranchMoved {
+        branch: String,
+    },
     /// GitHub refused a call for want of a permission.
-    Forbidden { permission: String },
-    MoveLimit { moves: u32 },
-    Bug { attempts: u32 },
+    Forbidden {
+        permission: String,
+    },
+    MoveLimit {
+        moves: u32,
+    },
+    Bug {
+        attempts: u32,
+    },
     /// A sentence of ours from elsewhere in the program.
     Said(String),
 }
@@ -188,14 +204,15 @@ pub struct Ending {
 
 pub fn finished(card: &DoneCard) -> Body {
     let path = code(&card.document_path, 150);
-    let file = card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
+    let file =
+        card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
     let pull = card.pull.as_ref().map_or(String::new(), |(number, url)| {
         format!("\n\nThe pull request is {}; merging it is up to you.", link(&format!("#{number}"), url))
     });
     Body::frame(format!(
         "{}### ✅ The {} is countersigned\n\n{file}, `{}`\n\n- verdict {}, drafted by {}, reviewed by {}\n- {}{pull}\n\n<sub>Run {}</sub>",
         rehearsal(card.rehearsal),
-        plain(&card.stage, 20),
+        stage_name(&card.stage),
         card.document.short(),
         card.ending.verdict,
         card.drafter.text(),
@@ -213,7 +230,8 @@ fn list(items: &[String], most: usize) -> String {
 
 fn bullets(items: &[String]) -> String {
     const MOST: usize = 15;
-    let mut lines: Vec<String> = items.iter().take(MOST).map(|item| format!("- {}", plain(item, 300))).collect();
+    let mut lines: Vec<String> =
+        items.iter().take(MOST).map(|item| format!("- {}", plain(item, 300))).collect();
     if items.len() > MOST {
         lines.push(format!("- … and {} more", items.len() - MOST));
     }
@@ -233,13 +251,40 @@ mod tests {
     const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
 
     fn card(reason: HaltReason, kept: Vec<Kept>) -> HaltCard {
-        HaltCard { run: RUN, at_step: "N3 Review".into(), reason, kept, again: "/lld".into(), rehearsal: false }
+        HaltCard {
+            run: RUN,
+            at_step: "N3 Review".into(),
+            reason,
+            kept,
+            again: "/lld".into(),
+            rehearsal: false,
+        }
     }
 
     #[test]
     fn a_halt_says_where_why_what_was_kept_and_what_to_type() {
-        let kept = vec![Kept::Draft { name: "LLD-042.md".into(), hash: Hash::of(b"x"), url: Some("https://x/d".into()) }];
-        insta::assert_snapshot!(halted(&card(HaltReason::Reviewer(CallFailure::Quota), kept)).as_str(), @"");
+        let kept = vec![Kept::Draft {
+            name: "LLD-042.md".into(),
+            hash: Hash::of(b"x"),
+            url: Some("https://x/d".into()),
+        }];
+        insta::assert_snapshot!(halted(&card(HaltReason::Reviewer(CallFailure::Quota), kept)).as_str(), @r#"
+        ### ❌ Halted at N3 Review
+
+        The reviewer gave no verdict: its quota is used up.
+
+        Kept:
+
+        - the best draft, `LLD-042.md` (`2d711642b726`), [on the branch](https://x/d)
+
+        To start again:
+
+        ```
+        /lld
+        ```
+
+        <sub>Run 8123-4</sub>
+        "#);
     }
 
     #[test]
@@ -261,7 +306,8 @@ mod tests {
 
     #[test]
     fn the_end_names_who_signed() {
-        let approval = ApprovalLine { by: "mona".into(), at: Timestamp(0), override_reason: Some("known".into()) };
+        let approval =
+            ApprovalLine { by: "mona".into(), at: Timestamp(0), override_reason: Some("known".into()) };
         let card = DoneCard {
             run: RUN,
             stage: "lld".into(),
@@ -275,6 +321,19 @@ mod tests {
             rehearsal: true,
         };
         assert_inert(finished(&card).as_str());
-        insta::assert_snapshot!(finished(&card).as_str(), @"");
+        insta::assert_snapshot!(finished(&card).as_str(), @r#"
+        > **Rehearsal**: scripted answers, no model was asked.
+
+        ### ✅ The LLD is countersigned
+
+        `docs/lld/LLD-042.md`, `2d711642b726`
+
+        - verdict BLOCKED, drafted by an unattested model, reviewed by an unattested model
+        - **verdict overridden** by mona at 1970-01-01T00:00:00Z: known
+
+        The pull request is [#7](https://github.com/o/r/pull/7); merging it is up to you.
+
+        <sub>Run 8123-4</sub>
+        "#);
     }
 }

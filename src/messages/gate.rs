@@ -1,10 +1,12 @@
 //! The gate comment: the one that sends mail, because a person must decide.
 
-use super::{ApproveLine, ModelView, access, block, count, folded, links, rehearsal, sign, status::place};
+use super::{
+    ApproveLine, ModelView, access, block, count, folded, links, rehearsal, sign, stage_name, status::place,
+};
 use crate::{
     documents::findings::Finding,
     github::outbound::{Body, clean, plain},
-    types::{Role, RunId, Verdict},
+    types::{Hash, Role, RunId, Verdict},
 };
 
 const SUMMARY_LINES: usize = 40;
@@ -17,6 +19,8 @@ const DETAIL_CHARS: usize = 1_000;
 #[derive(Debug, Clone)]
 pub struct GateCard {
     pub line: ApproveLine,
+    /// sha256 of the document's bytes, which the line's hash covers with more.
+    pub document: Hash,
     pub run: RunId,
     pub round: u32,
     /// `None` at a gate before the review.
@@ -90,7 +94,11 @@ pub fn gate(card: &GateCard) -> Body {
         let summary = clean(&lines.join("\n"), SUMMARY_CHARS);
         parts.push(folded("The document in short", summary.as_str()));
     }
-    let links = links(&[("Document", &card.document_url), ("Pull request", &card.pull_url), ("Status", &card.status_url)]);
+    let links = links(&[
+        ("Document", &card.document_url),
+        ("Pull request", &card.pull_url),
+        ("Status", &card.status_url),
+    ]);
     let round = card.round;
     let reviewed = match card.verdict {
         Some(_) => format!(", reviewed by {}", card.reviewer.text()),
@@ -100,12 +108,12 @@ pub fn gate(card: &GateCard) -> Body {
     if !links.is_empty() {
         parts.push(links);
     }
-    parts.push(format!("<sub>Run {} · document {}</sub>", card.run, card.line.subject));
+    parts.push(format!("<sub>Run {} · sha256 of the document {}</sub>", card.run, card.document));
     Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 fn headline(card: &GateCard) -> String {
-    let stage = plain(&card.line.stage, 20);
+    let stage = stage_name(&card.line.stage);
     let Some(verdict) = card.verdict else {
         return format!("### 👤 The {stage} waits for a person, before it goes to review");
     };
@@ -151,8 +159,13 @@ pub(super) fn table(findings: &[Finding]) -> String {
 fn details(findings: &[Finding]) -> String {
     let mut out = String::new();
     for finding in findings.iter().take(DETAILED) {
-        let why = if finding.why.is_empty() { String::new() } else { format!(" ({})", plain(&finding.why, 200)) };
-        out.push_str(&format!("**{}**{why}\n\n{}\n\n", finding.id, clean(&finding.detail, DETAIL_CHARS).as_str()));
+        let why =
+            if finding.why.is_empty() { String::new() } else { format!(" ({})", plain(&finding.why, 200)) };
+        out.push_str(&format!(
+            "**{}**{why}\n\n{}\n\n",
+            finding.id,
+            clean(&finding.detail, DETAIL_CHARS).as_str()
+        ));
     }
     if findings.len() > DETAILED {
         out.push_str(&format!("… and {} more, in the review log.\n", findings.len() - DETAILED));
@@ -196,8 +209,14 @@ mod tests {
             summary: "Reads a file.".into(),
             role: Role::Write,
             override_role: Role::Maintain,
-            drafter: ModelView { served: Some("claude-opus-4-6".into()), family: Some(Family("claude".into())) },
-            reviewer: ModelView { served: Some("gemini-3-pro".into()), family: Some(Family("gemini".into())) },
+            drafter: ModelView {
+                served: Some("claude-opus-4-6".into()),
+                family: Some(Family("claude".into())),
+            },
+            reviewer: ModelView {
+                served: Some("gemini-3-pro".into()),
+                family: Some(Family("gemini".into())),
+            },
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),
             status_url: None,
@@ -207,14 +226,90 @@ mod tests {
 
     #[test]
     fn an_approved_design_at_its_gate() {
-        insta::assert_snapshot!(gate(&card(Verdict::Approved, vec![])).as_str(), @"");
+        insta::assert_snapshot!(gate(&card(Verdict::Approved, vec![])).as_str(), @r#"
+        ### ✅ APPROVED: the LLD waits for a person (0 open findings)
+
+        To accept it, someone with write access writes
+
+        ```
+        /approve lld 2d711642b726
+        ```
+
+        To send it back to the drafter instead:
+
+        ```
+        /revise What should change
+        ```
+
+        **The reviewer's reason**
+
+        Sound.
+
+        No open findings.
+
+        <details><summary>The document in short</summary>
+
+        Reads a file.
+
+        </details>
+
+        Drafted by `claude-opus-4-6` (claude), reviewed by `gemini-3-pro` (gemini), round 2.
+
+        [Document](https://github.com/o/r/blob/b/d.md) · [Pull request](https://github.com/o/r/pull/7)
+
+        <sub>Run 8123-4 · document 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881</sub>
+        "#);
     }
 
     #[test]
     fn without_a_verdict_only_an_override_passes() {
         let mut card = card(Verdict::Inconclusive, vec![finding("F1", "2.1")]);
         card.inconclusive = Some(Inconclusive::SameFamily);
-        insta::assert_snapshot!(gate(&card).as_str(), @"");
+        insta::assert_snapshot!(gate(&card).as_str(), @r#"
+        ### ❔ INCONCLUSIVE: the LLD waits for a person (1 open finding)
+
+        There is no verdict: the model that reviewed is of the same family as the one that drafted.
+
+        `/approve` does not pass this verdict. To send it back to the drafter, someone with write access writes
+
+        ```
+        /revise What should change
+        ```
+
+        To accept it as it is, someone with maintain access takes that upon themselves, with a reason that is recorded:
+
+        ```
+        /override Why it is right all the same
+        ```
+
+        **The reviewer's reason**
+
+        Sound.
+
+        | | Severity | Place | Finding |
+        |---|---|---|---|
+        | F1 | blocking | `2.1` | 2\.1 |
+
+        <details><summary>Details of the findings</summary>
+
+        **F1**
+
+        2.1
+
+        </details>
+
+        <details><summary>The document in short</summary>
+
+        Reads a file.
+
+        </details>
+
+        Drafted by `claude-opus-4-6` (claude), reviewed by `gemini-3-pro` (gemini), round 2.
+
+        [Document](https://github.com/o/r/blob/b/d.md) · [Pull request](https://github.com/o/r/pull/7)
+
+        <sub>Run 8123-4 · document 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881</sub>
+        "#);
         assert!(!gate(&card).as_str().contains("/approve lld"));
     }
 

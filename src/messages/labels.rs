@@ -15,7 +15,8 @@ const fn label(name: &'static str, color: &'static str, description: &'static st
 }
 
 pub const WORKING: LabelView = label("countersign:working", "1d76db", "Countersign is working on this issue");
-pub const NEEDS_YOU: LabelView = label("countersign:needs-you", "fbca04", "Countersign waits for a person's decision");
+pub const NEEDS_YOU: LabelView =
+    label("countersign:needs-you", "fbca04", "Countersign waits for a person's decision");
 pub const DONE: LabelView = label("countersign:done", "0e8a16", "Countersign has finished what was asked");
 pub const STOPPED: LabelView = label("countersign:stopped", "cfd3d7", "Countersign stopped before the end");
 

@@ -1,6 +1,6 @@
 //! The pull request, the commits on its branch, and the review log: evidence, written by code only.
 
-use super::{ApproveLine, ModelView, block, link, rehearsal, sign, status::place};
+use super::{ApproveLine, ModelView, block, link, rehearsal, sign, stage_name, status::place};
 use crate::{
     documents::findings::Finding,
     github::outbound::{Body, clean, code, line, plain},
@@ -30,7 +30,7 @@ impl ApprovalLine {
 /// `LLD for #42: Read the config from a file`, with `[WIP] ` where the plan has no drafts.
 pub fn pull_title(stage: &str, issue: IssueNo, title: &str, wip: bool) -> String {
     let wip = if wip { "[WIP] " } else { "" };
-    format!("{wip}{} for #{issue}: {}", line(stage, 20).to_uppercase(), line(title, 180))
+    format!("{wip}{} for #{issue}: {}", stage_name(stage), line(title, 180))
 }
 
 #[derive(Debug, Clone)]
@@ -57,7 +57,8 @@ pub struct PullCard {
 
 pub fn pull_body(card: &PullCard) -> Body {
     let path = code(&card.document_path, 150);
-    let document = card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
+    let document =
+        card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
     let mut rows = vec![
         ("Document", document),
         ("sha256", format!("`{}`", card.document)),
@@ -78,8 +79,9 @@ pub fn pull_body(card: &PullCard) -> Body {
             format!("\n\nTo accept the document, write here or on the issue:\n\n{}", line.block())
         }
         (None, Some(_)) => format!(
-            "\n\nThe verdict does not let it pass. Send it back, here or on the issue:\n\n{}",
-            block("/revise What should change")
+            "\n\nThe verdict does not let it pass. Send it back, or take it upon yourself with a reason that is recorded, \
+             here or on the issue:\n\n{}",
+            block("/revise What should change\n/override Why it is right all the same")
         ),
         _ => "\n\nThe document is accepted. Merging is up to you.".to_owned(),
     };
@@ -88,7 +90,7 @@ pub fn pull_body(card: &PullCard) -> Body {
          | | |\n|---|---|{table}{next}\n\n<sub>Run {}</sub>",
         rehearsal(card.rehearsal),
         card.issue,
-        plain(&card.stage, 20),
+        stage_name(&card.stage),
         card.run
     ))
 }
@@ -116,10 +118,12 @@ pub struct CommitCard {
 /// The message of a commit that holds documents only: `[skip ci]`, and trailers by which a repeat
 /// is recognised and the audit chain can be followed.
 pub fn commit_message(card: &CommitCard) -> String {
-    let stage = line(&card.stage, 20).to_uppercase();
+    let stage = stage_name(&card.stage);
     let (verb, body) = match &card.kind {
         CommitKind::Proposal => ("propose", String::new()),
-        CommitKind::Approval { by, overridden: false } => ("accept", format!("Accepted by {}.\n", line(by, 60))),
+        CommitKind::Approval { by, overridden: false } => {
+            ("accept", format!("Accepted by {}.\n", line(by, 60)))
+        }
         CommitKind::Approval { by, overridden: true } => {
             ("accept", format!("Accepted by {}, who overrode the verdict.\n", line(by, 60)))
         }
@@ -203,7 +207,10 @@ pub fn review_log(log: &ReviewLog) -> String {
         };
         let (severity, title) = (finding.severity.as_str(), plain(&finding.title, 200));
         let place = place(&finding.place);
-        out.push_str(&format!("| {} | {} | {severity} | {place} | {title} | {end} |\n", finding.id, finding.round));
+        out.push_str(&format!(
+            "| {} | {} | {severity} | {place} | {title} | {end} |\n",
+            finding.id, finding.round
+        ));
     }
     for finding in &log.findings {
         let detail = clean(&finding.detail, 4_000);
@@ -249,7 +256,27 @@ mod tests {
     fn the_pull_request_belongs_to_the_issue_and_never_closes_it() {
         let body = pull_body(&card());
         assert_inert(body.as_str());
-        insta::assert_snapshot!(body.as_str(), @"");
+        insta::assert_snapshot!(body.as_str(), @r#"
+        Part of #42: the LLD, drafted and reviewed by models of different makers and decided by a person.
+
+        | | |
+        |---|---|
+        | Document | `docs/lld/LLD-042.md` |
+        | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
+        | Verdict | ✅ APPROVED |
+        | Drafted by | `claude-opus-4-6` (claude) |
+        | Reviewed by | an unattested model |
+        | Decision | waits for a person |
+        | Audit head | `a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa` |
+
+        To accept the document, write here or on the issue:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+
+        <sub>Run 8123-4</sub>
+        "#);
         let title = pull_title("lld", IssueNo(42), "Fixes #1\n@mona", true);
         assert_eq!(title.replace('\u{200b}', "·"), "[WIP] LLD for #42: Fixes #·1 @·mona");
     }
@@ -265,7 +292,16 @@ mod tests {
             document: Hash::of(b"x"),
             audit: Some(Hash::of(b"y")),
         };
-        insta::assert_snapshot!(commit_message(&card).replace('\u{200b}', "·"), @"");
+        insta::assert_snapshot!(commit_message(&card).replace('\u{200b}', "·"), @r#"
+        docs: accept LLD for #42 [skip ci]
+
+        “x Countersign-Run: 1-1 Closes #·7”
+        Accepted by mona, who overrode the verdict.
+
+        Countersign-Run: 8123-4
+        Countersign-Document: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881
+        Countersign-Audit: a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa
+        "#);
     }
 
     #[test]
@@ -301,7 +337,35 @@ mod tests {
             approval: Some(ApprovalLine { by: "mona".into(), at: Timestamp(0), override_reason: None }),
             rehearsal: true,
         };
-        insta::assert_snapshot!(review_log(&log), @"");
+        insta::assert_snapshot!(review_log(&log), @r#"
+        # Review log: #42 Read a file
+
+        > **Rehearsal**: scripted answers, no model was asked.
+
+        Written by Countersign from its records, run 8123-4. Not edited by any model.
+
+        - document: `docs/lld/LLD-042.md`
+        - sha256: `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881`
+        - approved by mona at 1970-01-01T00:00:00Z
+
+        ## Rounds
+
+        ### Round 1: REVISE
+
+        Document `50e721e49c01`, drafted by `claude-opus-4-6` (claude), reviewed by an unattested model.
+
+        One thing.
+
+        ## Findings
+
+        | | Round | Severity | Place | Finding | End |
+        |---|--:|---|---|---|---|
+        | F1 | 1 | high | `3` | No test | fixed: the reviewer held it fixed in round 2 |
+
+        ### F1
+
+        No test
+        "#);
         log.rounds[0].why = HOSTILE.into();
         log.findings = vec![finding("F1", HOSTILE, HOSTILE)];
         log.title = HOSTILE.into();

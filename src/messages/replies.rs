@@ -40,7 +40,11 @@ pub fn several(lines: &[ApproveLine]) -> Body {
 /// The stage that was named is not the one that waits.
 pub fn wrong_stage(stage: &str, lines: &[ApproveLine]) -> Body {
     let all: Vec<String> = lines.iter().map(ApproveLine::text).collect();
-    said(&format!("Nothing waits at stage {}. What does wait:\n\n{}", code(stage, 20), block(&all.join("\n"))))
+    said(&format!(
+        "Nothing waits at stage {}. What does wait:\n\n{}",
+        code(stage, 20),
+        block(&all.join("\n"))
+    ))
 }
 
 /// A run is alive, but nothing waits for a person.
@@ -64,7 +68,10 @@ pub fn unknown_command(word: &str, did_you_mean: Option<&str>) -> Body {
 
 pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> Body {
     let status = status_url.map_or(String::new(), |url| format!(": {}", link("how it stands", url)));
-    said(&format!("Run `{run}` of {} is already at work on this issue{status}. `/stop` ends it.", code(workflow, 30)))
+    said(&format!(
+        "Run `{run}` of {} is already at work on this issue{status}. `/stop` ends it.",
+        code(workflow, 30)
+    ))
 }
 
 /// A command that needs text came without.
@@ -74,7 +81,11 @@ pub fn empty_args(command: &str) -> Body {
         "override" => "the reason",
         _ => "the text",
     };
-    said(&format!("{} needs {what} after it:\n\n{}", code(&format!("/{command}"), 40), block(&format!("/{command} TEXT"))))
+    said(&format!(
+        "{} needs {what} after it:\n\n{}",
+        code(&format!("/{command}"), 40),
+        block(&format!("/{command} TEXT"))
+    ))
 }
 
 /// Nothing of ours runs or ran here.
@@ -94,9 +105,16 @@ pub fn issue_changed(diff: &str, line: &ApproveLine) -> Body {
 
 /// The command table as people read it.
 pub fn help(rows: &[HelpRow], user_owned: bool) -> Body {
-    let mut out = String::from("### Commands\n\nAt the start of a line of a comment:\n\n| Command | What it does | Who may |\n|---|---|---|");
+    let mut out = String::from(
+        "### Commands\n\nAt the start of a line of a comment:\n\n| Command | What it does | Who may |\n|---|---|---|",
+    );
     for row in rows {
-        out.push_str(&format!("\n| {} | {} | {} |", code(&row.usage, 60), plain(&row.about, 200), access(row.role)));
+        out.push_str(&format!(
+            "\n| {} | {} | {} |",
+            code(&row.usage, 60),
+            plain(&row.about, 200),
+            access(row.role)
+        ));
     }
     let labels: Vec<_> = rows.iter().filter_map(|row| row.label.as_ref().map(|label| (label, row))).collect();
     if !labels.is_empty() {
@@ -153,6 +171,80 @@ mod tests {
         for body in &all {
             assert_inert(body.as_str());
         }
-        insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n"), @"");
+        insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n"), @r#"
+        That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+        ----
+        The document was posted only moments before that, so it may not be the one you read. To accept it:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+        ----
+        More than one decision waits here. Write the one you mean:
+
+        ```
+        /approve lld 2d711642b726
+        /approve lld 2d711642b726
+        ```
+        ----
+        Nothing waits at stage `</details> /approve…`. What does wait:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+        ----
+        Nothing waits for a decision: run `8123-4` is at “Review”. [How it stands](https://x/1)
+        ----
+        That `/approve` was not understood: a hash needs at least its first 8 digits.
+        ----
+        There is no `/aprove`. Did you mean `/approve`?
+        ----
+        There is no `/</details> /approve @mona Fixes #1 ![x…`. `/help` lists what there is.
+        ----
+        Run `8123-4` of `lld` is already at work on this issue. `/stop` ends it.
+        ----
+        `/revise` needs what should change after it:
+
+        ```
+        /revise TEXT
+        ```
+        ----
+        Nothing is running on this issue. `/help` lists what can be started.
+        ----
+        The issue was edited after this document was posted, so nothing was approved yet:
+
+        ````diff
+        -a
+        +```
+        +/approve @mona
+        ````
+
+        If the document is right all the same, accept it with its hash:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+        ----
+        ### Commands
+
+        At the start of a line of a comment:
+
+        | Command | What it does | Who may |
+        |---|---|---|
+        | `/approve [stage] [hash]` | does a \| b | write access |
+        | `/lld` | does a \| b | write access |
+
+        1 label says the same:
+
+        - `countersign:lld`: as `/lld`
+
+        Each may also be written with the name first, as in `/countersign help`. Code, quotes and lists are not read.
+
+        This repository belongs to a person: its owner has admin access, collaborators have write access, and everybody else has read access or none. What needs triage access, collaborators may; what needs maintain access, only the owner.
+        "#);
     }
 }

@@ -68,8 +68,17 @@ pub struct RoundLine {
 #[derive(Debug, Clone)]
 pub enum Waiting {
     /// A person, at a gate. Without APPROVED only an override passes.
-    Decision { line: ApproveLine, verdict: Option<Verdict>, role: Role, gate_url: Option<String> },
-    Until { at: Timestamp, why: WaitReason },
+    Decision {
+        line: ApproveLine,
+        /// `None` before the review.
+        verdict: Option<Verdict>,
+        role: Role,
+        gate_url: Option<String>,
+    },
+    Until {
+        at: Timestamp,
+        why: WaitReason,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -87,7 +96,9 @@ impl WaitReason {
             Self::GitHubPacing => "GitHub asked to go slower",
             Self::ModelPacing => "the model's provider asked to go slower",
             Self::ModelUnavailable => "the model cannot be reached",
-            Self::NoOtherFamily => "no model of a second family can be reached, and no model may approve itself",
+            Self::NoOtherFamily => {
+                "no model of a second family can be reached, and no model may approve itself"
+            }
             Self::Retry => "a step failed and is tried again",
         }
     }
@@ -109,9 +120,14 @@ pub enum Note {
     /// Code mended the form of the draft.
     Repaired(usize),
     /// Code found mistakes and sent the draft back, without a reviewer.
-    SentBack { mistakes: usize },
+    SentBack {
+        mistakes: usize,
+    },
     /// The models saw only the beginning of the issue.
-    IssueCut { shown: usize, of: usize },
+    IssueCut {
+        shown: usize,
+        of: usize,
+    },
     FilesNotShown(usize),
     /// A sentence from elsewhere in the program.
     Said(String),
@@ -124,7 +140,10 @@ impl Note {
                 format!("{} in the draft's form made by code", count(*n, "repair", "repairs"))
             }
             Self::SentBack { mistakes } => {
-                format!("sent back to the drafter with {} found by code", count(*mistakes, "mistake", "mistakes"))
+                format!(
+                    "sent back to the drafter with {} found by code",
+                    count(*mistakes, "mistake", "mistakes")
+                )
             }
             Self::IssueCut { shown, of } => {
                 format!("the issue is long: the models see its first {shown} of {of} characters")
@@ -177,14 +196,16 @@ fn headline(view: &StatusView) -> String {
 fn waiting_text(waiting: &Waiting) -> String {
     match waiting {
         Waiting::Decision { line, verdict, role, gate_url } => {
-            let gate = gate_url.as_ref().map_or(String::new(), |url| format!(" ({})", link("what there is to decide", url)));
+            let gate = gate_url
+                .as_ref()
+                .map_or(String::new(), |url| format!(" ({})", link("what there is to decide", url)));
             match verdict {
                 None | Some(Verdict::Approved) => {
                     format!("**Waits for someone with {}**{gate}:\n\n{}", access(*role), line.block())
                 }
-                Some(verdict) => {
-                    format!("**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass.")
-                }
+                Some(verdict) => format!(
+                    "**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass."
+                ),
             }
         }
         Waiting::Until { at, why } => format!("**Waits until {at}**: {}.", why.text()),
@@ -201,7 +222,8 @@ fn step(line: &StepLine) -> String {
 }
 
 fn rounds(rounds: &[RoundLine]) -> String {
-    let mut out = String::from("| Round | Verdict | Open findings | Drafted by | Reviewed by |\n|--:|---|--:|---|---|");
+    let mut out =
+        String::from("| Round | Verdict | Open findings | Drafted by | Reviewed by |\n|--:|---|--:|---|---|");
     for round in rounds {
         let verdict = round.verdict.map_or("–".to_owned(), |v| format!("{} {v}", sign(v)));
         let reviewer = round.reviewer.as_ref().map_or("–".to_owned(), ModelView::text);
@@ -213,7 +235,10 @@ fn rounds(rounds: &[RoundLine]) -> String {
 
 fn draft(view: &DraftView) -> String {
     let text = clean(&view.text, DRAFT_CHARS);
-    let file = view.url.as_ref().map_or(String::new(), |url| format!("{}\n\n", link("The whole file on the branch", url)));
+    let file = view
+        .url
+        .as_ref()
+        .map_or(String::new(), |url| format!("{}\n\n", link("The whole file on the branch", url)));
     let summary = format!("Draft {} <code>{}</code>", plain(&view.name, 80), view.hash.short());
     folded(&summary, &format!("{file}{}", text.as_str()))
 }
@@ -259,7 +284,12 @@ mod tests {
                 role: Role::Write,
                 gate_url: Some("https://github.com/o/r/issues/42#issuecomment-1".into()),
             }),
-            draft: Some(DraftView { name: "LLD-042.md".into(), text: "# 42 - Feature: x".into(), hash: Hash::of(b"x"), url: None }),
+            draft: Some(DraftView {
+                name: "LLD-042.md".into(),
+                text: "# 42 - Feature: x".into(),
+                hash: Hash::of(b"x"),
+                url: None,
+            }),
             notes: vec![Note::Repaired(2)],
             outcome: None,
             updated: Timestamp(0),
@@ -268,7 +298,35 @@ mod tests {
 
     #[test]
     fn the_comment_as_a_person_reads_it() {
-        insta::assert_snapshot!(status(&view()).as_str(), @"");
+        insta::assert_snapshot!(status(&view()).as_str(), @r#"
+        > **Rehearsal**: scripted answers, no model was asked.
+
+        ### ✋ lld: waiting for you
+
+        Run `8123-4`, asked for by mona.
+
+        **Waits for someone with write access** ([what there is to decide](https://github.com/o/r/issues/42#issuecomment-1)):
+
+        ```
+        /approve lld 2d711642b726
+        ```
+
+        ✅ N0 Load input → ⏭️ N2 Human gate, draft → ▶️ **N4 Human gate, verdict** → ▫️ N5 Finalize
+
+        | Round | Verdict | Open findings | Drafted by | Reviewed by |
+        |--:|---|--:|---|---|
+        | 1 | ✅ APPROVED | 0 | `claude-opus-4-6` (claude) | an unattested model |
+
+        - 2 repairs in the draft's form made by code
+
+        <details><summary>Draft LLD-042.md <code>2d711642b726</code></summary>
+
+        # 42 - Feature: x
+
+        </details>
+
+        <sub>`/status` · `/stop` · `/help` · updated 1970-01-01T00:00:00Z</sub>
+        "#);
     }
 
     #[test]
@@ -279,7 +337,12 @@ mod tests {
         hostile.rounds[0].drafter = model(HOSTILE, HOSTILE);
         hostile.notes = vec![Note::Said(HOSTILE.into())];
         hostile.outcome = Some("javascript:alert(1)".into());
-        hostile.draft = Some(DraftView { name: HOSTILE.into(), text: HOSTILE.repeat(3000), hash: Hash::of(b"x"), url: Some("https://x/a b".into()) });
+        hostile.draft = Some(DraftView {
+            name: HOSTILE.into(),
+            text: HOSTILE.repeat(3000),
+            hash: Hash::of(b"x"),
+            url: Some("https://x/a b".into()),
+        });
         let body = status(&hostile);
         assert_inert(body.as_str());
         assert_eq!(body.pieces().len(), 1);

@@ -59,6 +59,8 @@ pub struct Answer {
     /// GitHub's time of the comment.
     pub at: Timestamp,
     pub url: Option<String>,
+    /// The commit that was looked at, when the answer was a review on the pull request.
+    pub commit: Option<Oid>,
 }
 
 /// How a run ended well.

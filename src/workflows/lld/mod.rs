@@ -228,15 +228,35 @@ async fn look(snapshot: &Snapshot, words: &str) -> Result<(String, Option<String
     let files: Vec<FileInfo> = snapshot
         .entries()
         .iter()
-        .filter(|entry| entry.mode.is_file())
+        .filter(|entry| entry.mode.is_file() && entry.size <= limits::BLOB_BYTES)
         .map(|entry| FileInfo { path: entry.path.clone(), size: entry.size })
         .collect();
-    let wanted = codebase::candidates(&files);
-    let oids: Vec<_> = wanted.iter().filter_map(|path| Some(snapshot.entry(path)?.oid.clone())).collect();
-    let contents = snapshot.read(&oids).await.map_err(anyhow::Error::new)?;
-    let contents: BTreeMap<&str, Vec<u8>> = wanted.iter().map(String::as_str).zip(contents).collect();
-    let excerpt = codebase::excerpt(&files, words, limits::EXCERPT_BYTES, &mut |path| contents.get(path).cloned());
-    Ok((excerpt.text, codebase::first_source(&files).map(str::to_owned)))
+    let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    // The excerpt asks for one file at a time and git is fastest asked for many: so it is tried until it lacks
+    // none, which is the second time.
+    loop {
+        let mut lacking = Vec::new();
+        let excerpt = codebase::excerpt(&files, words, limits::EXCERPT_BYTES, &mut |path| {
+            let found = contents.get(path).cloned();
+            if found.is_none() {
+                lacking.push(path.to_owned());
+            }
+            found
+        });
+        if lacking.is_empty() {
+            return Ok((excerpt.text, sample_path(&files)));
+        }
+        let oids: Vec<_> = lacking.iter().filter_map(|path| Some(snapshot.entry(path)?.oid.clone())).collect();
+        let read = snapshot.read(&oids).await.map_err(anyhow::Error::new)?;
+        contents.extend(lacking.into_iter().zip(read));
+    }
+}
+
+/// A file of code, for scripted answers to speak of.
+fn sample_path(files: &[FileInfo]) -> Option<String> {
+    const CODE: &[&str] = &[".rs", ".py", ".go", ".ts", ".js", ".java", ".c", ".cpp", ".cs", ".rb", ".php", ".sh"];
+    let code = files.iter().find(|file| CODE.iter().any(|ending| file.path.ends_with(ending)));
+    code.or(files.first()).map(|file| file.path.clone())
 }
 
 async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {

@@ -93,6 +93,7 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
     let proposal = need(&s.proposal)?;
     Ok(messages::gate(&GateCard {
         line: line(subject),
+        document: *need(&s.round.document)?,
         run: cx.run().id,
         round: s.round.number,
         verdict: review.map(|r| r.verdict),
