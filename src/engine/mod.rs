@@ -11,6 +11,7 @@ mod backing;
 mod countersigned;
 mod cx;
 mod graph;
+pub mod memory;
 mod port;
 mod scheduler;
 mod workflow;

@@ -156,8 +156,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
             outcome = self.advance(lease) => outcome,
             () = self.park.cancelled() => self.backing.release(&held).await.map_err(EngineError::from),
         };
+        lock(&self.in_flight).remove(&id);
         match outcome {
-            Ok(()) | Err(EngineError::Store(StoreError::Closing)) => {}
+            Ok(()) | Err(EngineError::Store(StoreError::Closing | StoreError::Fenced)) => {}
             Err(error) => tracing::error!(run = %id, %error, "a step could not be saved"),
         }
     }
@@ -165,6 +166,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     /// Takes one step and saves what it left.
     async fn advance(&self, lease: Lease) -> Result<(), EngineError> {
         let left = self.step(&lease).await;
+        lock(&self.in_flight).remove(&lease.run.id);
         match self.backing.save(&lease, left).await {
             Err(StoreError::Fenced) => tracing::warn!(run = %lease.run.id, "a late step was dropped"),
             saved => saved?,
@@ -174,20 +176,21 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     async fn step(&self, lease: &Lease) -> Checkpoint {
         let run = &lease.run;
-        let Some(workflow) = self.workflow(&run.workflow) else {
+        let workflow = self.workflow(&run.workflow);
+        if let Some(cancel) = run.cancel.as_ref().filter(|_| run.status != RunStatus::Halting) {
+            let stopped = Halt::Stopped { by: cancel.by.clone(), why: cancel.why.clone() };
+            if run.parked || workflow.is_none() {
+                // Nobody can read it, so it can tell nobody; that it ends is what was asked.
+                return Checkpoint::Ended { status: RunStatus::Stopped, why: stopped.sentence() };
+            }
+            return halt(stopped);
+        }
+        let Some(workflow) = workflow else {
             let why = format!("this server has no workflow called {}", run.workflow);
             return unreadable(run, &why);
         };
         if run.status == RunStatus::Halting {
             return self.tell(workflow, lease).await;
-        }
-        if let Some(cancel) = &run.cancel {
-            if run.parked {
-                // Nobody can read it, so nobody can be told by it; that it ends is what was asked.
-                let halt = Halt::Stopped { by: cancel.by.clone(), why: cancel.why.clone() };
-                return Checkpoint::Ended { status: RunStatus::Stopped, why: halt.sentence() };
-            }
-            return halt(Halt::Stopped { by: cancel.by.clone(), why: cancel.why.clone() });
         }
         self.attempt(workflow, lease).await
     }
@@ -195,11 +198,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
     /// One attempt at the run's step.
     async fn attempt(&self, workflow: AnyFlow<T>, lease: &Lease) -> Checkpoint {
         let run = &lease.run;
-        let token = self.cancel_token(run.id);
+        let token = self.cancel_token(run.id).await;
         let cx = self.cx(lease, token.clone());
         let from = saved(run);
         let attempt = AssertUnwindSafe(workflow.attempt(&from, &cx)).catch_unwind().await;
-        lock(&self.in_flight).remove(&run.id);
         match attempt.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
             Ok(moved) => self.moved(workflow, run, moved),
             Err(Attempt::Unreadable(why)) => unreadable(run, &why),
@@ -288,9 +290,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Cx::new(lease.clone(), Arc::clone(backing), Arc::clone(tools), Arc::clone(clock), cancelled)
     }
 
-    fn cancel_token(&self, run: RunId) -> CancellationToken {
+    /// The token a cancel of this run trips. One that came after the run was claimed and before the
+    /// token was known is found in the row.
+    async fn cancel_token(&self, run: RunId) -> CancellationToken {
         let token = CancellationToken::new();
         lock(&self.in_flight).insert(run, token.clone());
+        if let Ok(Some(RunRow { cancel: Some(_), .. })) = self.backing.run(run).await {
+            token.cancel();
+        }
         token
     }
 
