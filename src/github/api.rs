@@ -60,7 +60,7 @@ impl Request {
     /// `values` fill the placeholders of the call's route, in order.
     pub(crate) fn to(call: &'static Call, values: &[&str]) -> Self {
         let route = call.route(values);
-        let shown = format!("{} {route}", call.method);
+        let shown = format!("{} {route}", call.method());
         Self { call, route, query: Vec::new(), body: None, shown }
     }
 
@@ -99,7 +99,7 @@ impl Request {
     }
 
     fn only_reads(&self) -> bool {
-        self.call.method == Method::GET
+        *self.call.method() == Method::GET
     }
 }
 
@@ -281,7 +281,7 @@ impl Api {
         let lost = |why: String| Fault::transient(call, why);
         let work = Box::pin(async {
             let builder = http::Request::builder()
-                .method(request.call.method.clone())
+                .method(request.call.method().clone())
                 .uri(request.target())
                 .header(header::ACCEPT, "application/vnd.github+json");
             let built = client

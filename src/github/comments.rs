@@ -17,6 +17,9 @@ use crate::{
     types::{CommentId, IssueNo, Timestamp, UserId},
 };
 
+/// With the rest of its line this fits the room that [`Body::pieces`] leaves.
+const MARKER_CHARS: usize = 150;
+
 /// A comment of ours; the times are by GitHub's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comment {
@@ -88,7 +91,7 @@ impl Repo {
     ) -> Result<Comment, Fault> {
         let there = if interrupted { self.newest_comments(issue).await? } else { Vec::new() };
         let mut first = None;
-        for (index, piece) in pieces(body, marker)?.iter().enumerate() {
+        for (index, piece) in body.pieces().iter().enumerate() {
             let line = marker_line(marker, index)?;
             let comment = match self.keep_one(&there, &line).await? {
                 Some(found) => found,
@@ -102,8 +105,7 @@ impl Repo {
     /// Replaces the text of a comment of ours, keeping its marker. What does not fit one comment is
     /// left out: an edit cannot make a second one.
     pub async fn edit_comment(&self, id: CommentId, marker: &str, body: &Body) -> Result<Comment, Fault> {
-        let pieces = pieces(body, marker)?;
-        let text = format!("{}\n\n{}", pieces[0], marker_line(marker, 0)?);
+        let text = format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?);
         let edit = self.request(&EDIT_COMMENT, &[&id.to_string()]).body(json!({ "body": text }));
         self.write(edit).await?.json::<Listed>()?.comment()
     }
@@ -162,9 +164,14 @@ impl Repo {
     }
 }
 
+/// A body where there can be only one text.
+pub(super) fn first_piece(body: &Body) -> String {
+    body.pieces().into_iter().next().unwrap_or_default()
+}
+
 /// The line by which a comment is recognised; pieces after the first carry their number.
 fn marker_line(marker: &str, piece: usize) -> Result<String, Fault> {
-    let sound = !marker.is_empty()
+    let sound = (1..=MARKER_CHARS).contains(&marker.len())
         && !marker.contains("--")
         && marker.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:/#".contains(&b));
     if !sound {
@@ -174,27 +181,6 @@ fn marker_line(marker: &str, piece: usize) -> Result<String, Fault> {
         0 => format!("<!-- countersign:{marker} -->"),
         n => format!("<!-- countersign:{marker}/{} -->", n + 1),
     })
-}
-
-/// A body in pieces that leave room for the marker.
-pub(super) fn pieces(body: &Body, marker: &str) -> Result<Vec<String>, Fault> {
-    let room = limits::BODY_CHARS - marker_line(marker, 999)?.len() - 2;
-    let mut pieces = vec![body.as_str().to_owned()];
-    while let Some(piece) = pieces.pop() {
-        match piece.char_indices().nth(room) {
-            None => {
-                pieces.push(piece);
-                break;
-            }
-            Some((end, _)) => {
-                let at = piece[..end].rfind('\n').filter(|at| *at > 0).unwrap_or(end);
-                let rest = piece[at..].trim_start_matches('\n').to_owned();
-                pieces.push(piece[..at].to_owned());
-                pieces.push(rest);
-            }
-        }
-    }
-    Ok(pieces)
 }
 
 #[cfg(test)]

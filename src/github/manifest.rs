@@ -33,11 +33,10 @@ pub enum Level {
 /// In `path`, `{name}` stands for one percent-encoded segment and `{*name}` for several.
 #[derive(Debug)]
 pub struct Call {
-    pub method: Method,
-    pub path: &'static str,
-    pub needs: Needs,
-    /// Only the table below makes calls.
-    _row: (),
+    // Private, so that only the table below makes calls.
+    method: Method,
+    path: &'static str,
+    needs: Needs,
 }
 
 impl fmt::Display for Call {
@@ -48,7 +47,7 @@ impl fmt::Display for Call {
 
 macro_rules! calls {
     ($($name:ident: $method:ident $path:literal $needs:expr;)*) => {
-        $(pub(crate) static $name: Call = Call { method: Method::$method, path: $path, needs: $needs, _row: () };)*
+        $(pub(crate) static $name: Call = Call { method: Method::$method, path: $path, needs: $needs };)*
 
         /// Every call to GitHub's API that this program can make.
         pub static CALLS: &[&Call] = &[$(&$name),*];
@@ -103,6 +102,18 @@ calls! {
 }
 
 impl Call {
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    pub fn path(&self) -> &'static str {
+        self.path
+    }
+
+    pub fn needs(&self) -> Needs {
+        self.needs
+    }
+
     /// The route with its placeholders filled, in order. A placeholder too many or too few is a
     /// mistake of ours that the first test of a call shows.
     pub(crate) fn route(&self, values: &[&str]) -> String {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     api::Request,
-    comments::pieces,
+    comments::first_piece,
     error::Fault,
     manifest::{CREATE_PULL, EDIT_PULL, PULLS_LIST},
     outbound::Body,
@@ -105,13 +105,13 @@ impl Repo {
     async fn create_pull(&self, spec: &PullSpec, draft: bool) -> Result<Pull, Fault> {
         let title = if spec.draft && !draft { format!("[WIP] {}", spec.title) } else { spec.title.clone() };
         let body = json!({
-            "title": title, "head": spec.head, "base": spec.base, "body": whole(&spec.body)?, "draft": draft,
+            "title": title, "head": spec.head, "base": spec.base, "body": first_piece(&spec.body), "draft": draft,
         });
         Ok(self.write(self.request(&CREATE_PULL, &[]).body(body)).await?.json::<Found>()?.into())
     }
 
     pub async fn edit_pull(&self, number: IssueNo, title: &str, body: &Body) -> Result<Pull, Fault> {
-        let body = json!({ "title": title, "body": whole(body)? });
+        let body = json!({ "title": title, "body": first_piece(body) });
         let edit = self.request(&EDIT_PULL, &[&number.to_string()]).body(body);
         Ok(self.write(edit).await?.json::<Found>()?.into())
     }
@@ -129,9 +129,4 @@ impl Repo {
         let owner = &self.known().await?.name.owner;
         Ok(self.request(&PULLS_LIST, &[]).query("head", format!("{owner}:{branch}")))
     }
-}
-
-/// A description is one text; what does not fit it is left out.
-fn whole(body: &Body) -> Result<String, Fault> {
-    Ok(pieces(body, "pull")?.swap_remove(0))
 }

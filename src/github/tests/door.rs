@@ -13,7 +13,7 @@ fn issue(number: u64) -> Value {
 
 #[tokio::test]
 async fn ten_first_calls_share_one_token() {
-    let fake = Fake::start(|_, _| answer(200, issue(1)).filter(|_| false)).await;
+    let fake = Fake::start(|_, _| None).await;
     let repo = fake.repo();
     let calls = (0..10).map(|_| {
         let repo = repo.clone();
@@ -225,7 +225,10 @@ async fn keys_and_addresses_that_cannot_work_are_named() {
         clock: Arc::new(Still),
     };
     let bad_key = GitHub::new(options(&fake.origin, "-----BEGIN nothing".into())).unwrap_err();
-    assert!(matches!(bad_key, GitHubError::Key { .. }) && !bad_key.to_string().contains("BEGIN"), "{bad_key}");
+    assert!(
+        matches!(bad_key, GitHubError::Key { .. }) && !bad_key.to_string().contains("BEGIN"),
+        "{bad_key}"
+    );
     let bad_url = GitHub::new(options("ftp://x/", key())).unwrap_err();
     assert!(matches!(bad_url, GitHubError::Address { .. }), "{bad_url}");
     let nowhere = GitHub::new(options("http://127.0.0.1:9/", key())).unwrap().app().await.unwrap_err();

@@ -81,9 +81,8 @@ impl Fake {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
         let log = Arc::clone(&seen);
-        let handler = move |request: Request<axum::body::Body>| {
-            respond(request, Arc::clone(&log), Arc::clone(&script))
-        };
+        let handler =
+            move |request: Request<axum::body::Body>| respond(request, Arc::clone(&log), Arc::clone(&script));
         let app = axum::Router::new().fallback(handler);
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { origin, seen }
@@ -125,11 +124,7 @@ impl Fake {
     }
 }
 
-async fn respond(
-    request: Request<axum::body::Body>,
-    log: Arc<Mutex<Vec<Seen>>>,
-    script: Script,
-) -> Response {
+async fn respond(request: Request<axum::body::Body>, log: Arc<Mutex<Vec<Seen>>>, script: Script) -> Response {
     let (head, body) = request.into_parts();
     let body: Bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     let authorization =
@@ -164,10 +159,12 @@ async fn respond(
 
 fn known(seen: &Seen, before: usize) -> Option<Answer> {
     match seen.line.as_str() {
-        "POST /app/installations/3/access_tokens" | "POST /api/v3/app/installations/3/access_tokens" => answer(
-            201,
-            json!({ "token": format!("ghs_{}", before + 1), "expires_at": "2099-01-01T00:00:00Z", "permissions": {} }),
-        ),
+        "POST /app/installations/3/access_tokens" | "POST /api/v3/app/installations/3/access_tokens" => {
+            answer(
+                201,
+                json!({ "token": format!("ghs_{}", before + 1), "expires_at": "2099-01-01T00:00:00Z", "permissions": {} }),
+            )
+        }
         "GET /app" => answer(200, json!({ "id": 1, "slug": "countersign", "name": "Countersign" })),
         "GET /users/countersign%5Bbot%5D" => {
             answer(200, json!({ "id": BOT, "login": "countersign[bot]", "type": "Bot" }))

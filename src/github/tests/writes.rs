@@ -4,7 +4,7 @@ use super::*;
 use crate::types::{CommentId, IssueNo, Oid};
 
 fn body(text: &str) -> Body {
-    Body::frame(text)
+    Body::frame(text.to_owned())
 }
 
 fn oid(digit: char) -> Oid {
@@ -111,7 +111,7 @@ fn spec(path: &str) -> CommitSpec {
 }
 
 /// A repository whose branch is at `head` and refuses to move when `refuse`.
-fn tree(head: char, refuse: bool) -> impl Fn(&Seen, usize) -> Option<super::Answer> {
+fn tree(head: char, refuse: bool) -> impl Fn(&Seen, usize) -> Option<Answer> {
     move |seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/countersign/issue-1" => {
             answer(200, json!({ "ref": "refs/heads/countersign/issue-1", "object": { "sha": oid(head) } }))
@@ -197,9 +197,10 @@ async fn a_path_out_of_the_tree_is_never_sent() {
 #[tokio::test]
 async fn a_file_is_read_also_when_github_keeps_its_content_apart() {
     let fake = Fake::start(|seen, _| match seen.line.as_str() {
-        "GET /repos/o/r/contents/a%20b/small?ref=main" => {
-            answer(200, json!({ "type": "file", "sha": oid('b'), "content": "aGVs\nbG8=\n", "encoding": "base64" }))
-        }
+        "GET /repos/o/r/contents/a%20b/small?ref=main" => answer(
+            200,
+            json!({ "type": "file", "sha": oid('b'), "content": "aGVs\nbG8=\n", "encoding": "base64" }),
+        ),
         "GET /repos/o/r/contents/large?ref=main" => {
             answer(200, json!({ "type": "file", "sha": oid('b'), "content": "", "encoding": "none" }))
         }
