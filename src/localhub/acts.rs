@@ -191,7 +191,10 @@ impl Change<'_> {
     ) -> Result<AppCredentials, HubError> {
         self.account(spec.owner)?;
         if self.state.app_by_slug(&spec.slug).is_some() {
-            return Err(HubError::Refused(format!("an App called `{}` exists; choose another name", spec.slug)));
+            return Err(HubError::Refused(format!(
+                "an App called `{}` exists; choose another name",
+                spec.slug
+            )));
         }
         let (id, hook_id) = (self.state.fresh_id(), self.state.fresh_id());
         let bot = self.account_for(&format!("{}[bot]", spec.slug), Some(id))?;
@@ -346,8 +349,7 @@ impl Change<'_> {
     ) {
         let Some(row) = self.state.installations.get(&id) else { return };
         let (app, json) = (row.app, self.json());
-        let mut body =
-            object(json!({ "installation": json.installation(row), "sender": json.account(by) }));
+        let mut body = object(json!({ "installation": json.installation(row), "sender": json.account(by) }));
         body.extend(extra.into_iter().map(|(k, v)| (k.to_owned(), v)));
         self.hook_app(app, event, Some(action), Some(id), body);
     }
@@ -448,15 +450,16 @@ impl Change<'_> {
         let (id, at) = (self.state.fresh_id(), self.at);
         let missing = || HubError::Missing(format!("pull request {number}"));
         let pull = self.issue_mut(repo, number)?.pull.as_mut().ok_or_else(missing)?;
-        let review =
-            Review { id, user: by, state: state.to_owned(), body: body.to_owned(), commit: pull.head_oid.clone(), at };
+        let review = Review {
+            id,
+            user: by,
+            state: state.to_owned(),
+            body: body.to_owned(),
+            commit: pull.head_oid.clone(),
+            at,
+        };
         pull.reviews.push(review.clone());
-        self.tell(
-            repo,
-            Some(number),
-            by,
-            What::Reviewed { state: state.to_owned(), body: body.to_owned() },
-        );
+        self.tell(repo, Some(number), by, What::Reviewed { state: state.to_owned(), body: body.to_owned() });
         let (row, issue) = (self.repo(repo)?, self.issue(repo, number)?);
         let mut said = self.json().review(row, issue, &review);
         // The event writes the state in lower case, the API in upper.
@@ -474,9 +477,11 @@ impl Change<'_> {
             return Err(HubError::Refused(format!("#{number} is closed or a draft and can't be merged")));
         }
         let git = self.git(repo);
-        let base = git.branch(&pull.base).ok_or_else(|| HubError::Missing(format!("branch {}", pull.base)))?;
+        let base =
+            git.branch(&pull.base).ok_or_else(|| HubError::Missing(format!("branch {}", pull.base)))?;
         let tree = git.merged_tree(&base, &pull.head_oid);
-        let tree = tree.ok_or_else(|| HubError::Refused(format!("#{number} conflicts with {}", pull.base)))?;
+        let tree =
+            tree.ok_or_else(|| HubError::Refused(format!("#{number} conflicts with {}", pull.base)))?;
         let who = signature(self.account(by)?, at);
         let message = format!("Merge pull request #{number} from {}\n\n{}", pull.head, issue.title);
         let commit = git.commit(&tree, &[base.clone(), pull.head_oid], &who, &who, &message)?;

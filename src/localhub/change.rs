@@ -61,8 +61,7 @@ impl<'a> Change<'a> {
     pub(super) fn issue_mut(&mut self, repo: RepoId, number: IssueNo) -> Result<&mut Issue, HubError> {
         let at = self.at;
         let issue = self.repo_mut(repo)?.issues.get_mut(&number.0);
-        let issue =
-            issue.ok_or_else(|| HubError::Missing(format!("issue {number} in repository {repo}")))?;
+        let issue = issue.ok_or_else(|| HubError::Missing(format!("issue {number} in repository {repo}")))?;
         issue.updated_at = at;
         Ok(issue)
     }
@@ -79,7 +78,8 @@ impl<'a> Change<'a> {
 
     /// Adds a line to an issue's timeline.
     pub(super) fn trace(&mut self, repo: RepoId, number: IssueNo, event: IssueEvent) {
-        if let Some(issue) = self.state.repositories.get_mut(&repo).and_then(|r| r.issues.get_mut(&number.0)) {
+        if let Some(issue) = self.state.repositories.get_mut(&repo).and_then(|r| r.issues.get_mut(&number.0))
+        {
             issue.events.push(event);
         }
     }
@@ -134,7 +134,9 @@ impl<'a> Change<'a> {
         sender: UserId,
         extra: Vec<(&str, Value)>,
     ) {
-        let Ok((row, issue)) = self.repo(repo).and_then(|r| Ok((r, self.issue(repo, number)?))) else { return };
+        let Ok((row, issue)) = self.repo(repo).and_then(|r| Ok((r, self.issue(repo, number)?))) else {
+            return;
+        };
         let (event, mut body) = if issue.pull.is_some() {
             let pull = self.json().pull(row, issue);
             ("pull_request", vec![("number", json!(number.0)), ("pull_request", pull)])

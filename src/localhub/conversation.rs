@@ -15,7 +15,13 @@ use crate::types::{CommentId, IssueNo, RepoId, UserId};
 const PLAIN_COLOR: &str = "ededed";
 
 impl Hub {
-    pub fn open_issue(&self, repo: RepoId, user: UserId, title: &str, body: &str) -> Result<IssueNo, HubError> {
+    pub fn open_issue(
+        &self,
+        repo: RepoId,
+        user: UserId,
+        title: &str,
+        body: &str,
+    ) -> Result<IssueNo, HubError> {
         self.change(|c| c.open_issue(repo, user, title, Some(body.to_owned()), &[]))
     }
 
@@ -31,11 +37,23 @@ impl Hub {
         self.change(|c| c.edit_issue(repo, issue, user, title, body))
     }
 
-    pub fn comment(&self, repo: RepoId, issue: IssueNo, user: UserId, body: &str) -> Result<CommentId, HubError> {
+    pub fn comment(
+        &self,
+        repo: RepoId,
+        issue: IssueNo,
+        user: UserId,
+        body: &str,
+    ) -> Result<CommentId, HubError> {
         self.change(|c| c.comment(repo, issue, user, body))
     }
 
-    pub fn edit_comment(&self, repo: RepoId, comment: CommentId, user: UserId, body: &str) -> Result<(), HubError> {
+    pub fn edit_comment(
+        &self,
+        repo: RepoId,
+        comment: CommentId,
+        user: UserId,
+        body: &str,
+    ) -> Result<(), HubError> {
         self.change(|c| c.edit_comment(repo, comment, user, body))
     }
 
@@ -132,7 +150,8 @@ impl Change<'_> {
         if let Some(title) = title.filter(|t| *t != old_title) {
             self.issue_mut(repo, number)?.title = title.to_owned();
             changes.insert("title".into(), json!({ "from": old_title }));
-            let event = IssueEvent { rename: Some((old_title, title.to_owned())), ..self.event("renamed", by) };
+            let event =
+                IssueEvent { rename: Some((old_title, title.to_owned())), ..self.event("renamed", by) };
             self.trace(repo, number, event);
         }
         if let Some(body) = body.filter(|b| Some(*b) != old_body.as_deref()) {

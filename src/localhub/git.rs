@@ -181,8 +181,11 @@ impl Git {
     /// What a revision names, peeled to a commit. The revision may come from a stranger.
     pub(super) fn commit_at(&self, revision: &str) -> Option<Oid> {
         let named = |r: String| {
-            self.oid(["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{r}^{{commit}}")], None)
-                .ok()
+            self.oid(
+                ["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{r}^{{commit}}")],
+                None,
+            )
+            .ok()
         };
         let plain = revision.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
         if !plain || revision.contains("..") || revision.is_empty() {
@@ -211,7 +214,8 @@ impl Git {
             .filter_map(|line| {
                 let mut words = line.split(' ');
                 let (name, oid, kind) = (words.next()?, words.next()?, words.next()?);
-                name.starts_with(prefix).then(|| Some((name.to_owned(), oid.parse().ok()?, kind.to_owned())))?
+                name.starts_with(prefix)
+                    .then(|| Some((name.to_owned(), oid.parse().ok()?, kind.to_owned())))?
             })
             .collect())
     }
@@ -323,7 +327,8 @@ impl Git {
 
     /// Commits a range (`main`, `a..b`) reaches, newest first.
     pub(super) fn log(&self, range: &str, path: Option<&str>, most: usize) -> Result<Vec<Commit>, GitError> {
-        let mut args = vec!["rev-list".to_owned(), format!("--max-count={most}"), range.to_owned(), "--".into()];
+        let mut args =
+            vec!["rev-list".to_owned(), format!("--max-count={most}"), range.to_owned(), "--".into()];
         args.extend(path.map(str::to_owned));
         self.line(args, None)?
             .lines()
@@ -339,7 +344,18 @@ impl Git {
     /// What changed from `base` to `head`; the base may be an empty tree.
     pub(super) fn diff(&self, base: &Oid, head: &Oid) -> Result<Vec<FileDiff>, GitError> {
         let out = self.run(
-            ["diff-tree", "-r", "-p", "--raw", "--no-renames", "--no-ext-diff", "--no-abbrev", "--no-textconv", base.as_str(), head.as_str()],
+            [
+                "diff-tree",
+                "-r",
+                "-p",
+                "--raw",
+                "--no-renames",
+                "--no-ext-diff",
+                "--no-abbrev",
+                "--no-textconv",
+                base.as_str(),
+                head.as_str(),
+            ],
             None,
         )?;
         Ok(parse_diff(&String::from_utf8_lossy(&out)))
@@ -500,13 +516,16 @@ mod tests {
         let root = git.commit(&first, &[], &who, &who, "first").unwrap();
         let gone = NewEntry { path: "b".into(), mode: String::new(), oid: None };
         let second = git.make_tree(Some(&first), &[put("src/a.rs", "one\nmore\n"), gone]).unwrap();
-        let next = git.commit(&second, std::slice::from_ref(&root), &who, &who, "second\n\nno final newline").unwrap();
+        let next = git
+            .commit(&second, std::slice::from_ref(&root), &who, &who, "second\n\nno final newline")
+            .unwrap();
 
         assert_eq!(git.read_commit(&next).unwrap().message, "second\n\nno final newline");
         assert_eq!(git.file(&next, "src/a.rs").unwrap(), b"one\nmore\n");
         assert!(git.file(&next, "b").is_none());
         let diff = git.diff(&root, &next).unwrap();
-        let seen: Vec<_> = diff.iter().map(|f| (f.path.as_str(), f.status, f.additions, f.deletions)).collect();
+        let seen: Vec<_> =
+            diff.iter().map(|f| (f.path.as_str(), f.status, f.additions, f.deletions)).collect();
         assert_eq!(seen, [("b", "removed", 0, 1), ("src/a.rs", "modified", 1, 0)]);
         assert!(git.is_ancestor(&root, &next) && !git.is_ancestor(&next, &root));
     }

@@ -29,7 +29,8 @@ fn time_or_null(at: Option<Timestamp>) -> Value {
     at.map_or(Value::Null, time)
 }
 
-pub(super) const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "eyes", "rocket"];
+pub(super) const REACTIONS: [&str; 8] =
+    ["+1", "-1", "laugh", "confused", "heart", "hooray", "eyes", "rocket"];
 
 /// The parts of a repository's address book that hang below its API address.
 const REPOSITORY_URLS: [(&str, &str); 36] = [
@@ -315,8 +316,5 @@ pub(super) fn merge(into: &mut Value, more: Value) {
 /// Percent-encodes one segment of a path.
 pub(super) fn escape(segment: &str) -> String {
     let keep = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    segment
-        .bytes()
-        .map(|b| if keep(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
-        .collect()
+    segment.bytes().map(|b| if keep(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

@@ -26,6 +26,9 @@ mod smart_http;
 mod views;
 mod webhooks;
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::HashMap,
     net::SocketAddr,
@@ -96,9 +99,8 @@ impl Hub {
         let listener = tokio::net::TcpListener::bind(options.listen)
             .await
             .map_err(|source| HubError::Listen { address: options.listen, source })?;
-        let address = listener
-            .local_addr()
-            .map_err(|source| HubError::Listen { address: options.listen, source })?;
+        let address =
+            listener.local_addr().map_err(|source| HubError::Listen { address: options.listen, source })?;
         let waiting = state.deliveries.iter().filter(|d| d.status.is_none()).count();
         let hub = Self(Arc::new(Inner {
             state: Mutex::new(state),

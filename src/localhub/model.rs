@@ -240,9 +240,9 @@ impl State {
     }
 
     pub(super) fn repository_named(&self, owner: &str, name: &str) -> Option<&Repository> {
-        self.repositories.values().find(|r| {
-            r.name.eq_ignore_ascii_case(name) && self.login(r.owner).eq_ignore_ascii_case(owner)
-        })
+        self.repositories
+            .values()
+            .find(|r| r.name.eq_ignore_ascii_case(name) && self.login(r.owner).eq_ignore_ascii_case(owner))
     }
 
     pub(super) fn app_by_slug(&self, slug: &str) -> Option<&App> {

@@ -127,14 +127,20 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
             pages::answer(&hub, &request)
         }
     });
-    respond(answered.await.unwrap_or_else(|_| Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "localhub failed.\n")))
+    respond(
+        answered
+            .await
+            .unwrap_or_else(|_| Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "localhub failed.\n")),
+    )
 }
 
 /// A page elsewhere can make a browser send requests here, but not under a name of ours.
 fn names_this_machine(hub: &Hub, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
     let port = hub.0.address.port();
-    host == hub.0.address.to_string() || host == format!("localhost:{port}") || host == format!("127.0.0.1:{port}")
+    host == hub.0.address.to_string()
+        || host == format!("localhost:{port}")
+        || host == format!("127.0.0.1:{port}")
 }
 
 fn respond(reply: Reply) -> Response {

@@ -150,7 +150,8 @@ impl Call<'_> {
         granted.entry("metadata".into()).or_insert_with(|| "read".into());
         let Some(mut asked) = asked else { return Ok(granted) };
         let held = |name: &str| granted.get(name).and_then(|word| Level::parse(word));
-        let fits = asked.iter().all(|(name, level)| Level::parse(level).is_some_and(|l| held(name) >= Some(l)));
+        let fits =
+            asked.iter().all(|(name, level)| Level::parse(level).is_some_and(|l| held(name) >= Some(l)));
         if !fits {
             let message = "The permissions requested are not granted to this installation.";
             return Err(Refusal::new(422, message));
@@ -174,7 +175,8 @@ impl Call<'_> {
         let id = self.app()?;
         let asked: HookConfig = self.body()?;
         if let Some(url) = &asked.url {
-            url::Url::parse(url).map_err(|_| Refusal::invalid("Hook", "url", "custom", Some("url is not valid")))?;
+            url::Url::parse(url)
+                .map_err(|_| Refusal::invalid("Hook", "url", "custom", Some("url is not valid")))?;
         }
         self.hub.change(|c| {
             let app = c.state.apps.get_mut(&id).ok_or_else(Refusal::not_found)?;
@@ -191,7 +193,8 @@ impl Call<'_> {
 
     fn deliveries(&self) -> Answer {
         let app = self.app()?;
-        let rows = self.state(|s| s.deliveries.iter().rev().filter(|d| d.app == app).map(delivery_item).collect());
+        let rows =
+            self.state(|s| s.deliveries.iter().rev().filter(|d| d.app == app).map(delivery_item).collect());
         Ok(self.list(rows))
     }
 

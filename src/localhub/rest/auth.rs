@@ -51,7 +51,12 @@ pub(in crate::localhub) enum Caller {
     /// An App, by a token it signed.
     App(u64),
     /// An installation of an App, by a token we gave it.
-    Installation { app: u64, id: InstallationId, token: Token, key: String },
+    Installation {
+        app: u64,
+        id: InstallationId,
+        token: Token,
+        key: String,
+    },
 }
 
 impl Caller {

@@ -160,7 +160,9 @@ impl Call<'_> {
             row
         });
         let tree: Value = rows.collect();
-        Ok(json!({ "sha": oid, "url": self.object_url(repo, "trees", oid), "tree": tree, "truncated": false }))
+        Ok(
+            json!({ "sha": oid, "url": self.object_url(repo, "trees", oid), "tree": tree, "truncated": false }),
+        )
     }
 
     fn new_commit(&self, repo: RepoId) -> Answer {
@@ -195,7 +197,8 @@ impl Call<'_> {
     }
 
     fn ref_json(&self, repo: RepoId, name: &str, oid: &Oid, kind: &str) -> Result<Value, Refusal> {
-        let body = self.state(|s| s.repositories.get(&repo).map(|r| self.json(s).reference(r, name, oid, kind)));
+        let body =
+            self.state(|s| s.repositories.get(&repo).map(|r| self.json(s).reference(r, name, oid, kind)));
         body.ok_or_else(Refusal::not_found)
     }
 

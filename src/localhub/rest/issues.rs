@@ -144,8 +144,9 @@ impl Call<'_> {
         self.check_text("Issue", asked.body.as_deref(), false)?;
         let labels: Vec<String> = asked.labels.into_iter().flatten().map(LabelName::into_name).collect();
         let by = self.actor()?;
-        let number =
-            self.hub.change(|c| c.open_issue(repo, by, &title, asked.body, &labels).map_err(Refusal::from))?;
+        let number = self
+            .hub
+            .change(|c| c.open_issue(repo, by, &title, asked.body, &labels).map_err(Refusal::from))?;
         let body = self.with_issue(repo, &number.to_string(), |s, r, i| self.json(s).issue(r, i))?;
         Ok(self.created(&body))
     }

@@ -19,8 +19,8 @@ use super::{
     git::{Git, GitError},
     json::Json,
     lock,
-    random_hex,
     model::{Issue, Repository, State},
+    random_hex,
     server::{Reply, Request},
     views::RequestView,
 };
@@ -223,7 +223,8 @@ impl Call<'_> {
         self.allowed(id, &[("metadata", Level::Read)])?;
         let tail: String = rest.iter().map(|s| format!("/{}", super::json::escape(s))).collect();
         let query = if self.request.raw_query.is_empty() { "" } else { "?" };
-        let url = format!("{}/api/v3/repositories/{id}{tail}{query}{}", self.hub.0.base, self.request.raw_query);
+        let url =
+            format!("{}/api/v3/repositories/{id}{tail}{query}{}", self.hub.0.base, self.request.raw_query);
         let (status, message) = match self.request.method {
             Method::GET | Method::HEAD => (301, "Moved Permanently"),
             _ => (307, "Temporary Redirect"),
@@ -374,7 +375,8 @@ impl Call<'_> {
             "limit": HOURLY, "used": used, "remaining": HOURLY.saturating_sub(used), "reset": (now / 3600 + 1) * 3600,
         });
         let search = json!({ "limit": 30, "used": 0, "remaining": 30, "reset": now + 60 });
-        let resources = json!({ "core": core, "search": search, "graphql": core, "integration_manifest": core });
+        let resources =
+            json!({ "core": core, "search": search, "graphql": core, "integration_manifest": core });
         self.ok(&json!({ "resources": resources, "rate": core }))
     }
 

@@ -69,12 +69,7 @@ impl Call<'_> {
         &self,
         repo: RepoId,
         number: &str,
-        look: impl FnOnce(
-            &Self,
-            &crate::localhub::model::State,
-            &crate::localhub::model::Repository,
-            &Issue,
-        ) -> T,
+        look: impl FnOnce(&Self, &crate::localhub::model::State, &crate::localhub::model::Repository, &Issue) -> T,
     ) -> Result<T, Refusal> {
         self.with_issue(repo, number, |s, r, i| i.pull.is_some().then(|| look(self, s, r, i)))?
             .ok_or_else(Refusal::not_found)

@@ -86,9 +86,7 @@ impl Call<'_> {
         let rows = views::branches(&self.git(repo));
         let api = self.state(|s| s.repositories.get(&repo).map(|r| self.json(s).repo_api(r)));
         let api = api.ok_or_else(Refusal::not_found)?;
-        let show = |(name, oid): (String, Oid)| {
-            json!({ "name": name, "commit": { "sha": oid, "url": format!("{api}/commits/{oid}") }, "protected": false })
-        };
+        let show = |(name, oid): (String, Oid)| json!({ "name": name, "commit": { "sha": oid, "url": format!("{api}/commits/{oid}") }, "protected": false });
         Ok(self.list(rows.into_iter().map(show).collect()))
     }
 
