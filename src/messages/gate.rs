@@ -178,7 +178,7 @@ mod tests {
     use super::{super::tests::*, *};
     use crate::{
         documents::{findings::Status, verdict::Severity},
-        types::{Family, Hash, RepoId},
+        types::{Family, RepoId},
     };
 
     fn finding(id: &str, text: &str) -> Finding {
@@ -201,8 +201,9 @@ mod tests {
         GateCard {
             line: ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") },
             run: RunId { repo: RepoId(8123), seq: 4 },
+            document: Hash::of(b"d"),
             round: 2,
-            verdict,
+            verdict: Some(verdict),
             inconclusive: None,
             rationale: "Sound.".into(),
             findings,
