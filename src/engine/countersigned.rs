@@ -97,3 +97,73 @@ fn accepted(row: &ApprovalRow, ledger: &Ledger) -> Option<u32> {
         .filter(|_| row.answer.verb == verb && reasoned)
         .map(|(_, needed)| *needed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        store::{Answer, AnswerRow},
+        types::{Actor, Cause, Family, Role, Timestamp, UserId},
+    };
+
+    fn verdict(document: Hash, verdict: Verdict) -> VerdictRow {
+        VerdictRow {
+            document,
+            round: 1,
+            verdict,
+            reviewer_served: None,
+            reviewer_family: Some(Family("gemini".into())),
+            drafter_served: None,
+            drafter_family: Some(Family("claude".into())),
+            prompt: document,
+            nonce: "abcdefgh".into(),
+            why: String::new(),
+        }
+    }
+
+    /// The person's answer as it was accepted, and the row a step made of it.
+    fn approved(ledger: &mut Ledger, document: Hash, subject: Hash, person: u64, needed: u32) {
+        let id = ledger.answers.len() as u64 + 1;
+        let answer = Answer {
+            cause: Cause(format!("delivery-{id}#0")),
+            verb: APPROVE.into(),
+            stage: None,
+            hash: None,
+            text: String::new(),
+            by: Actor { id: UserId(person), login: format!("user-{person}"), bot: false },
+            role: Role::Write,
+            at: Timestamp(0),
+            url: None,
+        };
+        ledger.answers.push((AnswerRow { id, gate: 1, subject, answer: answer.clone() }, needed));
+        ledger.approvals.push(ApprovalRow { document, subject, answer, kind: ApprovalKind::Approve });
+    }
+
+    #[test]
+    fn as_many_different_people_as_the_gate_asks_for() {
+        let (document, subject) = (Hash::of(b"design"), Hash::of(b"design and policy"));
+        let mut ledger = Ledger { verdicts: vec![verdict(document, Verdict::Approved)], ..Ledger::default() };
+        approved(&mut ledger, document, subject, 1, 2);
+        approved(&mut ledger, document, subject, 1, 2);
+        approved(&mut ledger, document, Hash::of(b"design and an older policy"), 2, 1);
+        approved(&mut ledger, document, subject, 1, 2);
+        assert_eq!(
+            prove(document, &ledger).unwrap_err(),
+            Missing::Approvals { document, found: 1, needed: 2 }
+        );
+        approved(&mut ledger, document, subject, 3, 2);
+        assert_eq!(prove(document, &ledger).unwrap().approval().answer.by.id, UserId(3));
+    }
+
+    #[test]
+    fn the_newest_verdict_on_the_document_counts() {
+        let (document, subject) = (Hash::of(b"design"), Hash::of(b"design and policy"));
+        let verdicts = vec![verdict(document, Verdict::Approved), verdict(document, Verdict::Revise)];
+        let mut ledger = Ledger { verdicts, ..Ledger::default() };
+        approved(&mut ledger, document, subject, 1, 1);
+        let refused = Missing::Approved { document, verdict: Verdict::Revise };
+        assert_eq!(prove(document, &ledger).unwrap_err(), refused);
+        ledger.verdicts.push(verdict(Hash::of(b"another"), Verdict::Approved));
+        assert_eq!(prove(document, &ledger).unwrap_err(), refused);
+    }
+}

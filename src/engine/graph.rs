@@ -168,3 +168,104 @@ pub(super) fn mermaid<S: Step>(graph: &Graph<S>) -> String {
 fn node(step: impl Step) -> String {
     step.id().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    enum At {
+        Load,
+        Draft,
+        Review,
+        Gate,
+        Publish,
+    }
+    use At::{Draft, Gate, Load, Publish, Review};
+
+    impl Step for At {
+        fn id(self) -> &'static str {
+            ["N0", "N1.5", "N3", "N4", "N5"][self as usize]
+        }
+        fn title(self) -> &'static str {
+            ["Load \"it\"", "Draft", "Review", "Gate", "Publish"][self as usize]
+        }
+        fn kind(self) -> Kind {
+            [Kind::Work, Kind::Draft, Kind::Review, Kind::Gate, Kind::Publish][self as usize]
+        }
+    }
+
+    fn verdict(graph: &'static Graph<At>) -> String {
+        check("lld", graph).map_or_else(|error| error.to_string(), |()| "sound".to_owned())
+    }
+
+    #[test]
+    fn whole_graphs_pass_and_torn_ones_are_named() {
+        assert_eq!(
+            verdict(&[
+                (Load, &[Draft]),
+                (Draft, &[Review]),
+                (Review, &[Draft, Gate]),
+                (Gate, &[Draft, Publish]),
+                (Publish, &[])
+            ]),
+            "sound"
+        );
+        assert!(verdict(&[]).contains("no rows"));
+        assert!(verdict(&[(Load, &[Draft])]).contains("Draft has no row"));
+        assert!(verdict(&[(Load, &[]), (Load, &[])]).contains("Load has two rows"));
+        assert!(verdict(&[(Load, &[]), (Draft, &[])]).contains("reaches Draft"));
+    }
+
+    #[test]
+    fn no_edge_leads_around_review_and_gate() {
+        let around: [(&'static Graph<At>, &str); 4] = [
+            (&[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])], "N1.5 -> N3 -> N5"),
+            (&[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])], "N1.5 -> N4 -> N5"),
+            // The gate stands before the review.
+            (
+                &[(Draft, &[Gate]), (Gate, &[Review]), (Review, &[Publish]), (Publish, &[])],
+                "N1.5 -> N4 -> N3 -> N5",
+            ),
+            // A second draft slips in after the gate.
+            (
+                &[
+                    (Review, &[Gate]),
+                    (Gate, &[Draft, Publish]),
+                    (Draft, &[Load]),
+                    (Load, &[Review, Publish]),
+                    (Publish, &[]),
+                ],
+                "N1.5 -> N0 -> N5",
+            ),
+        ];
+        for (graph, path) in around {
+            assert!(verdict(graph).contains(&format!("lld: {path} publishes")), "{}", verdict(graph));
+        }
+    }
+
+    #[test]
+    fn the_limit_counts_the_longest_loop() {
+        // Draft -> Review -> Gate -> Draft is three edges, Draft -> Review -> Draft two.
+        let graph: &Graph<At> = &[(Draft, &[Review]), (Review, &[Draft, Gate]), (Gate, &[Draft])];
+        assert_eq!(recursion_limit(graph, 5), 5 * 3 + 3);
+        assert_eq!(recursion_limit::<At>(&[(Load, &[Draft]), (Draft, &[])], 5), 2);
+    }
+
+    #[test]
+    fn the_diagram_names_every_step_and_edge() {
+        let text = mermaid::<At>(&[(Load, &[Draft]), (Draft, &[Draft])]);
+        let lines: Vec<_> = text.lines().take(5).map(str::trim).collect();
+        assert_eq!(
+            lines,
+            [
+                "flowchart TD",
+                "N0[\"N0 · Load #quot;it#quot;\"]:::work",
+                "N1_5([\"N1.5 · Draft\"]):::draft",
+                "N0 --> N1_5",
+                "N1_5 --> N1_5"
+            ]
+        );
+    }
+}

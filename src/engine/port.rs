@@ -278,3 +278,59 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
     }
     Match::Gate(gate)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{store::GateSpec, types::UserId};
+
+    fn gate(id: u64, stage: &str, verbs: &[&str]) -> GateRow {
+        let spec = GateSpec {
+            stage: stage.into(),
+            subject: Hash::of(stage.as_bytes()),
+            verbs: verbs.iter().map(|verb| ((*verb).to_owned(), Role::Write)).collect(),
+            shown_at: Timestamp(0),
+            needed: 1,
+            expires: None,
+        };
+        let run = RunId { repo: RepoId(1), seq: id };
+        GateRow { id, run, spec, opened_at: Timestamp(0), answers: 0 }
+    }
+
+    fn answer(verb: &str, stage: Option<&str>, hash: Option<Hash>) -> Answer {
+        Answer {
+            cause: Cause("c".into()),
+            verb: verb.into(),
+            stage: stage.map(str::to_owned),
+            hash: hash.map(|hash| hash.short()),
+            text: String::new(),
+            by: Actor { id: UserId(1), login: "ada".into(), bot: false },
+            role: Role::Write,
+            at: Timestamp(60_000),
+            url: None,
+        }
+    }
+
+    #[test]
+    fn between_several_gates_only_a_hash_approves() {
+        let gates =
+            [gate(1, "lld", &["approve", "revise"]), gate(2, "spec", &["approve", "revise", "answer"])];
+        let chosen = |answer: Answer| match match_gate(&gates, &answer) {
+            Match::Gate(gate) => gate.id.to_string(),
+            Match::Several => "several".to_owned(),
+            Match::Stale(_) => "stale".to_owned(),
+            Match::WrongStage => "wrong stage".to_owned(),
+            _ => "other".to_owned(),
+        };
+        let spec = Some(Hash::of(b"spec"));
+        assert_eq!(chosen(answer("approve", None, None)), "several");
+        assert_eq!(chosen(answer("approve", Some("spec"), None)), "several", "a stage is not a hash");
+        assert_eq!(chosen(answer("approve", None, spec)), "2");
+        assert_eq!(chosen(answer("approve", Some("lld"), spec)), "stale");
+        assert_eq!(chosen(answer("approve", Some("code"), spec)), "wrong stage");
+        // What binds nobody to content needs to name its gate only.
+        assert_eq!(chosen(answer("revise", None, None)), "several");
+        assert_eq!(chosen(answer("revise", Some("spec"), None)), "2");
+        assert_eq!(chosen(answer("answer", None, None)), "2");
+    }
+}

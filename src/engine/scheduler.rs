@@ -150,16 +150,39 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     async fn advance_live(&self, lease: Lease) {
-        let id = lease.run.id;
         let held = lease.clone();
-        let outcome = tokio::select! {
-            outcome = self.advance(lease) => outcome,
-            () = self.park.cancelled() => self.backing.release(&held).await.map_err(EngineError::from),
-        };
-        lock(&self.in_flight).remove(&id);
-        match outcome {
-            Ok(()) | Err(EngineError::Store(StoreError::Closing | StoreError::Fenced)) => {}
-            Err(error) => tracing::error!(run = %id, %error, "a step could not be saved"),
+        tokio::select! {
+            outcome = self.advance(lease) => {
+                let Err(error) = outcome else { return };
+                tracing::error!(run = %held.run.id, %error, "a step could not be saved; it will be taken again");
+                self.pause().await;
+            }
+            () = self.park.cancelled() => {}
+        }
+        lock(&self.in_flight).remove(&held.run.id);
+        self.give_back(&held).await;
+    }
+
+    /// Lets go of a run whose step came to nothing. As long as that cannot be written (a full disk)
+    /// the run stays ours, and the next boot frees it if we never can.
+    async fn give_back(&self, held: &Lease) {
+        loop {
+            match self.backing.release(held).await {
+                Ok(()) => return self.woken.notify_one(),
+                Err(StoreError::Fenced | StoreError::Closing) => return,
+                Err(error) => tracing::error!(run = %held.run.id, %error, "a run could not be given back"),
+            }
+            if self.park.is_cancelled() {
+                return;
+            }
+            self.pause().await;
+        }
+    }
+
+    async fn pause(&self) {
+        tokio::select! {
+            () = self.clock.sleep(limits::STEP_BACKOFF) => {}
+            () = self.park.cancelled() => {}
         }
     }
 
