@@ -134,6 +134,7 @@ mod tests {
             role: Role::Write,
             at: Timestamp(0),
             url: None,
+            commit: None,
         };
         ledger.answers.push((AnswerRow { id, gate: 1, subject, answer: answer.clone() }, needed));
         ledger.approvals.push(ApprovalRow { document, subject, answer, kind: ApprovalKind::Approve });

@@ -308,6 +308,7 @@ mod tests {
             role: Role::Write,
             at: Timestamp(60_000),
             url: None,
+            commit: None,
         }
     }
 

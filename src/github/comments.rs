@@ -102,6 +102,12 @@ impl Repo {
         first.ok_or_else(|| Fault::Invalid("a comment without text".into()))
     }
 
+    /// The comment of ours that bears this marker, if it is there.
+    pub async fn find_comment(&self, issue: IssueNo, marker: &str) -> Result<Option<Comment>, Fault> {
+        let there = self.newest_comments(issue).await?;
+        self.keep_one(&there, &marker_line(marker, 0)?).await
+    }
+
     /// Replaces the text of a comment of ours, keeping its marker. What does not fit one comment is
     /// left out: an edit cannot make a second one.
     pub async fn edit_comment(&self, id: CommentId, marker: &str, body: &Body) -> Result<Comment, Fault> {

@@ -203,6 +203,27 @@ impl Repo {
         }
     }
 
+    /// The paths of the files in a directory at a branch or commit; none when there is no such directory.
+    pub async fn directory(&self, path: &str, at: &str) -> Result<Vec<String>, Fault> {
+        #[derive(Deserialize)]
+        struct Entry {
+            r#type: String,
+            path: String,
+        }
+        check_path(path)?;
+        let answer = match self.send(self.request(&CONTENTS, &[path]).query("ref", at)).await {
+            Ok(answer) => answer,
+            Err(Fault::NotFound { .. }) => return Ok(Vec::new()),
+            Err(fault) => return Err(fault),
+        };
+        // A file is answered by an object.
+        if answer.body.trim_ascii_start().first() != Some(&b'[') {
+            return Ok(Vec::new());
+        }
+        let entries: Vec<Entry> = answer.json()?;
+        Ok(entries.into_iter().filter(|entry| entry.r#type == "file").map(|entry| entry.path).collect())
+    }
+
     async fn blob(&self, oid: &Oid) -> Result<Vec<u8>, Fault> {
         #[derive(Deserialize)]
         struct Blob {

@@ -96,6 +96,7 @@ calls! {
     BLOB: GET "/repos/{owner}/{repo}/git/blobs/{blob}" CODE;
     CONTENTS: GET "/repos/{owner}/{repo}/contents/{*path}" CODE;
 
+    PULL: GET "/repos/{owner}/{repo}/pulls/{pull}" PULLS;
     PULLS_LIST: GET "/repos/{owner}/{repo}/pulls" PULLS;
     CREATE_PULL: POST "/repos/{owner}/{repo}/pulls" PROPOSE;
     EDIT_PULL: PATCH "/repos/{owner}/{repo}/pulls/{pull}" PROPOSE;

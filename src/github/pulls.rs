@@ -7,11 +7,11 @@ use super::{
     api::Request,
     comments::first_piece,
     error::Fault,
-    manifest::{CREATE_PULL, EDIT_PULL, PULLS_LIST},
+    manifest::{CREATE_PULL, EDIT_PULL, PULL, PULLS_LIST},
     outbound::Body,
     repo::Repo,
 };
-use crate::types::{IssueNo, Oid};
+use crate::types::{IssueNo, Oid, RepoId};
 
 /// The pull request a branch is to have. `head` and `base` are branches of this repository.
 #[derive(Debug, Clone)]
@@ -32,6 +32,9 @@ pub struct Pull {
     pub open: bool,
     pub merged: bool,
     pub head_oid: Oid,
+    pub head_branch: String,
+    /// Where the branch lives; `None` once a fork is deleted.
+    pub head_repo: Option<RepoId>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,6 +71,8 @@ impl From<Found> for Pull {
             open: found.state == "open",
             merged: found.merged_at.is_some(),
             head_oid: found.head.sha,
+            head_branch: found.head.r#ref,
+            head_repo: found.head.repo.map(|repo| RepoId(repo.id)),
         }
     }
 }
@@ -114,6 +119,10 @@ impl Repo {
         let body = json!({ "title": title, "body": first_piece(body) });
         let edit = self.request(&EDIT_PULL, &[&number.to_string()]).body(body);
         Ok(self.write(edit).await?.json::<Found>()?.into())
+    }
+
+    pub async fn pull(&self, number: IssueNo) -> Result<Pull, Fault> {
+        Ok(self.send(self.request(&PULL, &[&number.to_string()])).await?.json::<Found>()?.into())
     }
 
     /// Every pull request that came from this branch, open or not.

@@ -36,6 +36,7 @@ pub struct Taken {
     pub body: Vec<u8>,
     /// How often it was taken, this time included.
     pub attempts: u32,
+    pub received_at: Timestamp,
 }
 
 /// How many deliveries are in which state.
@@ -98,7 +99,7 @@ impl Inbox<'_> {
                          WHERE seq = (SELECT seq FROM inbox
                                       WHERE (state = 'new' AND due <= ?1) OR (state = 'taken' AND epoch < ?2)
                                       ORDER BY seq LIMIT 1)
-                         RETURNING id, event, installation, body, attempts",
+                         RETURNING id, event, installation, body, attempts, received_at",
                         params![now, epoch],
                         |row| {
                             Ok(Taken {
@@ -109,6 +110,7 @@ impl Inbox<'_> {
                                     .map(|id| InstallationId(unsigned(id))),
                                 body: row.get(3)?,
                                 attempts: row.get(4)?,
+                                received_at: Timestamp(row.get(5)?),
                             })
                         },
                     )

@@ -89,9 +89,14 @@ impl Store {
         Directory { store: self }
     }
 
+    /// Where the repositories lie, each under its number.
+    pub fn repos_dir(&self) -> PathBuf {
+        self.root.join("repos")
+    }
+
     /// Where everything of a repository lies: `checkpoints.db` and `mirror.git`.
     pub fn repo_dir(&self, repo: RepoId) -> PathBuf {
-        self.root.join("repos").join(repo.to_string())
+        self.repos_dir().join(repo.to_string())
     }
 
     /// The repository's own database, created at its first use. A damaged one is an error for this
@@ -204,7 +209,6 @@ mod tests {
             cause: Cause(cause.into()),
             at: NOW,
             comment: None,
-            policy: serde_json::Value::Null,
         };
         NewRun { workflow: "lld".into(), version: 1, trigger, step: "\"Load\"".into(), state: b"{}".to_vec() }
     }

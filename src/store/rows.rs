@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::types::{
-    Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Timestamp, Verdict,
+    Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, Oid, RepoId, Role, RunId, Timestamp, Verdict,
 };
 
 /// What started a run, pinned for its whole life.
@@ -23,8 +23,6 @@ pub struct Trigger {
     pub at: Timestamp,
     /// The comment that said it, if one did.
     pub comment: Option<CommentId>,
-    /// The server's policy as it was then.
-    pub policy: serde_json::Value,
 }
 
 /// A gate as a workflow asks for it.
@@ -61,6 +59,15 @@ pub struct Answer {
     pub url: Option<String>,
     /// The commit that was looked at, when the answer was a review on the pull request.
     pub commit: Option<Oid>,
+}
+
+/// One visit of a run, for reading back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrailRow {
+    pub visit: u64,
+    /// The serde form of the step.
+    pub step: String,
+    pub entered_at: Timestamp,
 }
 
 /// How a run ended well.

@@ -111,7 +111,7 @@ impl Demo {
         loop {
             transcript.tell(stage).await?;
             if let Some(run) = stage.run().await? {
-                if !run.status.is_live() {
+                if !run.status.live() {
                     transcript.tell(stage).await?;
                     conclude(stage, &run)?;
                     return Ok(Some(run));

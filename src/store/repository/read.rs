@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use super::RepoDb;
 use crate::{
     store::{
-        AnswerRow, CancelRow, Filter, GateRow, RunRow, RunStatus, StoreError,
+        AnswerRow, CancelRow, Filter, GateRow, RunRow, RunStatus, StoreError, TrailRow,
         database::{signed, unsigned},
         error::Fault,
     },
@@ -23,6 +23,25 @@ impl RepoDb {
     pub async fn runs(&self, filter: Filter) -> Result<Vec<RunRow>, StoreError> {
         let at = self.at();
         self.db.read(move |tx| at.runs(tx, filter)).await
+    }
+
+    /// The visits of a run, oldest first.
+    pub async fn trail(&self, run: RunId) -> Result<Vec<TrailRow>, StoreError> {
+        self.db
+            .read(move |tx| {
+                let rows = tx
+                    .prepare_cached("SELECT visit, step, entered_at FROM trail WHERE run = ?1 ORDER BY visit")?
+                    .query_map([signed(run.seq)], |row| {
+                        Ok(TrailRow {
+                            visit: unsigned(row.get(0)?),
+                            step: row.get(1)?,
+                            entered_at: Timestamp(row.get(2)?),
+                        })
+                    })?
+                    .collect::<Result<_, _>>()?;
+                Ok(rows)
+            })
+            .await
     }
 
     pub(super) fn at(&self) -> Reader {
