@@ -76,7 +76,7 @@ impl App {
             store: store.clone(),
             settings: settings.clone(),
         };
-        let engine = Engine::sqlite(store.clone(), workflows::ALL, Arc::new(desk), clock.clone())?;
+        let engine = Engine::new(store.clone(), workflows::ALL, Arc::new(desk), clock.clone())?;
         let port: Arc<dyn Port> = engine.clone();
         let starts =
             workflows::ALL.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
@@ -105,17 +105,24 @@ impl App {
         stop: CancellationToken,
         park: CancellationToken,
     ) -> io::Result<()> {
+        // Ends the wait for `park` once everything else has ended.
+        let ended = CancellationToken::new();
         let doors = [(public, self.public()), (private, self.private())].map(|(listener, router)| {
             let stop = stop.clone();
             async move { axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await }
         });
         let [public, private] = doors;
-        let (public, private, (), ()) = tokio::join!(
-            public,
-            private,
-            self.intake.run(stop.clone()),
-            self.engine.run(stop.clone(), park)
-        );
+        let work = async {
+            let (_, ()) = tokio::join!(self.intake.run(stop.clone()), self.engine.run(stop.clone()));
+            ended.cancel();
+        };
+        let parking = async {
+            tokio::select! {
+                () = park.cancelled() => self.engine.park(),
+                () = ended.cancelled() => {}
+            }
+        };
+        let (public, private, (), ()) = tokio::join!(public, private, work, parking);
         public.and(private)
     }
 }

@@ -22,7 +22,7 @@ const LISTEN: &str = "127.0.0.1:8008";
 const PRIVATE_LISTEN: &str = "127.0.0.1:8009";
 
 /// More rounds than this is a quarrel, not a review.
-const MOST_ROUNDS: u32 = 10;
+pub const MOST_ROUNDS: u32 = 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

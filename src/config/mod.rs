@@ -19,6 +19,7 @@ use std::{
 use secrecy::SecretString;
 use url::{Host, Url};
 
+pub use file::MOST_ROUNDS;
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
 

@@ -1,5 +1,7 @@
 //! What the rest of the house may ask of the engine. Nobody else touches runs, trails or journals.
 
+use std::fmt;
+
 use futures_util::future::BoxFuture;
 
 use super::graph::{GraphError, StepInfo};
@@ -113,6 +115,26 @@ impl Status {
     /// May this run still take a step?
     pub fn live(self) -> bool {
         !matches!(self, Self::Done | Self::Failed | Self::Stopped)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Asking => "asking",
+            Self::Waiting => "waiting",
+            Self::Done => "done",
+            Self::Halting => "halting",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+            Self::Parked => "parked",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -163,6 +163,8 @@ pub(crate) struct Api {
     /// The path in the API's address (`/api/v3` on GitHub Enterprise Server), without its last `/`.
     base_path: String,
     clock: SharedClock,
+    /// How far GitHub's clock was ahead of ours at its last answer, in milliseconds.
+    ahead: Mutex<Option<i64>>,
 }
 
 impl Api {
@@ -182,6 +184,7 @@ impl Api {
             sessions: Mutex::default(),
             base_path: api_url.path().trim_end_matches('/').to_owned(),
             clock,
+            ahead: Mutex::default(),
         })
     }
 
@@ -300,11 +303,29 @@ impl Api {
             tokio::time::timeout(limits::GITHUB_CALL, work)
                 .await
                 .map_err(|_| lost(format!("no answer within {} s", limits::GITHUB_CALL.as_secs())))??;
+        self.compare_clocks(&headers);
         tracing::debug!(call, status = status.as_u16(), "called GitHub");
         if status.is_success() {
             return Ok(Answer { headers, body, shown: request.shown.clone() });
         }
         Err(classify(call, status, &headers, &body, self.clock.now()))
+    }
+
+    fn compare_clocks(&self, headers: &HeaderMap) {
+        let format = time::macros::format_description!(
+            "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
+        );
+        let date = headers.get(header::DATE).and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| time::PrimitiveDateTime::parse(date, format).ok());
+        if let Some(date) = date {
+            let theirs = date.assume_utc().unix_timestamp() * 1000;
+            *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(theirs - self.clock.now().0);
+        }
+    }
+
+    /// How far GitHub's clock was ahead of ours (negative: behind) at its last answer, in milliseconds.
+    pub(crate) fn ahead(&self) -> Option<i64> {
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All items of a listing. `key` names the array where GitHub wraps it in an object.

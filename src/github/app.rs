@@ -232,6 +232,12 @@ impl GitHub {
         Ok(self.api().mint(installation, scope).await?.token)
     }
 
+    /// How far GitHub's clock was ahead of ours at its last answer, in milliseconds; negative when it was
+    /// behind, none before the first answer.
+    pub fn clock_ahead(&self) -> Option<i64> {
+        self.api().ahead()
+    }
+
     /// A handle on one repository; nothing is sent yet.
     pub fn repo(&self, installation: InstallationId, id: RepoId, name: RepoName) -> Repo {
         Repo::new(self.clone(), installation, id, name)

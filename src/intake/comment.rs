@@ -6,9 +6,9 @@ use super::{
 };
 use crate::{
     commands::{self, Approve, Command, CommandKind, Mistake},
-    engine::{Answer, Cancel, Filter, RunView, Signal, Signalled, Trigger},
+    engine::{Answer, Cancel, Filter, GateView, RunView, Signal, Signalled, Trigger},
     github::{Body, Reaction, Repo, event::CommentEvent},
-    messages,
+    messages::{self, ApproveLine, HelpRow},
     store::Taken,
     types::{Cause, Role},
 };
@@ -124,7 +124,7 @@ impl Intake {
                 };
                 Ok(format!("stopping {} runs", self.engine.cancel(cancel).await?.runs.len()))
             }
-            "help" => self.tell(said, messages::help(self.router.rows())).await,
+            "help" => self.tell(said, messages::help(&self.help_rows(), false)).await,
             "status" => {
                 let runs = self
                     .engine
@@ -134,6 +134,17 @@ impl Intake {
             }
             _ => self.answer(said, command, cause).await,
         }
+    }
+
+    fn help_rows(&self) -> Vec<HelpRow> {
+        let rows = self.router.rows().iter();
+        rows.map(|row| HelpRow {
+            usage: row.usage.to_owned(),
+            about: row.about.to_owned(),
+            role: row.role,
+            label: row.label.map(str::to_owned),
+        })
+        .collect()
     }
 
     /// `/help` and `/status` share one comment an issue, edited each time.
@@ -150,7 +161,7 @@ impl Intake {
         let (stage, hash, text) = if command.name == "approve" {
             match Approve::parse(&command.args) {
                 Ok(approve) => (approve.stage, approve.hash, String::new()),
-                Err(error) => return self.reply(said, &cause, messages::approve_error(error)).await,
+                Err(error) => return self.reply(said, &cause, messages::not_understood("approve", &error.to_string())).await,
             }
         } else {
             (None, None, command.args.clone())
@@ -158,7 +169,7 @@ impl Intake {
         let answer = Answer {
             cause: cause.clone(),
             verb: command.name.to_owned(),
-            stage,
+            stage: stage.clone(),
             hash,
             text,
             by: said.event.sender.clone(),
@@ -171,16 +182,15 @@ impl Intake {
         let body = match &signalled {
             Signalled::Taken(run) => return Ok(format!("`/{}` taken by {run}", command.name)),
             Signalled::Duplicate => return Ok("heard before".to_owned()),
-            Signalled::NoRun => messages::no_gate(command.name, None),
-            Signalled::NoGate(runs) => messages::no_gate(command.name, runs.first().map(|r| r.step_title.as_str())),
-            Signalled::WrongStage(gates) => {
-                messages::wrong_stage(&gates.iter().map(|g| approve_line(&g.stage, g.subject)).collect::<Vec<_>>())
-            }
-            Signalled::Several(gates) => {
-                messages::several(&gates.iter().map(|g| approve_line(&g.stage, g.subject)).collect::<Vec<_>>())
-            }
-            Signalled::Stale(gate) => messages::stale(&approve_line(&gate.stage, gate.subject)),
-            Signalled::TooSoon(gate) => messages::too_soon(&approve_line(&gate.stage, gate.subject)),
+            Signalled::NoRun => messages::runs(&[]),
+            Signalled::NoGate(runs) => match runs.first() {
+                Some(run) => messages::no_gate(run.id, &run.step_title, None),
+                None => messages::runs(&[]),
+            },
+            Signalled::WrongStage(gates) => messages::wrong_stage(stage.as_deref().unwrap_or_default(), &lines(gates)),
+            Signalled::Several(gates) => messages::several(&lines(gates)),
+            Signalled::Stale(gate) => messages::stale(&approve_line(gate)),
+            Signalled::TooSoon(gate) => messages::too_soon(&approve_line(gate)),
             Signalled::NotAllowed { needs, .. } => {
                 said.repo.react_comment(said.event.comment, Reaction::ThumbsDown).await?;
                 return Ok(format!("refused: `/{}` needs {needs} here", command.name));
@@ -211,15 +221,19 @@ impl Intake {
 const ANSWERS: &str = "answers";
 
 /// The line a person pastes.
-fn approve_line(stage: &str, subject: crate::types::Hash) -> String {
-    format!("/approve {stage} {}", subject.short())
+fn approve_line(gate: &GateView) -> ApproveLine {
+    ApproveLine { stage: gate.stage.clone(), subject: gate.subject }
+}
+
+fn lines(gates: &[GateView]) -> Vec<ApproveLine> {
+    gates.iter().map(approve_line).collect()
 }
 
 fn line(run: &RunView) -> messages::RunLine {
     messages::RunLine {
         run: run.id,
         workflow: run.workflow.clone(),
-        status: run.status.to_string(),
+        status: run.status.as_str(),
         step: format!("{} {}", run.step_id, run.step_title),
         why: run.why.clone(),
     }

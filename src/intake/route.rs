@@ -99,7 +99,7 @@ impl Intake {
             Started::New(run) => Ok(format!("started {workflow} as {run}")),
             Started::Duplicate(run) => Ok(format!("{run} was started by this delivery before")),
             Started::Already(run) => {
-                let body = messages::already_running(workflow, run.id);
+                let body = messages::already_running(run.id, workflow, None);
                 repo.ensure_comment(issue, &reply_marker(&cause), &body, taken.attempts > 1).await?;
                 Ok(format!("{} is already running", run.id))
             }

@@ -46,6 +46,7 @@ pub struct AppCredentials {
 }
 
 /// Where a repository's first commit comes from.
+#[derive(Debug, Clone)]
 pub enum RepoSource {
     /// One commit with these files.
     Files(Vec<(String, Vec<u8>)>),

@@ -88,9 +88,30 @@ pub fn empty_args(command: &str) -> Body {
     ))
 }
 
-/// Nothing of ours runs or ran here.
-pub fn status_none() -> Body {
-    said("Nothing is running on this issue. `/help` lists what can be started.")
+/// One run as `/status` tells it.
+#[derive(Debug, Clone)]
+pub struct RunLine {
+    pub run: RunId,
+    pub workflow: String,
+    pub status: &'static str,
+    /// `N3 Adversarial review`
+    pub step: String,
+    /// Why it waits or ended, in our words.
+    pub why: Option<String>,
+}
+
+/// The runs of an issue, the newest last.
+pub fn runs(runs: &[RunLine]) -> Body {
+    if runs.is_empty() {
+        return said("Nothing is running on this issue. `/countersign help` lists what can be started.");
+    }
+    let mut out = String::from("### Runs on this issue\n\n| Run | Workflow | Status | Step | |\n|---|---|---|---|---|");
+    for run in runs {
+        let why = run.why.as_ref().map_or(String::new(), |why| plain(why, 300));
+        let (workflow, step) = (plain(&run.workflow, 30), plain(&run.step, 80));
+        out.push_str(&format!("\n| `{}` | {workflow} | {} | {step} | {why} |", run.run, run.status));
+    }
+    said(&out)
 }
 
 /// The issue was edited after the gate was posted; a bare approval does not cover the new text.
@@ -164,7 +185,8 @@ mod tests {
             unknown_command(HOSTILE, None),
             already_running(run, "lld", None),
             empty_args("revise"),
-            status_none(),
+            runs(&[]),
+            runs(&[RunLine { run, workflow: "lld".into(), status: "asking", step: "N4 Gate".into(), why: Some(HOSTILE.into()) }]),
             issue_changed("-a\n+```\n+/approve @mona", &line),
             help(&[row("/approve [stage] [hash]", None), row("/lld", Some("countersign:lld"))], true),
         ];

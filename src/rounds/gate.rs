@@ -45,6 +45,8 @@ pub struct Proposal {
     pub commit: Oid,
     pub document: Hash,
     pub pull: IssueNo,
+    /// The pull request is a draft; where the plan knows none, its title says so.
+    pub draft: bool,
     pub pull_url: String,
     pub file_url: String,
 }
@@ -115,9 +117,9 @@ pub async fn propose(
         body: shown.pull_body.clone(),
         draft: true,
     };
-    let (number, url): (IssueNo, String) = cx
+    let (number, url, draft): (IssueNo, String, bool) = cx
         .once("pull", |_| async {
-            repo.ensure_pull(&pull).await.map(|p| (p.number, p.url)).map_err(fault)
+            repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, p.draft)).map_err(fault)
         })
         .await?;
     Ok(Proposal {
@@ -127,6 +129,7 @@ pub async fn propose(
         commit,
         document: publication.document,
         pull: number,
+        draft,
         pull_url: url,
     })
 }

@@ -219,11 +219,11 @@ fn furnish(
     let credentials = hub.create_app(AppSpec {
         name: "Countersign".to_owned(),
         slug: BOT.to_owned(),
-        permissions: wanted.permissions,
+        permissions: wanted.permissions.iter().map(|(k, v)| (k.clone(), v.as_str().to_owned())).collect(),
         events: wanted.events,
         webhook_url: Some(webhook),
         webhook_secret: SecretString::from(hex::encode(random)),
-        owner: MAINTAINER.to_owned(),
+        owner: maintainer,
     })?;
     let installation = hub.install(credentials.id, &[repo])?;
     crate::cli::setup::write_secret(&files.key, credentials.pem.expose_secret())?;

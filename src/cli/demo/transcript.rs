@@ -6,6 +6,7 @@ use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
 use super::{super::say, Stage};
 use crate::{
+    engine::{FindingRow, Kind, VerdictRow},
     localhub::{HubEvent, What},
     types::RunId,
 };
@@ -13,7 +14,14 @@ use crate::{
 pub(super) struct Transcript {
     events: Receiver<HubEvent>,
     /// How far each run's trail and verdicts have been told.
-    told: BTreeMap<RunId, (usize, usize)>,
+    told: BTreeMap<RunId, Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    steps: usize,
+    reviews: usize,
+    verdicts: usize,
 }
 
 impl Transcript {
@@ -33,37 +41,37 @@ impl Transcript {
         }
     }
 
+    /// Steps from the run's trail, each review followed by its verdict, as the store has them.
     async fn tell_steps(&mut self, stage: &Stage) -> anyhow::Result<()> {
         let Some(run) = stage.run().await? else { return Ok(()) };
-        let history = stage.app.engine.history(run.id).await?;
-        let (steps, verdicts) = self.told.entry(run.id).or_default();
-        // A verdict belongs to the step before which it was given: tell both in the order they happened.
-        let mut lines: Vec<(crate::types::Timestamp, u8, String)> = Vec::new();
-        for step in history.trail.iter().skip(*steps) {
-            lines.push((step.at, 1, format!("  · {} {}", step.step_id, step.step_title)));
-        }
-        for verdict in history.verdicts.iter().skip(*verdicts) {
-            let row = &verdict.row;
-            lines.push((
-                verdict.at,
-                0,
-                format!("  ⚖ round {}: {} by {} (draft by {})", row.round, row.verdict, row.reviewer_served, row.drafter_served),
-            ));
-            for finding in history.findings.iter().filter(|f| f.round == row.round) {
-                lines.push((
-                    verdict.at,
-                    0,
-                    format!("      {} [{}] {}: {}", finding.id, finding.severity, finding.place, finding.title),
-                ));
+        let rows = stage.app.store.repo(stage.repo)?;
+        let (trail, ledger) = (rows.trail(run.id).await?, rows.ledger(run.id).await?);
+        let workflow = stage.app.engine.workflows().iter().find(|w| w.name() == run.workflow);
+        let told = self.told.entry(run.id).or_default();
+        for row in trail.iter().skip(told.steps) {
+            let step = workflow.and_then(|w| w.step(&row.step));
+            // A step follows the review before it, and so its verdict.
+            while told.verdicts < told.reviews {
+                let Some(verdict) = ledger.verdicts.get(told.verdicts) else { break };
+                tell_verdict(verdict, &ledger.findings);
+                told.verdicts += 1;
             }
-        }
-        *steps = history.trail.len();
-        *verdicts = history.verdicts.len();
-        lines.sort_by_key(|(at, order, _)| (*at, *order));
-        for (_, _, line) in lines {
-            say(line);
+            told.steps += 1;
+            let Some(step) = step else { continue };
+            say(format_args!("  · {} {}", step.id, step.title));
+            told.reviews += usize::from(step.kind == Kind::Review);
         }
         Ok(())
+    }
+}
+
+fn tell_verdict(verdict: &VerdictRow, findings: &[FindingRow]) {
+    say(format_args!(
+        "    review {}: {} by {}, of a draft by {}",
+        verdict.round, verdict.verdict, verdict.reviewer_served, verdict.drafter_served
+    ));
+    for finding in findings.iter().filter(|f| f.round == verdict.round) {
+        say(format_args!("      {} [{}] at {}: {}", finding.id, finding.severity, finding.place, finding.title));
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{clock::SystemClock, config::Settings, git, providers::{self, Provide
 
 pub(super) async fn look(report: &mut Report, settings: &Settings) {
     match git::version().await {
-        Ok(version) => report.good("git", version),
+        Ok(version) => report.good("git", version.to_string()),
         Err(error) => report.bad("git", error.to_string()),
     }
     data(report, settings);
@@ -53,7 +53,7 @@ async fn models(report: &mut Report, settings: &Settings) {
     };
     for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
         match providers.resolve(spec) {
-            Ok((provider, id)) => match provider.missing() {
+            Ok((provider, id)) => match provider.lacks() {
                 None => report.good(what, format!("{spec} ({})", id.model)),
                 Some(why) => report.bad(what, format!("{spec}: {why}")),
             },

@@ -14,7 +14,7 @@ CREATE TABLE run (
     version    INTEGER NOT NULL,      -- of the workflow, pinned at the start
     issue      INTEGER NOT NULL,
     cause      TEXT NOT NULL UNIQUE,
-    request    TEXT NOT NULL,         -- the trigger, JSON, with the policy pinned in it
+    request    TEXT NOT NULL,         -- the trigger, JSON
     status     TEXT NOT NULL CHECK (status IN
                ('ready', 'asking', 'waiting', 'halting', 'done', 'failed', 'stopped')),
     step       TEXT NOT NULL,         -- the step's serde form

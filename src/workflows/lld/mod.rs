@@ -406,7 +406,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let log_path = show::log_path(&proposal.path);
     let commit = rounds::publish(cx, &signed, &proposal, &log_path, &log, &message).await?;
     let body = show::pull(s, cx, None, Some(audit))?;
-    let title = messages::pull_title(STAGE, issue.number, &issue.title, proposal.wip);
+    let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
     let _: () = cx
         .once("retitle", |_| async { repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault) })
         .await?;

@@ -422,7 +422,6 @@ impl World {
             cause: Cause(cause.into()),
             at: BEGINNING,
             comment: Some(CommentId(9)),
-            policy: serde_json::json!({ "cap": 3 }),
         };
         self.engine().port().start(Start { workflow: "toy".into(), trigger }).await.unwrap()
     }
@@ -502,5 +501,6 @@ pub(super) fn says(verb: &str, cause: &str) -> Answer {
         role: Role::Maintain,
         at: BEGINNING.plus(Duration::from_secs(60)),
         url: None,
+        commit: None,
     }
 }
