@@ -40,7 +40,7 @@ pub enum GitError {
     Unreadable { what: &'static str, why: String },
     #[error("git {what}: {source}")]
     Process { what: &'static str, source: ProcError },
-    #[error("the mirror's directory {} could not be made: {source}", path.display())]
+    #[error("`{}` could not be written: {source}; check who owns the data directory", path.display())]
     Directory { path: PathBuf, source: std::io::Error },
 }
 

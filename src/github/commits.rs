@@ -141,17 +141,12 @@ impl Repo {
     /// GitHub answers 422 to a move that is not forward and to much else; where the branch is tells
     /// which it was.
     async fn why_not(&self, spec: &CommitSpec, refused: Fault) -> Result<Fault, Fault> {
-        let call = UPDATE_REF.to_string();
+        let call = format!("moving {} in {}", spec.branch, self.name());
         Ok(match self.branch(&spec.branch).await? {
-            None => Fault::NotFound { call: format!("{call} ({})", spec.branch) },
+            None => Fault::NotFound { call },
             Some(head) if head != spec.parent => Fault::Conflict {
                 call,
-                message: format!(
-                    "{} is at {} and no longer at {}",
-                    spec.branch,
-                    head.short(),
-                    spec.parent.short()
-                ),
+                message: format!("it is at {} and no longer at {}", head.short(), spec.parent.short()),
             },
             Some(_) => refused,
         })

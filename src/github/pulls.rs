@@ -102,7 +102,7 @@ impl Repo {
         let here = |end: &End, branch: &str| {
             end.r#ref == branch && end.repo.as_ref().is_some_and(|repo| repo.id == self.id().0)
         };
-        let found: Vec<Found> = self.github().api().paged(self.who(), request, None).await?;
+        let found: Vec<Found> = self.paged(request).await?;
         let found = found.into_iter().find(|p| here(&p.head, &spec.head) && here(&p.base, &spec.base));
         Ok(found.map(Pull::from))
     }
@@ -128,7 +128,7 @@ impl Repo {
     /// Every pull request that came from this branch, open or not.
     pub async fn pulls_of_branch(&self, branch: &str) -> Result<Vec<Pull>, Fault> {
         let request = self.pulls_from(branch).await?.query("state", "all");
-        let found: Vec<Found> = self.github().api().paged(self.who(), request, None).await?;
+        let found: Vec<Found> = self.paged(request).await?;
         let ours = |pull: &Found| pull.head.repo.as_ref().is_some_and(|repo| repo.id == self.id().0);
         Ok(found.into_iter().filter(|p| p.head.r#ref == branch && ours(p)).map(Pull::from).collect())
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -83,7 +83,7 @@ impl Repo {
         self.installation
     }
 
-    pub(super) fn who(&self) -> As {
+    fn who(&self) -> As {
         As::Installation(self.installation)
     }
 
@@ -103,6 +103,18 @@ impl Repo {
         match api.send(self.who(), request.clone()).await {
             Err(Fault::Moved { call, location }) => match self.new_route(&request, &location) {
                 Some(route) => api.send(self.who(), request.moved_to(route)).await,
+                None => Err(Fault::Moved { call, location }),
+            },
+            other => other,
+        }
+    }
+
+    /// All items of a listing, as [`send`](Self::send) sends.
+    pub(super) async fn paged<T: DeserializeOwned>(&self, request: Request) -> Result<Vec<T>, Fault> {
+        let api = self.github.api();
+        match api.paged(self.who(), request.clone(), None).await {
+            Err(Fault::Moved { call, location }) => match self.new_route(&request, &location) {
+                Some(route) => api.paged(self.who(), request.moved_to(route), None).await,
                 None => Err(Fault::Moved { call, location }),
             },
             other => other,

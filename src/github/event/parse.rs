@@ -18,11 +18,9 @@ pub(super) fn parse(event: &str, body: &[u8]) -> Parsed {
         "pull_request" => pull_request,
         "pull_request_review" => review,
         "pull_request_review_comment" => review_comment,
-        "check_run" => |p| check(p, "check_run").map(|c| c.map_or_else(not_complete, Event::CheckRun)),
-        "check_suite" => |p| check(p, "check_suite").map(|c| c.map_or_else(not_complete, Event::CheckSuite)),
-        "workflow_run" => {
-            |p| check(p, "workflow_run").map(|c| c.map_or_else(not_complete, Event::WorkflowRun))
-        }
+        "check_run" => |p| check(p, "check_run").map(|c| c.map_or_else(incomplete, Event::CheckRun)),
+        "check_suite" => |p| check(p, "check_suite").map(|c| c.map_or_else(incomplete, Event::CheckSuite)),
+        "workflow_run" => |p| check(p, "workflow_run").map(|c| c.map_or_else(incomplete, Event::WorkflowRun)),
         "status" => status,
         "repository" => repository,
         "installation" => installation,
@@ -45,8 +43,8 @@ fn ignored(why: impl Into<String>) -> Event {
     Event::Ignored { why: why.into() }
 }
 
-fn not_complete() -> Event {
-    ignored("it is not complete yet")
+fn incomplete() -> Event {
+    ignored("only a completed one acts")
 }
 
 fn unknown_action(payload: Payload<'_>) -> Event {

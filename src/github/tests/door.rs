@@ -154,6 +154,10 @@ async fn a_rename_is_followed_and_a_transfer_is_not() {
             }
             "GET /repos/o/r/issues/1" => moved("/repositories/9/issues/1".into()),
             "GET /repositories/9/issues/1" => answer(200, issue(1)),
+            "GET /repos/o/r/pulls?head=o%3Ab&state=all&per_page=100" => {
+                moved("/repositories/9/pulls?head=o%3Ab&state=all&per_page=100".into())
+            }
+            "GET /repositories/9/pulls?head=o%3Ab&state=all&per_page=100" => answer(200, json!([])),
             "GET /repos/o/r/issues/2" => moved("/repositories/10/issues/5".into()),
             "GET /repos/o/r/issues/3" => moved("/repositories/9/issues/4".into()),
             _ => None,
@@ -163,6 +167,7 @@ async fn a_rename_is_followed_and_a_transfer_is_not() {
     let repo = fake.repo();
     assert_eq!(repo.info().await.unwrap().name.to_string(), "o/renamed");
     assert_eq!(repo.issue(IssueNo(1)).await.unwrap().number, IssueNo(1));
+    assert_eq!(repo.pulls_of_branch("b").await.unwrap(), []);
     for gone in [2, 3] {
         let fault = repo.issue(IssueNo(gone)).await.unwrap_err();
         assert!(matches!(fault, Fault::Moved { .. }), "{fault}");

@@ -176,8 +176,8 @@ async fn a_refused_move_is_a_conflict_only_if_the_branch_moved() {
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
     assert_eq!(
         fault.to_string(),
-        "PATCH /repos/{owner}/{repo}/git/refs/heads/{*branch} conflicts with what is there now: \
-         countersign/issue-1 is at ddddddd and no longer at aaaaaaa"
+        "moving countersign/issue-1 in o/r conflicts with what is there now: \
+         it is at ddddddd and no longer at aaaaaaa"
     );
     let fake = Fake::start(tree('a', true)).await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
