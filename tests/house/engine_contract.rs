@@ -44,7 +44,9 @@ contract! {
     keys_are_unique_nesting_is_refused_and_values_are_small
     an_edge_outside_the_graph_is_refused
     a_loop_without_people_ends
+    every_word_of_a_person_gives_new_moves
     asking_again_refuses_the_answer
+    an_answer_to_another_subject_is_late
     answers_are_matched_to_their_gate
     a_gate_that_expires_wakes_its_step
     a_cancel_reaches_a_step_in_flight
@@ -53,6 +55,7 @@ contract! {
     only_stored_rows_countersign
     issues_go_on_side_by_side
     the_live_loop_runs_and_stops
+    the_live_loop_forgets_nobody
     the_live_loop_gives_up_what_is_stuck
 }
 
@@ -230,6 +233,32 @@ async fn a_loop_without_people_ends(world: World) {
     // Two rounds of the longest loop (draft, review, gate) and one straight walk.
     let told = world.toys.told.lock().unwrap().clone();
     assert_eq!(told, [Halt::Limit { moves: 2 * 3 + 4 }]);
+}
+
+async fn every_word_of_a_person_gives_new_moves(world: World) {
+    let run = world.started("walk").await;
+    for round in 0..8 {
+        world.signal(says("revise", &format!("round-{round}"))).await;
+        world.settle().await;
+    }
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.visit), (Status::Asking, 3 + 8 * 3), "far more moves than the limit of 10");
+}
+
+async fn an_answer_to_another_subject_is_late(world: World) {
+    let run = world.started("shift").await;
+    let unclear = Answer { text: "unclear".into(), ..says("revise", "delivery-2#0") };
+    world.signal(unclear).await;
+    assert_eq!(
+        world.signal(says("approve", "delivery-3#0")).await.run(),
+        Some(run),
+        "accepted for what is shown"
+    );
+    world.settle().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.gate.map(|gate| gate.subject == subject())), (Status::Asking, Some(false)));
+    assert_eq!(world.toys.seen(), ["asked", "revise by grace"], "the approval was of something else");
+    assert_eq!(world.engine().tick().await.unwrap(), 0);
 }
 
 async fn asking_again_refuses_the_answer(world: World) {
@@ -436,6 +465,32 @@ async fn the_live_loop_runs_and_stops(world: World) {
     live.await.unwrap();
     let Started::New(late) = world.start("walk", "delivery-3#0").await else { panic!() };
     assert_eq!(world.view(late).await.status, Status::Ready, "nothing is claimed after shutdown");
+}
+
+async fn the_live_loop_forgets_nobody(world: World) {
+    let shutdown = CancellationToken::new();
+    let live = tokio::spawn({
+        let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
+        async move { engine.run(shutdown).await }
+    });
+    let issues = || (100..124).map(IssueNo);
+    let mut runs = Vec::new();
+    for issue in issues() {
+        let Started::New(run) = world.start_on(issue, "walk", &format!("start-{issue}")).await else {
+            panic!()
+        };
+        runs.push(run);
+    }
+    for (issue, run) in issues().zip(&runs) {
+        until(&world, *run, Status::Asking).await;
+        world.signal_on(issue, says("approve", &format!("approve-{issue}"))).await;
+    }
+    for run in &runs {
+        until(&world, *run, Status::Done).await;
+    }
+    shutdown.cancel();
+    live.await.unwrap();
+    assert_eq!(world.toys.paid.load(SeqCst), 24 * 101);
 }
 
 async fn the_live_loop_gives_up_what_is_stuck(world: World) {

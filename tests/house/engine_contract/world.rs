@@ -298,7 +298,7 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
         ("override".to_owned(), Role::Maintain),
     ];
     let expires = (state.mode == "expire").then(|| BEGINNING.plus(Duration::from_secs(600)));
-    let spec = GateSpec { stage: "lld".into(), subject: subject(), verbs, shown_at, needed: 1, expires };
+    let mut spec = GateSpec { stage: "lld".into(), subject: subject(), verbs, shown_at, needed: 1, expires };
     let Some(answer) = cx.answer() else {
         toys.saw("asked");
         return Ok(Next::Ask(spec));
@@ -307,6 +307,9 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
     if answer.text == "unclear" {
         let key = format!("refuse-{}", answer.cause);
         cx.once(&key, |_| async { Ok(()) }).await?;
+        if state.mode == "shift" {
+            spec.subject = Hash::of(b"the design, edited meanwhile");
+        }
         return Ok(Next::Ask(spec));
     }
     let kind = match answer.verb.as_str() {
@@ -461,7 +464,11 @@ impl World {
     }
 
     pub(super) async fn signal(&self, answer: Answer) -> Signalled {
-        self.engine().signal(Signal { repo: REPO, issue: ISSUE, answer }).await.unwrap()
+        self.signal_on(ISSUE, answer).await
+    }
+
+    pub(super) async fn signal_on(&self, issue: IssueNo, answer: Answer) -> Signalled {
+        self.engine().signal(Signal { repo: REPO, issue, answer }).await.unwrap()
     }
 
     pub(super) async fn cancel(&self, cause: &str) -> Cancelled {
