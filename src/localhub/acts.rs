@@ -64,7 +64,8 @@ impl Hub {
     pub fn create_app(&self, spec: AppSpec) -> Result<AppCredentials, HubError> {
         // Outside the lock: looking for primes takes a while.
         let pem = new_key()?;
-        self.change(|c| c.create_app(spec, pem, None, String::new()))
+        let home = self.0.base.clone();
+        self.change(|c| c.create_app(spec, pem, None, home))
     }
 
     pub fn set_webhook(&self, app: u64, url: Option<Url>, secret: &SecretString) -> Result<(), HubError> {

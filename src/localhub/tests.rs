@@ -347,3 +347,153 @@ async fn a_stranger_at_the_door_is_sent_away() {
     let answer = w.client.get(w.hub.base_url()).header("Host", "evil.example").send().await.unwrap();
     assert_eq!(answer.status(), 421);
 }
+
+/// Sends a form as a browser on the page would, or as it would from elsewhere.
+async fn submit(w: &World, path: &str, origin: &str, fields: &[(&str, &str)]) -> Response {
+    let mut body = url::form_urlencoded::Serializer::new(String::new());
+    body.extend_pairs(fields);
+    let url = format!("{}{path}", w.hub.0.base);
+    let request = w.client.post(url).header("Origin", origin).header("Cookie", cookie(w));
+    request
+        .header("Content-Type", "application/x-www-form-urlencoded")
+        .body(body.finish())
+        .send()
+        .await
+        .unwrap()
+}
+
+fn cookie(w: &World) -> String {
+    format!("localhub={}", w.hub.0.page_token)
+}
+
+async fn page(w: &World, path: &str) -> String {
+    let url = format!("{}{path}", w.hub.0.base);
+    w.client.get(url).header("Cookie", cookie(w)).send().await.unwrap().text().await.unwrap()
+}
+
+fn csrf(page: &str) -> &str {
+    let (_, rest) = page.split_once("name=csrf value=\"").unwrap();
+    rest.split_once('"').unwrap().0
+}
+
+#[tokio::test]
+async fn pages_open_to_the_token_and_forms_to_pages_of_ours() {
+    let w = world().await;
+    w.hub.open_issue(w.repo, w.owner, "A <b>title</b>", "<script>x</script>Body").unwrap();
+    let closed = w.client.get(format!("{}/ada/tally/issues/1", w.hub.0.base)).send().await.unwrap();
+    assert_eq!(closed.status(), 403);
+    let entered = w.client.get(w.hub.page_url()).send().await.unwrap();
+    assert_eq!((entered.status().as_u16(), &entered.headers()["location"]), (303, &"/".parse().unwrap()));
+    let set = entered.headers()["set-cookie"].to_str().unwrap();
+    assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
+
+    let thread = page(&w, "/ada/tally/issues/1").await;
+    assert!(thread.contains("A &lt;b&gt;title&lt;/b&gt;") && !thread.contains("<script>x"), "{thread}");
+    let (base, path) = (w.hub.0.base.clone(), "/ada/tally/issues/1/comment");
+    let good = [("csrf", csrf(&thread)), ("body", "Hello\r\nyou")];
+    assert_eq!(submit(&w, path, "http://evil.example", &good).await.status(), 403);
+    assert_eq!(submit(&w, path, &base, &[("csrf", "wrong"), ("body", "x")]).await.status(), 403);
+    assert_eq!(submit(&w, path, &base, &good).await.status(), 303);
+    let bodies: Vec<_> =
+        w.hub.issue(w.repo, IssueNo(1)).unwrap().comments.into_iter().map(|c| c.body).collect();
+    assert_eq!(bodies, ["Hello\r\nyou"]);
+}
+
+#[tokio::test]
+async fn labels_take_a_role() {
+    let w = world().await;
+    let eve = w.hub.create_user("eve").unwrap();
+    w.hub.set_role(w.repo, eve, Role::Read).unwrap();
+    let issue = w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
+    let token = csrf(&page(&w, "/").await).to_owned();
+    let label = |who: &'static str| {
+        let url = format!("{}/ada/tally/issues/1/label", w.hub.0.base);
+        let request = w.client.post(url).header("Origin", &w.hub.0.base);
+        let request = request.header("Cookie", format!("{}; localhub_as={who}", cookie(&w)));
+        request.body(format!("csrf={token}&name=countersign%3Alld")).send()
+    };
+    assert_eq!(label("eve").await.unwrap().status(), 403);
+    assert!(w.hub.issue(w.repo, issue).unwrap().labels.is_empty());
+    assert_eq!(label("ada").await.unwrap().status(), 303);
+    assert_eq!(w.hub.issue(w.repo, issue).unwrap().labels, ["countersign:lld"]);
+}
+
+#[tokio::test]
+async fn a_manifest_becomes_an_app_and_is_installed() {
+    let w = world().await;
+    let manifest = json!({
+        "name": "Second Signer", "url": "https://example.com", "redirect_url": "http://127.0.0.1:9/back",
+        "setup_url": "http://127.0.0.1:9/installed", "hook_attributes": { "url": "http://127.0.0.1:9/webhook" },
+        "default_permissions": { "issues": "write" }, "default_events": ["issues"],
+    })
+    .to_string();
+    let shown =
+        submit(&w, "/settings/apps/new?state=abc", "http://127.0.0.1:9", &[("manifest", &manifest)]).await;
+    let shown = shown.text().await.unwrap();
+    assert!(shown.contains("Second Signer") && shown.contains("value=\"abc\""), "{shown}");
+    let fields = [("csrf", csrf(&shown)), ("manifest", manifest.as_str()), ("state", "abc")];
+    let made = submit(&w, "/settings/apps/create", &w.hub.0.base, &fields).await;
+    let back: Url = made.headers()["location"].to_str().unwrap().parse().unwrap();
+    let code = back.query_pairs().find(|(n, _)| n == "code").unwrap().1.into_owned();
+    assert!(back.as_str().ends_with("&state=abc"), "{back}");
+
+    let convert = || w.client.post(format!("{}/app-manifests/{code}/conversions", w.hub.api_url())).send();
+    let app: Value = convert().await.unwrap().json().await.unwrap();
+    assert_eq!((&app["slug"], &app["owner"]["login"]), (&json!("second-signer"), &json!("ada")));
+    assert!(app["pem"].as_str().unwrap().starts_with("-----BEGIN RSA PRIVATE KEY-----"));
+    assert_eq!(convert().await.unwrap().status(), 404, "a code is used once");
+
+    let repo = w.repo.to_string();
+    let fields = [("csrf", csrf(&shown)), ("repository", repo.as_str())];
+    let installed = submit(&w, "/apps/second-signer/installations/new", &w.hub.0.base, &fields).await;
+    let to = installed.headers()["location"].to_str().unwrap();
+    assert!(
+        to.starts_with("http://127.0.0.1:9/installed?installation_id=")
+            && to.ends_with("&setup_action=install")
+    );
+}
+
+/// A client that others wrote reads what we say.
+#[tokio::test]
+async fn octocrab_finds_every_field_it_looks_for() {
+    let w = world().await;
+    // That client reads the machine's clock.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    w.clock.store(i64::try_from(now).unwrap(), SeqCst);
+    w.hub
+        .change(|c| {
+            let app = c.state.apps.get_mut(&w.app.id).unwrap();
+            app.permissions.insert("pull_requests".into(), "write".into());
+            Ok::<_, HubError>(())
+        })
+        .unwrap();
+    w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
+    w.hub.push_commit(w.repo, "topic", w.owner, &[("a", b"b")], "A commit").unwrap();
+    let key = EncodingKey::from_rsa_pem(w.app.pem.expose_secret().as_bytes()).unwrap();
+    let app =
+        octocrab::Octocrab::builder().base_uri(w.hub.api_url().as_str()).unwrap().app(w.app.id.into(), key);
+    let app = app.build().unwrap();
+    assert_eq!(app.current().app().await.unwrap().slug.unwrap(), "countersign");
+    let found = app.apps().get_repository_installation("ada", "tally").await.unwrap();
+    assert_eq!(found.id.0, w.installation.0);
+    let crab = app.installation(found.id).unwrap();
+    let issues = crab.issues("ada", "tally");
+    assert_eq!(issues.get(1).await.unwrap().user.login, "ada");
+    let comment = issues.create_comment(1, "hello").await.unwrap();
+    assert_eq!(issues.update_comment(comment.id, "again").await.unwrap().body.unwrap(), "again");
+    issues.create_label("status", "ededed", "what").await.unwrap();
+    issues.add_labels(1, &["status".to_owned()]).await.unwrap();
+    assert_eq!(issues.list_comments(1).send().await.unwrap().items.len(), 1);
+    let pulls = crab.pulls("ada", "tally");
+    let pull = pulls.create("T", "topic", "main").draft(Some(true)).send().await.unwrap();
+    assert_eq!(pulls.get(pull.number).await.unwrap().changed_files, Some(1));
+    assert_eq!(pulls.list().head("ada:topic").send().await.unwrap().items.len(), 1);
+    let again = pulls.create("T", "topic", "main").send().await.unwrap_err();
+    let octocrab::Error::GitHub { source, .. } = again else { panic!("{again}") };
+    assert_eq!((source.status_code.as_u16(), source.message.as_str()), (422, "Validation Failed"));
+    assert_eq!(crab.repos("ada", "tally").get().await.unwrap().default_branch.unwrap(), "main");
+    let file = crab.repos("ada", "tally").get_content().path("README.md").send().await.unwrap();
+    assert_eq!(file.items[0].decoded_content().unwrap(), "# hello\n");
+    let commits = crab.repos("ada", "tally").list_commits().send().await.unwrap();
+    assert_eq!(commits.items[0].commit.message, "Initial commit");
+}

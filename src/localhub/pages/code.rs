@@ -71,7 +71,10 @@ impl Visit<'_> {
         }
         let readme = entries.iter().find(|e| e.path.eq_ignore_ascii_case("readme.md"));
         let readme = readme.and_then(|e| git.blob(&e.oid).ok()).map(|bytes| {
-            format!("<div class=\"card markdown readme\">{}</div>", render(&String::from_utf8_lossy(&bytes)))
+            format!(
+                "<div class=\"card markdown readme\">{}</div>",
+                render(&String::from_utf8_lossy(&bytes), &format!("/{name}"))
+            )
         });
         let last = git.read_commit(&place.commit)?;
         let body = format!(
@@ -134,7 +137,7 @@ impl Visit<'_> {
         let (content, other) = match String::from_utf8(bytes) {
             Ok(text) if text.len() > SHOWN_BYTES => ("<p class=blank>Too long to show here.</p>".into(), ""),
             Ok(text) if place.path.ends_with(".md") && !plain => (
-                format!("<div class=\"markdown\">{}</div>", render(&text)),
+                format!("<div class=\"markdown\">{}</div>", render(&text, &format!("/{name}"))),
                 "<a class=button href=\"?plain=1\">Source</a>",
             ),
             Ok(text) => (numbered(&text), ""),

@@ -44,7 +44,7 @@ pub(super) fn link(path: &str) -> String {
 pub(super) fn ago(now: Timestamp, at: Timestamp) -> String {
     let seconds = now.since(at).as_secs();
     let (count, unit) = match seconds {
-        0..=44 => return format!("<time datetime=\"{at}\" title=\"{at}\">now</time>"),
+        0..=44 => return format!("<time datetime=\"{at}\" title=\"{at}\">just now</time>"),
         45..=3599 => ((seconds + 30) / 60, "minute"),
         3600..=86_399 => (seconds / 3600, "hour"),
         _ => (seconds / 86_400, "day"),
@@ -199,7 +199,7 @@ impl Visit<'_> {
         let id = id.parse().map(UserId).map_err(|_| Oops::not_found())?;
         let account = self.hub.read(|s| s.accounts.get(&id).cloned()).ok_or_else(Oops::not_found)?;
         let initial = account.login.chars().next().unwrap_or('?').to_uppercase().to_string();
-        let hue = (id.0 * 137) % 360;
+        let hue = (id.0 * 101) % 360;
         let corner = if account.app.is_some() { 9 } else { 20 };
         let svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 40 40\">\

@@ -4,7 +4,9 @@
 use std::{collections::HashSet, sync::LazyLock};
 
 use ammonia::Builder;
-use pulldown_cmark::{Options, Parser, html};
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd, html};
+
+use super::layout::Esc;
 
 static CLEANER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     let mut cleaner = Builder::default();
@@ -31,15 +33,56 @@ const ALERTS: [&str; 5] = [
     "markdown-alert-caution",
 ];
 
-pub(super) fn render(text: &str) -> String {
+/// Renders a text of the repository at `base` (`/owner/name`), where `#12` and `@login` mean something.
+pub(super) fn render(text: &str, base: &str) -> String {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
         | Options::ENABLE_TASKLISTS
         | Options::ENABLE_FOOTNOTES
         | Options::ENABLE_GFM;
+    // How deep inside of what must stay as written: code and links.
+    let mut literal = 0_usize;
+    let events = Parser::new_ext(text, options).map(|event| match event {
+        Event::Start(Tag::CodeBlock(_) | Tag::Link { .. }) => {
+            literal += 1;
+            event
+        }
+        Event::End(TagEnd::CodeBlock | TagEnd::Link) => {
+            literal = literal.saturating_sub(1);
+            event
+        }
+        Event::Text(text) if literal == 0 => Event::InlineHtml(references(&text, base).into()),
+        other => other,
+    });
     let mut out = String::new();
-    html::push_html(&mut out, Parser::new_ext(text, options));
+    html::push_html(&mut out, events);
     CLEANER.clean(&out).to_string()
+}
+
+/// Escapes a text, with links for `#12` and emphasis for `@login`.
+fn references(text: &str, base: &str) -> String {
+    let mut out = String::new();
+    let mut before = ' ';
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let tail = &rest[first.len_utf8()..];
+        let length = |fits: fn(char) -> bool| tail.find(|c| !fits(c)).unwrap_or(tail.len());
+        let starts = !before.is_alphanumeric();
+        let taken = match first {
+            '#' if starts => length(|c| c.is_ascii_digit()),
+            '@' if starts => length(|c| c.is_ascii_alphanumeric() || c == '-'),
+            _ => 0,
+        };
+        let word = &tail[..taken];
+        match first {
+            '#' if taken > 0 => out.push_str(&format!("<a href=\"{base}/issues/{word}\">#{word}</a>")),
+            '@' if taken > 0 => out.push_str(&format!("<strong>@{word}</strong>")),
+            other => out.push_str(&Esc(other.encode_utf8(&mut [0; 4])).to_string()),
+        }
+        before = word.chars().last().unwrap_or(first);
+        rest = &tail[taken..];
+    }
+    out
 }
 
 #[cfg(test)]
@@ -50,6 +93,7 @@ mod tests {
     fn githubs_markdown_is_understood() {
         let html = render(
             "| a |\n|---|\n| ~~b~~ |\n\n- [x] done\n\n<details><summary>More</summary>\n\n**in**\n\n</details>",
+            "/a/b",
         );
         for part in
             ["<table>", "<del>b</del>", "type=\"checkbox\"", "<details><summary>More", "<strong>in</strong>"]
@@ -61,10 +105,19 @@ mod tests {
     #[test]
     fn nothing_runs_and_nothing_breaks_out() {
         let html = render(
-            "<script>x</script><img src=x onerror=y>[l](javascript:z)</div></main><!-- m --><style>*{}</style>",
+            "<script>x</script><img src=x onerror=y>\n\n[l](javascript:z)\n\n</div></main><!-- m --><style>*{}</style>",
+            "/a/b",
         );
         for part in ["<script", "onerror", "javascript:", "</main>", "</div>", "<!--", "<style"] {
             assert!(!html.contains(part), "{part} in {html}");
         }
+    }
+
+    #[test]
+    fn numbers_become_links_outside_of_code() {
+        let html = render("Part of #12, `#13`, a#14, @ada <b>", "/ada/tally");
+        assert!(html.contains("href=\"/ada/tally/issues/12\""), "{html}");
+        assert!(!html.contains("issues/13") && !html.contains("issues/14"), "{html}");
+        assert!(html.contains("<strong>@ada</strong>"), "{html}");
     }
 }

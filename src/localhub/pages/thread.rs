@@ -125,7 +125,7 @@ impl Visit<'_> {
             rows.push((event.at, event.id, self.event(s, r, event)));
         }
         for review in issue.pull.iter().flat_map(|p| &p.reviews) {
-            rows.push((review.at, review.id, self.review_line(s, review)));
+            rows.push((review.at, review.id, self.review_line(s, r, review)));
         }
         rows.sort_by_key(|(at, id, _)| (*at, *id));
         let rows: String = rows.into_iter().map(|(_, _, html)| html).collect();
@@ -136,7 +136,7 @@ impl Visit<'_> {
         let body = if said.body.trim().is_empty() {
             "<p class=muted><em>No description provided.</em></p>".to_owned()
         } else {
-            render(said.body)
+            render(said.body, &format!("/{}", s.name_of(r)))
         };
         let role = match r.role_of(said.author) {
             _ if said.author == r.owner => "<span class=tag>Owner</span>",
@@ -202,7 +202,7 @@ impl Visit<'_> {
         )
     }
 
-    fn review_line(&self, s: &State, review: &Review) -> String {
+    fn review_line(&self, s: &State, r: &Repository, review: &Review) -> String {
         let (class, what) = match review.state.as_str() {
             "APPROVED" => ("open", "approved these changes"),
             "CHANGES_REQUESTED" => ("stopped", "requested changes"),
@@ -211,7 +211,10 @@ impl Visit<'_> {
         let body = if review.body.is_empty() {
             String::new()
         } else {
-            format!("<div class=card><div class=markdown>{}</div></div>", render(&review.body))
+            format!(
+                "<div class=card><div class=markdown>{}</div></div>",
+                render(&review.body, &format!("/{}", s.name_of(r)))
+            )
         };
         format!(
             "<div class=event><span class=\"dot {class}\"></span><span>{} {what} <span class=muted>{} at {}</span></span></div>{body}",

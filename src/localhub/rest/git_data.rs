@@ -82,7 +82,7 @@ impl Call<'_> {
             ("GET", ["ref", name @ ..]) => self.one_ref(repo()?, &name.join("/")),
             ("GET", ["matching-refs", prefix @ ..]) => self.matching_refs(repo()?, &prefix.join("/")),
             ("POST", ["refs"]) => self.new_ref(repo()?),
-            ("PATCH", ["refs", name @ ..]) => self.move_ref(repo()?, &name.join("/")),
+            ("PATCH" | "POST", ["refs", name @ ..]) => self.move_ref(repo()?, &name.join("/")),
             ("DELETE", ["refs", name @ ..]) => self.delete_ref(repo()?, &name.join("/")),
             _ => self.unknown_route(),
         }

@@ -83,7 +83,7 @@ impl Call<'_> {
                 let body = self.with_issue(repo()?, number, |s, r, i| self.json(s).issue(r, i))?;
                 Ok(self.ok(&body))
             }
-            ("PATCH", ["issues", number]) => self.edit_issue(repo()?, number),
+            ("PATCH" | "POST", ["issues", number]) => self.edit_issue(repo()?, number),
             ("GET", ["issues", number, "comments"]) => self.comments(repo()?, number),
             ("POST", ["issues", number, "comments"]) => self.new_comment(repo()?, number),
             ("GET", ["issues", number, "events"]) => self.history(repo()?, number, false),
@@ -234,7 +234,8 @@ impl Call<'_> {
         let number = self.with_comment(repo, id, |_, _, i, _| IssueNo(i.number))?;
         match (method, rest) {
             ("GET", []) => Ok(self.ok(&self.comment_json(repo, id)?)),
-            ("PATCH", []) => {
+            // GitHub takes POST for PATCH on what exists, and older clients send it.
+            ("PATCH" | "POST", []) => {
                 let by = self.actor()?;
                 let asked: TextBody = self.body()?;
                 self.check_text("IssueComment", asked.body.as_deref(), true)?;

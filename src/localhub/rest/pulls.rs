@@ -38,7 +38,7 @@ impl Call<'_> {
                 let body = self.with_pull(repo, number, |call, s, r, i| call.json(s).full_pull(r, i))?;
                 Ok(self.ok(&body))
             }
-            ("PATCH", [number]) => self.edit_pull(repo, number),
+            ("PATCH" | "POST", [number]) => self.edit_pull(repo, number),
             ("GET", [number, "files"]) => {
                 let git = self.git(repo);
                 let rows = self.with_pull(repo, number, |call, s, r, i| {
