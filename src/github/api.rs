@@ -379,7 +379,8 @@ pub(crate) async fn send_as_nobody(
     let nobody =
         builder(api_url).map_err(|e| failed(e.to_string()))?.build().map_err(|e| failed(chain(&e)))?;
     let base_path = String::new();
-    let api = Api { app: nobody.clone(), nobody, sessions: Mutex::default(), base_path, clock };
+    let ahead = Mutex::default();
+    let api = Api { app: nobody.clone(), nobody, sessions: Mutex::default(), base_path, clock, ahead };
     api.send(As::Nobody, request).await
 }
 

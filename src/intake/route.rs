@@ -179,7 +179,7 @@ pub(crate) struct Place<'a> {
 
 /// Marks our reply to one command, so that a second try finds the first.
 pub(crate) fn reply_marker(cause: &Cause) -> String {
-    format!("reply {cause}")
+    format!("reply-{cause}")
 }
 
 /// The issue a branch of ours belongs to.

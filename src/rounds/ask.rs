@@ -23,6 +23,11 @@ pub struct Served {
 }
 
 impl Served {
+    /// The model's name, where the answer gave one.
+    pub(super) fn attested(&self) -> Option<String> {
+        self.family.as_ref().map(|_| self.model.clone())
+    }
+
     fn of(usage: &Usage) -> Self {
         Self {
             model: usage.served.clone().unwrap_or_else(|| "unattested".to_owned()),
@@ -54,7 +59,7 @@ pub enum FailureKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub(super) struct Failure {
     pub kind: FailureKind,
     /// For `Busy`: when another try is worth it.
     not_before: Option<Timestamp>,

@@ -95,7 +95,9 @@ pub async fn propose(
     }
     if head.is_none() {
         let _: () = cx
-            .once("branch", |_| async { repo.ensure_branch(&name, &publication.base.commit).await.map_err(fault) })
+            .once("branch", |_| async {
+                repo.ensure_branch(&name, &publication.base.commit).await.map(drop).map_err(fault)
+            })
             .await?;
     }
     let parent = head.unwrap_or_else(|| publication.base.commit.clone());
@@ -105,9 +107,10 @@ pub async fn propose(
         files: vec![(publication.path.to_owned(), cx.get(&publication.document).await?)],
         message: shown.commit.to_owned(),
     };
+    let (at, spec) = (&repo, &spec);
     let commit: Oid = cx
-        .once("commit", |entry| async {
-            repo.ensure_commit(&spec, entry.interrupted).await.map(|c| c.oid).map_err(fault)
+        .once("commit", |entry| async move {
+            at.ensure_commit(spec, entry.interrupted).await.map(|c| c.oid).map_err(fault)
         })
         .await?;
     let pull = PullSpec {
@@ -142,10 +145,11 @@ fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String {
 /// Posts the gate comment: the one that sends mail.
 pub async fn announce(cx: &Cx, key: &str, body: &Body) -> Result<(String, Timestamp), StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
-    let marker = format!("{key} {} {}", cx.run().id, cx.visit());
-    cx.once(key, |entry| async {
+    let marker = &format!("{key}-{}-{}", cx.run().id, cx.visit());
+    let repo = &repo;
+    cx.once(key, |entry| async move {
         let posted: Comment = repo
-            .ensure_comment(cx.run().trigger.issue, &marker, body, entry.interrupted)
+            .ensure_comment(cx.run().trigger.issue, marker, body, entry.interrupted)
             .await
             .map_err(fault)?;
         Ok((posted.url, posted.updated_at))
@@ -163,7 +167,7 @@ pub async fn hear(
     shown_at: Timestamp,
 ) -> Result<Heard, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
-    let key = |what: &str| format!("{what} {}", answer.cause);
+    let key = |what: &str| format!("{what}-{}", answer.cause);
     if let Some(theirs) = moved_on(cx, &repo, &key("moved"), proposal).await? {
         return Ok(Heard::Theirs(theirs));
     }
@@ -267,8 +271,9 @@ pub async fn publish(
         ],
         message: message.to_owned(),
     };
-    cx.once("publish", |entry| async {
-        repo.ensure_commit(&spec, entry.interrupted).await.map(|c| c.oid).map_err(fault)
+    let (repo, spec) = (&repo, &spec);
+    cx.once("publish", |entry| async move {
+        repo.ensure_commit(spec, entry.interrupted).await.map(|c| c.oid).map_err(fault)
     })
     .await
 }

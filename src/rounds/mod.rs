@@ -168,7 +168,7 @@ impl Round {
         let document = self.document.expect("a review is of a document");
         let open = self.findings.open().filter(|f| f.counts()).count();
         let verdict = reviewed.verdict;
-        let why = reviewed.why.map_or_else(|| reviewed.rationale.clone(), review::Why::sentence);
+        let why = reviewed.why.map_or_else(|| reviewed.rationale.clone(), Why::sentence);
         let line = self.line(Some(verdict), why, self.findings.open().count());
         self.history.push(Line { reviewer: reviewed.reviewer.clone(), ..line });
         if verdict != Verdict::Inconclusive && self.best.as_ref().is_none_or(|b| open <= b.open) {

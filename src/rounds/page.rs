@@ -58,7 +58,7 @@ impl From<Comment> for Shown {
 
 async fn write(cx: &Cx, before: Option<CommentId>, body: &Body, interrupted: bool) -> Result<Shown, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
-    let marker = format!("status {}", cx.run().id);
+    let marker = format!("status-{}", cx.run().id);
     if let Some(id) = before {
         match repo.edit_comment(id, &marker, body).await {
             Ok(comment) => return Ok(comment.into()),

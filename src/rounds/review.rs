@@ -14,7 +14,7 @@ use crate::{
     documents::verdict,
     engine::{FindingRow, Record, StepError, VerdictRow},
     providers::{CallRole, ModelId, models},
-    types::{Family, Verdict},
+    types::Verdict,
 };
 
 /// What a reviewer is told, apart from the document.
@@ -46,7 +46,7 @@ pub struct Reviewed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    Call(super::FailureKind),
+    Call(FailureKind),
     /// The answer is not schema-valid, or does not echo the nonce.
     NotInForm,
     /// The answer names no model we know.
@@ -182,19 +182,17 @@ async fn book(
     answered: &Answered,
     nonce: &str,
 ) -> Result<(), StepError> {
-    let unknown = || Family("unattested".to_owned());
-    let person = || Served { model: "a person".to_owned(), family: Some(Family("human".to_owned())) };
-    let drafter = round.drafter.clone().unwrap_or_else(person);
+    let drafter = round.drafter.clone();
     cx.record(
         "verdict",
         Record::Verdict(VerdictRow {
             document,
             round: round.reviews,
             verdict: reviewed.verdict,
-            reviewer_served: answered.served.model.clone(),
-            reviewer_family: answered.served.family.clone().unwrap_or_else(unknown),
-            drafter_served: drafter.model,
-            drafter_family: drafter.family.unwrap_or_else(unknown),
+            reviewer_served: answered.served.attested(),
+            reviewer_family: answered.served.family.clone(),
+            drafter_served: drafter.as_ref().and_then(Served::attested),
+            drafter_family: drafter.and_then(|d| d.family),
             prompt: answered.prompt,
             nonce: nonce.to_owned(),
             why: reviewed.why.map(Why::sentence).unwrap_or_default(),
@@ -261,6 +259,7 @@ fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, docum
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Family;
 
     fn served(model: &str, family: Option<&str>) -> Served {
         Served { model: model.to_owned(), family: family.map(|f| Family(f.to_owned())) }

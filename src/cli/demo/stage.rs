@@ -202,7 +202,7 @@ fn furnish(
     webhook: Url,
     material: &Material,
 ) -> anyhow::Result<Remembered> {
-    let repo = hub.create_repo(MAINTAINER, &material.name, material.source.clone(), false)?;
+    let repo = hub.create_repo(maintainer, &material.name, material.source.clone(), false)?;
     hub.set_role(repo, maintainer, Role::Admin)?;
     for (login, role) in [("sam", Role::Write), ("tess", Role::Triage), ("stranger", Role::None)] {
         let user = hub.create_user(login)?;

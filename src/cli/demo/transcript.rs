@@ -66,9 +66,13 @@ impl Transcript {
 }
 
 fn tell_verdict(verdict: &VerdictRow, findings: &[FindingRow]) {
+    let name = |served: &Option<String>| served.clone().unwrap_or_else(|| "unattested".to_owned());
     say(format_args!(
         "    review {}: {} by {}, of a draft by {}",
-        verdict.round, verdict.verdict, verdict.reviewer_served, verdict.drafter_served
+        verdict.round,
+        verdict.verdict,
+        name(&verdict.reviewer_served),
+        name(&verdict.drafter_served)
     ));
     for finding in findings.iter().filter(|f| f.round == verdict.round) {
         say(format_args!("      {} [{}] at {}: {}", finding.id, finding.severity, finding.place, finding.title));
