@@ -1,7 +1,7 @@
 //! The gate comment: the one that sends mail, because a person must decide.
 
 use super::{
-    ApproveLine, ModelView, access, block, count, folded, links, rehearsal, sign, stage_name, status::place,
+    ApproveLine, ModelView, access, count, folded, links, rehearsal, sign, stage_name, status::place,
 };
 use crate::{
     documents::findings::Finding,
@@ -129,20 +129,20 @@ fn headline(card: &GateCard) -> String {
     format!("### {sign} {verdict}: the {stage} waits for a person ({open}){why}")
 }
 
-/// What may be typed, by whom.
+/// What may be typed, by whom. Only the line that can be pasted as it stands gets a block with a
+/// copy button; a placeholder that was copied would count.
 fn decision(card: &GateCard) -> String {
-    let revise = block("/revise What should change");
     let (role, over) = (access(card.role), access(card.override_role));
     if matches!(card.verdict, None | Some(Verdict::Approved)) {
         return format!(
-            "To accept it, someone with {role} writes\n\n{}\n\nTo send it back to the drafter instead:\n\n{revise}",
+            "To accept it, someone with {role} writes\n\n{}\n\nTo send it back to the drafter instead: `/revise TEXT`.",
             card.line.block()
         );
     }
     format!(
-        "`/approve` does not pass this verdict. To send it back to the drafter, someone with {role} writes\n\n{revise}\n\n\
-         To accept it as it is, someone with {over} takes that upon themselves, with a reason that is recorded:\n\n{}",
-        block("/override Why it is right all the same")
+        "`/approve` does not pass this verdict.\n\n\
+         - `/revise TEXT`, by someone with {role}, sends it back to the drafter.\n\
+         - `/override REASON`, by someone with {over}, takes it as it is, upon themselves; the reason is recorded."
     )
 }
 
@@ -236,11 +236,7 @@ mod tests {
         /approve lld 2d711642b726
         ```
 
-        To send it back to the drafter instead:
-
-        ```
-        /revise What should change
-        ```
+        To send it back to the drafter instead: `/revise TEXT`.
 
         **The reviewer's reason**
 
@@ -271,17 +267,10 @@ mod tests {
 
         There is no verdict: the model that reviewed is of the same family as the one that drafted.
 
-        `/approve` does not pass this verdict. To send it back to the drafter, someone with write access writes
+        `/approve` does not pass this verdict.
 
-        ```
-        /revise What should change
-        ```
-
-        To accept it as it is, someone with maintain access takes that upon themselves, with a reason that is recorded:
-
-        ```
-        /override Why it is right all the same
-        ```
+        - `/revise TEXT`, by someone with write access, sends it back to the drafter.
+        - `/override REASON`, by someone with maintain access, takes it as it is, upon themselves; the reason is recorded.
 
         **The reviewer's reason**
 

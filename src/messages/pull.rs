@@ -1,6 +1,6 @@
 //! The pull request, the commits on its branch, and the review log: evidence, written by code only.
 
-use super::{ApproveLine, ModelView, block, link, rehearsal, sign, stage_name, status::place};
+use super::{ApproveLine, ModelView, link, rehearsal, sign, stage_name, status::place};
 use crate::{
     documents::findings::Finding,
     github::outbound::{Body, clean, code, line, plain},
@@ -78,11 +78,11 @@ pub fn pull_body(card: &PullCard) -> Body {
         (None, Some(line)) if matches!(card.verdict, None | Some(Verdict::Approved)) => {
             format!("\n\nTo accept the document, write here or on the issue:\n\n{}", line.block())
         }
-        (None, Some(_)) => format!(
-            "\n\nThe verdict does not let it pass. Send it back, or take it upon yourself with a reason that is recorded, \
-             here or on the issue:\n\n{}",
-            block("/revise What should change\n/override Why it is right all the same")
-        ),
+        (None, Some(_)) => {
+            "\n\nThe verdict does not let it pass. Here or on the issue, `/revise TEXT` sends it back; \
+                            `/override REASON` takes it as it is, with a reason that is recorded."
+                .to_owned()
+        }
         _ => "\n\nThe document is accepted. Merging is up to you.".to_owned(),
     };
     Body::frame(format!(

@@ -1,6 +1,6 @@
 //! Short answers to commands that could not be taken as they were.
 
-use super::{ApproveLine, access, block, count, link};
+use super::{ApproveLine, access, count, link};
 use crate::{
     github::outbound::{Body, code, fenced, plain},
     types::{Role, RunId},
@@ -33,18 +33,14 @@ pub fn too_soon(line: &ApproveLine) -> Body {
 
 /// A bare approval, and more than one gate it may have meant.
 pub fn several(lines: &[ApproveLine]) -> Body {
-    let all: Vec<String> = lines.iter().map(ApproveLine::text).collect();
-    said(&format!("More than one decision waits here. Write the one you mean:\n\n{}", block(&all.join("\n"))))
+    let all: Vec<String> = lines.iter().map(ApproveLine::block).collect();
+    said(&format!("More than one decision waits here. Write the one you mean:\n\n{}", all.join("\n\n")))
 }
 
 /// The stage that was named is not the one that waits.
 pub fn wrong_stage(stage: &str, lines: &[ApproveLine]) -> Body {
-    let all: Vec<String> = lines.iter().map(ApproveLine::text).collect();
-    said(&format!(
-        "Nothing waits at stage {}. What does wait:\n\n{}",
-        code(stage, 20),
-        block(&all.join("\n"))
-    ))
+    let all: Vec<String> = lines.iter().map(ApproveLine::block).collect();
+    said(&format!("Nothing waits at stage {}. What does wait:\n\n{}", code(stage, 20), all.join("\n\n")))
 }
 
 /// A run is alive, but nothing waits for a person.
@@ -81,11 +77,9 @@ pub fn empty_args(command: &str) -> Body {
         "override" => "the reason",
         _ => "the text",
     };
-    said(&format!(
-        "{} needs {what} after it:\n\n{}",
-        code(&format!("/{command}"), 40),
-        block(&format!("/{command} TEXT"))
-    ))
+    let placeholder = if command == "override" { "REASON" } else { "TEXT" };
+    let usage = code(&format!("/{command} {placeholder}"), 40);
+    said(&format!("Nothing was done: the command needs {what} after it, as in {usage}."))
 }
 
 /// One run as `/status` tells it.
@@ -210,6 +204,9 @@ mod tests {
 
         ```
         /approve lld 2d711642b726
+        ```
+
+        ```
         /approve lld 2d711642b726
         ```
         ----
@@ -229,11 +226,7 @@ mod tests {
         ----
         Run `8123-4` of `lld` is already at work on this issue. `/stop` ends it.
         ----
-        `/revise` needs what should change after it:
-
-        ```
-        /revise TEXT
-        ```
+        Nothing was done: the command needs what should change after it, as in `/revise TEXT`.
         ----
         Nothing is running on this issue. `/help` lists what can be started.
         ----

@@ -204,7 +204,8 @@ fn waiting_text(waiting: &Waiting) -> String {
                     format!("**Waits for someone with {}**{gate}:\n\n{}", access(*role), line.block())
                 }
                 Some(verdict) => format!(
-                    "**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass."
+                    "**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass. \
+                     `/revise TEXT` sends it back; `/override REASON` takes it as it is."
                 ),
             }
         }

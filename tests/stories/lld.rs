@@ -212,7 +212,7 @@ async fn a_maintainers_own_commit_is_the_next_version() {
     let theirs = String::from_utf8(bytes).unwrap() + "\nA sentence by a person.\n";
     let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
     let sam = w.user("sam");
-    w.hub.push_commit(w.repo, &branch, sam, vec![(path, theirs.clone().into_bytes())], "Say it better").unwrap();
+    w.hub.push_commit(w.repo, &branch, sam, &[(&path, theirs.as_bytes())], "Say it better").unwrap();
     w.comment("sam", &line).await;
     // Not approved, not overwritten: reviewed and asked about.
     assert_eq!(w.run().await.unwrap().status, Status::Asking);

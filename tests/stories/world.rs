@@ -109,7 +109,7 @@ impl World {
         let sample = sample();
         let mut files: Vec<_> = sample.files.iter().map(|(p, b)| ((*p).to_owned(), b.to_vec())).collect();
         files.extend(setting.files);
-        let repo = hub.create_repo("maya", "tally", RepoSource::Files(files), false).unwrap();
+        let repo = hub.create_repo(maya, "tally", RepoSource::Files(files), false).unwrap();
         for (login, role) in
             [("maya", Role::Admin), ("max", Role::Maintain), ("sam", Role::Write), ("tess", Role::Triage)]
         {
@@ -133,7 +133,7 @@ impl World {
                 events: manifest.events,
                 webhook_url: Some(webhook.clone()),
                 webhook_secret: SecretString::from(SECRET),
-                owner: "maya".to_owned(),
+                owner: maya,
             })
             .unwrap();
         let installation = hub.install(credentials.id, &[repo]).unwrap();

@@ -5,11 +5,13 @@ mod check;
 mod coverage;
 mod fix;
 mod parse;
+mod summary;
 
 pub use check::{check, place_exists};
 pub use coverage::coverage;
 pub use fix::{Fix, fix};
 pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse};
+pub use summary::summary;
 
 use crate::types::IssueNo;
 

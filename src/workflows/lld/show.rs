@@ -100,7 +100,7 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
         inconclusive: review.and_then(|r| r.why).map(inconclusive),
         rationale: review.map(|r| r.rationale.clone()).unwrap_or_default(),
         findings: s.round.findings.open().cloned().collect(),
-        summary: summary(&design),
+        summary: lld::summary(&design),
         role: Role::Write,
         override_role: Role::Maintain,
         drafter: model(s.round.drafter.as_ref()),
@@ -110,17 +110,6 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
         status_url: s.status.url.clone(),
         rehearsal: rehearsal(s),
     }))
-}
-
-/// Its goal and requirements: what one has to know to decide whether to read on.
-fn summary(design: &str) -> String {
-    let parsed = lld::parse(design);
-    ["1", "3"]
-        .iter()
-        .filter_map(|number| parsed.section(number))
-        .map(|section| format!("**{}**\n{}", section.title, design[section.body.clone()].trim()))
-        .collect::<Vec<_>>()
-        .join("\n\n")
 }
 
 /// The pull request's body; `audit` is there once the document is approved.
