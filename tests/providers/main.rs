@@ -1,7 +1,6 @@
 //! Providers against what they will meet: the real Claude program before an imitation of its API,
 //! and an imitation of Gemini's. Both imitations are ours and live on loopback.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod anthropic;
 mod claude;

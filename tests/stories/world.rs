@@ -25,7 +25,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::{net::TcpListener, sync::Notify};
 
 /// A clock that stands still until it is moved.
-pub struct ManualClock {
+pub(crate) struct ManualClock {
     now: Mutex<Timestamp>,
     moved: Notify,
 }
@@ -36,7 +36,7 @@ impl ManualClock {
         Arc::new(Self { now: Mutex::new(now), moved: Notify::new() })
     }
 
-    pub fn pass(&self, duration: Duration) {
+    pub(crate) fn pass(&self, duration: Duration) {
         let mut now = self.now.lock().unwrap();
         *now = now.plus(duration);
         self.moved.notify_waiters();
@@ -62,39 +62,39 @@ impl Clock for ManualClock {
     }
 }
 
-pub const SECRET: &str = "a secret for stories";
+pub(crate) const SECRET: &str = "a secret for stories";
 
-pub struct World {
-    pub hub: Hub,
-    pub app: Arc<App>,
-    pub clock: Arc<ManualClock>,
-    pub repo: RepoId,
-    pub issue: IssueNo,
-    pub installation: InstallationId,
-    pub webhook: url::Url,
-    pub directory: tempfile::TempDir,
+pub(crate) struct World {
+    pub(crate) hub: Hub,
+    pub(crate) app: Arc<App>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) repo: RepoId,
+    pub(crate) issue: IssueNo,
+    pub(crate) installation: InstallationId,
+    pub(crate) webhook: url::Url,
+    pub(crate) directory: tempfile::TempDir,
     read: BTreeSet<CommentId>,
 }
 
 /// How a world differs from the usual one.
 #[derive(Default)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// Scripted answers; the rehearsal's own where there are none.
-    pub script: Option<String>,
-    pub issue: Option<(String, String)>,
+    pub(crate) script: Option<String>,
+    pub(crate) issue: Option<(String, String)>,
     /// Lines added to `countersign.toml`.
-    pub toml: String,
-    pub files: Vec<(String, Vec<u8>)>,
+    pub(crate) toml: String,
+    pub(crate) files: Vec<(String, Vec<u8>)>,
 }
 
 /// The usual world: maya owns a repository with the sample's first issue; sam may write, tess may triage,
 /// max maintains, and anyone may look.
-pub async fn world() -> World {
+pub(crate) async fn world() -> World {
     World::new(Setting::default()).await
 }
 
 impl World {
-    pub async fn new(setting: Setting) -> Self {
+    pub(crate) async fn new(setting: Setting) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let clock = ManualClock::new();
         let hub_clock = clock.clone();
@@ -178,36 +178,36 @@ impl World {
         world
     }
 
-    pub fn user(&self, login: &str) -> UserId {
+    pub(crate) fn user(&self, login: &str) -> UserId {
         self.hub.user_id(login).unwrap_or_else(|| panic!("there is no {login}"))
     }
 
     /// Someone puts a label on the issue.
-    pub async fn label(&mut self, who: &str, label: &str) {
+    pub(crate) async fn label(&mut self, who: &str, label: &str) {
         self.hub.label(self.repo, self.issue, self.user(who), label).unwrap();
         self.settle().await;
     }
 
     /// Someone writes a comment, a minute after whatever was before.
     #[track_caller]
-    pub fn comment<'a>(&'a mut self, who: &'a str, text: &'a str) -> impl Future<Output = ()> + 'a {
+    pub(crate) fn comment<'a>(&'a mut self, who: &'a str, text: &'a str) -> impl Future<Output = ()> + 'a {
         self.pass(60);
         self.comment_at_once(who, text)
     }
 
     /// Someone writes a comment in the same second.
-    pub async fn comment_at_once(&mut self, who: &str, text: &str) {
+    pub(crate) async fn comment_at_once(&mut self, who: &str, text: &str) {
         let id = self.hub.comment(self.repo, self.issue, self.user(who), text).unwrap();
         self.read.insert(id);
         self.settle().await;
     }
 
-    pub fn pass(&self, seconds: u64) {
+    pub(crate) fn pass(&self, seconds: u64) {
         self.clock.pass(Duration::from_secs(seconds));
     }
 
     /// Until nothing is ready anywhere: no delivery on its way, none unread, no step to take.
-    pub async fn settle(&mut self) {
+    pub(crate) async fn settle(&mut self) {
         for _ in 0..500 {
             self.hub.settled().await;
             let read = self.app.intake.tick().await.unwrap();
@@ -219,18 +219,18 @@ impl World {
         panic!("this never settles; the thread so far:\n{}", self.thread());
     }
 
-    pub fn view(&self) -> IssueView {
+    pub(crate) fn view(&self) -> IssueView {
         self.hub.issue(self.repo, self.issue).expect("the issue is there")
     }
 
-    pub async fn run(&self) -> Option<RunView> {
+    pub(crate) async fn run(&self) -> Option<RunView> {
         let filter = Filter { repo: Some(self.repo), issue: Some(self.issue), live_only: false };
         self.app.engine.list(filter).await.unwrap().into_iter().max_by_key(|run| run.id)
     }
 
     /// The bot's comment that holds this text, now read.
     #[track_caller]
-    pub fn find(&mut self, text: &str) -> CommentView {
+    pub(crate) fn find(&mut self, text: &str) -> CommentView {
         let found = self.bots().into_iter().find(|c| c.body.contains(text));
         let found = found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread()));
         self.read.insert(found.id);
@@ -239,7 +239,7 @@ impl World {
 
     /// The bot's newest comment, now read, with what changes from run to run replaced.
     #[track_caller]
-    pub fn newest(&mut self) -> String {
+    pub(crate) fn newest(&mut self) -> String {
         let newest = self.bots().pop().unwrap_or_else(|| panic!("the bot has not said anything"));
         self.read.insert(newest.id);
         self.plain(&newest.body)
@@ -247,7 +247,7 @@ impl World {
 
     /// The line a person would copy from the newest gate.
     #[track_caller]
-    pub fn approve_line(&self) -> String {
+    pub(crate) fn approve_line(&self) -> String {
         let said: Vec<_> = self.bots().into_iter().rev().map(|c| c.body).collect();
         said.iter()
             .flat_map(|body| body.lines())
@@ -262,12 +262,12 @@ impl World {
     }
 
     /// Comments that sent mail: every one made, however often it was edited since.
-    pub fn notifying(&self) -> usize {
+    pub(crate) fn notifying(&self) -> usize {
         self.bots().len()
     }
 
     /// The whole thread, for a failing story's message.
-    pub fn thread(&self) -> String {
+    pub(crate) fn thread(&self) -> String {
         let view = self.view();
         let mut out = format!("#{} {} {:?}\n", view.number, view.title, view.labels);
         for comment in view.comments {
@@ -277,7 +277,7 @@ impl World {
     }
 
     /// Addresses and hashes replaced by words, so that a story can be compared.
-    pub fn plain(&self, text: &str) -> String {
+    pub(crate) fn plain(&self, text: &str) -> String {
         let mut text = text.replace(self.hub.base_url().as_str().trim_end_matches('/'), "HUB");
         let mut out = String::new();
         while let Some(at) = text.find(|c: char| c.is_ascii_hexdigit()) {
@@ -291,18 +291,18 @@ impl World {
     }
 
     /// What `/healthz` and `/webhook` are served at.
-    pub fn door(&self, path: &str) -> url::Url {
+    pub(crate) fn door(&self, path: &str) -> url::Url {
         self.webhook.join(path).unwrap()
     }
 
     /// Ends a story: everything the bot said has been read.
     #[track_caller]
-    pub fn nothing_else_was_said(&self) {
+    pub(crate) fn nothing_else_was_said(&self) {
         let unread: Vec<_> = self.bots().into_iter().filter(|c| !self.read.contains(&c.id)).collect();
         assert!(unread.is_empty(), "nobody read these:\n{unread:#?}");
     }
 
-    pub fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.directory.path().join("bot/countersign.toml")
     }
 }

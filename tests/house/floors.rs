@@ -1,0 +1,489 @@
+//! A module may use only modules on lower floors. Read from the syntax tree, so that nothing is
+//! hidden by how it is written: `use` lines and the braces in them, full paths, re-exports, the
+//! tokens of macros and attributes, and `super` climbing out of its own room.
+//!
+//! Paths in doc comments are free: a link may point upstairs.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use syn::{
+    Attribute, Item, ItemExternCrate, ItemMod, ItemUse, Macro, Meta, UseTree,
+    buffer::Cursor,
+    parse::{ParseStream, Parser},
+    visit::{self, Visit},
+};
+
+/// Lowest first. Modules on one floor do not know each other.
+const FLOORS: &[&[&str]] = &[
+    &["limits", "types"],
+    &["clock", "config", "proc"],
+    &["documents", "git", "store"],
+    &["github", "providers"],
+    &["codebase", "commands", "messages"],
+    &["engine"],
+    &["rounds"],
+    &["workflows"],
+    &["intake"],
+    &["web"],
+    &["app"],
+    &["cli"],
+    &["main"],
+];
+
+/// On no floor: the small GitHub must not know the bot, nor the bot it.
+const BESIDE: &str = "localhub";
+const BESIDE_MAY_USE: &[&str] = &["types"];
+const MAY_USE_BESIDE: &[&str] = &["cli"];
+
+/// The crate's own name, which `main.rs` knows it by.
+const CRATE: &str = "countersign";
+
+fn floor(module: &str) -> Option<usize> {
+    FLOORS.iter().position(|floor| floor.contains(&module))
+}
+
+/// None if `from` may use `to`; otherwise why not.
+fn objection(from: &str, to: &str) -> Option<String> {
+    if from == to {
+        return None;
+    }
+    if from == BESIDE || to == BESIDE {
+        let allowed = if from == BESIDE { BESIDE_MAY_USE.contains(&to) } else { MAY_USE_BESIDE.contains(&from) };
+        return (!allowed).then(|| format!("{BESIDE} stands apart from {}", if from == BESIDE { to } else { from }));
+    }
+    match (floor(from), floor(to)) {
+        (_, None) => Some(format!("`{to}` is not a module in the table of floors")),
+        (None, _) => Some(format!("`{from}` is not a module in the table of floors")),
+        (Some(own), Some(other)) if other == own => Some(format!("`{from}` and `{to}` share floor {own}")),
+        (Some(own), Some(other)) if other > own => {
+            Some(format!("`{from}` on floor {own} looks up to `{to}` on floor {other}"))
+        }
+        _ => None,
+    }
+}
+
+/// Where a path leads, as far as floors are concerned.
+#[derive(Debug, PartialEq, Eq)]
+enum Target {
+    /// A top-level module of ours.
+    Module(String),
+    /// The crate's root itself: through another name for it everything could be reached.
+    Root,
+    /// Another crate, or a name that is already in scope, and was judged where it came in.
+    Elsewhere,
+}
+
+fn target(at: &[String], path: &[String]) -> Target {
+    let mut place: Vec<&str> = match path.first().map(String::as_str) {
+        Some("crate" | CRATE) => Vec::new(),
+        Some("self" | "super") => at.iter().map(String::as_str).collect(),
+        _ => return Target::Elsewhere,
+    };
+    for segment in path {
+        match segment.as_str() {
+            "super" => drop(place.pop()),
+            "crate" | "self" => {}
+            name if name == CRATE && place.is_empty() => {}
+            name => place.push(name),
+        }
+    }
+    match place.first() {
+        None | Some(&"*") => Target::Root,
+        Some(module) => Target::Module((*module).to_owned()),
+    }
+}
+
+/// Reads one file and notes everything it may not do.
+struct Reader {
+    /// The top-level module the file belongs to.
+    room: String,
+    /// The module being read, from the root down.
+    at: Vec<String>,
+    /// In an attribute a string may hold a path; in a macro it is a sentence.
+    in_attribute: bool,
+    objections: BTreeSet<String>,
+}
+
+impl Reader {
+    fn path(&mut self, path: &[String]) {
+        let said = path.join("::");
+        match target(&self.at, path) {
+            Target::Elsewhere => {}
+            Target::Root => self.object(format!("`{said}` is the whole crate; name the module")),
+            Target::Module(module) => {
+                if let Some(why) = objection(&self.room, &module) {
+                    self.object(format!("`{said}`: {why}"));
+                }
+            }
+        }
+    }
+
+    fn object(&mut self, what: String) {
+        self.objections.insert(what);
+    }
+
+    fn tree(&mut self, before: &[String], tree: &UseTree) {
+        let with = |name: String| [before, &[name]].concat();
+        match tree {
+            UseTree::Path(path) => self.tree(&with(path.ident.to_string()), &path.tree),
+            UseTree::Name(name) => self.path(&with(name.ident.to_string())),
+            UseTree::Rename(rename) => self.path(&with(rename.ident.to_string())),
+            UseTree::Glob(_) => self.path(&with("*".to_owned())),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.tree(before, tree)),
+        }
+    }
+
+    /// Paths in tokens that nobody has parsed. `before` is what stands in front of a brace.
+    fn tokens(&mut self, before: &[String], mut cursor: Cursor) {
+        while !cursor.eof() {
+            if let Some((inside, _, _, after)) = cursor.any_group() {
+                self.tokens(&[], inside);
+                cursor = after;
+            } else if let Some(after) = renamed(cursor) {
+                cursor = after;
+            } else if cursor.ident().is_some() || star(cursor).is_some() {
+                cursor = self.path_of_tokens(before.to_vec(), cursor);
+            } else if let Some((literal, after)) = cursor.literal() {
+                self.quoted(&literal.to_string());
+                cursor = after;
+            } else {
+                cursor = cursor.token_tree().map_or(Cursor::empty(), |(_, after)| after);
+            }
+        }
+    }
+
+    /// `a::b::c`, `a::{b, c::d}`, `a::$b`; returns what follows.
+    fn path_of_tokens<'a>(&mut self, mut path: Vec<String>, mut cursor: Cursor<'a>) -> Cursor<'a> {
+        loop {
+            if let Some((ident, after)) = cursor.ident() {
+                path.push(ident.to_string());
+                cursor = after;
+            } else if let Some(after) = star(cursor) {
+                path.push("*".to_owned());
+                cursor = after;
+            }
+            let Some(after) = colons(cursor) else { break };
+            if let Some((inside, _, _, rest)) = after.any_group() {
+                self.tokens(&path, inside);
+                return rest;
+            }
+            if after.ident().is_none() && star(after).is_none() {
+                // `crate::$module` could be any module.
+                path.push("?".to_owned());
+                cursor = after;
+                break;
+            }
+            cursor = after;
+        }
+        // One word alone is a visibility or a variable.
+        if path.len() > 1 {
+            self.path(&path);
+        }
+        cursor
+    }
+
+    /// serde and others take paths in quotes.
+    fn quoted(&mut self, literal: &str) {
+        let inside = literal.trim_matches(['r', '#', '"']);
+        if self.in_attribute && literal.ends_with(['"', '#']) && inside.contains("::") {
+            let read = |input: ParseStream| {
+                self.tokens(&[], input.cursor());
+                Ok(())
+            };
+            // The parser complains that nothing was consumed, or that this is a sentence; both are fine.
+            let _ = read.parse_str(inside);
+        }
+    }
+}
+
+/// `as name`, which leads nowhere.
+fn renamed(cursor: Cursor) -> Option<Cursor> {
+    let (word, after) = cursor.ident()?;
+    let (_, after) = after.ident()?;
+    (word == "as").then_some(after)
+}
+
+fn star(cursor: Cursor) -> Option<Cursor> {
+    let (punct, after) = cursor.punct()?;
+    (punct.as_char() == '*').then_some(after)
+}
+
+fn colons(cursor: Cursor) -> Option<Cursor> {
+    let (first, after) = cursor.punct()?;
+    let (second, after) = after.punct()?;
+    (first.as_char() == ':' && second.as_char() == ':').then_some(after)
+}
+
+impl<'ast> Visit<'ast> for Reader {
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        self.tree(&[], &item.tree);
+        visit::visit_item_use(self, item);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        // One word alone is a visibility or a name in scope.
+        if segments.len() > 1 {
+            self.path(&segments);
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, item: &'ast Macro) {
+        if item.path.is_ident("include") {
+            self.object("`include!` brings in source from elsewhere; declare a module".to_owned());
+        }
+        // As in `quoted`: the tokens are looked at, not consumed.
+        let _ = item.parse_body_with(|input: ParseStream| {
+            self.tokens(&[], input.cursor());
+            Ok(())
+        });
+        visit::visit_macro(self, item);
+    }
+
+    fn visit_attribute(&mut self, attribute: &'ast Attribute) {
+        if attribute.path().is_ident("doc") {
+            return;
+        }
+        if let Meta::List(list) = &attribute.meta {
+            self.in_attribute = true;
+            let _ = list.parse_args_with(|input: ParseStream| {
+                self.tokens(&[], input.cursor());
+                Ok(())
+            });
+            self.in_attribute = false;
+        }
+        visit::visit_attribute(self, attribute);
+    }
+
+    fn visit_item_extern_crate(&mut self, item: &'ast ItemExternCrate) {
+        if item.ident == "self" || item.ident == CRATE {
+            self.object("`extern crate` gives the whole crate another name; use `crate::` paths".to_owned());
+        }
+        visit::visit_item_extern_crate(self, item);
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
+        if item.attrs.iter().any(|attribute| attribute.path().is_ident("path")) {
+            self.object(format!("`mod {}` has a #[path]; put the file where its name says", item.ident));
+        }
+        self.at.push(item.ident.to_string());
+        visit::visit_item_mod(self, item);
+        self.at.pop();
+    }
+}
+
+/// What the file at `path` below `src/` may not do.
+fn objections(path: &str, source: &str) -> Vec<String> {
+    let file = match syn::parse_file(source) {
+        Ok(file) => file,
+        Err(error) => return vec![format!("{path}: cannot be parsed: {error}")],
+    };
+    let stem = path.strip_suffix(".rs").unwrap_or(path);
+    let stem = stem.strip_suffix("/mod").unwrap_or(stem);
+    let at: Vec<String> = stem.split('/').map(str::to_owned).collect();
+    if stem == "lib" {
+        return roof(&file);
+    }
+    let mut reader = Reader { room: at[0].clone(), at, in_attribute: false, objections: BTreeSet::new() };
+    reader.visit_file(&file);
+    reader.objections.into_iter().map(|what| format!("{path}: {what}")).collect()
+}
+
+/// `lib.rs` names the rooms. Anything else in it would be on no floor.
+fn roof(file: &syn::File) -> Vec<String> {
+    let plain = |item: &&Item| !matches!(item, Item::Mod(module) if module.content.is_none());
+    let strangers = file.items.iter().filter(plain).count();
+    let message = format!("lib.rs: {strangers} items that are no `mod name;`; move them into a room");
+    if strangers == 0 { Vec::new() } else { vec![message] }
+}
+
+/// The table against the modules there are.
+fn unlisted(modules: &BTreeSet<String>) -> Vec<String> {
+    let listed: BTreeSet<String> =
+        FLOORS.iter().copied().flatten().copied().chain([BESIDE]).map(str::to_owned).collect();
+    let missing = modules.difference(&listed).map(|m| format!("`{m}` is on no floor; give it one in the table"));
+    let gone = listed.difference(modules).map(|m| format!("`{m}` is in the table and not in src; strike it"));
+    missing.chain(gone).collect()
+}
+
+fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
+    let mut entries: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+fn src() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+#[test]
+fn nobody_looks_up() {
+    let mut files = Vec::new();
+    sources(&src(), &mut files);
+    assert!(files.len() > 20, "where is the source?");
+    let bad: Vec<String> = files
+        .iter()
+        .flat_map(|file| {
+            let path = file.strip_prefix(src()).unwrap().to_str().unwrap().to_owned();
+            objections(&path, &fs::read_to_string(file).unwrap())
+        })
+        .collect();
+    assert!(bad.is_empty(), "\n{}\n", bad.join("\n"));
+}
+
+#[test]
+fn every_module_has_a_floor() {
+    let modules = fs::read_dir(src())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .map(|name| name.strip_suffix(".rs").unwrap_or(&name).to_owned())
+        .filter(|name| name != "lib")
+        .collect();
+    let bad = unlisted(&modules);
+    assert!(bad.is_empty(), "\n{}\n", bad.join("\n"));
+}
+
+/// The checker itself: each way of looking up is seen, and nothing that is allowed is.
+mod checker {
+    use super::*;
+
+    /// A snippet somewhere in the room `messages`, on the floor of `commands` and below `engine`.
+    fn said_of(source: &str) -> Vec<String> {
+        objections("messages/cards/gate.rs", source)
+    }
+
+    #[track_caller]
+    fn caught(source: &str, module: &str) {
+        let said = said_of(source);
+        assert!(said.iter().any(|s| s.contains(&format!("`{module}`"))), "{source}: {said:?}");
+    }
+
+    #[test]
+    fn every_way_of_naming_a_module_is_seen() {
+        for source in [
+            "use crate::engine;",
+            "use crate::engine as quiet;",
+            "use crate::engine::*;",
+            "use crate::{types, documents::{self, lld}, engine::{Cx}};",
+            "use {crate::types, crate::{engine}};",
+            "pub use crate::engine::Cx;",
+            "pub(crate) use crate::engine::Cx as Context;",
+            "use super::super::super::engine::Cx;",
+            "use self::super::super::super::engine::Cx;",
+            "mod tests { use super::super::super::super::engine::Cx; }",
+            "fn f() { use crate::engine::Cx; }",
+            "fn f() { crate::engine::run() }",
+            "fn f(cx: &crate::engine::Cx) {}",
+            "fn f(cx: Box<dyn Fn(crate::engine::Cx)>) {}",
+            "impl crate::engine::Step for X {}",
+            "fn f<T: crate::engine::Step>() {}",
+            "const X: usize = <crate::engine::Cx as Sized>::SIZE;",
+            "fn f(x: E) { match x { crate::engine::E::A => {} } }",
+            "fn f() { println!(\"{}\", crate::engine::name()) }",
+            "fn f() { vec![Some(super::super::super::engine::name())] }",
+            "macro_rules! m { () => { $crate::engine::name() } }",
+            "macro_rules! m { () => { use $crate::{types::Hash, engine::{Cx as Context}}; } }",
+            "#[derive(Error)] enum E { #[error(\"{}\", crate::engine::name())] A }",
+            "struct S { #[serde(with = \"crate::engine::bytes\")] b: u8 }",
+            "#[serde(bound = r#\"T: crate::engine::Step\"#)] struct S<T>(T);",
+            "use countersign::engine::Cx;",
+            "use ::countersign::engine::Cx;",
+            "fn f() { countersign::engine::run() }",
+        ] {
+            caught(source, "engine");
+        }
+    }
+
+    #[test]
+    fn a_neighbour_is_not_known_and_neither_is_localhub() {
+        caught("use crate::commands::CommandSpec;", "commands");
+        assert!(!said_of("use crate::localhub::Hub;").is_empty());
+        assert_eq!(objections("localhub/rest/issues.rs", "use crate::types::IssueNo;"), [""; 0]);
+        assert!(!objections("localhub/rest/issues.rs", "use crate::limits::BODY_CHARS;").is_empty());
+        assert_eq!(objections("cli/hub.rs", "use crate::localhub::Hub;"), [""; 0]);
+        assert!(!objections("app.rs", "use crate::localhub::Hub;").is_empty());
+    }
+
+    #[test]
+    fn the_whole_crate_cannot_be_renamed_or_brought_in() {
+        for source in [
+            "use crate::*;",
+            "use crate as all;",
+            "use crate::{self as all};",
+            "use super::super::super as all;",
+            "use super::super::super::*;",
+            "extern crate self as all;",
+            "extern crate countersign as all;",
+            "use countersign::*;",
+            "macro_rules! m { () => { use $crate::*; } }",
+            "macro_rules! m { ($m:ident) => { $crate::$m::run() } }",
+            "use crate::some_macro_at_the_root;",
+            "include!(\"../engine/cx.rs\");",
+            "#[path = \"../engine/cx.rs\"] mod cx;",
+        ] {
+            assert!(!said_of(source).is_empty(), "{source}");
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_passes() {
+        for source in [
+            "use crate::{github::Body, types::{Hash, IssueNo}, limits};",
+            "use super::super::frame; use super::line; use self::inner::x;",
+            "use crate::messages::frame;",
+            "use super::super::super::types::Hash;",
+            "mod tests { use super::*; }",
+            "pub(crate) fn f() {} pub(super) struct S; pub(in crate::messages) struct T;",
+            "use std::{fmt, collections::BTreeMap}; use engine::Other;",
+            "/// See [`crate::engine::Cx`].\nfn f(countersign: u8) { drop(countersign) }",
+            "fn f() { println!(\"crate::engine is a word here\", self.x, list.collect::<Vec<_>>()) }",
+            "macro_rules! m { () => { use $crate::{types::Hash as Engine}; pub(crate) fn f() {} } }",
+        ] {
+            assert_eq!(said_of(source), [""; 0], "{source}");
+        }
+    }
+
+    #[test]
+    fn super_counts_from_the_file_and_the_module_in_it() {
+        assert_eq!(objections("messages/mod.rs", "use super::github::Body;"), [""; 0]);
+        assert!(!objections("messages/mod.rs", "use super::engine::Cx;").is_empty());
+        assert!(!objections("clock.rs", "use super::store::Store;").is_empty());
+        assert_eq!(objections("messages/cards/mod.rs", "use super::engine::Cx;"), [""; 0]);
+        assert!(!objections("clock.rs", "mod tests { use super::super::store::Store; }").is_empty());
+    }
+
+    #[test]
+    fn main_is_above_everything_and_lib_holds_only_rooms() {
+        assert_eq!(objections("main.rs", "fn main() { countersign::cli::main() }"), [""; 0]);
+        assert!(!objections("cli/mod.rs", "use crate::main::x;").is_empty());
+        assert!(!objections("app.rs", "use crate::cli::x;").is_empty());
+        assert_eq!(objections("lib.rs", "//! Doc.\npub mod types;\nmod engine;"), [""; 0]);
+        assert!(!objections("lib.rs", "pub mod types;\npub use engine::Cx;").is_empty());
+        assert!(!objections("lib.rs", "pub mod types { }").is_empty());
+    }
+
+    #[test]
+    fn a_module_without_a_floor_and_a_floor_without_a_module_are_seen() {
+        assert!(!objections("cellar.rs", "use crate::types::Hash;").is_empty());
+        assert!(!said_of("use crate::cellar::Hash;").is_empty());
+        let mut modules: BTreeSet<String> =
+            FLOORS.iter().copied().flatten().copied().chain([BESIDE]).map(str::to_owned).collect();
+        assert_eq!(unlisted(&modules), [""; 0]);
+        modules.insert("cellar".to_owned());
+        assert!(unlisted(&modules)[0].contains("`cellar` is on no floor"));
+        modules.remove("cellar");
+        modules.remove("web");
+        assert!(unlisted(&modules)[0].contains("`web` is in the table and not in src"));
+    }
+}
