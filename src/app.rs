@@ -46,7 +46,9 @@ pub enum AppError {
     Engine(#[from] EngineError),
     #[error("[models]: {0}")]
     Model(#[from] ResolveError),
-    #[error("cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one")]
+    #[error(
+        "cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one"
+    )]
     Listen { address: std::net::SocketAddr, error: io::Error },
 }
 
@@ -89,7 +91,11 @@ impl App {
 
     /// The routes the world may reach.
     pub fn public(&self) -> Router {
-        web::public(Door { store: self.store.clone(), secrets: self.secrets.clone(), bell: self.intake.bell() })
+        web::public(Door {
+            store: self.store.clone(),
+            secrets: self.secrets.clone(),
+            bell: self.intake.bell(),
+        })
     }
 
     /// The routes for whoever sits at the machine.

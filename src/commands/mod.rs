@@ -187,7 +187,12 @@ impl Found {
             && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         let did_you_mean = if shaped { nearest(rows, word) } else { None };
         let word = word.chars().take(40).collect();
-        (named || did_you_mean.is_some()).then_some(Self { start, word: Word::Wrong { word, did_you_mean }, addressed: named, args })
+        (named || did_you_mean.is_some()).then_some(Self {
+            start,
+            word: Word::Wrong { word, did_you_mean },
+            addressed: named,
+            args,
+        })
     }
 }
 

@@ -157,7 +157,8 @@ struct Live {
 }
 
 pub(crate) struct Api {
-    app: Octocrab,
+    /// What the App signs with; none where calls are made in nobody's name alone.
+    key: Option<(u64, jsonwebtoken::EncodingKey)>,
     nobody: Octocrab,
     sessions: Mutex<HashMap<InstallationId, Arc<Session>>>,
     /// The path in the API's address (`/api/v3` on GitHub Enterprise Server), without its last `/`.
@@ -179,7 +180,7 @@ impl Api {
             .map_err(|e| GitHubError::Key { why: e.to_string() })?;
         let failed = |e: octocrab::Error| GitHubError::Client(chain(&e));
         Ok(Self {
-            app: builder(api_url)?.app(app_id.into(), key).build().map_err(failed)?,
+            key: Some((app_id, key)),
             nobody: builder(api_url)?.build().map_err(failed)?,
             sessions: Mutex::default(),
             base_path: api_url.path().trim_end_matches('/').to_owned(),
@@ -210,7 +211,7 @@ impl Api {
     async fn attempt(&self, who: As, request: &Request) -> Result<Answer, Fault> {
         let id = match who {
             As::Nobody => return self.exchange(&self.nobody, request).await,
-            As::App => return self.exchange(&self.app, request).await,
+            As::App => return self.exchange(&self.signed()?, request).await,
             As::Installation(id) => id,
         };
         let session = self.session(id);
@@ -228,6 +229,25 @@ impl Api {
             session.limited_until.store(until.0, Ordering::Relaxed);
         }
         result
+    }
+
+    /// A client that speaks as the App, by a token signed now. Signed here and not by octocrab, which would
+    /// take the machine's clock instead of ours.
+    fn signed(&self) -> Result<Octocrab, Fault> {
+        #[derive(serde::Serialize)]
+        struct Claims {
+            iss: String,
+            iat: i64,
+            exp: i64,
+        }
+        let (app_id, key) = self.key.as_ref().ok_or_else(|| Fault::Invalid("no key to sign with".into()))?;
+        let now = self.clock.now().0.div_euclid(1000);
+        // GitHub allows ten minutes in all; a minute back and one less ahead forgive clocks that drift.
+        let claims = Claims { iss: app_id.to_string(), iat: now - 60, exp: now + 8 * 60 };
+        let header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::RS256);
+        let token = jsonwebtoken::encode(&header, &claims, key)
+            .map_err(|_| Fault::Invalid("the App's private key cannot sign".into()))?;
+        self.nobody.user_access_token(token).map_err(|e| Fault::Invalid(chain(&e)))
     }
 
     fn session(&self, id: InstallationId) -> Arc<Session> {
@@ -253,7 +273,7 @@ impl Api {
         *token = None;
         let minted = self.mint(id, serde_json::json!({})).await?;
         let client = self
-            .app
+            .nobody
             .user_access_token(minted.token)
             .map_err(|e| Fault::unexpected(&INSTALLATION_TOKEN.to_string(), chain(&e)))?;
         let live = Live { client: Arc::new(client), expires: minted.expires };
@@ -269,7 +289,7 @@ impl Api {
             expires_at: String,
         }
         let request = Request::to(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
-        let answer = self.exchange(&self.app, &request).await?;
+        let answer = self.exchange(&self.signed()?, &request).await?;
         // Not by `Answer::json`: an error of serde may quote the value it stumbled over.
         let token: Token = serde_json::from_slice(&answer.body)
             .map_err(|_| Fault::unexpected(&request.shown, "no token in it"))?;
@@ -380,7 +400,7 @@ pub(crate) async fn send_as_nobody(
         builder(api_url).map_err(|e| failed(e.to_string()))?.build().map_err(|e| failed(chain(&e)))?;
     let base_path = String::new();
     let ahead = Mutex::default();
-    let api = Api { app: nobody.clone(), nobody, sessions: Mutex::default(), base_path, clock, ahead };
+    let api = Api { key: None, nobody, sessions: Mutex::default(), base_path, clock, ahead };
     api.send(As::Nobody, request).await
 }
 

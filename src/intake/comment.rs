@@ -128,7 +128,11 @@ impl Intake {
             "status" => {
                 let runs = self
                     .engine
-                    .list(Filter { repo: Some(said.at.repo.id), issue: Some(said.at.issue), live_only: false })
+                    .list(Filter {
+                        repo: Some(said.at.repo.id),
+                        issue: Some(said.at.issue),
+                        live_only: false,
+                    })
                     .await?;
                 self.tell(said, messages::runs(&runs.iter().map(line).collect::<Vec<_>>())).await
             }
@@ -161,7 +165,11 @@ impl Intake {
         let (stage, hash, text) = if command.name == "approve" {
             match Approve::parse(&command.args) {
                 Ok(approve) => (approve.stage, approve.hash, String::new()),
-                Err(error) => return self.reply(said, &cause, messages::not_understood("approve", &error.to_string())).await,
+                Err(error) => {
+                    return self
+                        .reply(said, &cause, messages::not_understood("approve", &error.to_string()))
+                        .await;
+                }
             }
         } else {
             (None, None, command.args.clone())
@@ -178,7 +186,8 @@ impl Intake {
             url: Some(said.event.url.clone()),
             commit: None,
         };
-        let signalled = self.engine.signal(Signal { repo: said.at.repo.id, issue: said.at.issue, answer }).await?;
+        let signalled =
+            self.engine.signal(Signal { repo: said.at.repo.id, issue: said.at.issue, answer }).await?;
         let body = match &signalled {
             Signalled::Taken(run) => return Ok(format!("`/{}` taken by {run}", command.name)),
             Signalled::Duplicate => return Ok("heard before".to_owned()),
@@ -187,7 +196,9 @@ impl Intake {
                 Some(run) => messages::no_gate(run.id, &run.step_title, None),
                 None => messages::runs(&[]),
             },
-            Signalled::WrongStage(gates) => messages::wrong_stage(stage.as_deref().unwrap_or_default(), &lines(gates)),
+            Signalled::WrongStage(gates) => {
+                messages::wrong_stage(stage.as_deref().unwrap_or_default(), &lines(gates))
+            }
             Signalled::Several(gates) => messages::several(&lines(gates)),
             Signalled::Stale(gate) => messages::stale(&approve_line(gate)),
             Signalled::TooSoon(gate) => messages::too_soon(&approve_line(gate)),
@@ -203,7 +214,9 @@ impl Intake {
     async fn correct(&self, said: &Said<'_>, mistake: &Mistake, cause: Cause) -> Handled {
         let open = said.live.iter().any(|run| run.gate.is_some());
         match mistake {
-            Mistake::NeedsText { name, .. } if open => self.reply(said, &cause, messages::empty_args(name)).await,
+            Mistake::NeedsText { name, .. } if open => {
+                self.reply(said, &cause, messages::empty_args(name)).await
+            }
             Mistake::Unknown { word, did_you_mean, addressed, .. } if *addressed || open => {
                 self.reply(said, &cause, messages::unknown_command(word, *did_you_mean)).await
             }
@@ -212,7 +225,9 @@ impl Intake {
     }
 
     async fn reply(&self, said: &Said<'_>, cause: &Cause, body: Body) -> Handled {
-        said.repo.ensure_comment(said.event.issue, &reply_marker(cause), &body, said.taken.attempts > 1).await?;
+        said.repo
+            .ensure_comment(said.event.issue, &reply_marker(cause), &body, said.taken.attempts > 1)
+            .await?;
         Ok("answered".to_owned())
     }
 }

@@ -50,7 +50,8 @@ pub(crate) struct Router {
 
 impl Router {
     fn new(starts: Vec<(&'static str, CommandSpec)>) -> Self {
-        let rows = starts.iter().map(|(_, row)| *row).chain(crate::commands::COMMON.iter().copied()).collect();
+        let rows =
+            starts.iter().map(|(_, row)| *row).chain(crate::commands::COMMON.iter().copied()).collect();
         Self { starts, rows }
     }
 
@@ -171,7 +172,8 @@ impl Intake {
 
     fn not_ours(&self, event: &Event) -> Option<&'static str> {
         let installation = event.installation()?;
-        (!self.allow.contains(&installation)).then_some("ignored: its installation is not in [installations] allow")
+        (!self.allow.contains(&installation))
+            .then_some("ignored: its installation is not in [installations] allow")
     }
 
     async fn put_off(&self, taken: &Taken, trouble: Trouble) -> Result<(), StoreError> {
@@ -180,7 +182,9 @@ impl Intake {
         let at: Option<Timestamp> = match &trouble {
             Trouble::GitHub(Fault::RateLimited { until, .. }) => Some(*until),
             Trouble::GitHub(Fault::Transient { .. }) => Some(now.plus(RETRY)),
-            Trouble::GitHub(Fault::NotFound { .. }) => (now.since(taken.received_at) < LAG).then(|| now.plus(RETRY)),
+            Trouble::GitHub(Fault::NotFound { .. }) => {
+                (now.since(taken.received_at) < LAG).then(|| now.plus(RETRY))
+            }
             Trouble::GitHub(_) => None,
             Trouble::Engine(_) | Trouble::Store(_) => Some(now.plus(RETRY)),
         };

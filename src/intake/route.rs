@@ -24,21 +24,25 @@ impl Intake {
                     IssueAction::Labeled { label } => self.labeled(taken, &at, label, &e.sender, e.at).await,
                     IssueAction::Closed => self.stop(taken, &at, &e.sender, "the issue was closed").await,
                     IssueAction::Deleted => self.stop(taken, &at, &e.sender, "the issue was deleted").await,
-                    IssueAction::Transferred => self.stop(taken, &at, &e.sender, "the issue was transferred").await,
+                    IssueAction::Transferred => {
+                        self.stop(taken, &at, &e.sender, "the issue was transferred").await
+                    }
                     _ => Ok("nothing to do".to_owned()),
                 }
             }
             Event::Comment(e) => self.comment(taken, e).await,
             Event::Review(e) => self.review(taken, e).await,
             Event::PullRequest(e) if e.action == (PullAction::Closed { merged: false }) => {
-                let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id)) else {
+                let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
+                else {
                     return Ok("not a pull request of ours".to_owned());
                 };
                 let at = Place { repo: &e.repo, installation: e.installation, issue };
                 self.stop(taken, &at, &e.sender, "its pull request was closed").await
             }
             Event::Installation(e) => {
-                let suspended = matches!(e.action, InstallationAction::Suspended | InstallationAction::Deleted);
+                let suspended =
+                    matches!(e.action, InstallationAction::Suspended | InstallationAction::Deleted);
                 self.store.directory().saw_installation(e.installation, &e.account, suspended).await?;
                 Ok(format!("installation of {}: {:?}", e.account, e.action))
             }
@@ -93,7 +97,13 @@ impl Intake {
         Ok(format!("refused: the role of whoever set `{label}` is too low"))
     }
 
-    pub(crate) async fn start(&self, taken: &Taken, repo: &Repo, workflow: &str, trigger: Trigger) -> Handled {
+    pub(crate) async fn start(
+        &self,
+        taken: &Taken,
+        repo: &Repo,
+        workflow: &str,
+        trigger: Trigger,
+    ) -> Handled {
         let (issue, cause) = (trigger.issue, trigger.cause.clone());
         match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
             Started::New(run) => Ok(format!("started {workflow} as {run}")),

@@ -21,8 +21,8 @@ pub use pull::{
     pull_title, review_log,
 };
 pub use replies::{
-    HelpRow, RunLine, already_running, empty_args, help, issue_changed, no_gate, not_understood, runs, several, stale,
-    too_soon, unknown_command, wrong_stage,
+    HelpRow, RunLine, already_running, empty_args, help, issue_changed, no_gate, not_understood, runs,
+    several, stale, too_soon, unknown_command, wrong_stage,
 };
 pub use status::{
     DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, WaitReason, Waiting, status,
@@ -73,7 +73,11 @@ impl ModelView {
 
 /// Text for a page of ours.
 pub fn html(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 /// A command in a code block of its own, which GitHub gives a copy button.

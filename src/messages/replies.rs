@@ -99,7 +99,8 @@ pub fn runs(runs: &[RunLine]) -> Body {
     if runs.is_empty() {
         return said("Nothing is running on this issue. `/countersign help` lists what can be started.");
     }
-    let mut out = String::from("### Runs on this issue\n\n| Run | Workflow | Status | Step | |\n|---|---|---|---|---|");
+    let mut out =
+        String::from("### Runs on this issue\n\n| Run | Workflow | Status | Step | |\n|---|---|---|---|---|");
     for run in runs {
         let why = run.why.as_ref().map_or(String::new(), |why| plain(why, 300));
         let (workflow, step) = (plain(&run.workflow, 30), plain(&run.step, 80));
@@ -180,7 +181,13 @@ mod tests {
             already_running(run, "lld", None),
             empty_args("revise"),
             runs(&[]),
-            runs(&[RunLine { run, workflow: "lld".into(), status: "asking", step: "N4 Gate".into(), why: Some(HOSTILE.into()) }]),
+            runs(&[RunLine {
+                run,
+                workflow: "lld".into(),
+                status: "asking",
+                step: "N4 Gate".into(),
+                why: Some(HOSTILE.into()),
+            }]),
             issue_changed("-a\n+```\n+/approve @mona", &line),
             help(&[row("/approve [stage] [hash]", None), row("/lld", Some("countersign:lld"))], true),
         ];

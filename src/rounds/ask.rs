@@ -108,7 +108,8 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
         let key = format!("{key}/{attempt}");
         *ask.calls += 1;
         ask.facts.insert("call".to_owned(), ask.calls.to_string());
-        let answered: Answered = cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted)).await?;
+        let answered: Answered =
+            cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted)).await?;
         match &answered.outcome {
             Err(Failure { kind: FailureKind::Busy, not_before: Some(until) }) if attempt < TRIES => {
                 let now = cx.clock().now();
@@ -126,7 +127,13 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
     last.ok_or_else(|| StepError::Bug(anyhow::anyhow!("no attempt was made")))
 }
 
-async fn buy(cx: &Cx, key: &str, ask: &Ask<'_>, attempt: u32, interrupted: bool) -> Result<Answered, StepError> {
+async fn buy(
+    cx: &Cx,
+    key: &str,
+    ask: &Ask<'_>,
+    attempt: u32,
+    interrupted: bool,
+) -> Result<Answered, StepError> {
     let prompt = Hash::of_parts([ask.system.as_bytes(), ask.prompt.as_bytes()]);
     let mut row = reserved(ask, prompt);
     if interrupted {
@@ -137,7 +144,9 @@ async fn buy(cx: &Cx, key: &str, ask: &Ask<'_>, attempt: u32, interrupted: bool)
     cx.record(key, Record::Call(row.clone())).await?;
     let (provider, model) = match cx.tools().providers.resolve(ask.spec) {
         Ok(found) => found,
-        Err(error) => return Err(StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec))),
+        Err(error) => {
+            return Err(StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)));
+        }
     };
     let call = Call {
         role: ask.role,

@@ -161,9 +161,10 @@ pub fn fault(fault: Fault) -> StepError {
         Fault::RateLimited { .. } => {
             StepError::Later { why: "GitHub asks us to slow down".to_owned(), after: Duration::from_secs(60) }
         }
-        Fault::Transient { .. } => {
-            StepError::Later { why: "GitHub did not answer properly".to_owned(), after: Duration::from_secs(10) }
-        }
+        Fault::Transient { .. } => StepError::Later {
+            why: "GitHub did not answer properly".to_owned(),
+            after: Duration::from_secs(10),
+        },
         other => StepError::User(other.to_string()),
     }
 }

@@ -6,13 +6,7 @@ use super::{
     Cx, FailureKind, Round,
     ask::{Ask, ask},
 };
-use crate::{
-    documents::edits,
-    engine::StepError,
-    limits,
-    providers::CallRole,
-    types::Hash,
-};
+use crate::{documents::edits, engine::StepError, limits, providers::CallRole, types::Hash};
 
 /// What a drafter is told, apart from the document itself.
 pub struct Brief<'a> {
@@ -213,7 +207,9 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
         prompt += "## The reviewer's open findings\n\n";
         let list: String = open
             .iter()
-            .map(|f| format!("- {} [{}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail))
+            .map(|f| {
+                format!("- {} [{}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail)
+            })
             .collect();
         prompt += &fenced("findings", mark, &list);
         prompt.push('\n');
@@ -231,5 +227,6 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
 
 pub(super) async fn text_of(cx: &Cx, hash: &Hash) -> Result<String, StepError> {
     let bytes = cx.get(hash).await?;
-    String::from_utf8(bytes).map_err(|e| StepError::Bug(anyhow::Error::new(e).context("a stored document is not UTF-8")))
+    String::from_utf8(bytes)
+        .map_err(|e| StepError::Bug(anyhow::Error::new(e).context("a stored document is not UTF-8")))
 }

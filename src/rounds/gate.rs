@@ -69,7 +69,8 @@ pub fn branch(issue: IssueNo) -> String {
 /// What an approval binds: the document, what the files it names hold, the policy of the gate.
 pub async fn subject(cx: &Cx, base: &Base, publication: &Publication<'_>) -> Result<Hash, StepError> {
     let snapshot = cx.tools().snapshot(cx, base).await?;
-    let held: BTreeMap<&str, &str> = snapshot.entries().iter().map(|e| (e.path.as_str(), e.oid.as_str())).collect();
+    let held: BTreeMap<&str, &str> =
+        snapshot.entries().iter().map(|e| (e.path.as_str(), e.oid.as_str())).collect();
     let files: Vec<(&str, Option<&str>)> =
         publication.paths.iter().map(|p| (p.as_str(), held.get(p.as_str()).copied())).collect();
     let files = serde_json::to_vec(&files).map_err(anyhow::Error::new)?;
@@ -193,7 +194,8 @@ pub async fn hear(
         let then = super::draft::text_of(cx, &publication.issue.body).await?;
         let before = format!("{}\n\n{then}\n", publication.issue.title);
         let after = format!("{title}\n\n{body}\n");
-        let diff = similar::TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string();
+        let diff =
+            similar::TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string();
         let reply = messages::issue_changed(&diff, &line(asked));
         announce(cx, &key("changed"), &reply).await?;
         return Ok(Heard::Again { subject: asked, shown_at });
@@ -258,7 +260,10 @@ pub async fn publish(
     let head: Oid = cx
         .once("publish-head", |_| async {
             repo.branch(&proposal.branch).await.map_err(fault)?.ok_or_else(|| {
-                StepError::User(format!("The branch `{}` was deleted. Restore it, or start anew.", proposal.branch))
+                StepError::User(format!(
+                    "The branch `{}` was deleted. Restore it, or start anew.",
+                    proposal.branch
+                ))
             })
         })
         .await?;

@@ -17,9 +17,11 @@ mod review;
 pub use ask::{FailureKind, Served};
 pub use desk::{Base, Desk, IssueSnapshot, Policy, fault};
 pub use draft::{Brief, Drafted, draft};
-pub use gate::{Heard, Proposal, Publication, Shown, announce, branch, hear, moved_on, propose, publish, subject};
+pub use gate::{
+    Heard, Proposal, Publication, Shown, announce, branch, hear, moved_on, propose, publish, subject,
+};
 pub use page::{StatusComment, Urgency};
-pub use review::{Reviewed, ReviewBrief, Why, review};
+pub use review::{ReviewBrief, Reviewed, Why, review};
 
 use serde::{Deserialize, Serialize};
 
@@ -142,8 +144,11 @@ impl Round {
 
     /// After the mechanical checks: on, or back with all mistakes at once.
     pub fn settle_checks(&mut self, mistakes: Vec<Mistake>) -> Turn {
-        let errors: Vec<String> =
-            mistakes.iter().filter(|m| m.is_error()).map(|m| format!("{} {} {}", m.rule, m.place, m.message)).collect();
+        let errors: Vec<String> = mistakes
+            .iter()
+            .filter(|m| m.is_error())
+            .map(|m| format!("{} {} {}", m.rule, m.place, m.message))
+            .collect();
         self.mistakes = mistakes;
         if errors.is_empty() {
             self.mistakes_before.clear();

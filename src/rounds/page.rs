@@ -56,7 +56,12 @@ impl From<Comment> for Shown {
     }
 }
 
-async fn write(cx: &Cx, before: Option<CommentId>, body: &Body, interrupted: bool) -> Result<Shown, StepError> {
+async fn write(
+    cx: &Cx,
+    before: Option<CommentId>,
+    body: &Body,
+    interrupted: bool,
+) -> Result<Shown, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
     let marker = format!("status-{}", cx.run().id);
     if let Some(id) = before {

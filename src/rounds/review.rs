@@ -66,9 +66,12 @@ impl Why {
             Self::Call(kind) => format!("The review could not be had: {}.", sentence(kind)),
             Self::NotInForm => "The reviewer's answer was not in the required form, twice.".to_owned(),
             Self::Unattested => "The reviewer's answer does not say which model gave it.".to_owned(),
-            Self::SameFamily => "Draft and review came from one model family; that is no second opinion.".to_owned(),
+            Self::SameFamily => {
+                "Draft and review came from one model family; that is no second opinion.".to_owned()
+            }
             Self::DrafterUnattested => {
-                "The draft does not say which model wrote it, so the review cannot count as independent.".to_owned()
+                "The draft does not say which model wrote it, so the review cannot count as independent."
+                    .to_owned()
             }
             Self::OtherModel => "Another model than the one asked for answered the review.".to_owned(),
         }
@@ -96,7 +99,9 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     let mut reviewed = None;
     let mut booked = None;
     // One repair: an answer out of form is asked for once more, never read between the lines.
-    for (key, note) in [("review", ""), ("review-again", "\n\nYour last answer was not in this form. Answer again.\n")] {
+    for (key, note) in
+        [("review", ""), ("review-again", "\n\nYour last answer was not in this form. Answer again.\n")]
+    {
         let prompt = format!("{prompt}{note}");
         let asked = Ask {
             role: CallRole::Reviewer,
@@ -116,7 +121,8 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
             break;
         }
     }
-    let (reviewed, answered) = reviewed.zip(booked).ok_or_else(|| StepError::Bug(anyhow::anyhow!("no review")))?;
+    let (reviewed, answered) =
+        reviewed.zip(booked).ok_or_else(|| StepError::Bug(anyhow::anyhow!("no review")))?;
     book(cx, round, document, &reviewed, &answered, &nonce).await?;
     Ok(reviewed)
 }
@@ -240,7 +246,17 @@ fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, docum
     if !known.is_empty() {
         let list: String = known
             .iter()
-            .map(|f| format!("- {} [{}, {}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.status.as_str(), f.place, f.title, f.detail))
+            .map(|f| {
+                format!(
+                    "- {} [{}, {}] at {}: {}. {}\n",
+                    f.id,
+                    f.severity.as_str(),
+                    f.status.as_str(),
+                    f.place,
+                    f.title,
+                    f.detail
+                )
+            })
             .collect();
         prompt += &format!(
             "## Findings of earlier rounds\n\nSay in `resolved` which of these the document now answers. Where one still \
@@ -273,7 +289,10 @@ mod tests {
         assert_eq!(independence(Some(&claude), &gemini, "gemini:2.5-flash"), Some(Why::OtherModel));
         assert_eq!(independence(Some(&claude), &claude, "claude:opus"), Some(Why::SameFamily));
         assert_eq!(independence(Some(&claude), &claude, "gemini:pro"), Some(Why::OtherModel));
-        assert_eq!(independence(Some(&claude), &served("unattested", None), "gemini:pro"), Some(Why::Unattested));
+        assert_eq!(
+            independence(Some(&claude), &served("unattested", None), "gemini:pro"),
+            Some(Why::Unattested)
+        );
         assert_eq!(
             independence(Some(&served("unattested", None)), &gemini, "gemini:pro"),
             Some(Why::DrafterUnattested)

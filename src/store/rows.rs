@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::types::{
-    Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, Oid, RepoId, Role, RunId, Timestamp, Verdict,
+    Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, Oid, RepoId, Role, RunId, Timestamp,
+    Verdict,
 };
 
 /// What started a run, pinned for its whole life.

@@ -1,6 +1,7 @@
 //! Providers against what they will meet: the real Claude program before an imitation of its API,
 //! and an imitation of Gemini's. Both imitations are ours and live on loopback.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
 mod anthropic;
 mod claude;

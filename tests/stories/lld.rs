@@ -8,7 +8,11 @@ use crate::world::{Setting, World, world};
 fn committed(w: &World) -> (Vec<u8>, Hash) {
     let bytes = w
         .hub
-        .branch_file(w.repo, &format!("countersign/issue-{}", w.issue), &format!("docs/lld/LLD-{}.md", w.issue))
+        .branch_file(
+            w.repo,
+            &format!("countersign/issue-{}", w.issue),
+            &format!("docs/lld/LLD-{}.md", w.issue),
+        )
         .expect("the design is on its branch");
     let hash = Hash::of(&bytes);
     (bytes, hash)
@@ -20,13 +24,17 @@ async fn a_label_ends_in_an_approved_design() {
     w.label("maya", "countersign:lld").await;
 
     let view = w.view();
-    assert!(view.reactions.contains(&("countersign[bot]".to_owned(), "eyes".to_owned())), "{:?}", view.reactions);
+    assert!(
+        view.reactions.contains(&("countersign[bot]".to_owned(), "eyes".to_owned())),
+        "{:?}",
+        view.reactions
+    );
     assert!(!view.labels.contains(&"countersign:lld".to_owned()), "the trigger is taken off again");
     assert!(view.labels.contains(&"countersign:needs-you".to_owned()), "{:?}", view.labels);
 
     let status = w.find("Rehearsal");
     assert!(status.edits >= 1, "one status comment, edited in place");
-    let gate = w.find("/approve lld ");
+    let gate = w.find("waits for a person");
     assert!(gate.body.contains("APPROVED"), "{}", gate.body);
     assert_eq!(w.notifying(), 2, "a design costs its readers two mails:\n{}", w.thread());
     let pulls = w.hub.pulls(w.repo);
@@ -56,7 +64,7 @@ async fn the_status_comment_tells_the_rounds() {
     let rounds: Vec<_> = status.lines().filter(|l| l.contains("REVISE") || l.contains("APPROVED")).collect();
     assert!(rounds[0].contains("REVISE"), "{status}");
     assert!(rounds.iter().any(|l| l.contains("APPROVED")), "{status}");
-    w.find("/approve lld ");
+    w.find("waits for a person");
     w.nothing_else_was_said();
 }
 
@@ -65,7 +73,7 @@ async fn revise_goes_round_again_and_asks_anew() {
     let mut w = world().await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
-    w.find("/approve lld ");
+    w.find("waits for a person");
     let first = w.approve_line();
     w.comment("sam", "/revise say what happens to an empty file").await;
     assert_eq!(w.notifying(), 3, "a second gate is a second question");
@@ -93,7 +101,7 @@ async fn who_may_say_it_is_asked_of_github_at_that_moment() {
 
     w.comment("tess", "/lld").await;
     w.find("Rehearsal");
-    w.find("/approve lld ");
+    w.find("waits for a person");
     let line = w.approve_line();
     w.comment("tess", &line).await;
     assert_eq!(w.run().await.unwrap().status, Status::Asking, "triage does not approve");
@@ -109,7 +117,7 @@ async fn a_bare_approve_needs_the_page_to_have_been_read() {
     let mut w = world().await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
-    w.find("/approve lld ");
+    w.find("waits for a person");
     w.comment_at_once("sam", "/approve").await;
     assert_eq!(w.run().await.unwrap().status, Status::Asking);
     assert!(w.newest().contains("/approve lld"), "it is told the line");
@@ -154,7 +162,7 @@ async fn an_issue_edited_after_the_gate_blocks_a_bare_approve() {
     let mut w = world().await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
-    w.find("/approve lld ");
+    w.find("waits for a person");
     let (maya, title) = (w.user("maya"), w.view().title);
     w.hub.edit_issue(w.repo, w.issue, maya, Some(&title), Some("Something else entirely.")).unwrap();
     w.comment("sam", "/approve").await;
@@ -171,7 +179,7 @@ async fn closing_the_issue_stops_the_run() {
     let mut w = world().await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
-    w.find("/approve lld ");
+    w.find("waits for a person");
     let maya = w.user("maya");
     w.hub.close_issue(w.repo, w.issue, maya).unwrap();
     w.settle().await;
@@ -187,7 +195,7 @@ async fn stop_stops_and_says_what_was_kept() {
     let mut w = world().await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
-    w.find("/approve lld ");
+    w.find("waits for a person");
     w.comment("tess", "/stop").await;
     assert_eq!(w.run().await.unwrap().status, Status::Stopped);
     assert!(w.view().labels.contains(&"countersign:stopped".to_owned()), "{:?}", w.view().labels);

@@ -62,7 +62,7 @@ impl Clock for ManualClock {
     }
 }
 
-pub(crate) const SECRET: &str = "a secret for stories";
+pub(crate) const SECRET: &str = "a-secret-for-stories";
 
 pub(crate) struct World {
     pub(crate) hub: Hub,
@@ -117,19 +117,25 @@ impl World {
             hub.set_role(repo, user, role).unwrap();
         }
         hub.create_user("stranger").unwrap();
-        let (title, body) = setting
-            .issue
-            .unwrap_or_else(|| (sample.issues[0].0.to_string(), sample.issues[0].1.to_string()));
+        let (title, body) =
+            setting.issue.unwrap_or_else(|| (sample.issues[0].0.to_string(), sample.issues[0].1.to_string()));
         let issue = hub.open_issue(repo, maya, &title, &body).unwrap();
 
-        let doors = (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let doors = (
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        );
         let webhook: url::Url = format!("http://{}/webhook", doors.0.local_addr().unwrap()).parse().unwrap();
         let manifest = Manifest::embedded();
         let credentials = hub
             .create_app(AppSpec {
                 name: "Countersign".to_owned(),
                 slug: "countersign".to_owned(),
-                permissions: manifest.permissions.iter().map(|(k, v)| (k.clone(), v.as_str().to_owned())).collect(),
+                permissions: manifest
+                    .permissions
+                    .iter()
+                    .map(|(k, v)| (k.clone(), v.as_str().to_owned()))
+                    .collect(),
                 events: manifest.events,
                 webhook_url: Some(webhook.clone()),
                 webhook_secret: SecretString::from(SECRET),
@@ -163,17 +169,8 @@ impl World {
         let app = build(&home.join("countersign.toml"), &clock).await;
         let public = app.public();
         tokio::spawn(async move { axum::serve(doors.0, public).await });
-        let mut world = Self {
-            hub,
-            app,
-            clock,
-            repo,
-            issue,
-            installation,
-            webhook,
-            directory,
-            read: BTreeSet::new(),
-        };
+        let mut world =
+            Self { hub, app, clock, repo, issue, installation, webhook, directory, read: BTreeSet::new() };
         world.settle().await;
         world
     }
@@ -232,7 +229,8 @@ impl World {
     #[track_caller]
     pub(crate) fn find(&mut self, text: &str) -> CommentView {
         let found = self.bots().into_iter().find(|c| c.body.contains(text));
-        let found = found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread()));
+        let found =
+            found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread()));
         self.read.insert(found.id);
         found
     }
@@ -271,7 +269,10 @@ impl World {
         let view = self.view();
         let mut out = format!("#{} {} {:?}\n", view.number, view.title, view.labels);
         for comment in view.comments {
-            out += &format!("--- {} (edited {}x) {:?}\n{}\n", comment.author, comment.edits, comment.reactions, comment.body);
+            out += &format!(
+                "--- {} (edited {}x) {:?}\n{}\n",
+                comment.author, comment.edits, comment.reactions, comment.body
+            );
         }
         out
     }

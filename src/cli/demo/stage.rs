@@ -40,7 +40,8 @@ impl Material {
 
     /// A clone of the user's repository, with the one issue of the file.
     pub(super) fn yours(repo: &Path, issue: &Path) -> anyhow::Result<Self> {
-        let text = fs::read_to_string(issue).with_context(|| format!("{} cannot be read", issue.display()))?;
+        let text =
+            fs::read_to_string(issue).with_context(|| format!("{} cannot be read", issue.display()))?;
         let (title, body) = text.split_once('\n').unwrap_or((&text, ""));
         let title = title.trim_start_matches('#').trim();
         if title.is_empty() {
@@ -184,10 +185,9 @@ impl Files {
 
     fn remembered(&self) -> anyhow::Result<Option<Remembered>> {
         match fs::read(&self.memory) {
-            Ok(bytes) => Ok(Some(
-                serde_json::from_slice(&bytes)
-                    .with_context(|| format!("{} is damaged; start with another --data", self.memory.display()))?,
-            )),
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).with_context(|| {
+                format!("{} is damaged; start with another --data", self.memory.display())
+            })?)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("{} cannot be read", self.memory.display())),
         }

@@ -27,7 +27,10 @@ pub(super) async fn look(report: &mut Report, settings: &Settings) -> Option<Kno
         Err(error) => {
             report.bad(
                 "private key",
-                format!("{} cannot be read ({error}); download a new one from the App's settings page", path.display()),
+                format!(
+                    "{} cannot be read ({error}); download a new one from the App's settings page",
+                    path.display()
+                ),
             );
             return None;
         }
@@ -61,13 +64,22 @@ pub(super) async fn look(report: &mut Report, settings: &Settings) -> Option<Kno
     if missing.is_empty() {
         report.good("permissions", "all that the manifest asks for");
     } else {
-        report.bad("permissions", format!("the App lacks {}; add them on its settings page and accept them on each installation", missing.join(", ")));
+        report.bad(
+            "permissions",
+            format!(
+                "the App lacks {}; add them on its settings page and accept them on each installation",
+                missing.join(", ")
+            ),
+        );
     }
     let missing = manifest.missing_events(&app.events);
     if missing.is_empty() {
         report.good("events", "all that the manifest asks for");
     } else {
-        report.bad("events", format!("the App is not sent {}; subscribe it on its settings page", missing.join(", ")));
+        report.bad(
+            "events",
+            format!("the App is not sent {}; subscribe it on its settings page", missing.join(", ")),
+        );
     }
     webhook(report, &github).await;
     let installations = installations(report, &github, settings).await?;
@@ -90,14 +102,20 @@ fn clock(report: &mut Report, github: &GitHub) {
 async fn webhook(report: &mut Report, github: &GitHub) {
     let hook = match github.hook_config().await {
         Ok(hook) => hook,
-        Err(Fault::NotFound { .. }) => return report.bad("webhook", "the App has no webhook; set its address on the App's settings page"),
+        Err(Fault::NotFound { .. }) => {
+            return report
+                .bad("webhook", "the App has no webhook; set its address on the App's settings page");
+        }
         Err(fault) => return report.bad("webhook", fault.to_string()),
     };
     let Some(url) = hook.url.filter(|url| !url.is_empty()) else {
         return report.bad("webhook", "the App has no webhook address; set it on the App's settings page");
     };
     if hook.content_type.as_deref().is_some_and(|kind| kind != "json") {
-        report.bad("webhook", "its content type is not JSON; choose application/json on the App's settings page");
+        report.bad(
+            "webhook",
+            "its content type is not JSON; choose application/json on the App's settings page",
+        );
     }
     let health = match url::Url::parse(&url).and_then(|u| u.join("healthz")) {
         Ok(health) => health,
@@ -120,7 +138,11 @@ async fn webhook(report: &mut Report, github: &GitHub) {
     }
 }
 
-async fn installations(report: &mut Report, github: &GitHub, settings: &Settings) -> Option<Vec<InstallationInfo>> {
+async fn installations(
+    report: &mut Report,
+    github: &GitHub,
+    settings: &Settings,
+) -> Option<Vec<InstallationInfo>> {
     let found = match github.installations().await {
         Ok(found) => found,
         Err(fault) => {
@@ -136,7 +158,10 @@ async fn installations(report: &mut Report, github: &GitHub, settings: &Settings
             if known.is_empty() {
                 "the App is installed nowhere; install it from its page".to_owned()
             } else {
-                format!("[installations] allow is empty, so nobody is served; add one of {}", known.join(", "))
+                format!(
+                    "[installations] allow is empty, so nobody is served; add one of {}",
+                    known.join(", ")
+                )
             },
         );
     }
@@ -148,7 +173,10 @@ async fn installations(report: &mut Report, github: &GitHub, settings: &Settings
         }
     }
     for other in found.iter().filter(|i| !allow.contains(&i.id)) {
-        report.note("installations", format!("{} ({}) is not allowed and will be ignored", other.id, other.account));
+        report.note(
+            "installations",
+            format!("{} ({}) is not allowed and will be ignored", other.id, other.account),
+        );
     }
     Some(found)
 }

@@ -3,7 +3,12 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::Report;
-use crate::{clock::SystemClock, config::Settings, git, providers::{self, Providers}};
+use crate::{
+    clock::SystemClock,
+    config::Settings,
+    git,
+    providers::{self, Providers},
+};
 
 pub(super) async fn look(report: &mut Report, settings: &Settings) {
     match git::version().await {
@@ -25,7 +30,10 @@ fn data(report: &mut Report, settings: &Settings) {
         Ok(_) => report.good("data", directory.display().to_string()),
         Err(error) => report.bad(
             "data",
-            format!("{} cannot be written ({error}); give it to the user that runs the server", directory.display()),
+            format!(
+                "{} cannot be written ({error}); give it to the user that runs the server",
+                directory.display()
+            ),
         ),
     }
 }

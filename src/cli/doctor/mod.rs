@@ -73,7 +73,10 @@ impl Doctor {
             Ok(settings) => {
                 report.good("settings", settings.file.display().to_string());
                 for name in &settings.ignored_environment {
-                    report.note("environment", format!("{name} is set and ignored; secrets come from the .env file only"));
+                    report.note(
+                        "environment",
+                        format!("{name} is set and ignored; secrets come from the .env file only"),
+                    );
                 }
                 machine::look(&mut report, &settings).await;
                 if let Some(app) = github::look(&mut report, &settings).await {

@@ -277,7 +277,7 @@ mod tests {
     fn the_unfilled_template_does_not_pass() {
         let rules: Vec<_> =
             check(&template(IssueNo(42), "x"), IssueNo(42), &Repo).into_iter().map(|m| m.rule).collect();
-        assert!(rules.contains(&"placeholder"), "{rules:?}");
+        assert!(rules.iter().any(|rule| rule == "placeholder"), "{rules:?}");
     }
 
     #[test]

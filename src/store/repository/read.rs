@@ -30,7 +30,9 @@ impl RepoDb {
         self.db
             .read(move |tx| {
                 let rows = tx
-                    .prepare_cached("SELECT visit, step, entered_at FROM trail WHERE run = ?1 ORDER BY visit")?
+                    .prepare_cached(
+                        "SELECT visit, step, entered_at FROM trail WHERE run = ?1 ORDER BY visit",
+                    )?
                     .query_map([signed(run.seq)], |row| {
                         Ok(TrailRow {
                             visit: unsigned(row.get(0)?),

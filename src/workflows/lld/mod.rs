@@ -15,15 +15,15 @@ use crate::{
     commands::{CommandKind, CommandSpec},
     documents::lld,
     engine::{
-        Answer, ApprovalKind, ApprovalRow, GateSpec, Halt, Kind, Next, Outcome, Record, Step, StepError, Trigger,
-        Workflow,
+        Answer, ApprovalKind, ApprovalRow, GateSpec, Halt, Kind, Next, Outcome, Record, Step, StepError,
+        Trigger, Workflow,
     },
     git::Snapshot,
     limits,
     messages::{self, CommitKind, State as Shown},
     rounds::{
-        self, Base, Brief, Cx, Desk, Drafted, Heard, IssueSnapshot, Policy, Proposal, Publication, ReviewBrief, Round,
-        StatusComment, Stop, Turn, Urgency, fault,
+        self, Base, Brief, Cx, Desk, Drafted, Heard, IssueSnapshot, Policy, Proposal, Publication,
+        ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault,
     },
     types::{Hash, Role, Timestamp, Verdict},
 };
@@ -246,7 +246,8 @@ async fn look(snapshot: &Snapshot, words: &str) -> Result<(String, Option<String
         if lacking.is_empty() {
             return Ok((excerpt.text, sample_path(&files)));
         }
-        let oids: Vec<_> = lacking.iter().filter_map(|path| Some(snapshot.entry(path)?.oid.clone())).collect();
+        let oids: Vec<_> =
+            lacking.iter().filter_map(|path| Some(snapshot.entry(path)?.oid.clone())).collect();
         let read = snapshot.read(&oids).await.map_err(anyhow::Error::new)?;
         contents.extend(lacking.into_iter().zip(read));
     }
@@ -254,7 +255,8 @@ async fn look(snapshot: &Snapshot, words: &str) -> Result<(String, Option<String
 
 /// A file of code, for scripted answers to speak of.
 fn sample_path(files: &[FileInfo]) -> Option<String> {
-    const CODE: &[&str] = &[".rs", ".py", ".go", ".ts", ".js", ".java", ".c", ".cpp", ".cs", ".rb", ".php", ".sh"];
+    const CODE: &[&str] =
+        &[".rs", ".py", ".go", ".ts", ".js", ".java", ".c", ".cpp", ".cs", ".rb", ".php", ".sh"];
     let code = files.iter().find(|file| CODE.iter().any(|ending| file.path.ends_with(ending)));
     code.or(files.first()).map(|file| file.path.clone())
 }
@@ -279,7 +281,9 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Drafted::Document => Ok(Next::Go(At::Fix)),
         Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
             Turn::Pass | Turn::Again => Ok(Next::Go(At::Draft)),
-            Turn::Stop(_) => Err(StepError::User(format!("No usable draft after {} tries: {why}.", s.round.number))),
+            Turn::Stop(_) => {
+                Err(StepError::User(format!("No usable draft after {} tries: {why}.", s.round.number)))
+            }
         },
     }
 }
@@ -408,7 +412,9 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let body = show::pull(s, cx, None, Some(audit))?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
     let _: () = cx
-        .once("retitle", |_| async { repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault) })
+        .once("retitle", |_| async {
+            repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault)
+        })
         .await?;
     s.proposal = Some(Proposal { commit, ..proposal.clone() });
     show::label(s, cx, messages::DONE).await?;
@@ -505,8 +511,14 @@ fn send_back(s: &mut State, answer: &Answer) -> Result<Next<At>, StepError> {
 }
 
 fn mechanical_halt(s: &State, why: Stop) -> StepError {
-    let worst: Vec<String> =
-        s.round.mistakes.iter().filter(|m| m.is_error()).take(3).map(|m| format!("{}: {}", m.place, m.message)).collect();
+    let worst: Vec<String> = s
+        .round
+        .mistakes
+        .iter()
+        .filter(|m| m.is_error())
+        .take(3)
+        .map(|m| format!("{}: {}", m.place, m.message))
+        .collect();
     let reason = match why {
         Stop::Stalled => "the same mistakes came back three times",
         Stop::Cap | Stop::Inconclusive => "the drafts the policy allows are used up",
@@ -516,8 +528,13 @@ fn mechanical_halt(s: &State, why: Stop) -> StepError {
 
 /// What the mechanical checks established, for the reviewer.
 fn facts(s: &State) -> String {
-    let warnings: String =
-        s.round.mistakes.iter().filter(|m| !m.is_error()).map(|m| format!("- {}: {}\n", m.place, m.message)).collect();
+    let warnings: String = s
+        .round
+        .mistakes
+        .iter()
+        .filter(|m| !m.is_error())
+        .map(|m| format!("- {}: {}\n", m.place, m.message))
+        .collect();
     format!(
         "- All required sections are there, the issue number is right, and every requirement has a scenario.\n\
          - Every path marked Modify or Delete exists at commit {}; every Add has a parent.\n{warnings}",

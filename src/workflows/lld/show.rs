@@ -10,8 +10,8 @@ use crate::{
     github::{Body, Fault, LabelSpec},
     messages::{
         self, ApprovalLine, ApproveLine, CommitCard, CommitKind, DraftView, GateCard, HaltCard, HaltReason,
-        Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine, RoundLog, StatusView,
-        StepLine, Waiting,
+        Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine, RoundLog,
+        StatusView, StepLine, Waiting,
     },
     rounds::{Cx, FailureKind, Served, Urgency, Why, announce, fault},
     types::{Hash, Role, Verdict},
@@ -56,7 +56,9 @@ fn steps(s: &State, at: At, state: messages::State) -> Vec<StepLine> {
         _ => Mark::ToCome,
     };
     let steps = Lld::GRAPH.iter().enumerate();
-    steps.map(|(index, (step, _))| StepLine { id: step.id(), title: step.title(), mark: mark(index, *step) }).collect()
+    steps
+        .map(|(index, (step, _))| StepLine { id: step.id(), title: step.title(), mark: mark(index, *step) })
+        .collect()
 }
 
 fn round(line: &crate::rounds::Line) -> RoundLine {
@@ -82,7 +84,8 @@ fn waiting(s: &State, state: messages::State) -> Option<Waiting> {
 fn notes(s: &State) -> Vec<Note> {
     let sent_back = s.round.history.last().filter(|line| line.verdict.is_none() && line.open > 0);
     let complaint = s.policy.as_ref().and_then(|p| p.complaint.clone());
-    let complaint = complaint.map(|c| Note::Said(format!("{c}. The server's own settings are used instead.")));
+    let complaint =
+        complaint.map(|c| Note::Said(format!("{c}. The server's own settings are used instead.")));
     sent_back.map(|line| Note::SentBack { mistakes: line.open }).into_iter().chain(complaint).collect()
 }
 
@@ -113,7 +116,12 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
 }
 
 /// The pull request's body; `audit` is there once the document is approved.
-pub(super) fn pull(s: &State, cx: &Cx, subject: Option<Hash>, audit: Option<Hash>) -> Result<Body, StepError> {
+pub(super) fn pull(
+    s: &State,
+    cx: &Cx,
+    subject: Option<Hash>,
+    audit: Option<Hash>,
+) -> Result<Body, StepError> {
     let review = s.round.review.as_ref();
     let path = path(s)?;
     let approved = s.approval.as_ref().filter(|_| audit.is_some());
@@ -285,7 +293,10 @@ fn approval(row: &ApprovalRow) -> ApprovalLine {
 fn model(served: Option<&Served>) -> ModelView {
     match served {
         Some(served) => ModelView { served: Some(served.model.clone()), family: served.family.clone() },
-        None => ModelView { served: Some("a person".to_owned()), family: Some(crate::types::Family("human".to_owned())) },
+        None => ModelView {
+            served: Some("a person".to_owned()),
+            family: Some(crate::types::Family("human".to_owned())),
+        },
     }
 }
 
