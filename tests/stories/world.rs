@@ -7,7 +7,7 @@ use std::{
     collections::BTreeSet,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -63,6 +63,9 @@ impl Clock for ManualClock {
 }
 
 pub(crate) const SECRET: &str = "a-secret-for-stories";
+
+/// The App's key in every world: looking for primes is slow.
+static KEY: OnceLock<SecretString> = OnceLock::new();
 
 pub(crate) struct World {
     pub(crate) hub: Hub,
@@ -161,10 +164,13 @@ impl World {
                     .collect(),
                 events: manifest.events,
                 webhook_url: Some(webhook.clone()),
+                private_key: KEY.get().cloned(),
                 webhook_secret: SecretString::from(SECRET),
                 owner: maya,
             })
             .unwrap();
+        // Worlds may share a key; which of the first ones gives it does not matter.
+        KEY.get_or_init(|| credentials.pem.clone());
         let installation = hub.install(credentials.id, &[repo]).unwrap();
 
         let home = directory.path().join("bot");
