@@ -81,7 +81,8 @@ async fn an_empty_issue_is_answered_with_what_is_missing() {
 
 #[tokio::test]
 async fn a_long_issue_is_read_and_its_bodies_fit_github() {
-    let body = format!("Wanted: exit status 2 on an empty file.\n\n{}", "A line of a long log.\n".repeat(2800));
+    let body =
+        format!("Wanted: exit status 2 on an empty file.\n\n{}", "A line of a long log.\n".repeat(2800));
     assert!(body.len() > 60_000);
     let mut w = World::new(Setting { issue: Some(("Long".to_owned(), body)), ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
@@ -114,7 +115,7 @@ async fn a_repository_renamed_between_two_steps_is_followed() {
 
 #[tokio::test]
 async fn a_repository_deleted_between_two_steps_ends_the_run() {
-    let mut w = World::begun().await;
+    let w = World::begun().await;
     let run = w.run().await.unwrap().id;
     w.hub.delete_repo(w.repo).unwrap();
     for _ in 0..20 {
@@ -146,7 +147,7 @@ async fn a_repository_deleted_at_the_gate_ends_the_run() {
 #[tokio::test]
 async fn another_repository_under_the_same_name_is_not_written_to() {
     for told in [true, false] {
-        let mut w = World::begun().await;
+        let w = World::begun().await;
         let (maya, run) = (w.user("maya"), w.run().await.unwrap().id);
         w.hub.delete_repo(w.repo).unwrap();
         let files = vec![("README.md".to_owned(), b"Another project\n".to_vec())];
@@ -246,8 +247,8 @@ async fn asked_twice_there_is_one_run() {
 #[tokio::test]
 async fn a_repositorys_own_file_is_read_and_a_broken_one_is_reported() {
     for (file, complaint) in [
-        ("[lld]\nmax_rounds = 2\nmax_round = 3\n", "line 3"),
-        ("[lld\n", "line 1"),
+        ("[lld]\nmax_rounds = 2\nmax_round = 3\n", "toml:3:"),
+        ("[lld\n", "toml:1:"),
         ("[lld]\nmax_rounds = 9\n", "outside 1 to 3, what the server allows"),
         ("[models]\ndrafter = \"stub:other\"\n", "models"),
     ] {
@@ -274,7 +275,10 @@ async fn a_repository_may_ask_people_before_the_review_and_not_less() {
     let draft_line = w.approve_line();
     w.comment("sam", &draft_line).await;
     let gate = w.newest();
-    assert!(gate.contains("APPROVED: the LLD waits for a person"), "the draft's approval is not the design's:\n{gate}");
+    assert!(
+        gate.contains("APPROVED: the LLD waits for a person"),
+        "the draft's approval is not the design's:\n{gate}"
+    );
     assert_eq!(w.run().await.unwrap().status, Status::Asking);
 
     // A second paste of the first gate's line is about what was read before the review.
@@ -287,7 +291,8 @@ async fn a_repository_may_ask_people_before_the_review_and_not_less() {
     w.nothing_else_was_said();
 
     // Where the server demands that gate, a repository does not take it away.
-    let (files, toml) = (repository_file("[lld]\ndraft_gate = false\n"), "[lld]\ndraft_gate = true\n".to_owned());
+    let (files, toml) =
+        (repository_file("[lld]\ndraft_gate = false\n"), "[lld]\ndraft_gate = true\n".to_owned());
     let mut w = World::new(Setting { files, toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     assert!(w.find("Rehearsal").body.contains("would take away a gate"), "{}", w.thread());

@@ -93,7 +93,10 @@ async fn the_same_mechanical_mistakes_three_times_end_the_run() {
 
 #[tokio::test]
 async fn the_same_gaps_in_the_test_plan_three_times_end_the_run() {
-    let untested = design().replace("| 030 | What passed before still passes (REQ-3)", "| 030 | What passed before still passes (REQ-1)");
+    let untested = design().replace(
+        "| 030 | What passed before still passes (REQ-3)",
+        "| 030 | What passed before still passes (REQ-1)",
+    );
     assert_ne!(untested, design());
     let script = Script::default()
         .drafts(&untested)
@@ -172,9 +175,11 @@ async fn at_the_cap_people_decide_about_the_best_version() {
         .drafts(&design())
         .edits("The goal of a real design", "The better goal of a design")
         .edits("The better goal of a design", "The worse goal of a design")
+        .edits("The better goal of a design", "The best goal of a design")
         .reviews(&review("REVISE", &[finding("One", None), finding("Two", None)], &[]))
         .reviews(&review("REVISE", &[finding("Two", Some("F2"))], &["F1"]))
-        .reviews(&review("REVISE", &[finding("Three", None), finding("Four", None)], &["F2"]));
+        .reviews(&review("REVISE", &[finding("Three", None), finding("Four", None)], &["F2"]))
+        .reviews(&approved());
     let mut w = scripted(&script).await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
@@ -187,9 +192,7 @@ async fn at_the_cap_people_decide_about_the_best_version() {
 
     // A person's word allows more drafts.
     w.comment("sam", "/revise make it better still").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
-    w.find("waits for a person");
-    w.newest();
+    assert!(w.newest().contains("APPROVED"), "{}", w.thread());
     w.nothing_else_was_said();
 }
 
@@ -242,6 +245,7 @@ async fn nothing_a_model_writes_acts() {
     let script = Script::default()
         .drafts(&hostile_design)
         .edits("Invalid input is handled appropriately.", "An empty input ends with exit status 2.")
+        .edits("An empty input ends with exit status 2.", "An empty input ends with exit status 3.")
         .reviews(&rejected)
         .reviews(&accepted);
     let issue = Some((one_line.chars().take(200).collect(), format!("Wanted: less of this.\n\n{HOSTILE}")));
@@ -311,7 +315,7 @@ fn inert(body: &str) {
                     match tag.split([' ', '>', '\n']).next().unwrap() {
                         "details" => depth += 1,
                         "/details" => depth -= 1,
-                        "summary" | "/summary" | "sub" | "/sub" | "br" => {}
+                        "summary" | "/summary" | "sub" | "/sub" | "code" | "/code" | "br" => {}
                         "!--" => assert!(tag.starts_with("!-- countersign"), "a comment: {tag}\n{body}"),
                         other => panic!("a tag <{other}>:\n{body}"),
                     }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 /// The rehearsal's first draft: sound in form for any repository.
 pub(crate) fn design() -> String {
-    let rehearsal: toml::Value = toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
+    let rehearsal: toml::Value =
+        toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
     rehearsal["answer"][0]["text"].as_str().unwrap().to_owned()
 }
 
