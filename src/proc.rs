@@ -11,6 +11,7 @@ use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
     io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -170,8 +171,9 @@ impl Command {
     }
 
     fn spawn(&self) -> Result<Group, ProcError> {
-        let mut command = tokio::process::Command::new(&self.program);
+        let mut command = tokio::process::Command::new(located(&self.program));
         command
+            .arg0(&self.program)
             .args(&self.args)
             .env_clear()
             .envs(&self.env)
@@ -197,6 +199,22 @@ impl Command {
     fn shown(&self) -> String {
         self.program.to_string_lossy().into_owned()
     }
+}
+
+/// Where in `PATH` a program is. Only a program given by its path is started without a copy of our whole
+/// process's page tables (`posix_spawn` looks names up in the wrong environment, so the standard library
+/// forks for them).
+fn located(program: &OsStr) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let named = !program.as_encoded_bytes().contains(&b'/');
+    let mut places = std::env::split_paths(&path).filter(|directory| named && directory.is_absolute());
+    let found = places.find_map(|directory| Some(directory.join(program)).filter(|file| is_program(file)));
+    found.unwrap_or_else(|| program.into())
+}
+
+fn is_program(file: &Path) -> bool {
+    let executable = |found: std::fs::Metadata| found.is_file() && found.permissions().mode() & 0o111 != 0;
+    file.metadata().is_ok_and(executable)
 }
 
 /// Why we ended a child ourselves.

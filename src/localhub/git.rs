@@ -6,6 +6,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::LazyLock,
 };
 
 use crate::types::{Oid, Timestamp};
@@ -72,7 +73,14 @@ pub(super) struct FileDiff {
 
 /// Git's environment: nothing of ours, nothing of the operator's.
 pub(super) fn isolated(dir: &Path) -> Command {
-    let mut command = Command::new("git");
+    // By its path: a name would make the standard library fork instead of spawn, and copying a large
+    // process's page tables is most of what a small git command costs.
+    static GIT: LazyLock<PathBuf> = LazyLock::new(|| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).map(|directory| directory.join("git")).find(|g| g.is_file());
+        found.unwrap_or_else(|| "git".into())
+    });
+    let mut command = Command::new(&*GIT);
     command
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
