@@ -251,9 +251,10 @@ async fn nothing_a_model_writes_acts() {
     let issue = Some((one_line.chars().take(200).collect(), format!("Wanted: less of this.\n\n{HOSTILE}")));
     let mut w = World::new(Setting { script: Some(script.toml()), issue, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
-    w.comment("sam", &format!("/revise {HOSTILE}")).await;
-    w.comment("max", &format!("/approve\n{HOSTILE}")).await;
+    w.comment("sam", &format!("/revise {one_line}")).await;
+    w.comment("max", &format!("/approve {one_line}")).await;
     w.comment("sam", "/countersign status").await;
+    page_is_whole(&w).await;
 
     let pulls = w.hub.pulls(w.repo);
     assert_eq!(pulls.len(), 1, "{}", w.thread());
@@ -289,6 +290,22 @@ async fn nothing_a_model_writes_acts() {
     assert!(String::from_utf8(bytes).unwrap().contains("an unclosed fence"));
 }
 
+/// The thread as a browser gets it: no fold broken open or left open, nothing that runs or loads.
+async fn page_is_whole(w: &World) {
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let url = w.hub.page_of(w.repo, &format!("issues/{}", w.issue)).unwrap();
+    let entered = client.get(url).send().await.unwrap();
+    let header = |name: &str| entered.headers()[name].to_str().unwrap().to_owned();
+    let (url, cookie) = (w.hub.base_url().join(&header("location")).unwrap(), header("set-cookie"));
+    let cookie = cookie.split(';').next().unwrap();
+    let page = client.get(url).header("cookie", cookie).send().await.unwrap().text().await.unwrap();
+    assert!(page.contains("The goal of a real design"), "the thread is on the page:\n{page}");
+    assert_eq!(page.matches("<details").count(), page.matches("</details>").count());
+    for acting in ["href=\"javascript:", "<script>alert"] {
+        assert!(!page.contains(acting), "{acting} is on the page");
+    }
+}
+
 /// Asserts that a body does nothing but say something: by the parser that our own intake uses, and by
 /// Markdown as it is read.
 #[track_caller]
@@ -305,8 +322,8 @@ fn inert(body: &str) {
             Event::End(TagEnd::CodeBlock) => code = false,
             Event::Start(Tag::Image { .. }) => panic!("a picture:\n{body}"),
             Event::Start(Tag::Link { dest_url, .. }) => {
-                assert!(dest_url.starts_with("http"), "a link to {dest_url}:\n{body}");
-                assert!(!dest_url.contains("evil"), "a link to {dest_url}");
+                // Where a link leads is its reader's to see; what it may not do, every page sees to (below).
+                assert!(!dest_url.contains("evil"), "a link to {dest_url}:\n{body}");
             }
             Event::Text(part) if !code => text += &part,
             Event::SoftBreak | Event::HardBreak | Event::End(_) => text.push('\n'),
@@ -327,7 +344,7 @@ fn inert(body: &str) {
     }
     assert_eq!(depth, 0, "a fold stays open:\n{body}");
     let small = text.to_lowercase();
-    for acting in ["@maya", "@countersign", "fixes #1", "hello#2", "/hello/issues/3"] {
+    for acting in ["@maya", "@countersign", "fixes #1", "hello#2", "https://github.com/octocat/hello"] {
         assert!(!small.contains(acting), "{acting:?} acts:\n{body}");
     }
 }
