@@ -220,7 +220,7 @@ impl Change<'_> {
         let ping = json!({
             "zen": "Keep it logically awesome.",
             "hook_id": hook_id,
-            "hook": { "type": "App", "id": hook_id, "name": "web", "active": true, "app_id": id,
+            "hook": { "created_at": self.at.to_string(), "updated_at": self.at.to_string(), "type": "App", "id": hook_id, "name": "web", "active": true, "app_id": id,
                       "events": app.events, "config": { "content_type": "json", "insecure_ssl": "0", "url": app.webhook_url } },
         });
         self.state.apps.insert(id, app);

@@ -342,6 +342,18 @@ async fn webhooks_come_in_order_and_wait_for_a_restart() {
 }
 
 #[tokio::test]
+async fn a_copy_goes_its_own_way() {
+    let w = world().await;
+    w.hub.open_issue(w.repo, w.owner, "Before", "A body").unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    w.hub.copy_to(&elsewhere.path().join("copy")).unwrap();
+    w.hub.open_issue(w.repo, w.owner, "After", "A body").unwrap();
+    let copy = Hub::start(options(&elsewhere.path().join("copy"), &w.clock)).await.unwrap();
+    assert!(copy.issue(w.repo, IssueNo(1)).is_some() && copy.issue(w.repo, IssueNo(2)).is_none());
+    assert_eq!(copy.branch_file(w.repo, "main", "README.md").unwrap(), b"# hello\n");
+}
+
+#[tokio::test]
 async fn a_stranger_at_the_door_is_sent_away() {
     let w = world().await;
     let answer = w.client.get(w.hub.base_url()).header("Host", "evil.example").send().await.unwrap();
