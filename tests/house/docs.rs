@@ -54,7 +54,11 @@ fn holds(name: &str, marks: (&str, &str), truth: &str) {
 fn diagrams_are_the_graphs() {
     for workflow in workflows::ALL {
         let diagram = workflow.mermaid();
-        holds(&format!("docs/workflows/{}.md", workflow.name()), DIAGRAM, &format!("{}\n", diagram.trim_end()));
+        holds(
+            &format!("docs/workflows/{}.md", workflow.name()),
+            DIAGRAM,
+            &format!("{}\n", diagram.trim_end()),
+        );
     }
 }
 
@@ -106,7 +110,8 @@ fn code(markdown: &str) -> Vec<&str> {
 }
 
 fn help(arguments: &[&str]) -> Option<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_countersign")).args(arguments).arg("--help").output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_countersign")).args(arguments).arg("--help").output().unwrap();
     output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
 }
 
@@ -134,7 +139,10 @@ fn commands_are_found_in_code_only() {
     let text = "Say countersign nothing. Run `countersign demo --yes` or\n```sh\ntarget/release/countersign serve # it\n\
                 cargo run --release -- demo\n```\n```toml\n# countersign toml\n```\nA comment: `/countersign approve`.\n";
     let expected: [&[&str]; 3] = [&["demo"], &["demo", "--yes"], &["serve"]];
-    assert_eq!(invocations(text), expected.iter().map(|words| words.iter().map(|w| (*w).to_owned()).collect()).collect());
+    assert_eq!(
+        invocations(text),
+        expected.iter().map(|words| words.iter().map(|w| (*w).to_owned()).collect()).collect()
+    );
 }
 
 /// The settings that `text` means, in a directory that is the same for each.
@@ -159,7 +167,8 @@ fn the_settings_in_readme_are_the_defaults() {
     let least = "[app]\nid = 123456\nprivate_key_file = \"private-key.pem\"\n[data]\ndir = \"data\"\n";
     assert_eq!(shown(&settings(written).unwrap()), shown(&settings(least).unwrap()));
     // With its `# key =` lines in force it still means something, so none of them is a key that is gone.
-    let full: String = written.lines().map(|line| format!("{}\n", line.strip_prefix("# ").unwrap_or(line))).collect();
+    let full: String =
+        written.lines().map(|line| format!("{}\n", line.strip_prefix("# ").unwrap_or(line))).collect();
     settings(&full).unwrap();
 }
 

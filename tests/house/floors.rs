@@ -52,8 +52,10 @@ fn objection(from: &str, to: &str) -> Option<String> {
         return None;
     }
     if from == BESIDE || to == BESIDE {
-        let allowed = if from == BESIDE { BESIDE_MAY_USE.contains(&to) } else { MAY_USE_BESIDE.contains(&from) };
-        return (!allowed).then(|| format!("{BESIDE} stands apart from {}", if from == BESIDE { to } else { from }));
+        let allowed =
+            if from == BESIDE { BESIDE_MAY_USE.contains(&to) } else { MAY_USE_BESIDE.contains(&from) };
+        return (!allowed)
+            .then(|| format!("{BESIDE} stands apart from {}", if from == BESIDE { to } else { from }));
     }
     match (floor(from), floor(to)) {
         (_, None) => Some(format!("`{to}` is not a module in the table of floors")),
@@ -306,7 +308,8 @@ fn roof(file: &syn::File) -> Vec<String> {
 fn unlisted(modules: &BTreeSet<String>) -> Vec<String> {
     let listed: BTreeSet<String> =
         FLOORS.iter().copied().flatten().copied().chain([BESIDE]).map(str::to_owned).collect();
-    let missing = modules.difference(&listed).map(|m| format!("`{m}` is on no floor; give it one in the table"));
+    let missing =
+        modules.difference(&listed).map(|m| format!("`{m}` is on no floor; give it one in the table"));
     let gone = listed.difference(modules).map(|m| format!("`{m}` is in the table and not in src; strike it"));
     missing.chain(gone).collect()
 }

@@ -67,7 +67,11 @@ fn every_workflow_is_a_file_a_module_and_a_row() {
     let file = parsed(&fs::read_to_string(room().join("mod.rs")).unwrap());
     let rows = in_all(&file);
     assert_eq!(on_disk(), declared(&file), "files in src/workflows, and `pub mod` lines in its mod.rs");
-    assert_eq!(declared(&file), rows.iter().cloned().collect(), "`pub mod` lines, and rows of workflows::ALL");
+    assert_eq!(
+        declared(&file),
+        rows.iter().cloned().collect(),
+        "`pub mod` lines, and rows of workflows::ALL"
+    );
     let names: Vec<&str> = workflows::ALL.iter().map(|workflow| workflow.name()).collect();
     assert_eq!(names, rows, "each workflow is called what its file is called, and stands in ALL once");
 }
