@@ -46,7 +46,9 @@ pub enum AppError {
     Engine(#[from] EngineError),
     #[error("[models]: {0}")]
     Model(#[from] ResolveError),
-    #[error("cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one")]
+    #[error(
+        "cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one"
+    )]
     Listen { address: std::net::SocketAddr, error: io::Error },
 }
 
@@ -76,7 +78,7 @@ impl App {
             store: store.clone(),
             settings: settings.clone(),
         };
-        let engine = Engine::sqlite(store.clone(), workflows::ALL, Arc::new(desk), clock.clone())?;
+        let engine = Engine::new(store.clone(), workflows::ALL, Arc::new(desk), clock.clone())?;
         let port: Arc<dyn Port> = engine.clone();
         let starts =
             workflows::ALL.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
@@ -89,7 +91,11 @@ impl App {
 
     /// The routes the world may reach.
     pub fn public(&self) -> Router {
-        web::public(Door { store: self.store.clone(), secrets: self.secrets.clone(), bell: self.intake.bell() })
+        web::public(Door {
+            store: self.store.clone(),
+            secrets: self.secrets.clone(),
+            bell: self.intake.bell(),
+        })
     }
 
     /// The routes for whoever sits at the machine.
@@ -105,17 +111,24 @@ impl App {
         stop: CancellationToken,
         park: CancellationToken,
     ) -> io::Result<()> {
+        // Ends the wait for `park` once everything else has ended.
+        let ended = CancellationToken::new();
         let doors = [(public, self.public()), (private, self.private())].map(|(listener, router)| {
             let stop = stop.clone();
             async move { axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await }
         });
         let [public, private] = doors;
-        let (public, private, (), ()) = tokio::join!(
-            public,
-            private,
-            self.intake.run(stop.clone()),
-            self.engine.run(stop.clone(), park)
-        );
+        let work = async {
+            let (_, ()) = tokio::join!(self.intake.run(stop.clone()), self.engine.run(stop.clone()));
+            ended.cancel();
+        };
+        let parking = async {
+            tokio::select! {
+                () = park.cancelled() => self.engine.park(),
+                () = ended.cancelled() => {}
+            }
+        };
+        let (public, private, (), ()) = tokio::join!(public, private, work, parking);
         public.and(private)
     }
 }

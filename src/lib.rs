@@ -1,24 +1,55 @@
 //! Countersign: a GitHub App that ships nothing a second model family and a human have not signed.
+//!
+//! The story of one webhook:
+//!
+//! 1. [`web`] takes `POST /webhook`. [`github::webhook`] checks the signature over the raw bytes, and
+//!    [`store`] commits them to the inbox. Only then is 202 answered. Nothing has been parsed.
+//! 2. [`intake`] takes the row, reads it as an [`Event`](github::Event), and asks what it means: a label or a
+//!    command ([`commands`]) by someone whose role GitHub confirms now. It reacts with 👀 and asks the engine's
+//!    [`Port`](engine::Port) to start a run, or hands it an answer.
+//! 3. [`engine`] claims the run, and runs one step at a time. After each it commits step and state together; inside
+//!    one, everything that costs or shows goes through `Cx::once`, intent first and result after. Kill the process
+//!    anywhere: the run goes on from its last checkpoint.
+//! 4. [`workflows::lld`] is what the steps do. They call the [`rounds`]: draft by one family of models
+//!    ([`providers`]), checks by code ([`documents`]), review by another family, and so on until it stands or a
+//!    person must decide.
+//! 5. The run asks. [`messages`] writes the gate comment, [`github`] posts it so that posting it twice leaves one,
+//!    and the run sleeps in the database; no memory waits with it.
+//! 6. `/approve` comes in by the door of step 1. The engine matches it to the gate by what the approval is *of*,
+//!    the step looks at the world once more, and only a
+//!    [`Countersigned`](engine::Countersigned), made from stored rows, can be published.
+//!
+//! Modules stand on floors. Each may use those below it and none beside or above; a test holds that.
 
-// Floors, lowest first; a module may use only those above it in this list.
+// [0]
 pub mod limits;
 pub mod types;
-
+// [1]
 pub mod clock;
 pub mod config;
 pub mod proc;
-
+// [2]
 pub mod documents;
 pub mod git;
 pub mod store;
-
+// [3]
 pub mod github;
 pub mod providers;
-
+// [4]
 pub mod codebase;
 pub mod commands;
 pub mod messages;
-
+// [5]
 pub mod engine;
-
+// [6]
+pub mod rounds;
+// [7]
+pub mod workflows;
+// [8]
+pub mod intake;
+// [9]
+pub mod web;
+// On top, wiring; and beside them all a small GitHub for rehearsals, which knows only `types`.
+pub mod app;
+pub mod cli;
 pub mod localhub;

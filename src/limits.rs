@@ -77,3 +77,38 @@ pub const MODEL_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// Linux refuses a single argument above 128 KiB; a longer system prompt goes into the prompt.
 pub const ARGUMENT_BYTES: usize = 100 * 1024;
+/// The longest GitHub makes us wait for its rate limit: the primary window is an hour. A header
+/// that says more is a clock that is wrong.
+pub const RATE_WAIT: Duration = Duration::from_secs(3900);
+
+/// The wait when GitHub says "slow down" and not for how long; its documentation asks for a minute.
+pub const RATE_PAUSE: Duration = Duration::from_secs(60);
+
+/// One answer of GitHub's API; the largest we ask for is a blob.
+pub const GITHUB_ANSWER_BYTES: usize = 32 * 1024 * 1024;
+
+/// Pages of a hundred that one listing reads before it is called endless.
+pub const GITHUB_PAGES: usize = 50;
+
+/// Pages of comments searched, newest first, for one of ours that a crash left unrecorded.
+pub const COMMENT_LOOK_PAGES: usize = 10;
+
+/// A file that is read from a mirror; a larger one is never shown to a model.
+pub const BLOB_BYTES: u64 = 8 * 1024 * 1024;
+
+/// One file of the excerpt; longer ones show their beginning.
+pub const EXCERPT_FILE_BYTES: usize = 12_000;
+
+/// A file above this is data or generated, not something a design is written against.
+pub const EXCERPT_LARGEST_FILE: u64 = 256 * 1024;
+
+/// Files whose contents are looked into for the words; each is a read from the mirror.
+pub const EXCERPT_FILES_SCANNED: usize = 400;
+/// A repository whose database cannot be read is looked at again after this long.
+pub const DAMAGED_RETRY: Duration = Duration::from_secs(60);
+
+/// The first wait after a step failed by our own fault; doubled each time.
+pub const STEP_BACKOFF: Duration = Duration::from_secs(5);
+
+/// The longest the live loop sleeps: a machine that was suspended must notice the time it lost.
+pub const LONGEST_NAP: Duration = Duration::from_secs(60);

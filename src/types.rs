@@ -87,7 +87,7 @@ pub struct Cause(pub String);
 impl Cause {
     /// The `index`-th command of a delivery.
     pub fn of(delivery: &DeliveryId, index: usize) -> Self {
-        Self(format!("{delivery}#{index}"))
+        Self(format!("{delivery}.{index}"))
     }
 }
 

@@ -58,7 +58,7 @@ fn furnish(hub: &Hub) -> anyhow::Result<crate::types::RepoId> {
     let sample = localhub::sample();
     let maya = hub.create_user("maya")?;
     let files = sample.files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
-    let repo = hub.create_repo("maya", "tally", RepoSource::Files(files), false)?;
+    let repo = hub.create_repo(maya, "tally", RepoSource::Files(files), false)?;
     for (login, role) in [("maya", Role::Admin), ("sam", Role::Write), ("tess", Role::Triage)] {
         let user = hub.create_user(login)?;
         hub.set_role(repo, user, role)?;

@@ -26,7 +26,9 @@ impl Serve {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = Settings::load(&self.config.config)?;
         for name in &settings.ignored_environment {
-            tracing::warn!("{name} is set in the environment and ignored: secrets come from the .env file only");
+            tracing::warn!(
+                "{name} is set in the environment and ignored: secrets come from the .env file only"
+            );
         }
         let app = App::build(settings, Arc::new(SystemClock)).await?;
         let (public, private) = app::listen(&app.settings).await?;
@@ -44,7 +46,8 @@ impl Serve {
 
 /// The first signal stops, the second parks.
 pub(super) async fn on_signals(stop: CancellationToken, park: CancellationToken) {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         tracing::error!("signals cannot be listened for");
         return;
     };

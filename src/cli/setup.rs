@@ -27,7 +27,7 @@ use url::Url;
 use super::{ConfigFlag, say, serve::on_signals};
 use crate::{
     clock::SystemClock,
-    github::{self, GitHub, GitHubOptions, Manifest, NewApp},
+    github::{self, GitHub, GitHubOptions, Manifest, NewApp, manifest},
     messages::html,
 };
 
@@ -66,15 +66,26 @@ impl Setup {
         let here: Url = format!("http://{}/", listener.local_addr()?).parse()?;
         let github = Addresses::of(&self.github)?;
         let state = random_hex()?;
-        let webhook = self.webhook_url.clone().unwrap_or_else(|| "http://127.0.0.1:8008/webhook".parse().expect("a URL"));
+        let webhook = self
+            .webhook_url
+            .clone()
+            .unwrap_or_else(|| "http://127.0.0.1:8008/webhook".parse().expect("a URL"));
         let manifest = Manifest::embedded().form(
             &self.name,
-            &webhook,
-            &here.join("created")?,
-            &here.join("installed")?,
+            &manifest::Addresses {
+                homepage: origin(&webhook),
+                webhook: webhook.to_string(),
+                created: here.join("created")?.to_string(),
+                installed: here.join("installed")?.to_string(),
+            },
         );
         let (tell, told) = mpsc::channel(4);
-        let desk = Arc::new(Desk { register: self.register_at(&state)?, manifest: manifest.to_string(), state, tell });
+        let desk = Arc::new(Desk {
+            register: self.register_at(&state)?,
+            manifest: manifest.to_string(),
+            state,
+            tell,
+        });
         let router = Router::new()
             .route("/", get(start))
             .route("/created", get(created))
@@ -83,8 +94,9 @@ impl Setup {
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), stop.clone()));
         let closing = stop.clone();
-        let server =
-            tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(closing.cancelled_owned()).await });
+        let server = tokio::spawn(async move {
+            axum::serve(listener, router).with_graceful_shutdown(closing.cancelled_owned()).await
+        });
         say(format_args!("Open {here} and press the button."));
         let done = tokio::select! {
             result = guide(&files, &github, told) => result,
@@ -119,7 +131,12 @@ async fn guide(files: &Files, github: &Addresses, mut told: mpsc::Receiver<Told>
                 let said = match &result {
                     Ok(new) => {
                         say(format_args!("Registered {} (App {}).", new.name, new.id));
-                        say(format_args!("Wrote {}, {} and {}.", files.config.display(), files.key.display(), files.env.display()));
+                        say(format_args!(
+                            "Wrote {}, {} and {}.",
+                            files.config.display(),
+                            files.key.display(),
+                            files.env.display()
+                        ));
                         say(format_args!("Now install it: {}/installations/new", new.url));
                         Ok(format!("{}/installations/new", new.url))
                     }
@@ -134,7 +151,10 @@ async fn guide(files: &Files, github: &Addresses, mut told: mpsc::Receiver<Told>
                 verify(files, github, app, installation).await?;
                 files.write_config(github, app.id, Some(installation))?;
                 say(format_args!("Installation {installation} is on the allow-list."));
-                say(format_args!("Next: countersign doctor --config {0}, then countersign serve --config {0}", files.config.display()));
+                say(format_args!(
+                    "Next: countersign doctor --config {0}, then countersign serve --config {0}",
+                    files.config.display()
+                ));
                 return Ok(());
             }
         }
@@ -146,7 +166,10 @@ async fn register(files: &Files, github: &Addresses, code: &str) -> anyhow::Resu
     let app = github::convert_manifest(&github.api, code, Arc::new(SystemClock)).await?;
     let secret = match &app.webhook_secret {
         Some(secret) => secret.expose_secret().to_owned(),
-        None => bail!("GitHub made no webhook secret; set one in the App's settings and in {}", files.env.display()),
+        None => bail!(
+            "GitHub made no webhook secret; set one in the App's settings and in {}",
+            files.env.display()
+        ),
     };
     write_secret(&files.key, app.private_key.expose_secret())?;
     let env = format!(
@@ -173,7 +196,10 @@ async fn verify(files: &Files, github: &Addresses, app: &NewApp, installation: u
     })?;
     let known = client.installations().await?;
     if !known.iter().any(|i| i.id.0 == installation) {
-        bail!("installation {installation} is not one of this App's; install it from {}/installations/new", app.url);
+        bail!(
+            "installation {installation} is not one of this App's; install it from {}/installations/new",
+            app.url
+        );
     }
     Ok(())
 }
@@ -210,10 +236,16 @@ struct Created {
 
 async fn created(State(desk): State<Arc<Desk>>, Query(query): Query<Created>) -> Response {
     if query.state.as_deref() != Some(desk.state.as_str()) {
-        return page(StatusCode::FORBIDDEN, "<p>This answer does not belong to the page that was opened here. Start at <a href=\"/\">the beginning</a>.</p>");
+        return page(
+            StatusCode::FORBIDDEN,
+            "<p>This answer does not belong to the page that was opened here. Start at <a href=\"/\">the beginning</a>.</p>",
+        );
     }
     let Some(code) = query.code else {
-        return page(StatusCode::BAD_REQUEST, "<p>GitHub sent no code. Start at <a href=\"/\">the beginning</a>.</p>");
+        return page(
+            StatusCode::BAD_REQUEST,
+            "<p>GitHub sent no code. Start at <a href=\"/\">the beginning</a>.</p>",
+        );
     };
     let (reply, answer) = tokio::sync::oneshot::channel();
     if desk.tell.send(Told::Code { code, reply }).await.is_err() {
@@ -228,7 +260,9 @@ async fn created(State(desk): State<Arc<Desk>>, Query(query): Query<Created>) ->
                 html(&install)
             ),
         ),
-        Ok(Err(why)) => page(StatusCode::BAD_GATEWAY, &format!("<h1>Not registered</h1><p>{}</p>", html(&why))),
+        Ok(Err(why)) => {
+            page(StatusCode::BAD_GATEWAY, &format!("<h1>Not registered</h1><p>{}</p>", html(&why)))
+        }
         Err(_) => page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>"),
     }
 }
@@ -276,6 +310,11 @@ impl Addresses {
     }
 }
 
+/// The server's own address, which the App's page links to.
+fn origin(webhook: &Url) -> String {
+    webhook.join("/").map_or_else(|_| webhook.to_string(), String::from)
+}
+
 fn with_slash(url: &Url) -> Url {
     let mut url = url.clone();
     if !url.path().ends_with('/') {
@@ -301,7 +340,10 @@ impl Files {
         };
         for file in [&files.config, &files.key, &files.env] {
             if file.exists() {
-                bail!("{} is there already; name a settings file in another directory with --config", file.display());
+                bail!(
+                    "{} is there already; name a settings file in another directory with --config",
+                    file.display()
+                );
             }
         }
         fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;

@@ -1,1 +1,21 @@
-//! (in work)
+//! What of a repository a model is shown, and what a document may ask about it.
+//!
+//! Nothing here reads a repository: paths and sizes come in, contents through a closure. The same
+//! commit and issue always give the same excerpt. Secrets are left out twice: files that look like
+//! holding them are not opened, and what looks like one in any other file is blacked out.
+
+mod excerpt;
+mod skip;
+mod tree;
+
+pub use excerpt::{Excerpt, excerpt};
+pub use tree::TreeIndex;
+
+/// A file of the repository at one commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileInfo {
+    /// From the root, without a leading slash.
+    pub path: String,
+    /// In bytes.
+    pub size: u64,
+}

@@ -1,4 +1,11 @@
 //! Comment text to commands, from one table of rows.
+//!
+//! A command is what a person typed at the start of a line of plain prose. What stands in code, a
+//! quote, HTML, a link, a list or a heading is talk about commands. Three answers: not ours (the
+//! line is absent from the result), ours, or ours but wrong. Nothing here knows who is speaking or
+//! what is running; that a mistake is answered at all is the caller's decision.
+
+mod lines;
 
 use crate::types::Role;
 
@@ -27,4 +34,382 @@ pub enum CommandKind {
     Answers,
     /// Steers or asks about a live run.
     Controls,
+}
+
+impl CommandSpec {
+    /// Does it take free text, which may go on over several lines and must not be empty?
+    pub fn takes_text(&self) -> bool {
+        self.usage.split_whitespace().any(|word| matches!(word, "TEXT" | "REASON"))
+    }
+}
+
+/// Commands that every workflow understands.
+pub const COMMON: &[CommandSpec] = &[
+    CommandSpec {
+        name: "approve",
+        usage: "/approve [stage] [hash]",
+        about: "pass the gate that waits; the hash is the one the gate shows",
+        role: Role::Write,
+        label: None,
+        kind: CommandKind::Answers,
+    },
+    CommandSpec {
+        name: "revise",
+        usage: "/revise TEXT",
+        about: "send the document back to the drafter with TEXT",
+        role: Role::Write,
+        label: None,
+        kind: CommandKind::Answers,
+    },
+    CommandSpec {
+        name: "override",
+        usage: "/override REASON",
+        about: "pass a gate whose verdict is not APPROVED; recorded with the reason",
+        role: Role::Maintain,
+        label: None,
+        kind: CommandKind::Answers,
+    },
+    CommandSpec {
+        name: "stop",
+        usage: "/stop",
+        about: "end the run; what it made so far stays",
+        role: Role::Triage,
+        label: Some("countersign:stop"),
+        kind: CommandKind::Controls,
+    },
+    CommandSpec {
+        name: "status",
+        usage: "/status",
+        about: "bring the status comment up to date",
+        role: Role::Read,
+        label: None,
+        kind: CommandKind::Controls,
+    },
+    CommandSpec {
+        name: "help",
+        usage: "/help",
+        about: "list these commands",
+        role: Role::Read,
+        label: None,
+        kind: CommandKind::Controls,
+    },
+];
+
+/// A command as someone wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    pub name: &'static str,
+    pub args: String,
+    /// Said to us by name, as `/countersign approve`, and so not to another bot.
+    pub addressed: bool,
+    /// The line of the comment, from 1.
+    pub line: usize,
+}
+
+/// A line that means us but cannot be obeyed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mistake {
+    /// Close to one of our words, or addressed to us by name. A bare word may belong to another
+    /// bot, so only one that is `addressed`, or stands where a gate is open, is worth an answer.
+    Unknown { word: String, did_you_mean: Option<&'static str>, addressed: bool, line: usize },
+    /// The command needs text and has none.
+    NeedsText { name: &'static str, line: usize },
+}
+
+/// Reads all commands of a comment, in order. `slug` is the App's own name, which may stand before
+/// a command as `/countersign` may.
+pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result<Command, Mistake>> {
+    let found: Vec<Found> = lines::that_open_with_a_slash(text)
+        .into_iter()
+        .filter_map(|line| Found::at(rows, slug, text, line))
+        .collect();
+    let mut out = Vec::new();
+    for (index, this) in found.iter().enumerate() {
+        let line = text[..this.start].matches('\n').count() + 1;
+        let spec = match &this.word {
+            Word::Ours(spec) => *spec,
+            Word::Wrong { word, did_you_mean } => {
+                let (word, addressed) = (word.clone(), this.addressed);
+                out.push(Err(Mistake::Unknown { word, did_you_mean: *did_you_mean, addressed, line }));
+                continue;
+            }
+        };
+        let end = if spec.takes_text() {
+            found.get(index + 1).map_or(text.len(), |next| next.start)
+        } else {
+            text[this.args..].find('\n').map_or(text.len(), |n| this.args + n)
+        };
+        let args = text[this.args..end].trim().replace("\r\n", "\n");
+        if spec.takes_text() && args.is_empty() {
+            out.push(Err(Mistake::NeedsText { name: spec.name, line }));
+        } else {
+            out.push(Ok(Command { name: spec.name, args, addressed: this.addressed, line }));
+        }
+    }
+    out
+}
+
+/// The row whose label this is.
+pub fn by_label<'a>(rows: &'a [CommandSpec], label: &str) -> Option<&'a CommandSpec> {
+    rows.iter().find(|row| row.label.is_some_and(|own| own.eq_ignore_ascii_case(label.trim())))
+}
+
+/// A line of ours: where it starts, its word, and where its arguments begin.
+struct Found {
+    start: usize,
+    word: Word,
+    addressed: bool,
+    args: usize,
+}
+
+enum Word {
+    Ours(CommandSpec),
+    Wrong { word: String, did_you_mean: Option<&'static str> },
+}
+
+impl Found {
+    /// Reads the line whose slash stands at `start`; `None` when it is not meant for us.
+    fn at(rows: &[CommandSpec], slug: Option<&str>, text: &str, start: usize) -> Option<Self> {
+        let (first, after) = word_at(text, start + 1);
+        let named =
+            first.eq_ignore_ascii_case("countersign") || slug.is_some_and(|s| first.eq_ignore_ascii_case(s));
+        let (word, args) = if named { word_at(text, after) } else { (first, after) };
+        let word = word
+            .strip_prefix('/')
+            .filter(|_| named)
+            .unwrap_or(word)
+            .trim_end_matches(['.', ',', ':', ';', '!']);
+        if let Some(spec) = rows.iter().find(|row| row.name.eq_ignore_ascii_case(word)) {
+            return Some(Self { start, word: Word::Ours(*spec), addressed: named, args });
+        }
+        let shaped = !word.is_empty()
+            && word.len() <= 40
+            && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let did_you_mean = if shaped { nearest(rows, word) } else { None };
+        let word = word.chars().take(40).collect();
+        (named || did_you_mean.is_some()).then_some(Self {
+            start,
+            word: Word::Wrong { word, did_you_mean },
+            addressed: named,
+            args,
+        })
+    }
+}
+
+/// The next word on the same line, and where it ends.
+fn word_at(text: &str, from: usize) -> (&str, usize) {
+    let rest = &text[from..];
+    let begin = from + (rest.len() - rest.trim_start_matches([' ', '\t']).len());
+    let begin = if text[..from].ends_with('/') { from } else { begin };
+    let end = text[begin..].find(char::is_whitespace).map_or(text.len(), |n| begin + n);
+    (&text[begin..end], end)
+}
+
+/// The row whose name was nearly written: two letters off in a long word, one in a short one, so
+/// that another bot's `/hold` is not our `/help`.
+fn nearest(rows: &[CommandSpec], word: &str) -> Option<&'static str> {
+    let word = word.to_ascii_lowercase();
+    rows.iter()
+        .map(|row| (distance(row.name.as_bytes(), word.as_bytes()), row.name))
+        .filter(|(distance, name)| *distance <= if name.len() < 6 { 1 } else { 2 })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// How many letters must be put in, taken out or changed.
+fn distance(a: &[u8], b: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// What `/approve` was given: the stage and the beginning of the hash, in any order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Approve {
+    pub stage: Option<String>,
+    pub hash: Option<String>,
+}
+
+/// Why `/approve` was not understood; each is said to the writer as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ApproveError {
+    #[error("a hash needs at least its first 8 digits")]
+    ShortHash,
+    #[error("after `/approve` may stand a stage and a hash, nothing more")]
+    TooMuch,
+}
+
+impl Approve {
+    pub fn parse(args: &str) -> Result<Self, ApproveError> {
+        let mut out = Self::default();
+        for word in
+            args.split_whitespace().map(|w| w.trim_matches(['`', '.', ',', '!'])).filter(|w| !w.is_empty())
+        {
+            let hex = word.bytes().all(|b| b.is_ascii_hexdigit());
+            let digits = word.bytes().any(|b| b.is_ascii_digit());
+            let slot = match word.len() {
+                8..=64 if hex => &mut out.hash,
+                _ if hex && digits => return Err(ApproveError::ShortHash),
+                1..=20 if word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => &mut out.stage,
+                _ => return Err(ApproveError::TooMuch),
+            };
+            if slot.replace(word.to_ascii_lowercase()).is_some() {
+                return Err(ApproveError::TooMuch);
+            }
+        }
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `name|args` for a command, `?word>guess` for a mistake.
+    fn read(text: &str) -> Vec<String> {
+        parse(COMMON, Some("countersign-dev"), text)
+            .into_iter()
+            .map(|line| match line {
+                Ok(command) => format!("{}|{}", command.name, command.args),
+                Err(Mistake::Unknown { word, did_you_mean, addressed, .. }) => {
+                    format!("{}{word}>{}", if addressed { "!" } else { "?" }, did_you_mean.unwrap_or(""))
+                }
+                Err(Mistake::NeedsText { name, .. }) => format!("{name} needs text"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn commands_at_the_start_of_a_line() {
+        assert_eq!(read("/approve lld 3f9c2ab1d4e7"), ["approve|lld 3f9c2ab1d4e7"]);
+        assert_eq!(read("Looks fine.\n/Approve\r\nthanks"), ["approve|"]);
+        assert_eq!(read("  /stop  now \n\n/help"), ["stop|now", "help|"]);
+        assert_eq!(read("/countersign approve `3f9c2ab1`"), ["approve|`3f9c2ab1`"]);
+        assert_eq!(read("/Countersign /stop\n/countersign-dev help!"), ["stop|", "help|"]);
+    }
+
+    #[test]
+    fn text_runs_to_the_next_command_or_the_end() {
+        let text = "/revise Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine\n\n/help\n/revise";
+        let revise =
+            "revise|Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine";
+        assert_eq!(read(text), [revise, "help|", "revise needs text"]);
+        assert_eq!(parse(COMMON, None, text)[1].as_ref().unwrap().line, 11);
+        assert_eq!(read("/override\nthe reviewer is down"), ["override|the reviewer is down"]);
+    }
+
+    #[test]
+    fn talk_about_commands_is_not_a_command() {
+        for text in [
+            "```\n/approve\n```",
+            "~~~\n/approve",
+            "    /approve",
+            "`/approve`",
+            "`a\n/approve`",
+            "> /approve",
+            "> quoted\n/approve",
+            "<!-- \n/approve\n-->",
+            "<!--\n\n/approve\n\n-->",
+            "<div>\n/approve\n</div>",
+            "<details>\n\n/approve\n\n</details>",
+            "<details><summary>x</summary>\n\n<details>\n</details>\n\n/approve\n\n</details>",
+            "a <b title='\n/approve'>",
+            "[a\n/approve](x)",
+            "![a\n/approve](x)",
+            "[x]: y \"\n/approve\n\"",
+            "| a |\n|---|\n| /approve |\n/approve",
+            "/approve\n---",
+            "# /approve",
+            "- /approve",
+            "1. /approve",
+            "- a\n/approve",
+            "please /approve",
+            "\\/approve",
+            "*\n/approve*",
+            "/ approve",
+            "//approve",
+            "/approve/it",
+            "/\u{200b}approve",
+            "\u{200b}/approve",
+        ] {
+            assert_eq!(read(text), Vec::<String>::new(), "{text:?}");
+        }
+        assert_eq!(read("<details>\n\nx\n\n</details>\n\n/approve"), ["approve|"]);
+    }
+
+    #[test]
+    fn near_misses_are_ours_only_with_a_guess_or_a_name() {
+        assert_eq!(
+            read("/aprove\n\n/revize x\n\n/lgtm\n\n/hold\n\n/retest"),
+            ["?aprove>approve", "?revize>revise"]
+        );
+        assert_eq!(read("/countersign lgtm\n/countersign\n/countersign stp"), ["!lgtm>", "!>", "!stp>stop"]);
+    }
+
+    #[test]
+    fn what_approve_is_given() {
+        let read =
+            |args| Approve::parse(args).map(|a| (a.stage.unwrap_or_default(), a.hash.unwrap_or_default()));
+        assert_eq!(read(""), Ok((String::new(), String::new())));
+        assert_eq!(read("LLD `3F9C2AB1d4e7`."), Ok(("lld".into(), "3f9c2ab1d4e7".into())));
+        assert_eq!(read("3f9c2ab1d4e7 lld").unwrap().0, "lld");
+        assert_eq!(read("lld 3f9c"), Err(ApproveError::ShortHash));
+        assert_eq!(read("lld spec"), Err(ApproveError::TooMuch));
+        assert_eq!(read("this, please, at once"), Err(ApproveError::TooMuch));
+        assert_eq!(read(&"a".repeat(65)), Err(ApproveError::TooMuch));
+    }
+
+    #[test]
+    fn labels_say_what_rows_say() {
+        assert_eq!(by_label(COMMON, "Countersign:STOP").map(|row| row.name), Some("stop"));
+        assert_eq!(by_label(COMMON, "bug"), None);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        // A small generator with a fixed start, over what Markdown is made of.
+        let parts = [
+            "/approve",
+            "/",
+            "`",
+            "```",
+            "\n",
+            "\r",
+            "> ",
+            "<",
+            "-->",
+            "<!--",
+            "[",
+            "](",
+            "é",
+            "\u{0}",
+            "|",
+            "-",
+            " ",
+            "/countersign",
+            "@",
+            "\t",
+            "<details>",
+            "1.",
+        ];
+        let mut seed = 7_u64;
+        for _ in 0..4000 {
+            let mut text = String::new();
+            for _ in 0..12 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                text.push_str(parts[(seed >> 33) as usize % parts.len()]);
+            }
+            for command in parse(COMMON, None, &text).into_iter().flatten() {
+                let _ = Approve::parse(&command.args);
+            }
+        }
+    }
 }

@@ -7,11 +7,11 @@ use std::{
 
 use serde::Deserialize;
 use toml::Spanned;
-use url::{Host, Url};
+use url::Url;
 
 use super::{
     AppSettings, ClaudeSettings, ConfigError, GeminiSettings, GitHubSettings, LldSettings, ModelSettings,
-    ServerSettings, Settings, StubSettings, from_toml, line_of,
+    ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
 };
 use crate::types::InstallationId;
 
@@ -22,7 +22,7 @@ const LISTEN: &str = "127.0.0.1:8008";
 const PRIVATE_LISTEN: &str = "127.0.0.1:8009";
 
 /// More rounds than this is a quarrel, not a review.
-const MOST_ROUNDS: u32 = 10;
+pub const MOST_ROUNDS: u32 = 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -317,16 +317,6 @@ impl Check<'_> {
         lld.draft_gate = table.draft_gate.unwrap_or(lld.draft_gate);
         lld.verdict_gate = table.verdict_gate.unwrap_or(lld.verdict_gate);
         Ok(lld)
-    }
-}
-
-/// Does the URL lead to this machine and nowhere else?
-pub(super) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        None => false,
     }
 }
 

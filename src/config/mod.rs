@@ -17,8 +17,9 @@ use std::{
 };
 
 use secrecy::SecretString;
-use url::Url;
+use url::{Host, Url};
 
+pub use file::MOST_ROUNDS;
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
 
@@ -232,6 +233,16 @@ impl Settings {
         settings.file = path.to_owned();
         settings.ignored_environment = secrets::names().filter(|name| in_environment(name)).collect();
         Ok(settings)
+    }
+}
+
+/// Does the URL lead to this machine and nowhere else?
+pub fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
     }
 }
 

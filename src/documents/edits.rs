@@ -168,7 +168,11 @@ mod tests {
 
     #[test]
     fn all_that_is_wrong_is_said_at_once_and_nothing_is_changed() {
-        let errors = apply("aaa bcd", &[edit("aa", "x"), edit("zz", "x"), edit("", "x"), edit("bc", "x"), edit("cd", "y")]).unwrap_err();
+        let errors = apply(
+            "aaa bcd",
+            &[edit("aa", "x"), edit("zz", "x"), edit("", "x"), edit("bc", "x"), edit("cd", "y")],
+        )
+        .unwrap_err();
         insta::assert_snapshot!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
         edit 1: the search text occurs 2 times, take in more around it: `aa`
         edit 2: the search text does not occur: `zz`
@@ -184,7 +188,13 @@ mod tests {
         assert_eq!(parse(good), Ok(vec![edit("a", "")]));
         assert_eq!(parse(&format!("```json\n{good}\n```")), Ok(vec![edit("a", "")]));
         assert_eq!(parse_value(&json!({ "edits": [] })), Err(Invalid::NoEdits));
-        for bad in ["", "# A whole document", r#"{"edits":[{"search":"a"}]}"#, r#"{"edits":[],"edits":[]}"#, &format!("{good}{good}")] {
+        for bad in [
+            "",
+            "# A whole document",
+            r#"{"edits":[{"search":"a"}]}"#,
+            r#"{"edits":[],"edits":[]}"#,
+            &format!("{good}{good}"),
+        ] {
             assert_eq!(parse(bad), Err(Invalid::NotOneObject), "{bad}");
         }
     }

@@ -132,7 +132,10 @@ impl Ledger {
 
     /// The earlier finding a new one names, or one that says the same of the same place.
     fn meant_by(&self, raw: &RawFinding) -> Option<usize> {
-        let named = raw.repeats.as_ref().and_then(|id| self.findings.iter().position(|f| f.id.eq_ignore_ascii_case(id.trim())));
+        let named = raw
+            .repeats
+            .as_ref()
+            .and_then(|id| self.findings.iter().position(|f| f.id.eq_ignore_ascii_case(id.trim())));
         named.or_else(|| {
             self.findings.iter().position(|f| alike(&f.place, &raw.place) && alike(&f.title, &raw.title))
         })
@@ -175,7 +178,9 @@ impl Ledger {
 
     /// The reviewer holds it fixed, and has not said it again in the same breath.
     fn resolve(&mut self, id: &str, round: u32, seen: &mut Observed) {
-        let Some(finding) = self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())) else { return };
+        let Some(finding) = self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())) else {
+            return;
+        };
         if finding.is_open() && finding.last_round < round {
             finding.status = Status::Fixed;
             finding.why = format!("the reviewer held it fixed in round {round}");
@@ -185,7 +190,8 @@ impl Ledger {
 
     /// An approval that does not repeat a finding takes it back, except where a person insists.
     fn close_unsaid(&mut self, round: u32, seen: &mut Observed) {
-        for finding in self.findings.iter_mut().filter(|f| f.is_open() && f.last_round < round && !f.must_fix) {
+        for finding in self.findings.iter_mut().filter(|f| f.is_open() && f.last_round < round && !f.must_fix)
+        {
             finding.status = Status::Fixed;
             finding.why = format!("not repeated when round {round} approved");
             seen.fixed.push(finding.id.clone());
@@ -229,7 +235,10 @@ impl Ledger {
 /// The same words, whatever their case and punctuation.
 fn alike(a: &str, b: &str) -> bool {
     let words = |text: &str| {
-        text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_lowercase).collect::<Vec<_>>()
+        text.split(|c: char| !c.is_alphanumeric())
+            .filter(|w| !w.is_empty())
+            .map(str::to_lowercase)
+            .collect::<Vec<_>>()
     };
     words(a) == words(b)
 }
@@ -263,13 +272,29 @@ mod tests {
     #[test]
     fn findings_are_named_once_and_followed_by_id_or_by_words() {
         let mut ledger = Ledger::default();
-        let seen = ledger.observe(1, &review(Verdict::Revise, vec![raw("A b", Blocking, None), raw("c", High, None)], &[]), &[]);
+        let seen = ledger.observe(
+            1,
+            &review(Verdict::Revise, vec![raw("A b", Blocking, None), raw("c", High, None)], &[]),
+            &[],
+        );
         assert_eq!(seen.opened, ["F1", "F2"]);
-        let second = review(Verdict::Revise, vec![raw("a: B.", High, None), raw("other words", High, Some("f2"))], &["F1", "F2", "F9"]);
+        let second = review(
+            Verdict::Revise,
+            vec![raw("a: B.", High, None), raw("other words", High, Some("f2"))],
+            &["F1", "F2", "F9"],
+        );
         let seen = ledger.observe(2, &second, &[]);
-        assert_eq!((seen.repeated, seen.fixed), (vec!["F1".to_owned(), "F2".into()], vec![]), "said again is not fixed");
+        assert_eq!(
+            (seen.repeated, seen.fixed),
+            (vec!["F1".to_owned(), "F2".into()], vec![]),
+            "said again is not fixed"
+        );
         assert_eq!(ledger.observe(2, &second, &[]), Observed::default(), "a round is booked once");
-        let seen = ledger.observe(3, &review(Verdict::Revise, vec![raw("new", Suggestion, Some("F77"))], &["F1"]), &[]);
+        let seen = ledger.observe(
+            3,
+            &review(Verdict::Revise, vec![raw("new", Suggestion, Some("F77"))], &["F1"]),
+            &[],
+        );
         assert_eq!((seen.opened, seen.fixed), (vec!["F3".to_owned()], vec!["F1".to_owned()]));
         assert_eq!(open(&ledger), ["F2", "F3"], "silence is not a fix");
         ledger.observe(4, &review(Verdict::Approved, vec![raw("new", Suggestion, Some("F3"))], &[]), &[]);
@@ -293,12 +318,17 @@ mod tests {
     #[test]
     fn two_strikes_compare_sets() {
         let mut ledger = Ledger::default();
-        let same = |extra: &str| review(Verdict::Revise, vec![raw("a", High, None), raw(extra, High, None)], &[]);
+        let same =
+            |extra: &str| review(Verdict::Revise, vec![raw("a", High, None), raw(extra, High, None)], &[]);
         ledger.observe(1, &same("b"), &[]);
         ledger.observe(2, &same("b"), &[]);
         assert!(!ledger.stalled(), "one strike");
         let mut moving = ledger.clone();
-        moving.observe(3, &review(Verdict::Revise, vec![raw("b", High, None), raw("c", High, None)], &["F1"]), &[]);
+        moving.observe(
+            3,
+            &review(Verdict::Revise, vec![raw("b", High, None), raw("c", High, None)], &["F1"]),
+            &[],
+        );
         assert!(!moving.stalled(), "as many findings, but another set");
         ledger.observe(3, &same("b"), &[]);
         assert!(ledger.stalled());

@@ -63,7 +63,8 @@ pub(crate) fn options() -> Options {
 }
 
 pub(crate) fn outline(text: &str) -> Outline {
-    let mut walk = Walk { text, out: Outline::default(), depth: 0, lists: Vec::new(), heading: None, in_head: false };
+    let mut walk =
+        Walk { text, out: Outline::default(), depth: 0, lists: Vec::new(), heading: None, in_head: false };
     for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
         walk.event(event, range);
     }

@@ -43,9 +43,22 @@ mod tests {
         for good in ["a", "src/lib.rs", "src/documents/", ".github/x.yml", "a b/ü.md", "src/__init__.py"] {
             assert_eq!(refused(good), None, "{good}");
         }
-        for bad in
-            ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", ".git/hooks/x", "a/.GIT/x", ".git./x", "a\\b", "C:x", "a\nb", "~/x", "GIT~1/x"]
-        {
+        for bad in [
+            "",
+            "/etc/passwd",
+            "../x",
+            "a/../b",
+            "a//b",
+            "./a",
+            ".git/hooks/x",
+            "a/.GIT/x",
+            ".git./x",
+            "a\\b",
+            "C:x",
+            "a\nb",
+            "~/x",
+            "GIT~1/x",
+        ] {
             assert!(refused(bad).is_some(), "{bad}");
         }
     }

@@ -82,7 +82,9 @@ fn secret_at(text: &str, at: usize) -> Option<usize> {
     }
     let shape = SHAPES.iter().find(|s| rest.starts_with(s.prefix))?;
     let fits = |b: &u8| {
-        b.is_ascii_alphanumeric() || (shape.dashes && matches!(b, b'-' | b'_')) || (*b == b'.' && shape.prefix.starts_with("eyJ"))
+        b.is_ascii_alphanumeric()
+            || (shape.dashes && matches!(b, b'-' | b'_'))
+            || (*b == b'.' && shape.prefix.starts_with("eyJ"))
     };
     let body = rest.as_bytes()[shape.prefix.len()..].iter().take_while(|b| fits(b)).count();
     (body >= shape.least).then(|| at + shape.prefix.len() + body)
@@ -90,8 +92,9 @@ fn secret_at(text: &str, at: usize) -> Option<usize> {
 
 /// A private key runs to its END line, or to the end of the text when that was cut off.
 fn private_key_end(text: &str, at: usize) -> Option<usize> {
-    let line_end = text[at..].find('\n').map_or(text.len(), |n| at + n);
-    if !text[at..line_end].contains("PRIVATE KEY-----") {
+    let first = super::head(&text[at..], 60);
+    let first = first.split_once('\n').map_or(first, |(line, _)| line);
+    if !first.contains("PRIVATE KEY-----") {
         return None;
     }
     let Some(end) = text[at..].find("-----END ") else { return Some(text.len()) };
@@ -112,7 +115,13 @@ mod tests {
         let key = "a\n-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\nb";
         assert_eq!(redact(key), "a\n[redacted]\nb");
         assert_eq!(redact("-----BEGIN PRIVATE KEY-----\nMII"), "[redacted]");
-        for fine in ["the ghp_ prefix", "AKIA", "-----BEGIN CERTIFICATE-----\nMII", "npm_config_cache", "ask-ant-farm"] {
+        for fine in [
+            "the ghp_ prefix",
+            "AKIA",
+            "-----BEGIN CERTIFICATE-----\nMII",
+            "npm_config_cache",
+            "ask-ant-farm",
+        ] {
             assert_eq!(redact(fine), fine);
         }
     }

@@ -217,7 +217,8 @@ fn within_caps(answer: &Answer) -> Result<(), Invalid> {
             Ok(())
         }
     };
-    let count = |field, count: usize, cap| if count > cap { Err(Invalid::TooLong { field, cap }) } else { Ok(()) };
+    let count =
+        |field, count: usize, cap| if count > cap { Err(Invalid::TooLong { field, cap }) } else { Ok(()) };
     text("rationale", &answer.rationale, RATIONALE_CHARS)?;
     count("findings", answer.findings.len(), FINDINGS)?;
     count("resolved", answer.resolved.len(), RESOLVED)?;

@@ -1,1 +1,34 @@
-//! (in work)
+//! The engine: it walks runs along their graphs, saves each step, journals each effect, and keeps
+//! gates. It names no workflow and no tool: `T` is whatever a step of this house may use.
+//!
+//! A run is a trail of *visits*. A visit takes one step, perhaps in several attempts: after a crash,
+//! after `Later`, after an answer. Within a visit, what [`Cx::once`] reached is read back and never
+//! done again. Moving on begins the next visit. A run that cannot go on is *halted*, on a visit of
+//! its own that tells people. Nothing here knows what a step does; nothing but the engine moves a
+//! run. Others speak to it through [`Port`].
+
+mod backing;
+mod countersigned;
+mod cx;
+mod graph;
+pub mod memory;
+mod port;
+mod scheduler;
+mod workflow;
+
+pub use self::{
+    backing::{Backing, Kept},
+    countersigned::{Countersigned, Missing},
+    cx::{Cx, Entry, RunInfo},
+    graph::{GraphError, StepInfo},
+    port::{
+        APPROVE, Cancel, Cancelled, EngineError, GateView, OVERRIDE, Port, RunView, Signal, Signalled, Start,
+        Started, Status,
+    },
+    scheduler::Engine,
+    workflow::{AnyWorkflow, Attempt, Halt, Kind, Moved, Next, Saved, Step, StepError, Workflow},
+};
+pub use crate::store::{
+    Answer, AnswerRow, ApprovalKind, ApprovalRow, CallRow, CallStatus, Filter, FindingRow, GateSpec, Ledger,
+    Outcome, Record, Trigger, VerdictRow,
+};

@@ -1,1 +1,110 @@
-//! (in work)
+//! Reading code: a bare mirror for each repository, fetched with the system's git and read as
+//! objects. Nothing is ever checked out, so no attribute, filter, hook or link of a repository does
+//! anything here. Nothing is ever pushed: writing is `github`'s, through its API.
+
+mod command;
+mod mirror;
+mod snapshot;
+
+use std::path::PathBuf;
+
+use crate::{
+    proc::ProcError,
+    types::{Oid, RepoId},
+};
+
+pub use command::{Version, version};
+pub use mirror::Mirrors;
+pub use snapshot::{Entry, Mode, Snapshot};
+
+/// Why git could not do what was asked. Says nothing a token could be in.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    #[error("git was not found in PATH; install git {} or newer", command::OLDEST)]
+    Missing,
+    #[error("git {found} is too old; install git {} or newer", command::OLDEST)]
+    TooOld { found: String },
+    #[error("`{name}` is not a branch name")]
+    Name { name: String },
+    #[error("branch `{name}` does not exist on the server")]
+    NoSuchBranch { name: String },
+    #[error("the mirror of repository {repo} has no {what}; fetch it first")]
+    NotFetched { repo: RepoId, what: String },
+    #[error("object {oid} is missing from the mirror, or is not a file of that commit")]
+    NoSuchObject { oid: Oid },
+    #[error("file {oid} has {size} bytes, more than the {limit} that are read")]
+    TooLarge { oid: Oid, size: u64, limit: u64 },
+    #[error("git {what} failed: {stderr}")]
+    Failed { what: &'static str, stderr: String },
+    #[error("git {what} printed what could not be read: {why}")]
+    Unreadable { what: &'static str, why: String },
+    #[error("git {what}: {source}")]
+    Process { what: &'static str, source: ProcError },
+    #[error("`{}` could not be written: {source}; check who owns the data directory", path.display())]
+    Directory { path: PathBuf, source: std::io::Error },
+}
+
+impl GitError {
+    /// May the same call work later, with nothing changed by anyone?
+    pub fn passes(&self) -> bool {
+        match self {
+            Self::Failed { what, .. } => *what == command::FETCH,
+            Self::Process { source, .. } => {
+                matches!(source, ProcError::TimedOut { .. } | ProcError::Cancelled)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Is this a name that git takes for a branch, and that means nothing else to it?
+///
+/// Narrower than `git check-ref-format` in one thing: printable characters only.
+pub fn is_branch_name(name: &str) -> bool {
+    let forbidden = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c);
+    let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    name.len() <= 240
+        && !name.starts_with('-')
+        && !name.ends_with('.')
+        && name != "@"
+        && name != "HEAD"
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.contains(forbidden)
+        && name.split('/').all(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_git_reads_otherwise_are_no_branches() {
+        for bad in [
+            "",
+            "-x",
+            "--upload-pack=x",
+            "a..b",
+            "a b",
+            "a:b",
+            "a~1",
+            "a^",
+            "@",
+            "a@{1}",
+            "a/",
+            "/a",
+            "a//b",
+            ".a",
+            "a/.b",
+            "a.lock",
+            "a\n",
+            "HEAD",
+            "a.",
+        ] {
+            assert!(!is_branch_name(bad), "{bad:?}");
+        }
+        for good in ["main", "countersign/issue-42", "release-1.x", "ünï", "+a"] {
+            assert!(is_branch_name(good), "{good:?}");
+        }
+    }
+}

@@ -1,3 +1,34 @@
-//! The only place that speaks to GitHub.
+//! The only place that speaks to GitHub: who we are there, what was delivered, what may be asked,
+//! and how a thing is written so that writing it twice leaves one.
+//!
+//! Everything above this room sees its own types: [`event::Event`] for what happened, [`Repo`] for
+//! what can be done, [`Fault`] for what went wrong. No text a model wrote leaves but as
+//! [`outbound::Body`].
 
+mod api;
+mod app;
+mod comments;
+mod commits;
+mod error;
+pub mod event;
+pub mod manifest;
 pub mod outbound;
+mod permit;
+mod pulls;
+mod repo;
+pub mod webhook;
+mod wire;
+
+pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewApp, convert_manifest};
+pub use comments::{Comment, Reaction};
+pub use commits::{Commit, CommitInfo, CommitSpec};
+pub use error::{Fault, GitHubError};
+pub use event::{Event, RepoRef};
+pub use manifest::{CALLS, Manifest};
+pub use outbound::Body;
+pub use permit::Permission;
+pub use pulls::{Pull, PullSpec};
+pub use repo::{Issue, LabelSpec, Repo, RepoInfo};
+
+#[cfg(test)]
+mod tests;

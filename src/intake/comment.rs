@@ -1,11 +1,14 @@
 //! Commands in comments: read, permitted, carried out, answered.
 
-use super::{Handled, Intake, route::{Place, issue_of_branch, reply_marker}};
+use super::{
+    Handled, Intake,
+    route::{Place, reply_marker},
+};
 use crate::{
-    commands::{self, Command, CommandKind, Mistake},
-    engine::{Answer, Cancel, Filter, RunView, Signal, Signalled, Trigger},
-    github::{Body, CommentEvent, Reaction, Repo},
-    messages,
+    commands::{self, Approve, Command, CommandKind, Mistake},
+    engine::{Answer, Cancel, Filter, GateView, RunView, Signal, Signalled, Trigger},
+    github::{Body, Reaction, Repo, event::CommentEvent},
+    messages::{self, ApproveLine, HelpRow},
     store::Taken,
     types::{Cause, Role},
 };
@@ -30,7 +33,7 @@ impl Intake {
         if e.author.id != e.sender.id {
             return Ok("the sender is not the author".to_owned());
         }
-        let found = commands::parse(self.router.rows(), &e.body);
+        let found = commands::parse(self.router.rows(), None, &e.body);
         if found.is_empty() {
             return Ok("no command in it".to_owned());
         }
@@ -59,11 +62,8 @@ impl Intake {
         let here = Place { repo: &e.repo, installation: e.installation, issue: e.issue };
         let repo = self.repo(&here);
         let issue = if e.is_pull {
-            let pull = repo.pull(e.issue).await?;
-            match issue_of_branch(&pull.head_ref).filter(|_| pull.head_repo == Some(e.repo.id)) {
-                Some(issue) => issue,
-                None => return Ok(None),
-            }
+            let Some(issue) = self.issue_of_pull(&here).await? else { return Ok(None) };
+            issue
         } else {
             e.issue
         };
@@ -73,11 +73,12 @@ impl Intake {
         let meant = |command: &Command| {
             command.addressed
                 || !live.is_empty()
-                || self.router.row(&command.name).is_some_and(|row| row.kind == CommandKind::Starts)
+                || self.router.row(command.name).is_some_and(|row| row.kind == CommandKind::Starts)
         };
         let any = found.iter().any(|c| match c {
             Ok(command) => meant(command),
-            Err(mistake) => mistake.addressed() || live.iter().any(|run| run.gate.is_some()),
+            Err(Mistake::Unknown { addressed: true, .. }) => true,
+            Err(_) => live.iter().any(|run| run.gate.is_some()),
         });
         if !any {
             return Ok(None);
@@ -87,12 +88,12 @@ impl Intake {
     }
 
     async fn obey(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Handled {
-        let Some(row) = self.router.row(&command.name) else { return Ok("not a word of ours".to_owned()) };
+        let Some(row) = self.router.row(command.name) else { return Ok("not a word of ours".to_owned()) };
         if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts {
             return Ok(format!("`/{}` is not meant for us here", row.name));
         }
         if said.role < row.role {
-            said.repo.react_comment(said.event.comment, Reaction::Minus).await?;
+            said.repo.react_comment(said.event.comment, Reaction::ThumbsDown).await?;
             return Ok(format!("refused: {} may not {}", said.role, row.name));
         }
         said.repo.react_comment(said.event.comment, Reaction::Eyes).await?;
@@ -123,16 +124,31 @@ impl Intake {
                 };
                 Ok(format!("stopping {} runs", self.engine.cancel(cancel).await?.runs.len()))
             }
-            "help" => self.tell(said, messages::help(self.router.rows())).await,
+            "help" => self.tell(said, messages::help(&self.help_rows(), false)).await,
             "status" => {
                 let runs = self
                     .engine
-                    .list(Filter { repo: Some(said.at.repo.id), issue: Some(said.at.issue), live_only: false })
+                    .list(Filter {
+                        repo: Some(said.at.repo.id),
+                        issue: Some(said.at.issue),
+                        live_only: false,
+                    })
                     .await?;
                 self.tell(said, messages::runs(&runs.iter().map(line).collect::<Vec<_>>())).await
             }
             _ => self.answer(said, command, cause).await,
         }
+    }
+
+    fn help_rows(&self) -> Vec<HelpRow> {
+        let rows = self.router.rows().iter();
+        rows.map(|row| HelpRow {
+            usage: row.usage.to_owned(),
+            about: row.about.to_owned(),
+            role: row.role,
+            label: row.label.map(str::to_owned),
+        })
+        .collect()
     }
 
     /// `/help` and `/status` share one comment an issue, edited each time.
@@ -146,20 +162,22 @@ impl Intake {
     }
 
     async fn answer(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Handled {
-        let (stage, hash, text) = match command.name.as_str() {
-            "approve" => {
-                let approve = commands::Approve::parse(&command.args);
-                (approve.stage, approve.hash, String::new())
+        let (stage, hash, text) = if command.name == "approve" {
+            match Approve::parse(&command.args) {
+                Ok(approve) => (approve.stage, approve.hash, String::new()),
+                Err(error) => {
+                    return self
+                        .reply(said, &cause, messages::not_understood("approve", &error.to_string()))
+                        .await;
+                }
             }
-            _ => (None, None, command.args.clone()),
+        } else {
+            (None, None, command.args.clone())
         };
-        if command.name != "approve" && text.trim().is_empty() {
-            return self.reply(said, &cause, messages::empty_args(&command.name)).await;
-        }
         let answer = Answer {
             cause: cause.clone(),
-            verb: command.name.clone(),
-            stage,
+            verb: command.name.to_owned(),
+            stage: stage.clone(),
             hash,
             text,
             by: said.event.sender.clone(),
@@ -168,22 +186,24 @@ impl Intake {
             url: Some(said.event.url.clone()),
             commit: None,
         };
-        let signalled = self.engine.signal(Signal { repo: said.at.repo.id, issue: said.at.issue, answer }).await?;
+        let signalled =
+            self.engine.signal(Signal { repo: said.at.repo.id, issue: said.at.issue, answer }).await?;
         let body = match &signalled {
             Signalled::Taken(run) => return Ok(format!("`/{}` taken by {run}", command.name)),
             Signalled::Duplicate => return Ok("heard before".to_owned()),
-            Signalled::NoRun => messages::no_gate(&command.name, None),
-            Signalled::NoGate(runs) => messages::no_gate(&command.name, runs.first().map(|r| r.step_title.as_str())),
+            Signalled::NoRun => messages::runs(&[]),
+            Signalled::NoGate(runs) => match runs.first() {
+                Some(run) => messages::no_gate(run.id, &run.step_title, None),
+                None => messages::runs(&[]),
+            },
             Signalled::WrongStage(gates) => {
-                messages::wrong_stage(&gates.iter().map(|g| approve_line(&g.stage, g.subject)).collect::<Vec<_>>())
+                messages::wrong_stage(stage.as_deref().unwrap_or_default(), &lines(gates))
             }
-            Signalled::Several(gates) => {
-                messages::several(&gates.iter().map(|g| approve_line(&g.stage, g.subject)).collect::<Vec<_>>())
-            }
-            Signalled::Stale(gate) => messages::stale(&approve_line(&gate.stage, gate.subject)),
-            Signalled::TooSoon(gate) => messages::too_soon(&approve_line(&gate.stage, gate.subject)),
+            Signalled::Several(gates) => messages::several(&lines(gates)),
+            Signalled::Stale(gate) => messages::stale(&approve_line(gate)),
+            Signalled::TooSoon(gate) => messages::too_soon(&approve_line(gate)),
             Signalled::NotAllowed { needs, .. } => {
-                said.repo.react_comment(said.event.comment, Reaction::Minus).await?;
+                said.repo.react_comment(said.event.comment, Reaction::ThumbsDown).await?;
                 return Ok(format!("refused: `/{}` needs {needs} here", command.name));
             }
         };
@@ -193,19 +213,21 @@ impl Intake {
     /// A word we do not know is corrected only where a gate of ours is open or we were addressed by name.
     async fn correct(&self, said: &Said<'_>, mistake: &Mistake, cause: Cause) -> Handled {
         let open = said.live.iter().any(|run| run.gate.is_some());
-        match mistake.did_you_mean() {
-            Some(word) if open || mistake.addressed() => {
-                self.reply(said, &cause, messages::unknown_command(mistake.word(), Some(word))).await
+        match mistake {
+            Mistake::NeedsText { name, .. } if open => {
+                self.reply(said, &cause, messages::empty_args(name)).await
             }
-            None if mistake.addressed() => {
-                self.reply(said, &cause, messages::unknown_command(mistake.word(), None)).await
+            Mistake::Unknown { word, did_you_mean, addressed, .. } if *addressed || open => {
+                self.reply(said, &cause, messages::unknown_command(word, *did_you_mean)).await
             }
-            _ => Ok(format!("`/{}` is not a word of ours", mistake.word())),
+            _ => Ok("a word of somebody else's".to_owned()),
         }
     }
 
     async fn reply(&self, said: &Said<'_>, cause: &Cause, body: Body) -> Handled {
-        said.repo.ensure_comment(said.event.issue, &reply_marker(cause), &body, said.taken.attempts > 1).await?;
+        said.repo
+            .ensure_comment(said.event.issue, &reply_marker(cause), &body, said.taken.attempts > 1)
+            .await?;
         Ok("answered".to_owned())
     }
 }
@@ -214,15 +236,19 @@ impl Intake {
 const ANSWERS: &str = "answers";
 
 /// The line a person pastes.
-fn approve_line(stage: &str, subject: crate::types::Hash) -> String {
-    format!("/approve {stage} {}", subject.short())
+fn approve_line(gate: &GateView) -> ApproveLine {
+    ApproveLine { stage: gate.stage.clone(), subject: gate.subject }
+}
+
+fn lines(gates: &[GateView]) -> Vec<ApproveLine> {
+    gates.iter().map(approve_line).collect()
 }
 
 fn line(run: &RunView) -> messages::RunLine {
     messages::RunLine {
         run: run.id,
         workflow: run.workflow.clone(),
-        status: run.status.to_string(),
+        status: run.status.as_str(),
         step: format!("{} {}", run.step_id, run.step_title),
         why: run.why.clone(),
     }

@@ -10,7 +10,7 @@ mod route;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -31,7 +31,6 @@ pub struct Intake {
     allow: BTreeSet<InstallationId>,
     clock: SharedClock,
     woken: Arc<Notify>,
-    bot: OnceCell<Actor>,
 }
 
 /// What the intake needs besides the rooms it talks to.
@@ -51,7 +50,8 @@ pub(crate) struct Router {
 
 impl Router {
     fn new(starts: Vec<(&'static str, CommandSpec)>) -> Self {
-        let rows = starts.iter().map(|(_, row)| *row).chain(crate::commands::COMMON.iter().copied()).collect();
+        let rows =
+            starts.iter().map(|(_, row)| *row).chain(crate::commands::COMMON.iter().copied()).collect();
         Self { starts, rows }
     }
 
@@ -69,9 +69,9 @@ impl Router {
         self.starts.iter().find(|(_, row)| row.name == name).map(|(workflow, row)| (*workflow, row))
     }
 
-    /// The workflow a label starts.
-    pub(crate) fn by_label(&self, label: &str) -> Option<(&'static str, &CommandSpec)> {
-        self.starts.iter().find(|(_, row)| row.label == Some(label)).map(|(workflow, row)| (*workflow, row))
+    /// The word that a label stands for.
+    pub(crate) fn by_label(&self, label: &str) -> Option<&CommandSpec> {
+        crate::commands::by_label(&self.rows, label)
     }
 }
 
@@ -111,7 +111,6 @@ impl Intake {
             allow: options.allow,
             clock,
             woken: Arc::new(Notify::new()),
-            bot: OnceCell::new(),
         }
     }
 
@@ -173,7 +172,8 @@ impl Intake {
 
     fn not_ours(&self, event: &Event) -> Option<&'static str> {
         let installation = event.installation()?;
-        (!self.allow.contains(&installation)).then_some("ignored: its installation is not in [installations] allow")
+        (!self.allow.contains(&installation))
+            .then_some("ignored: its installation is not in [installations] allow")
     }
 
     async fn put_off(&self, taken: &Taken, trouble: Trouble) -> Result<(), StoreError> {
@@ -181,8 +181,10 @@ impl Intake {
         let now = self.clock.now();
         let at: Option<Timestamp> = match &trouble {
             Trouble::GitHub(Fault::RateLimited { until, .. }) => Some(*until),
-            Trouble::GitHub(Fault::Transient(_)) => Some(now.plus(RETRY)),
-            Trouble::GitHub(Fault::NotFound(_)) => (now.since(taken.received_at) < LAG).then(|| now.plus(RETRY)),
+            Trouble::GitHub(Fault::Transient { .. }) => Some(now.plus(RETRY)),
+            Trouble::GitHub(Fault::NotFound { .. }) => {
+                (now.since(taken.received_at) < LAG).then(|| now.plus(RETRY))
+            }
             Trouble::GitHub(_) => None,
             Trouble::Engine(_) | Trouble::Store(_) => Some(now.plus(RETRY)),
         };
@@ -198,8 +200,8 @@ impl Intake {
         }
     }
 
-    /// Our own account; asked for once.
-    pub(crate) async fn bot(&self) -> Result<&Actor, Trouble> {
-        Ok(self.bot.get_or_try_init(|| self.github.bot()).await?)
+    /// Our own account.
+    pub(crate) async fn bot(&self) -> Result<Actor, Trouble> {
+        Ok(self.github.bot().await?)
     }
 }

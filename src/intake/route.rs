@@ -3,14 +3,14 @@
 use super::{Handled, Intake, Trouble};
 use crate::{
     engine::{Cancel, Signal, Start, Started, Trigger},
-    github::{Event, IssueAction, Reaction, Repo, RepoRef, ReviewState},
+    github::{
+        Reaction, Repo,
+        event::{Event, InstallationAction, IssueAction, PullAction, RepoRef, ReviewEvent, ReviewState},
+    },
     messages,
     store::{RepoRow, Taken},
-    types::{Actor, Cause, InstallationId, IssueNo, Role},
+    types::{Actor, Cause, InstallationId, IssueNo},
 };
-
-/// The label that stops every run on an issue.
-pub(crate) const STOP_LABEL: &str = "countersign:stop";
 
 impl Intake {
     pub(crate) async fn route(&self, taken: &Taken, event: &Event) -> Handled {
@@ -24,23 +24,27 @@ impl Intake {
                     IssueAction::Labeled { label } => self.labeled(taken, &at, label, &e.sender, e.at).await,
                     IssueAction::Closed => self.stop(taken, &at, &e.sender, "the issue was closed").await,
                     IssueAction::Deleted => self.stop(taken, &at, &e.sender, "the issue was deleted").await,
-                    IssueAction::Transferred => self.stop(taken, &at, &e.sender, "the issue was transferred").await,
+                    IssueAction::Transferred => {
+                        self.stop(taken, &at, &e.sender, "the issue was transferred").await
+                    }
                     _ => Ok("nothing to do".to_owned()),
                 }
             }
             Event::Comment(e) => self.comment(taken, e).await,
             Event::Review(e) => self.review(taken, e).await,
-            Event::PullRequest(e) if e.action == "closed" && !e.merged => {
-                let Some(issue) = issue_of_branch(&e.head_ref).filter(|_| e.head_repo == Some(e.repo.id)) else {
+            Event::PullRequest(e) if e.action == (PullAction::Closed { merged: false }) => {
+                let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
+                else {
                     return Ok("not a pull request of ours".to_owned());
                 };
                 let at = Place { repo: &e.repo, installation: e.installation, issue };
                 self.stop(taken, &at, &e.sender, "its pull request was closed").await
             }
             Event::Installation(e) => {
-                let suspended = e.action == "suspend" || e.action == "deleted";
+                let suspended =
+                    matches!(e.action, InstallationAction::Suspended | InstallationAction::Deleted);
                 self.store.directory().saw_installation(e.installation, &e.account, suspended).await?;
-                Ok(format!("installation {} by {}", e.action, e.account))
+                Ok(format!("installation of {}: {:?}", e.account, e.action))
             }
             Event::Ping => Ok("pong".to_owned()),
             Event::Ignored { why } => Ok(format!("ignored: {why}")),
@@ -59,14 +63,7 @@ impl Intake {
         if sender.bot || sender.id == self.bot().await?.id {
             return Ok("a bot's label never acts".to_owned());
         }
-        if label == STOP_LABEL {
-            let repo = self.repo(at);
-            if repo.permission(sender).await?.role < Role::Triage {
-                return self.refuse_label(&repo, at, label).await;
-            }
-            return self.stop(taken, at, sender, "asked to by the label").await;
-        }
-        let Some((workflow, row)) = self.router.by_label(label) else {
+        let Some(row) = self.router.by_label(label) else {
             return Ok("not a label of ours".to_owned());
         };
         let repo = self.repo(at);
@@ -74,6 +71,10 @@ impl Intake {
         if role < row.role {
             return self.refuse_label(&repo, at, label).await;
         }
+        let Some((workflow, _)) = self.router.by_command(row.name) else {
+            repo.remove_label(at.issue, label).await?;
+            return self.stop(taken, at, sender, "asked to by the label").await;
+        };
         repo.react_issue(at.issue, Reaction::Eyes).await?;
         repo.remove_label(at.issue, label).await?;
         let trigger = Trigger {
@@ -92,17 +93,23 @@ impl Intake {
     }
 
     async fn refuse_label(&self, repo: &Repo, at: &Place<'_>, label: &str) -> Handled {
-        repo.react_issue(at.issue, Reaction::Minus).await?;
+        repo.react_issue(at.issue, Reaction::ThumbsDown).await?;
         Ok(format!("refused: the role of whoever set `{label}` is too low"))
     }
 
-    pub(crate) async fn start(&self, taken: &Taken, repo: &Repo, workflow: &str, trigger: Trigger) -> Handled {
+    pub(crate) async fn start(
+        &self,
+        taken: &Taken,
+        repo: &Repo,
+        workflow: &str,
+        trigger: Trigger,
+    ) -> Handled {
         let (issue, cause) = (trigger.issue, trigger.cause.clone());
         match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
             Started::New(run) => Ok(format!("started {workflow} as {run}")),
             Started::Duplicate(run) => Ok(format!("{run} was started by this delivery before")),
             Started::Already(run) => {
-                let body = messages::already_running(workflow, run.id);
+                let body = messages::already_running(run.id, workflow, None);
                 repo.ensure_comment(issue, &reply_marker(&cause), &body, taken.attempts > 1).await?;
                 Ok(format!("{} is already running", run.id))
             }
@@ -128,19 +135,20 @@ impl Intake {
     }
 
     /// GitHub's own review buttons on the run's pull request mean `/approve` and `/revise`.
-    async fn review(&self, taken: &Taken, e: &crate::github::ReviewEvent) -> Handled {
+    async fn review(&self, taken: &Taken, e: &ReviewEvent) -> Handled {
         if e.sender.bot || e.sender.id == self.bot().await?.id {
             return Ok("a bot's review never acts".to_owned());
         }
-        let Some(issue) = issue_of_branch(&e.head_ref).filter(|_| e.head_repo == Some(e.repo.id)) else {
-            return Ok("not a pull request of ours".to_owned());
-        };
         let verb = match e.state {
             ReviewState::Approved => "approve",
             ReviewState::ChangesRequested => "revise",
-            ReviewState::Other => return Ok("a review without a decision".to_owned()),
+            ReviewState::Commented => return Ok("a review without a decision".to_owned()),
         };
-        let at = Place { repo: &e.repo, installation: e.installation, issue };
+        let here = Place { repo: &e.repo, installation: e.installation, issue: e.pull };
+        let Some(issue) = self.issue_of_pull(&here).await? else {
+            return Ok("not a pull request of ours".to_owned());
+        };
+        let at = Place { issue, ..here };
         let role = self.repo(&at).permission(&e.sender).await?.role;
         if self.router.row(verb).is_none_or(|row| role < row.role) {
             return Ok(format!("refused: {role} may not {verb}"));
@@ -155,10 +163,16 @@ impl Intake {
             role,
             at: e.submitted_at,
             url: Some(e.url.clone()),
-            commit: Some(e.commit.clone()),
+            commit: e.commit_id.clone(),
         };
         let signalled = self.engine.signal(Signal { repo: e.repo.id, issue, answer }).await?;
         Ok(format!("a review: {signalled:?}"))
+    }
+
+    /// The issue that a pull request of ours grew from.
+    pub(crate) async fn issue_of_pull(&self, at: &Place<'_>) -> Result<Option<IssueNo>, Trouble> {
+        let pull = self.repo(at).pull(at.issue).await?;
+        Ok(issue_of_branch(&pull.head_branch).filter(|_| pull.head_repo == Some(at.repo.id)))
     }
 
     pub(crate) fn repo(&self, at: &Place<'_>) -> Repo {
@@ -175,7 +189,7 @@ pub(crate) struct Place<'a> {
 
 /// Marks our reply to one command, so that a second try finds the first.
 pub(crate) fn reply_marker(cause: &Cause) -> String {
-    format!("reply {cause}")
+    format!("reply-{cause}")
 }
 
 /// The issue a branch of ours belongs to.
@@ -185,12 +199,6 @@ pub(crate) fn issue_of_branch(branch: &str) -> Option<IssueNo> {
 
 fn row(repo: &RepoRef, installation: InstallationId) -> RepoRow {
     RepoRow { id: repo.id, installation, name: repo.name.clone() }
-}
-
-impl From<crate::types::Malformed> for Trouble {
-    fn from(error: crate::types::Malformed) -> Self {
-        Self::Engine(crate::engine::EngineError::Malformed(error.to_string()))
-    }
 }
 
 #[cfg(test)]

@@ -1,1 +1,258 @@
-//! (in work)
+//! localhub: a small GitHub on loopback over real bare git repositories. `countersign demo` runs
+//! against it, and so do the tests; the bot reaches it only over HTTP, exactly as it reaches GitHub,
+//! and nothing in the bot knows the difference.
+//!
+//! It behaves as GitHub's REST documentation says and shares no types with the client. What is not
+//! built answers 404 and names the route. Users act from Rust or on its pages; faults can be armed
+//! only from Rust. It listens on loopback alone and trusts nobody else's `Host`.
+//!
+//! A reader starts here, then `change.rs` (everything that can happen), `rest/` (the API),
+//! `smart_http.rs` (git), `webhooks.rs` and `pages/`.
+
+mod acts;
+mod change;
+mod conversation;
+mod error;
+mod faults;
+mod git;
+mod json;
+mod json_pulls;
+mod model;
+mod pages;
+mod rest;
+mod sample;
+mod server;
+mod smart_http;
+mod views;
+mod webhooks;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
+};
+
+use tokio::{sync::broadcast, sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+pub use acts::{AppCredentials, AppSpec, RepoSource};
+pub use error::HubError;
+pub use faults::Fault;
+pub use git::GitError;
+pub use sample::{Sample, sample};
+pub use views::{
+    CommentView, CommitView, DeliveryView, HubEvent, IssueView, PullView, RequestView, ReviewView,
+    TimelineItem, What,
+};
+
+use crate::types::{RepoId, Timestamp};
+use change::Change;
+use git::Git;
+use model::State;
+
+/// Where the hub listens, where it keeps everything, and what time it is.
+pub struct HubOptions {
+    /// A loopback address; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Bare repositories and `hub.json`. A hub started again on the same directory goes on.
+    pub data: PathBuf,
+    pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+/// A running hub; clones share it. Methods that change something block for as long as git takes.
+#[derive(Clone)]
+pub struct Hub(Arc<Inner>);
+
+pub(crate) struct Inner {
+    state: Mutex<State>,
+    data: PathBuf,
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    address: SocketAddr,
+    /// `http://127.0.0.1:PORT`, no slash at its end.
+    base: String,
+    /// Opens the pages; printed once, then kept in a cookie.
+    page_token: String,
+    events: broadcast::Sender<HubEvent>,
+    /// How many deliveries wait or are in flight.
+    pending: watch::Sender<usize>,
+    requests: Mutex<Vec<RequestView>>,
+    writes: AtomicUsize,
+    faults: Mutex<Vec<Fault>>,
+    /// Requests of each token in the current hour, for the rate limit's headers.
+    used: Mutex<HashMap<String, (i64, u64)>>,
+    stop: CancellationToken,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Hub {
+    /// Opens the data directory and starts listening. Needs a tokio runtime.
+    pub async fn start(options: HubOptions) -> Result<Self, HubError> {
+        if !options.listen.ip().is_loopback() {
+            return Err(HubError::NotLoopback(options.listen));
+        }
+        let state = open(&options.data)?;
+        let listener = tokio::net::TcpListener::bind(options.listen)
+            .await
+            .map_err(|source| HubError::Listen { address: options.listen, source })?;
+        let address =
+            listener.local_addr().map_err(|source| HubError::Listen { address: options.listen, source })?;
+        let waiting = state.deliveries.iter().filter(|d| d.status.is_none()).count();
+        let hub = Self(Arc::new(Inner {
+            state: Mutex::new(state),
+            data: options.data,
+            now: options.now,
+            address,
+            base: format!("http://{address}"),
+            page_token: random_hex(16)?,
+            events: broadcast::channel(4096).0,
+            pending: watch::channel(waiting).0,
+            requests: Mutex::default(),
+            writes: AtomicUsize::new(0),
+            faults: Mutex::default(),
+            used: Mutex::default(),
+            stop: CancellationToken::new(),
+            tasks: Mutex::default(),
+        }));
+        let courier = webhooks::Courier::new(hub.clone())?;
+        let tasks = vec![tokio::spawn(server::serve(hub.clone(), listener)), tokio::spawn(courier.run())];
+        *lock(&hub.0.tasks) = tasks;
+        Ok(hub)
+    }
+
+    /// Stops listening and delivering; what was queued is delivered by the next start.
+    pub async fn stop(&self) {
+        self.0.stop.cancel();
+        let tasks = std::mem::take(&mut *lock(&self.0.tasks));
+        for task in tasks {
+            // A task that panicked has said so already.
+            drop(task.await);
+        }
+    }
+
+    /// Resolves when [`Hub::stop`] was called.
+    pub async fn stopped(&self) {
+        self.0.stop.cancelled().await;
+    }
+
+    pub fn base_url(&self) -> Url {
+        self.url("")
+    }
+
+    /// What a client takes for `https://api.github.com`.
+    pub fn api_url(&self) -> Url {
+        self.url("/api/v3")
+    }
+
+    pub fn git_url(&self) -> Url {
+        self.url("")
+    }
+
+    pub fn web_url(&self) -> Url {
+        self.url("")
+    }
+
+    /// The pages' address with the token that opens them.
+    pub fn page_url(&self) -> Url {
+        self.url(&format!("/?token={}", self.0.page_token))
+    }
+
+    /// A page of a repository, opened by the token: `hub.page_of(repo, "issues/1")`.
+    pub fn page_of(&self, repo: RepoId, path: &str) -> Option<Url> {
+        let name = self.read(|s| s.repositories.get(&repo).map(|r| s.name_of(r)))?;
+        Some(self.url(&format!("/{name}/{path}?token={}", self.0.page_token)))
+    }
+
+    fn url(&self, path: &str) -> Url {
+        let text = format!("{}{path}", self.0.base);
+        Url::parse(&text).expect("a socket address and a path of ours make a URL")
+    }
+
+    /// The bare repository, to be looked at.
+    pub fn git_dir(&self, repo: RepoId) -> PathBuf {
+        self.0.git_dir(repo)
+    }
+
+    /// What happens from now on, as it happens. A reader that falls 4096 behind is told so.
+    pub fn subscribe(&self) -> broadcast::Receiver<HubEvent> {
+        self.0.events.subscribe()
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&lock(&self.0.state))
+    }
+
+    /// Does something to the state, writes it to disk, then tells the world.
+    fn change<T, E: From<HubError>>(
+        &self,
+        act: impl FnOnce(&mut Change<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut state = lock(&self.0.state);
+        let mut change = Change::new(&mut state, &self.0);
+        let result = act(&mut change);
+        let happened = change.finish();
+        save(&self.0.data, &state)?;
+        let waiting = state.deliveries.iter().filter(|d| d.status.is_none()).count();
+        self.0.pending.send_replace(waiting);
+        drop(state);
+        for event in happened {
+            // Nobody listening is fine.
+            drop(self.0.events.send(event));
+        }
+        result
+    }
+}
+
+impl Inner {
+    fn git_dir(&self, repo: RepoId) -> PathBuf {
+        self.data.join("repositories").join(format!("{repo}.git"))
+    }
+
+    fn git(&self, repo: RepoId) -> Git {
+        Git::at(self.git_dir(repo))
+    }
+
+    fn delivery_file(&self, guid: &str) -> PathBuf {
+        self.data.join("deliveries").join(format!("{guid}.json"))
+    }
+}
+
+/// A lock whose holder panicked is still good here: rows are changed whole or not at all.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open(data: &Path) -> Result<State, HubError> {
+    let unusable = |source: std::io::Error| HubError::Data { path: data.to_owned(), source };
+    for folder in ["repositories", "deliveries"] {
+        std::fs::create_dir_all(data.join(folder)).map_err(unusable)?;
+    }
+    let file = data.join("hub.json");
+    match std::fs::read(&file) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map_err(|e| HubError::Damaged { path: file, message: e.to_string() }),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(State::default()),
+        Err(e) => Err(unusable(e)),
+    }
+}
+
+fn save(data: &Path, state: &State) -> Result<(), HubError> {
+    let path = data.join("hub.json");
+    let unusable = |source: std::io::Error| HubError::Data { path: path.clone(), source };
+    let bytes = serde_json::to_vec(state).map_err(|e| unusable(e.into()))?;
+    // The file holds the rehearsal App's key; `tempfile` makes it readable by its owner alone.
+    let mut fresh = tempfile::NamedTempFile::new_in(data).map_err(unusable)?;
+    std::io::Write::write_all(&mut fresh, &bytes).map_err(unusable)?;
+    fresh.persist(&path).map_err(|e| unusable(e.error))?;
+    Ok(())
+}
+
+fn random_hex(bytes: usize) -> Result<String, HubError> {
+    let mut buffer = vec![0; bytes];
+    getrandom::fill(&mut buffer).map_err(|e| HubError::Refused(format!("no random numbers: {e}")))?;
+    Ok(hex::encode(buffer))
+}

@@ -1,1 +1,194 @@
-//! (in work)
+//! Every sentence we post. Typed values in, a [`Body`] (or a title, a commit message, a file) out.
+//!
+//! The frames here are ours; whatever a model, a provider or a person wrote goes through the
+//! outbound filter on its way in. No line of a frame begins with a command outside code, so that no
+//! bot, ours included, obeys us; nobody is mentioned.
+//!
+//! [`Body`]: crate::github::outbound::Body
+
+mod endings;
+mod gate;
+mod labels;
+mod pull;
+mod replies;
+mod status;
+
+pub use endings::{CallFailure, DoneCard, Ending, HaltCard, HaltReason, Kept, finished, halted, stopped};
+pub use gate::{GateCard, Inconclusive, gate};
+pub use labels::{DONE, LABELS, LabelView, NEEDS_YOU, STOPPED, WORKING};
+pub use pull::{
+    ApprovalLine, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message, pull_body,
+    pull_title, review_log,
+};
+pub use replies::{
+    HelpRow, RunLine, already_running, empty_args, help, issue_changed, no_gate, not_understood, runs,
+    several, stale, too_soon, unknown_command, wrong_stage,
+};
+pub use status::{
+    DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, WaitReason, Waiting, status,
+};
+
+use crate::{
+    github::outbound,
+    types::{Family, Hash, Role, Verdict},
+};
+
+/// The line a person pastes to pass a gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApproveLine {
+    pub stage: String,
+    pub subject: Hash,
+}
+
+impl ApproveLine {
+    /// `/approve lld 3f9c2ab1d4e7`
+    pub fn text(&self) -> String {
+        format!("/approve {} {}", outbound::line(&self.stage, 20), self.subject.short())
+    }
+
+    fn block(&self) -> String {
+        block(&self.text())
+    }
+}
+
+/// A model as its answer named it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ModelView {
+    pub served: Option<String>,
+    pub family: Option<Family>,
+}
+
+impl ModelView {
+    /// `` `claude-opus-4` (claude) ``; a model that did not say who it is, is called that.
+    fn text(&self) -> String {
+        match (&self.served, &self.family) {
+            (None, _) => "an unattested model".to_owned(),
+            (Some(served), Some(family)) => {
+                format!("{} ({})", outbound::code(served, 60), outbound::plain(&family.0, 30))
+            }
+            (Some(served), None) => format!("{} (family unknown)", outbound::code(served, 60)),
+        }
+    }
+}
+
+/// Text for a page of ours.
+pub fn html(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+}
+
+/// A command in a code block of its own, which GitHub gives a copy button.
+fn block(line: &str) -> String {
+    format!("```\n{line}\n```")
+}
+
+/// A link of ours; an address that is not plain http is shown as text.
+fn link(label: &str, url: &str) -> String {
+    let plain = url.starts_with("https://") || url.starts_with("http://");
+    let safe =
+        plain && !url.contains(|c: char| c.is_whitespace() || c.is_control() || "()<>[]\\\"".contains(c));
+    if safe { format!("[{label}]({url})") } else { format!("{label} ({})", outbound::code(url, 200)) }
+}
+
+/// The links that are there, side by side.
+fn links(all: &[(&str, &Option<String>)]) -> String {
+    let there: Vec<_> =
+        all.iter().filter_map(|(label, url)| url.as_ref().map(|url| link(label, url))).collect();
+    there.join(" · ")
+}
+
+fn sign(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Approved => "✅",
+        Verdict::Revise => "✏️",
+        Verdict::Blocked => "⛔",
+        Verdict::Inconclusive => "❔",
+    }
+}
+
+/// A stage as people call it: `LLD`.
+fn stage_name(stage: &str) -> String {
+    let name = outbound::line(stage, 20);
+    outbound::plain(&if name == "lld" { name.to_uppercase() } else { name }, 20)
+}
+
+/// `write access`: what GitHub's settings call it.
+fn access(role: Role) -> String {
+    format!("{role} access")
+}
+
+fn folded(summary: &str, inside: &str) -> String {
+    format!("<details><summary>{summary}</summary>\n\n{}\n\n</details>", inside.trim_end())
+}
+
+const REHEARSAL: &str = "> **Rehearsal**: scripted answers, no model was asked.\n\n";
+
+fn rehearsal(on: bool) -> &'static str {
+    if on { REHEARSAL } else { "" }
+}
+
+/// `1 finding`, `3 findings`.
+fn count(n: usize, one: &str, many: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
+}
+
+/// A sentence of ours with its first letter large.
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    /// A frame may be quoted, mailed and parsed again: nothing in it may act.
+    pub(super) fn assert_inert(text: &str) {
+        let mut fence: Option<String> = None;
+        let mut folds = 0_isize;
+        for line in text.lines() {
+            let ticks: String = line.chars().take_while(|c| *c == '`').collect();
+            match &fence {
+                Some(open) if ticks.len() >= open.len() && line.len() == ticks.len() => fence = None,
+                Some(_) => {}
+                None if ticks.len() >= 3 => fence = Some(ticks),
+                None => {
+                    let outside: String = line.replace("\\`", "").split('`').step_by(2).collect();
+                    folds += outside.matches("<details").count().cast_signed();
+                    folds -= outside.matches("</details>").count().cast_signed();
+                    assert_line_is_inert(line, &outside);
+                }
+            }
+        }
+        assert_eq!(fence, None, "a fence is left open");
+        assert_eq!(folds, 0, "a fold is left open");
+    }
+
+    /// `outside` is the line without its inline code.
+    fn assert_line_is_inert(line: &str, outside: &str) {
+        let command =
+            line.trim_start().strip_prefix('/').is_some_and(|rest| rest.starts_with(char::is_alphabetic));
+        assert!(!command, "obeyed: {line}");
+        let before = |sign: char, next: fn(&char) -> bool| {
+            outside
+                .match_indices(sign)
+                .any(|(at, _)| outside[at + 1..].chars().next().is_some_and(|c| next(&c)))
+        };
+        assert!(!before('@', char::is_ascii_alphanumeric), "mentions: {line}");
+        let lower = outside.to_lowercase();
+        let closes = lower
+            .match_indices('#')
+            .filter(|(at, _)| lower[at + 1..].starts_with(|c: char| c.is_ascii_digit()))
+            .any(|(at, _)| {
+                let word = lower[..at].trim_end().trim_end_matches(':').rsplit(' ').next().unwrap_or("");
+                ["fix", "clos", "resolv"].iter().any(|verb| word.starts_with(verb))
+            });
+        assert!(!closes, "closes: {line}");
+        assert!(!outside.contains("!["), "shows a picture: {line}");
+    }
+
+    /// What a model might write to get out of any frame.
+    pub(super) const HOSTILE: &str =
+        "</details>\n/approve\n@mona Fixes #1 ![x](https://evil)\n| a | b |\n```\nopen";
+}

@@ -23,6 +23,11 @@ pub struct Served {
 }
 
 impl Served {
+    /// The model's name, where the answer gave one.
+    pub(super) fn attested(&self) -> Option<String> {
+        self.family.as_ref().map(|_| self.model.clone())
+    }
+
     fn of(usage: &Usage) -> Self {
         Self {
             model: usage.served.clone().unwrap_or_else(|| "unattested".to_owned()),
@@ -47,12 +52,14 @@ pub enum FailureKind {
     Truncated,
     /// The answer is not what was asked for.
     Invalid,
+    /// Another model than the one asked for answered.
+    OtherModel,
     TimedOut,
     Cancelled,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub(super) struct Failure {
     pub kind: FailureKind,
     /// For `Busy`: when another try is worth it.
     not_before: Option<Timestamp>,
@@ -67,6 +74,8 @@ pub(super) struct Ask<'a> {
     pub prompt: &'a str,
     pub schema: Option<&'a serde_json::Value>,
     pub facts: BTreeMap<String, String>,
+    /// Calls of this role in this run; each try counts.
+    pub calls: &'a mut u32,
 }
 
 /// What came back. Text is kept by hash: the journal holds no documents.
@@ -93,11 +102,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Buys one answer. A busy provider is waited for by `Later`, which holds no worker; every other way of
 /// having no answer is returned.
-pub(super) async fn ask(cx: &Cx, key: &str, ask: Ask<'_>) -> Result<Answered, StepError> {
+pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, StepError> {
     let mut last = None;
     for attempt in 1..=TRIES {
         let key = format!("{key}/{attempt}");
-        let answered: Answered = cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted)).await?;
+        *ask.calls += 1;
+        ask.facts.insert("call".to_owned(), ask.calls.to_string());
+        let answered: Answered =
+            cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted)).await?;
         match &answered.outcome {
             Err(Failure { kind: FailureKind::Busy, not_before: Some(until) }) if attempt < TRIES => {
                 let now = cx.clock().now();
@@ -115,7 +127,13 @@ pub(super) async fn ask(cx: &Cx, key: &str, ask: Ask<'_>) -> Result<Answered, St
     last.ok_or_else(|| StepError::Bug(anyhow::anyhow!("no attempt was made")))
 }
 
-async fn buy(cx: &Cx, key: &str, ask: &Ask<'_>, attempt: u32, interrupted: bool) -> Result<Answered, StepError> {
+async fn buy(
+    cx: &Cx,
+    key: &str,
+    ask: &Ask<'_>,
+    attempt: u32,
+    interrupted: bool,
+) -> Result<Answered, StepError> {
     let prompt = Hash::of_parts([ask.system.as_bytes(), ask.prompt.as_bytes()]);
     let mut row = reserved(ask, prompt);
     if interrupted {
@@ -126,7 +144,9 @@ async fn buy(cx: &Cx, key: &str, ask: &Ask<'_>, attempt: u32, interrupted: bool)
     cx.record(key, Record::Call(row.clone())).await?;
     let (provider, model) = match cx.tools().providers.resolve(ask.spec) {
         Ok(found) => found,
-        Err(error) => return Err(StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec))),
+        Err(error) => {
+            return Err(StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)));
+        }
     };
     let call = Call {
         role: ask.role,
@@ -218,6 +238,7 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::TooLong => plain(FailureKind::TooLong),
         CallErrorKind::Truncated => plain(FailureKind::Truncated),
         CallErrorKind::InvalidOutput => plain(FailureKind::Invalid),
+        CallErrorKind::WrongModel { .. } => plain(FailureKind::OtherModel),
         CallErrorKind::Timeout { .. } => plain(FailureKind::TimedOut),
         CallErrorKind::Cancelled => plain(FailureKind::Cancelled),
     }

@@ -1,6 +1,6 @@
 //! What a step may use: GitHub, the mirror, the models; and the facts of a run that every stage reads.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,7 @@ pub struct IssueSnapshot {
     pub digest: Hash,
     pub author: Actor,
     pub url: String,
+    pub labels: Vec<String>,
 }
 
 /// The commit a run works from. Recorded, not bound: a busy default branch moves all day.
@@ -58,6 +59,25 @@ pub struct IssueSnapshot {
 pub struct Base {
     pub branch: String,
     pub commit: Oid,
+}
+
+impl Policy {
+    /// What holds where the repository says nothing.
+    fn of_server(settings: &Settings) -> Self {
+        Self {
+            drafter: settings.models.drafter.clone(),
+            reviewer: settings.models.reviewer.clone(),
+            max_rounds: settings.lld.max_rounds,
+            draft_gate: settings.lld.draft_gate,
+            document_path: settings.lld.document_path.clone(),
+            complaint: None,
+        }
+    }
+
+    /// Is every model of this run a script?
+    pub fn rehearsal(&self) -> bool {
+        self.drafter.starts_with("stub:") || self.reviewer.starts_with("stub:")
+    }
 }
 
 impl Desk {
@@ -82,20 +102,21 @@ impl Desk {
         }
         let digest = Hash::of_parts([issue.title.as_bytes(), issue.body.as_bytes()]);
         let body = cx.put(issue.body.as_bytes()).await?;
-        Ok(IssueSnapshot { number: issue.number, title: issue.title, body, digest, author: issue.author, url: issue.url })
+        Ok(IssueSnapshot {
+            number: issue.number,
+            title: issue.title,
+            body,
+            digest,
+            author: issue.author,
+            url: issue.url,
+            labels: issue.labels,
+        })
     }
 
     /// The policy of this run: the server's, tightened by `.github/countersign.toml` on the default branch.
     pub async fn policy(&self, repo: &Repo, branch: &str) -> Result<Policy, StepError> {
         let settings = &self.settings;
-        let mut policy = Policy {
-            drafter: settings.models.drafter.clone(),
-            reviewer: settings.models.reviewer.clone(),
-            max_rounds: settings.lld.max_rounds,
-            draft_gate: settings.lld.draft_gate,
-            document_path: settings.lld.document_path.clone(),
-            complaint: None,
-        };
+        let mut policy = Policy::of_server(settings);
         let Some(bytes) = repo.file(REPOSITORY_FILE, branch).await.map_err(fault)? else { return Ok(policy) };
         let text = String::from_utf8_lossy(&bytes);
         match RepoSettings::parse(&text, settings) {
@@ -117,7 +138,7 @@ impl Desk {
             .fetch(info.id, &info.name, std::slice::from_ref(&branch), &token, cx.cancelled())
             .await
             .map_err(git_error)?;
-        let snapshot = self.mirrors.snapshot(info.id, &format!("refs/heads/{branch}")).await.map_err(git_error)?;
+        let snapshot = self.mirrors.snapshot(info.id, &branch).await.map_err(git_error)?;
         Ok(Base { branch, commit: snapshot.commit })
     }
 
@@ -136,20 +157,21 @@ impl Desk {
 /// What a fault of GitHub's means for a step: wait, tell people, or look into it.
 pub fn fault(fault: Fault) -> StepError {
     match fault {
-        Fault::RateLimited { until, now } => {
-            StepError::Later { why: "GitHub asks us to slow down".to_owned(), after: until.since(now) }
+        // How long that is, the engine's clock says; asking again early costs one refused call.
+        Fault::RateLimited { .. } => {
+            StepError::Later { why: "GitHub asks us to slow down".to_owned(), after: Duration::from_secs(60) }
         }
-        Fault::Transient(why) => StepError::Later {
-            why: format!("GitHub did not answer properly ({why})"),
-            after: std::time::Duration::from_secs(10),
+        Fault::Transient { .. } => StepError::Later {
+            why: "GitHub did not answer properly".to_owned(),
+            after: Duration::from_secs(10),
         },
         other => StepError::User(other.to_string()),
     }
 }
 
 fn git_error(error: GitError) -> StepError {
-    if error.is_transient() {
-        StepError::Later { why: error.to_string(), after: std::time::Duration::from_secs(30) }
+    if error.passes() {
+        StepError::Later { why: error.to_string(), after: Duration::from_secs(30) }
     } else {
         StepError::User(error.to_string())
     }

@@ -6,13 +6,7 @@ use super::{
     Cx, FailureKind, Round,
     ask::{Ask, ask},
 };
-use crate::{
-    documents::edits,
-    engine::StepError,
-    limits,
-    providers::CallRole,
-    types::Hash,
-};
+use crate::{documents::edits, engine::StepError, limits, providers::CallRole, types::Hash};
 
 /// What a drafter is told, apart from the document itself.
 pub struct Brief<'a> {
@@ -116,12 +110,10 @@ async fn answer(
     prompt: &str,
     schema: Option<&serde_json::Value>,
 ) -> Result<Result<String, String>, StepError> {
-    let answered = ask(
-        cx,
-        key,
-        Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts: facts(round, brief) },
-    )
-    .await?;
+    let facts = facts(brief);
+    let calls = &mut round.calls.drafter;
+    let asked = Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls };
+    let answered = ask(cx, key, asked).await?;
     round.drafter = Some(answered.served.clone());
     match answered.outcome {
         Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await.map(Ok),
@@ -160,14 +152,14 @@ pub(super) fn sentence(kind: FailureKind) -> &'static str {
         FailureKind::TooLong => "the prompt is longer than the model reads",
         FailureKind::Truncated => "the answer was cut off",
         FailureKind::Invalid => "the answer was not in the form asked for",
+        FailureKind::OtherModel => "another model than the one asked for answered",
         FailureKind::TimedOut => "the answer did not come in time",
         FailureKind::Cancelled => "the call was stopped",
     }
 }
 
-fn facts(round: &Round, brief: &Brief<'_>) -> BTreeMap<String, String> {
+fn facts(brief: &Brief<'_>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::from([
-        ("call".to_owned(), round.number.to_string()),
         ("issue".to_owned(), brief.issue.number.to_string()),
         ("title".to_owned(), brief.issue.title.clone()),
     ]);
@@ -215,7 +207,9 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
         prompt += "## The reviewer's open findings\n\n";
         let list: String = open
             .iter()
-            .map(|f| format!("- {} [{}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail))
+            .map(|f| {
+                format!("- {} [{}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail)
+            })
             .collect();
         prompt += &fenced("findings", mark, &list);
         prompt.push('\n');
@@ -233,5 +227,6 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
 
 pub(super) async fn text_of(cx: &Cx, hash: &Hash) -> Result<String, StepError> {
     let bytes = cx.get(hash).await?;
-    String::from_utf8(bytes).map_err(|e| StepError::Bug(anyhow::Error::new(e).context("a stored document is not UTF-8")))
+    String::from_utf8(bytes)
+        .map_err(|e| StepError::Bug(anyhow::Error::new(e).context("a stored document is not UTF-8")))
 }

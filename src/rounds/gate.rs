@@ -12,7 +12,7 @@ use super::{Base, Cx, IssueSnapshot, Policy, fault};
 use crate::{
     engine::{Answer, Countersigned, StepError},
     github::{Body, Comment, CommitSpec, PullSpec, Repo},
-    messages,
+    messages::{self, ApproveLine},
     types::{Hash, IssueNo, Oid, Timestamp},
 };
 
@@ -30,6 +30,13 @@ pub struct Publication<'a> {
     pub policy: &'a Policy,
 }
 
+/// What people see of a proposal on the pull request and in the log.
+pub struct Shown<'a> {
+    pub commit: &'a str,
+    pub pull_title: &'a str,
+    pub pull_body: &'a Body,
+}
+
 /// A document as it stands on the issue's branch, with the pull request that shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
@@ -38,6 +45,8 @@ pub struct Proposal {
     pub commit: Oid,
     pub document: Hash,
     pub pull: IssueNo,
+    /// The pull request is a draft; where the plan knows none, its title says so.
+    pub draft: bool,
     pub pull_url: String,
     pub file_url: String,
 }
@@ -60,7 +69,8 @@ pub fn branch(issue: IssueNo) -> String {
 /// What an approval binds: the document, what the files it names hold, the policy of the gate.
 pub async fn subject(cx: &Cx, base: &Base, publication: &Publication<'_>) -> Result<Hash, StepError> {
     let snapshot = cx.tools().snapshot(cx, base).await?;
-    let held: BTreeMap<&str, &str> = snapshot.entries().iter().map(|e| (e.path.as_str(), e.oid.as_str())).collect();
+    let held: BTreeMap<&str, &str> =
+        snapshot.entries().iter().map(|e| (e.path.as_str(), e.oid.as_str())).collect();
     let files: Vec<(&str, Option<&str>)> =
         publication.paths.iter().map(|p| (p.as_str(), held.get(p.as_str()).copied())).collect();
     let files = serde_json::to_vec(&files).map_err(anyhow::Error::new)?;
@@ -73,8 +83,7 @@ pub async fn propose(
     cx: &Cx,
     publication: &Publication<'_>,
     before: Option<&Proposal>,
-    pull_title: &str,
-    pull_body: &Body,
+    shown: &Shown<'_>,
 ) -> Result<Proposal, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
     let name = branch(publication.issue.number);
@@ -87,7 +96,9 @@ pub async fn propose(
     }
     if head.is_none() {
         let _: () = cx
-            .once("branch", |_| async { repo.ensure_branch(&name, &publication.base.commit).await.map_err(fault) })
+            .once("branch", |_| async {
+                repo.ensure_branch(&name, &publication.base.commit).await.map(drop).map_err(fault)
+            })
             .await?;
     }
     let parent = head.unwrap_or_else(|| publication.base.commit.clone());
@@ -95,23 +106,24 @@ pub async fn propose(
         branch: name.clone(),
         parent,
         files: vec![(publication.path.to_owned(), cx.get(&publication.document).await?)],
-        message: messages::proposal_commit(publication.stage, publication.issue.number, cx.run().id, publication.document),
+        message: shown.commit.to_owned(),
     };
+    let (at, spec) = (&repo, &spec);
     let commit: Oid = cx
-        .once("commit", |entry| async {
-            repo.ensure_commit(&spec, entry.interrupted).await.map(|c| c.oid).map_err(fault)
+        .once("commit", |entry| async move {
+            at.ensure_commit(spec, entry.interrupted).await.map(|c| c.oid).map_err(fault)
         })
         .await?;
     let pull = PullSpec {
         head: name.clone(),
         base: publication.base.branch.clone(),
-        title: pull_title.to_owned(),
-        body: pull_body.clone(),
+        title: shown.pull_title.to_owned(),
+        body: shown.pull_body.clone(),
         draft: true,
     };
-    let (number, url): (IssueNo, String) = cx
+    let (number, url, draft): (IssueNo, String, bool) = cx
         .once("pull", |_| async {
-            repo.ensure_pull(&pull).await.map(|p| (p.number, p.url)).map_err(fault)
+            repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, p.draft)).map_err(fault)
         })
         .await?;
     Ok(Proposal {
@@ -121,6 +133,7 @@ pub async fn propose(
         commit,
         document: publication.document,
         pull: number,
+        draft,
         pull_url: url,
     })
 }
@@ -133,10 +146,11 @@ fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String {
 /// Posts the gate comment: the one that sends mail.
 pub async fn announce(cx: &Cx, key: &str, body: &Body) -> Result<(String, Timestamp), StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
-    let marker = format!("{key} {} {}", cx.run().id, cx.visit());
-    cx.once(key, |entry| async {
+    let marker = &format!("{key}-{}-{}", cx.run().id, cx.visit());
+    let repo = &repo;
+    cx.once(key, |entry| async move {
         let posted: Comment = repo
-            .ensure_comment(cx.run().trigger.issue, &marker, body, entry.interrupted)
+            .ensure_comment(cx.run().trigger.issue, marker, body, entry.interrupted)
             .await
             .map_err(fault)?;
         Ok((posted.url, posted.updated_at))
@@ -154,7 +168,7 @@ pub async fn hear(
     shown_at: Timestamp,
 ) -> Result<Heard, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
-    let key = |what: &str| format!("{what} {}", answer.cause);
+    let key = |what: &str| format!("{what}-{}", answer.cause);
     if let Some(theirs) = moved_on(cx, &repo, &key("moved"), proposal).await? {
         return Ok(Heard::Theirs(theirs));
     }
@@ -173,13 +187,15 @@ pub async fn hear(
             Ok((title.to_string(), body.to_string()))
         })
         .await?;
-    let line = |subject: Hash| format!("/approve {} {}", publication.stage, subject.short());
+    let line = |subject: Hash| ApproveLine { stage: publication.stage.to_owned(), subject };
     let (title, body) = (stored(cx, &now.0).await?, stored(cx, &now.1).await?);
     let digest = Hash::of_parts([title.as_bytes(), body.as_bytes()]);
     if digest != publication.issue.digest && answer.hash.is_none() {
         let then = super::draft::text_of(cx, &publication.issue.body).await?;
         let before = format!("{}\n\n{then}\n", publication.issue.title);
-        let diff = messages::issue_diff(&before, &format!("{title}\n\n{body}\n"));
+        let after = format!("{title}\n\n{body}\n");
+        let diff =
+            similar::TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string();
         let reply = messages::issue_changed(&diff, &line(asked));
         announce(cx, &key("changed"), &reply).await?;
         return Ok(Heard::Again { subject: asked, shown_at });
@@ -244,7 +260,10 @@ pub async fn publish(
     let head: Oid = cx
         .once("publish-head", |_| async {
             repo.branch(&proposal.branch).await.map_err(fault)?.ok_or_else(|| {
-                StepError::User(format!("The branch `{}` was deleted. Restore it, or start anew.", proposal.branch))
+                StepError::User(format!(
+                    "The branch `{}` was deleted. Restore it, or start anew.",
+                    proposal.branch
+                ))
             })
         })
         .await?;
@@ -257,8 +276,9 @@ pub async fn publish(
         ],
         message: message.to_owned(),
     };
-    cx.once("publish", |entry| async {
-        repo.ensure_commit(&spec, entry.interrupted).await.map(|c| c.oid).map_err(fault)
+    let (repo, spec) = (&repo, &spec);
+    cx.once("publish", |entry| async move {
+        repo.ensure_commit(spec, entry.interrupted).await.map(|c| c.oid).map_err(fault)
     })
     .await
 }

@@ -17,9 +17,11 @@ mod review;
 pub use ask::{FailureKind, Served};
 pub use desk::{Base, Desk, IssueSnapshot, Policy, fault};
 pub use draft::{Brief, Drafted, draft};
-pub use gate::{Heard, Proposal, Publication, announce, branch, hear, moved_on, propose, publish, subject};
+pub use gate::{
+    Heard, Proposal, Publication, Shown, announce, branch, hear, moved_on, propose, publish, subject,
+};
 pub use page::{StatusComment, Urgency};
-pub use review::{Reviewed, ReviewBrief, Why, review};
+pub use review::{ReviewBrief, Reviewed, Why, review};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +43,8 @@ pub struct Round {
     pub cap: u32,
     /// Reviews bought so far, whoever wrote what they were of.
     pub reviews: u32,
+    /// Calls made to each side, failed ones included.
+    calls: Calls,
     /// The document as it is now.
     pub document: Option<Hash>,
     /// Who wrote it.
@@ -68,13 +72,23 @@ pub struct Round {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Line {
     pub round: u32,
+    /// What it was about; none when there was no document.
+    pub document: Option<Hash>,
     /// The verdict, or none when the draft never reached review.
     pub verdict: Option<Verdict>,
-    /// What happened, when there is no verdict: a typed sentence of ours.
-    pub note: Option<String>,
+    /// The reviewer's reason, or ours where there is no verdict.
+    pub why: String,
+    /// Findings or mistakes that stood against it afterwards.
     pub open: usize,
-    pub drafter: String,
-    pub reviewer: Option<String>,
+    /// None: a person wrote it.
+    pub drafter: Option<Served>,
+    pub reviewer: Option<Served>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Calls {
+    drafter: u32,
+    reviewer: u32,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -130,8 +144,11 @@ impl Round {
 
     /// After the mechanical checks: on, or back with all mistakes at once.
     pub fn settle_checks(&mut self, mistakes: Vec<Mistake>) -> Turn {
-        let errors: Vec<String> =
-            mistakes.iter().filter(|m| m.is_error()).map(|m| format!("{} {} {}", m.rule, m.place, m.message)).collect();
+        let errors: Vec<String> = mistakes
+            .iter()
+            .filter(|m| m.is_error())
+            .map(|m| format!("{} {} {}", m.rule, m.place, m.message))
+            .collect();
         self.mistakes = mistakes;
         if errors.is_empty() {
             self.mistakes_before.clear();
@@ -140,28 +157,14 @@ impl Round {
         }
         let same = errors == self.mistakes_before;
         self.strikes = if same { self.strikes + 1 } else { 0 };
-        self.history.push(Line {
-            round: self.number,
-            verdict: None,
-            note: Some(format!("{} mechanical {}", errors.len(), plural(errors.len(), "mistake"))),
-            open: errors.len(),
-            drafter: self.drafter_name(),
-            reviewer: None,
-        });
+        self.history.push(self.line(None, format!("{} found by code", errors.len()), errors.len()));
         self.mistakes_before = errors;
         self.again()
     }
 
     /// After a draft that cannot be used at all.
     pub fn settle_unusable(&mut self, why: &str) -> Turn {
-        self.history.push(Line {
-            round: self.number,
-            verdict: None,
-            note: Some(why.to_owned()),
-            open: 0,
-            drafter: self.drafter_name(),
-            reviewer: None,
-        });
+        self.history.push(self.line(None, why.to_owned(), 0));
         self.again()
     }
 
@@ -169,15 +172,10 @@ impl Round {
     pub fn settle_review(&mut self, reviewed: Reviewed) -> Turn {
         let document = self.document.expect("a review is of a document");
         let open = self.findings.open().filter(|f| f.counts()).count();
-        self.history.push(Line {
-            round: self.number,
-            verdict: Some(reviewed.verdict),
-            note: None,
-            open: self.findings.open().count(),
-            drafter: self.drafter_name(),
-            reviewer: reviewed.reviewer.as_ref().map(|r| r.model.clone()),
-        });
         let verdict = reviewed.verdict;
+        let why = reviewed.why.map_or_else(|| reviewed.rationale.clone(), Why::sentence);
+        let line = self.line(Some(verdict), why, self.findings.open().count());
+        self.history.push(Line { reviewer: reviewed.reviewer.clone(), ..line });
         if verdict != Verdict::Inconclusive && self.best.as_ref().is_none_or(|b| open <= b.open) {
             self.best =
                 Some(Best { document, review: reviewed.clone(), drafter: self.drafter.clone(), open });
@@ -218,11 +216,15 @@ impl Round {
         }
     }
 
-    fn drafter_name(&self) -> String {
-        self.drafter.as_ref().map_or_else(|| "nobody".to_owned(), |d| d.model.clone())
+    fn line(&self, verdict: Option<Verdict>, why: String, open: usize) -> Line {
+        Line {
+            round: self.number,
+            document: self.document,
+            verdict,
+            why,
+            open,
+            drafter: self.drafter.clone(),
+            reviewer: None,
+        }
     }
-}
-
-fn plural(n: usize, word: &str) -> String {
-    if n == 1 { word.to_owned() } else { format!("{word}s") }
 }

@@ -56,14 +56,19 @@ impl From<Comment> for Shown {
     }
 }
 
-async fn write(cx: &Cx, before: Option<CommentId>, body: &Body, interrupted: bool) -> Result<Shown, StepError> {
+async fn write(
+    cx: &Cx,
+    before: Option<CommentId>,
+    body: &Body,
+    interrupted: bool,
+) -> Result<Shown, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
-    let marker = format!("status {}", cx.run().id);
+    let marker = format!("status-{}", cx.run().id);
     if let Some(id) = before {
         match repo.edit_comment(id, &marker, body).await {
             Ok(comment) => return Ok(comment.into()),
             // Somebody deleted it: people shall still see where the run stands.
-            Err(Fault::NotFound(_) | Fault::Gone(_)) => {}
+            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
             Err(other) => return Err(fault(other)),
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Cx, Round, Served,
+    Cx, FailureKind, Round, Served,
     ask::{Answered, Ask, ask},
     draft::{fenced, sentence, text_of},
 };
@@ -14,7 +14,7 @@ use crate::{
     documents::verdict,
     engine::{FindingRow, Record, StepError, VerdictRow},
     providers::{CallRole, ModelId, models},
-    types::{Family, Verdict},
+    types::Verdict,
 };
 
 /// What a reviewer is told, apart from the document.
@@ -46,7 +46,7 @@ pub struct Reviewed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    Call(super::FailureKind),
+    Call(FailureKind),
     /// The answer is not schema-valid, or does not echo the nonce.
     NotInForm,
     /// The answer names no model we know.
@@ -66,9 +66,12 @@ impl Why {
             Self::Call(kind) => format!("The review could not be had: {}.", sentence(kind)),
             Self::NotInForm => "The reviewer's answer was not in the required form, twice.".to_owned(),
             Self::Unattested => "The reviewer's answer does not say which model gave it.".to_owned(),
-            Self::SameFamily => "Draft and review came from one model family; that is no second opinion.".to_owned(),
+            Self::SameFamily => {
+                "Draft and review came from one model family; that is no second opinion.".to_owned()
+            }
             Self::DrafterUnattested => {
-                "The draft does not say which model wrote it, so the review cannot count as independent.".to_owned()
+                "The draft does not say which model wrote it, so the review cannot count as independent."
+                    .to_owned()
             }
             Self::OtherModel => "Another model than the one asked for answered the review.".to_owned(),
         }
@@ -96,21 +99,20 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     let mut reviewed = None;
     let mut booked = None;
     // One repair: an answer out of form is asked for once more, never read between the lines.
-    for (key, note) in [("review", ""), ("review-again", "\n\nYour last answer was not in this form. Answer again.\n")] {
+    for (key, note) in
+        [("review", ""), ("review-again", "\n\nYour last answer was not in this form. Answer again.\n")]
+    {
         let prompt = format!("{prompt}{note}");
-        let answered = ask(
-            cx,
-            key,
-            Ask {
-                role: CallRole::Reviewer,
-                spec: brief.spec,
-                system: SYSTEM,
-                prompt: &prompt,
-                schema: Some(&schema),
-                facts: facts(round, brief, &nonce),
-            },
-        )
-        .await?;
+        let asked = Ask {
+            role: CallRole::Reviewer,
+            spec: brief.spec,
+            system: SYSTEM,
+            prompt: &prompt,
+            schema: Some(&schema),
+            facts: facts(brief, &nonce),
+            calls: &mut round.calls.reviewer,
+        };
+        let answered = ask(cx, key, asked).await?;
         let outcome = judge(cx, round, brief, &answered, &nonce).await?;
         let again = outcome.why == Some(Why::NotInForm);
         booked = Some(answered);
@@ -119,7 +121,8 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
             break;
         }
     }
-    let (reviewed, answered) = reviewed.zip(booked).ok_or_else(|| StepError::Bug(anyhow::anyhow!("no review")))?;
+    let (reviewed, answered) =
+        reviewed.zip(booked).ok_or_else(|| StepError::Bug(anyhow::anyhow!("no review")))?;
     book(cx, round, document, &reviewed, &answered, &nonce).await?;
     Ok(reviewed)
 }
@@ -139,6 +142,7 @@ async fn judge(
     };
     let text = match &answered.outcome {
         Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await?,
+        Err(failure) if failure.kind == FailureKind::OtherModel => return Ok(no(Why::OtherModel)),
         Err(failure) => return Ok(no(Why::Call(failure.kind))),
     };
     if let Some(why) = independence(round.drafter.as_ref(), &answered.served, brief.spec) {
@@ -184,19 +188,17 @@ async fn book(
     answered: &Answered,
     nonce: &str,
 ) -> Result<(), StepError> {
-    let unknown = || Family("unattested".to_owned());
-    let person = || Served { model: "a person".to_owned(), family: Some(Family("human".to_owned())) };
-    let drafter = round.drafter.clone().unwrap_or_else(person);
+    let drafter = round.drafter.clone();
     cx.record(
         "verdict",
         Record::Verdict(VerdictRow {
             document,
             round: round.reviews,
             verdict: reviewed.verdict,
-            reviewer_served: answered.served.model.clone(),
-            reviewer_family: answered.served.family.clone().unwrap_or_else(unknown),
-            drafter_served: drafter.model,
-            drafter_family: drafter.family.unwrap_or_else(unknown),
+            reviewer_served: answered.served.attested(),
+            reviewer_family: answered.served.family.clone(),
+            drafter_served: drafter.as_ref().and_then(Served::attested),
+            drafter_family: drafter.and_then(|d| d.family),
             prompt: answered.prompt,
             nonce: nonce.to_owned(),
             why: reviewed.why.map(Why::sentence).unwrap_or_default(),
@@ -222,9 +224,8 @@ async fn book(
     Ok(())
 }
 
-fn facts(round: &Round, brief: &ReviewBrief<'_>, nonce: &str) -> BTreeMap<String, String> {
+fn facts(brief: &ReviewBrief<'_>, nonce: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
-        ("call".to_owned(), round.reviews.to_string()),
         ("issue".to_owned(), brief.issue.number.to_string()),
         ("title".to_owned(), brief.issue.title.clone()),
         ("nonce".to_owned(), nonce.to_owned()),
@@ -245,7 +246,17 @@ fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, docum
     if !known.is_empty() {
         let list: String = known
             .iter()
-            .map(|f| format!("- {} [{}, {}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.status.as_str(), f.place, f.title, f.detail))
+            .map(|f| {
+                format!(
+                    "- {} [{}, {}] at {}: {}. {}\n",
+                    f.id,
+                    f.severity.as_str(),
+                    f.status.as_str(),
+                    f.place,
+                    f.title,
+                    f.detail
+                )
+            })
             .collect();
         prompt += &format!(
             "## Findings of earlier rounds\n\nSay in `resolved` which of these the document now answers. Where one still \
@@ -264,6 +275,7 @@ fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, docum
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Family;
 
     fn served(model: &str, family: Option<&str>) -> Served {
         Served { model: model.to_owned(), family: family.map(|f| Family(f.to_owned())) }
@@ -277,7 +289,10 @@ mod tests {
         assert_eq!(independence(Some(&claude), &gemini, "gemini:2.5-flash"), Some(Why::OtherModel));
         assert_eq!(independence(Some(&claude), &claude, "claude:opus"), Some(Why::SameFamily));
         assert_eq!(independence(Some(&claude), &claude, "gemini:pro"), Some(Why::OtherModel));
-        assert_eq!(independence(Some(&claude), &served("unattested", None), "gemini:pro"), Some(Why::Unattested));
+        assert_eq!(
+            independence(Some(&claude), &served("unattested", None), "gemini:pro"),
+            Some(Why::Unattested)
+        );
         assert_eq!(
             independence(Some(&served("unattested", None)), &gemini, "gemini:pro"),
             Some(Why::DrafterUnattested)

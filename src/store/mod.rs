@@ -1,1 +1,397 @@
-//! (in work)
+//! The databases: the only room that knows SQL.
+//!
+//! A data directory holds `main.db` (inbox, installations, repositories, wake hints) and, for each
+//! repository, `repos/<id>/checkpoints.db` (runs, their journals, documents and ledgers) beside its
+//! mirror. One process at a time may have the directory. Every function is one transaction on one
+//! file; what must hold across files is said in [`hints`]. Nothing here decides anything: no
+//! workflow, no GitHub, no rule about who may do what.
+
+mod database;
+mod directory;
+mod error;
+pub mod hints;
+mod inbox;
+mod repository;
+mod rows;
+mod wake;
+
+use std::{
+    collections::HashMap,
+    fs,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use self::{
+    database::{Database, Schema},
+    error::Fault,
+};
+pub use self::{
+    directory::{Directory, InstallationRow, RepoRow},
+    error::StoreError,
+    hints::{Hint, Rest},
+    inbox::{Accepted, Inbox, InboxCounts, NewDelivery, Taken},
+    repository::RepoDb,
+    rows::*,
+};
+use crate::{clock::SharedClock, types::RepoId};
+
+const MAIN: Schema = Schema { mark: 0x4353_6d31, migrations: &[include_str!("migrations/main-1.sql")] };
+
+/// The open data directory.
+pub struct Store {
+    root: PathBuf,
+    main: Database,
+    clock: SharedClock,
+    /// Counts boots; what an older boot had taken is free.
+    epoch: i64,
+    repositories: Mutex<HashMap<RepoId, Arc<RepoDb>>>,
+    /// Locked for as long as the store is open.
+    _lock: fs::File,
+}
+
+impl Store {
+    /// Opens (or creates) a data directory for this process alone and counts the boot.
+    pub fn open(root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
+        create_directory(root)?;
+        let lock_path = root.join("lock");
+        let io = |source| StoreError::Io { path: lock_path.clone(), source };
+        let lock =
+            fs::OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(io)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(StoreError::InUse { directory: root.to_owned() });
+            }
+            Err(errno) => return Err(io(errno.into())),
+        }
+        let file = root.join("main.db");
+        let main = Database::open(&file, &MAIN)?;
+        let epoch = main.write_now(boot)?;
+        Ok(Arc::new(Self {
+            root: root.to_owned(),
+            main,
+            clock,
+            epoch,
+            repositories: Mutex::default(),
+            _lock: lock,
+        }))
+    }
+
+    pub fn inbox(&self) -> Inbox<'_> {
+        Inbox { store: self }
+    }
+
+    pub fn directory(&self) -> Directory<'_> {
+        Directory { store: self }
+    }
+
+    /// Where the repositories lie, each under its number.
+    pub fn repos_dir(&self) -> PathBuf {
+        self.root.join("repos")
+    }
+
+    /// Where everything of a repository lies: `checkpoints.db` and `mirror.git`.
+    pub fn repo_dir(&self, repo: RepoId) -> PathBuf {
+        self.repos_dir().join(repo.to_string())
+    }
+
+    /// The repository's own database, created at its first use. A damaged one is an error for this
+    /// repository only, and is left as it is.
+    pub fn repo(&self, repo: RepoId) -> Result<Arc<RepoDb>, StoreError> {
+        let mut open = self.repositories.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = open.get(&repo) {
+            return Ok(Arc::clone(found));
+        }
+        let directory = self.repo_dir(repo);
+        create_directory(&directory)?;
+        let opened = RepoDb::open(&directory, repo, self.epoch, Arc::clone(&self.clock))?;
+        let opened = Arc::new(opened);
+        open.insert(repo, Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// The same, but a repository that has no database yet is not given one.
+    pub fn repo_if_any(&self, repo: RepoId) -> Result<Option<Arc<RepoDb>>, StoreError> {
+        let exists = self.repo_dir(repo).join("checkpoints.db").exists();
+        exists.then(|| self.repo(repo)).transpose()
+    }
+
+    /// Every repository that has a database, by number.
+    pub fn repos(&self) -> Result<Vec<RepoId>, StoreError> {
+        let path = self.root.join("repos");
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(StoreError::Io { path, source }),
+        };
+        let mut found: Vec<RepoId> = entries
+            .filter_map(Result::ok)
+            .filter(|entry| entry.path().join("checkpoints.db").exists())
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+/// A new epoch; every repository with a hint is due for a look, whatever it had been waiting for.
+fn boot(tx: &rusqlite::Transaction<'_>) -> Result<i64, Fault> {
+    let before: Option<String> = rusqlite::OptionalExtension::optional(tx.query_row(
+        "SELECT value FROM meta WHERE key = 'epoch'",
+        [],
+        |row| row.get(0),
+    ))?;
+    let epoch = before.and_then(|value| value.parse::<i64>().ok()).unwrap_or(0) + 1;
+    directory::set_meta(tx, "epoch", &epoch.to_string())?;
+    tx.execute("UPDATE hint SET seq = seq + 1, due = 0", [])?;
+    Ok(epoch)
+}
+
+/// Creates a directory that only we may read; one that exists keeps its mode.
+fn create_directory(path: &Path) -> Result<(), StoreError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|source| StoreError::Io { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::Clock,
+        types::{Actor, Cause, DeliveryId, Hash, InstallationId, IssueNo, Role, Timestamp, UserId},
+    };
+    use std::{collections::HashSet, future::Future, pin::Pin, time::Duration};
+
+    struct Fixed(Timestamp);
+
+    impl Clock for Fixed {
+        fn now(&self) -> Timestamp {
+            self.0
+        }
+
+        fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn clock() -> SharedClock {
+        Arc::new(Fixed(NOW))
+    }
+
+    fn open(root: &Path) -> Result<Arc<Store>, StoreError> {
+        Store::open(root, clock())
+    }
+
+    fn delivery(id: &str, body: &str) -> NewDelivery {
+        let installation = Some(InstallationId(7));
+        NewDelivery { id: DeliveryId(id.into()), event: "issues".into(), installation, body: body.into() }
+    }
+
+    fn new_run(repo: RepoId, cause: &str) -> NewRun {
+        let actor = Actor { id: UserId(1), login: "ada".into(), bot: false };
+        let trigger = Trigger {
+            command: "lld".into(),
+            args: String::new(),
+            repo,
+            installation: InstallationId(7),
+            issue: IssueNo(42),
+            actor,
+            role: Role::Triage,
+            cause: Cause(cause.into()),
+            at: NOW,
+            comment: None,
+        };
+        NewRun { workflow: "lld".into(), version: 1, trigger, step: "\"Load\"".into(), state: b"{}".to_vec() }
+    }
+
+    #[test]
+    fn a_directory_has_one_owner_and_only_we_may_read_it() {
+        let root = tempfile::tempdir().unwrap();
+        let data = root.path().join("data");
+        let first = open(&data).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&data).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o700);
+        let refused = open(&data).err().unwrap();
+        assert!(matches!(&refused, StoreError::InUse { directory } if *directory == data), "{refused}");
+        drop(first);
+        assert!(open(&data).is_ok());
+    }
+
+    #[test]
+    fn a_newer_database_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        drop(open(root.path()).unwrap());
+        let file = root.path().join("main.db");
+        let connection = rusqlite::Connection::open(&file).unwrap();
+        connection.pragma_update(None, "user_version", 99).unwrap();
+        drop(connection);
+        let refused = open(root.path()).err().unwrap();
+        assert!(matches!(refused, StoreError::Newer { found: 99, known: 1, .. }), "{refused}");
+        assert!(refused.to_string().contains("main.db"));
+    }
+
+    #[test]
+    fn damaged_and_foreign_files_are_named_and_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        drop(open(root.path()).unwrap());
+        let file = root.path().join("main.db");
+        let sound = fs::read(&file).unwrap();
+
+        let mut torn = sound.clone();
+        torn[4096..].fill(0xA5); // every page but the first
+        let foreign = {
+            let other = root.path().join("other.db");
+            let connection = rusqlite::Connection::open(&other).unwrap();
+            connection.execute_batch("CREATE TABLE t (x); PRAGMA application_id = 7").unwrap();
+            drop(connection);
+            fs::read(&other).unwrap()
+        };
+        for bytes in [b"not a database at all, but long enough for a header".repeat(40), torn, foreign] {
+            fs::write(&file, &bytes).unwrap();
+            let refused = open(root.path()).err().unwrap();
+            assert!(
+                matches!(&refused, StoreError::Damaged { file: named, .. } if *named == file),
+                "{refused}"
+            );
+            assert!(fs::read(&file).unwrap() == bytes, "the file was changed");
+        }
+        fs::write(&file, sound).unwrap();
+        assert!(open(root.path()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_damaged_repository_keeps_nobody_else_waiting() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path()).unwrap();
+        let (broken, sound) = (RepoId(1), RepoId(2));
+        store.start_run(new_run(broken, "a")).await.unwrap();
+        store.start_run(new_run(sound, "b")).await.unwrap();
+        drop(store);
+        let file = root.path().join("repos/1/checkpoints.db");
+        let junk = b"junk".repeat(4096);
+        fs::write(&file, &junk).unwrap();
+
+        let store = open(root.path()).unwrap();
+        let error = store.repo(broken).err().unwrap();
+        assert!(error.to_string().contains("repos/1/checkpoints.db"), "{error}");
+        let lease = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
+        assert_eq!(lease.run.id.repo, sound);
+        assert!(fs::read(&file).unwrap() == junk);
+        assert!(store.claim_run(NOW, &HashSet::new()).await.unwrap().is_none());
+        let again = NOW.plus(crate::limits::DAMAGED_RETRY);
+        assert_eq!(store.next_hint().await.unwrap(), Some(again), "the broken one is looked at again");
+    }
+
+    #[tokio::test]
+    async fn a_delivery_is_kept_once_and_a_dead_one_comes_back() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path()).unwrap();
+        let inbox = store.inbox();
+        assert_eq!(inbox.accept(delivery("g1", "one")).await.unwrap(), Accepted::New);
+        assert_eq!(inbox.accept(delivery("g1", "two")).await.unwrap(), Accepted::Duplicate);
+        assert_eq!(inbox.accept(delivery("g2", "three")).await.unwrap(), Accepted::New);
+        let taken = inbox.claim().await.unwrap().unwrap();
+        assert_eq!((taken.id.0.as_str(), taken.body.as_slice(), taken.attempts), ("g1", &b"one"[..], 1));
+        inbox.dead(&taken.id, "not JSON").await.unwrap();
+        assert_eq!(inbox.accept(delivery("g1", "again")).await.unwrap(), Accepted::Rearmed);
+        assert_eq!(inbox.claim().await.unwrap().unwrap().body, b"again");
+        inbox.done(&taken.id, "started 1-1").await.unwrap();
+        assert_eq!(inbox.accept(delivery("g1", "late")).await.unwrap(), Accepted::Duplicate);
+
+        let other = inbox.claim().await.unwrap().unwrap();
+        let later = NOW.plus(Duration::from_secs(5));
+        inbox.later(&other.id, "GitHub is down", later).await.unwrap();
+        assert_eq!(inbox.claim().await.unwrap(), None);
+        assert_eq!(inbox.next_due().await.unwrap(), Some(later));
+        assert_eq!(inbox.counts().await.unwrap(), InboxCounts { new: 1, taken: 0, done: 1, dead: 0 });
+    }
+
+    #[tokio::test]
+    async fn what_an_older_boot_had_taken_is_free() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path()).unwrap();
+        store.inbox().accept(delivery("g1", "one")).await.unwrap();
+        store.start_run(new_run(RepoId(3), "a")).await.unwrap();
+        store.inbox().claim().await.unwrap().unwrap();
+        let old = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
+        assert!(store.inbox().claim().await.unwrap().is_none());
+        assert!(store.claim_run(NOW, &HashSet::new()).await.unwrap().is_none());
+        assert_eq!(store.next_hint().await.unwrap(), None, "nothing to do before the next boot");
+        drop(store);
+
+        let store = open(root.path()).unwrap();
+        assert_eq!(store.inbox().claim().await.unwrap().unwrap().attempts, 2);
+        let new = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
+        assert_eq!(new.run.id, old.run.id);
+        let left = || Checkpoint::Go { step: "\"Draft\"".into(), state: b"{}".to_vec(), moves: 1 };
+        assert!(matches!(store.save_step(&old, left()).await, Err(StoreError::Fenced)));
+        store.save_step(&new, left()).await.unwrap();
+        assert!(
+            matches!(store.save_step(&new, left()).await, Err(StoreError::Fenced)),
+            "a lease is for one save"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_name_belongs_to_the_repository_last_seen_under_it() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path()).unwrap();
+        let directory = store.directory();
+        let row = |id, name: &str| RepoRow {
+            id: RepoId(id),
+            installation: InstallationId(7),
+            name: name.parse().unwrap(),
+        };
+        directory.saw_repository(row(1, "Acme/shop")).await.unwrap();
+        directory.saw_repository(row(1, "acme/store")).await.unwrap(); // renamed
+        directory.saw_repository(row(2, "acme/Shop")).await.unwrap(); // a new one takes the name
+        let named = directory.repository_named(&"ACME/shop".parse().unwrap()).await.unwrap().unwrap();
+        assert_eq!(named.id, RepoId(2));
+        assert_eq!(
+            directory.repository(RepoId(1)).await.unwrap().unwrap().name,
+            "acme/store".parse().unwrap()
+        );
+        directory.saw_repository(row(1, "acme/shop")).await.unwrap(); // and gives it back
+        let named = directory.repository_named(&"acme/shop".parse().unwrap()).await.unwrap().unwrap();
+        assert_eq!(named.id, RepoId(1));
+    }
+
+    #[tokio::test]
+    async fn documents_are_kept_by_hash_and_the_audit_chain_shows_tampering() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path()).unwrap();
+        let Opened::New(run) = store.start_run(new_run(RepoId(3), "a")).await.unwrap() else { panic!() };
+        let repo = store.repo(RepoId(3)).unwrap();
+        let text = "a design ".repeat(50_000).into_bytes();
+        let hash = repo.put(text.clone()).await.unwrap();
+        assert_eq!((hash, repo.put(text.clone()).await.unwrap()), (Hash::of(&text), hash));
+        assert_eq!(repo.get(hash).await.unwrap(), text);
+        let unknown = repo.get(Hash::of(b"?")).await;
+        assert!(matches!(unknown, Err(StoreError::Missing { .. })));
+
+        let entry = |key: &str| AuditEntry {
+            run,
+            visit: 1,
+            key: key.into(),
+            what: "approved".into(),
+            detail: serde_json::json!({ "by": key }),
+        };
+        let first = repo.audit(entry("ada")).await.unwrap();
+        let second = repo.audit(entry("lin")).await.unwrap();
+        assert_eq!(repo.audit(entry("ada")).await.unwrap(), first);
+        let mut chain = repo.audit_chain().await.unwrap();
+        assert_eq!((chain.len(), chain[1].previous, chain[1].hash), (2, first, second));
+        assert!(chain.iter().all(AuditRow::sound));
+        chain[0].detail = serde_json::json!({ "by": "eve" });
+        assert!(!chain[0].sound());
+    }
+}

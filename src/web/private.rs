@@ -49,7 +49,7 @@ async fn ready(State(room): State<Arc<Room>>) -> Response {
         (Err(error), _) => return unready(&error.to_string()),
         (_, Err(error)) => return unready(&error.to_string()),
     };
-    let live = runs.iter().filter(|run| run.status.is_live()).count();
+    let live = runs.iter().filter(|run| run.status.live()).count();
     let waiting = runs.iter().filter(|run| run.gate.is_some()).count();
     Json(json!({
         "ready": true,

@@ -48,7 +48,7 @@ async fn receive(State(door): State<Arc<Door>>, request: Request) -> Response {
     };
     let verified = match webhook::verify(&door.secrets, &parts.headers, &bytes) {
         Ok(verified) => verified,
-        Err(refused) => return answer(refused.status, &refused.sentence),
+        Err(refused) => return answer(refused.status, refused.sentence),
     };
     let delivery = NewDelivery {
         id: verified.id,
@@ -80,7 +80,8 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
         let limit = limits::WEBHOOK_BODY_BYTES / 1024 / 1024;
         answer(StatusCode::PAYLOAD_TOO_LARGE, &format!("The body is above {limit} MB, GitHub's own limit."))
     };
-    let announced = headers.get("content-length").and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
+    let announced =
+        headers.get("content-length").and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limits::WEBHOOK_BODY_BYTES) {
         return Err(too_large());
     }

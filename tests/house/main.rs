@@ -1,7 +1,8 @@
-//! What holds for the house as a whole: its floors, its lists, its papers.
+//! The rules of the house, checked from outside: its floors, its lists, its papers, the contract of its engine.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
 mod docs;
+mod engine_contract;
 mod floors;
 mod listed;

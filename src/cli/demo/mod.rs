@@ -3,11 +3,7 @@
 mod stage;
 mod transcript;
 
-use std::{
-    path::PathBuf,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -72,7 +68,9 @@ impl Demo {
             _ => Material::sample(),
         };
         if self.models == Models::Real {
-            say("Real models: the code and the issue go to Anthropic (drafts, by Claude) and to Google (reviews, by Gemini).");
+            say(
+                "Real models: the code and the issue go to Anthropic (drafts, by Claude) and to Google (reviews, by Gemini).",
+            );
         } else {
             say("Rehearsal: answers are scripted, no model is asked and nothing leaves this machine.");
         }
@@ -111,7 +109,7 @@ impl Demo {
         loop {
             transcript.tell(stage).await?;
             if let Some(run) = stage.run().await? {
-                if !run.status.is_live() {
+                if !run.status.live() {
                     transcript.tell(stage).await?;
                     conclude(stage, &run)?;
                     return Ok(Some(run));
@@ -149,7 +147,11 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
 /// Shows that what is on the branch is what was approved.
 fn conclude(stage: &Stage, run: &RunView) -> anyhow::Result<()> {
     if run.status != Status::Done {
-        say(format_args!("\nThe run ended as {}: {}", run.status, run.why.as_deref().unwrap_or("no reason given")));
+        say(format_args!(
+            "\nThe run ended as {}: {}",
+            run.status,
+            run.why.as_deref().unwrap_or("no reason given")
+        ));
         return Ok(());
     }
     let branch = format!("countersign/issue-{}", stage.issue);

@@ -40,7 +40,8 @@ impl Material {
 
     /// A clone of the user's repository, with the one issue of the file.
     pub(super) fn yours(repo: &Path, issue: &Path) -> anyhow::Result<Self> {
-        let text = fs::read_to_string(issue).with_context(|| format!("{} cannot be read", issue.display()))?;
+        let text =
+            fs::read_to_string(issue).with_context(|| format!("{} cannot be read", issue.display()))?;
         let (title, body) = text.split_once('\n').unwrap_or((&text, ""));
         let title = title.trim_start_matches('#').trim();
         if title.is_empty() {
@@ -184,10 +185,9 @@ impl Files {
 
     fn remembered(&self) -> anyhow::Result<Option<Remembered>> {
         match fs::read(&self.memory) {
-            Ok(bytes) => Ok(Some(
-                serde_json::from_slice(&bytes)
-                    .with_context(|| format!("{} is damaged; start with another --data", self.memory.display()))?,
-            )),
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).with_context(|| {
+                format!("{} is damaged; start with another --data", self.memory.display())
+            })?)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("{} cannot be read", self.memory.display())),
         }
@@ -202,7 +202,7 @@ fn furnish(
     webhook: Url,
     material: &Material,
 ) -> anyhow::Result<Remembered> {
-    let repo = hub.create_repo(MAINTAINER, &material.name, material.source.clone(), false)?;
+    let repo = hub.create_repo(maintainer, &material.name, material.source.clone(), false)?;
     hub.set_role(repo, maintainer, Role::Admin)?;
     for (login, role) in [("sam", Role::Write), ("tess", Role::Triage), ("stranger", Role::None)] {
         let user = hub.create_user(login)?;
@@ -219,11 +219,11 @@ fn furnish(
     let credentials = hub.create_app(AppSpec {
         name: "Countersign".to_owned(),
         slug: BOT.to_owned(),
-        permissions: wanted.permissions,
+        permissions: wanted.permissions.iter().map(|(k, v)| (k.clone(), v.as_str().to_owned())).collect(),
         events: wanted.events,
         webhook_url: Some(webhook),
         webhook_secret: SecretString::from(hex::encode(random)),
-        owner: MAINTAINER.to_owned(),
+        owner: maintainer,
     })?;
     let installation = hub.install(credentials.id, &[repo])?;
     crate::cli::setup::write_secret(&files.key, credentials.pem.expose_secret())?;

@@ -6,14 +6,22 @@ use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
 use super::{super::say, Stage};
 use crate::{
+    engine::{FindingRow, Kind, VerdictRow},
     localhub::{HubEvent, What},
-    types::RunId,
+    types::{RunId, Timestamp},
 };
 
 pub(super) struct Transcript {
     events: Receiver<HubEvent>,
     /// How far each run's trail and verdicts have been told.
-    told: BTreeMap<RunId, (usize, usize)>,
+    told: BTreeMap<RunId, Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    steps: usize,
+    reviews: usize,
+    verdicts: usize,
 }
 
 impl Transcript {
@@ -21,104 +29,125 @@ impl Transcript {
         Self { events: stage.hub.subscribe(), told: BTreeMap::new() }
     }
 
-    /// Prints what is new.
+    /// Prints what is new, in the order it happened.
     pub(super) async fn tell(&mut self, stage: &Stage) -> anyhow::Result<()> {
-        self.tell_steps(stage).await?;
+        let mut lines = self.steps(stage).await?;
         loop {
             match self.events.try_recv() {
-                Ok(event) => tell_event(&event),
+                Ok(event) => lines.push((event.at, event_lines(&event))),
                 Err(TryRecvError::Lagged(missed)) => say(format_args!("  … {missed} events not shown")),
-                Err(TryRecvError::Empty | TryRecvError::Closed) => return Ok(()),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
-    }
-
-    async fn tell_steps(&mut self, stage: &Stage) -> anyhow::Result<()> {
-        let Some(run) = stage.run().await? else { return Ok(()) };
-        let history = stage.app.engine.history(run.id).await?;
-        let (steps, verdicts) = self.told.entry(run.id).or_default();
-        // A verdict belongs to the step before which it was given: tell both in the order they happened.
-        let mut lines: Vec<(crate::types::Timestamp, u8, String)> = Vec::new();
-        for step in history.trail.iter().skip(*steps) {
-            lines.push((step.at, 1, format!("  · {} {}", step.step_id, step.step_title)));
-        }
-        for verdict in history.verdicts.iter().skip(*verdicts) {
-            let row = &verdict.row;
-            lines.push((
-                verdict.at,
-                0,
-                format!("  ⚖ round {}: {} by {} (draft by {})", row.round, row.verdict, row.reviewer_served, row.drafter_served),
-            ));
-            for finding in history.findings.iter().filter(|f| f.round == row.round) {
-                lines.push((
-                    verdict.at,
-                    0,
-                    format!("      {} [{}] {}: {}", finding.id, finding.severity, finding.place, finding.title),
-                ));
-            }
-        }
-        *steps = history.trail.len();
-        *verdicts = history.verdicts.len();
-        lines.sort_by_key(|(at, order, _)| (*at, *order));
-        for (_, _, line) in lines {
+        lines.sort_by_key(|(at, _)| *at);
+        for line in lines.into_iter().flat_map(|(_, lines)| lines) {
             say(line);
         }
         Ok(())
     }
-}
 
-fn tell_event(event: &HubEvent) {
-    let who = &event.by;
-    let issue = event.issue.map(|n| format!("#{n}")).unwrap_or_default();
-    match &event.what {
-        What::Labeled { label } => say(format_args!("{who} labels {issue} `{label}`")),
-        What::Unlabeled { label } => say(format_args!("{who} takes `{label}` off {issue}")),
-        What::Commented { body, .. } => {
-            say(format_args!("{who} comments on {issue}:"));
-            quote(body);
+    /// Steps from the run's trail, each review followed by its verdict, as the store has them.
+    async fn steps(&mut self, stage: &Stage) -> anyhow::Result<Vec<(Timestamp, Vec<String>)>> {
+        let Some(run) = stage.run().await? else { return Ok(Vec::new()) };
+        let rows = stage.app.store.repo(stage.repo)?;
+        let (trail, ledger) = (rows.trail(run.id).await?, rows.ledger(run.id).await?);
+        let workflow = stage.app.engine.workflows().iter().find(|w| w.name() == run.workflow);
+        let told = self.told.entry(run.id).or_default();
+        let mut out = Vec::new();
+        for row in trail.iter().skip(told.steps) {
+            told.steps += 1;
+            let mut lines = Vec::new();
+            // A step follows the review before it, and so its verdict.
+            while told.verdicts < told.reviews {
+                let Some(verdict) = ledger.verdicts.get(told.verdicts) else { break };
+                lines.extend(verdict_lines(verdict, &ledger.findings));
+                told.verdicts += 1;
+            }
+            if let Some(step) = workflow.and_then(|w| w.step(&row.step)) {
+                lines.push(format!("  · {} {}", step.id, step.title));
+                told.reviews += usize::from(step.kind == Kind::Review);
+            }
+            out.push((row.entered_at, lines));
         }
-        What::CommentEdited { body, .. } => {
-            say(format_args!("{who} edits a comment on {issue} (no mail): {}", headline(body)));
-        }
-        What::Reacted { content, .. } => say(format_args!("{who} reacts {} on {issue}", emoji(content))),
-        What::PullOpened { title, draft, head } => {
-            let kind = if *draft { "draft pull request" } else { "pull request" };
-            say(format_args!("{who} opens {kind} {issue} from {head}: {title}"));
-        }
-        What::PullEdited { title } => say(format_args!("{who} retitles pull request {issue}: {title}")),
-        What::BranchMoved { branch, to: Some(oid), subject } => {
-            say(format_args!("{who} commits {} to {branch}: {subject}", oid.short()));
-        }
-        What::Reviewed { state, .. } => say(format_args!("{who} reviews {issue}: {state}")),
-        What::IssueClosed => say(format_args!("{who} closes {issue}")),
-        _ => {}
+        Ok(out)
     }
 }
 
+fn verdict_lines(verdict: &VerdictRow, findings: &[FindingRow]) -> Vec<String> {
+    let name = |served: &Option<String>| served.clone().unwrap_or_else(|| "unattested".to_owned());
+    let mut lines = vec![format!(
+        "    review {}: {} by {}, of a draft by {}",
+        verdict.round,
+        verdict.verdict,
+        name(&verdict.reviewer_served),
+        name(&verdict.drafter_served)
+    )];
+    for finding in findings.iter().filter(|f| f.round == verdict.round) {
+        lines.push(format!(
+            "      {} [{}] at {}: {}",
+            finding.id, finding.severity, finding.place, finding.title
+        ));
+    }
+    lines
+}
+
+fn event_lines(event: &HubEvent) -> Vec<String> {
+    let who = &event.by;
+    let issue = event.issue.map(|n| format!("#{n}")).unwrap_or_default();
+    let one = match &event.what {
+        What::Labeled { label } => format!("{who} labels {issue} `{label}`"),
+        What::Unlabeled { label } => format!("{who} takes `{label}` off {issue}"),
+        What::Commented { body, .. } => {
+            let mut lines = vec![format!("{who} comments on {issue}:")];
+            lines.extend(quote(body));
+            return lines;
+        }
+        What::CommentEdited { body, .. } => {
+            format!("{who} edits a comment on {issue} (no mail): {}", headline(body))
+        }
+        What::Reacted { content, .. } => format!("{who} reacts {} on {issue}", emoji(content)),
+        What::PullOpened { title, draft, head } => {
+            let kind = if *draft { "draft pull request" } else { "pull request" };
+            format!("{who} opens {kind} {issue} from {head}: {title}")
+        }
+        What::PullEdited { title } => format!("{who} edits pull request {issue}: {title}"),
+        What::BranchMoved { branch, to: Some(oid), subject } => {
+            format!("{who} moves {branch} to {}: {subject}", oid.short())
+        }
+        What::Reviewed { state, .. } => format!("{who} reviews {issue}: {state}"),
+        What::IssueClosed => format!("{who} closes {issue}"),
+        _ => return Vec::new(),
+    };
+    vec![one]
+}
+
 /// The part of a comment that fits a terminal; folded parts stay folded.
-fn quote(body: &str) {
+fn quote(body: &str) -> Vec<String> {
+    const MOST: usize = 40;
     let mut folded = 0_usize;
-    let mut shown = 0;
+    let mut lines = Vec::new();
     for line in body.lines() {
         if line.trim_start().starts_with("<details") {
             folded += 1;
         }
         if folded == 0 && !line.trim().is_empty() && !line.starts_with("<!--") {
-            say(format_args!("    │ {line}"));
-            shown += 1;
+            lines.push(format!("    │ {line}"));
         }
         if line.trim_end().ends_with("</details>") {
             folded = folded.saturating_sub(1);
         }
-        if shown == 40 {
-            say("    │ …");
-            return;
+        if lines.len() == MOST {
+            lines.push("    │ …".to_owned());
+            break;
         }
     }
+    lines
 }
 
+/// The line a reader's eye falls on: the heading.
 fn headline(body: &str) -> &str {
-    body.lines().find(|line| !line.trim().is_empty()).unwrap_or_default()
+    let heading = body.lines().find_map(|line| line.strip_prefix("### "));
+    heading.or_else(|| body.lines().find(|line| !line.trim().is_empty())).unwrap_or_default()
 }
 
 fn emoji(content: &str) -> &str {

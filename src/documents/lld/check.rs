@@ -16,7 +16,8 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
         return vec![Mistake::error("empty", "document", "the document is empty; write the whole design")];
     }
     if text.len() > limits::DOCUMENT_BYTES {
-        let message = format!("the document has {} bytes; {} are allowed", text.len(), limits::DOCUMENT_BYTES);
+        let message =
+            format!("the document has {} bytes; {} are allowed", text.len(), limits::DOCUMENT_BYTES);
         return vec![Mistake::error("too-long", "document", message)];
     }
     let lld = parse(text);
@@ -27,7 +28,11 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
     done_names_only_listed_paths(text, &lld, tree, &mut out);
     mitigations_name_known_functions(text, &lld, &mut out);
     if !secrets::find(text).is_empty() {
-        out.push(Mistake::error("secret", "document", "a text that looks like a credential stands here; take it out"));
+        out.push(Mistake::error(
+            "secret",
+            "document",
+            "a text that looks like a credential stands here; take it out",
+        ));
     }
     out
 }
@@ -35,12 +40,16 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
 fn first_heading(lld: &Lld, issue: IssueNo, out: &mut Vec<Mistake>) {
     let wanted = format!("the first line must be `# {issue} - Feature: TITLE`");
     match (&lld.heading, lld.number) {
-        (None, _) => out.push(Mistake::error("h1.missing", "H1", format!("there is no first heading; {wanted}"))),
+        (None, _) => {
+            out.push(Mistake::error("h1.missing", "H1", format!("there is no first heading; {wanted}")))
+        }
         (Some(_), Some(n)) if n == issue.0 => {}
         (Some(_), Some(n)) => {
             out.push(Mistake::error("h1.number", "H1", format!("it names issue {n}; {wanted}")));
         }
-        (Some(_), None) => out.push(Mistake::error("h1.number", "H1", format!("it names no issue; {wanted}"))),
+        (Some(_), None) => {
+            out.push(Mistake::error("h1.number", "H1", format!("it names no issue; {wanted}")))
+        }
     }
 }
 
@@ -54,11 +63,19 @@ fn sections(text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
         };
         let body = &text[section.body.clone()];
         if body.trim().is_empty() {
-            out.push(Mistake::error("section.empty", place.as_str(), format!("it is empty; it holds {}", spec.rule)));
+            out.push(Mistake::error(
+                "section.empty",
+                place.as_str(),
+                format!("it is empty; it holds {}", spec.rule),
+            ));
             continue;
         }
         if section.level != spec.number.split('.').count() + 1 {
-            out.push(Mistake::error("section.level", place.as_str(), format!("its heading must be `{}`", spec.heading())));
+            out.push(Mistake::error(
+                "section.level",
+                place.as_str(),
+                format!("its heading must be `{}`", spec.heading()),
+            ));
         }
         for placeholder in placeholders(spec.sample).filter(|p| body.contains(p)) {
             let message = format!("`{placeholder}` is the template's own text; replace it");
@@ -88,7 +105,9 @@ fn twice(lld: &Lld, out: &mut Vec<Mistake>) {
 }
 
 fn placeholders(sample: &'static str) -> impl Iterator<Item = &'static str> {
-    sample.match_indices('{').filter_map(move |(at, _)| sample[at..].find('}').map(|end| &sample[at..=at + end]))
+    sample
+        .match_indices('{')
+        .filter_map(move |(at, _)| sample[at..].find('}').map(|end| &sample[at..=at + end]))
 }
 
 fn requirements(lld: &Lld, out: &mut Vec<Mistake>) {
@@ -187,7 +206,9 @@ fn cannot_add(row: &FileRow, added: &BTreeSet<&str>, tree: &dyn Tree) -> Option<
     if tree.is_file(parent) {
         return Some(format!("`{path}` cannot be added: `{parent}` is a file"));
     }
-    Some(format!("`{path}` is in a folder that does not exist; add a row `{parent}` with `Add (Directory)`, or use a folder that exists"))
+    Some(format!(
+        "`{path}` is in a folder that does not exist; add a row `{parent}` with `Add (Directory)`, or use a folder that exists"
+    ))
 }
 
 /// Paths named in §12 stand in 2.1: a promise about a file nobody changes is a slip.
@@ -206,9 +227,19 @@ fn done_names_only_listed_paths(text: &str, lld: &Lld, tree: &dyn Tree, out: &mu
         }
         let known = tree.is_file(&named) || tree.is_dir(&named);
         out.push(if known {
-            Mistake::warning("done.path", "§12", format!("`{named}` is named here but not in 2.1; add it if it changes"))
+            Mistake::warning(
+                "done.path",
+                "§12",
+                format!("`{named}` is named here but not in 2.1; add it if it changes"),
+            )
         } else {
-            Mistake::error("done.path", "§12", format!("`{named}` is named here but neither exists nor stands in 2.1; add a row or mend the path"))
+            Mistake::error(
+                "done.path",
+                "§12",
+                format!(
+                    "`{named}` is named here but neither exists nor stands in 2.1; add a row or mend the path"
+                ),
+            )
         });
     }
 }
@@ -223,7 +254,9 @@ fn paths_in(text: &str, tree: &dyn Tree) -> Vec<String> {
             let (folder, file) = word.rsplit_once('/').unwrap_or(("", word));
             let top = folder.split('/').next().unwrap_or(folder);
             let extension = file.rsplit_once('.').is_some_and(|(stem, ext)| {
-                !stem.is_empty() && (1..=8).contains(&ext.len()) && ext.starts_with(|c: char| c.is_ascii_alphabetic())
+                !stem.is_empty()
+                    && (1..=8).contains(&ext.len())
+                    && ext.starts_with(|c: char| c.is_ascii_alphabetic())
             });
             extension || (!top.is_empty() && tree.is_dir(top))
         })
@@ -243,7 +276,11 @@ fn mitigations_name_known_functions(text: &str, lld: &Lld, out: &mut Vec<Mistake
         let Some(call) = span.text.strip_suffix("()") else { continue };
         let name = call.rsplit(['.', ':']).next().unwrap_or(call);
         if !lld.functions.iter().any(|f| f == name) && seen.insert(name.to_owned()) {
-            out.push(Mistake::warning("risks.function", "§11", format!("`{name}()` is named here but not in 2.4")));
+            out.push(Mistake::warning(
+                "risks.function",
+                "§11",
+                format!("`{name}()` is named here but not in 2.4"),
+            ));
         }
     }
 }
@@ -261,7 +298,9 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
     let number = word.trim_end_matches('.');
     let upper = word.to_ascii_uppercase();
     let file = match place.rsplit_once(':') {
-        Some((path, line)) if !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit() || b == b'-') => path,
+        Some((path, line)) if !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit() || b == b'-') => {
+            path
+        }
         _ => place,
     };
     lld.sections.iter().any(|s| s.number == number || s.title.eq_ignore_ascii_case(bare))
@@ -295,13 +334,44 @@ pub(super) mod tests {
     /// Text that has broken a parser or a validator somewhere.
     pub(crate) fn nasty() -> Vec<String> {
         let mut out: Vec<String> = [
-            "", " ", "\n\n", "\u{feff}", "#", "# ", "# \n", "```", "```markdown\n# x\n", "```\n# a\n```", "~~~md\n# 1 - a\n~~~\nbye",
-            "# 1\n===\n", "Title\n===\n\ntext\n---\n", "#\u{0}\u{0}", "| File | Change Type |\n|-|-|\n|", "### 2.1 F\n| File | Change Type |\n|-|-|\n| |\n",
-            "### 2.1 F\n\n| File | Change |\n|-|-|\n| `a` | Add |\n| b | Add (Directory) |", "> # 1 - quoted\n", "- # 1 - item\n",
-            "## 3. Requirements\n18446744073709551615. a\n18446744073709551615. b\n", "\r\r\n\r", "# é - Feature: \u{202e}x\n##3", "<!-- # 1 -->\n# 2\n",
-            "## 1. Context & Goal\n### Open Questions\n- [ ] None\n- [ ] really?\n", "### Open Questions\n- [ ] None.  \n  more\n", "# 42 - Feature: a\n# 42 - Feature: b\n",
-            "# 5 - Feature: Feature: Feature: x", "# - # - #\n", "\t# x\n    # y\n# z \\\n", "# 10.1 Test Scenarios\n", "# [a](b) `c` ###\n", "x\n# A ##\n", "...\n## 2.1.1.1.1 x\n## 12. \n",
-            "#\ttab\n#  two\n", "# a\\\nb\n```\n# c", "[a]: b\n# [a]\n", "# 7: x\u{a0}\n\u{a0}\n", "&#35; 1 - x\n",
+            "",
+            " ",
+            "\n\n",
+            "\u{feff}",
+            "#",
+            "# ",
+            "# \n",
+            "```",
+            "```markdown\n# x\n",
+            "```\n# a\n```",
+            "~~~md\n# 1 - a\n~~~\nbye",
+            "# 1\n===\n",
+            "Title\n===\n\ntext\n---\n",
+            "#\u{0}\u{0}",
+            "| File | Change Type |\n|-|-|\n|",
+            "### 2.1 F\n| File | Change Type |\n|-|-|\n| |\n",
+            "### 2.1 F\n\n| File | Change |\n|-|-|\n| `a` | Add |\n| b | Add (Directory) |",
+            "> # 1 - quoted\n",
+            "- # 1 - item\n",
+            "## 3. Requirements\n18446744073709551615. a\n18446744073709551615. b\n",
+            "\r\r\n\r",
+            "# é - Feature: \u{202e}x\n##3",
+            "<!-- # 1 -->\n# 2\n",
+            "## 1. Context & Goal\n### Open Questions\n- [ ] None\n- [ ] really?\n",
+            "### Open Questions\n- [ ] None.  \n  more\n",
+            "# 42 - Feature: a\n# 42 - Feature: b\n",
+            "# 5 - Feature: Feature: Feature: x",
+            "# - # - #\n",
+            "\t# x\n    # y\n# z \\\n",
+            "# 10.1 Test Scenarios\n",
+            "# [a](b) `c` ###\n",
+            "x\n# A ##\n",
+            "...\n## 2.1.1.1.1 x\n## 12. \n",
+            "#\ttab\n#  two\n",
+            "# a\\\nb\n```\n# c",
+            "[a]: b\n# [a]\n",
+            "# 7: x\u{a0}\n\u{a0}\n",
+            "&#35; 1 - x\n",
         ]
         .map(str::to_owned)
         .to_vec();
@@ -317,7 +387,12 @@ pub(super) mod tests {
     #[test]
     fn no_text_makes_any_of_it_panic() {
         for text in nasty() {
-            let _ = (check(&text, ISSUE, &Repo), coverage(&text), fix(&text, ISSUE), place_exists(&text, &text, &Repo));
+            let _ = (
+                check(&text, ISSUE, &Repo),
+                coverage(&text),
+                fix(&text, ISSUE),
+                place_exists(&text, &text, &Repo),
+            );
         }
         let whole = filled();
         for (at, _) in whole.char_indices() {
@@ -328,7 +403,10 @@ pub(super) mod tests {
     #[test]
     fn files_must_be_where_the_table_says() {
         assert_eq!(with_rows("| src/lib.rs | modify | x |\n| src/new.rs | Add | x |"), Vec::<String>::new());
-        assert_eq!(with_rows("| src/a | Add (Directory) | x |\n| src/a/b.rs | Add | x |"), Vec::<String>::new());
+        assert_eq!(
+            with_rows("| src/a | Add (Directory) | x |\n| src/a/b.rs | Add | x |"),
+            Vec::<String>::new()
+        );
         insta::assert_snapshot!(with_rows(
             "| src/lob.rs | Modify | x |\n| src | Delete | x |\n| src/lib.rs | Add | x |\n| lib/x.rs | Add | x |\n\
              | ../x | Add | x |\n| .git/config | Add | x |\n| README.md | Rename | x |\n| README.md | Modify | x |"
@@ -348,8 +426,14 @@ pub(super) mod tests {
     fn all_mistakes_come_at_once() {
         let text = filled()
             .replace("# 42 - Feature", "# 7 - Feature")
-            .replace("## 11. Risks & Mitigations", "## 11. Risks & Mitigations\n\n`gone()` helps\n\n## 13. Other")
-            .replace("- [ ] the exit code is 2", "- [ ] `src/none.rs` and/or src/config.rs done, see https://a.b/c.d\n");
+            .replace(
+                "## 11. Risks & Mitigations",
+                "## 11. Risks & Mitigations\n\n`gone()` helps\n\n## 13. Other",
+            )
+            .replace(
+                "- [ ] the exit code is 2",
+                "- [ ] `src/none.rs` and/or src/config.rs done, see https://a.b/c.d\n",
+            );
         let token = format!("\nghp_{}\n", "x".repeat(36));
         let text = text.replace("## 2. Proposed Changes", &token);
         insta::assert_snapshot!(
@@ -365,9 +449,20 @@ pub(super) mod tests {
     #[test]
     fn a_place_is_a_section_a_requirement_a_scenario_or_a_path() {
         let text = filled();
-        for real in
-            ["2.1", "§2.1", "Section 3", "## 11. Risks & Mitigations", "Requirements", "REQ-1", "req-1", "010", "src/config.rs:12", "`src/lib.rs`", "src/", "Open Questions"]
-        {
+        for real in [
+            "2.1",
+            "§2.1",
+            "Section 3",
+            "## 11. Risks & Mitigations",
+            "Requirements",
+            "REQ-1",
+            "req-1",
+            "010",
+            "src/config.rs:12",
+            "`src/lib.rs`",
+            "src/",
+            "Open Questions",
+        ] {
             assert!(place_exists(&text, real, &Repo), "{real}");
         }
         for unreal in ["", "2.9", "REQ-9", "src/none.rs", "../src/lib.rs", "somewhere", "020", ":", "§"] {

@@ -57,10 +57,13 @@ pub fn coverage(text: &str) -> Vec<Mistake> {
 }
 
 fn uncovered(lld: &Lld, out: &mut Vec<Mistake>) {
-    let covered: BTreeSet<&str> = lld.scenarios.iter().flat_map(|s| &s.requirements).map(String::as_str).collect();
+    let covered: BTreeSet<&str> =
+        lld.scenarios.iter().flat_map(|s| &s.requirements).map(String::as_str).collect();
     for requirement in lld.requirements.iter().filter(|r| !covered.contains(r.id.as_str())) {
-        let message =
-            format!("no scenario in 10.1 shows it; add one whose Scenario cell ends with `({})`", requirement.id);
+        let message = format!(
+            "no scenario in 10.1 shows it; add one whose Scenario cell ends with `({})`",
+            requirement.id
+        );
         out.push(Mistake::error("coverage.uncovered", requirement.id.as_str(), message));
     }
 }
@@ -68,13 +71,19 @@ fn uncovered(lld: &Lld, out: &mut Vec<Mistake>) {
 fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mistake>) {
     let place = format!("§10.1 scenario {}", scenario.id);
     let mut say = |rule, message: String| out.push(Mistake::error(rule, place.as_str(), message));
-    if scenario.id.is_empty() || scenario.id.len() > 8 || !scenario.id.chars().all(|c| c.is_ascii_alphanumeric()) {
+    if scenario.id.is_empty()
+        || scenario.id.len() > 8
+        || !scenario.id.chars().all(|c| c.is_ascii_alphanumeric())
+    {
         say("coverage.id", "its ID must be a number such as 010".into());
     } else if twice {
         say("coverage.id", "its ID stands in another row too; give each its own".into());
     }
     if scenario.requirements.is_empty() {
-        say("coverage.unmapped", "its Scenario cell must end with the requirement it shows, such as `(REQ-1)`".into());
+        say(
+            "coverage.unmapped",
+            "its Scenario cell must end with the requirement it shows, such as `(REQ-1)`".into(),
+        );
     }
     for id in scenario.requirements.iter().filter(|id| !lld.requirements.iter().any(|r| r.id == **id)) {
         say("coverage.unknown", format!("it names {id}, which §3 does not have"));
@@ -82,15 +91,23 @@ fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mista
     if scenario.pass.trim().is_empty() {
         say("coverage.criteria", "its Pass Criteria are empty; say the exact value that is observed".into());
     }
-    let row = [&scenario.text, &scenario.input, &scenario.expected, &scenario.pass].map(|c| c.to_lowercase()).join(" . ");
+    let row = [&scenario.text, &scenario.input, &scenario.expected, &scenario.pass]
+        .map(|c| c.to_lowercase())
+        .join(" . ");
     if let Some(phrase) = VAGUE.iter().find(|p| says(&row, p)) {
         let phrase = phrase.join(" ");
-        say("coverage.vague", format!("\"{phrase}\" passes whatever happens; say the exact value, status or text"));
+        say(
+            "coverage.vague",
+            format!("\"{phrase}\" passes whatever happens; say the exact value, status or text"),
+        );
     }
     let manual = scenario.kind.trim().eq_ignore_ascii_case("manual");
     if let Some(phrase) = DELEGATED.iter().find(|p| !manual && says(&row, p)) {
         let phrase = phrase.join(" ");
-        say("coverage.human", format!("\"{phrase}\" leaves the test to a person; make it automatic or its Type `Manual`"));
+        say(
+            "coverage.human",
+            format!("\"{phrase}\" leaves the test to a person; make it automatic or its Type `Manual`"),
+        );
     }
     let live = LIVE.iter().find(|word| row.contains(*word));
     if let Some(word) = live.filter(|_| scenario.kind.trim().eq_ignore_ascii_case("auto")) {
@@ -102,7 +119,8 @@ fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mista
 /// Do these words occur in this order with at most two others between each pair?
 fn says(row: &str, phrase: &[&str]) -> bool {
     let row = row.replace('.', " . ");
-    let words: Vec<&str> = row.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|w| !w.is_empty()).collect();
+    let words: Vec<&str> =
+        row.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|w| !w.is_empty()).collect();
     words.iter().enumerate().filter(|(_, w)| **w == phrase[0]).any(|(start, _)| {
         let mut at = start;
         phrase[1..].iter().all(|wanted| {
@@ -154,7 +172,11 @@ mod tests {
                     | 040 | verify the parser (REQ-1) | Auto | x | works | 3 |\n| 050 | d (REQ-1) | Auto | live site | y | 4 |";
         assert_eq!(
             plan("1. one", rows),
-            ["coverage.vague §10.1 scenario 010", "coverage.human §10.1 scenario 020", "coverage.type §10.1 scenario 050"]
+            [
+                "coverage.vague §10.1 scenario 010",
+                "coverage.human §10.1 scenario 020",
+                "coverage.type §10.1 scenario 050"
+            ]
         );
     }
 

@@ -121,21 +121,31 @@ fn source_of<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
 /// Sections of ours at the level and with the dots the format wants.
 fn heading_levels(text: &str, _: IssueNo) -> Option<(String, String)> {
     let outline = markdown::outline(text);
-    let mut out = text.to_owned();
-    let mut changed = Vec::new();
-    for heading in outline.headings.iter().rev() {
+    let (mut edits, mut changed) = (Vec::new(), Vec::new());
+    for heading in &outline.headings {
         let Some((number, title)) = numbered(source_of(text, &heading.range)) else { continue };
         if spec_of(number, title).is_none() {
             continue;
         }
         let wanted = heading_line(number, title) + "\n";
         if text[heading.range.clone()].trim_end() != wanted.trim_end() {
-            out.replace_range(heading.range.clone(), &wanted);
+            edits.push((heading.range.clone(), wanted));
             changed.push(number.to_owned());
         }
     }
-    changed.reverse();
-    Some((out, format!("headings of sections {} brought into form", changed.join(", "))))
+    Some((edited(text, edits), format!("headings of sections {} brought into form", changed.join(", "))))
+}
+
+/// The text with each range replaced; ranges in order, none overlapping.
+fn edited(text: &str, edits: impl IntoIterator<Item = (Range<usize>, String)>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for (range, new) in edits {
+        out.push_str(&text[from..range.start]);
+        out.push_str(&new);
+        from = range.end;
+    }
+    out + &text[from..]
 }
 
 /// A lone checkbox that says there is no question would later count as an unanswered one.
@@ -145,7 +155,9 @@ fn none_is_no_question(text: &str, _: IssueNo) -> Option<(String, String)> {
     let mut items = items_in(&outline, &body);
     let (item, None) = (items.next()?, items.next()) else { return None };
     let said = item.text.trim().trim_end_matches('.').to_lowercase();
-    if item.checked.is_none() || !matches!(said.as_str(), "none" | "n/a" | "none at this time" | "no open questions") {
+    if item.checked.is_none()
+        || !matches!(said.as_str(), "none" | "n/a" | "none at this time" | "no open questions")
+    {
         return None;
     }
     let mut out = text.to_owned();
@@ -155,12 +167,16 @@ fn none_is_no_question(text: &str, _: IssueNo) -> Option<(String, String)> {
 
 fn trailing_space(text: &str, _: IssueNo) -> Option<(String, String)> {
     let outline = markdown::outline(text);
-    let in_code = |at: usize| outline.code_blocks.iter().any(|b| b.range.contains(&at));
+    let mut blocks = outline.code_blocks.iter().map(|b| &b.range).peekable();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     for line in text.split_inclusive('\n') {
+        while blocks.peek().is_some_and(|block| block.end <= at) {
+            blocks.next();
+        }
+        let in_code = blocks.peek().is_some_and(|block| block.start <= at);
         let bare = line.trim_end_matches('\n');
-        out.push_str(if in_code(at) { bare } else { bare.trim_end_matches([' ', '\t']) });
+        out.push_str(if in_code { bare } else { bare.trim_end_matches([' ', '\t']) });
         out.push_str(&line[bare.len()..]);
         at += line.len();
     }
@@ -169,15 +185,10 @@ fn trailing_space(text: &str, _: IssueNo) -> Option<(String, String)> {
 
 fn blank_before_heading(text: &str, _: IssueNo) -> Option<(String, String)> {
     let outline = markdown::outline(text);
-    let mut out = text.to_owned();
-    for heading in outline.headings.iter().rev() {
-        let line = text[..heading.range.start].rfind('\n').map_or(0, |n| n + 1);
-        let above = &text[..line];
-        if !above.is_empty() && !above.ends_with("\n\n") {
-            out.insert(line, '\n');
-        }
-    }
-    Some((out, "blank lines put before headings".into()))
+    let lines = outline.headings.iter().map(|h| text[..h.range.start].rfind('\n').map_or(0, |n| n + 1));
+    let bare = lines.filter(|line| *line > 0 && !text[..*line].ends_with("\n\n"));
+    let edits: Vec<_> = bare.map(|line| (line..line, "\n".to_owned())).collect();
+    Some((edited(text, edits), "blank lines put before headings".into()))
 }
 
 /// Rows of 2.1: folders first, parents before children, so that a file's folder is known above it.
@@ -243,8 +254,14 @@ mod tests {
         assert_eq!(
             rules,
             [
-                "line-ends", "outer-fence", "heading-levels", "first-heading", "no-questions", "trailing-space",
-                "blank-before-heading", "directories-first"
+                "line-ends",
+                "outer-fence",
+                "heading-levels",
+                "first-heading",
+                "no-questions",
+                "trailing-space",
+                "blank-before-heading",
+                "directories-first"
             ]
         );
     }

@@ -185,7 +185,8 @@ fn sections(text: &str, outline: &Outline) -> Vec<Section> {
         if heading.level == 1 && i == 0 && spec_of(number, title).is_none() {
             continue;
         }
-        let end = headings[i + 1..].iter().find(|h| h.level <= heading.level).map_or(text.len(), |h| h.range.start);
+        let end =
+            headings[i + 1..].iter().find(|h| h.level <= heading.level).map_or(text.len(), |h| h.range.start);
         out.push(Section {
             number: number.to_owned(),
             title: title.to_owned(),
@@ -218,7 +219,9 @@ fn column(table: &Table, word: &str) -> Option<usize> {
 }
 
 fn file_rows(table: &Table) -> Vec<FileRow> {
-    let (Some(file), Some(change)) = (column(table, "file"), column(table, "change")) else { return Vec::new() };
+    let (Some(file), Some(change)) = (column(table, "file"), column(table, "change")) else {
+        return Vec::new();
+    };
     let description = column(table, "description");
     let cell = |row: &markdown::Row, at: usize| row.cells.get(at).cloned().unwrap_or_default();
     table
@@ -245,7 +248,8 @@ fn change_of(cell: &str) -> (Option<Change>, bool) {
         Some(word) => (word.trim_end(), true),
         None => (cell.as_str(), false),
     };
-    let change = [Change::Add, Change::Modify, Change::Delete].into_iter().find(|c| c.as_str().to_lowercase() == word);
+    let change =
+        [Change::Add, Change::Modify, Change::Delete].into_iter().find(|c| c.as_str().to_lowercase() == word);
     (change, directory)
 }
 
@@ -265,7 +269,9 @@ fn digits(text: &str) -> usize {
 }
 
 fn scenario_rows(table: &Table) -> Vec<Scenario> {
-    let (Some(id), Some(scenario)) = (column(table, "id"), column(table, "scenario")) else { return Vec::new() };
+    let (Some(id), Some(scenario)) = (column(table, "id"), column(table, "scenario")) else {
+        return Vec::new();
+    };
     let columns = ["type", "input", "expected", "pass"].map(|word| column(table, word));
     table
         .rows
@@ -357,7 +363,8 @@ mod tests {
         assert_eq!(lld.files[0].description, "a | b");
         assert_eq!((lld.files[1].change, lld.files[1].directory), (Some(Change::Add), true));
         assert_eq!((lld.files[2].change, lld.files[2].change_text.as_str()), (None, "Rename"));
-        let requirements: Vec<_> = lld.requirements.iter().map(|r| (r.id.as_str(), r.text.as_str())).collect();
+        let requirements: Vec<_> =
+            lld.requirements.iter().map(|r| (r.id.as_str(), r.text.as_str())).collect();
         assert_eq!(requirements, [("REQ-1", "one"), ("REQ-2", "two")]);
         assert_eq!(lld.scenarios[0].requirements, ["REQ-1", "REQ-2"]);
         assert_eq!(lld.scenarios[0].text, "reads");

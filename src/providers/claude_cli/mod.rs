@@ -14,12 +14,11 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
-use url::Url;
 
 use self::transcript::Transcript;
 use super::{Call, CallError, CallErrorKind, Provider, Reply, Usage};
 use crate::{
-    config::ClaudeSettings,
+    config::{ClaudeSettings, is_loopback},
     limits,
     proc::{self, ProcError},
 };
@@ -164,15 +163,6 @@ impl Provider for ClaudeCli {
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Reply, CallError>> {
         Box::pin(self.ask(call, cancel))
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        None => false,
     }
 }
 

@@ -143,14 +143,12 @@ impl Transcript {
             Some("max_tokens") => return Err((CallErrorKind::Truncated, "the answer was cut".into())),
             _ => {}
         }
-        self.attest(&call.model)?;
         let answer = text(result, "result").unwrap_or_default();
-        let Some(wanted) = &call.schema else {
-            if answer.trim().is_empty() {
-                return Err((CallErrorKind::InvalidOutput, "the answer is empty".into()));
-            }
-            return Ok((answer.to_owned(), None));
-        };
+        if answer.trim().is_empty() && call.schema.is_none() {
+            return Err((CallErrorKind::InvalidOutput, "the answer is empty".into()));
+        }
+        self.attest(&call.model)?;
+        let Some(wanted) = &call.schema else { return Ok((answer.to_owned(), None)) };
         // The program ends well even when the model ignored the schema; then there is no value.
         let value = result.get("structured_output").filter(|value| !value.is_null());
         let value =

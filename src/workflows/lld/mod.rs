@@ -4,22 +4,26 @@
 //! Ten steps; [`Lld::GRAPH`] is the whole of what may follow what. The only way to [`At::Finalize`] is
 //! through review and the verdict gate, and what it publishes is bytes that both were about.
 
+mod show;
+
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    codebase::{self, TreeIndex},
+    codebase::{self, FileInfo},
     commands::{CommandKind, CommandSpec},
-    documents::{Tree, lld},
+    documents::lld,
     engine::{
-        Answer, ApprovalKind, ApprovalRow, GateSpec, Halt, Kind, Next, Outcome, Record, Step, StepError, Trigger,
-        Workflow,
+        Answer, ApprovalKind, ApprovalRow, GateSpec, Halt, Kind, Next, Outcome, Record, Step, StepError,
+        Trigger, Workflow,
     },
-    github::{Body, LabelSpec},
+    git::Snapshot,
     limits,
-    messages::{self, Mark, State as Shown},
+    messages::{self, CommitKind, State as Shown},
     rounds::{
-        self, Base, Brief, Cx, Desk, Drafted, Heard, IssueSnapshot, Policy, Proposal, Publication, ReviewBrief, Round,
-        StatusComment, Stop, Turn, Urgency, fault,
+        self, Base, Brief, Cx, Desk, Drafted, Heard, IssueSnapshot, Policy, Proposal, Publication,
+        ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault,
     },
     types::{Hash, Role, Timestamp, Verdict},
 };
@@ -99,6 +103,8 @@ pub struct State {
     proposal: Option<Proposal>,
     /// What the open gate waits for an answer on.
     asked: Option<Asked>,
+    /// The state label on the issue.
+    label: Option<String>,
     /// Why the loop handed the decision to people, when the verdict is not APPROVED.
     stop: Option<Stop>,
     /// The answer that opened the way to `Finalize`.
@@ -109,6 +115,8 @@ pub struct State {
 struct Asked {
     subject: Hash,
     shown_at: Timestamp,
+    /// The gate comment.
+    url: String,
 }
 
 /// Where the workflow's documents are announced: the word in `/approve lld 3f9c…`.
@@ -145,7 +153,8 @@ impl Workflow<Desk> for Lld {
     }];
 
     fn max_iterations() -> u32 {
-        crate::config::MOST_ROUNDS
+        // A round that never reaches review goes round as well.
+        2 * crate::config::MOST_ROUNDS
     }
 
     fn start(&self, _trigger: &Trigger) -> State {
@@ -168,7 +177,7 @@ impl Workflow<Desk> for Lld {
     }
 
     async fn halted<'a>(&'a self, at: At, s: &'a State, halt: &'a Halt, cx: &'a Cx) -> Result<(), StepError> {
-        halted(at, s, halt, cx).await
+        show::halted(at, s, halt, cx).await
     }
 }
 
@@ -189,6 +198,7 @@ async fn load(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         })
         .await?;
     s.round = Round::new(policy.max_rounds);
+    s.label = show::label_left(&issue.labels);
     s.issue = Some(issue);
     s.policy = Some(policy);
     Ok(Next::Go(At::Analyze))
@@ -213,24 +223,50 @@ async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     Ok(Next::Go(At::Draft))
 }
 
-async fn look(snapshot: &crate::git::Snapshot, words: &str) -> Result<(String, Option<String>), StepError> {
-    let files = codebase::files(snapshot);
-    let wanted = codebase::choose(&files, words, limits::EXCERPT_BYTES);
-    let contents = snapshot.read_paths(&wanted).await.map_err(anyhow::Error::new)?;
-    let excerpt =
-        codebase::excerpt(&files, words, limits::EXCERPT_BYTES, &mut |path: &str| contents.get(path).cloned());
-    let sample = codebase::first_source(&files).map(str::to_owned);
-    Ok((excerpt.text, sample))
+/// What of the repository to show, and one file of code for scripted answers to speak of.
+async fn look(snapshot: &Snapshot, words: &str) -> Result<(String, Option<String>), StepError> {
+    let files: Vec<FileInfo> = snapshot
+        .entries()
+        .iter()
+        .filter(|entry| entry.mode.is_file() && entry.size <= limits::BLOB_BYTES)
+        .map(|entry| FileInfo { path: entry.path.clone(), size: entry.size })
+        .collect();
+    let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    // The excerpt asks for one file at a time and git is fastest asked for many: so it is tried until it lacks
+    // none, which is the second time.
+    loop {
+        let mut lacking = Vec::new();
+        let excerpt = codebase::excerpt(&files, words, limits::EXCERPT_BYTES, &mut |path| {
+            let found = contents.get(path).cloned();
+            if found.is_none() {
+                lacking.push(path.to_owned());
+            }
+            found
+        });
+        if lacking.is_empty() {
+            return Ok((excerpt.text, sample_path(&files)));
+        }
+        let oids: Vec<_> =
+            lacking.iter().filter_map(|path| Some(snapshot.entry(path)?.oid.clone())).collect();
+        let read = snapshot.read(&oids).await.map_err(anyhow::Error::new)?;
+        contents.extend(lacking.into_iter().zip(read));
+    }
+}
+
+/// A file of code, for scripted answers to speak of.
+fn sample_path(files: &[FileInfo]) -> Option<String> {
+    const CODE: &[&str] =
+        &[".rs", ".py", ".go", ".ts", ".js", ".java", ".c", ".cpp", ".cs", ".rb", ".php", ".sh"];
+    let code = files.iter().find(|file| CODE.iter().any(|ending| file.path.ends_with(ending)));
+    code.or(files.first()).map(|file| file.path.clone())
 }
 
 async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
-    s.round.number += 1;
-    let body = view(s, cx, At::Draft, Shown::Working).await?;
-    s.status.show(cx, "status", &body, Urgency::Progress).await?;
-    s.round.number -= 1;
-    label(cx, messages::WORKING).await?;
+    let shown = show::status(s, cx, At::Draft, Shown::Working).await?;
+    s.status.show(cx, "status", &shown, Urgency::Progress).await?;
+    show::label(s, cx, messages::WORKING).await?;
     let (body, excerpt) = (issue_text(cx, &issue).await?, text(cx, need(&s.excerpt)?).await?);
     let brief = Brief {
         what: WHAT,
@@ -245,7 +281,9 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Drafted::Document => Ok(Next::Go(At::Fix)),
         Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
             Turn::Pass | Turn::Again => Ok(Next::Go(At::Draft)),
-            Turn::Stop(_) => Err(StepError::User(format!("No usable draft after {} tries: {why}.", s.round.number))),
+            Turn::Stop(_) => {
+                Err(StepError::User(format!("No usable draft after {} tries: {why}.", s.round.number)))
+            }
         },
     }
 }
@@ -260,7 +298,7 @@ async fn fix(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 
 async fn check(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let tree = cx.tools().tree(cx, need(&s.base)?).await?;
-    let mistakes = lld::check(&document(s, cx).await?, need(&s.issue)?.number, &Paths(&tree));
+    let mistakes = lld::check(&document(s, cx).await?, need(&s.issue)?.number, &tree);
     match s.round.settle_checks(mistakes) {
         Turn::Pass => Ok(Next::Go(At::TestPlan)),
         Turn::Again => Ok(Next::Go(At::Draft)),
@@ -285,7 +323,7 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     }
     let Some(answer) = cx.answer() else { return ask(s, cx, At::DraftGate).await };
     match hear(s, cx, answer).await? {
-        Heard::Again { subject, shown_at } => Ok(ask_again(s, At::DraftGate, subject, shown_at)),
+        Heard::Again { subject, shown_at } => ask_again(s, At::DraftGate, subject, shown_at),
         Heard::Theirs(document) => Ok(take_over(s, document)),
         Heard::Yes if answer.verb == "revise" => send_back(s, answer),
         Heard::Yes => {
@@ -298,12 +336,12 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
-    let shown = view(s, cx, At::Review, Shown::Working).await?;
+    let shown = show::status(s, cx, At::Review, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     let (body, excerpt) = (issue_text(cx, &issue).await?, text(cx, need(&s.excerpt)?).await?);
     let source = document(s, cx).await?;
     let tree = cx.tools().tree(cx, need(&s.base)?).await?;
-    let place_exists = |place: &str| lld::place_exists(&source, place, &Paths(&tree));
+    let place_exists = |place: &str| lld::place_exists(&source, place, &tree);
     let brief = ReviewBrief {
         what: WHAT,
         issue: &issue,
@@ -331,7 +369,7 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let Some(answer) = cx.answer() else { return ask(s, cx, At::VerdictGate).await };
     match hear(s, cx, answer).await? {
-        Heard::Again { subject, shown_at } => Ok(ask_again(s, At::VerdictGate, subject, shown_at)),
+        Heard::Again { subject, shown_at } => ask_again(s, At::VerdictGate, subject, shown_at),
         Heard::Theirs(document) => Ok(take_over(s, document)),
         Heard::Yes if answer.verb == "revise" => send_back(s, answer),
         Heard::Yes => {
@@ -365,19 +403,22 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         "verb": approval.answer.verb, "reason": approval.answer.text, "verdict": signed.verdict().verdict,
     });
     let audit = cx.audit("approved", "a document was countersigned", detail).await?;
-    let log = messages::review_log(&log(s, cx, &audit)?);
-    let message =
-        messages::approval_commit(STAGE, issue.number, cx.run().id, document, audit, &approval.answer.by.login);
-    let log_path = beside(&proposal.path);
+    let log = show::log(s, cx)?;
+    let overridden = approval.kind == ApprovalKind::Override;
+    let kind = CommitKind::Approval { by: approval.answer.by.login.clone(), overridden };
+    let message = show::commit(s, cx, kind, Some(audit))?;
+    let log_path = show::log_path(&proposal.path);
     let commit = rounds::publish(cx, &signed, &proposal, &log_path, &log, &message).await?;
-    let body = messages::pull_body(&pull_card(s, cx, Some(audit)).await?);
-    let title = messages::pull_title(STAGE, issue.number, &issue.title);
+    let body = show::pull(s, cx, None, Some(audit))?;
+    let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
     let _: () = cx
-        .once("retitle", |_| async { repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault) })
+        .once("retitle", |_| async {
+            repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault)
+        })
         .await?;
     s.proposal = Some(Proposal { commit, ..proposal.clone() });
-    label(cx, messages::DONE).await?;
-    let shown = view(s, cx, At::Finalize, Shown::Done).await?;
+    show::label(s, cx, messages::DONE).await?;
+    let shown = show::status(s, cx, At::Finalize, Shown::Done).await?;
     s.status.show(cx, "status", &shown, Urgency::Turning).await?;
     Ok(Next::Done(Outcome {
         summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
@@ -392,7 +433,7 @@ async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
     let base = need(&s.base)?.clone();
-    let path = policy.document_path.replace("{issue}", &issue.number.to_string());
+    let path = show::path(s)?;
     let paths = paths(&document(s, cx).await?);
     let publication = Publication {
         stage: STAGE,
@@ -404,22 +445,25 @@ async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
         policy: &policy,
     };
     let subject = rounds::subject(cx, &base, &publication).await?;
-    let title = messages::pull_title(STAGE, issue.number, &issue.title);
-    let body = messages::pull_body(&pull_card(s, cx, None).await?);
-    let proposal = rounds::propose(cx, &publication, s.proposal.as_ref(), &title, &body).await?;
+    let shown = rounds::Shown {
+        commit: &show::commit(s, cx, CommitKind::Proposal, None)?,
+        pull_title: &messages::pull_title(STAGE, issue.number, &issue.title, false),
+        pull_body: &show::pull(s, cx, Some(subject), None)?,
+    };
+    let proposal = rounds::propose(cx, &publication, s.proposal.as_ref(), &shown).await?;
     s.proposal = Some(proposal);
-    label(cx, messages::NEEDS_YOU).await?;
-    let card = gate_card(s, cx, at, subject).await?;
-    let (_, shown_at) = rounds::announce(cx, "gate", &messages::gate(&card)).await?;
-    s.asked = Some(Asked { subject, shown_at });
-    let shown = view(s, cx, at, Shown::NeedsYou).await?;
+    show::label(s, cx, messages::NEEDS_YOU).await?;
+    let gate = show::gate(s, cx, subject).await?;
+    let (url, shown_at) = rounds::announce(cx, "gate", &gate).await?;
+    s.asked = Some(Asked { subject, shown_at, url });
+    let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
     s.status.show(cx, "status", &shown, Urgency::Turning).await?;
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
 }
 
 fn spec(s: &State, at: At, subject: Hash, shown_at: Timestamp) -> GateSpec {
     let mut verbs = vec![("revise".to_owned(), Role::Write)];
-    if at == At::DraftGate || verdict(s) == Verdict::Approved {
+    if at == At::DraftGate || show::verdict(s) == Verdict::Approved {
         verbs.push(("approve".to_owned(), Role::Write));
     } else {
         verbs.push(("override".to_owned(), Role::Maintain));
@@ -427,9 +471,10 @@ fn spec(s: &State, at: At, subject: Hash, shown_at: Timestamp) -> GateSpec {
     GateSpec { stage: STAGE.to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
 }
 
-fn ask_again(s: &mut State, at: At, subject: Hash, shown_at: Timestamp) -> Next<At> {
-    s.asked = Some(Asked { subject, shown_at });
-    Next::Ask(spec(s, at, subject, shown_at))
+fn ask_again(s: &mut State, at: At, subject: Hash, shown_at: Timestamp) -> Result<Next<At>, StepError> {
+    let url = need(&s.asked)?.url.clone();
+    s.asked = Some(Asked { subject, shown_at, url });
+    Ok(Next::Ask(spec(s, at, subject, shown_at)))
 }
 
 async fn hear(s: &State, cx: &Cx, answer: &Answer) -> Result<Heard, StepError> {
@@ -466,8 +511,14 @@ fn send_back(s: &mut State, answer: &Answer) -> Result<Next<At>, StepError> {
 }
 
 fn mechanical_halt(s: &State, why: Stop) -> StepError {
-    let worst: Vec<String> =
-        s.round.mistakes.iter().filter(|m| m.is_error()).take(3).map(|m| format!("{}: {}", m.place, m.message)).collect();
+    let worst: Vec<String> = s
+        .round
+        .mistakes
+        .iter()
+        .filter(|m| m.is_error())
+        .take(3)
+        .map(|m| format!("{}: {}", m.place, m.message))
+        .collect();
     let reason = match why {
         Stop::Stalled => "the same mistakes came back three times",
         Stop::Cap | Stop::Inconclusive => "the drafts the policy allows are used up",
@@ -475,39 +526,20 @@ fn mechanical_halt(s: &State, why: Stop) -> StepError {
     StepError::User(format!("The draft still has mechanical mistakes and {reason}. {}", worst.join("; ")))
 }
 
-fn verdict(s: &State) -> Verdict {
-    s.round.review.as_ref().map_or(Verdict::Inconclusive, |r| r.verdict)
-}
-
 /// What the mechanical checks established, for the reviewer.
 fn facts(s: &State) -> String {
-    let warnings: String =
-        s.round.mistakes.iter().filter(|m| !m.is_error()).map(|m| format!("- {}: {}\n", m.place, m.message)).collect();
+    let warnings: String = s
+        .round
+        .mistakes
+        .iter()
+        .filter(|m| !m.is_error())
+        .map(|m| format!("- {}: {}\n", m.place, m.message))
+        .collect();
     format!(
         "- All required sections are there, the issue number is right, and every requirement has a scenario.\n\
          - Every path marked Modify or Delete exists at commit {}; every Add has a parent.\n{warnings}",
         s.base.as_ref().map_or("unknown", |b| b.commit.as_str())
     )
-}
-
-struct Paths<'a>(&'a TreeIndex);
-
-impl Tree for Paths<'_> {
-    fn is_file(&self, path: &str) -> bool {
-        self.0.is_file(path)
-    }
-    fn is_dir(&self, path: &str) -> bool {
-        self.0.is_dir(path)
-    }
-    fn nearest(&self, path: &str) -> Vec<String> {
-        self.0.nearest(path)
-    }
-}
-
-/// `docs/lld/LLD-7.md` → `docs/lld/LLD-7.review.md`.
-fn beside(path: &str) -> String {
-    let stem = path.strip_suffix(".md").unwrap_or(path);
-    format!("{stem}.review.md")
 }
 
 /// The files a design says it changes.

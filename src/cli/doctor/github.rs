@@ -1,0 +1,182 @@
+//! The App as GitHub knows it: key, clock, permissions, events, webhook, installations.
+
+use std::{sync::Arc, time::Duration};
+
+use secrecy::SecretString;
+
+use super::Report;
+use crate::{
+    clock::SystemClock,
+    config::Settings,
+    github::{Fault, GitHub, GitHubOptions, InstallationInfo, Manifest},
+};
+
+/// The App and where it is installed, when GitHub lets us in.
+pub(super) struct Known {
+    pub(super) github: GitHub,
+    pub(super) installations: Vec<InstallationInfo>,
+}
+
+/// A clock further off than this makes GitHub refuse our tokens, or nearly so.
+const SKEW: Duration = Duration::from_secs(30);
+
+pub(super) async fn look(report: &mut Report, settings: &Settings) -> Option<Known> {
+    let path = &settings.app.private_key_file;
+    let pem = match std::fs::read_to_string(path) {
+        Ok(pem) => pem,
+        Err(error) => {
+            report.bad(
+                "private key",
+                format!(
+                    "{} cannot be read ({error}); download a new one from the App's settings page",
+                    path.display()
+                ),
+            );
+            return None;
+        }
+    };
+    let github = match GitHub::new(GitHubOptions {
+        api_url: settings.github.api_url.clone(),
+        git_url: settings.github.git_url.clone(),
+        web_url: settings.github.web_url.clone(),
+        app_id: settings.app.id,
+        private_key: SecretString::from(pem),
+        clock: Arc::new(SystemClock),
+    }) {
+        Ok(github) => github,
+        Err(error) => {
+            report.bad("private key", error.to_string());
+            return None;
+        }
+    };
+    let app = github.app().await;
+    clock(report, &github);
+    let app = match app {
+        Ok(app) => app,
+        Err(fault) => {
+            report.bad("App", fault.to_string());
+            return None;
+        }
+    };
+    report.good("App", format!("{} (id {}) at {}", app.slug, app.id, settings.github.web_url));
+    let manifest = Manifest::embedded();
+    let missing = manifest.missing_permissions(&app.permissions);
+    if missing.is_empty() {
+        report.good("permissions", "all that the manifest asks for");
+    } else {
+        report.bad(
+            "permissions",
+            format!(
+                "the App lacks {}; add them on its settings page and accept them on each installation",
+                missing.join(", ")
+            ),
+        );
+    }
+    let missing = manifest.missing_events(&app.events);
+    if missing.is_empty() {
+        report.good("events", "all that the manifest asks for");
+    } else {
+        report.bad(
+            "events",
+            format!("the App is not sent {}; subscribe it on its settings page", missing.join(", ")),
+        );
+    }
+    webhook(report, &github).await;
+    let installations = installations(report, &github, settings).await?;
+    Some(Known { github, installations })
+}
+
+fn clock(report: &mut Report, github: &GitHub) {
+    let Some(ahead) = github.clock_ahead() else { return };
+    let seconds = ahead.unsigned_abs() / 1000;
+    if seconds <= SKEW.as_secs() {
+        return report.good("clock", "within 30 s of GitHub's");
+    }
+    let direction = if ahead > 0 { "behind" } else { "ahead of" };
+    report.bad(
+        "clock",
+        format!("this machine is {seconds} s {direction} GitHub; set it by NTP (`timedatectl set-ntp true`)"),
+    );
+}
+
+async fn webhook(report: &mut Report, github: &GitHub) {
+    let hook = match github.hook_config().await {
+        Ok(hook) => hook,
+        Err(Fault::NotFound { .. }) => {
+            return report
+                .bad("webhook", "the App has no webhook; set its address on the App's settings page");
+        }
+        Err(fault) => return report.bad("webhook", fault.to_string()),
+    };
+    let Some(url) = hook.url.filter(|url| !url.is_empty()) else {
+        return report.bad("webhook", "the App has no webhook address; set it on the App's settings page");
+    };
+    if hook.content_type.as_deref().is_some_and(|kind| kind != "json") {
+        report.bad(
+            "webhook",
+            "its content type is not JSON; choose application/json on the App's settings page",
+        );
+    }
+    let health = match url::Url::parse(&url).and_then(|u| u.join("healthz")) {
+        Ok(health) => health,
+        Err(error) => return report.bad("webhook", format!("{url} is not an address: {error}")),
+    };
+    let client = match reqwest::Client::builder().timeout(Duration::from_secs(10)).build() {
+        Ok(client) => client,
+        Err(error) => return report.bad("webhook", error.to_string()),
+    };
+    match client.get(health.clone()).send().await {
+        Ok(answer) if answer.status().is_success() => report.good("webhook", format!("{url} answers")),
+        Ok(answer) => report.bad(
+            "webhook",
+            format!("{health} answers {}; point the webhook at this server's /webhook", answer.status()),
+        ),
+        Err(_) => report.bad(
+            "webhook",
+            format!("nobody answers at {health}; start `countersign serve`, or correct the address on the App's settings page"),
+        ),
+    }
+}
+
+async fn installations(
+    report: &mut Report,
+    github: &GitHub,
+    settings: &Settings,
+) -> Option<Vec<InstallationInfo>> {
+    let found = match github.installations().await {
+        Ok(found) => found,
+        Err(fault) => {
+            report.bad("installations", fault.to_string());
+            return None;
+        }
+    };
+    let allow = &settings.allowed_installations;
+    if allow.is_empty() {
+        let known: Vec<_> = found.iter().map(|i| format!("{} ({})", i.id, i.account)).collect();
+        report.bad(
+            "installations",
+            if known.is_empty() {
+                "the App is installed nowhere; install it from its page".to_owned()
+            } else {
+                format!(
+                    "[installations] allow is empty, so nobody is served; add one of {}",
+                    known.join(", ")
+                )
+            },
+        );
+    }
+    for id in allow {
+        match found.iter().find(|i| i.id == *id) {
+            None => report.bad("installations", format!("{id} is allowed but the App is not installed there; remove it from [installations] allow or install the App again")),
+            Some(i) if i.suspended => report.bad("installations", format!("{id} ({}) is suspended; its owner can lift that", i.account)),
+            Some(i) => report.good("installations", format!("{id} ({})", i.account)),
+        }
+    }
+    for other in found.iter().filter(|i| !allow.contains(&i.id)) {
+        report.note(
+            "installations",
+            format!("{} ({}) is not allowed and will be ignored", other.id, other.account),
+        );
+    }
+    Some(found)
+}

@@ -1,0 +1,71 @@
+//! What must be on this machine: git, the data directory, the models' programs and keys.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::Report;
+use crate::{
+    clock::SystemClock,
+    config::Settings,
+    git,
+    providers::{self, Providers},
+};
+
+pub(super) async fn look(report: &mut Report, settings: &Settings) {
+    match git::version().await {
+        Ok(version) => report.good("git", version.to_string()),
+        Err(error) => report.bad("git", error.to_string()),
+    }
+    data(report, settings);
+    secret_files(report, settings);
+    models(report, settings).await;
+}
+
+fn data(report: &mut Report, settings: &Settings) {
+    let directory = &settings.data_dir;
+    if !directory.exists() {
+        report.good("data", format!("{} will be made at the first start", directory.display()));
+        return;
+    }
+    match tempfile::Builder::new().prefix(".doctor-").tempfile_in(directory) {
+        Ok(_) => report.good("data", directory.display().to_string()),
+        Err(error) => report.bad(
+            "data",
+            format!(
+                "{} cannot be written ({error}); give it to the user that runs the server",
+                directory.display()
+            ),
+        ),
+    }
+}
+
+/// The key and the secrets are for their owner's eyes.
+fn secret_files(report: &mut Report, settings: &Settings) {
+    let env = settings.file.with_file_name(".env");
+    for path in [&settings.app.private_key_file, &env] {
+        let Ok(metadata) = std::fs::metadata(path) else { continue };
+        if metadata.permissions().mode() & 0o077 != 0 {
+            report.bad("secrets", format!("{0} can be read by others; run: chmod 600 {0}", path.display()));
+        }
+    }
+}
+
+async fn models(report: &mut Report, settings: &Settings) {
+    let (drafter, reviewer) = (&settings.models.drafter, &settings.models.reviewer);
+    if let Err(error) = providers::check_pair(drafter, reviewer) {
+        report.bad("models", error.to_string());
+        return;
+    }
+    let providers = match Providers::new(&settings.models, std::sync::Arc::new(SystemClock)) {
+        Ok(providers) => providers,
+        Err(error) => return report.bad("models", error.to_string()),
+    };
+    for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
+        match providers.resolve(spec) {
+            Ok((provider, id)) => match provider.lacks() {
+                None => report.good(what, format!("{spec} ({})", id.model)),
+                Some(why) => report.bad(what, format!("{spec}: {why}")),
+            },
+            Err(error) => report.bad(what, error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The paths of a repository at one commit.
+
+use std::collections::BTreeSet;
+
+use crate::documents::Tree;
+
+/// How many paths a hint may name.
+const HINTS: usize = 3;
+
+/// Every file and folder, answerable by path. Paths have no leading slash; the root is a folder.
+#[derive(Debug, Clone, Default)]
+pub struct TreeIndex {
+    files: BTreeSet<String>,
+    dirs: BTreeSet<String>,
+}
+
+impl TreeIndex {
+    pub fn new(files: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let files: BTreeSet<String> = files.into_iter().map(Into::into).collect();
+        let dirs = files
+            .iter()
+            .flat_map(|path| path.match_indices('/').map(|(at, _)| path[..at].to_owned()))
+            .collect();
+        Self { files, dirs }
+    }
+
+    /// Every file, in order.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(String::as_str)
+    }
+
+    pub fn is_file(&self, path: &str) -> bool {
+        self.files.contains(path)
+    }
+
+    pub fn is_dir(&self, path: &str) -> bool {
+        path.is_empty() || self.dirs.contains(path)
+    }
+
+    /// A few existing files or folders that `path` may have meant, best first: the same name
+    /// elsewhere before one that is merely spelled alike.
+    pub fn nearest(&self, path: &str) -> Vec<String> {
+        let wanted = path.to_lowercase();
+        let wanted_pairs = pairs(&wanted);
+        let name = file_name(&wanted);
+        let mut scored: Vec<(f64, &String)> = self
+            .files
+            .iter()
+            .chain(&self.dirs)
+            .filter_map(|known| {
+                let lower = known.to_lowercase();
+                let same_name = f64::from(u8::from(file_name(&lower) == name));
+                let score = likeness(&wanted_pairs, &pairs(&lower)) + same_name;
+                (score >= 0.5).then_some((score, known))
+            })
+            .collect();
+        scored.sort_by(|(a, left), (b, right)| b.total_cmp(a).then_with(|| left.cmp(right)));
+        scored.into_iter().take(HINTS).map(|(_, known)| known.clone()).collect()
+    }
+}
+
+impl Tree for TreeIndex {
+    fn is_file(&self, path: &str) -> bool {
+        self.is_file(path)
+    }
+
+    fn is_dir(&self, path: &str) -> bool {
+        self.is_dir(path)
+    }
+
+    fn nearest(&self, path: &str) -> Vec<String> {
+        self.nearest(path)
+    }
+}
+
+pub(super) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The neighbouring bytes of a path, sorted, each once.
+fn pairs(path: &str) -> Vec<[u8; 2]> {
+    let mut pairs: Vec<_> = path.as_bytes().windows(2).map(|w| [w[0], w[1]]).collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
+}
+
+/// Dice's coefficient: 0 for nothing in common, 1 for the same pairs.
+fn likeness(a: &[[u8; 2]], b: &[[u8; 2]]) -> f64 {
+    if a.is_empty() || b.is_empty() {
+        return 0.0;
+    }
+    let common = a.iter().filter(|pair| b.binary_search(pair).is_ok()).count();
+    2.0 * common as f64 / (a.len() + b.len()) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_folders_and_near_misses() {
+        let tree = TreeIndex::new(["src/config/mod.rs", "src/lib.rs", "tests/lib.rs", "README.md"]);
+        assert!(tree.is_file("src/lib.rs") && !tree.is_file("src") && !tree.is_file("/src/lib.rs"));
+        assert!(
+            tree.is_dir("src/config") && tree.is_dir("") && !tree.is_dir("src/lib.rs") && !tree.is_dir("sr")
+        );
+        assert_eq!(tree.nearest("source/lib.rs"), ["src/lib.rs", "tests/lib.rs"]);
+        assert_eq!(tree.nearest("src/confg/mod.rs")[0], "src/config/mod.rs");
+        assert_eq!(tree.nearest("Readme.md"), ["README.md"]);
+        assert!(tree.nearest("zzz").is_empty());
+    }
+}

@@ -1,0 +1,81 @@
+//! Which lines of a Markdown text are plain prose that opens with a slash.
+
+use std::ops::Range;
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+/// Where the slash stands of each line that opens with one, in order, when that line belongs to a
+/// paragraph that stands in nothing else.
+pub(super) fn that_open_with_a_slash(text: &str) -> Vec<usize> {
+    let options = Options::ENABLE_TABLES
+        | Options::ENABLE_STRIKETHROUGH
+        | Options::ENABLE_TASKLISTS
+        | Options::ENABLE_FOOTNOTES;
+    let mut out = Vec::new();
+    let mut walk = Walk::default();
+    for (event, range) in Parser::new_ext(text, options).into_offset_iter() {
+        match event {
+            Event::Start(Tag::Paragraph) if walk.depth == 0 && walk.folds == 0 => {
+                walk.paragraph = Some(range)
+            }
+            Event::End(TagEnd::Paragraph) => {
+                if let Some(paragraph) = walk.paragraph.take() {
+                    out.extend(slashes(text, paragraph, &walk.inside));
+                }
+                walk.inside.clear();
+            }
+            Event::Start(
+                Tag::Emphasis | Tag::Strong | Tag::Strikethrough | Tag::Link { .. } | Tag::Image { .. },
+            )
+            | Event::Code(_) => walk.inside.push(range),
+            Event::InlineHtml(html) => {
+                walk.html(&html);
+                walk.inside.push(range);
+            }
+            Event::Html(html) => walk.html(&html),
+            Event::Start(Tag::BlockQuote(_) | Tag::List(_) | Tag::FootnoteDefinition(_) | Tag::Table(_)) => {
+                walk.depth += 1
+            }
+            Event::End(
+                TagEnd::BlockQuote(_) | TagEnd::List(_) | TagEnd::FootnoteDefinition | TagEnd::Table,
+            ) => walk.depth -= 1,
+            _ => {}
+        }
+    }
+    out
+}
+
+#[derive(Default)]
+struct Walk {
+    /// Quotes, lists and tables around this place.
+    depth: usize,
+    /// HTML elements that fold or quote, open around this place.
+    folds: usize,
+    paragraph: Option<Range<usize>>,
+    /// Spans of the paragraph that are not plain: code, links, emphasis, HTML.
+    inside: Vec<Range<usize>>,
+}
+
+impl Walk {
+    fn html(&mut self, html: &str) {
+        let html = html.to_ascii_lowercase();
+        for element in ["details", "blockquote", "pre", "code"] {
+            self.folds += html.matches(&format!("<{element}")).count();
+            self.folds = self.folds.saturating_sub(html.matches(&format!("</{element}")).count());
+        }
+    }
+}
+
+fn slashes<'a>(
+    text: &'a str,
+    paragraph: Range<usize>,
+    inside: &'a [Range<usize>],
+) -> impl Iterator<Item = usize> + 'a {
+    let mut at = paragraph.start;
+    text[paragraph].split_inclusive('\n').filter_map(move |line| {
+        let start = at + (line.len() - line.trim_start_matches([' ', '\t']).len());
+        at += line.len();
+        let plain = !inside.iter().any(|range| range.contains(&start));
+        (plain && text[start..].starts_with('/')).then_some(start)
+    })
+}

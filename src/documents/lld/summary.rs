@@ -1,0 +1,64 @@
+//! A design in short, for someone who decides whether to read it whole.
+
+use super::{Change, parse};
+
+const GOAL_LINES: usize = 10;
+const FILES: usize = 15;
+const QUESTIONS: usize = 5;
+
+/// The goal, the files, how much is tested and what is still asked: at most 40 lines of Markdown,
+/// made of the document's own words.
+pub fn summary(text: &str) -> String {
+    let lld = parse(text);
+    let mut out: Vec<String> = Vec::new();
+    if let Some(goal) = lld.section("1") {
+        let body = &text[goal.body.clone()];
+        let goal = body.find("\n#").map_or(body, |end| &body[..end]).trim();
+        out.extend(goal.lines().take(GOAL_LINES).map(str::to_owned));
+        out.push(String::new());
+    }
+    for file in lld.files.iter().take(FILES) {
+        let folder = if file.directory { " (folder)" } else { "" };
+        let change = file.change.map_or("?", Change::as_str);
+        out.push(format!("- {change}{folder} `{}`: {}", file.path.replace('`', "'"), file.description));
+    }
+    if lld.files.len() > FILES {
+        out.push(format!("- … and {} more files", lld.files.len() - FILES));
+    }
+    out.push(String::new());
+    out.push(format!("Requirements: {}. Test scenarios: {}.", lld.requirements.len(), lld.scenarios.len()));
+    let open: Vec<_> = lld.open_questions.iter().filter(|question| !question.done).collect();
+    if !open.is_empty() {
+        out.push(format!("\nOpen questions: {}.\n", open.len()));
+        out.extend(open.iter().take(QUESTIONS).map(|question| format!("- {}", question.text)));
+    }
+    out.join("\n").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::filled, summary};
+
+    #[test]
+    fn a_design_in_short() {
+        let text = filled()
+            .replace("### Open Questions\n\nNone.", "### Open Questions\n\n- [ ] Which?\n- [x] Done.");
+        insta::assert_snapshot!(summary(&text), @r#"
+        the exit code is 2
+
+        - Modify `src/lib.rs`: the exit code is 2
+
+        Requirements: 1. Test scenarios: 1.
+
+        Open questions: 1.
+
+        - Which?
+        "#);
+        let long = text
+            .replace("the exit code is 2", "a\na")
+            .repeat(3)
+            .replace("| `src/lib.rs`", "| a | Add | x |\n| `src/lib.rs`");
+        assert!(summary(&long).lines().count() <= 40);
+        assert_eq!(summary(""), "Requirements: 0. Test scenarios: 0.");
+    }
+}

@@ -1,0 +1,155 @@
+//! Where runs are kept: one narrow trait, so that the engine could run over something else.
+//!
+//! Values cross it as bytes and rows, never as types of a workflow. [`Store`] is the backing of the
+//! server; [`Memory`](super::memory::Memory) is one whose journal knows entries by their order.
+
+use std::collections::HashSet;
+
+use futures_util::future::BoxFuture;
+
+use crate::{
+    store::{
+        Answer, AuditEntry, Begun, Booked, CancelRow, Checkpoint, Filter, GateRow, Lease, Ledger, NewRun,
+        Opened, Record, RunRow, Store, StoreError,
+    },
+    types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
+};
+
+/// A future of a backing.
+pub type Kept<'a, V> = BoxFuture<'a, Result<V, StoreError>>;
+
+/// What the engine needs kept. Each call is atomic; `save`, `begin` and `done` refuse a lease that
+/// is not the run's last with [`StoreError::Fenced`].
+pub trait Backing: Send + Sync + 'static {
+    fn start(&self, new: NewRun) -> Kept<'_, Opened>;
+    /// Books the answer only if `gate` is still open and asks about the same subject.
+    fn answer(&self, gate: GateRow, answer: Answer) -> Kept<'_, Booked>;
+    fn has_answer<'a>(&'a self, repo: RepoId, cause: &'a Cause) -> Kept<'a, bool>;
+    fn cancel(
+        &self,
+        repo: RepoId,
+        issue: IssueNo,
+        run: Option<RunId>,
+        cancel: CancelRow,
+    ) -> Kept<'_, Vec<RunId>>;
+    fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>>;
+    fn runs(&self, filter: Filter) -> Kept<'_, Vec<RunRow>>;
+
+    /// Takes a run that is due (a cancelled one always is) and not among `except`.
+    fn claim<'a>(&'a self, now: Timestamp, except: &'a HashSet<RunId>) -> Kept<'a, Option<Lease>>;
+    fn save<'a>(&'a self, lease: &'a Lease, left: Checkpoint) -> Kept<'a, ()>;
+    /// Gives a run back as it was taken.
+    fn release<'a>(&'a self, lease: &'a Lease) -> Kept<'a, ()>;
+    /// When something will be due, or may be: it may name an earlier time than there is need for.
+    fn next_due(&self) -> Kept<'_, Option<Timestamp>>;
+
+    fn begin<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Begun>;
+    fn done<'a>(&'a self, lease: &'a Lease, key: &'a str, value: Vec<u8>) -> Kept<'a, ()>;
+    fn put(&self, repo: RepoId, bytes: Vec<u8>) -> Kept<'_, Hash>;
+    fn get(&self, repo: RepoId, hash: Hash) -> Kept<'_, Vec<u8>>;
+    fn record<'a>(&'a self, run: RunId, visit: u64, key: &'a str, record: Record) -> Kept<'a, ()>;
+    fn ledger(&self, run: RunId) -> Kept<'_, Ledger>;
+    fn audit(&self, entry: AuditEntry) -> Kept<'_, Hash>;
+}
+
+impl Backing for Store {
+    fn start(&self, new: NewRun) -> Kept<'_, Opened> {
+        Box::pin(self.start_run(new))
+    }
+
+    fn answer(&self, gate: GateRow, answer: Answer) -> Kept<'_, Booked> {
+        Box::pin(self.book_answer(gate, answer))
+    }
+
+    fn has_answer<'a>(&'a self, repo: RepoId, cause: &'a Cause) -> Kept<'a, bool> {
+        Box::pin(async move {
+            match self.repo_if_any(repo)? {
+                Some(db) => db.has_answer(cause).await,
+                None => Ok(false),
+            }
+        })
+    }
+
+    fn cancel(
+        &self,
+        repo: RepoId,
+        issue: IssueNo,
+        run: Option<RunId>,
+        cancel: CancelRow,
+    ) -> Kept<'_, Vec<RunId>> {
+        Box::pin(self.cancel_runs(repo, issue, run, cancel))
+    }
+
+    fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>> {
+        Box::pin(async move {
+            match self.repo_if_any(id.repo)? {
+                Some(db) => db.run(id).await,
+                None => Ok(None),
+            }
+        })
+    }
+
+    fn runs(&self, filter: Filter) -> Kept<'_, Vec<RunRow>> {
+        Box::pin(async move {
+            if let Some(repo) = filter.repo {
+                return match self.repo_if_any(repo)? {
+                    Some(db) => db.runs(filter).await,
+                    None => Ok(Vec::new()),
+                };
+            }
+            let mut all = Vec::new();
+            for repo in self.repos()? {
+                let runs = async { self.repo(repo)?.runs(filter).await };
+                match runs.await {
+                    Ok(runs) => all.extend(runs),
+                    Err(error) => tracing::error!(%repo, %error, "left out of a list of runs"),
+                }
+            }
+            Ok(all)
+        })
+    }
+
+    fn claim<'a>(&'a self, now: Timestamp, except: &'a HashSet<RunId>) -> Kept<'a, Option<Lease>> {
+        Box::pin(self.claim_run(now, except))
+    }
+
+    fn save<'a>(&'a self, lease: &'a Lease, left: Checkpoint) -> Kept<'a, ()> {
+        Box::pin(self.save_step(lease, left))
+    }
+
+    fn release<'a>(&'a self, lease: &'a Lease) -> Kept<'a, ()> {
+        Box::pin(self.release_run(lease))
+    }
+
+    fn next_due(&self) -> Kept<'_, Option<Timestamp>> {
+        Box::pin(self.next_hint())
+    }
+
+    fn begin<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Begun> {
+        Box::pin(async move { self.repo(lease.run.id.repo)?.journal_begin(lease, key).await })
+    }
+
+    fn done<'a>(&'a self, lease: &'a Lease, key: &'a str, value: Vec<u8>) -> Kept<'a, ()> {
+        Box::pin(async move { self.repo(lease.run.id.repo)?.journal_done(lease, key, value).await })
+    }
+
+    fn put(&self, repo: RepoId, bytes: Vec<u8>) -> Kept<'_, Hash> {
+        Box::pin(async move { self.repo(repo)?.put(bytes).await })
+    }
+
+    fn get(&self, repo: RepoId, hash: Hash) -> Kept<'_, Vec<u8>> {
+        Box::pin(async move { self.repo(repo)?.get(hash).await })
+    }
+
+    fn record<'a>(&'a self, run: RunId, visit: u64, key: &'a str, record: Record) -> Kept<'a, ()> {
+        Box::pin(async move { self.repo(run.repo)?.record(run, visit, key, record).await })
+    }
+
+    fn ledger(&self, run: RunId) -> Kept<'_, Ledger> {
+        Box::pin(async move { self.repo(run.repo)?.ledger(run).await })
+    }
+
+    fn audit(&self, entry: AuditEntry) -> Kept<'_, Hash> {
+        Box::pin(async move { self.repo(entry.run.repo)?.audit(entry).await })
+    }
+}

@@ -1,0 +1,170 @@
+//! The proof without which nothing is published. It is built from stored rows and nothing else.
+
+use std::collections::HashSet;
+
+use super::port::{APPROVE, OVERRIDE};
+use crate::{
+    store::{ApprovalKind, ApprovalRow, Ledger, VerdictRow},
+    types::{Hash, Verdict},
+};
+
+/// A document that a model of another family approved (or a maintainer waived, saying why) and a
+/// person countersigned.
+#[derive(Debug, Clone)]
+pub struct Countersigned {
+    verdict: VerdictRow,
+    approval: ApprovalRow,
+}
+
+impl Countersigned {
+    pub fn document(&self) -> Hash {
+        self.approval.document
+    }
+
+    /// The newest verdict on exactly this document.
+    pub fn verdict(&self) -> &VerdictRow {
+        &self.verdict
+    }
+
+    /// The answer that settled it.
+    pub fn approval(&self) -> &ApprovalRow {
+        &self.approval
+    }
+}
+
+/// What is missing before a document may be published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    #[error("document {0:?} was never reviewed")]
+    Verdict(Hash),
+    #[error("document {document:?} has the verdict {verdict}, and nobody waived it")]
+    Approved { document: Hash, verdict: Verdict },
+    #[error("document {0:?} was reviewed by the family that drafted it")]
+    OtherFamily(Hash),
+    #[error("document {document:?} has {found} of the {needed} approvals its gate asks for")]
+    Approvals { document: Hash, found: usize, needed: u32 },
+}
+
+pub(super) fn prove(document: Hash, ledger: &Ledger) -> Result<Countersigned, Missing> {
+    let verdict = ledger
+        .verdicts
+        .iter()
+        .rev()
+        .find(|row| row.document == document)
+        .ok_or(Missing::Verdict(document))?;
+    // (approval, needed): rows whose answer was really accepted, at a gate about that subject.
+    let given: Vec<_> = ledger
+        .approvals
+        .iter()
+        .filter(|row| row.document == document)
+        .filter_map(|row| Some((row, accepted(row, ledger)?)))
+        .collect();
+
+    if let Some((waiver, _)) = given.iter().rev().find(|(row, _)| row.kind == ApprovalKind::Override) {
+        return Ok(Countersigned { verdict: verdict.clone(), approval: (*waiver).clone() });
+    }
+    if verdict.verdict != Verdict::Approved {
+        return Err(Missing::Approved { document, verdict: verdict.verdict });
+    }
+    if verdict.reviewer_family.is_some() && verdict.reviewer_family == verdict.drafter_family {
+        return Err(Missing::OtherFamily(document));
+    }
+    let Some((last, needed)) = given.last().copied() else {
+        return Err(Missing::Approvals { document, found: 0, needed: 1 });
+    };
+    let people: HashSet<_> = given
+        .iter()
+        .filter(|(row, _)| row.subject == last.subject)
+        .map(|(row, _)| row.answer.by.id)
+        .collect();
+    if people.len() < usize::try_from(needed).unwrap_or(usize::MAX) {
+        return Err(Missing::Approvals { document, found: people.len(), needed });
+    }
+    Ok(Countersigned { verdict: verdict.clone(), approval: last.clone() })
+}
+
+/// Was this row's answer accepted at a gate about its subject? Then how many that gate needs.
+fn accepted(row: &ApprovalRow, ledger: &Ledger) -> Option<u32> {
+    let verb = match row.kind {
+        ApprovalKind::Approve => APPROVE,
+        ApprovalKind::Override => OVERRIDE,
+    };
+    let reasoned = row.kind == ApprovalKind::Approve || !row.answer.text.trim().is_empty();
+    ledger
+        .answers
+        .iter()
+        .find(|(stored, _)| stored.answer == row.answer && stored.subject == row.subject)
+        .filter(|_| row.answer.verb == verb && reasoned)
+        .map(|(_, needed)| *needed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        store::{Answer, AnswerRow},
+        types::{Actor, Cause, Family, Role, Timestamp, UserId},
+    };
+
+    fn verdict(document: Hash, verdict: Verdict) -> VerdictRow {
+        VerdictRow {
+            document,
+            round: 1,
+            verdict,
+            reviewer_served: None,
+            reviewer_family: Some(Family("gemini".into())),
+            drafter_served: None,
+            drafter_family: Some(Family("claude".into())),
+            prompt: document,
+            nonce: "abcdefgh".into(),
+            why: String::new(),
+        }
+    }
+
+    /// The person's answer as it was accepted, and the row a step made of it.
+    fn approved(ledger: &mut Ledger, document: Hash, subject: Hash, person: u64, needed: u32) {
+        let id = ledger.answers.len() as u64 + 1;
+        let answer = Answer {
+            cause: Cause(format!("delivery-{id}#0")),
+            verb: APPROVE.into(),
+            stage: None,
+            hash: None,
+            text: String::new(),
+            by: Actor { id: UserId(person), login: format!("user-{person}"), bot: false },
+            role: Role::Write,
+            at: Timestamp(0),
+            url: None,
+            commit: None,
+        };
+        ledger.answers.push((AnswerRow { id, gate: 1, subject, answer: answer.clone() }, needed));
+        ledger.approvals.push(ApprovalRow { document, subject, answer, kind: ApprovalKind::Approve });
+    }
+
+    #[test]
+    fn as_many_different_people_as_the_gate_asks_for() {
+        let (document, subject) = (Hash::of(b"design"), Hash::of(b"design and policy"));
+        let mut ledger = Ledger { verdicts: vec![verdict(document, Verdict::Approved)], ..Ledger::default() };
+        approved(&mut ledger, document, subject, 1, 2);
+        approved(&mut ledger, document, subject, 1, 2);
+        approved(&mut ledger, document, Hash::of(b"design and an older policy"), 2, 1);
+        approved(&mut ledger, document, subject, 1, 2);
+        assert_eq!(
+            prove(document, &ledger).unwrap_err(),
+            Missing::Approvals { document, found: 1, needed: 2 }
+        );
+        approved(&mut ledger, document, subject, 3, 2);
+        assert_eq!(prove(document, &ledger).unwrap().approval().answer.by.id, UserId(3));
+    }
+
+    #[test]
+    fn the_newest_verdict_on_the_document_counts() {
+        let (document, subject) = (Hash::of(b"design"), Hash::of(b"design and policy"));
+        let verdicts = vec![verdict(document, Verdict::Approved), verdict(document, Verdict::Revise)];
+        let mut ledger = Ledger { verdicts, ..Ledger::default() };
+        approved(&mut ledger, document, subject, 1, 1);
+        let refused = Missing::Approved { document, verdict: Verdict::Revise };
+        assert_eq!(prove(document, &ledger).unwrap_err(), refused);
+        ledger.verdicts.push(verdict(Hash::of(b"another"), Verdict::Approved));
+        assert_eq!(prove(document, &ledger).unwrap_err(), refused);
+    }
+}

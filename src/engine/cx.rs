@@ -1,0 +1,237 @@
+//! What a step may touch: its tools, its journal, the answer that woke it, the ledgers.
+
+use std::{
+    collections::HashSet,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::anyhow;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    backing::Backing,
+    countersigned::{self, Countersigned},
+    workflow::StepError,
+};
+use crate::{
+    clock::{Clock, SharedClock},
+    limits,
+    store::{Answer, AuditEntry, Begun, Lease, Ledger, Record, Trigger},
+    types::{Hash, RunId, Timestamp},
+};
+
+/// The run a step belongs to.
+#[derive(Debug, Clone)]
+pub struct RunInfo {
+    pub id: RunId,
+    pub workflow: String,
+    pub trigger: Trigger,
+}
+
+/// How an effect is entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// An earlier attempt may have had the effect already. It steers only the look inside the
+    /// effect, never a branch.
+    pub interrupted: bool,
+}
+
+/// One attempt at one visit. What a step learns elsewhere than from its state, the answer or here
+/// is lost to the next attempt.
+pub struct Cx<T> {
+    run: RunInfo,
+    tools: Arc<T>,
+    clock: SharedClock,
+    cancelled: CancellationToken,
+    lease: Lease,
+    backing: Arc<dyn Backing>,
+    attempt: Mutex<JournalUse>,
+}
+
+/// What this attempt asked of the journal so far.
+#[derive(Default)]
+struct JournalUse {
+    keys: HashSet<String>,
+    /// The `once` that is running.
+    inside: Option<String>,
+    bytes: usize,
+}
+
+impl<T> Cx<T> {
+    pub(super) fn new(
+        lease: Lease,
+        backing: Arc<dyn Backing>,
+        tools: Arc<T>,
+        clock: SharedClock,
+        cancelled: CancellationToken,
+    ) -> Self {
+        let run = RunInfo {
+            id: lease.run.id,
+            workflow: lease.run.workflow.clone(),
+            trigger: lease.run.trigger.clone(),
+        };
+        Self { run, tools, clock, cancelled, lease, backing, attempt: Mutex::default() }
+    }
+
+    pub fn run(&self) -> &RunInfo {
+        &self.run
+    }
+
+    pub fn tools(&self) -> &T {
+        &self.tools
+    }
+
+    pub fn clock(&self) -> &dyn Clock {
+        self.clock.as_ref()
+    }
+
+    /// The number of this visit in the run's trail, from 1. Every move begins a new one; a repeated
+    /// attempt, an answer and a wait do not.
+    pub fn visit(&self) -> u64 {
+        self.lease.run.visit
+    }
+
+    /// Trips when someone asks that the run end; whatever is in flight should come back soon.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancelled
+    }
+
+    /// The oldest answer to this visit's gate that no attempt has dealt with. Going on uses it up,
+    /// asking again refuses it, waiting keeps it.
+    pub fn answer(&self) -> Option<&Answer> {
+        self.lease.run.answer.as_ref().map(|row| &row.answer)
+    }
+
+    /// Does `work` once per visit: a later attempt reads back the value that was reached. Calls
+    /// come in a fixed order, each with a key of its own, and never one inside another (nor
+    /// side by side). An error ends the attempt and is never read back.
+    ///
+    /// # Errors
+    /// Those of `work`; `Bug` for a key used twice, nesting, or a value above
+    /// [`limits::JOURNAL_VALUE_BYTES`].
+    pub async fn once<V, F, Fut>(&self, key: &str, work: F) -> Result<V, StepError>
+    where
+        V: Serialize + DeserializeOwned,
+        F: FnOnce(Entry) -> Fut,
+        Fut: Future<Output = Result<V, StepError>>,
+    {
+        let _inside = self.enter(key)?;
+        match self.backing.begin(&self.lease, key).await.map_err(StepError::bug)? {
+            Begun::Done(bytes) => {
+                self.count(key, bytes.len())?;
+                serde_json::from_slice(&bytes).map_err(|error| {
+                    StepError::Bug(anyhow!(
+                        "what the journal holds under `{key}` is of another type: {error}"
+                    ))
+                })
+            }
+            Begun::Fresh { interrupted } => {
+                let value = work(Entry { interrupted }).await?;
+                let bytes = serde_json::to_vec(&value).map_err(|error| StepError::Bug(error.into()))?;
+                self.count(key, bytes.len())?;
+                self.backing.done(&self.lease, key, bytes).await.map_err(StepError::bug)?;
+                Ok(value)
+            }
+        }
+    }
+
+    /// Keeps bytes of any size by their hash.
+    pub async fn put(&self, bytes: &[u8]) -> Result<Hash, StepError> {
+        self.backing.put(self.run.id.repo, bytes.to_vec()).await.map_err(StepError::bug)
+    }
+
+    pub async fn get(&self, hash: &Hash) -> Result<Vec<u8>, StepError> {
+        self.backing.get(self.run.id.repo, *hash).await.map_err(StepError::bug)
+    }
+
+    /// The time, the same at every attempt.
+    pub async fn now(&self, key: &str) -> Result<Timestamp, StepError> {
+        self.once(key, |_| async { Ok(self.clock.now()) }).await
+    }
+
+    /// Eight lower-case letters and digits nobody can guess, the same at every attempt.
+    pub async fn nonce(&self, key: &str) -> Result<String, StepError> {
+        self.once(key, |_| async { random_word() }).await
+    }
+
+    /// Writes a ledger row; the same key in the same visit again replaces it. May be called inside
+    /// `once`: the row of a paid call is written before the call.
+    pub async fn record(&self, key: &str, record: Record) -> Result<(), StepError> {
+        self.backing.record(self.run.id, self.visit(), key, record).await.map_err(StepError::bug)
+    }
+
+    /// Everything the ledgers hold about this run, this visit's rows included.
+    pub async fn ledger(&self) -> Result<Ledger, StepError> {
+        self.backing.ledger(self.run.id).await.map_err(StepError::bug)
+    }
+
+    /// Puts something on the repository's audit chain and returns the hash of its link; the same
+    /// key in the same visit again adds nothing and returns that hash.
+    pub async fn audit(&self, key: &str, what: &str, detail: serde_json::Value) -> Result<Hash, StepError> {
+        let entry = AuditEntry {
+            run: self.run.id,
+            visit: self.visit(),
+            key: key.to_owned(),
+            what: what.to_owned(),
+            detail,
+        };
+        self.backing.audit(entry).await.map_err(StepError::bug)
+    }
+
+    /// The proof that `document` may be published.
+    ///
+    /// # Errors
+    /// `Bug` when the stored rows do not prove it: a publish step is reached only through gates, so
+    /// being here without the rows is our fault.
+    pub async fn countersigned(&self, document: Hash) -> Result<Countersigned, StepError> {
+        let ledger = self.ledger().await?;
+        countersigned::prove(document, &ledger).map_err(|missing| StepError::Bug(missing.into()))
+    }
+
+    fn enter(&self, key: &str) -> Result<Inside<'_>, StepError> {
+        let mut attempt = lock(&self.attempt);
+        if let Some(outer) = &attempt.inside {
+            return Err(StepError::Bug(anyhow!("once(`{key}`) was called inside or beside once(`{outer}`)")));
+        }
+        if !attempt.keys.insert(key.to_owned()) {
+            return Err(StepError::Bug(anyhow!("once(`{key}`) was called twice in one attempt at a visit")));
+        }
+        attempt.inside = Some(key.to_owned());
+        Ok(Inside(&self.attempt))
+    }
+
+    fn count(&self, key: &str, bytes: usize) -> Result<(), StepError> {
+        let mut attempt = lock(&self.attempt);
+        attempt.bytes += bytes;
+        if bytes > limits::JOURNAL_VALUE_BYTES || attempt.bytes > limits::JOURNAL_VISIT_BYTES {
+            return Err(StepError::Bug(anyhow!(
+                "once(`{key}`) came to {bytes} bytes, {} in this visit; put texts away with `put` and keep the hash",
+                attempt.bytes
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Says that a `once` is running, for as long as it lives.
+struct Inside<'a>(&'a Mutex<JournalUse>);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        lock(self.0).inside = None;
+    }
+}
+
+fn lock(attempt: &Mutex<JournalUse>) -> MutexGuard<'_, JournalUse> {
+    attempt.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn random_word() -> Result<String, StepError> {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow!("no randomness from the system: {error}"))?;
+    // 32 letters: five bits each, none likelier than another.
+    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
+}

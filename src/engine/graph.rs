@@ -1,0 +1,271 @@
+//! What can be known of a workflow from its table of edges alone.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    fmt::Write as _,
+};
+
+use super::workflow::{Kind, Step};
+
+type Graph<S> = [(S, &'static [S])];
+
+/// A step as people see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepInfo {
+    pub id: &'static str,
+    pub title: &'static str,
+    pub kind: Kind,
+}
+
+impl StepInfo {
+    pub(super) fn of(step: impl Step) -> Self {
+        Self { id: step.id(), title: step.title(), kind: step.kind() }
+    }
+}
+
+/// A graph that may not be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    #[error("{workflow}: the graph has no rows; the first row is where a run starts")]
+    Empty { workflow: String },
+    #[error("{workflow}: {step} has no row in the graph; give it one, empty if nothing follows")]
+    NoRow { workflow: String, step: String },
+    #[error("{workflow}: {step} has two rows in the graph; join them")]
+    TwoRows { workflow: String, step: String },
+    #[error("{workflow}: two steps are called {id}; ids must differ")]
+    SameId { workflow: String, id: String },
+    #[error("{workflow}: no path from the start reaches {step}; remove it or add the edge that is missing")]
+    Unreachable { workflow: String, step: String },
+    #[error("{workflow}: {path} publishes a draft without a review and then a gate; put both on this path")]
+    Unreviewed { workflow: String, path: String },
+}
+
+/// Is the graph whole, and does every path from a draft to a publish pass a review, then a gate?
+pub(super) fn check<S: Step>(workflow: &str, graph: &Graph<S>) -> Result<(), GraphError> {
+    let workflow = || workflow.to_owned();
+    let Some((first, _)) = graph.first() else { return Err(GraphError::Empty { workflow: workflow() }) };
+    let mut ids = HashSet::new();
+    for (index, (step, _)) in graph.iter().enumerate() {
+        if graph[..index].iter().any(|(earlier, _)| earlier == step) {
+            return Err(GraphError::TwoRows { workflow: workflow(), step: format!("{step:?}") });
+        }
+        if !ids.insert(step.id()) {
+            return Err(GraphError::SameId { workflow: workflow(), id: step.id().to_owned() });
+        }
+    }
+    let (mut seen, mut todo) = (HashSet::from([*first]), vec![*first]);
+    while let Some(step) = todo.pop() {
+        let Some((_, next)) = graph.iter().find(|(at, _)| *at == step) else {
+            return Err(GraphError::NoRow { workflow: workflow(), step: format!("{step:?}") });
+        };
+        todo.extend(next.iter().filter(|to| seen.insert(**to)));
+    }
+    if let Some((step, _)) = graph.iter().find(|(step, _)| !seen.contains(step)) {
+        return Err(GraphError::Unreachable { workflow: workflow(), step: format!("{step:?}") });
+    }
+    match unreviewed(graph) {
+        Some(path) => Err(GraphError::Unreviewed { workflow: workflow(), path }),
+        None => Ok(()),
+    }
+}
+
+/// How far the newest draft on a path has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Seen {
+    Nothing,
+    Review,
+    Gate,
+}
+
+/// The shortest path from a draft to a publish that misses a review or the gate after it.
+fn unreviewed<S: Step>(graph: &Graph<S>) -> Option<String> {
+    let drafts = graph.iter().map(|(step, _)| *step).filter(|step| step.kind() == Kind::Draft);
+    let mut todo: VecDeque<(Vec<S>, Seen)> = drafts.map(|draft| (vec![draft], Seen::Nothing)).collect();
+    let mut been = HashSet::new();
+    while let Some((path, seen)) = todo.pop_front() {
+        let at = *path.last()?;
+        for to in successors(graph, at) {
+            let seen = match (to.kind(), seen) {
+                (Kind::Draft, _) => Seen::Nothing,
+                (Kind::Review, Seen::Nothing) => Seen::Review,
+                (Kind::Gate, Seen::Review) => Seen::Gate,
+                (_, seen) => seen,
+            };
+            let mut longer = path.clone();
+            longer.push(*to);
+            if to.kind() == Kind::Publish && seen != Seen::Gate {
+                let names: Vec<_> = longer.iter().map(|step| step.id()).collect();
+                return Some(names.join(" -> "));
+            }
+            if been.insert((*to, seen)) {
+                todo.push_back((longer, seen));
+            }
+        }
+    }
+    None
+}
+
+fn successors<S: Step>(graph: &Graph<S>, at: S) -> &'static [S] {
+    graph.iter().find(|(step, _)| *step == at).map_or(&[], |(_, next)| *next)
+}
+
+/// `iterations` times the longest loop that visits no step twice, and one straight walk.
+pub(super) fn recursion_limit<S: Step>(graph: &Graph<S>, iterations: u32) -> u32 {
+    let longest =
+        graph.iter().map(|(step, _)| longest_loop(graph, *step, &mut vec![*step])).max().unwrap_or(0);
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    iterations.saturating_mul(count(longest)).saturating_add(count(graph.len()))
+}
+
+/// Edges of the longest simple loop through `home`, continuing `path`. Exponential in the worst
+/// case, and our graphs have a dozen steps.
+fn longest_loop<S: Step>(graph: &Graph<S>, home: S, path: &mut Vec<S>) -> usize {
+    let Some(at) = path.last().copied() else { return 0 };
+    let mut longest = 0;
+    for to in successors(graph, at) {
+        if *to == home {
+            longest = longest.max(path.len());
+        } else if !path.contains(to) {
+            path.push(*to);
+            longest = longest.max(longest_loop(graph, home, path));
+            path.pop();
+        }
+    }
+    longest
+}
+
+/// The graph as a Mermaid flowchart; shape and class of a node tell its kind.
+pub(super) fn mermaid<S: Step>(graph: &Graph<S>) -> String {
+    let mut text = String::from("flowchart TD\n");
+    for (step, _) in graph {
+        let (open, close, class) = match step.kind() {
+            Kind::Work => ("[", "]", "work"),
+            Kind::Draft => ("([", "])", "draft"),
+            Kind::Review => ("{{", "}}", "review"),
+            Kind::Gate => ("{", "}", "gate"),
+            Kind::Publish => ("[[", "]]", "publish"),
+        };
+        let label = format!("{} · {}", step.id(), step.title()).replace('"', "#quot;");
+        let _ = writeln!(text, "    {}{open}\"{label}\"{close}:::{class}", node(*step));
+    }
+    for (step, next) in graph {
+        for to in *next {
+            let _ = writeln!(text, "    {} --> {}", node(*step), node(*to));
+        }
+    }
+    text.push_str(
+        "    classDef work fill:#f6f8fa,stroke:#57606a,color:#24292f
+    classDef draft fill:#ddf4ff,stroke:#0969da,color:#24292f
+    classDef review fill:#fbefff,stroke:#8250df,color:#24292f
+    classDef gate fill:#fff8c5,stroke:#9a6700,color:#24292f
+    classDef publish fill:#dafbe1,stroke:#1a7f37,color:#24292f
+",
+    );
+    text
+}
+
+/// `N1.5` as Mermaid can name it: `N1_5`.
+fn node(step: impl Step) -> String {
+    step.id().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    enum At {
+        Load,
+        Draft,
+        Review,
+        Gate,
+        Publish,
+    }
+    use At::{Draft, Gate, Load, Publish, Review};
+
+    impl Step for At {
+        fn id(self) -> &'static str {
+            ["N0", "N1.5", "N3", "N4", "N5"][self as usize]
+        }
+        fn title(self) -> &'static str {
+            ["Load \"it\"", "Draft", "Review", "Gate", "Publish"][self as usize]
+        }
+        fn kind(self) -> Kind {
+            [Kind::Work, Kind::Draft, Kind::Review, Kind::Gate, Kind::Publish][self as usize]
+        }
+    }
+
+    fn verdict(graph: &'static Graph<At>) -> String {
+        check("lld", graph).map_or_else(|error| error.to_string(), |()| "sound".to_owned())
+    }
+
+    #[test]
+    fn whole_graphs_pass_and_torn_ones_are_named() {
+        assert_eq!(
+            verdict(&[
+                (Load, &[Draft]),
+                (Draft, &[Review]),
+                (Review, &[Draft, Gate]),
+                (Gate, &[Draft, Publish]),
+                (Publish, &[])
+            ]),
+            "sound"
+        );
+        assert!(verdict(&[]).contains("no rows"));
+        assert!(verdict(&[(Load, &[Draft])]).contains("Draft has no row"));
+        assert!(verdict(&[(Load, &[]), (Load, &[])]).contains("Load has two rows"));
+        assert!(verdict(&[(Load, &[]), (Draft, &[])]).contains("reaches Draft"));
+    }
+
+    #[test]
+    fn no_edge_leads_around_review_and_gate() {
+        let around: [(&'static Graph<At>, &str); 4] = [
+            (&[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])], "N1.5 -> N3 -> N5"),
+            (&[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])], "N1.5 -> N4 -> N5"),
+            // The gate stands before the review.
+            (
+                &[(Draft, &[Gate]), (Gate, &[Review]), (Review, &[Publish]), (Publish, &[])],
+                "N1.5 -> N4 -> N3 -> N5",
+            ),
+            // A second draft slips in after the gate.
+            (
+                &[
+                    (Review, &[Gate]),
+                    (Gate, &[Draft, Publish]),
+                    (Draft, &[Load]),
+                    (Load, &[Review, Publish]),
+                    (Publish, &[]),
+                ],
+                "N1.5 -> N0 -> N5",
+            ),
+        ];
+        for (graph, path) in around {
+            assert!(verdict(graph).contains(&format!("lld: {path} publishes")), "{}", verdict(graph));
+        }
+    }
+
+    #[test]
+    fn the_limit_counts_the_longest_loop() {
+        // Draft -> Review -> Gate -> Draft is three edges, Draft -> Review -> Draft two.
+        let graph: &Graph<At> = &[(Draft, &[Review]), (Review, &[Draft, Gate]), (Gate, &[Draft])];
+        assert_eq!(recursion_limit(graph, 5), 5 * 3 + 3);
+        assert_eq!(recursion_limit::<At>(&[(Load, &[Draft]), (Draft, &[])], 5), 2);
+    }
+
+    #[test]
+    fn the_diagram_names_every_step_and_edge() {
+        let text = mermaid::<At>(&[(Load, &[Draft]), (Draft, &[Draft])]);
+        let lines: Vec<_> = text.lines().take(5).map(str::trim).collect();
+        assert_eq!(
+            lines,
+            [
+                "flowchart TD",
+                "N0[\"N0 · Load #quot;it#quot;\"]:::work",
+                "N1_5([\"N1.5 · Draft\"]):::draft",
+                "N0 --> N1_5",
+                "N1_5 --> N1_5"
+            ]
+        );
+    }
+}

@@ -1,0 +1,515 @@
+//! A backing that keeps everything in memory and whose journal is *positional*: an attempt must ask
+//! for its entries in the order in which they were written, as engines that replay demand it. The
+//! contract suite runs against this and the SQLite store alike, so that no workflow comes to lean
+//! on more than both can give. It is also the quickest backing for a workflow's own tests.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::future::ready;
+
+use super::backing::{Backing, Kept};
+use crate::{
+    clock::SharedClock,
+    store::{
+        Answer, AnswerRow, AuditEntry, AuditRow, Begun, Booked, CancelRow, Checkpoint, Filter, GateRow,
+        GateSpec, Lease, Ledger, NewRun, Opened, Record, RunRow, RunStatus, StoreError,
+    },
+    types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
+};
+
+/// Everything of a server's runs, for as long as it lives.
+pub struct Memory {
+    clock: SharedClock,
+    inner: Mutex<Inner>,
+}
+
+impl Memory {
+    pub fn new(clock: SharedClock) -> Arc<Self> {
+        Arc::new(Self { clock, inner: Mutex::default() })
+    }
+
+    /// What a restart of the process does: whatever was held is free.
+    pub fn reboot(&self) {
+        self.lock().epoch += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One atomic call.
+    fn with<V: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Inner, Timestamp) -> Result<V, StoreError>,
+    ) -> Kept<'_, V> {
+        let result = work(&mut self.lock(), self.clock.now());
+        Box::pin(ready(result))
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    epoch: u64,
+    runs: BTreeMap<RunId, Run>,
+    cancels: HashMap<Cause, Vec<RunId>>,
+    gates: Vec<Gate>,
+    answers: Vec<Booking>,
+    documents: HashMap<Hash, Vec<u8>>,
+    records: Vec<(RunId, u64, String, Record)>,
+    audit: Vec<AuditRow>,
+}
+
+struct Run {
+    /// `taken`, `parked`, `gate` and `answer` are filled in when it is read.
+    row: RunRow,
+    taken: Option<u64>,
+    parked: Option<u64>,
+    lease: u64,
+    /// The present visit's.
+    journal: Vec<Entry>,
+    /// Where in the journal the present attempt is.
+    position: usize,
+    /// Saves within the present visit.
+    saves: u32,
+}
+
+struct Entry {
+    key: String,
+    value: Option<Vec<u8>>,
+    lap: Lap,
+}
+
+/// Attempts of one lap start from the same state and answer, so they must ask for the same entries
+/// in the same order; those of a later lap may pass over what an earlier one wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lap {
+    saves: u32,
+    answer: Option<u64>,
+}
+
+struct Gate {
+    row: GateRow,
+    open: bool,
+}
+
+struct Booking {
+    row: AnswerRow,
+    run: RunId,
+    /// No step has had it, and its gate is open.
+    waiting: bool,
+}
+
+impl Inner {
+    fn start(&mut self, new: NewRun, now: Timestamp) -> Opened {
+        let trigger = &new.trigger;
+        if let Some(run) = self.runs.values().find(|run| run.row.trigger.cause == trigger.cause) {
+            return Opened::Duplicate(run.row.id);
+        }
+        let live = self.runs.values().find(|run| {
+            let row = &run.row;
+            row.status.live()
+                && (&row.workflow, row.id.repo, row.trigger.issue)
+                    == (&new.workflow, trigger.repo, trigger.issue)
+        });
+        if let Some(run) = live {
+            return Opened::Live(Box::new(self.view(run)));
+        }
+        let seq = 1 + self.runs.keys().filter(|id| id.repo == trigger.repo).count() as u64;
+        let id = RunId { repo: trigger.repo, seq };
+        let row = RunRow {
+            id,
+            workflow: new.workflow,
+            version: new.version,
+            trigger: new.trigger,
+            status: RunStatus::Ready,
+            step: new.step,
+            state: new.state,
+            visit: 1,
+            moves: 0,
+            attempts: 0,
+            due: Some(now),
+            taken: false,
+            parked: false,
+            halt: None,
+            why: None,
+            outcome: None,
+            cancel: None,
+            gate: None,
+            answer: None,
+            started_at: now,
+            updated_at: now,
+        };
+        let (journal, position, saves) = (Vec::new(), 0, 0);
+        self.runs.insert(id, Run { row, taken: None, parked: None, lease: 0, journal, position, saves });
+        Opened::New(id)
+    }
+
+    fn view(&self, run: &Run) -> RunRow {
+        let mut row = run.row.clone();
+        row.taken = run.taken == Some(self.epoch);
+        row.parked = run.parked == Some(self.epoch);
+        row.gate = self.gates.iter().find(|gate| gate.open && gate.row.run == row.id).map(|gate| {
+            let answers = self.answers.iter().filter(|booking| booking.row.gate == gate.row.id).count();
+            GateRow { answers: u32::try_from(answers).unwrap_or(u32::MAX), ..gate.row.clone() }
+        });
+        row.answer = row.gate.as_ref().and_then(|gate| {
+            let mut bookings = self.answers.iter();
+            bookings
+                .find(|booking| booking.waiting && booking.row.gate == gate.id)
+                .map(|booking| booking.row.clone())
+        });
+        row
+    }
+
+    fn answer(&mut self, gate: &GateRow, answer: Answer, now: Timestamp) -> Booked {
+        if self.answers.iter().any(|booking| booking.row.answer.cause == answer.cause) {
+            return Booked::Duplicate;
+        }
+        let same = self
+            .gates
+            .iter()
+            .any(|open| open.open && open.row.id == gate.id && open.row.spec.subject == gate.spec.subject);
+        let Some(run) = self.runs.get_mut(&gate.run).filter(|run| same && run.row.status.live()) else {
+            return Booked::Changed;
+        };
+        run.row.due = Some(run.row.due.map_or(now, |due| due.min(now)));
+        let id = self.answers.len() as u64 + 1;
+        let row = AnswerRow { id, gate: gate.id, subject: gate.spec.subject, answer };
+        self.answers.push(Booking { row, run: gate.run, waiting: true });
+        Booked::Taken
+    }
+
+    fn cancel(&mut self, repo: RepoId, issue: IssueNo, only: Option<RunId>, cancel: CancelRow) -> Vec<RunId> {
+        if let Some(runs) = self.cancels.get(&cancel.cause) {
+            return runs.clone();
+        }
+        let mut marked = Vec::new();
+        for run in
+            self.runs.values_mut().filter(|run| run.row.id.repo == repo && run.row.trigger.issue == issue)
+        {
+            let row = &mut run.row;
+            if row.status.live() && row.cancel.is_none() && only.is_none_or(|id| id == row.id) {
+                row.cancel = Some(cancel.clone());
+                marked.push(row.id);
+            }
+        }
+        self.cancels.insert(cancel.cause, marked.clone());
+        marked
+    }
+
+    /// When a run may be taken, if at all in this boot.
+    fn due(&self, run: &Run) -> Option<Timestamp> {
+        let row = &run.row;
+        if !row.status.live() || run.taken == Some(self.epoch) {
+            return None;
+        }
+        if row.cancel.is_some() && row.status != RunStatus::Halting {
+            return Some(Timestamp(0));
+        }
+        row.due.filter(|_| run.parked != Some(self.epoch))
+    }
+
+    fn claim(&mut self, now: Timestamp, except: &HashSet<RunId>) -> Option<Lease> {
+        let ready = self.runs.values().filter(|run| !except.contains(&run.row.id));
+        let (_, id) = ready
+            .filter_map(|run| Some((self.due(run)?, run.row.id)))
+            .filter(|(due, _)| *due <= now)
+            .min()?;
+        let epoch = self.epoch;
+        let run = self.runs.get_mut(&id)?;
+        run.taken = Some(epoch);
+        run.lease += 1;
+        run.position = 0;
+        let run = self.runs.get(&id)?;
+        Some(Lease { number: run.lease, run: self.view(run) })
+    }
+
+    /// The run, if this lease is the last it was taken with.
+    fn held(&mut self, lease: &Lease) -> Result<&mut Run, StoreError> {
+        let epoch = self.epoch;
+        self.runs
+            .get_mut(&lease.run.id)
+            .filter(|run| run.taken == Some(epoch) && run.lease == lease.number)
+            .ok_or(StoreError::Fenced)
+    }
+
+    fn save(&mut self, lease: &Lease, left: Checkpoint, now: Timestamp) -> Result<(), StoreError> {
+        self.held(lease)?;
+        let due_after_ask = match &left {
+            Checkpoint::Ask { gate, .. } => self.open_gate(lease, gate, now),
+            Checkpoint::Go { .. }
+            | Checkpoint::Done { .. }
+            | Checkpoint::Halt { .. }
+            | Checkpoint::Ended { .. } => {
+                self.close_gate(lease);
+                None
+            }
+            Checkpoint::Wait { .. } | Checkpoint::Retry { .. } | Checkpoint::Park { .. } => None,
+        };
+        let epoch = self.epoch;
+        let run = self.held(lease)?;
+        (run.taken, run.parked, run.lease) = (None, None, run.lease + 1);
+        let row = &mut run.row;
+        (row.updated_at, row.attempts, row.why) = (now, 0, None);
+        match left {
+            Checkpoint::Go { step, state, moves } => {
+                (row.step, row.state, row.moves) = (step, state, moves);
+                (row.status, row.due) = (RunStatus::Ready, Some(now));
+                run.next_visit();
+            }
+            Checkpoint::Ask { state, .. } => {
+                (row.status, row.state, row.due) = (RunStatus::Asking, state, due_after_ask);
+                run.saves += 1;
+            }
+            Checkpoint::Wait { state, until, why } => {
+                (row.status, row.state, row.due) = (RunStatus::Waiting, state, Some(until));
+                row.why = Some(why);
+                run.saves += 1;
+            }
+            Checkpoint::Done { state, outcome } => {
+                (row.status, row.state, row.due) = (RunStatus::Done, state, None);
+                row.outcome = Some(outcome);
+            }
+            Checkpoint::Halt { halt, why } => {
+                (row.status, row.due) = (RunStatus::Halting, Some(now));
+                (row.halt, row.why) = (Some(halt), Some(why));
+                run.next_visit();
+            }
+            Checkpoint::Ended { status, why } => {
+                (row.status, row.due, row.why) = (status, None, Some(why));
+            }
+            Checkpoint::Retry { attempts, due, why } => {
+                (row.attempts, row.due, row.why) = (attempts, Some(due), Some(why));
+            }
+            Checkpoint::Park { why } => {
+                row.why = Some(why);
+                run.parked = Some(epoch);
+            }
+        }
+        Ok(())
+    }
+
+    fn consume_answer(&mut self, lease: &Lease) {
+        if let Some(had) = &lease.run.answer {
+            self.answers
+                .iter_mut()
+                .filter(|booking| booking.row.id == had.id)
+                .for_each(|b| b.waiting = false);
+        }
+    }
+
+    fn close_gate(&mut self, lease: &Lease) {
+        self.consume_answer(lease);
+        let Some(gate) = &lease.run.gate else { return };
+        self.gates.iter_mut().filter(|open| open.row.id == gate.id).for_each(|open| open.open = false);
+        self.answers.iter_mut().filter(|b| b.row.gate == gate.id).for_each(|b| b.waiting = false);
+    }
+
+    /// Opens the gate or brings it up to date; says when the step wants to run again.
+    fn open_gate(&mut self, lease: &Lease, spec: &GateSpec, now: Timestamp) -> Option<Timestamp> {
+        self.consume_answer(lease);
+        let run = lease.run.id;
+        let mut more = false;
+        if let Some(open) = self.gates.iter_mut().find(|gate| gate.open && gate.row.run == run) {
+            open.row.spec = spec.clone();
+            let id = open.row.id;
+            for booking in self.answers.iter_mut().filter(|b| b.waiting && b.row.gate == id) {
+                booking.waiting = booking.row.subject == spec.subject;
+                more |= booking.waiting;
+            }
+        } else {
+            let id = self.gates.len() as u64 + 1;
+            let row = GateRow { id, run, spec: spec.clone(), opened_at: now, answers: 0 };
+            self.gates.push(Gate { row, open: true });
+        }
+        if more { Some(now) } else { spec.expires.filter(|at| *at > now) }
+    }
+
+    fn ledger(&self, run: RunId) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (_, _, _, record) in self.records.iter().filter(|(of, ..)| *of == run) {
+            match record.clone() {
+                Record::Call(row) => ledger.calls.push(row),
+                Record::Verdict(row) => ledger.verdicts.push(row),
+                Record::Finding(row) => ledger.findings.push(row),
+                Record::Approval(row) => ledger.approvals.push(row),
+            }
+        }
+        let needed =
+            |gate: u64| self.gates.iter().find(|g| g.row.id == gate).map_or(1, |g| g.row.spec.needed);
+        let bookings = self.answers.iter().filter(|booking| booking.run == run);
+        ledger.answers = bookings.map(|booking| (booking.row.clone(), needed(booking.row.gate))).collect();
+        ledger
+    }
+
+    fn record(&mut self, run: RunId, visit: u64, key: &str, record: Record) {
+        let same_kind = |held: &Record| std::mem::discriminant(held) == std::mem::discriminant(&record);
+        let held = self
+            .records
+            .iter_mut()
+            .find(|(of, at, name, held)| (*of, *at, name.as_str()) == (run, visit, key) && same_kind(held));
+        match held {
+            Some((.., held)) => *held = record,
+            None => self.records.push((run, visit, key.to_owned(), record)),
+        }
+    }
+
+    fn audit(&mut self, entry: AuditEntry, now: Timestamp) -> Hash {
+        let known = self
+            .audit
+            .iter()
+            .find(|row| (row.run, row.visit, &row.key) == (entry.run, entry.visit, &entry.key));
+        if let Some(row) = known {
+            return row.hash;
+        }
+        let head = self.audit.iter().rev().find(|row| row.run.repo == entry.run.repo).map(|row| row.hash);
+        let row = AuditRow::after(head, entry, now);
+        let hash = row.hash;
+        self.audit.push(row);
+        hash
+    }
+}
+
+impl Run {
+    fn next_visit(&mut self) {
+        self.row.visit += 1;
+        self.journal.clear();
+        self.saves = 0;
+    }
+
+    /// The entry this attempt asks for must be the next one of its own lap.
+    fn begin(&mut self, lease: &Lease, key: &str) -> Result<Begun, StoreError> {
+        let lap = Lap { saves: self.saves, answer: lease.run.answer.as_ref().map(|row| row.id) };
+        while let Some(entry) = self.journal.get(self.position) {
+            self.position += 1;
+            if entry.key == key {
+                return Ok(match &entry.value {
+                    Some(value) => Begun::Done(value.clone()),
+                    None => Begun::Fresh { interrupted: true },
+                });
+            }
+            if entry.lap == lap {
+                return Err(StoreError::Journal(format!(
+                    "`{key}` was asked for where `{}` was written; calls must come in a fixed order",
+                    entry.key
+                )));
+            }
+        }
+        if self.journal.iter().any(|entry| entry.key == key) {
+            return Err(StoreError::Journal(format!("`{key}` was written earlier than it is asked for")));
+        }
+        self.journal.push(Entry { key: key.to_owned(), value: None, lap });
+        self.position = self.journal.len();
+        Ok(Begun::Fresh { interrupted: false })
+    }
+
+    fn done(&mut self, key: &str, value: Vec<u8>) {
+        let written = self.position.checked_sub(1).and_then(|at| self.journal.get_mut(at));
+        if let Some(entry) = written.filter(|entry| entry.key == key) {
+            entry.value = Some(value);
+        }
+    }
+}
+
+impl Backing for Memory {
+    fn start(&self, new: NewRun) -> Kept<'_, Opened> {
+        self.with(|inner, now| Ok(inner.start(new, now)))
+    }
+
+    fn answer(&self, gate: GateRow, answer: Answer) -> Kept<'_, Booked> {
+        self.with(|inner, now| Ok(inner.answer(&gate, answer, now)))
+    }
+
+    fn has_answer<'a>(&'a self, _repo: RepoId, cause: &'a Cause) -> Kept<'a, bool> {
+        self.with(|inner, _| Ok(inner.answers.iter().any(|booking| booking.row.answer.cause == *cause)))
+    }
+
+    fn cancel(
+        &self,
+        repo: RepoId,
+        issue: IssueNo,
+        run: Option<RunId>,
+        cancel: CancelRow,
+    ) -> Kept<'_, Vec<RunId>> {
+        self.with(|inner, _| Ok(inner.cancel(repo, issue, run, cancel)))
+    }
+
+    fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>> {
+        self.with(|inner, _| Ok(inner.runs.get(&id).map(|run| inner.view(run))))
+    }
+
+    fn runs(&self, filter: Filter) -> Kept<'_, Vec<RunRow>> {
+        self.with(|inner, _| {
+            let fits = |row: &RunRow| {
+                filter.repo.is_none_or(|repo| repo == row.id.repo)
+                    && filter.issue.is_none_or(|issue| issue == row.trigger.issue)
+                    && (row.status.live() || !filter.live_only)
+            };
+            Ok(inner.runs.values().filter(|run| fits(&run.row)).map(|run| inner.view(run)).collect())
+        })
+    }
+
+    fn claim<'a>(&'a self, now: Timestamp, except: &'a HashSet<RunId>) -> Kept<'a, Option<Lease>> {
+        self.with(|inner, _| Ok(inner.claim(now, except)))
+    }
+
+    fn save<'a>(&'a self, lease: &'a Lease, left: Checkpoint) -> Kept<'a, ()> {
+        self.with(|inner, now| inner.save(lease, left, now))
+    }
+
+    fn release<'a>(&'a self, lease: &'a Lease) -> Kept<'a, ()> {
+        self.with(|inner, _| {
+            let run = inner.held(lease)?;
+            (run.taken, run.lease) = (None, run.lease + 1);
+            Ok(())
+        })
+    }
+
+    fn next_due(&self) -> Kept<'_, Option<Timestamp>> {
+        self.with(|inner, _| Ok(inner.runs.values().filter_map(|run| inner.due(run)).min()))
+    }
+
+    fn begin<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Begun> {
+        self.with(|inner, _| inner.held(lease)?.begin(lease, key))
+    }
+
+    fn done<'a>(&'a self, lease: &'a Lease, key: &'a str, value: Vec<u8>) -> Kept<'a, ()> {
+        self.with(|inner, _| {
+            inner.held(lease)?.done(key, value);
+            Ok(())
+        })
+    }
+
+    fn put(&self, _repo: RepoId, bytes: Vec<u8>) -> Kept<'_, Hash> {
+        self.with(|inner, _| {
+            let hash = Hash::of(&bytes);
+            inner.documents.insert(hash, bytes);
+            Ok(hash)
+        })
+    }
+
+    fn get(&self, _repo: RepoId, hash: Hash) -> Kept<'_, Vec<u8>> {
+        self.with(|inner, _| {
+            let missing = || StoreError::Missing { what: format!("document {hash}") };
+            inner.documents.get(&hash).cloned().ok_or_else(missing)
+        })
+    }
+
+    fn record<'a>(&'a self, run: RunId, visit: u64, key: &'a str, record: Record) -> Kept<'a, ()> {
+        self.with(|inner, _| {
+            inner.record(run, visit, key, record);
+            Ok(())
+        })
+    }
+
+    fn ledger(&self, run: RunId) -> Kept<'_, Ledger> {
+        self.with(|inner, _| Ok(inner.ledger(run)))
+    }
+
+    fn audit(&self, entry: AuditEntry) -> Kept<'_, Hash> {
+        self.with(|inner, now| Ok(inner.audit(entry, now)))
+    }
+}

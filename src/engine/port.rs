@@ -1,0 +1,359 @@
+//! What the rest of the house may ask of the engine. Nobody else touches runs, trails or journals.
+
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+
+use super::graph::{GraphError, StepInfo};
+use crate::{
+    limits,
+    store::{Answer, Filter, GateRow, Outcome, RunRow, RunStatus, StoreError, Trigger},
+    types::{Actor, Cause, Hash, IssueNo, RepoId, Role, RunId, Timestamp},
+};
+
+/// The verb that passes a gate.
+pub const APPROVE: &str = "approve";
+/// The verb that waives a verdict, with its reason.
+pub const OVERRIDE: &str = "override";
+
+/// Why the engine could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    #[error("there are two workflows called {0}; rename one")]
+    SameName(String),
+    #[error("there is no workflow called {0}")]
+    UnknownWorkflow(String),
+    #[error("the workflow could not be started: {0}")]
+    Start(String),
+}
+
+#[derive(Debug, Clone)]
+pub struct Start {
+    pub workflow: String,
+    pub trigger: Trigger,
+}
+
+#[derive(Debug, Clone)]
+pub enum Started {
+    New(RunId),
+    /// A run of this workflow lives on this issue already.
+    Already(Box<RunView>),
+    /// The same cause started this run before.
+    Duplicate(RunId),
+}
+
+/// A person's answer for whatever gate of the issue it fits.
+#[derive(Debug, Clone)]
+pub struct Signal {
+    pub repo: RepoId,
+    pub issue: IssueNo,
+    pub answer: Answer,
+}
+
+/// Accepted (not yet applied), or why not.
+#[derive(Debug, Clone)]
+pub enum Signalled {
+    Taken(RunId),
+    Duplicate,
+    /// No run lives on this issue.
+    NoRun,
+    /// None of these runs waits for such an answer.
+    NoGate(Vec<RunView>),
+    /// The stage that was named is not the one that waits.
+    WrongStage(Vec<GateView>),
+    /// The hash that was given is not what the gate asks about.
+    Stale(GateView),
+    /// Without a hash, and written before the subject had been on the page long enough.
+    TooSoon(GateView),
+    /// Without a hash, and more than one gate waits.
+    Several(Vec<GateView>),
+    NotAllowed {
+        needs: Role,
+        gate: GateView,
+    },
+}
+
+/// A wish that runs end.
+#[derive(Debug, Clone)]
+pub struct Cancel {
+    pub repo: RepoId,
+    pub issue: IssueNo,
+    /// One run, or all that live on the issue.
+    pub run: Option<RunId>,
+    pub cause: Cause,
+    pub by: Actor,
+    pub why: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cancelled {
+    pub runs: Vec<RunId>,
+}
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    Ready,
+    /// A step of it runs right now.
+    Running,
+    Asking,
+    Waiting,
+    Done,
+    /// Being ended; people are being told.
+    Halting,
+    Failed,
+    Stopped,
+    /// Saved by a version this one cannot read; `why` says how to go on.
+    Parked,
+}
+
+impl Status {
+    /// May this run still take a step?
+    pub fn live(self) -> bool {
+        !matches!(self, Self::Done | Self::Failed | Self::Stopped)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Asking => "asking",
+            Self::Waiting => "waiting",
+            Self::Done => "done",
+            Self::Halting => "halting",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+            Self::Parked => "parked",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A run for others to see.
+#[derive(Debug, Clone)]
+pub struct RunView {
+    pub id: RunId,
+    pub workflow: String,
+    /// The workflow's version when the run started.
+    pub version: u32,
+    pub issue: IssueNo,
+    pub status: Status,
+    pub step_id: String,
+    pub step_title: String,
+    pub gate: Option<GateView>,
+    pub visit: u64,
+    pub started_by: Actor,
+    pub started_at: Timestamp,
+    pub updated_at: Timestamp,
+    /// When it will go on by itself, if it will.
+    pub due: Option<Timestamp>,
+    pub why: Option<String>,
+    pub outcome: Option<Outcome>,
+    pub trigger: Trigger,
+}
+
+/// An open gate for others to see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateView {
+    pub run: RunId,
+    pub stage: String,
+    pub subject: Hash,
+    pub verbs: Vec<(String, Role)>,
+    pub shown_at: Timestamp,
+    pub opened_at: Timestamp,
+    pub needed: u32,
+    /// Answers accepted so far.
+    pub answers: u32,
+}
+
+impl From<&GateRow> for GateView {
+    fn from(row: &GateRow) -> Self {
+        let spec = row.spec.clone();
+        Self {
+            run: row.run,
+            stage: spec.stage,
+            subject: spec.subject,
+            verbs: spec.verbs,
+            shown_at: spec.shown_at,
+            opened_at: row.opened_at,
+            needed: spec.needed,
+            answers: row.answers,
+        }
+    }
+}
+
+impl RunView {
+    /// `step` is what the workflow calls the saved step, if this version knows both.
+    pub(super) fn new(row: &RunRow, step: Option<StepInfo>) -> Self {
+        let status = match row.status {
+            status if !status.live() => status.into(),
+            _ if row.taken => Status::Running,
+            _ if row.parked => Status::Parked,
+            status => status.into(),
+        };
+        Self {
+            id: row.id,
+            workflow: row.workflow.clone(),
+            version: row.version,
+            issue: row.trigger.issue,
+            status,
+            step_id: step.map_or_else(|| row.step.trim_matches('"').to_owned(), |step| step.id.to_owned()),
+            step_title: step.map_or_else(String::new, |step| step.title.to_owned()),
+            gate: row.gate.as_ref().map(GateView::from),
+            visit: row.visit,
+            started_by: row.trigger.actor.clone(),
+            started_at: row.started_at,
+            updated_at: row.updated_at,
+            due: row.due,
+            why: row.why.clone(),
+            outcome: row.outcome.clone(),
+            trigger: row.trigger.clone(),
+        }
+    }
+}
+
+impl From<RunStatus> for Status {
+    fn from(status: RunStatus) -> Self {
+        match status {
+            RunStatus::Ready => Self::Ready,
+            RunStatus::Asking => Self::Asking,
+            RunStatus::Waiting => Self::Waiting,
+            RunStatus::Halting => Self::Halting,
+            RunStatus::Done => Self::Done,
+            RunStatus::Failed => Self::Failed,
+            RunStatus::Stopped => Self::Stopped,
+        }
+    }
+}
+
+/// The engine as intake, the pages and the command line see it. Each request is idempotent by its
+/// cause.
+pub trait Port: Send + Sync {
+    fn start(&self, start: Start) -> BoxFuture<'_, Result<Started, EngineError>>;
+    fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>>;
+    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>>;
+    fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>>;
+    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>>;
+}
+
+/// What an answer means to the gates that are open on its issue.
+pub(super) enum Match<'a> {
+    Gate(&'a GateRow),
+    /// No gate has this verb.
+    None,
+    WrongStage,
+    Stale(&'a GateRow),
+    TooSoon(&'a GateRow),
+    Several,
+    NotAllowed(Role, &'a GateRow),
+}
+
+/// Which of an issue's open gates an answer is for. An approval without a hash counts only when
+/// exactly one gate waits and its subject had been on the page, unchanged, for a while.
+pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a> {
+    let needs =
+        |gate: &GateRow| gate.spec.verbs.iter().find(|(verb, _)| *verb == answer.verb).map(|(_, role)| *role);
+    let with_verb: Vec<_> = gates.iter().filter_map(|gate| Some((gate, needs(gate)?))).collect();
+    if with_verb.is_empty() {
+        return Match::None;
+    }
+    if let Some((gate, role)) =
+        with_verb.first().filter(|_| with_verb.iter().all(|(_, role)| answer.role < *role))
+    {
+        return Match::NotAllowed(*role, gate);
+    }
+    let mut fitting = with_verb;
+    if let Some(stage) = &answer.stage {
+        fitting.retain(|(gate, _)| gate.spec.stage.eq_ignore_ascii_case(stage));
+        if fitting.is_empty() {
+            return Match::WrongStage;
+        }
+    }
+    if let Some(prefix) = &answer.hash {
+        let stale = fitting[0].0;
+        fitting.retain(|(gate, _)| gate.spec.subject.starts_with(prefix));
+        if fitting.is_empty() {
+            return Match::Stale(stale);
+        }
+    }
+    let (gate, role) = fitting[0];
+    let binding = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
+    let several = if answer.hash.is_none() && binding { gates.len() > 1 } else { fitting.len() > 1 };
+    if several {
+        return Match::Several;
+    }
+    if answer.role < role {
+        return Match::NotAllowed(role, gate);
+    }
+    let seen_since = gate.spec.shown_at.plus(limits::SEEN_BEFORE_APPROVAL);
+    if answer.hash.is_none() && binding && answer.at < seen_since {
+        return Match::TooSoon(gate);
+    }
+    Match::Gate(gate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{store::GateSpec, types::UserId};
+
+    fn gate(id: u64, stage: &str, verbs: &[&str]) -> GateRow {
+        let spec = GateSpec {
+            stage: stage.into(),
+            subject: Hash::of(stage.as_bytes()),
+            verbs: verbs.iter().map(|verb| ((*verb).to_owned(), Role::Write)).collect(),
+            shown_at: Timestamp(0),
+            needed: 1,
+            expires: None,
+        };
+        let run = RunId { repo: RepoId(1), seq: id };
+        GateRow { id, run, spec, opened_at: Timestamp(0), answers: 0 }
+    }
+
+    fn answer(verb: &str, stage: Option<&str>, hash: Option<Hash>) -> Answer {
+        Answer {
+            cause: Cause("c".into()),
+            verb: verb.into(),
+            stage: stage.map(str::to_owned),
+            hash: hash.map(|hash| hash.short()),
+            text: String::new(),
+            by: Actor { id: UserId(1), login: "ada".into(), bot: false },
+            role: Role::Write,
+            at: Timestamp(60_000),
+            url: None,
+            commit: None,
+        }
+    }
+
+    #[test]
+    fn between_several_gates_only_a_hash_approves() {
+        let gates =
+            [gate(1, "lld", &["approve", "revise"]), gate(2, "spec", &["approve", "revise", "answer"])];
+        let chosen = |answer: Answer| match match_gate(&gates, &answer) {
+            Match::Gate(gate) => gate.id.to_string(),
+            Match::Several => "several".to_owned(),
+            Match::Stale(_) => "stale".to_owned(),
+            Match::WrongStage => "wrong stage".to_owned(),
+            _ => "other".to_owned(),
+        };
+        let spec = Some(Hash::of(b"spec"));
+        assert_eq!(chosen(answer("approve", None, None)), "several");
+        assert_eq!(chosen(answer("approve", Some("spec"), None)), "several", "a stage is not a hash");
+        assert_eq!(chosen(answer("approve", None, spec)), "2");
+        assert_eq!(chosen(answer("approve", Some("lld"), spec)), "stale");
+        assert_eq!(chosen(answer("approve", Some("code"), spec)), "wrong stage");
+        // What binds nobody to content needs to name its gate only.
+        assert_eq!(chosen(answer("revise", None, None)), "several");
+        assert_eq!(chosen(answer("revise", Some("spec"), None)), "2");
+        assert_eq!(chosen(answer("answer", None, None)), "2");
+    }
+}

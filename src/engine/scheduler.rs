@@ -1,0 +1,471 @@
+//! Who runs when: claiming due runs, taking one step of each, saving what it left.
+
+use std::{
+    collections::{HashMap, HashSet},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::anyhow;
+use futures_util::{FutureExt, future::BoxFuture};
+use tokio::{sync::Notify, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    backing::Backing,
+    cx::Cx,
+    port::{
+        Cancel, Cancelled, EngineError, GateView, Match, Port, RunView, Signal, Signalled, Start, Started,
+        match_gate,
+    },
+    workflow::{AnyWorkflow, Attempt, Halt, Moved, Next, Saved, StepError},
+};
+use crate::{
+    clock::SharedClock,
+    limits,
+    store::{Booked, CancelRow, Checkpoint, Filter, Lease, NewRun, Opened, RunRow, RunStatus, StoreError},
+    types::{RunId, Timestamp},
+};
+
+type AnyFlow<T> = &'static dyn AnyWorkflow<T>;
+
+/// Runs workflows whose steps use `T`.
+pub struct Engine<T: Send + Sync + 'static> {
+    backing: Arc<dyn Backing>,
+    workflows: &'static [AnyFlow<T>],
+    tools: Arc<T>,
+    clock: SharedClock,
+    /// Something may have become due.
+    woken: Notify,
+    /// Tokens of the steps in flight that a cancel may trip.
+    in_flight: Mutex<HashMap<RunId, CancellationToken>>,
+    /// Tripped by `park`: what is in flight is given up.
+    park: CancellationToken,
+}
+
+impl<T: Send + Sync + 'static> Engine<T> {
+    /// Refuses a workflow whose graph is not sound.
+    pub fn new(
+        backing: Arc<dyn Backing>,
+        workflows: &'static [AnyFlow<T>],
+        tools: Arc<T>,
+        clock: SharedClock,
+    ) -> Result<Arc<Self>, EngineError> {
+        let mut names = HashSet::new();
+        for workflow in workflows {
+            workflow.check()?;
+            if !names.insert(workflow.name()) {
+                return Err(EngineError::SameName(workflow.name().to_owned()));
+            }
+        }
+        Ok(Arc::new(Self {
+            backing,
+            workflows,
+            tools,
+            clock,
+            woken: Notify::new(),
+            in_flight: Mutex::default(),
+            park: CancellationToken::new(),
+        }))
+    }
+
+    /// Itself, as the rest of the house may see it.
+    pub fn port(self: &Arc<Self>) -> Arc<dyn Port> {
+        Arc::clone(self) as Arc<dyn Port>
+    }
+
+    pub fn workflows(&self) -> &'static [AnyFlow<T>] {
+        self.workflows
+    }
+
+    /// When a run wants its next step, if nobody speaks before; possibly too early.
+    pub async fn next_due(&self) -> Result<Option<Timestamp>, EngineError> {
+        Ok(self.backing.next_due().await?)
+    }
+
+    /// Takes one step of every run that is due, one after the other, and says how many.
+    pub async fn tick(&self) -> Result<usize, EngineError> {
+        let mut stepped = HashSet::new();
+        while let Some(lease) = self.backing.claim(self.clock.now(), &stepped).await? {
+            stepped.insert(lease.run.id);
+            self.advance(lease).await?;
+        }
+        Ok(stepped.len())
+    }
+
+    /// Takes steps as they become due, up to [`limits::LIVE_STEPS`] at a time and one at a time of
+    /// each run, until `shutdown`. Then steps in flight are awaited, up to [`limits::SHUTDOWN`] or
+    /// until [`park`](Self::park), and given up after that.
+    pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) {
+        let mut steps = JoinSet::new();
+        while !shutdown.is_cancelled() {
+            let nap = self.fill(&mut steps).await;
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = self.woken.notified() => {}
+                Some(_) = steps.join_next() => {}
+                () = self.clock.sleep(nap) => {}
+            }
+        }
+        let all = async { while steps.join_next().await.is_some() {} };
+        tokio::select! {
+            () = all => {}
+            () = self.park.cancelled() => {}
+            () = self.clock.sleep(limits::SHUTDOWN) => {}
+        }
+        // Each step that is still running gives its run back when it sees this.
+        self.park.cancel();
+        while steps.join_next().await.is_some() {}
+    }
+
+    /// Gives up what is in flight, now. The next boot takes those steps again.
+    pub fn park(&self) {
+        self.park.cancel();
+    }
+
+    /// Starts every step there is room for; says how long to sleep if nothing happens.
+    async fn fill(self: &Arc<Self>, steps: &mut JoinSet<()>) -> Duration {
+        while steps.len() < limits::LIVE_STEPS {
+            match self.backing.claim(self.clock.now(), &HashSet::new()).await {
+                Ok(Some(lease)) => {
+                    let engine = Arc::clone(self);
+                    steps.spawn(async move { engine.advance_live(lease).await });
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(%error, "cannot look for runs that are due");
+                    return limits::STEP_BACKOFF;
+                }
+            }
+        }
+        if steps.len() >= limits::LIVE_STEPS {
+            return limits::LONGEST_NAP; // a step that ends wakes us
+        }
+        match self.backing.next_due().await {
+            Ok(Some(due)) => due.since(self.clock.now()).min(limits::LONGEST_NAP),
+            Ok(None) => limits::LONGEST_NAP,
+            Err(_) => limits::STEP_BACKOFF,
+        }
+    }
+
+    async fn advance_live(&self, lease: Lease) {
+        let held = lease.clone();
+        tokio::select! {
+            outcome = self.advance(lease) => {
+                let Err(error) = outcome else { return };
+                tracing::error!(run = %held.run.id, %error, "a step could not be saved; it will be taken again");
+                self.pause().await;
+            }
+            () = self.park.cancelled() => {}
+        }
+        lock(&self.in_flight).remove(&held.run.id);
+        self.give_back(&held).await;
+    }
+
+    /// Lets go of a run whose step came to nothing. As long as that cannot be written (a full disk)
+    /// the run stays ours, and the next boot frees it if we never can.
+    async fn give_back(&self, held: &Lease) {
+        loop {
+            match self.backing.release(held).await {
+                Ok(()) => return self.woken.notify_one(),
+                Err(StoreError::Fenced | StoreError::Closing) => return,
+                Err(error) => tracing::error!(run = %held.run.id, %error, "a run could not be given back"),
+            }
+            if self.park.is_cancelled() {
+                return;
+            }
+            self.pause().await;
+        }
+    }
+
+    async fn pause(&self) {
+        tokio::select! {
+            () = self.clock.sleep(limits::STEP_BACKOFF) => {}
+            () = self.park.cancelled() => {}
+        }
+    }
+
+    /// Takes one step and saves what it left.
+    async fn advance(&self, lease: Lease) -> Result<(), EngineError> {
+        let left = self.step(&lease).await;
+        lock(&self.in_flight).remove(&lease.run.id);
+        match self.backing.save(&lease, left).await {
+            Err(StoreError::Fenced) => tracing::warn!(run = %lease.run.id, "a late step was dropped"),
+            saved => saved?,
+        }
+        Ok(())
+    }
+
+    async fn step(&self, lease: &Lease) -> Checkpoint {
+        let run = &lease.run;
+        let workflow = self.workflow(&run.workflow);
+        if let Some(cancel) = run.cancel.as_ref().filter(|_| run.status != RunStatus::Halting) {
+            let stopped = Halt::Stopped { by: cancel.by.clone(), why: cancel.why.clone() };
+            if run.parked || workflow.is_none() {
+                // Nobody can read it, so it can tell nobody; that it ends is what was asked.
+                return Checkpoint::Ended { status: RunStatus::Stopped, why: stopped.sentence() };
+            }
+            return halt(stopped);
+        }
+        let Some(workflow) = workflow else {
+            let why = format!("this server has no workflow called {}", run.workflow);
+            return unreadable(run, &why);
+        };
+        if run.status == RunStatus::Halting {
+            return self.tell(workflow, lease).await;
+        }
+        self.attempt(workflow, lease).await
+    }
+
+    /// One attempt at the run's step.
+    async fn attempt(&self, workflow: AnyFlow<T>, lease: &Lease) -> Checkpoint {
+        let run = &lease.run;
+        let token = self.cancel_token(run.id).await;
+        let cx = self.cx(lease, token.clone());
+        let from = saved(run);
+        let attempt = AssertUnwindSafe(workflow.attempt(&from, &cx)).catch_unwind().await;
+        match attempt.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
+            Ok(moved) => self.moved(workflow, run, moved),
+            Err(Attempt::Unreadable(why)) => unreadable(run, &why),
+            // Whatever a step says after it was told to stop, it is not its fault.
+            Err(Attempt::Step(_)) if token.is_cancelled() => {
+                self.later("stopping", Duration::ZERO, run.attempts)
+            }
+            Err(Attempt::Step(StepError::Later { why, after })) => self.later(&why, after, run.attempts),
+            Err(Attempt::Step(StepError::User(text))) => halt(Halt::User(text)),
+            Err(Attempt::Step(StepError::Bug(error))) => {
+                let attempts = self.failed(run, &error);
+                if attempts >= limits::STEP_ATTEMPTS {
+                    return halt(Halt::Bug { attempts, error: format!("{error:#}") });
+                }
+                self.later("failed by our own fault; trying again", backoff(attempts), attempts)
+            }
+        }
+    }
+
+    fn moved(&self, workflow: AnyFlow<T>, run: &RunRow, moved: Moved) -> Checkpoint {
+        let Moved { next, state } = moved;
+        match next {
+            Next::Go(step) => {
+                let moves = if run.answer.is_some() { 0 } else { run.moves + 1 };
+                if moves > workflow.recursion_limit() {
+                    return halt(Halt::Limit { moves: run.moves });
+                }
+                Checkpoint::Go { step, state, moves }
+            }
+            Next::Ask(gate) => Checkpoint::Ask { state, gate },
+            Next::Wait { until, why } => Checkpoint::Wait { state, until, why },
+            Next::Done(outcome) => Checkpoint::Done { state, outcome },
+        }
+    }
+
+    /// One attempt at telling people why the run ended.
+    async fn tell(&self, workflow: AnyFlow<T>, lease: &Lease) -> Checkpoint {
+        let run = &lease.run;
+        let ended = |status, why| Checkpoint::Ended { status, why };
+        let halt = match run.halt.as_deref().map(serde_json::from_str::<Halt>) {
+            Some(Ok(halt)) => halt,
+            _ => return ended(RunStatus::Failed, "ended, for a reason this version cannot read".to_owned()),
+        };
+        let status = match halt {
+            Halt::Stopped { .. } => RunStatus::Stopped,
+            _ => RunStatus::Failed,
+        };
+        // A token nobody trips: stopping a run must not stop it from saying so.
+        let cx = self.cx(lease, CancellationToken::new());
+        let from = saved(run);
+        let told = AssertUnwindSafe(workflow.tell(&from, &halt, &cx)).catch_unwind().await;
+        match told.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
+            Ok(()) => ended(status, halt.sentence()),
+            Err(Attempt::Step(StepError::Later { why, after })) => self.later(&why, after, run.attempts),
+            Err(Attempt::Step(StepError::User(why)) | Attempt::Unreadable(why)) => {
+                tracing::error!(run = %run.id, %why, "people could not be told that a run ended");
+                ended(RunStatus::Failed, format!("{}; nobody could be told: {why}", halt.sentence()))
+            }
+            Err(Attempt::Step(StepError::Bug(error))) => {
+                let attempts = self.failed(run, &error);
+                if attempts >= limits::STEP_ATTEMPTS {
+                    let why = format!("{}; nobody could be told, see the server's log", halt.sentence());
+                    return ended(RunStatus::Failed, why);
+                }
+                self.later(&halt.sentence(), backoff(attempts), attempts)
+            }
+        }
+    }
+
+    /// Counts and logs a failure of ours.
+    fn failed(&self, run: &RunRow, error: &anyhow::Error) -> u32 {
+        let attempts = run.attempts + 1;
+        tracing::error!(
+            run = %run.id, workflow = run.workflow, step = run.step, visit = run.visit, attempts,
+            error = format!("{error:#}"), "a step failed"
+        );
+        attempts
+    }
+
+    fn later(&self, why: &str, after: Duration, attempts: u32) -> Checkpoint {
+        Checkpoint::Retry { attempts, due: self.clock.now().plus(after), why: why.to_owned() }
+    }
+
+    fn cx(&self, lease: &Lease, cancelled: CancellationToken) -> Cx<T> {
+        let (backing, tools, clock) = (&self.backing, &self.tools, &self.clock);
+        Cx::new(lease.clone(), Arc::clone(backing), Arc::clone(tools), Arc::clone(clock), cancelled)
+    }
+
+    /// The token a cancel of this run trips. One that came after the run was claimed and before the
+    /// token was known is found in the row.
+    async fn cancel_token(&self, run: RunId) -> CancellationToken {
+        let token = CancellationToken::new();
+        lock(&self.in_flight).insert(run, token.clone());
+        if let Ok(Some(RunRow { cancel: Some(_), .. })) = self.backing.run(run).await {
+            token.cancel();
+        }
+        token
+    }
+
+    fn workflow(&self, name: &str) -> Option<AnyFlow<T>> {
+        self.workflows.iter().copied().find(|workflow| workflow.name() == name)
+    }
+
+    fn view(&self, row: &RunRow) -> RunView {
+        let step = self.workflow(&row.workflow).and_then(|workflow| workflow.step(&row.step));
+        RunView::new(row, step)
+    }
+
+    async fn start_run(&self, start: Start) -> Result<Started, EngineError> {
+        let Some(workflow) = self.workflow(&start.workflow) else {
+            return Err(EngineError::UnknownWorkflow(start.workflow));
+        };
+        let Saved { step, state } =
+            workflow.begin(&start.trigger).map_err(|error| EngineError::Start(error.to_string()))?;
+        let (workflow, version, trigger) = (start.workflow, workflow.version(), start.trigger);
+        let opened = self.backing.start(NewRun { workflow, version, trigger, step, state }).await?;
+        self.woken.notify_one();
+        Ok(match opened {
+            Opened::New(id) => Started::New(id),
+            Opened::Duplicate(id) => Started::Duplicate(id),
+            Opened::Live(row) => Started::Already(Box::new(self.view(&row))),
+        })
+    }
+
+    async fn book(&self, signal: Signal) -> Result<Signalled, EngineError> {
+        let Signal { repo, issue, answer } = signal;
+        let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
+        loop {
+            if self.backing.has_answer(repo, &answer.cause).await? {
+                return Ok(Signalled::Duplicate);
+            }
+            let runs = self.backing.runs(live).await?;
+            if runs.is_empty() {
+                return Ok(Signalled::NoRun);
+            }
+            let gates: Vec<_> = runs.iter().filter_map(|run| run.gate.clone()).collect();
+            let views = || gates.iter().map(GateView::from).collect();
+            let gate = match match_gate(&gates, &answer) {
+                Match::Gate(gate) => gate.clone(),
+                Match::None => return Ok(Signalled::NoGate(runs.iter().map(|run| self.view(run)).collect())),
+                Match::WrongStage => return Ok(Signalled::WrongStage(views())),
+                Match::Several => return Ok(Signalled::Several(views())),
+                Match::Stale(gate) => return Ok(Signalled::Stale(gate.into())),
+                Match::TooSoon(gate) => return Ok(Signalled::TooSoon(gate.into())),
+                Match::NotAllowed(needs, gate) => {
+                    return Ok(Signalled::NotAllowed { needs, gate: gate.into() });
+                }
+            };
+            let run = gate.run;
+            match self.backing.answer(gate, answer.clone()).await? {
+                Booked::Taken => {
+                    self.woken.notify_one();
+                    return Ok(Signalled::Taken(run));
+                }
+                Booked::Duplicate => return Ok(Signalled::Duplicate),
+                Booked::Changed => {} // the gate moved on while we looked; look again
+            }
+        }
+    }
+
+    async fn cancel_runs(&self, cancel: Cancel) -> Result<Cancelled, EngineError> {
+        let Cancel { repo, issue, run, cause, by, why } = cancel;
+        let row = CancelRow { cause, by, why, at: self.clock.now() };
+        let runs = self.backing.cancel(repo, issue, run, row).await?;
+        let in_flight = lock(&self.in_flight);
+        for token in runs.iter().filter_map(|run| in_flight.get(run)) {
+            token.cancel();
+        }
+        drop(in_flight);
+        self.woken.notify_one();
+        Ok(Cancelled { runs })
+    }
+}
+
+impl<T: Send + Sync + 'static> Port for Engine<T> {
+    fn start(&self, start: Start) -> BoxFuture<'_, Result<Started, EngineError>> {
+        Box::pin(self.start_run(start))
+    }
+
+    fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>> {
+        Box::pin(self.book(signal))
+    }
+
+    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>> {
+        Box::pin(self.cancel_runs(cancel))
+    }
+
+    fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>> {
+        Box::pin(async move { Ok(self.backing.run(run).await?.map(|row| self.view(&row))) })
+    }
+
+    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
+        Box::pin(async move {
+            let rows = self.backing.runs(filter).await?;
+            Ok(rows.iter().map(|row| self.view(row)).collect())
+        })
+    }
+}
+
+fn lock(
+    tokens: &Mutex<HashMap<RunId, CancellationToken>>,
+) -> MutexGuard<'_, HashMap<RunId, CancellationToken>> {
+    tokens.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn saved(run: &RunRow) -> Saved {
+    Saved { step: run.step.clone(), state: run.state.clone() }
+}
+
+fn halt(halt: Halt) -> Checkpoint {
+    let why = halt.sentence();
+    match serde_json::to_string(&halt) {
+        Ok(halt) => Checkpoint::Halt { halt, why },
+        Err(_) => Checkpoint::Ended { status: RunStatus::Failed, why }, // no value of Halt does this
+    }
+}
+
+/// Left alone until a version comes that can read it, never guessed at.
+fn unreadable(run: &RunRow, why: &str) -> Checkpoint {
+    let (workflow, version) = (&run.workflow, run.version);
+    tracing::error!(run = %run.id, %why, "a run is parked");
+    if run.status == RunStatus::Halting {
+        let why = format!("{}; nobody could be told: {why}", run.why.as_deref().unwrap_or("ended"));
+        return Checkpoint::Ended { status: RunStatus::Failed, why };
+    }
+    Checkpoint::Park {
+        why: format!(
+            "{why}; the run was started with {workflow} version {version}: start a countersign that knows it, or /stop this run and start anew"
+        ),
+    }
+}
+
+fn backoff(attempts: u32) -> Duration {
+    limits::STEP_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)))
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Attempt {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    StepError::Bug(anyhow!("panicked: {text}")).into()
+}

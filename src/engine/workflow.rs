@@ -1,0 +1,294 @@
+//! What a workflow is: steps, a serde state, a table of edges and one `match`.
+
+use std::{fmt::Debug, future::Future, hash::Hash as StdHash, time::Duration};
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{
+    cx::Cx,
+    graph::{self, GraphError, StepInfo},
+};
+use crate::{
+    commands::CommandSpec,
+    store::{GateSpec, Outcome, StoreError, Trigger},
+    types::{Actor, Timestamp},
+};
+
+/// What a step is for; the graph check reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Anything that neither makes, judges nor ships model text.
+    Work,
+    /// A model writes.
+    Draft,
+    /// Another model judges.
+    Review,
+    /// A person decides, or the policy says that none is needed here.
+    Gate,
+    /// What was decided leaves the house.
+    Publish,
+}
+
+/// A place in a workflow: a plain enum, saved by its serde name.
+pub trait Step: Copy + Eq + StdHash + Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// As the plan numbers it: `N1.5`.
+    fn id(self) -> &'static str;
+    /// As people read it: `Mechanical validation`.
+    fn title(self) -> &'static str;
+    fn kind(self) -> Kind;
+}
+
+/// What a step wants next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next<S> {
+    /// On along an edge of the graph.
+    Go(S),
+    /// Sleep until someone who may answers; the same visit then runs again with `cx.answer()`.
+    /// Asking again refuses the answer it was given.
+    Ask(GateSpec),
+    /// Run this visit again then.
+    Wait {
+        until: Timestamp,
+        why: String,
+    },
+    Done(Outcome),
+}
+
+/// Why a step stopped. The variant decides what the engine does, never the message.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// Nothing is wrong with us or the run; try again after a while. Holds no worker.
+    #[error("later: {why}")]
+    Later { why: String, after: Duration },
+    /// A person can mend it; said on the thread, and the run ends.
+    #[error("{0}")]
+    User(String),
+    /// Our fault; tried again, and after [`limits::STEP_ATTEMPTS`](crate::limits::STEP_ATTEMPTS)
+    /// the run ends and says so.
+    #[error(transparent)]
+    Bug(#[from] anyhow::Error),
+}
+
+impl StepError {
+    pub(super) fn bug(error: StoreError) -> Self {
+        Self::Bug(error.into())
+    }
+}
+
+/// Why a run ends without having reached its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Halt {
+    /// What a person has to mend, in the step's words.
+    User(String),
+    Stopped {
+        by: Actor,
+        why: String,
+    },
+    /// `error` is for the server's log, not for the thread.
+    Bug {
+        attempts: u32,
+        error: String,
+    },
+    /// So many moves without a person having spoken.
+    Limit {
+        moves: u32,
+    },
+}
+
+impl Halt {
+    /// One sentence that may be shown to anyone.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::User(text) => text.clone(),
+            Self::Stopped { by, why } if why.is_empty() => format!("stopped by {}", by.login),
+            Self::Stopped { by, why } => format!("stopped by {}: {why}", by.login),
+            Self::Bug { attempts, .. } => {
+                format!(
+                    "a step failed {attempts} times by our own fault; the details are in the server's log"
+                )
+            }
+            Self::Limit { moves } => format!("{moves} steps were taken without a person having spoken"),
+        }
+    }
+}
+
+/// One workflow = one file that implements this.
+pub trait Workflow<T>: Send + Sync + 'static {
+    const NAME: &'static str;
+    /// Grows when steps or state change their meaning; pinned in each run at its start.
+    const VERSION: u32;
+    type Step: Step;
+    type State: Serialize + DeserializeOwned + Send + Sync;
+    /// The first row is where a run starts. Checked at boot, drawn in the docs, obeyed at run time.
+    const GRAPH: &'static [(Self::Step, &'static [Self::Step])];
+    /// What people may type to start it.
+    const COMMANDS: &'static [CommandSpec];
+
+    /// How often its longest loop may go round between two words of a person.
+    fn max_iterations() -> u32;
+
+    fn start(&self, trigger: &Trigger) -> Self::State;
+
+    fn run<'a>(
+        &'a self,
+        at: Self::Step,
+        state: &'a mut Self::State,
+        cx: &'a Cx<T>,
+    ) -> impl Future<Output = Result<Next<Self::Step>, StepError>> + Send + 'a;
+
+    /// Tell people why the run ended here; a visit of its own, retried like any other step.
+    fn halted<'a>(
+        &'a self,
+        at: Self::Step,
+        state: &'a Self::State,
+        halt: &'a Halt,
+        cx: &'a Cx<T>,
+    ) -> impl Future<Output = Result<(), StepError>> + Send + 'a;
+}
+
+/// A checkpoint as text and bytes.
+#[derive(Debug, Clone)]
+pub struct Saved {
+    pub step: String,
+    pub state: Vec<u8>,
+}
+
+/// What an attempt came to, with the state it left.
+#[derive(Debug, Clone)]
+pub struct Moved {
+    /// The serde form of the step to go to, where the step wants to go.
+    pub next: Next<String>,
+    pub state: Vec<u8>,
+}
+
+/// Why an attempt came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Attempt {
+    /// The checkpoint is not one this version of the workflow knows.
+    #[error("{0}")]
+    Unreadable(String),
+    #[error(transparent)]
+    Step(#[from] StepError),
+}
+
+/// A workflow without its types, so that the engine names none. Implemented for every [`Workflow`].
+pub trait AnyWorkflow<T>: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn version(&self) -> u32;
+    fn commands(&self) -> &'static [CommandSpec];
+    /// Every step, the first one first.
+    fn steps(&self) -> Vec<StepInfo>;
+    /// Is the graph whole, and does review and gate stand before all that is published?
+    fn check(&self) -> Result<(), GraphError>;
+    /// The graph as a Mermaid flowchart.
+    fn mermaid(&self) -> String;
+    /// Moves between two words of a person.
+    fn recursion_limit(&self) -> u32;
+    /// The step saved under this serde form.
+    fn step(&self, saved: &str) -> Option<StepInfo>;
+    /// The first checkpoint.
+    fn begin(&self, trigger: &Trigger) -> Result<Saved, StepError>;
+    /// One attempt at the saved step.
+    fn attempt<'a>(&'a self, from: &'a Saved, cx: &'a Cx<T>) -> BoxFuture<'a, Result<Moved, Attempt>>;
+    /// One attempt at telling people that it ended there.
+    fn tell<'a>(
+        &'a self,
+        from: &'a Saved,
+        halt: &'a Halt,
+        cx: &'a Cx<T>,
+    ) -> BoxFuture<'a, Result<(), Attempt>>;
+}
+
+impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
+    fn name(&self) -> &'static str {
+        W::NAME
+    }
+
+    fn version(&self) -> u32 {
+        W::VERSION
+    }
+
+    fn commands(&self) -> &'static [CommandSpec] {
+        W::COMMANDS
+    }
+
+    fn steps(&self) -> Vec<StepInfo> {
+        W::GRAPH.iter().map(|(step, _)| StepInfo::of(*step)).collect()
+    }
+
+    fn check(&self) -> Result<(), GraphError> {
+        graph::check(W::NAME, W::GRAPH)
+    }
+
+    fn mermaid(&self) -> String {
+        graph::mermaid(W::GRAPH)
+    }
+
+    fn recursion_limit(&self) -> u32 {
+        graph::recursion_limit(W::GRAPH, W::max_iterations())
+    }
+
+    fn step(&self, saved: &str) -> Option<StepInfo> {
+        serde_json::from_str::<W::Step>(saved).ok().map(StepInfo::of)
+    }
+
+    fn begin(&self, trigger: &Trigger) -> Result<Saved, StepError> {
+        let (first, _) = W::GRAPH[0];
+        Ok(Saved { step: name_of(first)?, state: encode(&self.start(trigger))? })
+    }
+
+    fn attempt<'a>(&'a self, from: &'a Saved, cx: &'a Cx<T>) -> BoxFuture<'a, Result<Moved, Attempt>> {
+        Box::pin(async move {
+            let (at, mut state) = decode::<T, W>(from)?;
+            let next = match self.run(at, &mut state, cx).await? {
+                Next::Go(to) => {
+                    let edge = W::GRAPH.iter().any(|(step, next)| *step == at && next.contains(&to));
+                    if !edge {
+                        let error =
+                            anyhow::anyhow!("{}: there is no edge {at:?} -> {to:?} in its graph", W::NAME);
+                        return Err(StepError::Bug(error).into());
+                    }
+                    Next::Go(name_of(to)?)
+                }
+                Next::Ask(gate) => Next::Ask(gate),
+                Next::Wait { until, why } => Next::Wait { until, why },
+                Next::Done(outcome) => Next::Done(outcome),
+            };
+            Ok(Moved { next, state: encode(&state)? })
+        })
+    }
+
+    fn tell<'a>(
+        &'a self,
+        from: &'a Saved,
+        halt: &'a Halt,
+        cx: &'a Cx<T>,
+    ) -> BoxFuture<'a, Result<(), Attempt>> {
+        Box::pin(async move {
+            let (at, state) = decode::<T, W>(from)?;
+            Ok(self.halted(at, &state, halt, cx).await?)
+        })
+    }
+}
+
+fn decode<T, W: Workflow<T>>(from: &Saved) -> Result<(W::Step, W::State), Attempt> {
+    let unreadable = |what: &str, error: serde_json::Error| {
+        Attempt::Unreadable(format!(
+            "{} version {} cannot read the saved {what} ({error})",
+            W::NAME,
+            W::VERSION
+        ))
+    };
+    let step = serde_json::from_str(&from.step).map_err(|error| unreadable("step", error))?;
+    let state = serde_json::from_slice(&from.state).map_err(|error| unreadable("state", error))?;
+    Ok((step, state))
+}
+
+fn name_of(step: impl Step) -> Result<String, StepError> {
+    serde_json::to_string(&step).map_err(|error| StepError::Bug(error.into()))
+}
+
+fn encode(state: &impl Serialize) -> Result<Vec<u8>, StepError> {
+    serde_json::to_vec(state).map_err(|error| StepError::Bug(error.into()))
+}

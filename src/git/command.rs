@@ -1,0 +1,217 @@
+//! How git is called: the same way every time, deaf to the machine's and the operator's settings.
+
+use std::{fmt, path::Path, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use secrecy::{ExposeSecret, SecretString};
+use tokio_util::sync::CancellationToken;
+use url::{Host, Url};
+
+use super::GitError;
+use crate::{
+    limits,
+    proc::{Command, Output, ProcError},
+    types::RepoName,
+};
+
+/// The first git that takes settings from `GIT_CONFIG_COUNT`, which is how a token stays out of
+/// arguments and files.
+pub(super) const OLDEST: Version = Version { major: 2, minor: 31 };
+
+pub(super) const FETCH: &str = "fetch";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// The git in `PATH`; an error that says what to install when there is none or an old one.
+pub async fn version() -> Result<Version, GitError> {
+    let output =
+        run("version", base().arg("version"), Duration::from_secs(10), &CancellationToken::new()).await?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    match parse_version(&text) {
+        Some(version) if version >= OLDEST => Ok(version),
+        Some(version) => Err(GitError::TooOld { found: version.to_string() }),
+        None => Err(GitError::Unreadable { what: "version", why: text }),
+    }
+}
+
+/// `git version 2.47.3`, also with a vendor's words after it.
+fn parse_version(text: &str) -> Option<Version> {
+    let mut numbers = text.strip_prefix("git version ")?.split(['.', ' ']);
+    Some(Version { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
+}
+
+/// git with no settings but ours. `proc` has already cleared the environment.
+fn base() -> Command {
+    Command::new("git")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("GIT_ASKPASS", "true")
+        .env("GIT_NO_REPLACE_OBJECTS", "1")
+        .env("LC_ALL", "C")
+        .args(["-c", "credential.helper=", "-c", "core.hooksPath=/dev/null"])
+}
+
+/// git on a bare repository, named outright so that none is searched for.
+pub(super) fn on(mirror: &Path) -> Command {
+    base().arg("--git-dir").arg(mirror)
+}
+
+pub(super) fn init(mirror: &Path) -> Command {
+    base().args(["init", "--quiet", "--bare", "--template="]).arg(mirror)
+}
+
+/// A fetch of branches from `source` into the mirror, by the same names.
+pub(super) fn fetch(mirror: &Path, source: &Source, branches: &[String], token: &SecretString) -> Command {
+    let basic = STANDARD.encode(format!("x-access-token:{}", token.expose_secret()));
+    on(mirror)
+        .env("GIT_ALLOW_PROTOCOL", source.protocol)
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", format!("http.{}.extraHeader", source.url))
+        .env("GIT_CONFIG_VALUE_0", format!("Authorization: Basic {basic}"))
+        // The header goes to the one repository it is for: no redirects.
+        .args(["-c", "http.followRedirects=false"])
+        // Tidying up happens while we wait, not in a process left behind.
+        .args(["-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false"])
+        .args([FETCH, "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"])
+        .arg(source.url.as_str())
+        .args(branches.iter().map(|branch| format!("+refs/heads/{branch}:refs/heads/{branch}")))
+}
+
+/// Where a repository is fetched from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Source {
+    url: Url,
+    /// The only protocol git may speak; `http` is for a server on this machine alone.
+    protocol: &'static str,
+}
+
+impl Source {
+    pub(super) fn of(git_url: &Url, name: &RepoName) -> Result<Self, GitError> {
+        let loopback = match git_url.host() {
+            Some(Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(Host::Ipv6(ip)) => ip.is_loopback(),
+            Some(Host::Domain(name)) => name == "localhost",
+            None => false,
+        };
+        let protocol = match git_url.scheme() {
+            "https" => "https",
+            "http" if loopback => "http",
+            _ => {
+                let stderr = format!("{git_url} would carry a token in the clear; set an https git_url");
+                return Err(GitError::Failed { what: "setup", stderr });
+            }
+        };
+        let mut url = git_url.clone();
+        let last = format!("{}.git", name.name);
+        match url.path_segments_mut() {
+            Ok(mut path) => path.pop_if_empty().push(&name.owner).push(&last),
+            Err(()) => {
+                return Err(GitError::Failed {
+                    what: "setup",
+                    stderr: format!("{git_url} is no base for a path"),
+                });
+            }
+        };
+        url.set_query(None);
+        Ok(Self { url, protocol })
+    }
+}
+
+/// Runs git and takes any status but 0 for a failure.
+pub(super) async fn run(
+    what: &'static str,
+    command: Command,
+    time: Duration,
+    cancel: &CancellationToken,
+) -> Result<Output, GitError> {
+    let output = command.timeout(time).run(cancel).await.map_err(|source| match source {
+        ProcError::NotFound { .. } => GitError::Missing,
+        source => GitError::Process { what, source },
+    })?;
+    if output.success() {
+        return Ok(output);
+    }
+    let stderr = output.stderr_text().chars().take(500).collect();
+    Err(GitError::Failed { what, stderr })
+}
+
+/// Reads objects; short, and cancelled with nothing but its own future.
+pub(super) async fn read(what: &'static str, command: Command) -> Result<Vec<u8>, GitError> {
+    Ok(run(what, command, limits::GIT_READ, &CancellationToken::new()).await?.stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(git_url: &str) -> Result<Source, GitError> {
+        Source::of(&git_url.parse().unwrap(), &"Octo/he.llo".parse().unwrap())
+    }
+
+    #[test]
+    fn the_address_keeps_its_path_and_its_port() {
+        let of = |git_url| source(git_url).unwrap().url.to_string();
+        assert_eq!(of("https://github.com"), "https://github.com/Octo/he.llo.git");
+        assert_eq!(of("https://ghe.example:8443/git/"), "https://ghe.example:8443/git/Octo/he.llo.git");
+        assert_eq!(of("https://ghe.example/git?x=1"), "https://ghe.example/git/Octo/he.llo.git");
+    }
+
+    #[test]
+    fn a_token_leaves_this_machine_only_encrypted() {
+        assert_eq!(source("https://github.com/").unwrap().protocol, "https");
+        for loopback in ["http://127.0.0.1:8000/", "http://localhost:1/", "http://[::1]:1/"] {
+            assert_eq!(source(loopback).unwrap().protocol, "http", "{loopback}");
+        }
+        for bad in
+            ["http://github.com/", "file:///tmp/x", "ssh://git@github.com/", "http://127.0.0.1.example/"]
+        {
+            assert!(source(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_is_in_no_argument_and_in_no_message() {
+        let token = SecretString::from("ghs_verysecret");
+        let basic = STANDARD.encode("x-access-token:ghs_verysecret");
+        // A closed port: the failure is git's own, with its whole message.
+        let directory = tempfile::tempdir().unwrap();
+        let mirror = directory.path().join("mirror.git");
+        let soon = Duration::from_secs(20);
+        run("init", init(&mirror), soon, &CancellationToken::new()).await.unwrap();
+        let source = source("http://127.0.0.1:9/").unwrap();
+        let command = fetch(&mirror, &source, &["main".into()], &token);
+        let error = run(FETCH, command, soon, &CancellationToken::new()).await.unwrap_err();
+        assert!(error.passes(), "{error}");
+        let said = format!("{error} {error:?}");
+        assert!(said.contains("127.0.0.1"), "{said}");
+        assert!(!said.contains("ghs_verysecret") && !said.contains(&basic), "{said}");
+        let config = std::fs::read_to_string(mirror.join("config")).unwrap();
+        assert!(!config.contains(&basic) && !config.contains("extraHeader"), "{config}");
+    }
+
+    #[test]
+    fn versions_are_read_with_a_vendors_words() {
+        assert_eq!(
+            parse_version("git version 2.39.5 (Apple Git-154)"),
+            Some(Version { major: 2, minor: 39 })
+        );
+        assert!(parse_version("git version 2.30.2").unwrap() < OLDEST);
+        assert_eq!(parse_version("hub 1"), None);
+    }
+
+    #[tokio::test]
+    async fn this_machines_git_will_do() {
+        assert!(version().await.unwrap() >= OLDEST);
+    }
+}

@@ -1,0 +1,186 @@
+//! The mirrors: where they are, how they are brought up to date.
+
+use std::{
+    collections::HashMap,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use secrecy::SecretString;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::{
+    GitError, Snapshot,
+    command::{self, FETCH, Source},
+    is_branch_name,
+};
+use crate::{
+    limits,
+    types::{Oid, RepoId, RepoName},
+};
+
+/// One bare repository for each GitHub repository, at `<root>/<repository id>/mirror.git`.
+#[derive(Debug)]
+pub struct Mirrors {
+    root: PathBuf,
+    git_url: Url,
+    /// git locks each ref it moves and fails where another holds the lock, so one fetch at a time.
+    fetching: Mutex<HashMap<RepoId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Mirrors {
+    /// `root` is the store's `repos` directory, `git_url` what comes before `OWNER/NAME.git`.
+    pub fn new(root: PathBuf, git_url: Url) -> Self {
+        Self { root, git_url, fetching: Mutex::default() }
+    }
+
+    pub fn path(&self, repo: RepoId) -> PathBuf {
+        self.root.join(repo.to_string()).join("mirror.git")
+    }
+
+    /// Brings these branches, and nothing else, to where they are on the server now.
+    pub async fn fetch(
+        &self,
+        repo: RepoId,
+        name: &RepoName,
+        branches: &[String],
+        token: &SecretString,
+        cancel: &CancellationToken,
+    ) -> Result<(), GitError> {
+        if let Some(bad) = branches.iter().find(|branch| !is_branch_name(branch)) {
+            return Err(GitError::Name { name: bad.clone() });
+        }
+        if branches.is_empty() {
+            // To git, no branch means the default one.
+            return Ok(());
+        }
+        let source = Source::of(&self.git_url, name)?;
+        let lock = self.lock(repo);
+        let _alone = lock.lock().await;
+        let mirror = self.path(repo);
+        self.break_locks(&mirror, branches).await?;
+        self.make(&mirror, cancel).await?;
+        let command = command::fetch(&mirror, &source, branches, token);
+        command::run(FETCH, command, limits::GIT_FETCH, cancel)
+            .await
+            .map(drop)
+            .map_err(|error| no_such_branch(error, branches))
+    }
+
+    fn lock(&self, repo: RepoId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(locks.entry(repo).or_default())
+    }
+
+    /// Takes away the locks that a git killed outright left behind, which would stop every later
+    /// fetch. None can be in use: the store lets one process in, and here one fetch at a time.
+    async fn break_locks(&self, mirror: &Path, branches: &[String]) -> Result<(), GitError> {
+        let files = ["config", "HEAD", "packed-refs", "shallow"].map(str::to_owned);
+        for file in files.into_iter().chain(branches.iter().map(|branch| format!("refs/heads/{branch}"))) {
+            let path = mirror.join(format!("{file}.lock"));
+            match tokio::fs::remove_file(&path).await {
+                Err(source) if !is_absent(&source) => return Err(GitError::Directory { path, source }),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// `git init` on a mirror that exists changes nothing, and mends one that a crash left half made.
+    async fn make(&self, mirror: &Path, cancel: &CancellationToken) -> Result<(), GitError> {
+        tokio::fs::create_dir_all(mirror)
+            .await
+            .map_err(|source| GitError::Directory { path: mirror.to_owned(), source })?;
+        command::run("init", command::init(mirror), limits::GIT_READ, cancel).await.map(drop)
+    }
+
+    /// What a fetched branch, or a commit by its id, holds. Later fetches do not change it.
+    pub async fn snapshot(&self, repo: RepoId, branch_or_commit: &str) -> Result<Snapshot, GitError> {
+        let revision = match branch_or_commit.parse::<Oid>() {
+            Ok(oid) => oid.to_string(),
+            Err(_) if is_branch_name(branch_or_commit) => format!("refs/heads/{branch_or_commit}"),
+            Err(_) => return Err(GitError::Name { name: branch_or_commit.to_owned() }),
+        };
+        let mirror = self.path(repo);
+        let parse = command::on(&mirror)
+            .args(["rev-parse", "--verify", "--quiet", "--end-of-options"])
+            .arg(format!("{revision}^{{commit}}"));
+        let found = match command::read("rev-parse", parse).await {
+            Ok(found) => found,
+            Err(GitError::Failed { .. }) => {
+                return Err(GitError::NotFetched { repo, what: branch_or_commit.to_owned() });
+            }
+            Err(error) => return Err(error),
+        };
+        let commit = String::from_utf8_lossy(&found)
+            .trim()
+            .parse::<Oid>()
+            .map_err(|e| GitError::Unreadable { what: "rev-parse", why: e.to_string() })?;
+        Snapshot::of(mirror, commit).await
+    }
+}
+
+/// No such file, also where a part of its path is a file.
+fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// git has one status for every failure; that a branch is missing shows only in what it says, in a
+/// language we have fixed.
+fn no_such_branch(error: GitError, branches: &[String]) -> GitError {
+    if let GitError::Failed { stderr, .. } = &error {
+        let missing =
+            |branch: &&String| stderr.contains(&format!("couldn't find remote ref refs/heads/{branch}"));
+        if let Some(name) = branches.iter().find(missing) {
+            return GitError::NoSuchBranch { name: name.clone() };
+        }
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_killed_git_left_does_not_stop_the_next() {
+        let root = tempfile::tempdir().unwrap();
+        // A closed port: the fetch fails, but only once it is past the locks.
+        let mirrors = Mirrors::new(root.path().to_owned(), "http://127.0.0.1:9/".parse().unwrap());
+        let fetch = async || {
+            let (name, branches) = ("o/r".parse().unwrap(), ["a/b".to_owned()]);
+            mirrors.fetch(RepoId(7), &name, &branches, &"t".into(), &CancellationToken::new()).await
+        };
+        assert!(matches!(fetch().await, Err(GitError::Failed { what: FETCH, .. })));
+        let mirror = mirrors.path(RepoId(7));
+        std::fs::create_dir_all(mirror.join("refs/heads/a")).unwrap();
+        let locks = ["config.lock", "refs/heads/a/b.lock"].map(|lock| mirror.join(lock));
+        for lock in &locks {
+            std::fs::write(lock, "").unwrap();
+        }
+        assert!(matches!(fetch().await, Err(GitError::Failed { what: FETCH, .. })));
+        assert!(locks.iter().all(|lock| !lock.exists()));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_no_branch_never_reaches_git() {
+        let mirrors = Mirrors::new("/nowhere".into(), "https://github.com/".parse().unwrap());
+        for bad in ["--upload-pack=x", "main:refs/heads/x", "../x"] {
+            let (name, branches) = ("o/r".parse().unwrap(), [bad.to_owned()]);
+            let result =
+                mirrors.fetch(RepoId(7), &name, &branches, &"t".into(), &CancellationToken::new()).await;
+            assert!(matches!(result, Err(GitError::Name { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_missing_branch_is_told_from_other_failures() {
+        let failed = |stderr: &str| GitError::Failed { what: FETCH, stderr: stderr.into() };
+        let asked = ["main".to_owned(), "x".to_owned()];
+        let missing = no_such_branch(failed("fatal: couldn't find remote ref refs/heads/x"), &asked);
+        assert!(matches!(missing, GitError::NoSuchBranch { name } if name == "x"));
+        assert!(matches!(no_such_branch(failed("fatal: unable to access"), &asked), GitError::Failed { .. }));
+    }
+}

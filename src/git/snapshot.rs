@@ -1,0 +1,294 @@
+//! One commit's files, read as objects.
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
+
+use super::{GitError, command};
+use crate::{limits, types::Oid};
+
+/// Bytes of blobs asked of one `cat-file`: well under what a child process may print.
+const BATCH_BYTES: u64 = limits::CHILD_OUTPUT_BYTES as u64 / 2;
+
+/// What an entry of a tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    File,
+    Executable,
+    /// Its bytes are a path; never followed.
+    Symlink,
+    /// A commit of another repository; never fetched.
+    Submodule,
+}
+
+impl Mode {
+    fn parse(mode: &str) -> Option<Self> {
+        match mode {
+            // Old repositories hold group-writable files.
+            "100644" | "100664" => Some(Self::File),
+            "100755" => Some(Self::Executable),
+            "120000" => Some(Self::Symlink),
+            "160000" => Some(Self::Submodule),
+            _ => None,
+        }
+    }
+
+    pub fn is_file(self) -> bool {
+        matches!(self, Self::File | Self::Executable)
+    }
+}
+
+/// One path of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Relative to the root, with `/`. Bytes that are not UTF-8 are shown as U+FFFD, and such a path
+    /// cannot be read by.
+    pub path: String,
+    pub mode: Mode,
+    pub oid: Oid,
+    /// In bytes; 0 for a submodule.
+    pub size: u64,
+    readable: bool,
+}
+
+/// A commit's files, as they were when it was made. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub commit: Oid,
+    mirror: PathBuf,
+    listing: Arc<Listing>,
+}
+
+#[derive(Debug)]
+struct Listing {
+    entries: Vec<Entry>,
+    /// Files' sizes; what is not in here is not read.
+    sizes: HashMap<Oid, u64>,
+    by_path: HashMap<String, usize>,
+}
+
+impl Snapshot {
+    pub(super) async fn of(mirror: PathBuf, commit: Oid) -> Result<Self, GitError> {
+        let list =
+            command::on(&mirror).args(["ls-tree", "-r", "-l", "-z", "--full-tree"]).arg(commit.as_str());
+        let entries = parse_tree(&command::read("ls-tree", list).await?)?;
+        let sizes = entries
+            .iter()
+            .filter(|entry| entry.mode != Mode::Submodule)
+            .map(|entry| (entry.oid.clone(), entry.size))
+            .collect();
+        let by_path = entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.readable)
+            .map(|(index, entry)| (entry.path.clone(), index))
+            .collect();
+        Ok(Self { commit, mirror, listing: Arc::new(Listing { entries, sizes, by_path }) })
+    }
+
+    /// Every file, link and submodule, in git's order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.listing.entries
+    }
+
+    pub fn entry(&self, path: &str) -> Option<&Entry> {
+        self.listing.by_path.get(path).map(|index| &self.listing.entries[*index])
+    }
+
+    /// The bytes of a file; `None` when the path is no file (a link and a submodule are none).
+    pub async fn read_path(&self, path: &str) -> Result<Option<Vec<u8>>, GitError> {
+        match self.entry(path) {
+            Some(entry) if entry.mode.is_file() => {
+                Ok(self.read(std::slice::from_ref(&entry.oid)).await?.pop())
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The bytes of several files of this commit, in the order asked.
+    pub async fn read(&self, oids: &[Oid]) -> Result<Vec<Vec<u8>>, GitError> {
+        let mut contents = Vec::with_capacity(oids.len());
+        let mut batch: Vec<&Oid> = Vec::new();
+        let mut bytes = 0;
+        for oid in oids {
+            let size = self.size(oid)?;
+            if !batch.is_empty() && bytes + size > BATCH_BYTES {
+                contents.extend(self.read_batch(&batch).await?);
+                batch.clear();
+                bytes = 0;
+            }
+            batch.push(oid);
+            bytes += size;
+        }
+        if !batch.is_empty() {
+            contents.extend(self.read_batch(&batch).await?);
+        }
+        Ok(contents)
+    }
+
+    fn size(&self, oid: &Oid) -> Result<u64, GitError> {
+        match self.listing.sizes.get(oid) {
+            None => Err(GitError::NoSuchObject { oid: oid.clone() }),
+            Some(&size) if size > limits::BLOB_BYTES => {
+                Err(GitError::TooLarge { oid: oid.clone(), size, limit: limits::BLOB_BYTES })
+            }
+            Some(&size) => Ok(size),
+        }
+    }
+
+    async fn read_batch(&self, oids: &[&Oid]) -> Result<Vec<Vec<u8>>, GitError> {
+        let asked: String = oids.iter().map(|oid| format!("{oid}\n")).collect();
+        let cat = command::on(&self.mirror).args(["cat-file", "--batch"]).stdin(asked.into_bytes());
+        parse_batch(&command::read("cat-file", cat).await?, oids)
+    }
+}
+
+fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
+    let why = String::from_utf8_lossy(bytes).chars().take(120).collect();
+    GitError::Unreadable { what, why }
+}
+
+/// `<mode> <type> <oid> <size padded left>\t<path>\0`, as often as there are entries.
+fn parse_tree(listing: &[u8]) -> Result<Vec<Entry>, GitError> {
+    let lines = listing.split(|byte| *byte == 0).filter(|line| !line.is_empty());
+    lines.map(|line| parse_entry(line).ok_or_else(|| unreadable("ls-tree", line))).collect()
+}
+
+fn parse_entry(line: &[u8]) -> Option<Entry> {
+    let tab = line.iter().position(|byte| *byte == b'\t')?;
+    let (head, path) = (std::str::from_utf8(&line[..tab]).ok()?, &line[tab + 1..]);
+    let mut fields = head.split_ascii_whitespace();
+    let mode = Mode::parse(fields.next()?)?;
+    let oid = fields.nth(1)?.parse().ok()?;
+    let size = match fields.next()? {
+        "-" => 0,
+        size => size.parse().ok()?,
+    };
+    let readable = std::str::from_utf8(path).is_ok();
+    Some(Entry { path: String::from_utf8_lossy(path).into_owned(), mode, oid, size, readable })
+}
+
+/// `<oid> <type> <size>\n<bytes>\n`, or `<oid> missing\n`, in the order asked.
+fn parse_batch(mut output: &[u8], oids: &[&Oid]) -> Result<Vec<Vec<u8>>, GitError> {
+    let mut contents = Vec::with_capacity(oids.len());
+    for oid in oids {
+        let end = output.iter().position(|byte| *byte == b'\n').unwrap_or(output.len());
+        let head = String::from_utf8_lossy(&output[..end]);
+        let Some(size) =
+            head.strip_prefix(&format!("{oid} blob ")).and_then(|size| size.parse::<usize>().ok())
+        else {
+            return Err(GitError::NoSuchObject { oid: (*oid).clone() });
+        };
+        let start = end + 1;
+        let bytes =
+            output.get(start..start + size).ok_or_else(|| unreadable("cat-file", b"its answer was cut"))?;
+        contents.push(bytes.to_vec());
+        output = output.get(start + size + 1..).unwrap_or_default();
+    }
+    Ok(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::ffi::OsStrExt, path::Path};
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{git::Mirrors, proc::Command, types::RepoId};
+
+    async fn git(at: &Path, args: &[&str]) -> String {
+        let output = Command::new("git")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
+            .args(args)
+            .current_dir(at)
+            .run(&CancellationToken::new())
+            .await
+            .unwrap();
+        assert!(output.success(), "git {args:?}: {}", output.stderr_text());
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// A repository with a file of each kind, where the mirror of repository 7 would be.
+    async fn mirrors(root: &Path) -> Mirrors {
+        let work = root.join("work");
+        std::fs::create_dir_all(work.join("src")).unwrap();
+        git(&work, &["init", "--quiet", "--initial-branch=main"]).await;
+        std::fs::write(work.join("README.md"), "hello\nworld\n").unwrap();
+        std::fs::write(work.join("empty"), "").unwrap();
+        std::fs::write(work.join("src/bytes with space"), [0, b'\n', 255, b'\n']).unwrap();
+        std::fs::write(work.join(".gitattributes"), "* text eol=crlf\n").unwrap();
+        std::fs::write(work.join(std::ffi::OsStr::from_bytes(b"latin-\xe9")), "x").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", work.join("link")).unwrap();
+        git(&work, &["add", "."]).await;
+        let submodule = format!("160000,{},vendored", "1".repeat(40));
+        git(&work, &["update-index", "--add", "--chmod=+x", "README.md", "--cacheinfo", &submodule]).await;
+        git(&work, &["commit", "--quiet", "-m", "first"]).await;
+        let mirrors = Mirrors::new(root.join("repos"), "https://github.com/".parse().unwrap());
+        std::fs::create_dir_all(mirrors.path(RepoId(7)).parent().unwrap()).unwrap();
+        let to = mirrors.path(RepoId(7)).display().to_string();
+        git(root, &["clone", "--quiet", "--bare", "work", &to]).await;
+        mirrors
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_lists_and_reads_exact_bytes() {
+        let root = tempfile::tempdir().unwrap();
+        let mirrors = mirrors(root.path()).await;
+        let snapshot = mirrors.snapshot(RepoId(7), "main").await.unwrap();
+        let kinds: Vec<_> = snapshot.entries().iter().map(|e| (e.path.as_str(), e.mode, e.size)).collect();
+        assert_eq!(
+            kinds,
+            [
+                (".gitattributes", Mode::File, 16),
+                ("README.md", Mode::Executable, 12),
+                ("empty", Mode::File, 0),
+                ("latin-\u{fffd}", Mode::File, 1),
+                ("link", Mode::Symlink, 11),
+                ("src/bytes with space", Mode::File, 4),
+                ("vendored", Mode::Submodule, 0),
+            ]
+        );
+        let read = async |path| snapshot.read_path(path).await.unwrap();
+        assert_eq!(read("README.md").await.as_deref(), Some(&b"hello\nworld\n"[..]));
+        assert_eq!(read("empty").await.as_deref(), Some(&b""[..]));
+        assert_eq!(read("src/bytes with space").await.as_deref(), Some(&[0, b'\n', 255, b'\n'][..]));
+        for unreadable in ["link", "vendored", "latin-\u{fffd}", "src", "../work/README.md", "nothing"] {
+            assert_eq!(read(unreadable).await, None, "{unreadable}");
+        }
+        let oids: Vec<Oid> =
+            snapshot.entries().iter().filter(|e| e.mode.is_file()).map(|e| e.oid.clone()).collect();
+        let all = snapshot.read(&oids).await.unwrap();
+        assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [16, 12, 0, 1, 4]);
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_stays_when_its_branch_moves() {
+        let root = tempfile::tempdir().unwrap();
+        let mirrors = mirrors(root.path()).await;
+        let before = mirrors.snapshot(RepoId(7), "main").await.unwrap();
+        let work = root.path().join("work");
+        std::fs::write(work.join("README.md"), "changed").unwrap();
+        git(&work, &["commit", "--quiet", "-am", "second"]).await;
+        git(&mirrors.path(RepoId(7)), &["fetch", "--quiet", work.to_str().unwrap(), "+main:main"]).await;
+        let after = mirrors.snapshot(RepoId(7), "main").await.unwrap();
+        assert_ne!(before.commit, after.commit);
+        assert_eq!(before.read_path("README.md").await.unwrap().unwrap(), b"hello\nworld\n");
+        assert_eq!(after.read_path("README.md").await.unwrap().unwrap(), b"changed");
+        let again = mirrors.snapshot(RepoId(7), before.commit.as_str()).await.unwrap();
+        assert_eq!(again.entries(), before.entries());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let mirrors = mirrors(root.path()).await;
+        let missing = mirrors.snapshot(RepoId(7), "other").await.unwrap_err();
+        assert_eq!(missing.to_string(), "the mirror of repository 7 has no other; fetch it first");
+        assert!(matches!(mirrors.snapshot(RepoId(8), "main").await, Err(GitError::NotFetched { .. })));
+        assert!(matches!(mirrors.snapshot(RepoId(7), "--all").await, Err(GitError::Name { .. })));
+        let snapshot = mirrors.snapshot(RepoId(7), "main").await.unwrap();
+        let foreign: Oid = "2".repeat(40).parse().unwrap();
+        assert!(matches!(snapshot.read(&[foreign]).await, Err(GitError::NoSuchObject { .. })));
+    }
+}

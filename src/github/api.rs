@@ -1,0 +1,444 @@
+//! The one door to GitHub's REST API. Every call goes through [`Api::send`], which signs it, keeps
+//! status and headers, bounds time and size, and sorts what went wrong into a [`Fault`].
+//!
+//! Three habits of octocrab are worked around here and nowhere else. Its installation clients each
+//! fetch their own token, once per clone and once per concurrent first call: we fetch tokens
+//! ourselves, one at a time per installation, and hand them to access-token clients. It signs only
+//! addresses without a host: we never pass one, also not to the next page. And its errors lose the
+//! headers that say how long to wait: we use its raw requests.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use octocrab::Octocrab;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+use url::{Url, form_urlencoded};
+
+use super::{
+    error::{Fault, GitHubError, classify},
+    manifest::{Call, INSTALLATION_TOKEN},
+    wire::Secret,
+};
+use crate::{
+    clock::SharedClock,
+    limits,
+    types::{InstallationId, Timestamp},
+};
+
+/// In whose name a call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum As {
+    /// Without credentials.
+    Nobody,
+    /// The App itself, by a token it signs.
+    App,
+    Installation(InstallationId),
+}
+
+/// One call about to be made.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    call: &'static Call,
+    route: String,
+    query: Vec<(&'static str, String)>,
+    body: Option<Value>,
+    /// The call as errors and logs name it.
+    shown: String,
+}
+
+impl Request {
+    /// `values` fill the placeholders of the call's route, in order.
+    pub(crate) fn to(call: &'static Call, values: &[&str]) -> Self {
+        let route = call.route(values);
+        let shown = format!("{} {route}", call.method());
+        Self { call, route, query: Vec::new(), body: None, shown }
+    }
+
+    pub(crate) fn query(mut self, key: &'static str, value: impl ToString) -> Self {
+        self.query.push((key, value.to_string()));
+        self
+    }
+
+    pub(crate) fn body(mut self, body: Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    /// Errors name the template: what fills the route is not for logs.
+    pub(crate) fn route_is_secret(mut self) -> Self {
+        self.shown = self.call.to_string();
+        self
+    }
+
+    pub(crate) fn route(&self) -> &str {
+        &self.route
+    }
+
+    /// The same call at another address of the same thing.
+    pub(crate) fn moved_to(mut self, route: String) -> Self {
+        self.route = route;
+        self
+    }
+
+    fn target(&self) -> String {
+        if self.query.is_empty() {
+            return self.route.clone();
+        }
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.query).finish();
+        format!("{}?{query}", self.route)
+    }
+
+    fn only_reads(&self) -> bool {
+        *self.call.method() == Method::GET
+    }
+}
+
+/// A success, with what GitHub said beside the body.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    shown: String,
+}
+
+impl Answer {
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+        serde_json::from_slice(&self.body).map_err(|e| Fault::unexpected(&self.shown, e))
+    }
+
+    /// The path and query of the `Link` header's `rel`; never its host, so that credentials go
+    /// along and go nowhere else.
+    fn link(&self, rel: &str) -> Option<String> {
+        let wanted = format!("rel=\"{rel}\"");
+        let links = self.headers.get(header::LINK)?.to_str().ok()?;
+        let link = links.split(',').find(|link| link.split(';').skip(1).any(|p| p.trim() == wanted))?;
+        let url = link.split(';').next()?.trim().strip_prefix('<')?.strip_suffix('>')?;
+        path_and_query(url)
+    }
+
+    /// How many pages the listing has that this is the first page of.
+    pub(crate) fn pages(&self) -> usize {
+        let last = self.link("last").and_then(|last| {
+            let (_, query) = last.split_once('?')?;
+            form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "page")?.1.parse().ok()
+        });
+        last.unwrap_or(1)
+    }
+}
+
+/// `/path?query` of an absolute or relative address.
+pub(crate) fn path_and_query(url: &str) -> Option<String> {
+    let uri: http::Uri = url.parse().ok()?;
+    Some(uri.path_and_query()?.as_str().to_owned())
+}
+
+/// An installation's token, fetched by whoever needs it first while the others wait.
+#[derive(Default)]
+struct Session {
+    token: tokio::sync::Mutex<Option<Live>>,
+    /// GitHub's rate limit holds until then; calling on regardless is what it punishes.
+    limited_until: AtomicI64,
+}
+
+#[derive(Clone)]
+struct Live {
+    client: Arc<Octocrab>,
+    expires: Timestamp,
+}
+
+pub(crate) struct Api {
+    /// What the App signs with; none where calls are made in nobody's name alone.
+    key: Option<(u64, jsonwebtoken::EncodingKey)>,
+    nobody: Octocrab,
+    sessions: Mutex<HashMap<InstallationId, Arc<Session>>>,
+    /// The path in the API's address (`/api/v3` on GitHub Enterprise Server), without its last `/`.
+    base_path: String,
+    clock: SharedClock,
+    /// How far GitHub's clock was ahead of ours at its last answer, in milliseconds.
+    ahead: Mutex<Option<i64>>,
+}
+
+impl Api {
+    /// Must be called inside a tokio runtime: octocrab starts a worker there.
+    pub(crate) fn new(
+        api_url: &Url,
+        app_id: u64,
+        key: &SecretString,
+        clock: SharedClock,
+    ) -> Result<Self, GitHubError> {
+        let key = jsonwebtoken::EncodingKey::from_rsa_pem(key.expose_secret().trim().as_bytes())
+            .map_err(|e| GitHubError::Key { why: e.to_string() })?;
+        let failed = |e: octocrab::Error| GitHubError::Client(chain(&e));
+        Ok(Self {
+            key: Some((app_id, key)),
+            nobody: builder(api_url)?.build().map_err(failed)?,
+            sessions: Mutex::default(),
+            base_path: api_url.path().trim_end_matches('/').to_owned(),
+            clock,
+            ahead: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn base_path(&self) -> &str {
+        &self.base_path
+    }
+
+    /// Makes a call and returns its success.
+    ///
+    /// A read that failed in transit is tried once more at once; a write never is, since it may
+    /// have happened. A refused installation token is replaced once: that call did nothing.
+    pub(crate) async fn send(&self, who: As, request: Request) -> Result<Answer, Fault> {
+        let first = self.attempt(who, &request).await;
+        match first {
+            Err(Fault::Transient { why, .. }) if request.only_reads() => {
+                tracing::debug!(call = %request.shown, %why, "a read failed and is repeated");
+                self.attempt(who, &request).await
+            }
+            other => other,
+        }
+    }
+
+    async fn attempt(&self, who: As, request: &Request) -> Result<Answer, Fault> {
+        let id = match who {
+            As::Nobody => return self.exchange(&self.nobody, request).await,
+            As::App => return self.exchange(&self.signed()?, request).await,
+            As::Installation(id) => id,
+        };
+        let session = self.session(id);
+        let until = Timestamp(session.limited_until.load(Ordering::Relaxed));
+        if until > self.clock.now() {
+            return Err(Fault::RateLimited { until });
+        }
+        let live = self.live(id, &session, None).await?;
+        let mut result = self.exchange(&live.client, request).await;
+        if matches!(result, Err(Fault::Unauthorized { .. })) {
+            let renewed = self.live(id, &session, Some(&live)).await?;
+            result = self.exchange(&renewed.client, request).await;
+        }
+        if let Err(Fault::RateLimited { until }) = result {
+            session.limited_until.store(until.0, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// A client that speaks as the App, by a token signed now. Signed here and not by octocrab, which would
+    /// take the machine's clock instead of ours.
+    fn signed(&self) -> Result<Octocrab, Fault> {
+        #[derive(serde::Serialize)]
+        struct Claims {
+            iss: String,
+            iat: i64,
+            exp: i64,
+        }
+        let (app_id, key) = self.key.as_ref().ok_or_else(|| Fault::Invalid("no key to sign with".into()))?;
+        let now = self.clock.now().0.div_euclid(1000);
+        // GitHub allows ten minutes in all; a minute back and one less ahead forgive clocks that drift.
+        let claims = Claims { iss: app_id.to_string(), iat: now - 60, exp: now + 8 * 60 };
+        let header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::RS256);
+        let token = jsonwebtoken::encode(&header, &claims, key)
+            .map_err(|_| Fault::Invalid("the App's private key cannot sign".into()))?;
+        self.nobody.user_access_token(token).map_err(|e| Fault::Invalid(chain(&e)))
+    }
+
+    fn session(&self, id: InstallationId) -> Arc<Session> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(sessions.entry(id).or_default())
+    }
+
+    /// The installation's client, with a token that is neither `refused` nor about to expire.
+    async fn live(
+        &self,
+        id: InstallationId,
+        session: &Session,
+        refused: Option<&Live>,
+    ) -> Result<Live, Fault> {
+        let mut token = session.token.lock().await;
+        let usable = |live: &&Live| {
+            live.expires > self.clock.now().plus(limits::TOKEN_MARGIN)
+                && refused.is_none_or(|refused| !Arc::ptr_eq(&refused.client, &live.client))
+        };
+        if let Some(live) = token.as_ref().filter(usable) {
+            return Ok(live.clone());
+        }
+        *token = None;
+        let minted = self.mint(id, serde_json::json!({})).await?;
+        let client = self
+            .nobody
+            .user_access_token(minted.token)
+            .map_err(|e| Fault::unexpected(&INSTALLATION_TOKEN.to_string(), chain(&e)))?;
+        let live = Live { client: Arc::new(client), expires: minted.expires };
+        *token = Some(live.clone());
+        Ok(live)
+    }
+
+    /// A new token of an installation; `scope` narrows what it may do.
+    pub(crate) async fn mint(&self, id: InstallationId, scope: Value) -> Result<Minted, Fault> {
+        #[derive(Deserialize)]
+        struct Token {
+            token: Secret,
+            expires_at: String,
+        }
+        let request = Request::to(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
+        let answer = self.exchange(&self.signed()?, &request).await?;
+        // Not by `Answer::json`: an error of serde may quote the value it stumbled over.
+        let token: Token = serde_json::from_slice(&answer.body)
+            .map_err(|_| Fault::unexpected(&request.shown, "no token in it"))?;
+        let expires =
+            Timestamp::parse(&token.expires_at).map_err(|e| Fault::unexpected(&request.shown, e))?;
+        Ok(Minted { token: token.token.0, expires })
+    }
+
+    /// One request and its whole answer, within [`limits::GITHUB_CALL`] of real time.
+    async fn exchange(&self, client: &Octocrab, request: &Request) -> Result<Answer, Fault> {
+        let call = request.shown.as_str();
+        let lost = |why: String| Fault::transient(call, why);
+        let work = Box::pin(async {
+            let builder = http::Request::builder()
+                .method(request.call.method().clone())
+                .uri(request.target())
+                .header(header::ACCEPT, "application/vnd.github+json");
+            let built = client
+                .build_request(builder, request.body.as_ref())
+                .map_err(|e| Fault::Invalid(format!("{call}: {}", chain(&e))))?;
+            let response = client.execute(built).await.map_err(|e| lost(chain(&e)))?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, limits::GITHUB_ANSWER_BYTES)
+                .collect()
+                .await
+                .map_err(|e| lost(format!("the answer broke off: {e}")))?
+                .to_bytes();
+            Ok((head.status, head.headers, body))
+        });
+        let (status, headers, body): (StatusCode, HeaderMap, Bytes) =
+            tokio::time::timeout(limits::GITHUB_CALL, work)
+                .await
+                .map_err(|_| lost(format!("no answer within {} s", limits::GITHUB_CALL.as_secs())))??;
+        self.compare_clocks(&headers);
+        tracing::debug!(call, status = status.as_u16(), "called GitHub");
+        if status.is_success() {
+            return Ok(Answer { headers, body, shown: request.shown.clone() });
+        }
+        Err(classify(call, status, &headers, &body, self.clock.now()))
+    }
+
+    fn compare_clocks(&self, headers: &HeaderMap) {
+        let format = time::macros::format_description!(
+            "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
+        );
+        let date = headers.get(header::DATE).and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| time::PrimitiveDateTime::parse(date, format).ok());
+        if let Some(date) = date {
+            let theirs = date.assume_utc().unix_timestamp() * 1000;
+            *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(theirs - self.clock.now().0);
+        }
+    }
+
+    /// How far GitHub's clock was ahead of ours (negative: behind) at its last answer, in milliseconds.
+    pub(crate) fn ahead(&self) -> Option<i64> {
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All items of a listing. `key` names the array where GitHub wraps it in an object.
+    pub(crate) async fn paged<T: DeserializeOwned>(
+        &self,
+        who: As,
+        request: Request,
+        key: Option<&str>,
+    ) -> Result<Vec<T>, Fault> {
+        let mut items = Vec::new();
+        let mut next = request.query("per_page", 100);
+        for _ in 0..limits::GITHUB_PAGES {
+            let answer = self.send(who, next.clone()).await?;
+            items.extend(answer.items::<T>(key)?);
+            let Some(link) = answer.link("next") else {
+                return Ok(items);
+            };
+            let route = link.strip_prefix(&self.base_path).unwrap_or(&link).to_owned();
+            next.query.clear();
+            next = next.moved_to(route);
+        }
+        Err(Fault::unexpected(&next.shown, format!("more than {} pages", limits::GITHUB_PAGES)))
+    }
+}
+
+impl Answer {
+    /// The items of one page of a listing.
+    pub(crate) fn items<T: DeserializeOwned>(&self, key: Option<&str>) -> Result<Vec<T>, Fault> {
+        let page: Value = self.json()?;
+        let page = match key {
+            Some(key) => page.get(key).cloned().unwrap_or(Value::Null),
+            None => page,
+        };
+        serde_json::from_value(page).map_err(|e| Fault::unexpected(&self.shown, e))
+    }
+}
+
+/// A token and when it ends.
+pub(crate) struct Minted {
+    pub(crate) token: SecretString,
+    expires: Timestamp,
+}
+
+/// A call without an App: for the one that makes the App.
+pub(crate) async fn send_as_nobody(
+    api_url: &Url,
+    request: Request,
+    clock: SharedClock,
+) -> Result<Answer, Fault> {
+    let failed = |why: String| Fault::Invalid(format!("{}: {why}", request.shown));
+    let nobody =
+        builder(api_url).map_err(|e| failed(e.to_string()))?.build().map_err(|e| failed(chain(&e)))?;
+    let base_path = String::new();
+    let ahead = Mutex::default();
+    let api = Api { key: None, nobody, sessions: Mutex::default(), base_path, clock, ahead };
+    api.send(As::Nobody, request).await
+}
+
+fn builder(
+    api_url: &Url,
+) -> Result<
+    octocrab::OctocrabBuilder<
+        octocrab::NoSvc,
+        octocrab::DefaultOctocrabBuilderConfig,
+        octocrab::NoAuth,
+        octocrab::NotLayerReady,
+    >,
+    GitHubError,
+> {
+    let address = |why: String| GitHubError::Address {
+        what: "the address of GitHub's API",
+        url: api_url.to_string(),
+        why,
+    };
+    if !matches!(api_url.scheme(), "https" | "http") || api_url.host().is_none() {
+        return Err(address("it must be an http or https URL".into()));
+    }
+    // Another part of the program may have been first; either way one provider is installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Octocrab::builder().base_uri(api_url.as_str()).map_err(|e| address(chain(&e)))
+}
+
+/// An error and what caused it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        source = error.source();
+    }
+    text
+}

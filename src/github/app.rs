@@ -1,0 +1,271 @@
+//! The App itself: how it is built, who it is, where it is installed.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::OnceCell;
+use url::Url;
+
+use super::{
+    api::{Api, As, Request, send_as_nobody},
+    error::{Fault, GitHubError},
+    event::RepoRef,
+    manifest::{APP, CONVERT_MANIFEST, HOOK_CONFIG, INSTALLATION_REPOSITORIES, INSTALLATIONS, USER},
+    repo::Repo,
+    wire::{Secret, User},
+};
+use crate::{
+    clock::SharedClock,
+    types::{Actor, InstallationId, RepoId, RepoName},
+};
+
+/// What is needed to be an App somewhere.
+#[derive(Clone)]
+pub struct GitHubOptions {
+    /// `https://api.github.com/`, or `https://HOST/api/v3/` on GitHub Enterprise Server.
+    pub api_url: Url,
+    /// Where git fetches from: `https://github.com/`.
+    pub git_url: Url,
+    /// Where people look: `https://github.com/`.
+    pub web_url: Url,
+    pub app_id: u64,
+    /// The RSA key in PEM form, as GitHub hands it out.
+    pub private_key: SecretString,
+    pub clock: SharedClock,
+}
+
+/// GitHub, as this App sees it. Clones share tokens and connections.
+#[derive(Clone)]
+pub struct GitHub {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    api: Api,
+    git_url: Url,
+    web_url: Url,
+    app_id: u64,
+    bot: OnceCell<Actor>,
+}
+
+impl fmt::Debug for GitHub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GitHub").field("app_id", &self.inner.app_id).finish_non_exhaustive()
+    }
+}
+
+/// The App as GitHub has it registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppInfo {
+    pub id: u64,
+    pub slug: String,
+    pub name: String,
+    /// The account that registered the App.
+    pub owner: Option<Actor>,
+    pub permissions: BTreeMap<String, String>,
+    pub events: Vec<String>,
+}
+
+/// Where the App is installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstallationInfo {
+    pub id: InstallationId,
+    /// The login of the user or organization.
+    pub account: String,
+    pub suspended: bool,
+}
+
+/// Where GitHub sends the App's webhooks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookConfig {
+    pub url: Option<String>,
+    pub content_type: Option<String>,
+    pub insecure: bool,
+}
+
+/// A new App, as the exchange of the registration's code hands it out, once.
+#[derive(Debug, Clone)]
+pub struct NewApp {
+    pub id: u64,
+    pub slug: String,
+    pub name: String,
+    /// The App's page, where it is installed from.
+    pub url: String,
+    pub private_key: SecretString,
+    pub webhook_secret: Option<SecretString>,
+}
+
+impl GitHub {
+    /// Sends nothing yet. Must be called inside a tokio runtime.
+    pub fn new(options: GitHubOptions) -> Result<Self, GitHubError> {
+        let GitHubOptions { api_url, git_url, web_url, app_id, private_key, clock } = options;
+        let api = Api::new(&api_url, app_id, &private_key, clock)?;
+        Ok(Self { inner: Arc::new(Inner { api, git_url, web_url, app_id, bot: OnceCell::new() }) })
+    }
+
+    pub fn git_url(&self) -> &Url {
+        &self.inner.git_url
+    }
+
+    pub fn web_url(&self) -> &Url {
+        &self.inner.web_url
+    }
+
+    pub(crate) fn api(&self) -> &Api {
+        &self.inner.api
+    }
+
+    /// Who we are; also the cheapest proof that id and key belong together.
+    pub async fn app(&self) -> Result<AppInfo, Fault> {
+        #[derive(Deserialize)]
+        struct App {
+            id: u64,
+            #[serde(default)]
+            slug: String,
+            name: String,
+            owner: Option<User>,
+            #[serde(default)]
+            permissions: BTreeMap<String, String>,
+            #[serde(default)]
+            events: Vec<String>,
+        }
+        let app: App = self.api().send(As::App, Request::to(&APP, &[])).await?.json()?;
+        Ok(AppInfo {
+            id: app.id,
+            slug: app.slug,
+            name: app.name,
+            owner: app.owner.map(Actor::from),
+            permissions: app.permissions,
+            events: app.events,
+        })
+    }
+
+    /// The account that our comments are by. Its id is not the App's; asked for once.
+    pub async fn bot(&self) -> Result<Actor, Fault> {
+        // An App's own key opens no user's page, so the look is made by an installation.
+        let who = || async {
+            let installed = self.installations().await?.into_iter().find(|i| !i.suspended);
+            Ok(installed.map_or(As::Nobody, |i| As::Installation(i.id)))
+        };
+        self.inner.bot.get_or_try_init(async || self.look_up_bot(who().await?).await).await.cloned()
+    }
+
+    /// As [`bot`](Self::bot), where an installation is at hand.
+    pub(crate) async fn bot_seen_by(&self, installation: InstallationId) -> Result<&Actor, Fault> {
+        let who = As::Installation(installation);
+        self.inner.bot.get_or_try_init(async || self.look_up_bot(who).await).await
+    }
+
+    async fn look_up_bot(&self, who: As) -> Result<Actor, Fault> {
+        let login = format!("{}[bot]", self.app().await?.slug);
+        let user: User = self.api().send(who, Request::to(&USER, &[&login])).await?.json()?;
+        Ok(Actor { bot: true, ..user.into() })
+    }
+
+    pub async fn installations(&self) -> Result<Vec<InstallationInfo>, Fault> {
+        #[derive(Deserialize)]
+        struct Account {
+            // An enterprise account has a slug instead of a login.
+            login: Option<String>,
+            slug: Option<String>,
+        }
+        #[derive(Deserialize)]
+        struct Installation {
+            id: u64,
+            account: Option<Account>,
+            suspended_at: Option<String>,
+        }
+        let found: Vec<Installation> =
+            self.api().paged(As::App, Request::to(&INSTALLATIONS, &[]), None).await?;
+        let known = |installation: Installation| InstallationInfo {
+            id: InstallationId(installation.id),
+            account: installation.account.and_then(|a| a.login.or(a.slug)).unwrap_or_default(),
+            suspended: installation.suspended_at.is_some(),
+        };
+        Ok(found.into_iter().map(known).collect())
+    }
+
+    /// The repositories that an installation was given.
+    pub async fn repositories(&self, installation: InstallationId) -> Result<Vec<RepoRef>, Fault> {
+        #[derive(Deserialize)]
+        struct Listed {
+            id: u64,
+            full_name: String,
+            #[serde(default)]
+            private: bool,
+            default_branch: Option<String>,
+        }
+        let request = Request::to(&INSTALLATION_REPOSITORIES, &[]);
+        let shown = INSTALLATION_REPOSITORIES.to_string();
+        let found: Vec<Listed> =
+            self.api().paged(As::Installation(installation), request, Some("repositories")).await?;
+        let known = |repo: Listed| {
+            Ok(RepoRef {
+                id: RepoId(repo.id),
+                name: repo.full_name.parse().map_err(|e| Fault::unexpected(&shown, e))?,
+                private: repo.private,
+                default_branch: repo.default_branch,
+            })
+        };
+        found.into_iter().map(known).collect()
+    }
+
+    pub async fn hook_config(&self) -> Result<HookConfig, Fault> {
+        #[derive(Deserialize)]
+        struct Config {
+            url: Option<String>,
+            content_type: Option<String>,
+            // GitHub has sent this as "0", 0 and false.
+            #[serde(default)]
+            insecure_ssl: serde_json::Value,
+        }
+        let config: Config = self.api().send(As::App, Request::to(&HOOK_CONFIG, &[])).await?.json()?;
+        let insecure = matches!(config.insecure_ssl.to_string().trim_matches('"'), "1" | "true");
+        Ok(HookConfig { url: config.url, content_type: config.content_type, insecure })
+    }
+
+    /// A token that can read the code of one repository and nothing else, for `git fetch`.
+    pub async fn git_token(&self, installation: InstallationId, repo: RepoId) -> Result<SecretString, Fault> {
+        let scope = json!({ "repository_ids": [repo.0], "permissions": { "contents": "read" } });
+        Ok(self.api().mint(installation, scope).await?.token)
+    }
+
+    /// How far GitHub's clock was ahead of ours at its last answer, in milliseconds; negative when it was
+    /// behind, none before the first answer.
+    pub fn clock_ahead(&self) -> Option<i64> {
+        self.api().ahead()
+    }
+
+    /// A handle on one repository; nothing is sent yet.
+    pub fn repo(&self, installation: InstallationId, id: RepoId, name: RepoName) -> Repo {
+        Repo::new(self.clone(), installation, id, name)
+    }
+}
+
+/// Exchanges the code that GitHub's registration page hands back for the new App and its secrets.
+pub async fn convert_manifest(api_url: &Url, code: &str, clock: SharedClock) -> Result<NewApp, Fault> {
+    #[derive(Deserialize)]
+    struct Conversion {
+        id: u64,
+        #[serde(default)]
+        slug: String,
+        name: String,
+        html_url: String,
+        pem: Secret,
+        webhook_secret: Option<Secret>,
+    }
+    let request = Request::to(&CONVERT_MANIFEST, &[code]).route_is_secret();
+    let answer = send_as_nobody(api_url, request, clock).await?;
+    let app: Conversion = serde_json::from_slice(&answer.body)
+        .map_err(|_| Fault::unexpected(&CONVERT_MANIFEST.to_string(), "no App with its key in it"))?;
+    Ok(NewApp {
+        id: app.id,
+        slug: app.slug,
+        name: app.name,
+        url: app.html_url,
+        private_key: app.pem.0,
+        webhook_secret: app.webhook_secret.map(|secret| secret.0),
+    })
+}

@@ -1,0 +1,220 @@
+//! Comments and reactions. A comment of ours ends in a marker that people do not see, by which a
+//! restarted step recognises the one it had already written.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{
+    api::{Answer, Request},
+    error::Fault,
+    manifest::{COMMENTS, DELETE_COMMENT, EDIT_COMMENT, POST_COMMENT, REACT_COMMENT, REACT_ISSUE},
+    outbound::Body,
+    repo::{Repo, time},
+    wire::User,
+};
+use crate::{
+    limits,
+    types::{CommentId, IssueNo, Timestamp, UserId},
+};
+
+/// With the rest of its line this fits the room that [`Body::pieces`] leaves.
+const MARKER_CHARS: usize = 150;
+
+/// A comment of ours; the times are by GitHub's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Comment {
+    pub id: CommentId,
+    pub url: String,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaction {
+    Eyes,
+    ThumbsUp,
+    ThumbsDown,
+    Confused,
+    Rocket,
+}
+
+impl Reaction {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Eyes => "eyes",
+            Self::ThumbsUp => "+1",
+            Self::ThumbsDown => "-1",
+            Self::Confused => "confused",
+            Self::Rocket => "rocket",
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Listed {
+    id: u64,
+    user: Option<User>,
+    body: Option<String>,
+    #[serde(default)]
+    html_url: String,
+    created_at: String,
+    updated_at: String,
+}
+
+impl Listed {
+    fn comment(&self) -> Result<Comment, Fault> {
+        Ok(Comment {
+            id: CommentId(self.id),
+            url: self.html_url.clone(),
+            created_at: time(&COMMENTS, &self.created_at)?,
+            updated_at: time(&COMMENTS, &self.updated_at)?,
+        })
+    }
+
+    /// Anyone can write a marker; only ours counts in a comment that our own account wrote.
+    fn is(&self, by: UserId, line: &str) -> bool {
+        let ours = self.user.as_ref().is_some_and(|user| user.id == by.0);
+        ours && self.body.as_deref().is_some_and(|body| body.trim_end().ends_with(line))
+    }
+}
+
+impl Repo {
+    /// Writes a comment. When an earlier attempt may have got through (`interrupted`), it looks for
+    /// that one first and keeps it. A body over GitHub's limit becomes several comments, of which
+    /// the first is returned.
+    pub async fn ensure_comment(
+        &self,
+        issue: IssueNo,
+        marker: &str,
+        body: &Body,
+        interrupted: bool,
+    ) -> Result<Comment, Fault> {
+        let there = if interrupted { self.newest_comments(issue).await? } else { Vec::new() };
+        let mut first = None;
+        for (index, piece) in body.pieces().iter().enumerate() {
+            let line = marker_line(marker, index)?;
+            let comment = match self.keep_one(&there, &line).await? {
+                Some(found) => found,
+                None => self.post_comment(issue, &format!("{piece}\n\n{line}")).await?,
+            };
+            first.get_or_insert(comment);
+        }
+        first.ok_or_else(|| Fault::Invalid("a comment without text".into()))
+    }
+
+    /// The comment of ours that bears this marker, if it is there.
+    pub async fn find_comment(&self, issue: IssueNo, marker: &str) -> Result<Option<Comment>, Fault> {
+        let there = self.newest_comments(issue).await?;
+        self.keep_one(&there, &marker_line(marker, 0)?).await
+    }
+
+    /// Replaces the text of a comment of ours, keeping its marker. What does not fit one comment is
+    /// left out: an edit cannot make a second one.
+    pub async fn edit_comment(&self, id: CommentId, marker: &str, body: &Body) -> Result<Comment, Fault> {
+        let text = format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?);
+        let edit = self.request(&EDIT_COMMENT, &[&id.to_string()]).body(json!({ "body": text }));
+        self.write(edit).await?.json::<Listed>()?.comment()
+    }
+
+    /// A reaction that is there already is left alone by GitHub itself.
+    pub async fn react_comment(&self, id: CommentId, reaction: Reaction) -> Result<(), Fault> {
+        let body = json!({ "content": reaction.as_str() });
+        self.write(self.request(&REACT_COMMENT, &[&id.to_string()]).body(body)).await.map(drop)
+    }
+
+    pub async fn react_issue(&self, issue: IssueNo, reaction: Reaction) -> Result<(), Fault> {
+        let body = json!({ "content": reaction.as_str() });
+        self.write(self.request(&REACT_ISSUE, &[&issue.to_string()]).body(body)).await.map(drop)
+    }
+
+    async fn post_comment(&self, issue: IssueNo, text: &str) -> Result<Comment, Fault> {
+        let post = self.request(&POST_COMMENT, &[&issue.to_string()]).body(json!({ "body": text }));
+        self.write(post).await?.json::<Listed>()?.comment()
+    }
+
+    /// The comment of ours that ends in `line`. GitHub can hide a fresh comment from a look, and then
+    /// there are two: the older stays, the others are taken away.
+    async fn keep_one(&self, there: &[Listed], line: &str) -> Result<Option<Comment>, Fault> {
+        if there.is_empty() {
+            return Ok(None);
+        }
+        let bot = self.github().bot_seen_by(self.installation()).await?.id;
+        let mut ours: Vec<&Listed> = there.iter().filter(|c| c.is(bot, line)).collect();
+        ours.sort_by_key(|comment| comment.id);
+        let Some((keep, doubles)) = ours.split_first() else {
+            return Ok(None);
+        };
+        for double in doubles {
+            match self.write(self.request(&DELETE_COMMENT, &[&double.id.to_string()])).await {
+                Ok(_) | Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        keep.comment().map(Some)
+    }
+
+    /// The last pages of an issue's comments. GitHub lists the oldest first and cannot be asked
+    /// otherwise here, so the first page is read for the number of the last.
+    async fn newest_comments(&self, issue: IssueNo) -> Result<Vec<Listed>, Fault> {
+        let page = |page: usize| -> Request {
+            self.request(&COMMENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
+        };
+        let first: Answer = self.send(page(1)).await?;
+        let last = first.pages();
+        let oldest = last.saturating_sub(limits::COMMENT_LOOK_PAGES - 1).max(1);
+        let mut comments = if oldest == 1 { first.items(None)? } else { Vec::new() };
+        for number in oldest.max(2)..=last {
+            comments.extend(self.send(page(number)).await?.items::<Listed>(None)?);
+        }
+        Ok(comments)
+    }
+}
+
+/// A body where there can be only one text.
+pub(super) fn first_piece(body: &Body) -> String {
+    body.pieces().into_iter().next().unwrap_or_default()
+}
+
+/// The line by which a comment is recognised; pieces after the first carry their number.
+fn marker_line(marker: &str, piece: usize) -> Result<String, Fault> {
+    let sound = (1..=MARKER_CHARS).contains(&marker.len())
+        && !marker.contains("--")
+        && marker.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:/#".contains(&b));
+    if !sound {
+        return Err(Fault::Invalid(format!("`{marker}` cannot be a comment's marker")));
+    }
+    Ok(match piece {
+        0 => format!("<!-- countersign:{marker} -->"),
+        n => format!("<!-- countersign:{marker}/{} -->", n + 1),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_cannot_end_its_own_comment() {
+        assert_eq!(marker_line("8123-4/gate:2", 0).unwrap(), "<!-- countersign:8123-4/gate:2 -->");
+        assert_eq!(marker_line("a", 1).unwrap(), "<!-- countersign:a/2 -->");
+        for bad in ["", "a-->b", "a\nb", "a b", "a--b"] {
+            assert!(matches!(marker_line(bad, 0), Err(Fault::Invalid(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_our_own_comment_counts() {
+        let listed = |id: u64, body: &str| Listed {
+            id: 1,
+            user: Some(User { id, login: "x".into(), kind: String::new() }),
+            body: Some(body.into()),
+            html_url: String::new(),
+            created_at: String::new(),
+            updated_at: String::new(),
+        };
+        let line = marker_line("m", 0).unwrap();
+        assert!(listed(5, &format!("text\r\n\r\n{line}\r\n")).is(UserId(5), &line));
+        assert!(!listed(6, &format!("text\n\n{line}")).is(UserId(5), &line), "a stranger's copy");
+        assert!(!listed(5, &format!("{line}\nquoted")).is(UserId(5), &line), "not the last line");
+    }
+}

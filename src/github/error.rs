@@ -1,0 +1,286 @@
+//! What can go wrong between us and GitHub, sorted by what the caller should do about it.
+//!
+//! Every answer that is not a success becomes a [`Fault`] here, from its status and headers; the
+//! text of an answer is shown to people and decides nothing, but for the one case that GitHub marks
+//! in no other way (a secondary rate limit without headers).
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+
+use crate::{limits, types::Timestamp};
+
+/// The client could not be built; nothing was sent.
+#[derive(Debug, thiserror::Error)]
+pub enum GitHubError {
+    #[error(
+        "the App's private key is not a readable RSA key ({why}); download a new one from the App's settings page"
+    )]
+    Key { why: String },
+    #[error("`{url}` cannot be used as {what}: {why}")]
+    Address { what: &'static str, url: String, why: String },
+    #[error("the HTTP client could not be set up: {0}")]
+    Client(String),
+}
+
+/// Why a call to GitHub has no result. `call` names the method and route, never a token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Nothing is wrong but the pace. No call of this installation will work before `until`.
+    #[error("GitHub's rate limit is used up until {until}")]
+    RateLimited { until: Timestamp },
+    /// GitHub or the network failed; whether a write took effect is unknown.
+    #[error("GitHub could not be reached or failed on {call}: {why}")]
+    Transient { call: String, why: String },
+    #[error("GitHub knows nothing under {call}, or hides it from this App")]
+    NotFound { call: String },
+    /// It was there and is no more: a deleted issue, a repository replaced by another of its name.
+    #[error("gone: {what}")]
+    Gone { what: String },
+    /// The App may not do this. `accepted_permissions` is GitHub's own word for what it wanted.
+    #[error("{}", forbidden(call, accepted_permissions.as_deref(), message))]
+    Forbidden { call: String, accepted_permissions: Option<String>, message: String },
+    /// Our credentials were refused, also with a new token.
+    #[error(
+        "GitHub does not accept this App's credentials for {call} ({message}); check the App's id, its private key and this machine's clock"
+    )]
+    Unauthorized { call: String, message: String },
+    /// The thing changed under us: a branch moved, a merge is not possible.
+    #[error("{call} conflicts with what is there now: {message}")]
+    Conflict { call: String, message: String },
+    /// GitHub understood and refuses; repeating will not help.
+    #[error("GitHub refused {call} with status {status}: {message}")]
+    Rejected { call: String, status: u16, message: String },
+    /// The repository or issue has another address now.
+    #[error("{call} has moved to {location}")]
+    Moved { call: String, location: String },
+    /// The answer is not what GitHub's documentation says it is.
+    #[error("GitHub's answer to {call} could not be read: {why}")]
+    Unexpected { call: String, why: String },
+    /// We were asked to write what may not be written; nothing was sent.
+    #[error("not sent to GitHub: {0}")]
+    Invalid(String),
+}
+
+impl Fault {
+    /// Is it only a matter of waiting?
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::RateLimited { .. } | Self::Transient { .. })
+    }
+
+    pub(crate) fn transient(call: &str, why: impl ToString) -> Self {
+        Self::Transient { call: call.into(), why: why.to_string() }
+    }
+
+    pub(crate) fn unexpected(call: &str, why: impl ToString) -> Self {
+        Self::Unexpected { call: call.into(), why: why.to_string() }
+    }
+}
+
+fn forbidden(call: &str, accepted: Option<&str>, message: &str) -> String {
+    match accepted.filter(|a| !a.is_empty()) {
+        Some(accepted) => {
+            // Alternatives are separated by `;`, what is needed together by `,`.
+            let wanted = accepted.replace("; ", ";").replace(';', " or ");
+            format!("GitHub refused {call}: it wanted {wanted}; give the App that permission ({message})")
+        }
+        None => format!("GitHub refused {call}: {message}"),
+    }
+}
+
+/// What GitHub puts in the body of a refusal.
+#[derive(Debug, Default, Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    errors: Vec<serde_json::Value>,
+    #[serde(default)]
+    documentation_url: String,
+}
+
+impl Refusal {
+    fn read(body: &[u8]) -> Self {
+        serde_json::from_slice(body).unwrap_or_else(|_| Self {
+            message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
+            ..Self::default()
+        })
+    }
+
+    /// The message and its details in one line.
+    fn text(&self) -> String {
+        let mut text =
+            if self.message.is_empty() { "no reason given".to_owned() } else { self.message.clone() };
+        for error in &self.errors {
+            let detail = match (error.as_str(), error["message"].as_str()) {
+                (Some(plain), _) | (None, Some(plain)) => plain.to_owned(),
+                (None, None) => ["resource", "field", "code"]
+                    .iter()
+                    .filter_map(|key| error[*key].as_str())
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            };
+            if !detail.is_empty() {
+                text.push_str("; ");
+                text.push_str(&detail);
+            }
+        }
+        text.chars().take(500).collect()
+    }
+
+    fn speaks_of_rate(&self) -> bool {
+        self.documentation_url.contains("rate-limit")
+            || self.message.to_ascii_lowercase().contains("secondary rate limit")
+    }
+}
+
+/// Sorts an answer that is not a success.
+pub(crate) fn classify(
+    call: &str,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: Timestamp,
+) -> Fault {
+    let refusal = Refusal::read(body);
+    let message = refusal.text();
+    let call = call.to_owned();
+    if matches!(status.as_u16(), 403 | 429)
+        && let Some(until) = limited_until(status, headers, &refusal, now)
+    {
+        return Fault::RateLimited { until };
+    }
+    match status.as_u16() {
+        301 | 302 | 307 | 308 => match text(headers, header::LOCATION.as_str()) {
+            Some(location) => Fault::Moved { call, location: location.to_owned() },
+            None => Fault::unexpected(&call, "a redirect without a location"),
+        },
+        401 => Fault::Unauthorized { call, message },
+        403 => Fault::Forbidden {
+            call,
+            accepted_permissions: text(headers, "x-accepted-github-permissions").map(str::to_owned),
+            message,
+        },
+        404 => Fault::NotFound { call },
+        408 => Fault::transient(&call, message),
+        409 => Fault::Conflict { call, message },
+        410 => Fault::Gone { what: format!("{call} ({message})") },
+        500..=599 => Fault::transient(&call, format!("status {}: {message}", status.as_u16())),
+        status => Fault::Rejected { call, status, message },
+    }
+}
+
+/// When a 403 or 429 is about pace: the moment it ends. GitHub's order of precedence is
+/// `retry-after`, then a used-up primary limit's reset, then a minute.
+fn limited_until(
+    status: StatusCode,
+    headers: &HeaderMap,
+    refusal: &Refusal,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let number = |name| text(headers, name).and_then(|value| value.parse::<i64>().ok());
+    let longest = now.plus(limits::RATE_WAIT);
+    let shortest = now.plus(Duration::from_secs(1));
+    if let Some(seconds) = number("retry-after") {
+        let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        return Some(now.plus(wait).clamp(shortest, longest));
+    }
+    if number("x-ratelimit-remaining") == Some(0) {
+        // A whole second more: the reset is in whole seconds of GitHub's clock, not of ours.
+        let reset = number("x-ratelimit-reset").map(|s| Timestamp(s.saturating_add(1).saturating_mul(1000)));
+        return Some(reset.unwrap_or(now.plus(limits::RATE_PAUSE)).clamp(shortest, longest));
+    }
+    (status == StatusCode::TOO_MANY_REQUESTS || refusal.speaks_of_rate())
+        .then(|| now.plus(limits::RATE_PAUSE))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_771_500_000_000);
+
+    fn fault(status: u16, headers: &[(&'static str, &str)], body: &str) -> Fault {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect();
+        classify(
+            "POST /repos/o/r/labels",
+            StatusCode::from_u16(status).unwrap(),
+            &headers,
+            body.as_bytes(),
+            NOW,
+        )
+    }
+
+    #[test]
+    fn a_refusal_names_the_permission_that_github_wanted() {
+        let fault = fault(
+            403,
+            &[("x-accepted-github-permissions", "issues=write; pull_requests=write")],
+            r#"{"message":"Resource not accessible by integration"}"#,
+        );
+        assert_eq!(
+            fault.to_string(),
+            "GitHub refused POST /repos/o/r/labels: it wanted issues=write or pull_requests=write; \
+             give the App that permission (Resource not accessible by integration)"
+        );
+    }
+
+    #[test]
+    fn a_rate_limit_ends_when_its_headers_say() {
+        let until = |headers: &[(&'static str, &str)], status| match fault(status, headers, "{}") {
+            Fault::RateLimited { until } => Some(until.since(NOW).as_secs()),
+            _ => None,
+        };
+        let reset = (NOW.0 / 1000 + 90).to_string();
+        assert_eq!(until(&[("retry-after", "30")], 403), Some(30));
+        assert_eq!(
+            until(
+                &[
+                    ("x-ratelimit-remaining", "0"),
+                    ("x-ratelimit-reset", reset.as_str()),
+                    ("retry-after", "5")
+                ],
+                429
+            ),
+            Some(5)
+        );
+        assert_eq!(
+            until(&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", reset.as_str())], 403),
+            Some(91)
+        );
+        assert_eq!(until(&[], 429), Some(60));
+        assert_eq!(until(&[("x-ratelimit-remaining", "4000")], 403), None, "a plain refusal");
+        assert_eq!(until(&[("retry-after", "99999999")], 403), Some(limits::RATE_WAIT.as_secs()));
+        let secondary = fault(403, &[], r#"{"message":"You have exceeded a secondary rate limit."}"#);
+        assert!(matches!(secondary, Fault::RateLimited { .. }));
+    }
+
+    #[test]
+    fn each_status_has_its_fault() {
+        assert!(matches!(fault(404, &[], ""), Fault::NotFound { .. }));
+        assert!(matches!(fault(410, &[], ""), Fault::Gone { .. }));
+        assert!(matches!(fault(409, &[], ""), Fault::Conflict { .. }));
+        assert!(matches!(fault(401, &[], ""), Fault::Unauthorized { .. }));
+        assert!(matches!(fault(502, &[], "<html>"), Fault::Transient { .. }));
+        assert!(
+            matches!(fault(301, &[("location", "https://x/y")], ""), Fault::Moved { location, .. } if location == "https://x/y")
+        );
+        let validation = fault(
+            422,
+            &[],
+            r#"{"message":"Validation Failed","errors":[{"resource":"Label","field":"name","code":"already_exists"},"plain"]}"#,
+        );
+        assert!(
+            validation.to_string().ends_with("422: Validation Failed; Label name already_exists; plain"),
+            "{validation}"
+        );
+    }
+}

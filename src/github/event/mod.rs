@@ -1,0 +1,278 @@
+//! What a delivery says happened, in our own words: a dozen variants, `Ignored` among them.
+//!
+//! GitHub adds events, actions and fields as it likes. What we do not know is ignored with a reason;
+//! only an event that we act on and that lacks what the act needs is an error. Nothing here asks
+//! GitHub anything, and nothing here decides what follows.
+
+mod parse;
+mod payload;
+
+use crate::types::{Actor, CommentId, InstallationId, IssueNo, Oid, RepoId, RepoName, Timestamp};
+
+/// A payload that cannot be read as the event it is said to be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadError {
+    #[error("the payload is not JSON: {why}")]
+    NotJson { why: String },
+    #[error("the `{event}` payload has no `{path}` that is {expected}")]
+    Field { event: String, path: String, expected: &'static str },
+}
+
+/// A repository as a payload shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepoRef {
+    pub id: RepoId,
+    pub name: RepoName,
+    pub private: bool,
+    /// Left out of some payloads.
+    pub default_branch: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Issue(IssueEvent),
+    Comment(CommentEvent),
+    PullRequest(PullEvent),
+    Review(ReviewEvent),
+    ReviewComment(ReviewCommentEvent),
+    CheckRun(CheckEvent),
+    CheckSuite(CheckEvent),
+    WorkflowRun(CheckEvent),
+    Status(StatusEvent),
+    Repository(RepositoryEvent),
+    Installation(InstallationEvent),
+    InstallationRepositories {
+        installation: InstallationId,
+        added: Vec<(RepoId, RepoName)>,
+        removed: Vec<(RepoId, RepoName)>,
+    },
+    /// GitHub tries the webhook's address.
+    Ping,
+    /// Nothing we act on; `why` says so in a few words.
+    Ignored {
+        why: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssueEvent {
+    pub action: IssueAction,
+    pub repo: RepoRef,
+    pub installation: InstallationId,
+    pub issue: IssueNo,
+    pub sender: Actor,
+    pub issue_author: Actor,
+    /// When the issue last changed, by GitHub's clock.
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IssueAction {
+    Opened,
+    Edited,
+    Closed,
+    Reopened,
+    Deleted,
+    Transferred,
+    Labeled { label: String },
+    Unlabeled { label: String },
+}
+
+/// A comment that was just written on an issue or a pull request. One that was edited never is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommentEvent {
+    pub repo: RepoRef,
+    pub installation: InstallationId,
+    pub issue: IssueNo,
+    pub is_pull: bool,
+    pub comment: CommentId,
+    pub body: String,
+    pub sender: Actor,
+    pub author: Actor,
+    pub issue_author: Actor,
+    pub created_at: Timestamp,
+    pub url: String,
+    /// Written by an App in someone's name; such comments command nothing.
+    pub via_app: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullEvent {
+    pub action: PullAction,
+    pub repo: RepoRef,
+    pub installation: InstallationId,
+    pub pull: IssueNo,
+    pub sender: Actor,
+    pub head_branch: String,
+    pub head_oid: Oid,
+    /// Where the branch lives; `None` once a fork is deleted.
+    pub head_repo: Option<RepoId>,
+    pub base_branch: String,
+    pub draft: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PullAction {
+    Opened,
+    Closed { merged: bool },
+    Reopened,
+    Synchronize,
+    ReadyForReview,
+    ConvertedToDraft,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReviewEvent {
+    pub state: ReviewState,
+    pub repo: RepoRef,
+    pub installation: InstallationId,
+    pub pull: IssueNo,
+    pub review: u64,
+    pub body: String,
+    /// The commit that was on the reviewer's page.
+    pub commit_id: Option<Oid>,
+    pub sender: Actor,
+    pub author: Actor,
+    pub submitted_at: Timestamp,
+    pub url: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReviewState {
+    Approved,
+    ChangesRequested,
+    Commented,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReviewCommentEvent {
+    pub repo: RepoRef,
+    pub installation: InstallationId,
+    pub pull: IssueNo,
+    pub comment: CommentId,
+    pub path: String,
+    pub body: String,
+    pub sender: Actor,
+    pub author: Actor,
+    pub created_at: Timestamp,
+    pub url: String,
+    pub via_app: bool,
+}
+
+/// A check, a suite of checks or a workflow run that is complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckEvent {
+    pub repo: RepoRef,
+    pub installation: InstallationId,
+    pub id: u64,
+    /// Empty for a suite.
+    pub name: String,
+    pub head_oid: Oid,
+    pub head_branch: Option<String>,
+    /// `success`, `failure`, `cancelled` … as GitHub writes it.
+    pub conclusion: String,
+    pub pulls: Vec<IssueNo>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusEvent {
+    pub repo: RepoRef,
+    pub installation: InstallationId,
+    pub oid: Oid,
+    pub context: String,
+    /// `pending`, `success`, `failure` or `error`.
+    pub state: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepositoryEvent {
+    pub action: RepositoryAction,
+    pub repo: RepoRef,
+    pub installation: InstallationId,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepositoryAction {
+    Renamed,
+    Transferred,
+    Deleted,
+    Archived,
+    Unarchived,
+    Edited,
+    Privatized,
+    Publicized,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstallationEvent {
+    pub action: InstallationAction,
+    pub installation: InstallationId,
+    /// The login it belongs to.
+    pub account: String,
+    pub repositories: Vec<(RepoId, RepoName)>,
+    pub sender: Actor,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstallationAction {
+    Created,
+    Deleted,
+    Suspended,
+    Unsuspended,
+    PermissionsAccepted,
+}
+
+impl Event {
+    /// The events that the App subscribes to, as `app-manifest.yml` lists them. Those about the
+    /// installation itself come without asking.
+    pub const SUBSCRIBED: &'static [&'static str] = &[
+        "issues",
+        "issue_comment",
+        "pull_request",
+        "pull_request_review",
+        "pull_request_review_comment",
+        "check_run",
+        "check_suite",
+        "workflow_run",
+        "status",
+        "repository",
+    ];
+
+    /// Reads a verified delivery's body as the event its header names.
+    pub fn parse(event_name: &str, body: &[u8]) -> Result<Self, PayloadError> {
+        parse::parse(event_name, body)
+    }
+
+    /// The installation it came through; `None` for what is ignored, and for a ping.
+    pub fn installation(&self) -> Option<InstallationId> {
+        match self {
+            Self::Issue(e) => Some(e.installation),
+            Self::Comment(e) => Some(e.installation),
+            Self::PullRequest(e) => Some(e.installation),
+            Self::Review(e) => Some(e.installation),
+            Self::ReviewComment(e) => Some(e.installation),
+            Self::CheckRun(e) | Self::CheckSuite(e) | Self::WorkflowRun(e) => Some(e.installation),
+            Self::Status(e) => Some(e.installation),
+            Self::Repository(e) => Some(e.installation),
+            Self::Installation(e) => Some(e.installation),
+            Self::InstallationRepositories { installation, .. } => Some(*installation),
+            Self::Ping | Self::Ignored { .. } => None,
+        }
+    }
+
+    /// The repository it is about; `None` for what is about more or nothing.
+    pub fn repo(&self) -> Option<&RepoRef> {
+        match self {
+            Self::Issue(e) => Some(&e.repo),
+            Self::Comment(e) => Some(&e.repo),
+            Self::PullRequest(e) => Some(&e.repo),
+            Self::Review(e) => Some(&e.repo),
+            Self::ReviewComment(e) => Some(&e.repo),
+            Self::CheckRun(e) | Self::CheckSuite(e) | Self::WorkflowRun(e) => Some(&e.repo),
+            Self::Status(e) => Some(&e.repo),
+            Self::Repository(e) => Some(&e.repo),
+            Self::Installation(_) | Self::InstallationRepositories { .. } => None,
+            Self::Ping | Self::Ignored { .. } => None,
+        }
+    }
+}

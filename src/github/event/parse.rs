@@ -1,0 +1,397 @@
+//! From a payload to an [`Event`]: one short function for each event.
+
+use serde_json::Value;
+
+use super::{
+    CheckEvent, CommentEvent, Event, InstallationAction, InstallationEvent, IssueAction, IssueEvent,
+    PayloadError, PullAction, PullEvent, RepositoryAction, RepositoryEvent, ReviewCommentEvent, ReviewEvent,
+    ReviewState, StatusEvent, payload::Payload,
+};
+use crate::types::{CommentId, RepoId};
+
+type Parsed = Result<Event, PayloadError>;
+
+pub(super) fn parse(event: &str, body: &[u8]) -> Parsed {
+    let reader: fn(Payload<'_>) -> Parsed = match event {
+        "issues" => issue,
+        "issue_comment" => comment,
+        "pull_request" => pull_request,
+        "pull_request_review" => review,
+        "pull_request_review_comment" => review_comment,
+        "check_run" => |p| check(p, "check_run").map(|c| c.map_or_else(incomplete, Event::CheckRun)),
+        "check_suite" => |p| check(p, "check_suite").map(|c| c.map_or_else(incomplete, Event::CheckSuite)),
+        "workflow_run" => |p| check(p, "workflow_run").map(|c| c.map_or_else(incomplete, Event::WorkflowRun)),
+        "status" => status,
+        "repository" => repository,
+        "installation" => installation,
+        "installation_repositories" => installation_repositories,
+        "ping" => |_| Ok(Event::Ping),
+        _ => |p| Ok(ignored(format!("nothing acts on `{}` events", shown(p.event)))),
+    };
+    let value: Value =
+        serde_json::from_slice(body).map_err(|e| PayloadError::NotJson { why: e.to_string() })?;
+    let payload = Payload { event, value: &value };
+    // A hook that someone set up in a repository or organization may share our address. It speaks
+    // for no installation, and without one nothing can be done.
+    if Event::SUBSCRIBED.contains(&event) && payload.at("installation").is_none() {
+        return Ok(ignored("it came through no installation of this App"));
+    }
+    reader(payload)
+}
+
+fn ignored(why: impl Into<String>) -> Event {
+    Event::Ignored { why: why.into() }
+}
+
+fn incomplete() -> Event {
+    ignored("only a completed one acts")
+}
+
+fn unknown_action(payload: Payload<'_>) -> Event {
+    let action = shown(payload.text_or_empty("action"));
+    ignored(format!("nothing acts on `{}` `{action}`", payload.event))
+}
+
+/// A name from outside, short enough for a log line.
+fn shown(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(60).collect()
+}
+
+fn issue(p: Payload<'_>) -> Parsed {
+    let label = || p.text("label.name").map(str::to_owned);
+    let action = match p.text_or_empty("action") {
+        "opened" => IssueAction::Opened,
+        "edited" => IssueAction::Edited,
+        "closed" => IssueAction::Closed,
+        "reopened" => IssueAction::Reopened,
+        "deleted" => IssueAction::Deleted,
+        "transferred" => IssueAction::Transferred,
+        "labeled" => IssueAction::Labeled { label: label()? },
+        // The label itself may be gone, and its name with it.
+        "unlabeled" if p.at("label.name").is_none() => {
+            return Ok(ignored("a label without a name was removed"));
+        }
+        "unlabeled" => IssueAction::Unlabeled { label: label()? },
+        _ => return Ok(unknown_action(p)),
+    };
+    Ok(Event::Issue(IssueEvent {
+        action,
+        repo: p.repo()?,
+        installation: p.installation()?,
+        issue: p.issue_no("issue.number")?,
+        sender: p.sender()?,
+        issue_author: p.author("issue.user")?,
+        at: p.time("issue.updated_at")?,
+    }))
+}
+
+fn comment(p: Payload<'_>) -> Parsed {
+    match p.text_or_empty("action") {
+        "created" => {}
+        "edited" => return Ok(ignored("an edited comment never acts")),
+        _ => return Ok(unknown_action(p)),
+    }
+    Ok(Event::Comment(CommentEvent {
+        repo: p.repo()?,
+        installation: p.installation()?,
+        issue: p.issue_no("issue.number")?,
+        is_pull: p.at("issue.pull_request").is_some(),
+        comment: CommentId(p.number("comment.id")?),
+        body: p.text_or_empty("comment.body").to_owned(),
+        sender: p.sender()?,
+        author: p.author("comment.user")?,
+        issue_author: p.author("issue.user")?,
+        created_at: p.time("comment.created_at")?,
+        url: p.text_or_empty("comment.html_url").to_owned(),
+        via_app: p.at("comment.performed_via_github_app").is_some(),
+    }))
+}
+
+fn pull_request(p: Payload<'_>) -> Parsed {
+    let action = match p.text_or_empty("action") {
+        "opened" => PullAction::Opened,
+        "closed" => PullAction::Closed { merged: p.flag("pull_request.merged") },
+        "reopened" => PullAction::Reopened,
+        "synchronize" => PullAction::Synchronize,
+        "ready_for_review" => PullAction::ReadyForReview,
+        "converted_to_draft" => PullAction::ConvertedToDraft,
+        _ => return Ok(unknown_action(p)),
+    };
+    Ok(Event::PullRequest(PullEvent {
+        action,
+        repo: p.repo()?,
+        installation: p.installation()?,
+        pull: p.issue_no("pull_request.number")?,
+        sender: p.sender()?,
+        head_branch: p.text("pull_request.head.ref")?.to_owned(),
+        head_oid: p.oid("pull_request.head.sha")?,
+        head_repo: p.number("pull_request.head.repo.id").ok().map(RepoId),
+        base_branch: p.text("pull_request.base.ref")?.to_owned(),
+        draft: p.flag("pull_request.draft"),
+    }))
+}
+
+fn review(p: Payload<'_>) -> Parsed {
+    match p.text_or_empty("action") {
+        "submitted" => {}
+        "edited" => return Ok(ignored("an edited review never acts")),
+        _ => return Ok(unknown_action(p)),
+    }
+    let state = match p.text_or_empty("review.state").to_ascii_lowercase().as_str() {
+        "approved" => ReviewState::Approved,
+        "changes_requested" => ReviewState::ChangesRequested,
+        "commented" => ReviewState::Commented,
+        other => return Ok(ignored(format!("nothing acts on a review that is `{}`", shown(other)))),
+    };
+    Ok(Event::Review(ReviewEvent {
+        state,
+        repo: p.repo()?,
+        installation: p.installation()?,
+        pull: p.issue_no("pull_request.number")?,
+        review: p.number("review.id")?,
+        body: p.text_or_empty("review.body").to_owned(),
+        commit_id: p.oid("review.commit_id").ok(),
+        sender: p.sender()?,
+        author: p.author("review.user")?,
+        submitted_at: p.time("review.submitted_at")?,
+        url: p.text_or_empty("review.html_url").to_owned(),
+    }))
+}
+
+fn review_comment(p: Payload<'_>) -> Parsed {
+    match p.text_or_empty("action") {
+        "created" => {}
+        "edited" => return Ok(ignored("an edited comment never acts")),
+        _ => return Ok(unknown_action(p)),
+    }
+    Ok(Event::ReviewComment(ReviewCommentEvent {
+        repo: p.repo()?,
+        installation: p.installation()?,
+        pull: p.issue_no("pull_request.number")?,
+        comment: CommentId(p.number("comment.id")?),
+        path: p.text_or_empty("comment.path").to_owned(),
+        body: p.text_or_empty("comment.body").to_owned(),
+        sender: p.sender()?,
+        author: p.author("comment.user")?,
+        created_at: p.time("comment.created_at")?,
+        url: p.text_or_empty("comment.html_url").to_owned(),
+        via_app: p.at("comment.performed_via_github_app").is_some(),
+    }))
+}
+
+/// Check runs, suites and workflow runs differ in little but the key they are under.
+fn check(p: Payload<'_>, key: &str) -> Result<Option<CheckEvent>, PayloadError> {
+    if p.text_or_empty("action") != "completed" {
+        return Ok(None);
+    }
+    let branch = if key == "check_run" {
+        "check_run.check_suite.head_branch".into()
+    } else {
+        format!("{key}.head_branch")
+    };
+    Ok(Some(CheckEvent {
+        repo: p.repo()?,
+        installation: p.installation()?,
+        id: p.number(&format!("{key}.id"))?,
+        name: p.text_or_empty(&format!("{key}.name")).to_owned(),
+        head_oid: p.oid(&format!("{key}.head_sha"))?,
+        head_branch: p.owned(&branch),
+        conclusion: p.text_or_empty(&format!("{key}.conclusion")).to_owned(),
+        pulls: p.pulls(&format!("{key}.pull_requests")),
+    }))
+}
+
+fn status(p: Payload<'_>) -> Parsed {
+    Ok(Event::Status(StatusEvent {
+        repo: p.repo()?,
+        installation: p.installation()?,
+        oid: p.oid("sha")?,
+        context: p.text_or_empty("context").to_owned(),
+        state: p.text("state")?.to_owned(),
+    }))
+}
+
+fn repository(p: Payload<'_>) -> Parsed {
+    let action = match p.text_or_empty("action") {
+        "renamed" => RepositoryAction::Renamed,
+        "transferred" => RepositoryAction::Transferred,
+        "deleted" => RepositoryAction::Deleted,
+        "archived" => RepositoryAction::Archived,
+        "unarchived" => RepositoryAction::Unarchived,
+        "edited" => RepositoryAction::Edited,
+        "privatized" => RepositoryAction::Privatized,
+        "publicized" => RepositoryAction::Publicized,
+        _ => return Ok(unknown_action(p)),
+    };
+    Ok(Event::Repository(RepositoryEvent { action, repo: p.repo()?, installation: p.installation()? }))
+}
+
+fn installation(p: Payload<'_>) -> Parsed {
+    let action = match p.text_or_empty("action") {
+        "created" => InstallationAction::Created,
+        "deleted" => InstallationAction::Deleted,
+        "suspend" => InstallationAction::Suspended,
+        "unsuspend" => InstallationAction::Unsuspended,
+        "new_permissions_accepted" => InstallationAction::PermissionsAccepted,
+        _ => return Ok(unknown_action(p)),
+    };
+    // An enterprise account has a slug instead of a login.
+    let account = p
+        .text("installation.account.login")
+        .or_else(|e| p.text("installation.account.slug").map_err(|_| e))?;
+    Ok(Event::Installation(InstallationEvent {
+        action,
+        installation: p.installation()?,
+        account: account.to_owned(),
+        repositories: p.repositories("repositories"),
+        sender: p.sender()?,
+    }))
+}
+
+fn installation_repositories(p: Payload<'_>) -> Parsed {
+    if !matches!(p.text_or_empty("action"), "added" | "removed") {
+        return Ok(unknown_action(p));
+    }
+    Ok(Event::InstallationRepositories {
+        installation: p.installation()?,
+        added: p.repositories("repositories_added"),
+        removed: p.repositories("repositories_removed"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::types::{Actor, InstallationId, IssueNo, Timestamp, UserId};
+
+    fn base(more: Value) -> Value {
+        let mut payload = json!({
+            "installation": { "id": 3 },
+            "repository": { "id": 9, "full_name": "Octo/hello", "private": true, "default_branch": "main" },
+            "sender": { "id": 7, "login": "ann", "type": "User" },
+            "issue": {
+                "number": 42, "updated_at": "2026-02-19T10:00:00Z", "user": { "id": 8, "login": "bob", "type": "User" },
+            },
+        });
+        payload.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        payload
+    }
+
+    fn read(event: &str, payload: &Value) -> Event {
+        Event::parse(event, payload.to_string().as_bytes()).unwrap()
+    }
+
+    fn comment_payload() -> Value {
+        base(json!({
+            "action": "created",
+            "comment": {
+                "id": 5, "body": "/approve", "created_at": "2026-02-19T10:00:01Z", "html_url": "https://x/c5",
+                "user": { "id": 7, "login": "ann", "type": "User" }, "performed_via_github_app": null,
+            },
+        }))
+    }
+
+    #[test]
+    fn a_label_is_read_with_who_set_it_and_whose_issue_it_is() {
+        let event =
+            read("issues", &base(json!({ "action": "labeled", "label": { "name": "countersign:lld" } })));
+        let Event::Issue(issue) = &event else { panic!("{event:?}") };
+        assert_eq!(issue.action, IssueAction::Labeled { label: "countersign:lld".into() });
+        assert_eq!(issue.sender, Actor { id: UserId(7), login: "ann".into(), bot: false });
+        assert_eq!(issue.issue_author.login, "bob");
+        assert_eq!(issue.at, Timestamp::parse("2026-02-19T10:00:00Z").unwrap());
+        assert_eq!(event.installation(), Some(InstallationId(3)));
+        assert_eq!(event.repo().unwrap().name.to_string(), "Octo/hello");
+    }
+
+    #[test]
+    fn only_a_new_comment_is_a_comment() {
+        let mut payload = comment_payload();
+        let event = read("issue_comment", &payload);
+        let Event::Comment(comment) = event else { panic!("{event:?}") };
+        assert_eq!((comment.issue, comment.body.as_str()), (IssueNo(42), "/approve"));
+        assert!(!comment.is_pull && !comment.via_app);
+        payload["action"] = "edited".into();
+        assert_eq!(
+            read("issue_comment", &payload),
+            Event::Ignored { why: "an edited comment never acts".into() }
+        );
+    }
+
+    #[test]
+    fn apps_and_bots_are_told_apart() {
+        let mut payload = comment_payload();
+        payload["comment"]["performed_via_github_app"] = json!({ "id": 1 });
+        payload["sender"]["type"] = "Bot".into();
+        payload["issue"]["pull_request"] = json!({});
+        let Event::Comment(comment) = read("issue_comment", &payload) else { panic!() };
+        assert!(comment.via_app && comment.sender.bot && comment.is_pull);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_by_its_path() {
+        let mut payload = comment_payload();
+        payload["comment"].as_object_mut().unwrap().remove("id");
+        let error = Event::parse("issue_comment", payload.to_string().as_bytes()).unwrap_err();
+        assert_eq!(error.to_string(), "the `issue_comment` payload has no `comment.id` that is a number");
+        assert!(matches!(Event::parse("issues", b"{"), Err(PayloadError::NotJson { .. })));
+    }
+
+    #[test]
+    fn what_is_unknown_is_ignored() {
+        for (event, payload) in [
+            ("brand_new_event", json!({ "action": "x" })),
+            ("issues", base(json!({ "action": "typed" }))),
+            ("issue_comment", base(json!({ "action": "pinned" }))),
+            ("issues", json!({ "action": "labeled" })),
+            ("issues", json!([])),
+            ("check_run", base(json!({ "action": "created" }))),
+        ] {
+            assert!(matches!(read(event, &payload), Event::Ignored { .. }), "{event} {payload}");
+        }
+    }
+
+    #[test]
+    fn every_subscribed_event_has_a_reader() {
+        for event in Event::SUBSCRIBED {
+            let why = match read(event, &json!({})) {
+                Event::Ignored { why } => why,
+                other => panic!("{other:?}"),
+            };
+            assert!(!why.contains("nothing acts"), "{event}: {why}");
+            let bare = json!({ "installation": { "id": 1 }, "action": "no such action" });
+            if let Ok(Event::Ignored { why }) = Event::parse(event, bare.to_string().as_bytes()) {
+                assert!(!why.ends_with("events"), "{event} is not read: {why}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_review_carries_its_commit() {
+        let oid = "a".repeat(40);
+        let payload = base(json!({
+            "action": "submitted",
+            "pull_request": { "number": 43 },
+            "review": { "id": 11, "state": "APPROVED", "body": null, "commit_id": oid, "user": null,
+                        "submitted_at": "2026-02-19T10:00:01Z" },
+        }));
+        let Event::Review(review) = read("pull_request_review", &payload) else { panic!() };
+        assert_eq!(review.state, ReviewState::Approved);
+        assert_eq!(review.commit_id.unwrap().as_str(), oid);
+        assert_eq!(review.author.login, "ghost");
+    }
+
+    #[test]
+    fn an_installation_lists_its_repositories() {
+        let payload = json!({
+            "action": "created",
+            "installation": { "id": 3, "account": { "login": "octo" } },
+            "repositories": [{ "id": 9, "full_name": "octo/hello" }, { "id": 10 }],
+            "sender": { "id": 7, "login": "ann", "type": "User" },
+        });
+        let Event::Installation(event) = read("installation", &payload) else { panic!() };
+        assert_eq!((event.account.as_str(), event.repositories.len()), ("octo", 1));
+    }
+}

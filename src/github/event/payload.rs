@@ -1,0 +1,111 @@
+//! A payload and the way to a field in it. What is missing is named by its whole path.
+
+use serde_json::Value;
+
+use crate::{
+    github::wire::ghost,
+    types::{Actor, InstallationId, IssueNo, Oid, RepoId, RepoName, Timestamp, UserId},
+};
+
+use super::{PayloadError, RepoRef};
+
+/// A delivery's body, read as one event.
+#[derive(Clone, Copy)]
+pub(super) struct Payload<'a> {
+    pub(super) event: &'a str,
+    pub(super) value: &'a Value,
+}
+
+type Read<T> = Result<T, PayloadError>;
+
+impl<'a> Payload<'a> {
+    /// The value at `issue.user.id`; `None` also for `null`.
+    pub(super) fn at(self, path: &str) -> Option<&'a Value> {
+        path.split('.').try_fold(self.value, |value, key| value.get(key)).filter(|value| !value.is_null())
+    }
+
+    fn missing(self, path: &str, expected: &'static str) -> PayloadError {
+        PayloadError::Field { event: self.event.to_owned(), path: path.to_owned(), expected }
+    }
+
+    pub(super) fn text(self, path: &str) -> Read<&'a str> {
+        self.at(path).and_then(Value::as_str).ok_or_else(|| self.missing(path, "a text"))
+    }
+
+    /// A text that GitHub leaves out or sends as `null` when there is none.
+    pub(super) fn text_or_empty(self, path: &str) -> &'a str {
+        self.at(path).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn owned(self, path: &str) -> Option<String> {
+        self.at(path).and_then(Value::as_str).map(str::to_owned)
+    }
+
+    pub(super) fn flag(self, path: &str) -> bool {
+        self.at(path).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    pub(super) fn number(self, path: &str) -> Read<u64> {
+        self.at(path).and_then(Value::as_u64).ok_or_else(|| self.missing(path, "a number"))
+    }
+
+    pub(super) fn issue_no(self, path: &str) -> Read<IssueNo> {
+        self.number(path).map(IssueNo)
+    }
+
+    pub(super) fn oid(self, path: &str) -> Read<Oid> {
+        self.text(path)?.parse().map_err(|_| self.missing(path, "a commit id"))
+    }
+
+    pub(super) fn time(self, path: &str) -> Read<Timestamp> {
+        Timestamp::parse(self.text(path)?).map_err(|_| self.missing(path, "a time"))
+    }
+
+    /// Who did it, by the `sender` that GitHub puts into every payload.
+    pub(super) fn sender(self) -> Read<Actor> {
+        self.actor("sender")
+    }
+
+    pub(super) fn actor(self, path: &str) -> Read<Actor> {
+        Ok(Actor {
+            id: UserId(self.number(&format!("{path}.id"))?),
+            login: self.text(&format!("{path}.login"))?.to_owned(),
+            bot: self.text_or_empty(&format!("{path}.type")) == "Bot",
+        })
+    }
+
+    /// Who wrote it; `null` once the account is gone.
+    pub(super) fn author(self, path: &str) -> Read<Actor> {
+        if self.at(path).is_some() { self.actor(path) } else { Ok(ghost()) }
+    }
+
+    pub(super) fn repo(self) -> Read<RepoRef> {
+        let name = self.text("repository.full_name")?;
+        Ok(RepoRef {
+            id: RepoId(self.number("repository.id")?),
+            name: name.parse().map_err(|_| self.missing("repository.full_name", "OWNER/NAME"))?,
+            private: self.flag("repository.private"),
+            default_branch: self.owned("repository.default_branch"),
+        })
+    }
+
+    pub(super) fn installation(self) -> Read<InstallationId> {
+        self.number("installation.id").map(InstallationId)
+    }
+
+    /// The repositories listed in an installation's payload. One that is malformed is left out: it
+    /// is not one that can be worked in.
+    pub(super) fn repositories(self, path: &str) -> Vec<(RepoId, RepoName)> {
+        let listed = self.at(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let known = |repo: &Value| {
+            Some((RepoId(repo.get("id")?.as_u64()?), repo.get("full_name")?.as_str()?.parse().ok()?))
+        };
+        listed.iter().filter_map(known).collect()
+    }
+
+    /// The numbers of the pull requests that a check or workflow run belongs to.
+    pub(super) fn pulls(self, path: &str) -> Vec<IssueNo> {
+        let listed = self.at(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        listed.iter().filter_map(|pull| pull.get("number")?.as_u64().map(IssueNo)).collect()
+    }
+}

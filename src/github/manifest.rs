@@ -1,0 +1,294 @@
+//! The App as it is registered, and every call it makes.
+//!
+//! A [`Call`] can be made only by the table in this file, and `api::send` takes nothing else: so
+//! there is no call without a row that names its permission, and a test holds the rows against
+//! `app-manifest.yml`.
+
+use std::{collections::BTreeMap, fmt};
+
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// What the App must have been given for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing: anyone may call.
+    Nothing,
+    /// The App's own key; no permission.
+    App,
+    /// A permission of the installation, by the name it has in the manifest.
+    Permission(&'static str, Level),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Read,
+    Write,
+}
+
+/// One kind of call: method, route and what it needs.
+///
+/// In `path`, `{name}` stands for one percent-encoded segment and `{*name}` for several.
+#[derive(Debug)]
+pub struct Call {
+    // Private, so that only the table below makes calls.
+    method: Method,
+    path: &'static str,
+    needs: Needs,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+macro_rules! calls {
+    ($($name:ident: $method:ident $path:literal $needs:expr;)*) => {
+        $(pub(crate) static $name: Call = Call { method: Method::$method, path: $path, needs: $needs };)*
+
+        /// Every call to GitHub's API that this program can make.
+        pub static CALLS: &[&Call] = &[$(&$name),*];
+    };
+}
+
+const METADATA: Needs = Needs::Permission("metadata", Level::Read);
+const CODE: Needs = Needs::Permission("contents", Level::Read);
+const COMMIT: Needs = Needs::Permission("contents", Level::Write);
+const ISSUES: Needs = Needs::Permission("issues", Level::Read);
+const DISCUSS: Needs = Needs::Permission("issues", Level::Write);
+const PULLS: Needs = Needs::Permission("pull_requests", Level::Read);
+const PROPOSE: Needs = Needs::Permission("pull_requests", Level::Write);
+
+calls! {
+    APP: GET "/app" Needs::App;
+    HOOK_CONFIG: GET "/app/hook/config" Needs::App;
+    INSTALLATIONS: GET "/app/installations" Needs::App;
+    INSTALLATION_TOKEN: POST "/app/installations/{installation}/access_tokens" Needs::App;
+    CONVERT_MANIFEST: POST "/app-manifests/{code}/conversions" Needs::Nothing;
+    INSTALLATION_REPOSITORIES: GET "/installation/repositories" METADATA;
+    USER: GET "/users/{login}" Needs::Nothing;
+
+    REPOSITORY: GET "/repos/{owner}/{repo}" METADATA;
+    PERMISSION: GET "/repos/{owner}/{repo}/collaborators/{login}/permission" METADATA;
+
+    ISSUE: GET "/repos/{owner}/{repo}/issues/{issue}" ISSUES;
+    COMMENTS: GET "/repos/{owner}/{repo}/issues/{issue}/comments" ISSUES;
+    POST_COMMENT: POST "/repos/{owner}/{repo}/issues/{issue}/comments" DISCUSS;
+    EDIT_COMMENT: PATCH "/repos/{owner}/{repo}/issues/comments/{comment}" DISCUSS;
+    DELETE_COMMENT: DELETE "/repos/{owner}/{repo}/issues/comments/{comment}" DISCUSS;
+    REACT_COMMENT: POST "/repos/{owner}/{repo}/issues/comments/{comment}/reactions" DISCUSS;
+    REACT_ISSUE: POST "/repos/{owner}/{repo}/issues/{issue}/reactions" DISCUSS;
+    LABEL: GET "/repos/{owner}/{repo}/labels/{label}" ISSUES;
+    CREATE_LABEL: POST "/repos/{owner}/{repo}/labels" DISCUSS;
+    ADD_LABELS: POST "/repos/{owner}/{repo}/issues/{issue}/labels" DISCUSS;
+    REMOVE_LABEL: DELETE "/repos/{owner}/{repo}/issues/{issue}/labels/{label}" DISCUSS;
+
+    REF: GET "/repos/{owner}/{repo}/git/ref/heads/{*branch}" CODE;
+    CREATE_REF: POST "/repos/{owner}/{repo}/git/refs" COMMIT;
+    UPDATE_REF: PATCH "/repos/{owner}/{repo}/git/refs/heads/{*branch}" COMMIT;
+    COMMIT_OBJECT: GET "/repos/{owner}/{repo}/git/commits/{commit}" CODE;
+    CREATE_COMMIT: POST "/repos/{owner}/{repo}/git/commits" COMMIT;
+    CREATE_TREE: POST "/repos/{owner}/{repo}/git/trees" COMMIT;
+    CREATE_BLOB: POST "/repos/{owner}/{repo}/git/blobs" COMMIT;
+    BLOB: GET "/repos/{owner}/{repo}/git/blobs/{blob}" CODE;
+    CONTENTS: GET "/repos/{owner}/{repo}/contents/{*path}" CODE;
+
+    PULL: GET "/repos/{owner}/{repo}/pulls/{pull}" PULLS;
+    PULLS_LIST: GET "/repos/{owner}/{repo}/pulls" PULLS;
+    CREATE_PULL: POST "/repos/{owner}/{repo}/pulls" PROPOSE;
+    EDIT_PULL: PATCH "/repos/{owner}/{repo}/pulls/{pull}" PROPOSE;
+}
+
+impl Call {
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    pub fn path(&self) -> &'static str {
+        self.path
+    }
+
+    pub fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// The route with its placeholders filled, in order. A placeholder too many or too few is a
+    /// mistake of ours that the first test of a call shows.
+    pub(crate) fn route(&self, values: &[&str]) -> String {
+        let mut values = values.iter();
+        let mut route = String::new();
+        for segment in self.path.split('/').skip(1) {
+            route.push('/');
+            match segment.strip_prefix('{') {
+                None => route.push_str(segment),
+                Some(name) => {
+                    let value = values.next().expect("a value for every placeholder");
+                    encode(value, name.starts_with('*'), &mut route);
+                }
+            }
+        }
+        debug_assert!(values.next().is_none(), "a value without a placeholder: {self}");
+        route
+    }
+}
+
+/// Percent-encodes all but the unreserved characters; `/` stays where several segments are allowed.
+fn encode(value: &str, several: bool, into: &mut String) {
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                into.push(char::from(byte))
+            }
+            b'/' if several => into.push('/'),
+            _ => into.push_str(&format!("%{byte:02X}")),
+        }
+    }
+}
+
+const SOURCE: &str = include_str!("../../app-manifest.yml");
+
+/// What the App asks of those who install it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Manifest {
+    pub name: String,
+    pub public: bool,
+    #[serde(rename = "default_permissions")]
+    pub permissions: BTreeMap<String, Level>,
+    #[serde(rename = "default_events")]
+    pub events: Vec<String>,
+}
+
+/// The addresses that `setup` knows and the file cannot.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    pub homepage: String,
+    pub webhook: String,
+    /// Where GitHub sends the browser with the code, once the App is registered.
+    pub created: String,
+    /// Where GitHub sends the browser once the App is installed.
+    pub installed: String,
+}
+
+impl Manifest {
+    /// The manifest this program was built with.
+    pub fn embedded() -> Self {
+        serde_norway::from_str(SOURCE).expect("the embedded manifest is checked by a test")
+    }
+
+    /// The manifest as the registration form posts it.
+    pub fn form(&self, name: &str, addresses: &Addresses) -> Value {
+        json!({
+            "name": name,
+            "url": addresses.homepage,
+            "hook_attributes": { "url": addresses.webhook, "active": true },
+            "redirect_url": addresses.created,
+            "setup_url": addresses.installed,
+            "public": self.public,
+            "default_permissions": self.permissions.iter().map(|(name, level)| {
+                (name.clone(), Value::from(level.as_str()))
+            }).collect::<serde_json::Map<_, _>>(),
+            "default_events": self.events,
+        })
+    }
+
+    /// Permissions that the App, as GitHub shows it, lacks: `issues: write`, in words for `doctor`.
+    pub fn missing_permissions(&self, granted: &BTreeMap<String, String>) -> Vec<String> {
+        let enough = |name: &str, level: Level| match granted.get(name).map(String::as_str) {
+            Some("write" | "admin") => true,
+            Some("read") => level == Level::Read,
+            _ => false,
+        };
+        self.permissions
+            .iter()
+            .filter(|(name, level)| !enough(name, **level))
+            .map(|(name, level)| format!("{name}: {}", level.as_str()))
+            .collect()
+    }
+
+    /// Events that the App, as GitHub shows it, does not get.
+    pub fn missing_events(&self, subscribed: &[String]) -> Vec<String> {
+        self.events.iter().filter(|event| !subscribed.contains(event)).cloned().collect()
+    }
+}
+
+impl Level {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::github::event::Event;
+
+    #[test]
+    fn every_call_is_granted_by_the_manifest() {
+        let manifest = Manifest::embedded();
+        for call in CALLS {
+            if let Needs::Permission(name, level) = call.needs {
+                let granted = manifest.permissions.get(name);
+                assert!(granted.is_some_and(|granted| *granted >= level), "{call} needs {name}={level:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_manifest_and_our_events_are_the_same() {
+        let manifest = Manifest::embedded();
+        assert_eq!(manifest.events, Event::SUBSCRIBED);
+        assert!(!manifest.public);
+    }
+
+    #[test]
+    fn every_permission_and_event_says_why() {
+        for line in SOURCE.lines().skip_while(|line| *line != "default_permissions:") {
+            if line.starts_with("  ") {
+                assert!(line.split_once(" # ").is_some_and(|(_, why)| why.len() > 20), "no reason: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_form_carries_what_was_filled_in() {
+        let addresses = Addresses {
+            homepage: "https://h/".into(),
+            webhook: "https://h/webhook".into(),
+            created: "http://127.0.0.1:1/created".into(),
+            installed: "http://127.0.0.1:1/installed".into(),
+        };
+        let form = Manifest::embedded().form("countersign-acme", &addresses);
+        assert_eq!(form["hook_attributes"]["url"], "https://h/webhook");
+        assert_eq!(form["default_permissions"]["issues"], "write");
+        assert!(!form.to_string().contains(".invalid"), "{form}");
+    }
+
+    #[test]
+    fn routes_encode_what_they_are_given() {
+        assert_eq!(
+            REMOVE_LABEL.route(&["o", "r", "7", "needs you/now"]),
+            "/repos/o/r/issues/7/labels/needs%20you%2Fnow"
+        );
+        assert_eq!(
+            REF.route(&["o", "r", "countersign/issue-42?x"]),
+            "/repos/o/r/git/ref/heads/countersign/issue-42%3Fx"
+        );
+    }
+
+    #[test]
+    fn what_the_app_lacks_is_named() {
+        let manifest = Manifest::embedded();
+        let mut granted: BTreeMap<_, _> =
+            manifest.permissions.iter().map(|(n, l)| (n.clone(), l.as_str().to_owned())).collect();
+        assert!(manifest.missing_permissions(&granted).is_empty());
+        granted.insert("issues".into(), "read".into());
+        granted.remove("checks");
+        assert_eq!(manifest.missing_permissions(&granted), ["checks: write", "issues: write"]);
+    }
+}

@@ -1,0 +1,127 @@
+//! May this person do that here? Asked live of GitHub, by what they may do in the repository now;
+//! what a payload says about its author's association is never used.
+
+use serde::Deserialize;
+
+use super::{error::Fault, manifest::PERMISSION, repo::Repo};
+use crate::types::{Actor, Role};
+
+/// What someone may do in a repository, as GitHub said a moment ago.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permission {
+    pub role: Role,
+}
+
+#[derive(Debug, Deserialize)]
+struct Collaborator {
+    #[serde(default)]
+    permission: String,
+    #[serde(default)]
+    role_name: String,
+    user: Option<Person>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Person {
+    id: u64,
+    permissions: Option<Rights>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Rights {
+    admin: bool,
+    maintain: bool,
+    push: bool,
+    triage: bool,
+    pull: bool,
+}
+
+impl Repo {
+    /// The actor's role. An error means that we could not ask, which is not a no.
+    pub async fn permission(&self, actor: &Actor) -> Result<Permission, Fault> {
+        let role = match self.send(self.request(&PERMISSION, &[&actor.login])).await {
+            Ok(answer) => answer.json::<Collaborator>()?.role_of(actor),
+            Err(Fault::NotFound { .. }) => Role::None,
+            Err(fault) => return Err(fault),
+        };
+        Ok(Permission { role })
+    }
+}
+
+impl Collaborator {
+    fn role_of(&self, actor: &Actor) -> Role {
+        // A login can be given up and taken by someone else; the number cannot.
+        match &self.user {
+            Some(user) if user.id == actor.id.0 => match &user.permissions {
+                Some(rights) => rights.role(),
+                // A custom role's name is not one of ours; what it is based on is.
+                None => self.role_name.parse().or_else(|_| self.permission.parse()).unwrap_or(Role::None),
+            },
+            _ => Role::None,
+        }
+    }
+}
+
+impl Rights {
+    fn role(&self) -> Role {
+        match self {
+            Self { admin: true, .. } => Role::Admin,
+            Self { maintain: true, .. } => Role::Maintain,
+            Self { push: true, .. } => Role::Write,
+            Self { triage: true, .. } => Role::Triage,
+            Self { pull: true, .. } => Role::Read,
+            _ => Role::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::types::UserId;
+
+    fn role(answer: serde_json::Value) -> Role {
+        let actor = Actor { id: UserId(7), login: "ann".into(), bot: false };
+        serde_json::from_value::<Collaborator>(answer).unwrap().role_of(&actor)
+    }
+
+    #[test]
+    fn the_booleans_decide_over_the_words() {
+        // GitHub folds triage into "read" and maintain into "write" in `permission`.
+        let answer = |permission, rights| json!({ "permission": permission, "role_name": "custom", "user": { "id": 7, "permissions": rights } });
+        assert_eq!(
+            role(answer(
+                "write",
+                json!({"admin": false, "maintain": true, "push": true, "triage": true, "pull": true})
+            )),
+            Role::Maintain
+        );
+        assert_eq!(role(answer("read", json!({"triage": true, "pull": true}))), Role::Triage);
+        assert_eq!(role(answer("admin", json!({"pull": true}))), Role::Read);
+        assert_eq!(role(answer("read", json!({}))), Role::None);
+    }
+
+    #[test]
+    fn a_recycled_login_has_no_rights() {
+        assert_eq!(
+            role(json!({"permission": "admin", "user": {"id": 8, "permissions": {"admin": true}}})),
+            Role::None
+        );
+        assert_eq!(role(json!({"permission": "admin", "user": null})), Role::None);
+    }
+
+    #[test]
+    fn without_booleans_the_role_name_counts_and_then_the_permission() {
+        assert_eq!(
+            role(json!({"permission": "write", "role_name": "maintain", "user": {"id": 7}})),
+            Role::Maintain
+        );
+        assert_eq!(
+            role(json!({"permission": "write", "role_name": "release-team", "user": {"id": 7}})),
+            Role::Write
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Pull requests: one for a branch of ours, opened once and kept current.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{
+    api::Request,
+    comments::first_piece,
+    error::Fault,
+    manifest::{CREATE_PULL, EDIT_PULL, PULL, PULLS_LIST},
+    outbound::Body,
+    repo::Repo,
+};
+use crate::types::{IssueNo, Oid, RepoId};
+
+/// The pull request a branch is to have. `head` and `base` are branches of this repository.
+#[derive(Debug, Clone)]
+pub struct PullSpec {
+    pub head: String,
+    pub base: String,
+    pub title: String,
+    pub body: Body,
+    /// Where the plan knows no drafts it becomes a normal one titled `[WIP] …`.
+    pub draft: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pull {
+    pub number: IssueNo,
+    pub url: String,
+    pub draft: bool,
+    pub open: bool,
+    pub merged: bool,
+    pub head_oid: Oid,
+    pub head_branch: String,
+    /// Where the branch lives; `None` once a fork is deleted.
+    pub head_repo: Option<RepoId>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Found {
+    number: u64,
+    html_url: String,
+    #[serde(default)]
+    draft: bool,
+    state: String,
+    merged_at: Option<String>,
+    head: End,
+    base: End,
+}
+
+#[derive(Debug, Deserialize)]
+struct End {
+    r#ref: String,
+    sha: Oid,
+    /// `null` once a fork is deleted.
+    repo: Option<EndRepo>,
+}
+
+#[derive(Debug, Deserialize)]
+struct EndRepo {
+    id: u64,
+}
+
+impl From<Found> for Pull {
+    fn from(found: Found) -> Self {
+        Self {
+            number: IssueNo(found.number),
+            url: found.html_url,
+            draft: found.draft,
+            open: found.state == "open",
+            merged: found.merged_at.is_some(),
+            head_oid: found.head.sha,
+            head_branch: found.head.r#ref,
+            head_repo: found.head.repo.map(|repo| RepoId(repo.id)),
+        }
+    }
+}
+
+impl Repo {
+    /// The open pull request from `head` to `base`, opened if there is none. It always looks first:
+    /// GitHub allows one anyway.
+    pub async fn ensure_pull(&self, spec: &PullSpec) -> Result<Pull, Fault> {
+        if let Some(found) = self.open_pull(spec).await? {
+            return Ok(found);
+        }
+        let created = match self.create_pull(spec, spec.draft).await {
+            // Drafts are not known on every plan, and 422 says many things: a normal one is tried,
+            // and if that is refused as well its reason is the one that matters.
+            Err(Fault::Rejected { status: 422, .. }) if spec.draft => self.create_pull(spec, false).await,
+            other => other,
+        };
+        match created {
+            // Someone opened it since the look.
+            Err(fault @ Fault::Rejected { status: 422, .. }) => self.open_pull(spec).await?.ok_or(fault),
+            other => other,
+        }
+    }
+
+    async fn open_pull(&self, spec: &PullSpec) -> Result<Option<Pull>, Fault> {
+        let request = self.pulls_from(&spec.head).await?.query("state", "open").query("base", &spec.base);
+        let here = |end: &End, branch: &str| {
+            end.r#ref == branch && end.repo.as_ref().is_some_and(|repo| repo.id == self.id().0)
+        };
+        let found: Vec<Found> = self.paged(request).await?;
+        let found = found.into_iter().find(|p| here(&p.head, &spec.head) && here(&p.base, &spec.base));
+        Ok(found.map(Pull::from))
+    }
+
+    async fn create_pull(&self, spec: &PullSpec, draft: bool) -> Result<Pull, Fault> {
+        let title = if spec.draft && !draft { format!("[WIP] {}", spec.title) } else { spec.title.clone() };
+        let body = json!({
+            "title": title, "head": spec.head, "base": spec.base, "body": first_piece(&spec.body), "draft": draft,
+        });
+        Ok(self.write(self.request(&CREATE_PULL, &[]).body(body)).await?.json::<Found>()?.into())
+    }
+
+    pub async fn edit_pull(&self, number: IssueNo, title: &str, body: &Body) -> Result<Pull, Fault> {
+        let body = json!({ "title": title, "body": first_piece(body) });
+        let edit = self.request(&EDIT_PULL, &[&number.to_string()]).body(body);
+        Ok(self.write(edit).await?.json::<Found>()?.into())
+    }
+
+    pub async fn pull(&self, number: IssueNo) -> Result<Pull, Fault> {
+        Ok(self.send(self.request(&PULL, &[&number.to_string()])).await?.json::<Found>()?.into())
+    }
+
+    /// Every pull request that came from this branch, open or not.
+    pub async fn pulls_of_branch(&self, branch: &str) -> Result<Vec<Pull>, Fault> {
+        let request = self.pulls_from(branch).await?.query("state", "all");
+        let found: Vec<Found> = self.paged(request).await?;
+        let ours = |pull: &Found| pull.head.repo.as_ref().is_some_and(|repo| repo.id == self.id().0);
+        Ok(found.into_iter().filter(|p| p.head.r#ref == branch && ours(p)).map(Pull::from).collect())
+    }
+
+    /// The filter wants the owner's present name.
+    async fn pulls_from(&self, branch: &str) -> Result<Request, Fault> {
+        let owner = &self.known().await?.name.owner;
+        Ok(self.request(&PULLS_LIST, &[]).query("head", format!("{owner}:{branch}")))
+    }
+}

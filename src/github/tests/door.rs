@@ -1,0 +1,241 @@
+//! Credentials, pace, pages and addresses.
+
+use super::*;
+use crate::types::{Actor, IssueNo, Role, UserId};
+
+fn issue(number: u64) -> Value {
+    json!({
+        "number": number, "title": "t", "body": null, "state": "open", "labels": [{ "name": "bug" }, "plain"],
+        "user": { "id": 8, "login": "bob", "type": "User" }, "locked": false,
+        "updated_at": "2026-02-19T10:00:00Z", "html_url": "https://x/i",
+    })
+}
+
+#[tokio::test]
+async fn ten_first_calls_share_one_token() {
+    let fake = Fake::start(|_, _| None).await;
+    let repo = fake.repo();
+    let calls = (0..10).map(|_| {
+        let repo = repo.clone();
+        tokio::spawn(async move { repo.info().await.unwrap() })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        assert_eq!(call.await.unwrap().default_branch, "main");
+    }
+    assert_eq!(fake.count("GET /repos/o/r"), 10);
+    assert_eq!(fake.count("POST /app/installations/3/access_tokens"), 1);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_replaced_once() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "GET /repos/o/r/issues/1" if seen.authorization == "Bearer ghs_1" => {
+            answer(401, json!({ "message": "Bad credentials" }))
+        }
+        "GET /repos/o/r/issues/1" => answer(200, issue(1)),
+        "GET /repos/o/r/issues/2" => answer(401, json!({ "message": "Bad credentials" })),
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    let found = repo.issue(IssueNo(1)).await.unwrap();
+    assert_eq!((found.body.as_str(), found.labels), ("", vec!["bug".to_owned(), "plain".to_owned()]));
+    assert_eq!(fake.count("POST /app/installations"), 2);
+    let fault = repo.issue(IssueNo(2)).await.unwrap_err();
+    assert!(matches!(fault, Fault::Unauthorized { .. }), "{fault}");
+    assert_eq!(fake.count("GET /repos/o/r/issues/2"), 2);
+}
+
+#[tokio::test]
+async fn a_read_is_tried_again_and_a_write_is_not() {
+    let fake = Fake::start(|seen, before| match seen.line.as_str() {
+        "GET /repos/o/r/issues/1" if before == 0 => answer(502, json!({})),
+        "GET /repos/o/r/issues/1" => answer(200, issue(1)),
+        "POST /repos/o/r/issues/1/reactions" => answer(502, json!({})),
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    repo.issue(IssueNo(1)).await.unwrap();
+    let fault = repo.react_issue(IssueNo(1), Reaction::Eyes).await.unwrap_err();
+    assert!(matches!(fault, Fault::Transient { .. }), "{fault}");
+    assert_eq!(fake.writes().len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_before_a_rate_limit_ends() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "GET /repos/o/r/issues/1" => {
+            answer(403, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "120"))
+        }
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    let until = NOW.plus(Duration::from_secs(120));
+    assert_eq!(repo.issue(IssueNo(1)).await, Err(Fault::RateLimited { until }));
+    assert_eq!(repo.info().await, Err(Fault::RateLimited { until }), "the whole installation waits");
+    assert_eq!(fake.count("GET "), 1);
+}
+
+#[tokio::test]
+async fn every_page_is_asked_for_with_credentials_and_under_the_same_path() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "GET /api/v3/installation/repositories?per_page=100" => {
+            let more = json!({ "repositories": [{ "id": 1, "full_name": "o/a" }] });
+            // Another host: the credentials must not follow it.
+            let next = "<https://elsewhere.example/api/v3/installation/repositories?per_page=100&page=2>; rel=\"next\", <https://x/y>; rel=\"last\"";
+            answer(200, more).map(|a| a.header("link", next))
+        }
+        "GET /api/v3/installation/repositories?per_page=100&page=2" => {
+            answer(200, json!({ "repositories": [{ "id": 2, "full_name": "o/b", "private": true }] }))
+        }
+        _ => None,
+    })
+    .await;
+    for base in ["/api/v3", "/api/v3/"] {
+        let found = fake.github_at(base).repositories(InstallationId(3)).await.unwrap();
+        assert_eq!(found.iter().map(|repo| repo.id.0).collect::<Vec<_>>(), [1, 2]);
+    }
+    let pages = fake.seen().into_iter().filter(|seen| seen.line.contains("/installation/repositories"));
+    assert!(pages.clone().count() == 4);
+    for page in pages {
+        assert!(page.authorization.starts_with("Bearer ghs_"), "{page:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_says_what_to_give_the_app() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "POST /repos/o/r/issues/1/reactions" => {
+            answer(403, json!({ "message": "Resource not accessible by integration" }))
+                .map(|a| a.header("x-accepted-github-permissions", "issues=write"))
+        }
+        _ => None,
+    })
+    .await;
+    let fault = fake.repo().react_issue(IssueNo(1), Reaction::Eyes).await.unwrap_err();
+    assert_eq!(
+        fault.to_string(),
+        "GitHub refused POST /repos/o/r/issues/1/reactions: it wanted issues=write; \
+         give the App that permission (Resource not accessible by integration)"
+    );
+}
+
+#[tokio::test]
+async fn not_allowed_and_could_not_ask_are_different() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "GET /repos/o/r/collaborators/ann/permission" => answer(
+            200,
+            json!({ "permission": "write", "user": { "id": 7, "permissions": { "push": true, "pull": true } } }),
+        ),
+        "GET /repos/o/r/collaborators/down/permission" => answer(503, json!({})),
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    let ask = async |id, login: &str| {
+        repo.permission(&Actor { id: UserId(id), login: login.into(), bot: false }).await.map(|p| p.role)
+    };
+    assert_eq!(ask(7, "ann").await, Ok(Role::Write));
+    assert_eq!(ask(8, "ann").await, Ok(Role::None), "the login belongs to someone else now");
+    assert_eq!(ask(7, "stranger").await, Ok(Role::None));
+    assert!(matches!(ask(7, "down").await, Err(Fault::Transient { .. })));
+}
+
+#[tokio::test]
+async fn a_rename_is_followed_and_a_transfer_is_not() {
+    let fake = Fake::start(|seen, _| {
+        let moved = |to: String| answer(301, json!({})).map(|a| a.header("location", to));
+        match seen.line.as_str() {
+            "GET /repos/o/r" => moved("https://elsewhere.example/repositories/9".into()),
+            "GET /repositories/9" => {
+                answer(200, json!({ "id": 9, "full_name": "o/renamed", "default_branch": "main" }))
+            }
+            "GET /repos/o/r/issues/1" => moved("/repositories/9/issues/1".into()),
+            "GET /repositories/9/issues/1" => answer(200, issue(1)),
+            "GET /repos/o/r/pulls?head=o%3Ab&state=all&per_page=100" => {
+                moved("/repositories/9/pulls?head=o%3Ab&state=all&per_page=100".into())
+            }
+            "GET /repositories/9/pulls?head=o%3Ab&state=all&per_page=100" => answer(200, json!([])),
+            "GET /repos/o/r/issues/2" => moved("/repositories/10/issues/5".into()),
+            "GET /repos/o/r/issues/3" => moved("/repositories/9/issues/4".into()),
+            _ => None,
+        }
+    })
+    .await;
+    let repo = fake.repo();
+    assert_eq!(repo.info().await.unwrap().name.to_string(), "o/renamed");
+    assert_eq!(repo.issue(IssueNo(1)).await.unwrap().number, IssueNo(1));
+    assert_eq!(repo.pulls_of_branch("b").await.unwrap(), []);
+    for gone in [2, 3] {
+        let fault = repo.issue(IssueNo(gone)).await.unwrap_err();
+        assert!(matches!(fault, Fault::Moved { .. }), "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_written_to_a_repository_that_took_the_name() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "GET /repos/o/r" => answer(200, json!({ "id": 10, "full_name": "o/r", "default_branch": "main" })),
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    assert!(matches!(repo.info().await, Err(Fault::Gone { .. })));
+    let fault = repo.react_issue(IssueNo(1), Reaction::Eyes).await.unwrap_err();
+    assert!(matches!(fault, Fault::Gone { .. }), "{fault}");
+    assert!(fake.writes().is_empty());
+}
+
+#[tokio::test]
+async fn a_token_for_git_reads_one_repository() {
+    let fake = Fake::start(|_, _| None).await;
+    let token = fake.github().git_token(InstallationId(3), OURS).await.unwrap();
+    assert_eq!(secrecy::ExposeSecret::expose_secret(&token), "ghs_1");
+    let asked = fake.seen().pop().unwrap();
+    assert_eq!(asked.body, json!({ "repository_ids": [9], "permissions": { "contents": "read" } }));
+    assert!(asked.authorization.starts_with("Bearer ey"), "signed by the App's key");
+}
+
+#[tokio::test]
+async fn a_new_app_comes_out_of_its_code_and_its_code_stays_out_of_errors() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "POST /app-manifests/good/conversions" => answer(
+            201,
+            json!({ "id": 5, "slug": "s", "name": "n", "html_url": "https://x/apps/s", "pem": "PEM",
+                    "webhook_secret": "w", "client_id": "c" }),
+        ),
+        _ => None,
+    })
+    .await;
+    let url = fake.origin.parse().unwrap();
+    let app = convert_manifest(&url, "good", Arc::new(Still)).await.unwrap();
+    assert_eq!((app.id, app.slug.as_str()), (5, "s"));
+    assert!(!format!("{app:?}").contains("PEM"));
+    assert_eq!(fake.seen()[0].authorization, "");
+    let fault = convert_manifest(&url, "badcode", Arc::new(Still)).await.unwrap_err();
+    assert!(!format!("{fault} {fault:?}").contains("badcode"), "{fault}");
+}
+
+#[tokio::test]
+async fn keys_and_addresses_that_cannot_work_are_named() {
+    let fake = Fake::start(|_, _| None).await;
+    let options = |api_url: &str, private_key: SecretString| GitHubOptions {
+        api_url: api_url.parse().unwrap(),
+        git_url: fake.origin.parse().unwrap(),
+        web_url: fake.origin.parse().unwrap(),
+        app_id: 1,
+        private_key,
+        clock: Arc::new(Still),
+    };
+    let bad_key = GitHub::new(options(&fake.origin, "-----BEGIN nothing".into())).unwrap_err();
+    assert!(
+        matches!(bad_key, GitHubError::Key { .. }) && !bad_key.to_string().contains("BEGIN"),
+        "{bad_key}"
+    );
+    let bad_url = GitHub::new(options("ftp://x/", key())).unwrap_err();
+    assert!(matches!(bad_url, GitHubError::Address { .. }), "{bad_url}");
+    let nowhere = GitHub::new(options("http://127.0.0.1:9/", key())).unwrap().app().await.unwrap_err();
+    assert!(matches!(nowhere, Fault::Transient { .. }) && nowhere.passes(), "{nowhere}");
+}

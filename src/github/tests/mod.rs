@@ -1,0 +1,184 @@
+//! The client against a server that answers what each test says and remembers what it was sent.
+
+mod door;
+mod writes;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
+
+use axum::{body::Bytes, http::Request, response::Response};
+use rsa::{RsaPrivateKey, pkcs1::EncodeRsaPrivateKey, pkcs8::LineEnding, rand_core::OsRng};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    clock::{Clock, SharedClock},
+    types::{InstallationId, RepoId, Timestamp},
+};
+
+const NOW: Timestamp = Timestamp(1_771_500_000_000);
+const OURS: RepoId = RepoId(9);
+const BOT: u64 = 77;
+
+/// A clock that stands still.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+
+    fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {})
+    }
+}
+
+/// A request as it arrived.
+#[derive(Debug, Clone)]
+struct Seen {
+    /// `GET /repos/o/r?x=y`
+    line: String,
+    authorization: String,
+    body: Value,
+}
+
+/// What the server answers; the number is how often this line came before.
+type Script = Arc<dyn Fn(&Seen, usize) -> Option<Answer> + Send + Sync>;
+
+struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: Value,
+}
+
+fn answer(status: u16, body: Value) -> Option<Answer> {
+    Some(Answer { status, headers: Vec::new(), body })
+}
+
+impl Answer {
+    fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+struct Fake {
+    origin: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Fake {
+    /// Answers tokens, the repository and our bot's account by itself, all else by `script`; what
+    /// that does not know is 404.
+    async fn start(script: impl Fn(&Seen, usize) -> Option<Answer> + Send + Sync + 'static) -> Self {
+        let seen = Arc::<Mutex<Vec<Seen>>>::default();
+        let script: Script = Arc::new(script);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap());
+        let log = Arc::clone(&seen);
+        let handler =
+            move |request: Request<axum::body::Body>| respond(request, Arc::clone(&log), Arc::clone(&script));
+        let app = axum::Router::new().fallback(handler);
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { origin, seen }
+    }
+
+    fn github_at(&self, path: &str) -> GitHub {
+        let url = |path: &str| format!("{}{path}", self.origin).parse().unwrap();
+        GitHub::new(GitHubOptions {
+            api_url: url(path),
+            git_url: url("/"),
+            web_url: url("/"),
+            app_id: 1,
+            private_key: key(),
+            clock: Arc::new(Still) as SharedClock,
+        })
+        .unwrap()
+    }
+
+    fn github(&self) -> GitHub {
+        self.github_at("/")
+    }
+
+    fn repo(&self) -> Repo {
+        self.github().repo(InstallationId(3), OURS, "o/r".parse().unwrap())
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    fn count(&self, start: &str) -> usize {
+        self.seen().iter().filter(|seen| seen.line.starts_with(start)).count()
+    }
+
+    /// The writes that arrived, in order; token requests are none.
+    fn writes(&self) -> Vec<Seen> {
+        let write = |seen: &Seen| !seen.line.starts_with("GET ") && !seen.line.contains("access_tokens");
+        self.seen().into_iter().filter(write).collect()
+    }
+}
+
+async fn respond(request: Request<axum::body::Body>, log: Arc<Mutex<Vec<Seen>>>, script: Script) -> Response {
+    let (head, body) = request.into_parts();
+    let body: Bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let authorization =
+        head.headers.get("authorization").map(|v| v.to_str().unwrap().to_owned()).unwrap_or_default();
+    let seen = Seen {
+        line: format!("{} {}", head.method, head.uri),
+        authorization,
+        body: serde_json::from_slice(&body).unwrap_or_default(),
+    };
+    let before = {
+        let mut log = log.lock().unwrap();
+        let before = log.iter().filter(|earlier| earlier.line == seen.line).count();
+        log.push(seen.clone());
+        before
+    };
+    if seen.line.contains("access_tokens") {
+        // Long enough for calls that start together to meet.
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    let given = script(&seen, before).or_else(|| known(&seen, before));
+    let Answer { status, headers, body } = given.unwrap_or_else(|| Answer {
+        status: 404,
+        headers: Vec::new(),
+        body: json!({ "message": format!("Not Found: {}", seen.line) }),
+    });
+    let mut response = Response::builder().status(status).header("content-type", "application/json");
+    for (name, value) in headers {
+        response = response.header(name, value);
+    }
+    response.body(body.to_string().into()).unwrap()
+}
+
+fn known(seen: &Seen, before: usize) -> Option<Answer> {
+    match seen.line.as_str() {
+        "POST /app/installations/3/access_tokens" | "POST /api/v3/app/installations/3/access_tokens" => {
+            answer(
+                201,
+                json!({ "token": format!("ghs_{}", before + 1), "expires_at": "2099-01-01T00:00:00Z", "permissions": {} }),
+            )
+        }
+        "GET /app" => answer(200, json!({ "id": 1, "slug": "countersign", "name": "Countersign" })),
+        "GET /users/countersign%5Bbot%5D" => {
+            answer(200, json!({ "id": BOT, "login": "countersign[bot]", "type": "Bot" }))
+        }
+        "GET /repos/o/r" => answer(200, json!({ "id": 9, "full_name": "o/r", "default_branch": "main" })),
+        _ => None,
+    }
+}
+
+fn key() -> SecretString {
+    static KEY: OnceLock<String> = OnceLock::new();
+    let pem = KEY.get_or_init(|| {
+        let key = RsaPrivateKey::new(&mut OsRng, 2048).unwrap();
+        key.to_pkcs1_pem(LineEnding::LF).unwrap().to_string()
+    });
+    SecretString::from(pem.clone())
+}

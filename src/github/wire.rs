@@ -1,0 +1,41 @@
+//! Shapes that several of GitHub's answers share. Only the fields we read.
+
+use secrecy::SecretString;
+use serde::{Deserialize, Deserializer};
+
+use crate::types::{Actor, UserId};
+
+/// Who GitHub shows for accounts that were deleted.
+const GHOST: UserId = UserId(10_137);
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct User {
+    pub(crate) id: u64,
+    pub(crate) login: String,
+    #[serde(rename = "type", default)]
+    pub(crate) kind: String,
+}
+
+impl From<User> for Actor {
+    fn from(user: User) -> Self {
+        Self { id: UserId(user.id), bot: user.kind == "Bot", login: user.login }
+    }
+}
+
+/// The author of something; GitHub says `null` once the account is gone.
+pub(crate) fn author(user: Option<User>) -> Actor {
+    user.map_or_else(ghost, Actor::from)
+}
+
+pub(crate) fn ghost() -> Actor {
+    Actor { id: GHOST, login: "ghost".into(), bot: false }
+}
+
+/// A secret in an answer, out of sight the moment it is read.
+pub(crate) struct Secret(pub(crate) SecretString);
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(text.into()))
+    }
+}

@@ -1,0 +1,23 @@
+//! Why localhub could not do what it was asked from Rust. Over HTTP the same things are statuses.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use super::git::GitError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    #[error("cannot listen on {address}: {source}; choose another port")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("{0} is not a loopback address; localhub serves this machine only, use 127.0.0.1")]
+    NotLoopback(SocketAddr),
+    #[error("cannot use {}: {source}", path.display())]
+    Data { path: PathBuf, source: std::io::Error },
+    #[error("{} is damaged ({message}); move it away to begin anew", path.display())]
+    Damaged { path: PathBuf, message: String },
+    #[error("localhub has no {0}")]
+    Missing(String),
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Git(#[from] GitError),
+}

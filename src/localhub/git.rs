@@ -1,0 +1,554 @@
+//! Real git objects, made by the system's `git` in bare repositories of localhub's own. Each
+//! command runs with a cleared environment, so that nobody's configuration or hooks take part.
+
+use std::{
+    ffi::OsStr,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::types::{Oid, Timestamp};
+
+/// A git command that did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[error("git {command} failed: {message}")]
+pub struct GitError {
+    pub command: String,
+    pub message: String,
+}
+
+/// A bare repository.
+#[derive(Clone)]
+pub(super) struct Git {
+    dir: PathBuf,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct TreeEntry {
+    pub(super) mode: String,
+    pub(super) kind: String,
+    pub(super) oid: Oid,
+    pub(super) size: Option<u64>,
+    pub(super) path: String,
+}
+
+/// A line of a tree to be made; no object means that the path is taken away.
+pub(super) struct NewEntry {
+    pub(super) path: String,
+    pub(super) mode: String,
+    pub(super) oid: Option<Oid>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Signature {
+    pub(super) name: String,
+    pub(super) email: String,
+    pub(super) at: Timestamp,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Commit {
+    pub(super) oid: Oid,
+    pub(super) tree: Oid,
+    pub(super) parents: Vec<Oid>,
+    pub(super) author: Signature,
+    pub(super) committer: Signature,
+    pub(super) message: String,
+}
+
+/// One file of a comparison.
+#[derive(Debug, Clone)]
+pub(super) struct FileDiff {
+    pub(super) path: String,
+    /// `added`, `removed`, `modified` …
+    pub(super) status: &'static str,
+    pub(super) additions: usize,
+    pub(super) deletions: usize,
+    pub(super) oid: Oid,
+    /// The hunks, without the file header; none for binary files.
+    pub(super) patch: Option<String>,
+}
+
+/// Git's environment: nothing of ours, nothing of the operator's.
+pub(super) fn isolated(dir: &Path) -> Command {
+    let mut command = Command::new("git");
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
+        .env("HOME", "/nonexistent")
+        .env("LC_ALL", "C")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("GIT_DIR", dir)
+        .current_dir(dir);
+    command
+}
+
+impl Git {
+    pub(super) fn at(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    pub(super) fn init(dir: PathBuf, default_branch: &str) -> Result<Self, GitError> {
+        std::fs::create_dir_all(&dir)
+            .map_err(|e| GitError { command: "init".into(), message: format!("{}: {e}", dir.display()) })?;
+        let git = Self { dir };
+        git.run(["init", "--bare", "--quiet", &format!("--initial-branch={default_branch}")], None)?;
+        Ok(git)
+    }
+
+    /// Copies what `HEAD` of a working repository reaches, over git's own transport: nothing is
+    /// linked to it and nothing in it is written. Answers the branch's name.
+    pub(super) fn fetch_head_of(&self, source: &Path, scratch: &Path) -> Result<String, GitError> {
+        let complaint = |message: String| GitError { command: "fetch".into(), message };
+        // The source may belong to someone else; only a file can say that this is wanted.
+        let config = scratch.join("clone.gitconfig");
+        std::fs::write(&config, "[safe]\n\tdirectory = *\n").map_err(|e| complaint(e.to_string()))?;
+        let source = std::fs::canonicalize(source)
+            .map_err(|e| complaint(format!("{} cannot be read: {e}", source.display())))?;
+        let head = isolated(&source)
+            .env_remove("GIT_DIR")
+            .env("GIT_CONFIG_GLOBAL", &config)
+            .args(["symbolic-ref", "--short", "--quiet", "HEAD"])
+            .output()
+            .map_err(|e| complaint(e.to_string()))?;
+        let branch = String::from_utf8_lossy(&head.stdout).trim().to_owned();
+        let branch = if branch.is_empty() { "main".to_owned() } else { branch };
+        let refspec = format!("HEAD:refs/heads/{branch}");
+        let mut command = isolated(&self.dir);
+        command
+            .env("GIT_CONFIG_GLOBAL", &config)
+            .args(["fetch", "--quiet", "--no-tags", "--update-shallow", "--"])
+            .arg(&source)
+            .arg(&refspec);
+        finish(command, "fetch", None)?;
+        self.run(["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")], None)?;
+        Ok(branch)
+    }
+
+    fn run<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<Vec<u8>, GitError>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let mut command = isolated(&self.dir);
+        let mut name = String::new();
+        for arg in args {
+            if name.is_empty() {
+                name = arg.as_ref().to_string_lossy().into_owned();
+            }
+            command.arg(arg);
+        }
+        finish(command, &name, stdin)
+    }
+
+    fn line<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<String, GitError>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        Ok(String::from_utf8_lossy(&self.run(args, stdin)?).trim_end().to_owned())
+    }
+
+    fn oid<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<Oid, GitError>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        let line = self.line(args, stdin)?;
+        line.parse().map_err(|_| GitError {
+            command: "plumbing".into(),
+            message: format!("`{line}` is not an object id"),
+        })
+    }
+
+    pub(super) fn write_blob(&self, bytes: &[u8]) -> Result<Oid, GitError> {
+        self.oid(["hash-object", "-w", "--stdin"], Some(bytes))
+    }
+
+    /// `blob`, `tree`, `commit` or `tag`; none when there is no such object.
+    pub(super) fn kind(&self, oid: &str) -> Option<String> {
+        oid.parse::<Oid>().ok()?;
+        self.line(["cat-file", "-t", oid], None).ok()
+    }
+
+    pub(super) fn blob(&self, oid: &Oid) -> Result<Vec<u8>, GitError> {
+        self.run(["cat-file", "blob", oid.as_str()], None)
+    }
+
+    /// What a revision names, peeled to a commit. The revision may come from a stranger.
+    pub(super) fn commit_at(&self, revision: &str) -> Option<Oid> {
+        let named = |r: String| {
+            self.oid(
+                ["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{r}^{{commit}}")],
+                None,
+            )
+            .ok()
+        };
+        let plain = revision.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
+        if !plain || revision.contains("..") || revision.is_empty() {
+            return None;
+        }
+        named(format!("refs/heads/{revision}"))
+            .or_else(|| named(format!("refs/tags/{revision}")))
+            .or_else(|| named(revision.to_owned()))
+    }
+
+    /// The object a full ref name (`refs/heads/main`) points at.
+    pub(super) fn reference(&self, name: &str) -> Option<Oid> {
+        self.oid(["show-ref", "--verify", "--hash", "--", name], None).ok()
+    }
+
+    pub(super) fn branch(&self, name: &str) -> Option<Oid> {
+        self.reference(&format!("refs/heads/{name}"))
+    }
+
+    /// Every ref below `prefix` with its object and the object's kind, in name order.
+    pub(super) fn references(&self, prefix: &str) -> Result<Vec<(String, Oid, String)>, GitError> {
+        let text =
+            self.line(["for-each-ref", "--format=%(refname) %(objectname) %(objecttype)", "refs/"], None)?;
+        Ok(text
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split(' ');
+                let (name, oid, kind) = (words.next()?, words.next()?, words.next()?);
+                name.starts_with(prefix)
+                    .then(|| Some((name.to_owned(), oid.parse().ok()?, kind.to_owned())))?
+            })
+            .collect())
+    }
+
+    pub(super) fn valid_ref_name(&self, name: &str) -> bool {
+        name.starts_with("refs/") && self.run(["check-ref-format", name], None).is_ok()
+    }
+
+    pub(super) fn set_reference(&self, name: &str, to: &Oid) -> Result<(), GitError> {
+        self.run(["update-ref", name, to.as_str()], None).map(drop)
+    }
+
+    pub(super) fn delete_reference(&self, name: &str) -> Result<(), GitError> {
+        self.run(["update-ref", "-d", name], None).map(drop)
+    }
+
+    pub(super) fn is_ancestor(&self, older: &Oid, newer: &Oid) -> bool {
+        self.run(["merge-base", "--is-ancestor", older.as_str(), newer.as_str()], None).is_ok()
+    }
+
+    pub(super) fn merge_base(&self, a: &Oid, b: &Oid) -> Option<Oid> {
+        self.oid(["merge-base", a.as_str(), b.as_str()], None).ok()
+    }
+
+    /// The tree two commits make together; none when they conflict.
+    pub(super) fn merged_tree(&self, ours: &Oid, theirs: &Oid) -> Option<Oid> {
+        self.oid(["merge-tree", "--write-tree", ours.as_str(), theirs.as_str()], None).ok()
+    }
+
+    pub(super) fn tree_of(&self, treeish: &str) -> Option<Oid> {
+        treeish.parse::<Oid>().ok()?;
+        self.oid(["rev-parse", "--verify", "--quiet", &format!("{treeish}^{{tree}}")], None).ok()
+    }
+
+    pub(super) fn tree(&self, treeish: &Oid, recursive: bool) -> Result<Vec<TreeEntry>, GitError> {
+        let mut args = vec!["ls-tree", "-z", "-l"];
+        if recursive {
+            args.extend(["-r", "-t"]);
+        }
+        args.push(treeish.as_str());
+        Ok(parse_tree(&self.run(args, None)?))
+    }
+
+    /// What stands at `path` in a commit; the empty path is the root tree's own content.
+    pub(super) fn entry(&self, commit: &Oid, path: &str) -> Option<TreeEntry> {
+        let out = self.run(["ls-tree", "-z", "-l", "--full-tree", commit.as_str(), "--", path], None).ok()?;
+        parse_tree(&out).into_iter().find(|e| e.path == path)
+    }
+
+    pub(super) fn file(&self, commit: &Oid, path: &str) -> Option<Vec<u8>> {
+        let entry = self.entry(commit, path).filter(|e| e.kind == "blob")?;
+        self.blob(&entry.oid).ok()
+    }
+
+    /// A tree made of `base` with some paths put or taken away.
+    pub(super) fn make_tree(&self, base: Option<&Oid>, entries: &[NewEntry]) -> Result<Oid, GitError> {
+        let scratch = tempfile::tempdir_in(&self.dir)
+            .map_err(|e| GitError { command: "write-tree".into(), message: e.to_string() })?;
+        let index = scratch.path().join("index");
+        let indexed = |args: &[&str], stdin: Option<&[u8]>| {
+            let mut command = isolated(&self.dir);
+            command.env("GIT_INDEX_FILE", &index).args(args);
+            finish(command, args[0], stdin)
+        };
+        match base {
+            Some(base) => indexed(&["read-tree", base.as_str()], None)?,
+            None => indexed(&["read-tree", "--empty"], None)?,
+        };
+        let mut lines = Vec::new();
+        for entry in entries {
+            match &entry.oid {
+                Some(oid) => write!(lines, "{} {oid}\t{}\0", entry.mode, entry.path),
+                None => write!(lines, "0 {}\t{}\0", "0".repeat(40), entry.path),
+            }
+            .map_err(|e| GitError { command: "update-index".into(), message: e.to_string() })?;
+        }
+        indexed(&["update-index", "-z", "--index-info"], Some(&lines))?;
+        let out = indexed(&["write-tree"], None)?;
+        String::from_utf8_lossy(&out)
+            .trim()
+            .parse()
+            .map_err(|_| GitError { command: "write-tree".into(), message: "no tree was written".into() })
+    }
+
+    /// Writes the commit object itself, so that its message is kept byte for byte.
+    pub(super) fn commit(
+        &self,
+        tree: &Oid,
+        parents: &[Oid],
+        author: &Signature,
+        committer: &Signature,
+        message: &str,
+    ) -> Result<Oid, GitError> {
+        let mut text = format!("tree {tree}\n");
+        for parent in parents {
+            text.push_str(&format!("parent {parent}\n"));
+        }
+        text.push_str(&format!("author {}\ncommitter {}\n\n{message}", author.line(), committer.line()));
+        self.oid(["hash-object", "-t", "commit", "-w", "--stdin"], Some(text.as_bytes()))
+    }
+
+    pub(super) fn read_commit(&self, oid: &Oid) -> Result<Commit, GitError> {
+        let raw = self.run(["cat-file", "commit", oid.as_str()], None)?;
+        parse_commit(oid, &String::from_utf8_lossy(&raw)).ok_or_else(|| GitError {
+            command: "cat-file".into(),
+            message: format!("{oid} is not a commit this can read"),
+        })
+    }
+
+    /// Commits a range (`main`, `a..b`) reaches, newest first.
+    pub(super) fn log(&self, range: &str, path: Option<&str>, most: usize) -> Result<Vec<Commit>, GitError> {
+        let mut args =
+            vec!["rev-list".to_owned(), format!("--max-count={most}"), range.to_owned(), "--".into()];
+        args.extend(path.map(str::to_owned));
+        self.line(args, None)?
+            .lines()
+            .filter_map(|line| line.parse().ok())
+            .map(|oid| self.read_commit(&oid))
+            .collect()
+    }
+
+    pub(super) fn count(&self, range: &str) -> usize {
+        self.line(["rev-list", "--count", range, "--"], None).ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+    }
+
+    /// What changed from `base` to `head`; the base may be an empty tree.
+    pub(super) fn diff(&self, base: &Oid, head: &Oid) -> Result<Vec<FileDiff>, GitError> {
+        let out = self.run(
+            [
+                "diff-tree",
+                "-r",
+                "-p",
+                "--raw",
+                "--no-renames",
+                "--no-ext-diff",
+                "--no-abbrev",
+                "--no-textconv",
+                base.as_str(),
+                head.as_str(),
+            ],
+            None,
+        )?;
+        Ok(parse_diff(&String::from_utf8_lossy(&out)))
+    }
+
+    /// The tree with nothing in it, for a first commit's diff.
+    pub(super) fn empty_tree(&self) -> Result<Oid, GitError> {
+        self.oid(["hash-object", "-t", "tree", "-w", "--stdin"], Some(b""))
+    }
+}
+
+impl Signature {
+    fn line(&self) -> String {
+        let plain = |s: &str| s.replace(['\n', '<', '>', '\0'], "");
+        format!("{} <{}> {} +0000", plain(&self.name), plain(&self.email), self.at.0.div_euclid(1000))
+    }
+}
+
+/// Runs a command to its end, feeding its input from another thread so that neither side waits.
+fn finish(mut command: Command, name: &str, stdin: Option<&[u8]>) -> Result<Vec<u8>, GitError> {
+    let failed = |message: String| GitError { command: name.to_owned(), message };
+    let mut child = command
+        .stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| failed(format!("it could not be started ({e}); is git installed?")))?;
+    let pipe = child.stdin.take();
+    let output = std::thread::scope(|scope| {
+        if let (Some(mut pipe), Some(bytes)) = (pipe, stdin) {
+            // A command that stops reading early tells why by its exit status.
+            scope.spawn(move || drop(pipe.write_all(bytes)));
+        }
+        child.wait_with_output()
+    })
+    .map_err(|e| failed(e.to_string()))?;
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    }
+}
+
+fn parse_tree(out: &[u8]) -> Vec<TreeEntry> {
+    out.split(|b| *b == 0)
+        .filter_map(|line| {
+            let line = String::from_utf8_lossy(line);
+            let (meta, path) = line.split_once('\t')?;
+            let mut words = meta.split_ascii_whitespace();
+            Some(TreeEntry {
+                mode: words.next()?.to_owned(),
+                kind: words.next()?.to_owned(),
+                oid: words.next()?.parse().ok()?,
+                size: words.next().and_then(|s| s.parse().ok()),
+                path: path.to_owned(),
+            })
+        })
+        .collect()
+}
+
+fn parse_commit(oid: &Oid, raw: &str) -> Option<Commit> {
+    let (head, message) = raw.split_once("\n\n")?;
+    let (mut tree, mut parents, mut author, mut committer) = (None, Vec::new(), None, None);
+    for line in head.lines() {
+        match line.split_once(' ') {
+            Some(("tree", v)) => tree = v.parse().ok(),
+            Some(("parent", v)) => parents.extend(v.parse().ok()),
+            Some(("author", v)) => author = parse_signature(v),
+            Some(("committer", v)) => committer = parse_signature(v),
+            _ => {}
+        }
+    }
+    Some(Commit {
+        oid: oid.clone(),
+        tree: tree?,
+        parents,
+        author: author?,
+        committer: committer?,
+        message: message.to_owned(),
+    })
+}
+
+fn parse_signature(line: &str) -> Option<Signature> {
+    let (name, rest) = line.split_once('<')?;
+    let (email, when) = rest.split_once('>')?;
+    let seconds: i64 = when.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(Signature { name: name.trim().to_owned(), email: email.to_owned(), at: Timestamp(seconds * 1000) })
+}
+
+fn parse_diff(text: &str) -> Vec<FileDiff> {
+    let mut files: Vec<FileDiff> = Vec::new();
+    let mut patch: Option<usize> = None;
+    let mut in_hunks = false;
+    for line in text.split_inclusive('\n') {
+        if let Some(raw) = line.strip_prefix(':').filter(|_| patch.is_none()) {
+            files.extend(parse_raw_line(raw.trim_end()));
+        } else if line.starts_with("diff --git ") {
+            patch = Some(patch.map_or(0, |n| n + 1));
+            in_hunks = false;
+        } else if let Some(file) = patch.and_then(|n| files.get_mut(n)) {
+            in_hunks |= line.starts_with("@@");
+            if in_hunks {
+                file.additions += usize::from(line.starts_with('+'));
+                file.deletions += usize::from(line.starts_with('-'));
+                file.patch.get_or_insert_default().push_str(line);
+            }
+        }
+    }
+    for file in &mut files {
+        if let Some(patch) = &mut file.patch {
+            patch.truncate(patch.trim_end_matches('\n').len());
+        }
+    }
+    files
+}
+
+fn parse_raw_line(raw: &str) -> Option<FileDiff> {
+    let (meta, path) = raw.split_once('\t')?;
+    let words: Vec<&str> = meta.split(' ').collect();
+    let letter = *words.get(4)?;
+    let status = match letter {
+        "A" => "added",
+        "D" => "removed",
+        "T" => "changed",
+        _ => "modified",
+    };
+    let oid = if letter == "D" { words.get(2)? } else { words.get(3)? };
+    Some(FileDiff {
+        path: path.to_owned(),
+        status,
+        additions: 0,
+        deletions: 0,
+        oid: oid.parse().ok()?,
+        patch: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repository() -> (tempfile::TempDir, Git) {
+        let dir = tempfile::tempdir().unwrap();
+        let git = Git::init(dir.path().join("r.git"), "main").unwrap();
+        (dir, git)
+    }
+
+    #[test]
+    fn a_commit_keeps_its_message_and_its_files() {
+        let (_dir, git) = repository();
+        let who = Signature { name: "A".into(), email: "a@x".into(), at: Timestamp(1_700_000_000_000) };
+        let put = |path: &str, text: &str| NewEntry {
+            path: path.into(),
+            mode: "100644".into(),
+            oid: Some(git.write_blob(text.as_bytes()).unwrap()),
+        };
+        let first = git.make_tree(None, &[put("src/a.rs", "one\n"), put("b", "two\n")]).unwrap();
+        let root = git.commit(&first, &[], &who, &who, "first").unwrap();
+        let gone = NewEntry { path: "b".into(), mode: String::new(), oid: None };
+        let second = git.make_tree(Some(&first), &[put("src/a.rs", "one\nmore\n"), gone]).unwrap();
+        let next = git
+            .commit(&second, std::slice::from_ref(&root), &who, &who, "second\n\nno final newline")
+            .unwrap();
+
+        assert_eq!(git.read_commit(&next).unwrap().message, "second\n\nno final newline");
+        assert_eq!(git.file(&next, "src/a.rs").unwrap(), b"one\nmore\n");
+        assert!(git.file(&next, "b").is_none());
+        let diff = git.diff(&root, &next).unwrap();
+        let seen: Vec<_> =
+            diff.iter().map(|f| (f.path.as_str(), f.status, f.additions, f.deletions)).collect();
+        assert_eq!(seen, [("b", "removed", 0, 1), ("src/a.rs", "modified", 1, 0)]);
+        assert!(git.is_ancestor(&root, &next) && !git.is_ancestor(&next, &root));
+    }
+
+    #[test]
+    fn a_revision_from_a_stranger_is_no_option_and_no_range() {
+        let (_dir, git) = repository();
+        for bad in ["--all", "a..b", "HEAD@{1}", "", "x:y"] {
+            assert!(git.commit_at(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn paths_that_leave_the_tree_are_refused() {
+        let (_dir, git) = repository();
+        for path in ["../x", ".git/hooks/post-update", "/etc/passwd", "a//b"] {
+            let entry = NewEntry {
+                path: path.into(),
+                mode: "100644".into(),
+                oid: Some(git.write_blob(b"x").unwrap()),
+            };
+            let made = git.make_tree(None, &[entry]);
+            assert!(made.is_err() || git.tree(&made.unwrap(), true).unwrap().is_empty(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! How things look in GitHub's JSON. Written from its REST documentation, field by field; nothing
+//! here is shared with the client, so that a mistake of one is not hidden by the other.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Inner,
+    model::{App, Comment, Installation, Issue, IssueEvent, Label, Reaction, Repository, State},
+    views::{labels_of, state_word},
+};
+use crate::types::{Role, Timestamp, UserId};
+
+pub(super) struct Json<'a> {
+    pub(super) state: &'a State,
+    pub(super) hub: &'a Inner,
+}
+
+/// GitHub's opaque second id. Ours is readable once decoded, which theirs is too, mostly.
+pub(super) fn node(prefix: &str, id: u64) -> String {
+    format!("{prefix}_{}", URL_SAFE_NO_PAD.encode(id.to_be_bytes()))
+}
+
+fn time(at: Timestamp) -> Value {
+    json!(at.to_string())
+}
+
+fn time_or_null(at: Option<Timestamp>) -> Value {
+    at.map_or(Value::Null, time)
+}
+
+pub(super) const REACTIONS: [&str; 8] =
+    ["+1", "-1", "laugh", "confused", "heart", "hooray", "eyes", "rocket"];
+
+/// The parts of a repository's address book that hang below its API address.
+const REPOSITORY_URLS: [(&str, &str); 36] = [
+    ("archive_url", "/{archive_format}{/ref}"),
+    ("assignees_url", "/assignees{/user}"),
+    ("blobs_url", "/git/blobs{/sha}"),
+    ("branches_url", "/branches{/branch}"),
+    ("collaborators_url", "/collaborators{/collaborator}"),
+    ("comments_url", "/comments{/number}"),
+    ("commits_url", "/commits{/sha}"),
+    ("compare_url", "/compare/{base}...{head}"),
+    ("contents_url", "/contents/{+path}"),
+    ("contributors_url", "/contributors"),
+    ("deployments_url", "/deployments"),
+    ("downloads_url", "/downloads"),
+    ("events_url", "/events"),
+    ("forks_url", "/forks"),
+    ("git_commits_url", "/git/commits{/sha}"),
+    ("git_refs_url", "/git/refs{/sha}"),
+    ("git_tags_url", "/git/tags{/sha}"),
+    ("hooks_url", "/hooks"),
+    ("issue_comment_url", "/issues/comments{/number}"),
+    ("issue_events_url", "/issues/events{/number}"),
+    ("issues_url", "/issues{/number}"),
+    ("keys_url", "/keys{/key_id}"),
+    ("labels_url", "/labels{/name}"),
+    ("languages_url", "/languages"),
+    ("merges_url", "/merges"),
+    ("milestones_url", "/milestones{/number}"),
+    ("notifications_url", "/notifications{?since,all,participating}"),
+    ("pulls_url", "/pulls{/number}"),
+    ("releases_url", "/releases{/id}"),
+    ("stargazers_url", "/stargazers"),
+    ("statuses_url", "/statuses/{sha}"),
+    ("subscribers_url", "/subscribers"),
+    ("subscription_url", "/subscription"),
+    ("tags_url", "/tags"),
+    ("teams_url", "/teams"),
+    ("trees_url", "/git/trees{/sha}"),
+];
+
+impl Json<'_> {
+    pub(super) fn api(&self) -> String {
+        format!("{}/api/v3", self.hub.base)
+    }
+
+    /// A repository's address in the API.
+    pub(super) fn repo_api(&self, repo: &Repository) -> String {
+        format!("{}/repos/{}", self.api(), self.state.name_of(repo))
+    }
+
+    /// A repository's address on the pages.
+    pub(super) fn repo_web(&self, repo: &Repository) -> String {
+        format!("{}/{}", self.hub.base, self.state.name_of(repo))
+    }
+
+    /// A user as it appears inside other objects.
+    pub(super) fn account(&self, id: UserId) -> Value {
+        let Some(account) = self.state.accounts.get(&id) else { return Value::Null };
+        let login = &account.login;
+        let api = format!("{}/users/{}", self.api(), escape(login));
+        let (kind, web) = match account.app.and_then(|a| self.state.apps.get(&a)) {
+            Some(app) => ("Bot", format!("{}/apps/{}", self.hub.base, app.slug)),
+            None => ("User", format!("{}/{login}", self.hub.base)),
+        };
+        json!({
+            "login": login, "id": id, "node_id": node(if account.app.is_some() { "BOT" } else { "U" }, id.0),
+            "avatar_url": format!("{}/avatars/{id}", self.hub.base), "gravatar_id": "",
+            "url": api, "html_url": web,
+            "followers_url": format!("{api}/followers"),
+            "following_url": format!("{api}/following{{/other_user}}"),
+            "gists_url": format!("{api}/gists{{/gist_id}}"),
+            "starred_url": format!("{api}/starred{{/owner}}{{/repo}}"),
+            "subscriptions_url": format!("{api}/subscriptions"),
+            "organizations_url": format!("{api}/orgs"),
+            "repos_url": format!("{api}/repos"),
+            "events_url": format!("{api}/events{{/privacy}}"),
+            "received_events_url": format!("{api}/received_events"),
+            "type": kind, "user_view_type": "public", "site_admin": false,
+        })
+    }
+
+    /// A user on its own page of the API.
+    pub(super) fn public_account(&self, id: UserId) -> Value {
+        let mut body = self.account(id);
+        let created = self.state.accounts.get(&id).map(|a| a.created_at);
+        for empty in ["name", "company", "location", "email", "hireable", "bio", "twitter_username"] {
+            body[empty] = Value::Null;
+        }
+        for zero in ["public_repos", "public_gists", "followers", "following"] {
+            body[zero] = json!(0);
+        }
+        body["blog"] = json!("");
+        body["created_at"] = time_or_null(created);
+        body["updated_at"] = time_or_null(created);
+        body
+    }
+
+    pub(super) fn short_repository(&self, repo: &Repository) -> Value {
+        json!({
+            "id": repo.id, "node_id": node("R", repo.id.0), "name": repo.name,
+            "full_name": self.state.name_of(repo).to_string(), "private": repo.private,
+        })
+    }
+
+    pub(super) fn repository(&self, repo: &Repository) -> Value {
+        let (api, web) = (self.repo_api(repo), self.repo_web(repo));
+        let open = repo.issues.values().filter(|i| i.open).count();
+        let mut body = self.short_repository(repo);
+        let more = json!({
+            "owner": self.account(repo.owner), "html_url": web, "description": null, "fork": false, "url": api,
+            "git_url": format!("{web}.git"), "ssh_url": format!("{web}.git"), "clone_url": format!("{web}.git"),
+            "svn_url": web, "mirror_url": null, "homepage": null, "language": null,
+            "forks_count": 0, "stargazers_count": 0, "watchers_count": 0, "size": 0,
+            "default_branch": repo.default_branch, "open_issues_count": open, "is_template": false, "topics": [],
+            "has_issues": true, "has_projects": false, "has_wiki": false, "has_pages": false,
+            "has_downloads": false, "has_discussions": false, "archived": false, "disabled": false,
+            "visibility": if repo.private { "private" } else { "public" },
+            "pushed_at": repo.pushed_at.to_string(), "created_at": repo.created_at.to_string(),
+            "updated_at": repo.updated_at.to_string(), "allow_forking": true, "web_commit_signoff_required": false,
+            "license": null, "forks": 0, "open_issues": open, "watchers": 0, "subscribers_count": 0,
+            "network_count": 0,
+        });
+        merge(&mut body, more);
+        for (field, path) in REPOSITORY_URLS {
+            body[field] = json!(format!("{api}{path}"));
+        }
+        body
+    }
+
+    pub(super) fn label(&self, repo: &Repository, label: &Label) -> Value {
+        json!({
+            "id": label.id, "node_id": node("LA", label.id),
+            "url": format!("{}/labels/{}", self.repo_api(repo), escape(&label.name)),
+            "name": label.name, "description": label.description, "color": label.color, "default": false,
+        })
+    }
+
+    fn labels(&self, repo: &Repository, issue: &Issue) -> Value {
+        labels_of(repo, issue).into_iter().map(|l| self.label(repo, l)).collect()
+    }
+
+    pub(super) fn association(&self, repo: &Repository, user: UserId) -> &'static str {
+        if user == repo.owner {
+            "OWNER"
+        } else if repo.roles.get(&user).is_some_and(|r| *r > Role::None) {
+            "COLLABORATOR"
+        } else {
+            "NONE"
+        }
+    }
+
+    /// The App behind a bot account, as `performed_via_github_app` shows it.
+    fn via(&self, user: UserId) -> Value {
+        let app = self.state.accounts.get(&user).and_then(|a| a.app).and_then(|id| self.state.apps.get(&id));
+        app.map_or(Value::Null, |app| self.app(app))
+    }
+
+    fn rollup(&self, url: &str, reactions: &[Reaction]) -> Value {
+        let mut body = Map::new();
+        body.insert("url".into(), json!(url));
+        body.insert("total_count".into(), json!(reactions.len()));
+        for content in REACTIONS {
+            let count = reactions.iter().filter(|r| r.content == content).count();
+            body.insert(content.into(), json!(count));
+        }
+        body.into()
+    }
+
+    pub(super) fn reaction(&self, reaction: &Reaction) -> Value {
+        json!({
+            "id": reaction.id, "node_id": node("REA", reaction.id), "user": self.account(reaction.user),
+            "content": reaction.content, "created_at": time(reaction.created_at),
+        })
+    }
+
+    pub(super) fn issue_web(&self, repo: &Repository, issue: &Issue) -> String {
+        let kind = if issue.pull.is_some() { "pull" } else { "issues" };
+        format!("{}/{kind}/{}", self.repo_web(repo), issue.number)
+    }
+
+    pub(super) fn issue(&self, repo: &Repository, issue: &Issue) -> Value {
+        let url = format!("{}/issues/{}", self.repo_api(repo), issue.number);
+        let web = self.issue_web(repo, issue);
+        let mut body = json!({
+            "url": url, "repository_url": self.repo_api(repo), "labels_url": format!("{url}/labels{{/name}}"),
+            "comments_url": format!("{url}/comments"), "events_url": format!("{url}/events"), "html_url": web,
+            "id": issue.id, "node_id": node("I", issue.id), "number": issue.number, "title": issue.title,
+            "user": self.account(issue.author), "labels": self.labels(repo, issue), "state": state_word(issue.open),
+            "locked": false, "assignee": null, "assignees": [], "milestone": null,
+            "comments": issue.comments.len(), "created_at": time(issue.created_at),
+            "updated_at": time(issue.updated_at), "closed_at": time_or_null(issue.closed_at),
+            "author_association": self.association(repo, issue.author), "active_lock_reason": null,
+            "body": issue.body, "closed_by": issue.closed_by.map_or(Value::Null, |u| self.account(u)),
+            "reactions": self.rollup(&format!("{url}/reactions"), &issue.reactions),
+            "timeline_url": format!("{url}/timeline"), "performed_via_github_app": self.via(issue.author),
+            "state_reason": issue.state_reason,
+        });
+        if let Some(pull) = &issue.pull {
+            body["draft"] = json!(pull.draft);
+            body["pull_request"] = json!({
+                "url": format!("{}/pulls/{}", self.repo_api(repo), issue.number), "html_url": web,
+                "diff_url": format!("{web}.diff"), "patch_url": format!("{web}.patch"),
+                "merged_at": time_or_null(pull.merged_at),
+            });
+        }
+        body
+    }
+
+    pub(super) fn comment(&self, repo: &Repository, issue: &Issue, comment: &Comment) -> Value {
+        let url = format!("{}/issues/comments/{}", self.repo_api(repo), comment.id);
+        json!({
+            "url": url, "html_url": format!("{}#issuecomment-{}", self.issue_web(repo, issue), comment.id),
+            "issue_url": format!("{}/issues/{}", self.repo_api(repo), issue.number),
+            "id": comment.id, "node_id": node("IC", comment.id.0), "user": self.account(comment.author),
+            "created_at": time(comment.created_at), "updated_at": time(comment.updated_at),
+            "author_association": self.association(repo, comment.author), "body": comment.body,
+            "reactions": self.rollup(&format!("{url}/reactions"), &comment.reactions),
+            "performed_via_github_app": self.via(comment.author),
+        })
+    }
+
+    /// A line of `GET …/events` and `…/timeline`.
+    pub(super) fn event(&self, repo: &Repository, event: &IssueEvent) -> Value {
+        let mut body = json!({
+            "id": event.id, "node_id": node("EV", event.id),
+            "url": format!("{}/issues/events/{}", self.repo_api(repo), event.id),
+            "actor": self.account(event.actor), "event": event.event, "commit_id": event.commit, "commit_url": null,
+            "created_at": time(event.at), "performed_via_github_app": self.via(event.actor),
+        });
+        if let Some(label) = &event.label {
+            body["label"] = json!({ "name": label.name, "color": label.color });
+        }
+        if let Some((from, to)) = &event.rename {
+            body["rename"] = json!({ "from": from, "to": to });
+        }
+        body
+    }
+
+    pub(super) fn app(&self, app: &App) -> Value {
+        json!({
+            "id": app.id, "slug": app.slug, "node_id": node("A", app.id), "client_id": app.client_id,
+            "owner": self.account(app.owner), "name": app.name, "description": null,
+            "external_url": app.external_url, "html_url": format!("{}/apps/{}", self.hub.base, app.slug),
+            "created_at": time(app.created_at), "updated_at": time(app.created_at),
+            "permissions": app.permissions, "events": app.events,
+        })
+    }
+
+    /// The App asking about itself also learns how many installed it.
+    pub(super) fn own_app(&self, app: &App) -> Value {
+        let mut body = self.app(app);
+        let count = self.state.installations.values().filter(|i| i.app == app.id).count();
+        body["installations_count"] = json!(count);
+        body
+    }
+
+    pub(super) fn installation(&self, row: &Installation) -> Value {
+        let Some(app) = self.state.apps.get(&row.app) else { return Value::Null };
+        let (api, login) = (self.api(), self.state.login(row.account));
+        json!({
+            "id": row.id, "node_id": node("I", row.id.0), "client_id": app.client_id,
+            "account": self.account(row.account), "repository_selection": "selected",
+            "access_tokens_url": format!("{api}/app/installations/{}/access_tokens", row.id),
+            "repositories_url": format!("{api}/installation/repositories"),
+            "html_url": format!("{}/settings/installations/{}", self.hub.base, row.id),
+            "app_id": app.id, "app_slug": app.slug, "target_id": row.account, "target_type": "User",
+            "target_login": login, "permissions": app.permissions, "events": app.events,
+            "created_at": time(row.created_at), "updated_at": time(row.updated_at),
+            "single_file_name": null, "has_multiple_single_files": false, "single_file_paths": [],
+            "suspended_by": row.suspended_at.map_or(Value::Null, |_| self.account(row.account)),
+            "suspended_at": time_or_null(row.suspended_at),
+        })
+    }
+}
+
+pub(super) fn merge(into: &mut Value, more: Value) {
+    if let (Value::Object(into), Value::Object(more)) = (into, more) {
+        into.extend(more);
+    }
+}
+
+/// Percent-encodes one segment of a path.
+pub(super) fn escape(segment: &str) -> String {
+    let keep = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    segment.bytes().map(|b| if keep(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}

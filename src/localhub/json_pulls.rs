@@ -1,0 +1,174 @@
+//! How pull requests, reviews, commits and git objects look in GitHub's JSON.
+
+use serde_json::{Value, json};
+
+use super::{
+    git::{Commit, FileDiff, Git, Signature},
+    json::{Json, escape, merge, node},
+    model::{Issue, Pull, Repository, Review},
+    views::{labels_of, state_word},
+};
+use crate::types::Oid;
+
+impl Json<'_> {
+    /// A pull request as lists and webhooks show it.
+    pub(super) fn pull(&self, repo: &Repository, issue: &Issue) -> Value {
+        let Some(pull) = &issue.pull else { return Value::Null };
+        let (api, web) = (self.repo_api(repo), self.issue_web(repo, issue));
+        let url = format!("{api}/pulls/{}", issue.number);
+        let issue_url = format!("{api}/issues/{}", issue.number);
+        let labels: Value = labels_of(repo, issue).into_iter().map(|l| self.label(repo, l)).collect();
+        let link = |href: String| json!({ "href": href });
+        let mut body = json!({
+            "url": url, "id": pull.id, "node_id": node("PR", pull.id), "html_url": web,
+            "diff_url": format!("{web}.diff"), "patch_url": format!("{web}.patch"), "issue_url": issue_url,
+            "commits_url": format!("{url}/commits"), "review_comments_url": format!("{url}/comments"),
+            "review_comment_url": format!("{api}/pulls/comments{{/number}}"),
+            "comments_url": format!("{issue_url}/comments"),
+            "statuses_url": format!("{api}/statuses/{}", pull.head_oid),
+            "number": issue.number, "state": state_word(issue.open), "locked": false, "title": issue.title,
+            "user": self.account(issue.author), "body": issue.body, "labels": labels, "milestone": null,
+            "active_lock_reason": null, "assignee": null, "assignees": [], "requested_reviewers": [],
+            "requested_teams": [],
+        });
+        let more = json!({
+            "created_at": issue.created_at.to_string(), "updated_at": issue.updated_at.to_string(),
+            "closed_at": issue.closed_at.map(|t| t.to_string()), "merged_at": pull.merged_at.map(|t| t.to_string()),
+            "merge_commit_sha": pull.merge_commit, "auto_merge": null, "draft": pull.draft,
+            "author_association": self.association(repo, issue.author),
+            "head": self.end(repo, &pull.head, &pull.head_oid), "base": self.end(repo, &pull.base, &pull.base_oid),
+            "_links": {
+                "self": link(url.clone()), "html": link(web), "issue": link(issue_url.clone()),
+                "comments": link(format!("{issue_url}/comments")),
+                "review_comments": link(format!("{url}/comments")),
+                "review_comment": link(format!("{api}/pulls/comments{{/number}}")),
+                "commits": link(format!("{url}/commits")),
+                "statuses": link(format!("{api}/statuses/{}", pull.head_oid)),
+            },
+        });
+        merge(&mut body, more);
+        body
+    }
+
+    /// A pull request asked for by its number: counted, and compared with its base.
+    pub(super) fn full_pull(&self, repo: &Repository, issue: &Issue) -> Value {
+        let mut body = self.pull(repo, issue);
+        let Some(pull) = &issue.pull else { return body };
+        let git = self.hub.git(repo.id);
+        let files = changed_files(&git, pull);
+        let sum = |part: fn(&FileDiff) -> usize| files.iter().map(part).sum::<usize>();
+        let more = json!({
+            "merged": pull.merged_at.is_some(), "mergeable": issue.open.then_some(true), "rebaseable": null,
+            "mergeable_state": if pull.draft { "draft" } else { "clean" },
+            "merged_by": pull.merged_by.map_or(Value::Null, |u| self.account(u)),
+            "comments": issue.comments.len(), "review_comments": 0, "maintainer_can_modify": false,
+            "commits": git.count(&format!("{}..{}", pull.base_oid, pull.head_oid)),
+            "additions": sum(|f| f.additions), "deletions": sum(|f| f.deletions), "changed_files": files.len(),
+        });
+        merge(&mut body, more);
+        body
+    }
+
+    fn end(&self, repo: &Repository, branch: &str, oid: &Oid) -> Value {
+        json!({
+            "label": format!("{}:{branch}", self.state.login(repo.owner)), "ref": branch, "sha": oid,
+            "user": self.account(repo.owner), "repo": self.repository(repo),
+        })
+    }
+
+    pub(super) fn review(&self, repo: &Repository, issue: &Issue, review: &Review) -> Value {
+        let web = format!("{}#pullrequestreview-{}", self.issue_web(repo, issue), review.id);
+        let pull = format!("{}/pulls/{}", self.repo_api(repo), issue.number);
+        json!({
+            "id": review.id, "node_id": node("PRR", review.id), "user": self.account(review.user),
+            "body": review.body, "state": review.state, "html_url": web, "pull_request_url": pull,
+            "_links": { "html": { "href": web }, "pull_request": { "href": pull } },
+            "submitted_at": review.at.to_string(), "commit_id": review.commit,
+            "author_association": self.association(repo, review.user),
+        })
+    }
+
+    /// A file of a comparison.
+    pub(super) fn file(&self, repo: &Repository, at: &Oid, file: &FileDiff) -> Value {
+        let path: Vec<String> = file.path.split('/').map(escape).collect();
+        let path = path.join("/");
+        let mut body = json!({
+            "sha": file.oid, "filename": file.path, "status": file.status, "additions": file.additions,
+            "deletions": file.deletions, "changes": file.additions + file.deletions,
+            "blob_url": format!("{}/blob/{at}/{path}", self.repo_web(repo)),
+            "raw_url": format!("{}/raw/{at}/{path}", self.repo_web(repo)),
+            "contents_url": format!("{}/contents/{path}?ref={at}", self.repo_api(repo)),
+        });
+        if let Some(patch) = &file.patch {
+            body["patch"] = json!(patch);
+        }
+        body
+    }
+
+    /// A commit as `git/commits` shows it.
+    pub(super) fn git_commit(&self, repo: &Repository, commit: &Commit) -> Value {
+        let (api, web) = (self.repo_api(repo), self.repo_web(repo));
+        json!({
+            "sha": commit.oid, "node_id": node("C", repo.id.0),
+            "url": format!("{api}/git/commits/{}", commit.oid),
+            "html_url": format!("{web}/commit/{}", commit.oid),
+            "author": person(&commit.author), "committer": person(&commit.committer),
+            "tree": { "sha": commit.tree, "url": format!("{api}/git/trees/{}", commit.tree) },
+            "message": commit.message,
+            "parents": commit.parents.iter().map(|p| json!({
+                "sha": p, "url": format!("{api}/git/commits/{p}"), "html_url": format!("{web}/commit/{p}"),
+            })).collect::<Value>(),
+            "verification": unsigned(),
+        })
+    }
+
+    /// A commit as `commits` shows it.
+    pub(super) fn commit(&self, repo: &Repository, commit: &Commit) -> Value {
+        let (api, web) = (self.repo_api(repo), self.repo_web(repo));
+        let url = format!("{api}/commits/{}", commit.oid);
+        json!({
+            "url": url, "sha": commit.oid, "node_id": node("C", repo.id.0),
+            "html_url": format!("{web}/commit/{}", commit.oid), "comments_url": format!("{url}/comments"),
+            "commit": {
+                "url": format!("{api}/git/commits/{}", commit.oid),
+                "author": person(&commit.author), "committer": person(&commit.committer),
+                "message": commit.message, "comment_count": 0,
+                "tree": { "sha": commit.tree, "url": format!("{api}/git/trees/{}", commit.tree) },
+                "verification": unsigned(),
+            },
+            "author": self.known_author(&commit.author), "committer": self.known_author(&commit.committer),
+            "parents": commit.parents.iter().map(|p| json!({
+                "sha": p, "url": format!("{api}/commits/{p}"), "html_url": format!("{web}/commit/{p}"),
+            })).collect::<Value>(),
+        })
+    }
+
+    /// The account behind a `<id>+<login>@users.noreply.localhub` address.
+    fn known_author(&self, who: &Signature) -> Value {
+        let id = who.email.split_once('+').and_then(|(id, _)| id.parse().ok());
+        id.map_or(Value::Null, |id| self.account(id))
+    }
+
+    pub(super) fn reference(&self, repo: &Repository, name: &str, oid: &Oid, kind: &str) -> Value {
+        let api = self.repo_api(repo);
+        json!({
+            "ref": name, "node_id": node("REF", repo.id.0), "url": format!("{api}/git/{name}"),
+            "object": { "sha": oid, "type": kind, "url": format!("{api}/git/{kind}s/{oid}") },
+        })
+    }
+}
+
+/// What a pull request changes: its head against where it left its base.
+pub(super) fn changed_files(git: &Git, pull: &Pull) -> Vec<FileDiff> {
+    let base = git.merge_base(&pull.base_oid, &pull.head_oid).unwrap_or_else(|| pull.base_oid.clone());
+    git.diff(&base, &pull.head_oid).unwrap_or_default()
+}
+
+fn person(who: &Signature) -> Value {
+    json!({ "name": who.name, "email": who.email, "date": who.at.to_string() })
+}
+
+/// GitHub signs an App's commits; localhub has no key of GitHub's and says so.
+fn unsigned() -> Value {
+    json!({ "verified": false, "reason": "unsigned", "signature": null, "payload": null, "verified_at": null })
+}

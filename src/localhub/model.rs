@@ -1,0 +1,274 @@
+//! What localhub remembers: plain rows, written to `hub.json` after every change. No behaviour
+//! beyond looking things up; what happens to them is `change.rs`, how they look is `json.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::{CommentId, InstallationId, Oid, RepoId, RepoName, Role, Timestamp, UserId};
+
+/// Ids of every kind come from one counter, so an id used in the wrong place finds nothing.
+const FIRST_ID: u64 = 1001;
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) next_id: u64,
+    pub(super) accounts: BTreeMap<UserId, Account>,
+    pub(super) apps: BTreeMap<u64, App>,
+    pub(super) installations: BTreeMap<InstallationId, Installation>,
+    pub(super) repositories: BTreeMap<RepoId, Repository>,
+    /// Former `owner/name`s in lower case, answered with 301.
+    pub(super) renamed: BTreeMap<String, RepoId>,
+    /// Installation tokens by their sha256; the token itself is never kept.
+    pub(super) tokens: BTreeMap<String, Token>,
+    pub(super) deliveries: Vec<Delivery>,
+    /// Manifests submitted and not yet exchanged, by code.
+    pub(super) conversions: BTreeMap<String, Conversion>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            next_id: FIRST_ID,
+            accounts: BTreeMap::new(),
+            apps: BTreeMap::new(),
+            installations: BTreeMap::new(),
+            repositories: BTreeMap::new(),
+            renamed: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            deliveries: Vec::new(),
+            conversions: BTreeMap::new(),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Account {
+    pub(super) id: UserId,
+    pub(super) login: String,
+    /// The App this is the bot of.
+    pub(super) app: Option<u64>,
+    pub(super) created_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct App {
+    pub(super) id: u64,
+    pub(super) slug: String,
+    pub(super) name: String,
+    pub(super) owner: UserId,
+    pub(super) bot: UserId,
+    pub(super) client_id: String,
+    pub(super) permissions: BTreeMap<String, String>,
+    pub(super) events: BTreeSet<String>,
+    pub(super) webhook_url: Option<String>,
+    pub(super) webhook_secret: String,
+    pub(super) hook_id: u64,
+    pub(super) setup_url: Option<String>,
+    pub(super) external_url: String,
+    /// PKCS#1 PEM. GitHub keeps the public half alone; here the manifest flow hands it out once.
+    pub(super) pem: String,
+    pub(super) created_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Installation {
+    pub(super) id: InstallationId,
+    pub(super) app: u64,
+    pub(super) account: UserId,
+    pub(super) repositories: BTreeSet<RepoId>,
+    pub(super) suspended_at: Option<Timestamp>,
+    pub(super) created_at: Timestamp,
+    pub(super) updated_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Token {
+    pub(super) installation: InstallationId,
+    pub(super) expires_at: Timestamp,
+    /// Narrower than the installation's when the request said so.
+    pub(super) permissions: BTreeMap<String, String>,
+    pub(super) repositories: Option<BTreeSet<RepoId>>,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Repository {
+    pub(super) id: RepoId,
+    pub(super) owner: UserId,
+    pub(super) name: String,
+    pub(super) private: bool,
+    pub(super) default_branch: String,
+    pub(super) created_at: Timestamp,
+    pub(super) updated_at: Timestamp,
+    pub(super) pushed_at: Timestamp,
+    pub(super) roles: BTreeMap<UserId, Role>,
+    pub(super) labels: Vec<Label>,
+    /// The last number given to an issue or pull request.
+    pub(super) last_number: u64,
+    pub(super) issues: BTreeMap<u64, Issue>,
+    /// Numbers of deleted issues, answered with 410.
+    pub(super) deleted: BTreeSet<u64>,
+    pub(super) refuses_drafts: bool,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Label {
+    pub(super) id: u64,
+    pub(super) name: String,
+    pub(super) color: String,
+    pub(super) description: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Issue {
+    pub(super) id: u64,
+    pub(super) number: u64,
+    pub(super) title: String,
+    pub(super) body: Option<String>,
+    pub(super) author: UserId,
+    pub(super) open: bool,
+    pub(super) state_reason: Option<String>,
+    pub(super) closed_at: Option<Timestamp>,
+    pub(super) closed_by: Option<UserId>,
+    pub(super) labels: Vec<String>,
+    pub(super) comments: Vec<Comment>,
+    pub(super) reactions: Vec<Reaction>,
+    pub(super) events: Vec<IssueEvent>,
+    pub(super) created_at: Timestamp,
+    pub(super) updated_at: Timestamp,
+    pub(super) pull: Option<Pull>,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Comment {
+    pub(super) id: CommentId,
+    pub(super) author: UserId,
+    pub(super) body: String,
+    pub(super) created_at: Timestamp,
+    pub(super) updated_at: Timestamp,
+    pub(super) edits: usize,
+    pub(super) reactions: Vec<Reaction>,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Reaction {
+    pub(super) id: u64,
+    pub(super) user: UserId,
+    pub(super) content: String,
+    pub(super) created_at: Timestamp,
+}
+
+/// A line of an issue's timeline that is not a comment.
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct IssueEvent {
+    pub(super) id: u64,
+    /// GitHub's word: `labeled`, `unlabeled`, `closed`, `reopened`, `renamed` …
+    pub(super) event: String,
+    pub(super) actor: UserId,
+    pub(super) at: Timestamp,
+    pub(super) label: Option<Label>,
+    pub(super) rename: Option<(String, String)>,
+    pub(super) commit: Option<Oid>,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Pull {
+    pub(super) id: u64,
+    pub(super) draft: bool,
+    pub(super) head: String,
+    pub(super) base: String,
+    /// Where the head stood last; what remains when its branch is deleted.
+    pub(super) head_oid: Oid,
+    pub(super) base_oid: Oid,
+    pub(super) merged_at: Option<Timestamp>,
+    pub(super) merged_by: Option<UserId>,
+    pub(super) merge_commit: Option<Oid>,
+    pub(super) reviews: Vec<Review>,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Review {
+    pub(super) id: u64,
+    pub(super) user: UserId,
+    /// `APPROVED`, `CHANGES_REQUESTED` or `COMMENTED`.
+    pub(super) state: String,
+    pub(super) body: String,
+    pub(super) commit: Oid,
+    pub(super) at: Timestamp,
+}
+
+/// One webhook delivery; its body lies in `deliveries/<guid>.json`.
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Delivery {
+    pub(super) id: u64,
+    pub(super) guid: String,
+    pub(super) app: u64,
+    pub(super) event: String,
+    pub(super) action: Option<String>,
+    pub(super) installation: Option<InstallationId>,
+    pub(super) repository: Option<RepoId>,
+    pub(super) redelivery: bool,
+    pub(super) at: Timestamp,
+    /// Absent until tried; 0 when nobody answered.
+    pub(super) status: Option<u16>,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct Conversion {
+    pub(super) app: u64,
+    pub(super) client_secret: String,
+    pub(super) at: Timestamp,
+}
+
+impl State {
+    pub(super) fn fresh_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    pub(super) fn account_named(&self, login: &str) -> Option<&Account> {
+        self.accounts.values().find(|a| a.login.eq_ignore_ascii_case(login))
+    }
+
+    pub(super) fn login(&self, user: UserId) -> String {
+        self.accounts.get(&user).map_or_else(|| "ghost".to_owned(), |a| a.login.clone())
+    }
+
+    pub(super) fn name_of(&self, repo: &Repository) -> RepoName {
+        RepoName { owner: self.login(repo.owner), name: repo.name.clone() }
+    }
+
+    pub(super) fn repository_named(&self, owner: &str, name: &str) -> Option<&Repository> {
+        self.repositories
+            .values()
+            .find(|r| r.name.eq_ignore_ascii_case(name) && self.login(r.owner).eq_ignore_ascii_case(owner))
+    }
+
+    pub(super) fn app_by_slug(&self, slug: &str) -> Option<&App> {
+        self.apps.values().find(|a| a.slug.eq_ignore_ascii_case(slug))
+    }
+
+    pub(super) fn installations_on(&self, repo: RepoId) -> impl Iterator<Item = &Installation> {
+        self.installations.values().filter(move |i| i.repositories.contains(&repo))
+    }
+}
+
+impl Repository {
+    /// What `user` may do here: the owner everything, strangers read what is public.
+    pub(super) fn role_of(&self, user: UserId) -> Role {
+        if user == self.owner {
+            return Role::Admin;
+        }
+        let least = if self.private { Role::None } else { Role::Read };
+        self.roles.get(&user).copied().unwrap_or(least).max(least)
+    }
+
+    pub(super) fn label(&self, name: &str) -> Option<&Label> {
+        self.labels.iter().find(|l| l.name.eq_ignore_ascii_case(name))
+    }
+
+    pub(super) fn find_comment(&self, id: CommentId) -> Option<(&Issue, &Comment)> {
+        self.issues.values().find_map(|i| i.comments.iter().find(|c| c.id == id).map(|c| (i, c)))
+    }
+}

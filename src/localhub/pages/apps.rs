@@ -1,0 +1,234 @@
+//! GitHub Apps on the pages: making one from a manifest, as `countersign setup` asks, and installing
+//! it on repositories.
+
+use std::collections::BTreeMap;
+
+use http::{Method, StatusCode};
+use secrecy::SecretString;
+use serde::Deserialize;
+use url::Url;
+
+use super::{
+    Answer, Oops, Visit,
+    layout::{Esc, avatar},
+    redirect,
+};
+use crate::{
+    localhub::{
+        Hub, HubError,
+        acts::{AppSpec, new_key},
+        model::Conversion,
+        random_hex,
+    },
+    types::{RepoId, UserId},
+};
+
+/// What a manifest says, of which localhub heeds this much.
+#[derive(Deserialize)]
+struct Manifest {
+    name: String,
+    url: String,
+    redirect_url: Option<String>,
+    setup_url: Option<String>,
+    #[serde(default)]
+    hook_attributes: Hook,
+    #[serde(default)]
+    default_permissions: BTreeMap<String, String>,
+    #[serde(default)]
+    default_events: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+struct Hook {
+    url: Option<Url>,
+}
+
+impl Manifest {
+    fn parse(text: &str) -> Result<Self, HubError> {
+        let manifest: Self = serde_json::from_str(text)
+            .map_err(|e| HubError::Refused(format!("The manifest is not what GitHub takes: {e}.")))?;
+        for address in [&manifest.redirect_url, &manifest.setup_url].into_iter().flatten() {
+            let web = Url::parse(address).is_ok_and(|u| u.scheme() == "http" || u.scheme() == "https");
+            if !web {
+                return Err(HubError::Refused(format!(
+                    "The manifest's address `{address}` is not http or https."
+                )));
+            }
+        }
+        if manifest.name.len() > 34 || slug(&manifest.name).is_empty() {
+            return Err(HubError::Refused(
+                "An App's name has 1 to 34 characters, with letters among them.".into(),
+            ));
+        }
+        Ok(manifest)
+    }
+}
+
+/// How GitHub makes an App's slug of its name.
+fn slug(name: &str) -> String {
+    let dashed: String =
+        name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    dashed.split('-').filter(|p| !p.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+impl Hub {
+    /// Presses the button of the manifest page as `owner`: makes the App and answers where the
+    /// browser would be sent, with `code` and `state`.
+    pub fn approve_manifest(&self, manifest: &str, state: &str, owner: UserId) -> Result<Url, HubError> {
+        let manifest = Manifest::parse(manifest)?;
+        let pem = new_key()?;
+        let (code, secret) = (random_hex(20)?, random_hex(20)?);
+        let webhook_secret = SecretString::from(random_hex(20)?);
+        let back = manifest.redirect_url.clone().unwrap_or_else(|| format!("{}/", self.0.base));
+        let mut back = Url::parse(&back).map_err(|e| HubError::Refused(format!("{back}: {e}")))?;
+        back.query_pairs_mut().append_pair("code", &code);
+        if !state.is_empty() {
+            back.query_pairs_mut().append_pair("state", state);
+        }
+        self.change(|c| {
+            let spec = AppSpec {
+                slug: slug(&manifest.name),
+                name: manifest.name,
+                permissions: manifest.default_permissions,
+                events: manifest.default_events,
+                webhook_url: manifest.hook_attributes.url,
+                webhook_secret,
+                owner,
+            };
+            let made = c.create_app(spec, pem, manifest.setup_url, manifest.url)?;
+            let row = Conversion { app: made.id, client_secret: secret, at: c.at };
+            c.state.conversions.insert(code, row);
+            Ok::<_, HubError>(())
+        })?;
+        Ok(back)
+    }
+}
+
+impl Visit<'_> {
+    /// Shows what the manifest would make; the button makes it.
+    pub(super) fn new_app(&self) -> Answer {
+        let fields =
+            if self.request.method == Method::POST { self.fields() } else { self.request.query.clone() };
+        let Some(text) = fields.get("manifest") else {
+            return Err(Oops::new(
+                StatusCode::BAD_REQUEST,
+                "Send the App's manifest in the field `manifest`.",
+            ));
+        };
+        let manifest = Manifest::parse(text)?;
+        let state = self.request.query("state").unwrap_or_default();
+        let permissions: String = manifest
+            .default_permissions
+            .iter()
+            .map(|(name, level)| {
+                format!("<li class=file><span class=grow>{}</span><b>{}</b></li>", Esc(name), Esc(level))
+            })
+            .collect();
+        let hook = manifest.hook_attributes.url.map_or_else(|| "none".to_owned(), String::from);
+        let body = format!(
+            "<div class=narrow><h1>Create GitHub App for {}</h1><p>It will be called <b>{}</b>, hear of {} events at \
+             <code>{}</code>, and may ask for:</p><ul class=box>{permissions}</ul>\
+             <form method=post action=\"/settings/apps/create\">{}<input type=hidden name=manifest value=\"{}\">\
+             <input type=hidden name=state value=\"{}\"><button class=\"go wide\">Create GitHub App</button></form></div>",
+            Esc(&self.acting.map(|u| self.hub.read(|s| s.login(u))).unwrap_or_default()),
+            Esc(&manifest.name),
+            manifest.default_events.len(),
+            Esc(&hook),
+            self.csrf(),
+            Esc(text),
+            Esc(state)
+        );
+        self.plain_page("Create GitHub App", &body)
+    }
+
+    pub(super) fn create_app(&self, form: &BTreeMap<String, String>) -> Answer {
+        let field = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
+        let back = self.hub.approve_manifest(field("manifest"), field("state"), self.user()?)?;
+        Ok(redirect(back.as_str()))
+    }
+
+    pub(super) fn app(&self, slug: &str) -> Answer {
+        let body = self.hub.read(|s| {
+            let app = s.app_by_slug(slug)?;
+            Some(format!(
+                "<div class=narrow><h1>{} {}</h1><p>A GitHub App of <b>{}</b>.</p>\
+                 <p><a class=\"button go\" href=\"/apps/{}/installations/new\">Install</a></p></div>",
+                avatar(s, app.bot, 40),
+                Esc(&app.name),
+                Esc(&s.login(app.owner)),
+                app.slug
+            ))
+        });
+        self.plain_page(slug, &body.ok_or_else(Oops::not_found)?)
+    }
+
+    pub(super) fn choose_repositories(&self, slug: &str) -> Answer {
+        let user = self.user()?;
+        let body = self.hub.read(|s| {
+            let app = s.app_by_slug(slug)?;
+            let installed = |id| s.installations_on(id).any(|i| i.app == app.id);
+            let mut rows = String::new();
+            for repo in s.repositories.values().filter(|r| r.owner == user) {
+                let checked = if installed(repo.id) { " checked disabled" } else { "" };
+                rows.push_str(&format!(
+                    "<li class=file><label class=grow><input type=checkbox name=repository value={}{checked}> {}</label></li>",
+                    repo.id,
+                    s.name_of(repo)
+                ));
+            }
+            if rows.is_empty() {
+                rows.push_str("<li class=muted>This user owns no repositories. Switch to one who does.</li>");
+            }
+            Some(format!(
+                "<div class=narrow><h1>Install {}</h1><p>On which repositories?</p>\
+                 <form method=post action=\"/apps/{}/installations/new\">{}<ul class=box>{rows}</ul>\
+                 <button class=\"go wide\">Install</button></form></div>",
+                Esc(&app.name),
+                app.slug,
+                self.csrf()
+            ))
+        });
+        self.plain_page("Install", &body.ok_or_else(Oops::not_found)?)
+    }
+
+    pub(super) fn install(&self, slug: &str) -> Answer {
+        let user = self.user()?;
+        let chosen: Vec<RepoId> = url::form_urlencoded::parse(&self.request.body)
+            .filter(|(name, _)| name == "repository")
+            .filter_map(|(_, id)| id.parse().ok().map(RepoId))
+            .collect();
+        if chosen.is_empty() {
+            return Err(HubError::Refused("Choose at least one repository.".into()).into());
+        }
+        let (app, setup_url, own) = self
+            .hub
+            .read(|s| {
+                let own = chosen.iter().all(|id| s.repositories.get(id).is_some_and(|r| r.owner == user));
+                s.app_by_slug(slug).map(|a| (a.id, a.setup_url.clone(), own))
+            })
+            .ok_or_else(Oops::not_found)?;
+        if !own {
+            return Err(Oops::new(StatusCode::FORBIDDEN, "Only a repository's owner installs Apps on it."));
+        }
+        let id = self.hub.install(app, &chosen)?;
+        let Some(mut setup) = setup_url.and_then(|u| Url::parse(&u).ok()) else {
+            return Ok(redirect("/"));
+        };
+        setup
+            .query_pairs_mut()
+            .append_pair("installation_id", &id.to_string())
+            .append_pair("setup_action", "install");
+        Ok(redirect(setup.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slug;
+
+    #[test]
+    fn a_slug_is_made_of_the_name() {
+        assert_eq!(slug("Countersign (Ada's)"), "countersign-ada-s");
+        assert_eq!(slug("…"), "");
+    }
+}

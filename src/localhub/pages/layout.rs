@@ -1,0 +1,246 @@
+//! What every page shares: the frame, and the small pieces pages are made of.
+
+use std::fmt;
+
+use http::StatusCode;
+
+use super::{Answer, Oops, Visit};
+use crate::{
+    localhub::{
+        model::{Label, Repository, State},
+        server::Reply,
+    },
+    types::{RepoId, Timestamp, UserId},
+};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("live.js");
+
+/// Text that becomes HTML as itself.
+pub(super) struct Esc<'a>(pub(super) &'a str);
+
+impl fmt::Display for Esc<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `path` as it stands in an address: each segment encoded.
+pub(super) fn link(path: &str) -> String {
+    path.split('/').map(crate::localhub::json::escape).collect::<Vec<_>>().join("/")
+}
+
+/// `3 minutes ago`, with the time itself on hover.
+pub(super) fn ago(now: Timestamp, at: Timestamp) -> String {
+    let seconds = now.since(at).as_secs();
+    let (count, unit) = match seconds {
+        0..=44 => return format!("<time datetime=\"{at}\" title=\"{at}\">just now</time>"),
+        45..=3599 => ((seconds + 30) / 60, "minute"),
+        3600..=86_399 => (seconds / 3600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("<time datetime=\"{at}\" title=\"{at}\">{count} {unit}{plural} ago</time>")
+}
+
+/// A coloured square or circle with someone's initial.
+pub(super) fn avatar(state: &State, user: UserId, size: u32) -> String {
+    let login = state.login(user);
+    let bot = state.accounts.get(&user).is_some_and(|a| a.app.is_some());
+    let shape = if bot { "avatar bot" } else { "avatar" };
+    format!(
+        "<img class=\"{shape}\" src=\"/avatars/{user}\" width={size} height={size} alt=\"@{}\">",
+        Esc(&login)
+    )
+}
+
+/// A login in bold, marked when it is a bot's.
+pub(super) fn person(state: &State, user: UserId) -> String {
+    let login = state.login(user);
+    match login.strip_suffix("[bot]") {
+        Some(name) => format!("<b>{}</b> <span class=\"tag\">bot</span>", Esc(name)),
+        None => format!("<b>{}</b>", Esc(&login)),
+    }
+}
+
+/// A label as a coloured pill. Colours are classes made by [`label_styles`]: the content policy
+/// allows no style attributes.
+pub(super) fn pill(label: &Label) -> String {
+    let title = label.description.as_deref().unwrap_or_default();
+    format!("<span class=\"label l{}\" title=\"{}\">{}</span>", label.id, Esc(title), Esc(&label.name))
+}
+
+fn label_styles(repo: &Repository) -> String {
+    let rule = |label: &Label| {
+        let channel = |at: usize| {
+            label.color.get(at..at + 2).and_then(|h| u32::from_str_radix(h, 16).ok()).unwrap_or(200)
+        };
+        let (r, g, b) = (channel(0), channel(2), channel(4));
+        let dark = 299 * r + 587 * g + 114 * b < 150_000;
+        let text = if dark { "#fff" } else { "#1f2328" };
+        format!(".l{}{{background:rgb({r},{g},{b});color:{text}}}", label.id)
+    };
+    repo.labels.iter().map(rule).collect()
+}
+
+/// Which of a repository's tabs a page belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tab {
+    Code,
+    Issues,
+    Pulls,
+    Branches,
+}
+
+impl Visit<'_> {
+    pub(super) fn now(&self) -> Timestamp {
+        (self.hub.0.now)()
+    }
+
+    /// The hidden field each form carries.
+    pub(super) fn csrf(&self) -> String {
+        format!("<input type=hidden name=csrf value=\"{}\">", self.csrf)
+    }
+
+    /// A page of a repository, below its name and tabs.
+    pub(super) fn repo_page(&self, repo: RepoId, tab: Tab, title: &str, body: &str) -> Answer {
+        let (head, styles) = self.with_repo(repo, |s, r| (repo_head(s, r, tab), label_styles(r)))?;
+        let extra = format!("{head}<main id=page data-repo=\"{repo}\">{body}</main>");
+        Ok(self.html(StatusCode::OK, title, &extra, &styles))
+    }
+
+    pub(super) fn plain_page(&self, title: &str, body: &str) -> Answer {
+        Ok(self.html(StatusCode::OK, title, &format!("<main id=page>{body}</main>"), ""))
+    }
+
+    pub(super) fn apologise(&self, oops: &Oops) -> Reply {
+        let body = format!(
+            "<main id=page><div class=blank><h1>{}</h1><p>{}</p><p><a href=\"/\">All repositories</a></p></div></main>",
+            oops.status.as_u16(),
+            Esc(&oops.sentence)
+        );
+        self.html(oops.status, "localhub", &body, "")
+    }
+
+    fn html(&self, status: StatusCode, title: &str, body: &str, styles: &str) -> Reply {
+        let nonce = &self.nonce;
+        let page = format!(
+            "<!doctype html><html lang=en><head><meta charset=utf-8><title>{}</title>\
+             <meta name=viewport content=\"width=device-width,initial-scale=1\"><link rel=icon href=\"data:,\">\
+             <style nonce=\"{nonce}\">{STYLE}</style>\
+             <style nonce=\"{nonce}\" id=labels data-live>{styles}</style></head><body>{}{body}\
+             <script nonce=\"{nonce}\">{SCRIPT}</script></body></html>",
+            Esc(title),
+            self.header(),
+        );
+        Reply::new(status, "text/html; charset=utf-8", page.into_bytes())
+    }
+
+    /// The bar at the top, with the switch of users.
+    fn header(&self) -> String {
+        self.hub.read(|s| {
+            let mut options = String::new();
+            for account in s.accounts.values().filter(|a| a.app.is_none()) {
+                let selected = if Some(account.id) == self.acting { " selected" } else { "" };
+                options.push_str(&format!("<option{selected}>{}</option>", Esc(&account.login)));
+            }
+            let face = self.acting.map(|user| avatar(s, user, 24)).unwrap_or_default();
+            format!(
+                "<header class=top><a class=home href=\"/\"><span class=mark></span>localhub</a>\
+                 <span class=note>a GitHub on this machine</span>\
+                 <form class=who method=post action=\"/act-as\">{}<input type=hidden name=back value=\"{}\">{face}\
+                 <label>act as <select name=login>{options}</select></label><button>Switch</button></form></header>",
+                self.csrf(),
+                Esc(&self.request.path),
+            )
+        })
+    }
+
+    /// The repositories one may see, of everyone or of one owner.
+    pub(super) fn home(&self, owner: Option<&str>) -> Answer {
+        let body = self.hub.read(|s| {
+            let mut rows = String::new();
+            for repo in s.repositories.values() {
+                let name = s.name_of(repo);
+                let seen = self.acting.is_some_and(|u| repo.role_of(u) > crate::types::Role::None);
+                if !seen || owner.is_some_and(|o| !o.eq_ignore_ascii_case(&name.owner)) {
+                    continue;
+                }
+                let open =
+                    |pull: bool| repo.issues.values().filter(|i| i.open && i.pull.is_some() == pull).count();
+                let sight = if repo.private { "Private" } else { "Public" };
+                rows.push_str(&format!(
+                    "<li><div><a class=big href=\"/{name}\">{name}</a> <span class=tag>{sight}</span>\
+                     <p class=muted>{} open issues · {} open pull requests · updated {}</p></div></li>",
+                    open(false),
+                    open(true),
+                    ago(self.now(), repo.updated_at)
+                ));
+            }
+            if rows.is_empty() {
+                rows.push_str("<li class=muted>No repositories that this user may see.</li>");
+            }
+            format!("<h1>Repositories</h1><ul class=box>{rows}</ul>")
+        });
+        self.plain_page("localhub", &body)
+    }
+
+    pub(super) fn avatar(&self, id: &str) -> Answer {
+        let id = id.parse().map(UserId).map_err(|_| Oops::not_found())?;
+        let account = self.hub.read(|s| s.accounts.get(&id).cloned()).ok_or_else(Oops::not_found)?;
+        let initial = account.login.chars().next().unwrap_or('?').to_uppercase().to_string();
+        let hue = (id.0 * 101) % 360;
+        let corner = if account.app.is_some() { 9 } else { 20 };
+        let svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 40 40\">\
+             <rect width=\"40\" height=\"40\" rx=\"{corner}\" fill=\"hsl({hue},52%,45%)\"/>\
+             <text x=\"20\" y=\"27\" font-family=\"sans-serif\" font-size=\"20\" font-weight=\"600\" fill=\"#fff\" \
+             text-anchor=\"middle\">{}</text></svg>",
+            Esc(&initial)
+        );
+        Ok(Reply::new(StatusCode::OK, "image/svg+xml", svg.into_bytes()))
+    }
+}
+
+fn repo_head(state: &State, repo: &Repository, tab: Tab) -> String {
+    let name = state.name_of(repo);
+    let open = |pull: bool| repo.issues.values().filter(|i| i.open && i.pull.is_some() == pull).count();
+    let item = |this: Tab, path: &str, text: &str, count: Option<usize>| {
+        let class = if this == tab { " class=here" } else { "" };
+        let count = count.map(|n| format!(" <span class=count>{n}</span>")).unwrap_or_default();
+        format!("<a{class} href=\"/{name}{path}\">{text}{count}</a>")
+    };
+    format!(
+        "<div class=repo><h2><a href=\"/{}\">{}</a> / <a href=\"/{name}\"><b>{}</b></a> <span class=tag>{}</span></h2>\
+         <nav id=tabs data-live>{}{}{}{}</nav></div>",
+        name.owner,
+        name.owner,
+        name.name,
+        if repo.private { "Private" } else { "Public" },
+        item(Tab::Code, "", "Code", None),
+        item(Tab::Issues, "/issues", "Issues", Some(open(false))),
+        item(Tab::Pulls, "/pulls", "Pull requests", Some(open(true))),
+        item(Tab::Branches, "/branches", "Branches", None),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_stays_text() {
+        assert_eq!(Esc("<a href='x'>&\"").to_string(), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
+        assert_eq!(link("a b/<x>"), "a%20b/%3Cx%3E");
+    }
+}

@@ -1,0 +1,297 @@
+//! The pages: what a person at the laptop sees of localhub. Plain HTML that works without
+//! JavaScript; a little of it follows what happens. They open only to who holds the random token of
+//! the printed address (kept in a `SameSite=Strict` cookie), and a form counts only when it comes
+//! from a page of ours and carries the token that page was given.
+
+mod apps;
+mod code;
+mod issues;
+mod layout;
+mod markdown;
+mod pulls;
+mod thread;
+
+use std::{collections::BTreeMap, convert::Infallible};
+
+use axum::response::{
+    IntoResponse, Response,
+    sse::{Event, KeepAlive, Sse},
+};
+use futures_util::stream;
+use http::{Method, StatusCode};
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+use super::{
+    Hub, HubError,
+    git::{Git, GitError},
+    model::{Repository, State},
+    server::{Reply, Request},
+};
+use crate::types::{Hash, RepoId, Role, UserId};
+
+const COOKIE: &str = "localhub";
+const ACTING_COOKIE: &str = "localhub_as";
+
+type Answer = Result<Reply, Oops>;
+
+/// A page that can't be shown, with the sentence to show instead.
+struct Oops {
+    status: StatusCode,
+    sentence: String,
+}
+
+impl Oops {
+    fn new(status: StatusCode, sentence: impl Into<String>) -> Self {
+        Self { status, sentence: sentence.into() }
+    }
+
+    fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "There is nothing here. It may have been renamed or deleted.")
+    }
+}
+
+impl From<HubError> for Oops {
+    fn from(error: HubError) -> Self {
+        match error {
+            HubError::Missing(_) => Self::not_found(),
+            HubError::Refused(sentence) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, sentence),
+            other => Self::new(StatusCode::INTERNAL_SERVER_ERROR, other.to_string()),
+        }
+    }
+}
+
+impl From<GitError> for Oops {
+    fn from(error: GitError) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+/// One look at a page, by someone acting as one of the hub's users.
+struct Visit<'a> {
+    hub: &'a Hub,
+    request: &'a Request,
+    acting: Option<UserId>,
+    /// Lets our own script run, and none that slipped into the page.
+    nonce: String,
+    csrf: String,
+}
+
+pub(super) fn answer(hub: &Hub, request: &Request) -> Reply {
+    if let Some(token) = request.query("token") {
+        return enter(hub, request, token);
+    }
+    if cookie(request, COOKIE).is_none_or(|c| !same(&c, &hub.0.page_token)) {
+        let text = "Open localhub by the address it printed: it ends in ?token=….\n";
+        return Reply::text(StatusCode::FORBIDDEN, text);
+    }
+    let acting = hub.read(|s| {
+        let named = cookie(request, ACTING_COOKIE).and_then(|login| s.account_named(&login).map(|a| a.id));
+        named.or_else(|| s.accounts.values().find(|a| a.app.is_none()).map(|a| a.id))
+    });
+    let Ok(nonce) = super::random_hex(16) else {
+        return Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "No random numbers.\n");
+    };
+    let csrf = Hash::of_parts([b"form".as_slice(), hub.0.page_token.as_bytes()]).to_string();
+    let visit = Visit { hub, request, acting, nonce, csrf };
+    let reply = visit.dispatch().unwrap_or_else(|oops| visit.apologise(&oops));
+    secure(reply, &visit.nonce)
+}
+
+/// Exchanges the token of the printed address for a cookie, and takes it out of the address bar.
+fn enter(hub: &Hub, request: &Request, token: &str) -> Reply {
+    if !same(token, &hub.0.page_token) {
+        return Reply::text(
+            StatusCode::FORBIDDEN,
+            "This address is of an earlier start; use the one printed last.\n",
+        );
+    }
+    // Only a path of ours: `//elsewhere` would leave.
+    let path = format!("/{}", request.path.trim_start_matches('/'));
+    let cookie = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict");
+    Reply::empty(StatusCode::SEE_OTHER).with("location", &path).with("set-cookie", &cookie)
+}
+
+/// Compared by hash, so that time tells nothing of where two texts part.
+fn same(a: &str, b: &str) -> bool {
+    Hash::of(a.as_bytes()) == Hash::of(b.as_bytes())
+}
+
+fn cookie(request: &Request, name: &str) -> Option<String> {
+    let all = request.header("cookie")?;
+    let mut pairs = all.split(';').filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(n, _)| *n == name).map(|(_, value)| value.to_owned())
+}
+
+fn secure(reply: Reply, nonce: &str) -> Reply {
+    // A form may end in a redirect to the program that asked for an App, on this machine.
+    let policy = format!(
+        "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; img-src 'self' data:; \
+         connect-src 'self'; form-action 'self' http://127.0.0.1:* http://localhost:*; \
+         base-uri 'none'; frame-ancestors 'none'"
+    );
+    reply
+        .with("content-security-policy", &policy)
+        .with("x-content-type-options", "nosniff")
+        .with("x-frame-options", "DENY")
+        .with("referrer-policy", "same-origin")
+        .with("cache-control", "no-store")
+}
+
+fn redirect(to: &str) -> Reply {
+    Reply::empty(StatusCode::SEE_OTHER).with("location", to)
+}
+
+impl Visit<'_> {
+    fn dispatch(&self) -> Answer {
+        let segments: Vec<&str> = self.request.segments.iter().map(String::as_str).collect();
+        let posting = self.request.method == Method::POST;
+        if !posting && self.request.method != Method::GET && self.request.method != Method::HEAD {
+            return Err(Oops::new(StatusCode::METHOD_NOT_ALLOWED, "Pages take GET and POST."));
+        }
+        match segments.as_slice() {
+            // A manifest comes from another page by design; it only shows what would be made.
+            ["settings", "apps", "new"] => self.new_app(),
+            _ if posting => self.act(&segments),
+            [] => self.home(None),
+            ["avatars", id] => self.avatar(id),
+            ["apps", slug] => self.app(slug),
+            ["apps", slug, "installations", "new"] => self.choose_repositories(slug),
+            ["settings", "installations", _] => self.home(None),
+            [login] => self.home(Some(login)),
+            [owner, name, rest @ ..] => {
+                let repo = self.find(owner, name)?;
+                self.show(repo, rest)
+            }
+        }
+    }
+
+    fn show(&self, repo: RepoId, rest: &[&str]) -> Answer {
+        match rest {
+            [] => self.tree(repo, &[]),
+            ["issues"] => self.issue_list(repo, false),
+            ["issues", "new"] => self.new_issue_form(repo),
+            ["issues", number] => self.thread(repo, number, false),
+            ["pulls"] => self.issue_list(repo, true),
+            ["pull", number] => self.thread(repo, number, true),
+            ["pull", number, "commits"] => self.pull_commits(repo, number),
+            ["pull", number, "files"] => self.pull_files(repo, number),
+            ["branches"] => self.branches(repo),
+            ["tree", rest @ ..] => self.tree(repo, rest),
+            ["blob", rest @ ..] => self.blob(repo, rest),
+            ["raw", rest @ ..] => self.raw(repo, rest),
+            ["commits", rest @ ..] => self.commits(repo, rest),
+            ["commit", oid] => self.commit(repo, oid),
+            ["compare", rest @ ..] => self.compare(repo, &rest.join("/")),
+            _ => Err(Oops::not_found()),
+        }
+    }
+
+    /// A form was sent.
+    fn act(&self, segments: &[&str]) -> Answer {
+        let form = self.form()?;
+        match segments {
+            ["act-as"] => self.act_as(&form),
+            ["settings", "apps", "create"] => self.create_app(&form),
+            ["apps", slug, "installations", "new"] => self.install(slug),
+            [owner, name, "issues"] => self.open_issue(self.find(owner, name)?, &form),
+            [owner, name, kind @ ("issues" | "pull"), number, action] => {
+                let repo = self.find(owner, name)?;
+                let back = format!("/{owner}/{name}/{kind}/{number}");
+                self.act_on_issue(repo, number, action, &form, &back)
+            }
+            _ => Err(Oops::not_found()),
+        }
+    }
+
+    /// A form's fields, once it is sure that it is ours.
+    fn form(&self) -> Result<BTreeMap<String, String>, Oops> {
+        let origin = self.request.header("origin");
+        let port = self.hub.0.address.port();
+        let ours =
+            [self.hub.0.base.clone(), format!("http://localhost:{port}"), format!("http://127.0.0.1:{port}")];
+        if !origin.is_some_and(|o| ours.iter().any(|own| own == o)) {
+            return Err(Oops::new(StatusCode::FORBIDDEN, "That form was not sent from a page of localhub."));
+        }
+        let form = self.fields();
+        if !form.get("csrf").is_some_and(|sent| same(sent, &self.csrf)) {
+            return Err(Oops::new(
+                StatusCode::FORBIDDEN,
+                "That form is of an earlier start; go back, reload, try again.",
+            ));
+        }
+        Ok(form)
+    }
+
+    fn fields(&self) -> BTreeMap<String, String> {
+        url::form_urlencoded::parse(&self.request.body).into_owned().collect()
+    }
+
+    fn act_as(&self, form: &BTreeMap<String, String>) -> Answer {
+        let login = form.get("login").map(String::as_str).unwrap_or_default();
+        let known =
+            self.hub.read(|s| s.account_named(login).filter(|a| a.app.is_none()).map(|a| a.login.clone()));
+        let login = known.ok_or_else(Oops::not_found)?;
+        let back = form.get("back").map(|b| format!("/{}", b.trim_start_matches('/')));
+        let cookie = format!("{ACTING_COOKIE}={login}; Path=/; HttpOnly; SameSite=Strict");
+        Ok(redirect(&back.unwrap_or_else(|| "/".into())).with("set-cookie", &cookie))
+    }
+
+    fn find(&self, owner: &str, name: &str) -> Result<RepoId, Oops> {
+        let id = self.hub.read(|s| {
+            let moved = || s.renamed.get(&format!("{owner}/{name}").to_ascii_lowercase()).copied();
+            s.repository_named(owner, name).map(|r| r.id).or_else(moved)
+        });
+        id.filter(|id| self.role(*id) > Role::None).ok_or_else(Oops::not_found)
+    }
+
+    fn role(&self, repo: RepoId) -> Role {
+        self.acting.map_or(Role::None, |user| self.hub.role(repo, user))
+    }
+
+    fn user(&self) -> Result<UserId, Oops> {
+        self.acting.ok_or_else(|| Oops::new(StatusCode::FORBIDDEN, "There is no user to act as yet."))
+    }
+
+    fn git(&self, repo: RepoId) -> Git {
+        self.hub.0.git(repo)
+    }
+
+    fn with_repo<T>(&self, repo: RepoId, look: impl FnOnce(&State, &Repository) -> T) -> Result<T, Oops> {
+        self.hub.read(|s| s.repositories.get(&repo).map(|r| look(s, r))).ok_or_else(Oops::not_found)
+    }
+}
+
+/// Asks to be told of what happens in a repository.
+pub(super) fn wants_events(request: &Request) -> bool {
+    request.path == "/_events"
+}
+
+/// A stream that says when a page is out of date; the page then fetches itself.
+pub(super) fn events(hub: &Hub, request: &Request) -> Response {
+    if cookie(request, COOKIE).is_none_or(|c| !same(&c, &hub.0.page_token)) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    let repo = request.query("repo").and_then(|r| r.parse().ok()).map(RepoId);
+    let state = (hub.subscribe(), hub.0.stop.clone(), repo);
+    let stream = stream::unfold(state, |(mut events, stop, repo)| async move {
+        tokio::select! {
+            () = stop.cancelled() => None,
+            () = next_in(&mut events, repo) => {
+                Some((Ok::<_, Infallible>(Event::default().data("changed")), (events, stop, repo)))
+            }
+        }
+    });
+    Sse::new(stream).keep_alive(KeepAlive::default()).into_response()
+}
+
+/// Resolves at the next event in the repository, or when some were missed.
+async fn next_in(events: &mut Receiver<super::HubEvent>, repo: Option<RepoId>) {
+    loop {
+        match events.recv().await {
+            Ok(event) if repo.is_none_or(|r| r == event.repo) => return,
+            Ok(_) => {}
+            Err(RecvError::Lagged(_)) => return,
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! An issue's or pull request's thread: text, comments, what happened between them, and the boxes
+//! to take part.
+
+use super::{
+    Answer, Oops, Visit,
+    issues::state_mark,
+    layout::{Esc, Tab, ago, avatar, person, pill},
+    markdown::render,
+    redirect,
+};
+use crate::{
+    localhub::{
+        json::REACTIONS,
+        model::{Comment, Issue, IssueEvent, Reaction, Repository, Review, State},
+        views::labels_of,
+    },
+    types::{CommentId, RepoId, Role, Timestamp, UserId},
+};
+
+const FACES: [&str; 8] = ["👍", "👎", "😄", "😕", "❤️", "🎉", "👀", "🚀"];
+
+/// A text in the thread with its author.
+struct Said<'a> {
+    anchor: String,
+    author: UserId,
+    at: Timestamp,
+    edited: bool,
+    body: &'a str,
+    reactions: &'a [Reaction],
+    comment: Option<CommentId>,
+}
+
+impl Visit<'_> {
+    pub(super) fn thread(&self, repo: RepoId, number: &str, pull: bool) -> Answer {
+        let number: u64 = number.parse().map_err(|_| Oops::not_found())?;
+        let found = self.with_repo(repo, |s, r| {
+            let issue = r.issues.get(&number)?;
+            if issue.pull.is_some() != pull {
+                let kind = if pull { "issues" } else { "pull" };
+                return Some(Err(format!("/{}/{kind}/{number}", s.name_of(r))));
+            }
+            Some(Ok((format!("{} · #{number}", issue.title), self.thread_html(s, r, issue))))
+        })?;
+        match found.ok_or_else(Oops::not_found)? {
+            Err(elsewhere) => Ok(redirect(&elsewhere)),
+            Ok((title, body)) => {
+                self.repo_page(repo, if pull { Tab::Pulls } else { Tab::Issues }, &title, &body)
+            }
+        }
+    }
+
+    fn thread_html(&self, s: &State, r: &Repository, issue: &Issue) -> String {
+        let base = self.issue_path(s, r, issue);
+        let merge = if issue.pull.is_some() { self.merge_box(r, issue, &base) } else { String::new() };
+        format!(
+            "{}<div class=columns><div class=thread><div id=thread data-live>{}{merge}</div>{}</div>\
+             <aside><div id=side data-live>{}</div>{}</aside></div>",
+            self.heading(s, r, issue, "conversation"),
+            self.conversation(s, r, issue, &base),
+            self.comment_box(s, r, issue, &base),
+            labels_and_people(self, s, r, issue, &base),
+            self.label_box(r, &base),
+        )
+    }
+
+    pub(super) fn issue_path(&self, s: &State, r: &Repository, issue: &Issue) -> String {
+        let kind = if issue.pull.is_some() { "pull" } else { "issues" };
+        format!("/{}/{kind}/{}", s.name_of(r), issue.number)
+    }
+
+    /// Title and state, and for a pull request what it would merge and its own tabs.
+    pub(super) fn heading(&self, s: &State, r: &Repository, issue: &Issue, here: &str) -> String {
+        let (mark, word) = state_mark(issue);
+        let mut line = format!(
+            "<span class=\"state {mark}\">{word}</span> <span class=muted>{} opened this {} · {} comments</span>",
+            person(s, issue.author),
+            ago(self.now(), issue.created_at),
+            issue.comments.len()
+        );
+        let mut tabs = String::new();
+        if let Some(pull) = &issue.pull {
+            let name = s.name_of(r);
+            let branch = |b: &str| format!("<a class=branch href=\"/{name}/tree/{0}\">{0}</a>", Esc(b));
+            line = format!(
+                "<span class=\"state {mark}\">{word}</span> <span class=muted>{} wants to merge {} into {}</span>",
+                person(s, issue.author),
+                branch(&pull.head),
+                branch(&pull.base)
+            );
+            let path = self.issue_path(s, r, issue);
+            let item = |key: &str, at: &str, text: &str| {
+                let class = if key == here { " class=here" } else { "" };
+                format!("<a{class} href=\"{path}{at}\">{text}</a>")
+            };
+            tabs = format!(
+                "<nav class=subtabs>{}{}{}</nav>",
+                item("conversation", "", "Conversation"),
+                item("commits", "/commits", "Commits"),
+                item("files", "/files", "Files changed"),
+            );
+        }
+        format!(
+            "<div id=heading data-live><h1>{} <span class=number>#{}</span></h1><p>{line}</p>{tabs}</div>",
+            Esc(&issue.title),
+            issue.number
+        )
+    }
+
+    /// Texts and events in the order they came.
+    fn conversation(&self, s: &State, r: &Repository, issue: &Issue, base: &str) -> String {
+        let first = Said {
+            anchor: format!("issue-{}", issue.number),
+            author: issue.author,
+            at: issue.created_at,
+            edited: false,
+            body: issue.body.as_deref().unwrap_or_default(),
+            reactions: &issue.reactions,
+            comment: None,
+        };
+        let mut rows = vec![];
+        for comment in &issue.comments {
+            rows.push((comment.created_at, comment.id.0, self.said(s, r, &said(comment), base)));
+        }
+        for event in &issue.events {
+            rows.push((event.at, event.id, self.event(s, r, event)));
+        }
+        for review in issue.pull.iter().flat_map(|p| &p.reviews) {
+            rows.push((review.at, review.id, self.review_line(s, r, review)));
+        }
+        rows.sort_by_key(|(at, id, _)| (*at, *id));
+        let rows: String = rows.into_iter().map(|(_, _, html)| html).collect();
+        format!("{}{rows}", self.said(s, r, &first, base))
+    }
+
+    fn said(&self, s: &State, r: &Repository, said: &Said<'_>, base: &str) -> String {
+        let body = if said.body.trim().is_empty() {
+            "<p class=muted><em>No description provided.</em></p>".to_owned()
+        } else {
+            render(said.body, &format!("/{}", s.name_of(r)))
+        };
+        let role = match r.role_of(said.author) {
+            _ if said.author == r.owner => "<span class=tag>Owner</span>",
+            Role::None | Role::Read => "",
+            _ => "<span class=tag>Collaborator</span>",
+        };
+        let edited = if said.edited { " · edited" } else { "" };
+        format!(
+            "<div class=said id=\"{}\">{}<div class=card><div class=cardhead>{} <span class=muted>commented {}{edited}</span>\
+             <span class=grow></span>{role}</div><div class=markdown>{body}</div>{}</div></div>",
+            said.anchor,
+            avatar(s, said.author, 40),
+            person(s, said.author),
+            ago(self.now(), said.at),
+            self.reactions(s, said, base),
+        )
+    }
+
+    fn reactions(&self, s: &State, said: &Said<'_>, base: &str) -> String {
+        let comment =
+            said.comment.map(|c| format!("<input type=hidden name=comment value={c}>")).unwrap_or_default();
+        let mut counted = String::new();
+        let mut offered = String::new();
+        for (content, face) in REACTIONS.iter().zip(FACES) {
+            let who: Vec<String> =
+                said.reactions.iter().filter(|r| r.content == *content).map(|r| s.login(r.user)).collect();
+            if who.is_empty() {
+                offered.push_str(&format!("<button name=content value=\"{content}\">{face}</button>"));
+            } else {
+                let title = who.join(", ");
+                counted.push_str(&format!(
+                    "<button name=content value=\"{content}\" title=\"{}\">{face} {}</button>",
+                    Esc(&title),
+                    who.len()
+                ));
+            }
+        }
+        format!(
+            "<form class=faces method=post action=\"{base}/react\">{}{comment}{counted}\
+             <details><summary title=\"Add a reaction\">☺</summary>{offered}</details></form>",
+            self.csrf()
+        )
+    }
+
+    fn event(&self, s: &State, r: &Repository, event: &IssueEvent) -> String {
+        let label = event.label.as_ref().map(|l| pill(r.label(&l.name).unwrap_or(l))).unwrap_or_default();
+        let what = match (event.event.as_str(), &event.rename) {
+            ("labeled", _) => format!("added the label {label}"),
+            ("unlabeled", _) => format!("removed the label {label}"),
+            ("closed", _) => "closed this".to_owned(),
+            ("reopened", _) => "reopened this".to_owned(),
+            ("ready_for_review", _) => "marked this ready for review".to_owned(),
+            (_, Some((from, to))) => {
+                format!("changed the title from <del>{}</del> to <b>{}</b>", Esc(from), Esc(to))
+            }
+            (other, None) => Esc(&other.replace('_', " ")).to_string(),
+        };
+        format!(
+            "<div class=event>{}<span>{} {what} <span class=muted>{}</span></span></div>",
+            avatar(s, event.actor, 20),
+            person(s, event.actor),
+            ago(self.now(), event.at)
+        )
+    }
+
+    fn review_line(&self, s: &State, r: &Repository, review: &Review) -> String {
+        let (class, what) = match review.state.as_str() {
+            "APPROVED" => ("open", "approved these changes"),
+            "CHANGES_REQUESTED" => ("stopped", "requested changes"),
+            _ => ("draft", "reviewed"),
+        };
+        let body = if review.body.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "<div class=card><div class=markdown>{}</div></div>",
+                render(&review.body, &format!("/{}", s.name_of(r)))
+            )
+        };
+        format!(
+            "<div class=event><span class=\"dot {class}\"></span><span>{} {what} <span class=muted>{} at {}</span></span></div>{body}",
+            person(s, review.user),
+            ago(self.now(), review.at),
+            review.commit.short()
+        )
+    }
+
+    fn comment_box(&self, s: &State, r: &Repository, issue: &Issue, base: &str) -> String {
+        let Some(user) = self.acting else { return String::new() };
+        let may_close = r.role_of(user) >= Role::Triage || issue.author == user;
+        let merged = issue.pull.as_ref().is_some_and(|p| p.merged_at.is_some());
+        let switch = match (may_close && !merged, issue.open) {
+            (false, _) => "",
+            (true, true) => "<button name=close value=1>Close</button>",
+            (true, false) => "<button name=reopen value=1>Reopen</button>",
+        };
+        let review = if issue.pull.is_some() && issue.open { self.review_box(base) } else { String::new() };
+        format!(
+            "<div class=said>{}<form class=\"card write\" method=post action=\"{base}/comment\">{}\
+             <textarea name=body rows=5 placeholder=\"Leave a comment as {}. /help shows what the bot understands.\"></textarea>\
+             <div class=bar><span class=grow></span>{switch}<button class=go>Comment</button></div></form></div>{review}",
+            avatar(s, user, 40),
+            self.csrf(),
+            Esc(&s.login(user)),
+        )
+    }
+
+    fn review_box(&self, base: &str) -> String {
+        format!(
+            "<details class=review><summary>Review changes</summary><form class=\"card write\" method=post action=\"{base}/review\">{}\
+             <textarea name=body rows=3 placeholder=\"What you think of the changes\"></textarea><div class=bar><span class=grow></span>\
+             <button name=state value=COMMENTED>Comment</button><button name=state value=CHANGES_REQUESTED>Request changes</button>\
+             <button class=go name=state value=APPROVED>Approve</button></div></form></details>",
+            self.csrf()
+        )
+    }
+
+    /// What a person may do with a pull request here: mark it ready, merge it.
+    fn merge_box(&self, r: &Repository, issue: &Issue, base: &str) -> String {
+        let Some(pull) = issue.pull.as_ref().filter(|_| issue.open) else { return String::new() };
+        if self.acting.is_none_or(|u| r.role_of(u) < Role::Write) {
+            return String::new();
+        }
+        let (text, action, button) = if pull.draft {
+            ("This pull request is still a draft.", "ready", "Ready for review")
+        } else {
+            ("This branch can be merged.", "merge", "Merge pull request")
+        };
+        format!(
+            "<form class=\"card mergebox\" method=post action=\"{base}/{action}\">{}<span class=grow>{text}</span>\
+             <button class=go>{button}</button></form>",
+            self.csrf()
+        )
+    }
+
+    fn label_box(&self, r: &Repository, base: &str) -> String {
+        if self.acting.is_none_or(|u| r.role_of(u) < Role::Triage) {
+            return String::new();
+        }
+        let known: String = r.labels.iter().map(|l| format!("<option value=\"{}\">", Esc(&l.name))).collect();
+        format!(
+            "<form class=labelbox method=post action=\"{base}/label\">{}<input name=name list=known placeholder=\"countersign:lld\" required>\
+             <datalist id=known>{known}<option value=\"countersign:lld\"></datalist><button>Add label</button></form>",
+            self.csrf()
+        )
+    }
+}
+
+fn said(comment: &Comment) -> Said<'_> {
+    Said {
+        anchor: format!("issuecomment-{}", comment.id),
+        author: comment.author,
+        at: comment.created_at,
+        edited: comment.edits > 0,
+        body: &comment.body,
+        reactions: &comment.reactions,
+        comment: Some(comment.id),
+    }
+}
+
+fn labels_and_people(visit: &Visit<'_>, s: &State, r: &Repository, issue: &Issue, base: &str) -> String {
+    let may = visit.acting.is_some_and(|u| r.role_of(u) >= Role::Triage);
+    let mut labels = String::new();
+    for label in labels_of(r, issue) {
+        let off = if may {
+            format!(
+                "<form method=post action=\"{base}/unlabel\">{}<input type=hidden name=name value=\"{}\">\
+                 <button class=off title=\"Remove this label\">×</button></form>",
+                visit.csrf(),
+                Esc(&label.name)
+            )
+        } else {
+            String::new()
+        };
+        labels.push_str(&format!("<div class=labelrow>{}{off}</div>", pill(label)));
+    }
+    if labels.is_empty() {
+        labels.push_str("<p class=muted>None yet</p>");
+    }
+    let mut people: Vec<UserId> = vec![issue.author];
+    for comment in &issue.comments {
+        if !people.contains(&comment.author) {
+            people.push(comment.author);
+        }
+    }
+    let faces: String = people.into_iter().map(|u| avatar(s, u, 26)).collect();
+    format!("<h3>Participants</h3><p class=people>{faces}</p><h3>Labels</h3>{labels}")
+}

@@ -1,0 +1,289 @@
+//! What an App asks about itself and its installations.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Answer, Call, Caller, Level, Refusal};
+use crate::{
+    localhub::{
+        json::merge,
+        model::{App, Delivery, Installation, Token},
+        random_hex,
+        server::Reply,
+    },
+    types::{Hash, InstallationId, RepoId, Timestamp},
+};
+
+/// An installation's token lives an hour.
+const TOKEN_MILLISECONDS: i64 = 3_600_000;
+
+#[derive(Deserialize, Default)]
+struct TokenRequest {
+    repositories: Option<Vec<String>>,
+    repository_ids: Option<Vec<u64>>,
+    permissions: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct HookConfig {
+    url: Option<String>,
+    secret: Option<String>,
+}
+
+impl Call<'_> {
+    pub(super) fn app_route(&self, method: &str, segments: &[&str]) -> Answer {
+        match (method, segments) {
+            ("GET", ["app"]) => self.own_app(|call, app| call.state(|s| call.json(s).own_app(app))),
+            ("GET", ["apps", slug]) => {
+                let body = self.state(|s| s.app_by_slug(slug).map(|a| self.json(s).app(a)));
+                body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
+            }
+            ("GET", ["app", "installations"]) => self.installations(),
+            ("GET", ["app", "installations", id]) => {
+                let row = self.own_installation(id)?;
+                Ok(self.ok(&self.state(|s| self.json(s).installation(&row))))
+            }
+            ("POST", ["app", "installations", id, "access_tokens"]) => self.access_token(id),
+            ("GET", ["app", "hook", "config"]) => self.own_app(|_, app| hook_config(app)),
+            ("PATCH", ["app", "hook", "config"]) => self.set_hook_config(),
+            ("GET", ["app", "hook", "deliveries"]) => self.deliveries(),
+            ("GET", ["app", "hook", "deliveries", id]) => self.delivery(id),
+            ("POST", ["app", "hook", "deliveries", id, "attempts"]) => self.redeliver(id),
+            ("GET", ["installation", "repositories"]) => self.installation_repositories(),
+            ("DELETE", ["installation", "token"]) => self.revoke(),
+            ("POST", ["app-manifests", code, "conversions"]) => self.convert(code),
+            _ => self.unknown_route(),
+        }
+    }
+
+    fn own_app(&self, show: impl FnOnce(&Self, &App) -> Value) -> Answer {
+        let id = self.app()?;
+        let app = self.state(|s| s.apps.get(&id).cloned()).ok_or_else(Refusal::not_found)?;
+        Ok(self.ok(&show(self, &app)))
+    }
+
+    fn own_installation(&self, id: &str) -> Result<Installation, Refusal> {
+        let app = self.app()?;
+        let id = id.parse().map(InstallationId).map_err(|_| Refusal::not_found())?;
+        let row = self.state(|s| s.installations.get(&id).filter(|i| i.app == app).cloned());
+        row.ok_or_else(Refusal::not_found)
+    }
+
+    fn installations(&self) -> Answer {
+        let app = self.app()?;
+        let rows = self.state(|s| {
+            let own = s.installations.values().filter(|i| i.app == app);
+            own.map(|i| self.json(s).installation(i)).collect()
+        });
+        Ok(self.list(rows))
+    }
+
+    fn access_token(&self, id: &str) -> Answer {
+        let installation = self.own_installation(id)?;
+        if installation.suspended_at.is_some() {
+            return Err(Refusal::new(403, "This installation has been suspended"));
+        }
+        let asked: TokenRequest =
+            if self.request.body.is_empty() { TokenRequest::default() } else { self.body()? };
+        let repositories = self.narrowed_repositories(&installation, &asked)?;
+        let permissions = self.narrowed_permissions(&installation, asked.permissions)?;
+        let token = format!("ghs_{}", random_hex(18)?);
+        let expires_at = Timestamp((self.hub.0.now)().0 + TOKEN_MILLISECONDS);
+        let row = Token {
+            installation: installation.id,
+            expires_at,
+            permissions: permissions.clone(),
+            repositories: repositories.clone(),
+        };
+        let key = Hash::of(token.as_bytes()).to_string();
+        self.hub.change(|c| {
+            let now = c.at;
+            c.state.tokens.retain(|_, t| t.expires_at > now);
+            c.state.tokens.insert(key, row);
+            Ok::<_, Refusal>(())
+        })?;
+        let mut body = json!({
+            "token": token, "expires_at": expires_at.to_string(), "permissions": permissions,
+            "repository_selection": "selected",
+        });
+        if let Some(only) = repositories {
+            body["repositories"] = self.state(|s| {
+                let rows = only.iter().filter_map(|id| s.repositories.get(id));
+                rows.map(|r| self.json(s).repository(r)).collect()
+            });
+        }
+        Ok(Reply::json(StatusCode::CREATED, &body))
+    }
+
+    fn narrowed_repositories(
+        &self,
+        installation: &Installation,
+        asked: &TokenRequest,
+    ) -> Result<Option<BTreeSet<RepoId>>, Refusal> {
+        if asked.repository_ids.is_none() && asked.repositories.is_none() {
+            return Ok(None);
+        }
+        let by_id = asked.repository_ids.iter().flatten().map(|id| Some(RepoId(*id)));
+        let by_name = asked.repositories.iter().flatten().map(|name| {
+            self.state(|s| s.repository_named(&s.login(installation.account), name).map(|r| r.id))
+        });
+        let ids: Option<BTreeSet<RepoId>> = by_id.chain(by_name).collect();
+        let ids = ids.filter(|ids| ids.is_subset(&installation.repositories)).ok_or_else(|| {
+            Refusal::new(
+                422,
+                "There is at least one repository that does not exist or is not accessible to the parent installation.",
+            )
+        })?;
+        Ok(Some(ids))
+    }
+
+    fn narrowed_permissions(
+        &self,
+        installation: &Installation,
+        asked: Option<BTreeMap<String, String>>,
+    ) -> Result<BTreeMap<String, String>, Refusal> {
+        let granted = self.state(|s| s.apps.get(&installation.app).map(|a| a.permissions.clone()));
+        let mut granted = granted.unwrap_or_default();
+        granted.entry("metadata".into()).or_insert_with(|| "read".into());
+        let Some(mut asked) = asked else { return Ok(granted) };
+        let held = |name: &str| granted.get(name).and_then(|word| Level::parse(word));
+        let fits =
+            asked.iter().all(|(name, level)| Level::parse(level).is_some_and(|l| held(name) >= Some(l)));
+        if !fits {
+            let message = "The permissions requested are not granted to this installation.";
+            return Err(Refusal::new(422, message));
+        }
+        asked.entry("metadata".into()).or_insert_with(|| "read".into());
+        Ok(asked)
+    }
+
+    fn revoke(&self) -> Answer {
+        let Caller::Installation { key, .. } = &self.caller else {
+            return Err(Refusal::new(401, "Requires authentication"));
+        };
+        self.hub.change(|c| {
+            c.state.tokens.remove(key);
+            Ok::<_, Refusal>(())
+        })?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
+    }
+
+    fn set_hook_config(&self) -> Answer {
+        let id = self.app()?;
+        let asked: HookConfig = self.body()?;
+        if let Some(url) = &asked.url {
+            url::Url::parse(url)
+                .map_err(|_| Refusal::invalid("Hook", "url", "custom", Some("url is not valid")))?;
+        }
+        self.hub.change(|c| {
+            let app = c.state.apps.get_mut(&id).ok_or_else(Refusal::not_found)?;
+            if let Some(url) = asked.url {
+                app.webhook_url = Some(url);
+            }
+            if let Some(secret) = asked.secret {
+                app.webhook_secret = secret;
+            }
+            Ok::<_, Refusal>(())
+        })?;
+        self.own_app(|_, app| hook_config(app))
+    }
+
+    fn deliveries(&self) -> Answer {
+        let app = self.app()?;
+        let rows =
+            self.state(|s| s.deliveries.iter().rev().filter(|d| d.app == app).map(delivery_item).collect());
+        Ok(self.list(rows))
+    }
+
+    fn own_delivery(&self, id: &str) -> Result<Delivery, Refusal> {
+        let (app, id) = (self.app()?, id.parse::<u64>().map_err(|_| Refusal::not_found())?);
+        let row = self.state(|s| s.deliveries.iter().find(|d| d.id == id && d.app == app).cloned());
+        row.ok_or_else(Refusal::not_found)
+    }
+
+    fn delivery(&self, id: &str) -> Answer {
+        let row = self.own_delivery(id)?;
+        let url = self.state(|s| s.apps.get(&row.app).and_then(|a| a.webhook_url.clone()));
+        let payload: Value = self
+            .hub
+            .delivery_body(&row.guid)
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default();
+        let mut body = delivery_item(&row);
+        let headers = json!({ "X-GitHub-Delivery": row.guid, "X-GitHub-Event": row.event });
+        merge(
+            &mut body,
+            json!({
+                "url": url, "request": { "headers": headers, "payload": payload },
+                "response": { "headers": {}, "payload": null },
+            }),
+        );
+        Ok(self.ok(&body))
+    }
+
+    fn redeliver(&self, id: &str) -> Answer {
+        let row = self.own_delivery(id)?;
+        self.hub.redeliver(&row.guid)?;
+        Ok(Reply::json(StatusCode::ACCEPTED, &json!({})))
+    }
+
+    fn installation_repositories(&self) -> Answer {
+        let Caller::Installation { id, token, .. } = &self.caller else {
+            return Err(Refusal::new(401, "Bad credentials"));
+        };
+        let rows = self.state(|s| {
+            let all = s.installations.get(id).map(|i| i.repositories.clone()).unwrap_or_default();
+            let seen = all.iter().filter(|r| token.repositories.as_ref().is_none_or(|only| only.contains(r)));
+            seen.filter_map(|r| s.repositories.get(r)).map(|r| self.json(s).repository(r)).collect()
+        });
+        Ok(self.list_in("repositories", json!({ "repository_selection": "selected" }), rows))
+    }
+
+    pub(super) fn installation_on(&self, owner: &str, name: &str) -> Answer {
+        let app = self.app()?;
+        let body = self.state(|s| {
+            let repo = s.repository_named(owner, name)?;
+            let row = s.installations_on(repo.id).find(|i| i.app == app)?;
+            Some(self.json(s).installation(row))
+        });
+        body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
+    }
+
+    /// Hands the credentials of an App made from a manifest to whoever holds the code, once.
+    fn convert(&self, code: &str) -> Answer {
+        let hour_ago = (self.hub.0.now)().0 - TOKEN_MILLISECONDS;
+        let (app, secret) = self.hub.change(|c| {
+            let conversion = c.state.conversions.remove(code).filter(|x| x.at.0 > hour_ago);
+            let conversion = conversion.ok_or_else(Refusal::not_found)?;
+            let app = c.state.apps.get(&conversion.app).cloned().ok_or_else(Refusal::not_found)?;
+            Ok::<_, Refusal>((app, conversion.client_secret))
+        })?;
+        let mut body = self.state(|s| self.json(s).app(&app));
+        merge(
+            &mut body,
+            json!({ "client_secret": secret, "webhook_secret": app.webhook_secret, "pem": app.pem }),
+        );
+        Ok(Reply::json(StatusCode::CREATED, &body))
+    }
+}
+
+fn hook_config(app: &App) -> Value {
+    json!({ "content_type": "json", "insecure_ssl": "0", "secret": "********", "url": app.webhook_url })
+}
+
+fn delivery_item(row: &Delivery) -> Value {
+    let (status, code) = match row.status {
+        None => ("pending", 0),
+        Some(0) => ("failed to connect to host", 0),
+        Some(code @ 200..300) => ("OK", code),
+        Some(code) => ("Invalid HTTP Response", code),
+    };
+    json!({
+        "id": row.id, "guid": row.guid, "delivered_at": row.at.to_string(), "redelivery": row.redelivery,
+        "duration": 0.01, "status": status, "status_code": code, "event": row.event, "action": row.action,
+        "installation_id": row.installation, "repository_id": row.repository, "throttled_at": null,
+    })
+}

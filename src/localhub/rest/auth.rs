@@ -1,0 +1,246 @@
+//! Who is calling, and what that allows.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use rsa::{RsaPrivateKey, pkcs1::DecodeRsaPrivateKey, traits::PublicKeyParts};
+use serde_json::Value;
+
+use super::{Call, Refusal};
+use crate::{
+    localhub::{
+        Hub,
+        model::{State, Token},
+        server::Request,
+    },
+    types::{Hash, InstallationId, RepoId},
+};
+
+/// GitHub lets an App's token live this long, in seconds.
+const JWT_SECONDS: i64 = 600;
+
+/// Clocks differ; GitHub forgives a minute.
+const SKEW_SECONDS: i64 = 60;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::localhub) enum Level {
+    Read,
+    Write,
+}
+
+impl Level {
+    pub(super) fn parse(word: &str) -> Option<Self> {
+        match word {
+            "read" => Some(Self::Read),
+            "write" | "admin" => Some(Self::Write),
+            _ => None,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+pub(in crate::localhub) enum Caller {
+    Anonymous,
+    /// An App, by a token it signed.
+    App(u64),
+    /// An installation of an App, by a token we gave it.
+    Installation {
+        app: u64,
+        id: InstallationId,
+        token: Token,
+        key: String,
+    },
+}
+
+impl Caller {
+    /// Whose hourly limit a request counts against.
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Anonymous => "anonymous".into(),
+            Self::App(id) => format!("app {id}"),
+            Self::Installation { key, .. } => key.clone(),
+        }
+    }
+
+    pub(super) fn name(&self, state: &State) -> String {
+        let app = |id: &u64| state.apps.get(id);
+        match self {
+            Self::Anonymous => "anonymous".into(),
+            Self::App(id) => app(id).map_or_else(String::new, |a| format!("app {}", a.slug)),
+            Self::Installation { app: id, .. } => app(id).map_or_else(String::new, |a| state.login(a.bot)),
+        }
+    }
+}
+
+pub(super) fn authenticate(hub: &Hub, request: &Request) -> Result<Caller, Refusal> {
+    let Some(header) = request.header("authorization") else { return Ok(Caller::Anonymous) };
+    let (scheme, value) = header.split_once(' ').unwrap_or(("", header));
+    let value = value.trim();
+    match scheme.to_ascii_lowercase().as_str() {
+        "bearer" | "token" if value.split('.').count() == 3 && value.starts_with("ey") => {
+            app_of_jwt(hub, value).map(Caller::App)
+        }
+        "bearer" | "token" => installation_of(hub, value),
+        "basic" => installation_of(hub, &password(value).unwrap_or_default()),
+        _ => Err(Refusal::new(401, "Bad credentials")),
+    }
+}
+
+/// The password of `Basic` credentials; git sends the token as one.
+fn password(encoded: &str) -> Option<String> {
+    let plain = String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?;
+    plain.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+/// Recognises an installation's token, for git as for REST.
+pub(in crate::localhub) fn installation_of(hub: &Hub, token: &str) -> Result<Caller, Refusal> {
+    let bad = || Refusal::new(401, "Bad credentials");
+    let key = Hash::of(token.as_bytes()).to_string();
+    let now = (hub.0.now)();
+    hub.read(|s| {
+        let row = s.tokens.get(&key).filter(|t| t.expires_at > now).ok_or_else(bad)?;
+        let installation = s.installations.get(&row.installation).ok_or_else(bad)?;
+        if installation.suspended_at.is_some() {
+            return Err(Refusal::new(403, "This installation has been suspended"));
+        }
+        let (app, id) = (installation.app, installation.id);
+        Ok(Caller::Installation { app, id, token: row.clone(), key: key.clone() })
+    })
+}
+
+/// As [`authenticate`], for git: only an installation's token counts.
+pub(in crate::localhub) fn for_git(hub: &Hub, request: &Request) -> Option<Caller> {
+    match request.header("authorization") {
+        None => Some(Caller::Anonymous),
+        Some(header) => {
+            let (scheme, value) = header.split_once(' ')?;
+            let basic = scheme.eq_ignore_ascii_case("basic");
+            let token = if basic { password(value.trim())? } else { value.trim().to_owned() };
+            installation_of(hub, &token).ok()
+        }
+    }
+}
+
+/// Checks an App's token as GitHub does: signed by its key, not too old, not for too long.
+fn app_of_jwt(hub: &Hub, jwt: &str) -> Result<u64, Refusal> {
+    let undecodable = || Refusal::new(401, "A JSON web token could not be decoded");
+    let unchecked: BTreeMap<String, Value> =
+        jsonwebtoken::dangerous::insecure_decode(jwt).map_err(|_| undecodable())?.claims;
+    let issuer = match unchecked.get("iss") {
+        Some(Value::Number(n)) => n.to_string(),
+        Some(Value::String(s)) => s.clone(),
+        _ => return Err(Refusal::new(401, "'Issuer' claim ('iss') must be an Integer")),
+    };
+    let app = hub.read(|s| {
+        let known = s.apps.values().find(|a| a.id.to_string() == issuer || a.client_id == issuer);
+        known.map(|a| (a.id, a.pem.clone()))
+    });
+    let (id, pem) = app.ok_or_else(|| Refusal::new(404, "Integration not found"))?;
+    let key = RsaPrivateKey::from_pkcs1_pem(&pem).map_err(|_| undecodable())?;
+    let key = DecodingKey::from_rsa_raw_components(&key.n().to_bytes_be(), &key.e().to_bytes_be());
+    // The times are judged below, by the hub's clock and in GitHub's words.
+    let mut validation = Validation::new(Algorithm::RS256);
+    validation.validate_exp = false;
+    validation.validate_aud = false;
+    validation.required_spec_claims.clear();
+    let claims = jsonwebtoken::decode::<BTreeMap<String, Value>>(jwt, &key, &validation)
+        .map_err(|_| undecodable())?
+        .claims;
+    check_times(&claims, (hub.0.now)().0.div_euclid(1000))?;
+    Ok(id)
+}
+
+fn check_times(claims: &BTreeMap<String, Value>, now: i64) -> Result<(), Refusal> {
+    let second = |name: &str| claims.get(name).and_then(Value::as_f64).map(|s| s as i64);
+    let refuse = |message: &str| Err(Refusal::new(401, message));
+    let Some(expires) = second("exp").filter(|exp| *exp > now - SKEW_SECONDS) else {
+        return refuse(
+            "'Expiration time' claim ('exp') must be a numeric value representing the future time at which the assertion expires",
+        );
+    };
+    if second("iat").is_none_or(|iat| iat > now + SKEW_SECONDS) {
+        return refuse(
+            "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued",
+        );
+    }
+    if expires > now + JWT_SECONDS + SKEW_SECONDS {
+        return refuse("'Expiration time' claim ('exp') is too far in the future");
+    }
+    Ok(())
+}
+
+impl Call<'_> {
+    /// Any one of the permissions in `need` is enough.
+    pub(super) fn allowed(&self, repo: RepoId, need: &[(&str, Level)]) -> Result<(), Refusal> {
+        allowed(self.hub, &self.caller, repo, need)
+    }
+
+    /// The App calling by its own token.
+    pub(super) fn app(&self) -> Result<u64, Refusal> {
+        match self.caller {
+            Caller::App(id) => Ok(id),
+            _ => Err(Refusal::new(401, "A JSON web token could not be decoded")),
+        }
+    }
+}
+
+pub(in crate::localhub) fn allowed(
+    hub: &Hub,
+    caller: &Caller,
+    repo: RepoId,
+    need: &[(&str, Level)],
+) -> Result<(), Refusal> {
+    let (id, token) = match caller {
+        Caller::Installation { id, token, .. } => (id, token),
+        Caller::Anonymous => {
+            let public = hub.read(|s| s.repositories.get(&repo).is_some_and(|r| !r.private));
+            return match need.iter().any(|(_, level)| *level == Level::Read) {
+                _ if !public => Err(Refusal::not_found()),
+                true => Ok(()),
+                false => Err(Refusal::new(401, "Requires authentication")),
+            };
+        }
+        Caller::App(_) => return Err(Refusal::new(401, "Bad credentials")),
+    };
+    let covered = hub.read(|s| s.installations.get(id).is_some_and(|i| i.repositories.contains(&repo)))
+        && token.repositories.as_ref().is_none_or(|only| only.contains(&repo));
+    if !covered {
+        return Err(Refusal::not_found());
+    }
+    let granted = need.iter().any(|(name, level)| {
+        let held = token.permissions.get(*name).and_then(|word| Level::parse(word));
+        held.or((*name == "metadata").then_some(Level::Read)).is_some_and(|held| held >= *level)
+    });
+    if granted {
+        return Ok(());
+    }
+    let accepted: Vec<_> = need.iter().map(|(name, level)| format!("{name}={}", level.as_str())).collect();
+    Err(Refusal {
+        headers: vec![("x-accepted-github-permissions", accepted.join("; "))],
+        ..Refusal::new(403, "Resource not accessible by integration")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_apps_token_is_neither_old_nor_long_nor_from_the_future() {
+        let claims = |iat: i64, exp: i64| {
+            BTreeMap::from([("iat".to_owned(), Value::from(iat)), ("exp".to_owned(), Value::from(exp))])
+        };
+        let said = |iat, exp| check_times(&claims(iat, exp), 1000).err().map(|r| r.message);
+        assert_eq!(said(940, 1540), None);
+        assert!(said(0, 900).unwrap().starts_with("'Expiration time' claim ('exp') must be"));
+        assert!(said(1000, 1700).unwrap().contains("too far in the future"));
+        assert!(said(1100, 1200).unwrap().starts_with("'Issued at'"));
+    }
+}

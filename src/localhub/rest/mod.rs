@@ -1,0 +1,387 @@
+//! The REST API: who is calling, which route, what comes back. Each route says which permission it
+//! needs, as GitHub's documentation lists it, and is refused without.
+
+mod apps;
+pub(super) mod auth;
+mod git_data;
+mod issues;
+mod pulls;
+mod repos;
+
+use http::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{
+    Hub, HubError,
+    error::HubError as Error,
+    faults::Hit,
+    git::{Git, GitError},
+    json::Json,
+    lock,
+    model::{Issue, Repository, State},
+    random_hex,
+    server::{Reply, Request},
+    views::RequestView,
+};
+use crate::types::{IssueNo, RepoId, RepoName, UserId};
+use auth::{Caller, Level};
+
+const DOCS: &str = "https://docs.github.com/rest";
+
+/// Requests a token may make in an hour.
+const HOURLY: u64 = 5000;
+
+/// Characters GitHub takes in an issue's or a comment's text.
+const BODY_CHARS: usize = 65_536;
+
+/// Requests remembered for [`Hub::requests`].
+const REQUESTS_KEPT: usize = 50_000;
+
+type Answer = Result<Reply, Refusal>;
+
+/// An answer that is not the one asked for.
+pub(super) struct Refusal {
+    status: u16,
+    message: String,
+    errors: Option<Value>,
+    headers: Vec<(&'static str, String)>,
+    url: Option<String>,
+}
+
+impl Refusal {
+    fn new(status: u16, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), errors: None, headers: vec![], url: None }
+    }
+
+    fn not_found() -> Self {
+        Self::new(404, "Not Found")
+    }
+
+    /// 422 with GitHub's list of what is wrong.
+    fn invalid(resource: &str, field: &str, code: &str, message: Option<&str>) -> Self {
+        let mut error = json!({ "resource": resource, "field": field, "code": code });
+        if let Some(message) = message {
+            error["message"] = json!(message);
+        }
+        Self { errors: Some(json!([error])), ..Self::new(422, "Validation Failed") }
+    }
+
+    fn reply(&self) -> Reply {
+        let mut body = json!({
+            "message": self.message, "documentation_url": DOCS, "status": self.status.to_string(),
+        });
+        if let Some(errors) = &self.errors {
+            body["errors"] = errors.clone();
+        }
+        if let Some(url) = &self.url {
+            body["url"] = json!(url);
+        }
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let reply = Reply::json(status, &body);
+        self.headers.iter().fold(reply, |reply, (name, value)| reply.with(name, value))
+    }
+}
+
+impl From<HubError> for Refusal {
+    fn from(error: HubError) -> Self {
+        match error {
+            Error::Missing(_) => Self::not_found(),
+            Error::Refused(message) => Self::new(422, message),
+            other => Self::new(500, other.to_string()),
+        }
+    }
+}
+
+impl From<GitError> for Refusal {
+    fn from(error: GitError) -> Self {
+        Self::new(422, error.to_string())
+    }
+}
+
+/// A request being answered.
+struct Call<'a> {
+    hub: &'a Hub,
+    request: &'a Request,
+    caller: Caller,
+}
+
+pub(super) fn answer(hub: &Hub, request: &Request) -> Reply {
+    let hit = hub.meet_fault(request.method.as_str(), &request.path);
+    let (caller, reply) = match hit {
+        Some(Hit::Instead(status)) => {
+            (Caller::Anonymous, Refusal::new(status, "A fault that was asked for").reply())
+        }
+        _ => route(hub, request),
+    };
+    note(hub, request, &caller, reply.status.as_u16());
+    let reply = match hit {
+        Some(Hit::LoseAnswer) => Reply::json(StatusCode::BAD_GATEWAY, &json!({ "message": "Server Error" })),
+        _ => reply,
+    };
+    decorate(hub, &caller, reply)
+}
+
+fn route(hub: &Hub, request: &Request) -> (Caller, Reply) {
+    if request.header("user-agent").is_none() {
+        let text = "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.";
+        return (Caller::Anonymous, Refusal::new(403, text).reply());
+    }
+    let caller = match auth::authenticate(hub, request) {
+        Ok(caller) => caller,
+        Err(refusal) => return (Caller::Anonymous, refusal.reply()),
+    };
+    let call = Call { hub, request, caller };
+    let reply = call.dispatch().unwrap_or_else(|refusal| refusal.reply());
+    (call.caller, reply)
+}
+
+/// Remembers the request, and counts it when it changed what people can see.
+fn note(hub: &Hub, request: &Request, caller: &Caller, status: u16) {
+    let query = if request.raw_query.is_empty() { String::new() } else { format!("?{}", request.raw_query) };
+    let view = RequestView {
+        method: request.method.to_string(),
+        path: format!("{}{query}", request.path),
+        status,
+        actor: hub.read(|s| caller.name(s)),
+    };
+    let visible = request.segments.first().is_some_and(|s| s == "repos" || s == "repositories");
+    if request.method != Method::GET && (200..300).contains(&status) && visible {
+        hub.0.writes.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+    let mut requests = lock(&hub.0.requests);
+    if requests.len() >= REQUESTS_KEPT {
+        requests.remove(0);
+    }
+    requests.push(view);
+}
+
+/// The headers every answer carries.
+fn decorate(hub: &Hub, caller: &Caller, reply: Reply) -> Reply {
+    let now = (hub.0.now)().0.div_euclid(1000);
+    let (hour, used) = {
+        let mut all = lock(&hub.0.used);
+        let entry = all.entry(caller.key()).or_insert((now / 3600, 0));
+        if entry.0 != now / 3600 {
+            *entry = (now / 3600, 0);
+        }
+        entry.1 += 1;
+        *entry
+    };
+    let id = random_hex(16).unwrap_or_else(|_| "0".repeat(32)).to_ascii_uppercase();
+    let id = [&id[..4], &id[4..10], &id[10..17], &id[17..24], &id[24..]].join(":");
+    reply
+        .with("x-github-request-id", &id)
+        .with("x-github-media-type", "github.v3; format=json")
+        .with("x-github-api-version-selected", "2022-11-28")
+        .with("x-ratelimit-limit", &HOURLY.to_string())
+        .with("x-ratelimit-remaining", &HOURLY.saturating_sub(used).to_string())
+        .with("x-ratelimit-used", &used.to_string())
+        .with("x-ratelimit-reset", &((hour + 1) * 3600).to_string())
+        .with("x-ratelimit-resource", "core")
+        .with("x-content-type-options", "nosniff")
+        .with("cache-control", "private, max-age=60, s-maxage=60")
+}
+
+impl Call<'_> {
+    fn dispatch(&self) -> Answer {
+        let segments: Vec<&str> = self.request.segments.iter().map(String::as_str).collect();
+        match (self.request.method.as_str(), segments.as_slice()) {
+            (method, ["repos", owner, name, rest @ ..]) => self.in_repository(method, owner, name, rest),
+            (method, ["repositories", id, rest @ ..]) => {
+                let id = id.parse().map_err(|_| Refusal::not_found())?;
+                let name = self.state(|s| s.repositories.get(&RepoId(id)).map(|r| s.name_of(r)));
+                let name: RepoName = name.ok_or_else(Refusal::not_found)?;
+                self.in_repository(method, &name.owner, &name.name, rest)
+            }
+            ("GET", ["rate_limit"]) => Ok(self.rate_limit()),
+            ("GET", ["meta"]) => Ok(self.ok(&json!({ "verifiable_password_authentication": false }))),
+            ("GET", ["users", login]) => self.user(login),
+            (method, segments) => self.app_route(method, segments),
+        }
+    }
+
+    fn in_repository(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> Answer {
+        self.follow_rename(owner, name, rest)?;
+        match rest {
+            ["issues" | "labels", ..] => self.issue_route(method, owner, name, rest),
+            ["git", rest @ ..] => self.git_route(method, owner, name, rest),
+            ["pulls", rest @ ..] => self.pull_route(method, owner, name, rest),
+            _ => self.repo_route(method, owner, name, rest),
+        }
+    }
+
+    /// A former name points to the repository's number, as GitHub's redirects do.
+    fn follow_rename(&self, owner: &str, name: &str, rest: &[&str]) -> Result<(), Refusal> {
+        let moved = self.state(|s| {
+            let known = s.repository_named(owner, name).is_some();
+            let old = format!("{owner}/{name}").to_ascii_lowercase();
+            s.renamed.get(&old).copied().filter(|_| !known)
+        });
+        let Some(id) = moved else { return Ok(()) };
+        // Someone who may not see it learns nothing from its former name.
+        self.allowed(id, &[("metadata", Level::Read)])?;
+        let tail: String = rest.iter().map(|s| format!("/{}", super::json::escape(s))).collect();
+        let query = if self.request.raw_query.is_empty() { "" } else { "?" };
+        let url =
+            format!("{}/api/v3/repositories/{id}{tail}{query}{}", self.hub.0.base, self.request.raw_query);
+        let (status, message) = match self.request.method {
+            Method::GET | Method::HEAD => (301, "Moved Permanently"),
+            _ => (307, "Temporary Redirect"),
+        };
+        let headers = vec![("location", url.clone())];
+        Err(Refusal { headers, url: Some(url), ..Refusal::new(status, message) })
+    }
+
+    fn unknown_route(&self) -> Answer {
+        let (method, path) = (&self.request.method, &self.request.path);
+        Err(Refusal::new(404, format!("localhub has no route {method} {path}")))
+    }
+
+    fn state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        self.hub.read(look)
+    }
+
+    fn json<'s>(&'s self, state: &'s State) -> Json<'s> {
+        Json { state, hub: &self.hub.0 }
+    }
+
+    fn git(&self, repo: RepoId) -> Git {
+        self.hub.0.git(repo)
+    }
+
+    fn ok(&self, body: &Value) -> Reply {
+        Reply::json(StatusCode::OK, body)
+    }
+
+    fn created(&self, body: &Value) -> Reply {
+        let location = body["url"].as_str().unwrap_or_default();
+        Reply::json(StatusCode::CREATED, body).with("location", location)
+    }
+
+    /// The request's body in the shape the route documents.
+    fn body<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        let value: Value = serde_json::from_slice(&self.request.body)
+            .map_err(|_| Refusal::new(400, "Problems parsing JSON"))?;
+        if !value.is_object() && !value.is_array() {
+            return Err(Refusal::new(400, "Body should be a JSON object"));
+        }
+        serde_json::from_value(value).map_err(|e| Refusal::new(422, format!("Invalid request.\n\n{e}.")))
+    }
+
+    /// Finds a repository the caller may use like this, as one sees it on GitHub: 404 for what is
+    /// out of sight, 403 with what would be needed for what is not granted.
+    fn repo(&self, owner: &str, name: &str, need: &[(&str, Level)]) -> Result<RepoId, Refusal> {
+        let id = self.state(|s| s.repository_named(owner, name).map(|r| r.id));
+        let id = id.ok_or_else(Refusal::not_found)?;
+        self.allowed(id, need)?;
+        Ok(id)
+    }
+
+    /// The account a write is done as.
+    fn actor(&self) -> Result<UserId, Refusal> {
+        let Caller::Installation { app, .. } = &self.caller else {
+            return Err(Refusal::new(401, "Requires authentication"));
+        };
+        self.state(|s| s.apps.get(app).map(|a| a.bot)).ok_or_else(|| Refusal::new(401, "Bad credentials"))
+    }
+
+    /// Reads an issue, or says that it is gone or never was.
+    fn with_issue<T>(
+        &self,
+        repo: RepoId,
+        number: &str,
+        look: impl FnOnce(&State, &Repository, &Issue) -> T,
+    ) -> Result<T, Refusal> {
+        let number: u64 = number.parse().map_err(|_| Refusal::not_found())?;
+        self.state(|s| {
+            let row = s.repositories.get(&repo).ok_or_else(Refusal::not_found)?;
+            if row.deleted.contains(&number) {
+                return Err(Refusal::new(410, "This issue was deleted"));
+            }
+            let issue = row.issues.get(&number).ok_or_else(Refusal::not_found)?;
+            Ok(look(s, row, issue))
+        })
+    }
+
+    fn number(&self, repo: RepoId, number: &str) -> Result<IssueNo, Refusal> {
+        self.with_issue(repo, number, |_, _, issue| IssueNo(issue.number))
+    }
+
+    /// Refuses an empty or overlong text as GitHub does.
+    fn check_text(&self, resource: &str, text: Option<&str>, required: bool) -> Result<(), Refusal> {
+        let text = text.unwrap_or_default();
+        if required && text.trim().is_empty() {
+            return Err(Refusal::invalid(resource, "body", "missing_field", None));
+        }
+        if text.chars().count() > BODY_CHARS {
+            let message = format!("body is too long (maximum is {BODY_CHARS} characters)");
+            return Err(Refusal::invalid(resource, "body", "custom", Some(&message)));
+        }
+        Ok(())
+    }
+
+    /// Which page is asked for and how long a page is.
+    fn page(&self) -> (usize, usize) {
+        let number = |name: &str| self.request.query(name).and_then(|v| v.parse::<usize>().ok());
+        (number("page").unwrap_or(1).max(1), number("per_page").unwrap_or(30).clamp(1, 100))
+    }
+
+    /// One page of a list, with `Link` to the others.
+    fn list(&self, all: Vec<Value>) -> Reply {
+        let (links, items) = self.cut(all);
+        let reply = self.ok(&Value::Array(items));
+        if links.is_empty() { reply } else { reply.with("link", &links) }
+    }
+
+    /// One page of a list that is a field of an object.
+    fn list_in(&self, field: &str, mut around: Value, all: Vec<Value>) -> Reply {
+        around["total_count"] = json!(all.len());
+        let (links, items) = self.cut(all);
+        around[field] = Value::Array(items);
+        let reply = self.ok(&around);
+        if links.is_empty() { reply } else { reply.with("link", &links) }
+    }
+
+    fn cut(&self, all: Vec<Value>) -> (String, Vec<Value>) {
+        let (page, size) = self.page();
+        let last = all.len().div_ceil(size).max(1);
+        let link = |to: usize, rel: &str| {
+            let mut query = url::form_urlencoded::Serializer::new(String::new());
+            for (name, value) in self.request.query.iter().filter(|(n, _)| *n != "page") {
+                query.append_pair(name, value);
+            }
+            query.append_pair("page", &to.to_string());
+            format!("<{}/api/v3{}?{}>; rel=\"{rel}\"", self.hub.0.base, self.request.path, query.finish())
+        };
+        let mut links = Vec::new();
+        if page > 1 {
+            links.push(link((page - 1).min(last), "prev"));
+        }
+        if page < last {
+            links.push(link(page + 1, "next"));
+            links.push(link(last, "last"));
+        }
+        if page > 1 {
+            links.push(link(1, "first"));
+        }
+        (links.join(", "), all.into_iter().skip((page - 1) * size).take(size).collect())
+    }
+
+    fn rate_limit(&self) -> Reply {
+        let now = (self.hub.0.now)().0.div_euclid(1000);
+        let used = lock(&self.hub.0.used).get(&self.caller.key()).map_or(0, |(_, used)| *used);
+        let core = json!({
+            "limit": HOURLY, "used": used, "remaining": HOURLY.saturating_sub(used), "reset": (now / 3600 + 1) * 3600,
+        });
+        let search = json!({ "limit": 30, "used": 0, "remaining": 30, "reset": now + 60 });
+        let resources =
+            json!({ "core": core, "search": search, "graphql": core, "integration_manifest": core });
+        self.ok(&json!({ "resources": resources, "rate": core }))
+    }
+
+    fn user(&self, login: &str) -> Answer {
+        let body = self.state(|s| s.account_named(login).map(|a| self.json(s).public_account(a.id)));
+        body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
+    }
+}

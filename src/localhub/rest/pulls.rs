@@ -1,0 +1,188 @@
+//! Pull requests.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Answer, Call, Level, Refusal};
+use crate::{
+    localhub::{acts::NewPull, json_pulls::changed_files, model::Issue},
+    types::{IssueNo, RepoId},
+};
+
+#[derive(Deserialize)]
+struct NewPullBody {
+    title: Option<String>,
+    head: String,
+    base: String,
+    body: Option<String>,
+    #[serde(default)]
+    draft: bool,
+}
+
+#[derive(Deserialize)]
+struct PullBody {
+    title: Option<String>,
+    body: Option<String>,
+    state: Option<String>,
+    base: Option<String>,
+}
+
+impl Call<'_> {
+    pub(super) fn pull_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> Answer {
+        let level = if method == "GET" { Level::Read } else { Level::Write };
+        let repo = self.repo(owner, name, &[("pull_requests", level)])?;
+        match (method, rest) {
+            ("GET", []) => self.pulls(repo),
+            ("POST", []) => self.new_pull(repo),
+            ("GET", [number]) => {
+                let body = self.with_pull(repo, number, |call, s, r, i| call.json(s).full_pull(r, i))?;
+                Ok(self.ok(&body))
+            }
+            ("PATCH" | "POST", [number]) => self.edit_pull(repo, number),
+            ("GET", [number, "files"]) => {
+                let git = self.git(repo);
+                let rows = self.with_pull(repo, number, |call, s, r, i| {
+                    let pull = i.pull.as_ref();
+                    let files = pull.map(|p| (p, changed_files(&git, p)));
+                    let files = files.iter().flat_map(|(p, f)| f.iter().map(|f| (&p.head_oid, f)));
+                    files.map(|(at, f)| call.json(s).file(r, at, f)).collect()
+                })?;
+                Ok(self.list(rows))
+            }
+            ("GET", [number, "commits"]) => self.pull_commits(repo, number),
+            ("GET", [number, "reviews"]) => {
+                let rows = self.with_pull(repo, number, |call, s, r, i| {
+                    let reviews = i.pull.iter().flat_map(|p| &p.reviews);
+                    reviews.map(|v| call.json(s).review(r, i, v)).collect()
+                })?;
+                Ok(self.list(rows))
+            }
+            ("GET", [number, "comments"]) => {
+                self.with_pull(repo, number, |_, _, _, _| ())?;
+                Ok(self.list(vec![]))
+            }
+            _ => self.unknown_route(),
+        }
+    }
+
+    fn with_pull<T>(
+        &self,
+        repo: RepoId,
+        number: &str,
+        look: impl FnOnce(&Self, &crate::localhub::model::State, &crate::localhub::model::Repository, &Issue) -> T,
+    ) -> Result<T, Refusal> {
+        self.with_issue(repo, number, |s, r, i| i.pull.is_some().then(|| look(self, s, r, i)))?
+            .ok_or_else(Refusal::not_found)
+    }
+
+    fn pulls(&self, repo: RepoId) -> Answer {
+        let state = self.request.query("state").unwrap_or("open");
+        let head = self.request.query("head").map(|h| h.rsplit(':').next().unwrap_or(h));
+        let base = self.request.query("base");
+        let owner = self.request.query("head").and_then(|h| h.split_once(':')).map(|(owner, _)| owner);
+        let rows = self.state(|s| {
+            let row = s.repositories.get(&repo)?;
+            let other = owner.is_some_and(|o| !o.eq_ignore_ascii_case(&s.login(row.owner)));
+            let wanted = |i: &&Issue| {
+                i.pull.as_ref().is_some_and(|p| {
+                    (state == "all" || (state == "open") == i.open)
+                        && head.is_none_or(|h| p.head == h)
+                        && base.is_none_or(|b| p.base == b)
+                        && !other
+                })
+            };
+            let found = row.issues.values().rev().filter(wanted);
+            Some(found.map(|i| self.json(s).pull(row, i)).collect())
+        });
+        Ok(self.list(rows.unwrap_or_default()))
+    }
+
+    fn new_pull(&self, repo: RepoId) -> Answer {
+        let by = self.actor()?;
+        let asked: NewPullBody = self.body()?;
+        let title = asked.title.filter(|t| !t.trim().is_empty());
+        let title = title.ok_or_else(|| Refusal::invalid("PullRequest", "title", "missing_field", None))?;
+        self.check_text("PullRequest", asked.body.as_deref(), false)?;
+        let git = self.git(repo);
+        let head = asked.head.rsplit(':').next().unwrap_or_default().to_owned();
+        let end = |field: &str, branch: &str| {
+            git.branch(branch).ok_or_else(|| Refusal::invalid("PullRequest", field, "invalid", None))
+        };
+        let (head_oid, base_oid) = (end("head", &head)?, end("base", &asked.base)?);
+        if git.count(&format!("{base_oid}..{head_oid}")) == 0 {
+            return Err(custom(&format!("No commits between {} and {head}", asked.base)));
+        }
+        let number = self.hub.change(|c| {
+            let row = c.repo(repo)?;
+            if asked.draft && row.refuses_drafts {
+                return Err(Refusal::new(422, "Draft pull requests are not supported in this repository."));
+            }
+            let mut pulls = row.issues.values().filter(|i| i.open).filter_map(|i| i.pull.as_ref());
+            if pulls.any(|p| p.head == head && p.base == asked.base) {
+                let owner = c.state.login(row.owner);
+                return Err(custom(&format!("A pull request already exists for {owner}:{head}.")));
+            }
+            let new = NewPull {
+                title,
+                body: asked.body,
+                draft: asked.draft,
+                head,
+                base: asked.base,
+                head_oid,
+                base_oid,
+            };
+            Ok(c.open_pull(repo, by, new)?)
+        })?;
+        let body = self.full_pull(repo, number)?;
+        Ok(self.created(&body))
+    }
+
+    fn full_pull(&self, repo: RepoId, number: IssueNo) -> Result<Value, Refusal> {
+        self.with_pull(repo, &number.to_string(), |call, s, r, i| call.json(s).full_pull(r, i))
+    }
+
+    fn edit_pull(&self, repo: RepoId, number: &str) -> Answer {
+        let by = self.actor()?;
+        let asked: PullBody = self.body()?;
+        let number = self.with_pull(repo, number, |_, _, _, i| IssueNo(i.number))?;
+        self.check_text("PullRequest", asked.body.as_deref(), false)?;
+        if asked.base.is_some() {
+            return Err(Refusal::new(422, "localhub keeps a pull request's base"));
+        }
+        let open = match asked.state.as_deref() {
+            None => None,
+            Some("open") => Some(true),
+            Some("closed") => Some(false),
+            Some(_) => return Err(Refusal::invalid("PullRequest", "state", "invalid", None)),
+        };
+        self.hub.change(|c| {
+            c.edit_issue(repo, number, by, asked.title.as_deref(), asked.body.as_deref())?;
+            if let Some(open) = open {
+                c.set_open(repo, number, by, open, None)?;
+            }
+            Ok::<_, Refusal>(())
+        })?;
+        Ok(self.ok(&self.full_pull(repo, number)?))
+    }
+
+    fn pull_commits(&self, repo: RepoId, number: &str) -> Answer {
+        let range = self.with_pull(repo, number, |_, _, _, i| {
+            i.pull.as_ref().map(|p| format!("{}..{}", p.base_oid, p.head_oid)).unwrap_or_default()
+        })?;
+        let mut commits = self.git(repo).log(&range, None, 250)?;
+        commits.reverse();
+        let rows = self.with_issue(repo, number, |s, r, _| {
+            commits.iter().map(|c| self.json(s).commit(r, c)).collect()
+        })?;
+        Ok(self.list(rows))
+    }
+}
+
+/// 422 with a sentence of its own.
+fn custom(message: &str) -> Refusal {
+    let mut refusal = Refusal::invalid("PullRequest", "base", "custom", Some(message));
+    if let Some(Value::Object(error)) = refusal.errors.as_mut().and_then(|e| e.get_mut(0)) {
+        error.remove("field");
+    }
+    refusal
+}

@@ -1,0 +1,183 @@
+//! The listener: one door for the API, git and the pages. Requests are read whole, answered on a
+//! blocking thread (git is a process) and told apart by their path.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request as Incoming, State},
+    response::Response,
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use super::{Hub, pages, rest, smart_http};
+
+/// GitHub takes blobs up to 100 MB; nothing a rehearsal posts comes near this.
+const BODY_BYTES: usize = 40 * 1024 * 1024;
+
+/// Where the API hangs, as on a GitHub Enterprise server.
+const API: &str = "/api/v3";
+
+/// First segments of the API that may also be asked without [`API`]; pages use none of them.
+const BARE_API: [&str; 8] =
+    ["app", "app-manifests", "installation", "meta", "rate_limit", "repos", "repositories", "users"];
+
+pub(super) struct Request {
+    pub(super) method: Method,
+    /// Below the API's root for the API, the whole path otherwise; still encoded.
+    pub(super) path: String,
+    /// The path's segments, decoded.
+    pub(super) segments: Vec<String>,
+    pub(super) query: BTreeMap<String, String>,
+    pub(super) raw_query: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+}
+
+impl Request {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    pub(super) fn query(&self, name: &str) -> Option<&str> {
+        self.query.get(name).map(String::as_str)
+    }
+}
+
+impl Reply {
+    pub(super) fn new(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        Self { status, headers, body }
+    }
+
+    pub(super) fn json(status: StatusCode, body: &Value) -> Self {
+        Self::new(status, "application/json; charset=utf-8", body.to_string().into_bytes())
+    }
+
+    pub(super) fn text(status: StatusCode, body: &str) -> Self {
+        Self::new(status, "text/plain; charset=utf-8", body.as_bytes().to_vec())
+    }
+
+    pub(super) fn empty(status: StatusCode) -> Self {
+        Self { status, headers: HeaderMap::new(), body: Vec::new() }
+    }
+
+    /// Adds a header; a value that can't stand in one is left out.
+    pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.append(HeaderName::from_static(name), value);
+        }
+        self
+    }
+}
+
+pub(super) async fn serve(hub: Hub, listener: TcpListener) {
+    let stop = hub.0.stop.clone();
+    let service = Router::new().fallback(answer).with_state(Arc::new(hub));
+    let served = axum::serve(listener, service).with_graceful_shutdown(async move { stop.cancelled().await });
+    if let Err(error) = served.await {
+        tracing::error!(%error, "localhub stopped listening");
+    }
+}
+
+async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
+    let (parts, body) = incoming.into_parts();
+    if !names_this_machine(&hub, &parts.headers) {
+        let text = "localhub answers only to 127.0.0.1 and localhost, with its own port.\n";
+        return respond(Reply::text(StatusCode::MISDIRECTED_REQUEST, text));
+    }
+    let Ok(body) = axum::body::to_bytes(body, BODY_BYTES).await else {
+        return respond(Reply::text(StatusCode::PAYLOAD_TOO_LARGE, "The request is too large.\n"));
+    };
+    let path = parts.uri.path();
+    let api = path.strip_prefix(API).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let bare = path.split('/').nth(1).is_some_and(|first| BARE_API.contains(&first));
+    let is_api = api.is_some() || bare;
+    let path = api.unwrap_or(path).to_owned();
+    let raw_query = parts.uri.query().unwrap_or_default().to_owned();
+    let request = Request {
+        method: parts.method,
+        segments: path.split('/').filter(|s| !s.is_empty()).map(decode).collect(),
+        query: url::form_urlencoded::parse(raw_query.as_bytes()).into_owned().collect(),
+        raw_query,
+        path,
+        headers: parts.headers,
+        body,
+    };
+    if !is_api && pages::wants_events(&request) {
+        return pages::events(&hub, &request);
+    }
+    let answered = tokio::task::spawn_blocking(move || {
+        if is_api {
+            rest::answer(&hub, &request)
+        } else if smart_http::is_git(&request) {
+            smart_http::answer(&hub, &request)
+        } else {
+            pages::answer(&hub, &request)
+        }
+    });
+    respond(
+        answered
+            .await
+            .unwrap_or_else(|_| Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "localhub failed.\n")),
+    )
+}
+
+/// A page elsewhere can make a browser send requests here, but not under a name of ours.
+fn names_this_machine(hub: &Hub, headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
+    let port = hub.0.address.port();
+    host == hub.0.address.to_string()
+        || host == format!("localhost:{port}")
+        || host == format!("127.0.0.1:{port}")
+}
+
+fn respond(reply: Reply) -> Response {
+    let mut response = Response::new(Body::from(reply.body));
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    response
+}
+
+/// Undoes percent-encoding; a `+` stays one, as it must in a path.
+fn decode(segment: &str) -> String {
+    let bytes = segment.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let hex = (*byte == b'%').then(|| segment.get(at + 1..at + 3)).flatten();
+        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
+            Some(decoded) => {
+                out.push(decoded);
+                at += 3;
+            }
+            None => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decode;
+
+    #[test]
+    fn segments_are_decoded_as_paths_are() {
+        assert_eq!(decode("countersign%3Alld"), "countersign:lld");
+        assert_eq!(decode("a+b%20c%"), "a+b c%");
+    }
+}

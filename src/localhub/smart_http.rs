@@ -1,0 +1,120 @@
+//! Git's own protocol, read only: `git fetch` and `git clone` of the real bare repositories.
+//! A private repository opens to an installation's token with `contents: read`; pushes are refused.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use http::{Method, StatusCode};
+
+use super::{
+    Hub,
+    git::isolated,
+    rest::auth::{self, Caller, Level},
+    server::{Reply, Request},
+};
+
+const READ: &str = "git-upload-pack";
+const WRITE: &str = "git-receive-pack";
+
+/// Does this ask for git rather than for a page?
+pub(super) fn is_git(request: &Request) -> bool {
+    let path = request.path.as_str();
+    path.ends_with("/info/refs") || path.ends_with(READ) || path.ends_with(WRITE)
+}
+
+pub(super) fn answer(hub: &Hub, request: &Request) -> Reply {
+    let not_found = || Reply::text(StatusCode::NOT_FOUND, "Repository not found.\n");
+    let segments: Vec<&str> = request.segments.iter().map(String::as_str).collect();
+    let [owner, name, rest @ ..] = segments.as_slice() else { return not_found() };
+    let name = name.strip_suffix(".git").unwrap_or(name);
+    let Some(caller) = auth::for_git(hub, request) else {
+        return challenge("Invalid username or token.\n");
+    };
+    let found = hub.read(|s| {
+        let moved = || s.renamed.get(&format!("{owner}/{name}").to_ascii_lowercase()).copied();
+        s.repository_named(owner, name).map(|r| r.id).or_else(moved)
+    });
+    let readable = found.filter(|id| auth::allowed(hub, &caller, *id, &[("contents", Level::Read)]).is_ok());
+    let Some(repo) = readable else {
+        // A stranger can't tell what is private from what is not there.
+        return match caller {
+            Caller::Anonymous => challenge("Authentication is required.\n"),
+            _ => not_found(),
+        };
+    };
+    let pushing = rest.last() == Some(&WRITE) || request.query("service") == Some(WRITE);
+    if pushing {
+        return Reply::text(StatusCode::FORBIDDEN, "localhub takes no pushes; write through the REST API.\n");
+    }
+    let mut command = isolated(&hub.0.git_dir(repo));
+    if let Some(version) = request.header("git-protocol") {
+        command.env("GIT_PROTOCOL", version);
+    }
+    match (&request.method, rest) {
+        (&Method::GET, ["info", "refs"]) if request.query("service") == Some(READ) => {
+            advertise(command, request.header("git-protocol").is_some_and(|v| v.contains("version=2")))
+        }
+        (&Method::POST, [READ]) => exchange(command, request),
+        _ => not_found(),
+    }
+}
+
+fn challenge(text: &str) -> Reply {
+    Reply::text(StatusCode::UNAUTHORIZED, text).with("www-authenticate", "Basic realm=\"GitHub\"")
+}
+
+fn advertise(mut command: Command, second_version: bool) -> Reply {
+    command.args(["upload-pack", "--stateless-rpc", "--advertise-refs", "."]);
+    // Version 2 begins with its own line; the older ones with the service's name.
+    let mut body = Vec::new();
+    if !second_version {
+        body.extend_from_slice(b"001e# service=git-upload-pack\n0000");
+    }
+    match run(command, &[]) {
+        Some(out) => body.extend(out),
+        None => return Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "git upload-pack failed.\n"),
+    }
+    Reply::new(StatusCode::OK, "application/x-git-upload-pack-advertisement", body)
+        .with("cache-control", "no-cache")
+}
+
+fn exchange(mut command: Command, request: &Request) -> Reply {
+    let sent = match request.header("content-encoding") {
+        None => Some(request.body.to_vec()),
+        Some("gzip" | "x-gzip") => gunzip(&request.body),
+        Some(_) => None,
+    };
+    let Some(sent) = sent else {
+        return Reply::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Send the request plain or gzipped.\n");
+    };
+    command.args(["upload-pack", "--stateless-rpc", "."]);
+    match run(command, &sent) {
+        Some(out) => Reply::new(StatusCode::OK, "application/x-git-upload-pack-result", out)
+            .with("cache-control", "no-cache"),
+        None => Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "git upload-pack failed.\n"),
+    }
+}
+
+/// Git compresses longer requests; the system's own `gzip` undoes it.
+fn gunzip(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut command = Command::new("gzip");
+    command.arg("-dc").env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
+    run(command, bytes)
+}
+
+/// Feeds a command and collects what it answers; none when it can't be run.
+fn run(mut command: Command, input: &[u8]) -> Option<Vec<u8>> {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let mut pipe = child.stdin.take()?;
+    let output = std::thread::scope(|scope| {
+        // A reader that stops early says why in its answer.
+        scope.spawn(move || drop(pipe.write_all(input)));
+        child.wait_with_output()
+    });
+    // upload-pack ends with an error after a complete answer when the client hangs up early.
+    output.ok().filter(|o| o.status.success() || !o.stdout.is_empty()).map(|o| o.stdout)
+}

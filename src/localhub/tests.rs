@@ -1,0 +1,499 @@
+//! The hub over HTTP, as a client meets it.
+
+use std::sync::{Arc, Mutex, atomic::AtomicI64, atomic::Ordering::SeqCst};
+
+use axum::{Router, extract::State as Shared, http::HeaderMap, routing::post};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use reqwest::{Client, Method, Response};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::types::{InstallationId, IssueNo, Role, UserId};
+
+const NOON: i64 = 1_771_495_200_000;
+
+struct World {
+    hub: Hub,
+    data: tempfile::TempDir,
+    clock: Arc<AtomicI64>,
+    app: AppCredentials,
+    owner: UserId,
+    repo: RepoId,
+    installation: InstallationId,
+    client: Client,
+}
+
+fn options(data: &Path, clock: &Arc<AtomicI64>) -> HubOptions {
+    let clock = clock.clone();
+    HubOptions {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data: data.to_owned(),
+        now: Arc::new(move || Timestamp(clock.load(SeqCst))),
+    }
+}
+
+fn spec(owner: UserId, webhook_url: Option<Url>) -> AppSpec {
+    let permissions = [("contents", "write"), ("issues", "write"), ("pull_requests", "read")];
+    AppSpec {
+        name: "Countersign".into(),
+        slug: "countersign".into(),
+        permissions: permissions.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        events: vec!["issues".into(), "issue_comment".into()],
+        webhook_url,
+        webhook_secret: SecretString::from("secret"),
+        owner,
+    }
+}
+
+async fn world() -> World {
+    let data = tempfile::tempdir().unwrap();
+    let clock = Arc::new(AtomicI64::new(NOON));
+    let hub = Hub::start(options(data.path(), &clock)).await.unwrap();
+    let owner = hub.create_user("ada").unwrap();
+    let files = vec![("README.md".to_owned(), b"# hello\n".to_vec())];
+    let repo = hub.create_repo(owner, "tally", RepoSource::Files(files), true).unwrap();
+    let app = hub.create_app(spec(owner, None)).unwrap();
+    let installation = hub.install(app.id, &[repo]).unwrap();
+    let client = Client::builder().user_agent("test").no_proxy();
+    let client = client.redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    World { hub, data, clock, app, owner, repo, installation, client }
+}
+
+impl World {
+    fn jwt(&self) -> String {
+        let now = self.clock.load(SeqCst) / 1000;
+        let claims = json!({ "iat": now - 60, "exp": now + 540, "iss": self.app.id.to_string() });
+        let key = EncodingKey::from_rsa_pem(self.app.pem.expose_secret().as_bytes()).unwrap();
+        jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &key).unwrap()
+    }
+
+    async fn send(&self, method: Method, path: &str, token: &str, body: Option<Value>) -> Response {
+        let url = format!("{}{path}", self.hub.api_url());
+        let request = self.client.request(method, url).bearer_auth(token);
+        let request = match body {
+            Some(body) => request.json(&body),
+            None => request,
+        };
+        request.send().await.unwrap()
+    }
+
+    async fn token(&self, body: Value) -> String {
+        let path = format!("/app/installations/{}/access_tokens", self.installation);
+        let answer = self.send(Method::POST, &path, &self.jwt(), Some(body)).await;
+        assert_eq!(answer.status(), 201);
+        answer.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned()
+    }
+
+    async fn get(&self, path: &str, token: &str) -> (u16, Value) {
+        let answer = self.send(Method::GET, path, token, None).await;
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+
+    async fn post(&self, path: &str, token: &str, body: Value) -> (u16, Value) {
+        let answer = self.send(Method::POST, path, token, Some(body)).await;
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+}
+
+#[tokio::test]
+async fn an_app_signs_in_and_its_token_ends_after_an_hour() {
+    let w = world().await;
+    assert_eq!(w.get("/app", &w.jwt()).await.1["slug"], "countersign");
+    let (status, said) = w.get("/app", "ey.not.one").await;
+    assert_eq!((status, &said["message"]), (401, &json!("A JSON web token could not be decoded")));
+    let token = w.token(json!({})).await;
+    assert_eq!(w.get("/repos/ada/tally", &token).await.0, 200);
+    w.clock.fetch_add(3_600_001, SeqCst);
+    let (status, said) = w.get("/repos/ada/tally", &token).await;
+    assert_eq!((status, &said["message"]), (401, &json!("Bad credentials")));
+}
+
+#[tokio::test]
+async fn what_is_not_granted_is_refused_with_its_name() {
+    let w = world().await;
+    let token = w.token(json!({ "permissions": { "contents": "read" } })).await;
+    let body = Some(json!({ "body": "x" }));
+    let answer = w.send(Method::POST, "/repos/ada/tally/issues/1/comments", &token, body).await;
+    assert_eq!(answer.status(), 403);
+    assert_eq!(answer.headers()["x-accepted-github-permissions"], "issues=write; pull_requests=write");
+    assert_eq!(w.get("/repos/ada/other", &token).await.0, 404);
+    let (status, said) = w.get("/repos/ada/tally/milestones", &token).await;
+    assert_eq!(
+        (status, &said["message"]),
+        (404, &json!("localhub has no route GET /repos/ada/tally/milestones"))
+    );
+    let elsewhere = w.hub.create_repo(w.owner, "private", RepoSource::Files(vec![]), true);
+    assert!(elsewhere.is_ok());
+    assert_eq!(w.get("/repos/ada/private", &token).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_conversation_is_paged_and_reacted_to() {
+    let w = world().await;
+    let issue = w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
+    let token = w.token(json!({})).await;
+    for n in 0..5 {
+        let (status, comment) =
+            w.post("/repos/ada/tally/issues/1/comments", &token, json!({ "body": format!("no. {n}") })).await;
+        assert_eq!((status, &comment["user"]["type"]), (201, &json!("Bot")));
+    }
+    let path = "/repos/ada/tally/issues/1/comments?per_page=2&page=2";
+    let answer = w.send(Method::GET, path, &token, None).await;
+    let link = answer.headers()["link"].to_str().unwrap().to_owned();
+    let next =
+        format!("<{}/repos/ada/tally/issues/1/comments?per_page=2&page=3>; rel=\"next\"", w.hub.api_url());
+    assert!(link.contains(&next), "{link}");
+    let page: Value = answer.json().await.unwrap();
+    assert_eq!(page[0]["body"], "no. 2");
+
+    let id = page[0]["id"].as_u64().unwrap();
+    let reactions = format!("/repos/ada/tally/issues/comments/{id}/reactions");
+    assert_eq!(w.post(&reactions, &token, json!({ "content": "eyes" })).await.0, 201);
+    assert_eq!(w.post(&reactions, &token, json!({ "content": "eyes" })).await.0, 200);
+    let labels = "/repos/ada/tally/issues/1/labels";
+    assert_eq!(w.post(labels, &token, json!({ "labels": ["countersign:lld"] })).await.0, 200);
+    let answer = w.send(Method::DELETE, &format!("{labels}/countersign%3Alld"), &token, None).await;
+    assert_eq!(answer.json::<Value>().await.unwrap(), json!([]));
+    let (_, events) = w.get("/repos/ada/tally/issues/1/events", &token).await;
+    assert_eq!((&events[0]["event"], &events[1]["event"]), (&json!("labeled"), &json!("unlabeled")));
+
+    let long = "x".repeat(65_537);
+    let (status, said) = w.post("/repos/ada/tally/issues/1/comments", &token, json!({ "body": long })).await;
+    assert_eq!((status, &said["message"]), (422, &json!("Validation Failed")));
+    let seen = w.hub.issue(w.repo, issue).unwrap();
+    assert_eq!(seen.comments.len(), 5);
+    assert_eq!(seen.comments[2].reactions, [("countersign[bot]".to_owned(), "eyes".to_owned())]);
+}
+
+#[tokio::test]
+async fn roles_are_told_as_github_tells_them() {
+    let w = world().await;
+    let eve = w.hub.create_user("eve").unwrap();
+    let token = w.token(json!({})).await;
+    let (status, said) = w.get("/repos/ada/tally/collaborators/eve/permission", &token).await;
+    assert_eq!((status, &said["permission"]), (200, &json!("none")));
+    w.hub.set_role(w.repo, eve, Role::Maintain).unwrap();
+    let (_, said) = w.get("/repos/ada/tally/collaborators/eve/permission", &token).await;
+    assert_eq!((&said["permission"], &said["role_name"]), (&json!("write"), &json!("maintain")));
+    assert_eq!(said["user"]["permissions"]["admin"], false);
+    assert_eq!(said["user"]["id"], eve.0);
+    assert_eq!(w.get("/repos/ada/tally/collaborators/nobody/permission", &token).await.0, 404);
+}
+
+/// Makes a commit on the default branch's head through the API; answers its id.
+async fn commit(w: &World, token: &str, path: &str) -> Value {
+    let at = |p: &str| format!("/repos/ada/tally/git/{p}");
+    let (_, head) = w.get(&at("ref/heads/main"), token).await;
+    let (_, tip) = w.get(&at(&format!("commits/{}", head["object"]["sha"].as_str().unwrap())), token).await;
+    let (status, blob) =
+        w.post(&at("blobs"), token, json!({ "content": "bmV3", "encoding": "base64" })).await;
+    assert_eq!(status, 201);
+    let item = json!({ "path": path, "mode": "100644", "type": "blob", "sha": blob["sha"] });
+    let (status, tree) =
+        w.post(&at("trees"), token, json!({ "base_tree": tip["tree"]["sha"], "tree": [item] })).await;
+    assert_eq!(status, 201, "{tree}");
+    let body = json!({ "message": "Add it", "tree": tree["sha"], "parents": [tip["sha"]] });
+    let (status, commit) = w.post(&at("commits"), token, body).await;
+    assert_eq!((status, &commit["author"]["name"]), (201, &json!("countersign[bot]")));
+    commit["sha"].clone()
+}
+
+#[tokio::test]
+async fn a_branch_grows_by_fast_forward_and_becomes_a_pull_request() {
+    let w = world().await;
+    let token = w.token(json!({})).await;
+    let sha = commit(&w, &token, "docs/new.md").await;
+    let made = json!({ "ref": "refs/heads/countersign/issue-1", "sha": sha });
+    assert_eq!(w.post("/repos/ada/tally/git/refs", &token, made.clone()).await.0, 201);
+    assert_eq!(
+        w.post("/repos/ada/tally/git/refs", &token, made).await.1["message"],
+        "Reference already exists"
+    );
+    assert_eq!(w.hub.branch_file(w.repo, "countersign/issue-1", "docs/new.md").unwrap(), b"new");
+
+    let sideways = commit(&w, &token, "docs/other.md").await;
+    let path = "/repos/ada/tally/git/refs/heads/countersign/issue-1";
+    let answer = w.send(Method::PATCH, path, &token, Some(json!({ "sha": sideways }))).await;
+    assert_eq!(answer.status(), 422);
+    assert_eq!(answer.json::<Value>().await.unwrap()["message"], "Update is not a fast forward");
+
+    let pull = json!({ "title": "T", "head": "countersign/issue-1", "base": "main", "draft": true });
+    let (status, _) = w.post("/repos/ada/tally/pulls", &token, pull.clone()).await;
+    assert_eq!(status, 403, "pull_requests was granted for reading only");
+    w.hub.read(|s| assert!(s.repositories[&w.repo].issues.is_empty()));
+}
+
+#[tokio::test]
+async fn a_path_that_leaves_the_tree_is_refused() {
+    let w = world().await;
+    let token = w.token(json!({})).await;
+    for path in ["../x", "a/../../x", ".git/config", "a/.GIT/hooks", "/etc", "a//b"] {
+        let tree = json!({ "tree": [{ "path": path, "mode": "100644", "content": "x" }] });
+        let (status, said) = w.post("/repos/ada/tally/git/trees", &token, tree).await;
+        assert_eq!(
+            (status, &said["message"]),
+            (422, &json!("tree.path contains a malformed path component"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn git_clones_with_a_token_and_never_without() {
+    let w = world().await;
+    let token = w.token(json!({ "repository_ids": [w.repo.0], "permissions": { "contents": "read" } })).await;
+    let clone = |credentials: String| {
+        let url = format!("http://{credentials}{}/ada/tally.git", w.hub.0.address);
+        let into = tempfile::tempdir().unwrap();
+        let target = into.path().join("clone");
+        tokio::task::spawn_blocking(move || {
+            let mut command = git::isolated(into.path());
+            command.env_remove("GIT_DIR").args(["clone", "--quiet", &url]).arg(&target);
+            let done = command.output().unwrap();
+            done.status.success().then(|| std::fs::read(target.join("README.md")).unwrap())
+        })
+    };
+    assert_eq!(clone(format!("x-access-token:{token}@")).await.unwrap().unwrap(), b"# hello\n");
+    assert!(clone(String::new()).await.unwrap().is_none());
+    assert!(clone("x-access-token:ghs_wrong@".into()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_renamed_repository_redirects_and_a_recreated_one_is_another() {
+    let w = world().await;
+    let token = w.token(json!({})).await;
+    w.hub.rename_repo(w.repo, "ledger").unwrap();
+    let answer = w.send(Method::GET, "/repos/ada/tally/issues?state=all", &token, None).await;
+    assert_eq!(answer.status(), 301);
+    let expected = format!("{}/repositories/{}/issues?state=all", w.hub.api_url(), w.repo);
+    assert_eq!(answer.headers()["location"], expected);
+    assert_eq!(w.get(&format!("/repositories/{}/issues?state=all", w.repo), &token).await.0, 200);
+    w.hub.delete_repo(w.repo).unwrap();
+    assert_eq!(w.get("/repos/ada/ledger", &token).await.0, 404);
+    let again = w.hub.create_repo(w.owner, "ledger", RepoSource::Files(vec![]), true).unwrap();
+    assert_ne!(again, w.repo);
+}
+
+#[tokio::test]
+async fn a_lost_answer_still_took_effect_and_a_status_did_not() {
+    let w = world().await;
+    w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
+    let token = w.token(json!({})).await;
+    let comments = || w.hub.issue(w.repo, IssueNo(1)).unwrap().comments.len();
+    let (method, path_contains) = ("POST".to_owned(), "/comments".to_owned());
+    let say = || w.post("/repos/ada/tally/issues/1/comments", &token, json!({ "body": "x" }));
+    w.hub.fault(Fault::AnswerBadGatewayAfter {
+        method: method.clone(),
+        path_contains: path_contains.clone(),
+        times: 1,
+    });
+    assert_eq!((say().await.0, comments()), (502, 1));
+    w.hub.fault(Fault::Status { method, path_contains, status: 500, times: 1 });
+    assert_eq!((say().await.0, comments()), (500, 1));
+    assert_eq!((say().await.0, comments()), (201, 2));
+    assert_eq!(w.hub.writes(), 2);
+}
+
+type Seen = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// A receiver that remembers events, and whether their signature is there.
+async fn receiver() -> (Url, Seen) {
+    let seen = Seen::default();
+    let take = |Shared(seen): Shared<Seen>, headers: HeaderMap, body: String| async move {
+        assert!(headers["x-hub-signature-256"].to_str().unwrap().starts_with("sha256="));
+        let event = headers["x-github-event"].to_str().unwrap().to_owned();
+        seen.lock().unwrap().push((event, serde_json::from_str(&body).unwrap()));
+        http::StatusCode::ACCEPTED
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/webhook", listener.local_addr().unwrap()).parse().unwrap();
+    let router = Router::new().route("/webhook", post(take)).with_state(seen.clone());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, seen)
+}
+
+#[tokio::test]
+async fn webhooks_come_in_order_and_wait_for_a_restart() {
+    let w = world().await;
+    let (url, seen) = receiver().await;
+    w.hub.set_webhook(w.app.id, Some(url), &w.app.webhook_secret).unwrap();
+    let issue = w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
+    w.hub.label(w.repo, issue, w.owner, "countersign:lld").unwrap();
+    w.hub.comment(w.repo, issue, w.owner, "/approve").unwrap();
+    w.hub.settled().await;
+    let told: Vec<_> =
+        seen.lock().unwrap().iter().map(|(e, b)| format!("{e}.{}", b["action"].as_str().unwrap())).collect();
+    assert_eq!(told, ["issues.opened", "issues.labeled", "issue_comment.created"]);
+    {
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen[1].1["label"]["name"], "countersign:lld");
+        assert_eq!(seen[2].1["installation"]["id"], w.installation.0);
+        assert_eq!(seen[2].1["sender"]["type"], "User");
+    }
+
+    let guid = w.hub.deliveries().last().unwrap().guid.clone();
+    w.hub.stop().await;
+    w.hub.redeliver(&guid).unwrap();
+    assert_eq!(w.hub.webhooks_pending(), 1);
+    let again = Hub::start(options(w.data.path(), &w.clock)).await.unwrap();
+    again.settled().await;
+    assert_eq!(seen.lock().unwrap().len(), 4);
+    assert_eq!(again.issue(w.repo, issue).unwrap().comments[0].body, "/approve");
+}
+
+#[tokio::test]
+async fn a_stranger_at_the_door_is_sent_away() {
+    let w = world().await;
+    let answer = w.client.get(w.hub.base_url()).header("Host", "evil.example").send().await.unwrap();
+    assert_eq!(answer.status(), 421);
+}
+
+/// Sends a form as a browser on the page would, or as it would from elsewhere.
+async fn submit(w: &World, path: &str, origin: &str, fields: &[(&str, &str)]) -> Response {
+    let mut body = url::form_urlencoded::Serializer::new(String::new());
+    body.extend_pairs(fields);
+    let url = format!("{}{path}", w.hub.0.base);
+    let request = w.client.post(url).header("Origin", origin).header("Cookie", cookie(w));
+    request
+        .header("Content-Type", "application/x-www-form-urlencoded")
+        .body(body.finish())
+        .send()
+        .await
+        .unwrap()
+}
+
+fn cookie(w: &World) -> String {
+    format!("localhub={}", w.hub.0.page_token)
+}
+
+async fn page(w: &World, path: &str) -> String {
+    let url = format!("{}{path}", w.hub.0.base);
+    w.client.get(url).header("Cookie", cookie(w)).send().await.unwrap().text().await.unwrap()
+}
+
+fn csrf(page: &str) -> &str {
+    let (_, rest) = page.split_once("name=csrf value=\"").unwrap();
+    rest.split_once('"').unwrap().0
+}
+
+#[tokio::test]
+async fn pages_open_to_the_token_and_forms_to_pages_of_ours() {
+    let w = world().await;
+    w.hub.open_issue(w.repo, w.owner, "A <b>title</b>", "<script>x</script>Body").unwrap();
+    let closed = w.client.get(format!("{}/ada/tally/issues/1", w.hub.0.base)).send().await.unwrap();
+    assert_eq!(closed.status(), 403);
+    let entered = w.client.get(w.hub.page_url()).send().await.unwrap();
+    assert_eq!((entered.status().as_u16(), &entered.headers()["location"]), (303, &"/".parse().unwrap()));
+    let set = entered.headers()["set-cookie"].to_str().unwrap();
+    assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
+
+    let thread = page(&w, "/ada/tally/issues/1").await;
+    assert!(thread.contains("A &lt;b&gt;title&lt;/b&gt;") && !thread.contains("<script>x"), "{thread}");
+    let (base, path) = (w.hub.0.base.clone(), "/ada/tally/issues/1/comment");
+    let good = [("csrf", csrf(&thread)), ("body", "Hello\r\nyou")];
+    assert_eq!(submit(&w, path, "http://evil.example", &good).await.status(), 403);
+    assert_eq!(submit(&w, path, &base, &[("csrf", "wrong"), ("body", "x")]).await.status(), 403);
+    assert_eq!(submit(&w, path, &base, &good).await.status(), 303);
+    let bodies: Vec<_> =
+        w.hub.issue(w.repo, IssueNo(1)).unwrap().comments.into_iter().map(|c| c.body).collect();
+    assert_eq!(bodies, ["Hello\r\nyou"]);
+}
+
+#[tokio::test]
+async fn labels_take_a_role() {
+    let w = world().await;
+    let eve = w.hub.create_user("eve").unwrap();
+    w.hub.set_role(w.repo, eve, Role::Read).unwrap();
+    let issue = w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
+    let token = csrf(&page(&w, "/").await).to_owned();
+    let label = |who: &'static str| {
+        let url = format!("{}/ada/tally/issues/1/label", w.hub.0.base);
+        let request = w.client.post(url).header("Origin", &w.hub.0.base);
+        let request = request.header("Cookie", format!("{}; localhub_as={who}", cookie(&w)));
+        request.body(format!("csrf={token}&name=countersign%3Alld")).send()
+    };
+    assert_eq!(label("eve").await.unwrap().status(), 403);
+    assert!(w.hub.issue(w.repo, issue).unwrap().labels.is_empty());
+    assert_eq!(label("ada").await.unwrap().status(), 303);
+    assert_eq!(w.hub.issue(w.repo, issue).unwrap().labels, ["countersign:lld"]);
+}
+
+#[tokio::test]
+async fn a_manifest_becomes_an_app_and_is_installed() {
+    let w = world().await;
+    let manifest = json!({
+        "name": "Second Signer", "url": "https://example.com", "redirect_url": "http://127.0.0.1:9/back",
+        "setup_url": "http://127.0.0.1:9/installed", "hook_attributes": { "url": "http://127.0.0.1:9/webhook" },
+        "default_permissions": { "issues": "write" }, "default_events": ["issues"],
+    })
+    .to_string();
+    let shown =
+        submit(&w, "/settings/apps/new?state=abc", "http://127.0.0.1:9", &[("manifest", &manifest)]).await;
+    let shown = shown.text().await.unwrap();
+    assert!(shown.contains("Second Signer") && shown.contains("value=\"abc\""), "{shown}");
+    let fields = [("csrf", csrf(&shown)), ("manifest", manifest.as_str()), ("state", "abc")];
+    let made = submit(&w, "/settings/apps/create", &w.hub.0.base, &fields).await;
+    let back: Url = made.headers()["location"].to_str().unwrap().parse().unwrap();
+    let code = back.query_pairs().find(|(n, _)| n == "code").unwrap().1.into_owned();
+    assert!(back.as_str().ends_with("&state=abc"), "{back}");
+
+    let convert = || w.client.post(format!("{}/app-manifests/{code}/conversions", w.hub.api_url())).send();
+    let app: Value = convert().await.unwrap().json().await.unwrap();
+    assert_eq!((&app["slug"], &app["owner"]["login"]), (&json!("second-signer"), &json!("ada")));
+    assert!(app["pem"].as_str().unwrap().starts_with("-----BEGIN RSA PRIVATE KEY-----"));
+    assert_eq!(convert().await.unwrap().status(), 404, "a code is used once");
+
+    let repo = w.repo.to_string();
+    let fields = [("csrf", csrf(&shown)), ("repository", repo.as_str())];
+    let installed = submit(&w, "/apps/second-signer/installations/new", &w.hub.0.base, &fields).await;
+    let to = installed.headers()["location"].to_str().unwrap();
+    assert!(
+        to.starts_with("http://127.0.0.1:9/installed?installation_id=")
+            && to.ends_with("&setup_action=install")
+    );
+}
+
+/// A client that others wrote reads what we say.
+#[tokio::test]
+async fn octocrab_finds_every_field_it_looks_for() {
+    let w = world().await;
+    // That client reads the machine's clock.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    w.clock.store(i64::try_from(now).unwrap(), SeqCst);
+    w.hub
+        .change(|c| {
+            let app = c.state.apps.get_mut(&w.app.id).unwrap();
+            app.permissions.insert("pull_requests".into(), "write".into());
+            Ok::<_, HubError>(())
+        })
+        .unwrap();
+    w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
+    w.hub.push_commit(w.repo, "topic", w.owner, &[("a", b"b")], "A commit").unwrap();
+    let key = EncodingKey::from_rsa_pem(w.app.pem.expose_secret().as_bytes()).unwrap();
+    let app =
+        octocrab::Octocrab::builder().base_uri(w.hub.api_url().as_str()).unwrap().app(w.app.id.into(), key);
+    let app = app.build().unwrap();
+    assert_eq!(app.current().app().await.unwrap().slug.unwrap(), "countersign");
+    let found = app.apps().get_repository_installation("ada", "tally").await.unwrap();
+    assert_eq!(found.id.0, w.installation.0);
+    let crab = app.installation(found.id).unwrap();
+    let issues = crab.issues("ada", "tally");
+    assert_eq!(issues.get(1).await.unwrap().user.login, "ada");
+    let comment = issues.create_comment(1, "hello").await.unwrap();
+    assert_eq!(issues.update_comment(comment.id, "again").await.unwrap().body.unwrap(), "again");
+    issues.create_label("status", "ededed", "what").await.unwrap();
+    issues.add_labels(1, &["status".to_owned()]).await.unwrap();
+    assert_eq!(issues.list_comments(1).send().await.unwrap().items.len(), 1);
+    let pulls = crab.pulls("ada", "tally");
+    let pull = pulls.create("T", "topic", "main").draft(Some(true)).send().await.unwrap();
+    assert_eq!(pulls.get(pull.number).await.unwrap().changed_files, Some(1));
+    assert_eq!(pulls.list().head("ada:topic").send().await.unwrap().items.len(), 1);
+    let again = pulls.create("T", "topic", "main").send().await.unwrap_err();
+    let octocrab::Error::GitHub { source, .. } = again else { panic!("{again}") };
+    assert_eq!((source.status_code.as_u16(), source.message.as_str()), (422, "Validation Failed"));
+    assert_eq!(crab.repos("ada", "tally").get().await.unwrap().default_branch.unwrap(), "main");
+    let file = crab.repos("ada", "tally").get_content().path("README.md").send().await.unwrap();
+    assert_eq!(file.items[0].decoded_content().unwrap(), "# hello\n");
+    let commits = crab.repos("ada", "tally").list_commits().send().await.unwrap();
+    assert_eq!(commits.items[0].commit.message, "Initial commit");
+}

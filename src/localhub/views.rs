@@ -1,0 +1,296 @@
+//! What tests and the demo see of the hub: plain values, copied out.
+
+use super::{
+    Hub,
+    git::{Commit, Git},
+    lock,
+    model::{Issue, Reaction, Repository, State},
+};
+use crate::types::{CommentId, IssueNo, Oid, RepoId, Role, Timestamp, UserId};
+
+/// An issue or pull request as a person sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssueView {
+    pub number: IssueNo,
+    pub title: String,
+    pub body: String,
+    /// `open` or `closed`.
+    pub state: String,
+    pub labels: Vec<String>,
+    pub author: String,
+    pub comments: Vec<CommentView>,
+    /// Who reacted to the issue itself, and how (`eyes`, `+1` …).
+    pub reactions: Vec<(String, String)>,
+    /// What happened besides comments, oldest first.
+    pub timeline: Vec<TimelineItem>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommentView {
+    pub id: CommentId,
+    pub author: String,
+    pub body: String,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub edits: usize,
+    pub reactions: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimelineItem {
+    /// GitHub's word: `labeled`, `closed` …
+    pub event: String,
+    pub actor: String,
+    /// The label, or the new title.
+    pub detail: Option<String>,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullView {
+    pub number: IssueNo,
+    pub title: String,
+    pub body: String,
+    pub draft: bool,
+    /// `open` or `closed`.
+    pub state: String,
+    pub merged: bool,
+    pub head: String,
+    pub head_oid: Oid,
+    pub base: String,
+    pub author: String,
+    pub labels: Vec<String>,
+    pub reviews: Vec<ReviewView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReviewView {
+    pub user: String,
+    pub state: String,
+    pub body: String,
+    pub commit: Oid,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitView {
+    pub oid: Oid,
+    pub tree: Oid,
+    pub parents: Vec<Oid>,
+    pub author: String,
+    pub committer: String,
+    pub message: String,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryView {
+    pub guid: String,
+    pub event: String,
+    pub action: Option<String>,
+    /// The receiver's answer; 0 when there was none, nothing while it waits.
+    pub status: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestView {
+    pub method: String,
+    /// Below the API's root, with its query.
+    pub path: String,
+    pub status: u16,
+    /// The login acting, `app SLUG` for an App's own token, or `anonymous`.
+    pub actor: String,
+}
+
+/// Something that happened, told to [`Hub::subscribe`]rs after it is on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HubEvent {
+    pub repo: RepoId,
+    pub issue: Option<IssueNo>,
+    pub by: String,
+    pub at: Timestamp,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    IssueOpened { title: String },
+    IssueEdited,
+    IssueClosed,
+    IssueReopened,
+    IssueDeleted,
+    Labeled { label: String },
+    Unlabeled { label: String },
+    Commented { id: CommentId, body: String },
+    CommentEdited { id: CommentId, body: String },
+    CommentDeleted { id: CommentId },
+    Reacted { comment: Option<CommentId>, content: String },
+    PullOpened { title: String, draft: bool, head: String },
+    PullEdited { title: String },
+    PullMerged,
+    Reviewed { state: String, body: String },
+    BranchMoved { branch: String, to: Option<Oid>, subject: String },
+}
+
+impl Hub {
+    pub fn issue(&self, repo: RepoId, number: IssueNo) -> Option<IssueView> {
+        self.read(|s| Some(view_issue(s, s.repositories.get(&repo)?.issues.get(&number.0)?)))
+    }
+
+    /// Pull requests, oldest first.
+    pub fn pulls(&self, repo: RepoId) -> Vec<PullView> {
+        self.read(|s| {
+            let issues = s.repositories.get(&repo).into_iter().flat_map(|r| r.issues.values());
+            issues.filter_map(|issue| view_pull(s, issue)).collect()
+        })
+    }
+
+    /// A file at a branch's head.
+    pub fn branch_file(&self, repo: RepoId, branch: &str, path: &str) -> Option<Vec<u8>> {
+        let git = self.0.git(repo);
+        git.file(&git.branch(branch)?, path)
+    }
+
+    /// A branch's commits, newest first.
+    pub fn log(&self, repo: RepoId, branch: &str) -> Vec<CommitView> {
+        let git = self.0.git(repo);
+        let commits = git.branch(branch).and_then(|at| git.log(at.as_str(), None, 1000).ok());
+        commits.unwrap_or_default().into_iter().map(view_commit).collect()
+    }
+
+    /// Branch names with their heads.
+    pub fn branches(&self, repo: RepoId) -> Vec<(String, Oid)> {
+        branches(&self.0.git(repo))
+    }
+
+    pub fn repository_id(&self, owner: &str, name: &str) -> Option<RepoId> {
+        self.read(|s| s.repository_named(owner, name).map(|r| r.id))
+    }
+
+    pub fn user_id(&self, login: &str) -> Option<UserId> {
+        self.read(|s| s.account_named(login).map(|a| a.id))
+    }
+
+    pub fn role(&self, repo: RepoId, user: UserId) -> Role {
+        self.read(|s| s.repositories.get(&repo).map_or(Role::None, |r| r.role_of(user)))
+    }
+
+    pub fn deliveries(&self) -> Vec<DeliveryView> {
+        self.read(|s| {
+            let view = |d: &super::model::Delivery| DeliveryView {
+                guid: d.guid.clone(),
+                event: d.event.clone(),
+                action: d.action.clone(),
+                status: d.status,
+            };
+            s.deliveries.iter().map(view).collect()
+        })
+    }
+
+    /// The body a delivery carries, byte for byte.
+    pub fn delivery_body(&self, guid: &str) -> Option<Vec<u8>> {
+        let known = self.read(|s| s.deliveries.iter().any(|d| d.guid == guid));
+        known.then(|| std::fs::read(self.0.delivery_file(guid)).ok()).flatten()
+    }
+
+    /// Every REST request since the start.
+    pub fn requests(&self) -> Vec<RequestView> {
+        lock(&self.0.requests).clone()
+    }
+
+    /// How many REST requests changed something people can see.
+    pub fn writes(&self) -> usize {
+        self.0.writes.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+pub(super) fn branches(git: &Git) -> Vec<(String, Oid)> {
+    let refs = git.references("refs/heads/").unwrap_or_default();
+    refs.into_iter().map(|(name, oid, _)| (name["refs/heads/".len()..].to_owned(), oid)).collect()
+}
+
+fn reactions(state: &State, reactions: &[Reaction]) -> Vec<(String, String)> {
+    reactions.iter().map(|r| (state.login(r.user), r.content.clone())).collect()
+}
+
+pub(super) fn state_word(open: bool) -> &'static str {
+    if open { "open" } else { "closed" }
+}
+
+fn view_issue(state: &State, issue: &Issue) -> IssueView {
+    IssueView {
+        number: IssueNo(issue.number),
+        title: issue.title.clone(),
+        body: issue.body.clone().unwrap_or_default(),
+        state: state_word(issue.open).to_owned(),
+        labels: issue.labels.clone(),
+        author: state.login(issue.author),
+        comments: issue
+            .comments
+            .iter()
+            .map(|c| CommentView {
+                id: c.id,
+                author: state.login(c.author),
+                body: c.body.clone(),
+                created_at: c.created_at,
+                updated_at: c.updated_at,
+                edits: c.edits,
+                reactions: reactions(state, &c.reactions),
+            })
+            .collect(),
+        reactions: reactions(state, &issue.reactions),
+        timeline: issue
+            .events
+            .iter()
+            .map(|e| TimelineItem {
+                event: e.event.clone(),
+                actor: state.login(e.actor),
+                detail: e.label.as_ref().map(|l| l.name.clone()).or(e.rename.as_ref().map(|r| r.1.clone())),
+                at: e.at,
+            })
+            .collect(),
+    }
+}
+
+fn view_pull(state: &State, issue: &Issue) -> Option<PullView> {
+    let pull = issue.pull.as_ref()?;
+    Some(PullView {
+        number: IssueNo(issue.number),
+        title: issue.title.clone(),
+        body: issue.body.clone().unwrap_or_default(),
+        draft: pull.draft,
+        state: state_word(issue.open).to_owned(),
+        merged: pull.merged_at.is_some(),
+        head: pull.head.clone(),
+        head_oid: pull.head_oid.clone(),
+        base: pull.base.clone(),
+        author: state.login(issue.author),
+        labels: issue.labels.clone(),
+        reviews: pull
+            .reviews
+            .iter()
+            .map(|r| ReviewView {
+                user: state.login(r.user),
+                state: r.state.clone(),
+                body: r.body.clone(),
+                commit: r.commit.clone(),
+            })
+            .collect(),
+    })
+}
+
+fn view_commit(commit: Commit) -> CommitView {
+    CommitView {
+        oid: commit.oid,
+        tree: commit.tree,
+        parents: commit.parents,
+        author: commit.author.name,
+        committer: commit.committer.name,
+        message: commit.message,
+        at: commit.committer.at,
+    }
+}
+
+/// Labels in the order the repository lists them.
+pub(super) fn labels_of<'a>(repo: &'a Repository, issue: &'a Issue) -> Vec<&'a super::model::Label> {
+    issue.labels.iter().filter_map(|name| repo.label(name)).collect()
+}

@@ -1,0 +1,152 @@
+//! Carries webhooks to the Apps, one at a time and in order, signed as GitHub signs them. A delivery
+//! that fails is recorded and, as on GitHub, not tried again unless someone asks.
+
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use url::Url;
+
+use super::{Hub, HubError, model::Delivery};
+
+/// How long GitHub waits for a receiver.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Nobody answered.
+const NO_ANSWER: u16 = 0;
+
+pub(super) struct Courier {
+    hub: Hub,
+    client: reqwest::Client,
+}
+
+impl Courier {
+    pub(super) fn new(hub: Hub) -> Result<Self, HubError> {
+        // One provider a process; an earlier one is as good.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(PATIENCE)
+            .build()
+            .map_err(|e| HubError::Refused(format!("webhooks can't be sent: {e}")))?;
+        Ok(Self { hub, client })
+    }
+
+    pub(super) async fn run(self) {
+        let mut pending = self.hub.0.pending.subscribe();
+        loop {
+            let some = tokio::select! {
+                () = self.hub.0.stop.cancelled() => return,
+                some = pending.wait_for(|n| *n > 0) => some.is_ok(),
+            };
+            let next = self.hub.read(|s| s.deliveries.iter().find(|d| d.status.is_none()).cloned());
+            let Some(delivery) = next.filter(|_| some) else { return };
+            let status = tokio::select! {
+                () = self.hub.0.stop.cancelled() => return,
+                status = self.deliver(&delivery) => status,
+            };
+            if let Err(error) = self.record(delivery.id, status) {
+                return tracing::error!(%error, "webhooks stop: what was delivered can't be written down");
+            }
+        }
+    }
+
+    fn record(&self, id: u64, status: u16) -> Result<(), HubError> {
+        self.hub.change(|c| {
+            if let Some(row) = c.state.deliveries.iter_mut().find(|d| d.id == id) {
+                row.status = Some(status);
+            }
+            Ok(())
+        })
+    }
+
+    async fn deliver(&self, delivery: &Delivery) -> u16 {
+        let app = self.hub.read(|s| {
+            s.apps.get(&delivery.app).map(|a| (a.webhook_url.clone(), a.webhook_secret.clone(), a.hook_id))
+        });
+        let Some((Some(url), secret, hook)) = app else { return NO_ANSWER };
+        let Some(url) = loopback(&url) else {
+            tracing::warn!(%url, "localhub delivers webhooks to this machine only");
+            return NO_ANSWER;
+        };
+        let Ok(body) = std::fs::read(self.hub.0.delivery_file(&delivery.guid)) else { return NO_ANSWER };
+        let request = self
+            .client
+            .post(url)
+            .header("Content-Type", "application/json")
+            .header("Accept", "*/*")
+            .header("User-Agent", "GitHub-Hookshot/localhub")
+            .header("X-GitHub-Delivery", &delivery.guid)
+            .header("X-GitHub-Event", &delivery.event)
+            .header("X-GitHub-Hook-ID", hook.to_string())
+            .header("X-GitHub-Hook-Installation-Target-ID", delivery.app.to_string())
+            .header("X-GitHub-Hook-Installation-Target-Type", "integration");
+        let request = match signature(&secret, &body) {
+            Some(signature) => request.header("X-Hub-Signature-256", signature),
+            None => request,
+        };
+        request.body(body).send().await.map_or(NO_ANSWER, |answer| answer.status().as_u16())
+    }
+}
+
+/// `sha256=` and the HMAC of the body; none when the App has no secret.
+fn signature(secret: &str, body: &[u8]) -> Option<String> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).ok().filter(|_| !secret.is_empty())?;
+    mac.update(body);
+    Some(format!("sha256={}", hex::encode(mac.finalize().into_bytes())))
+}
+
+fn loopback(url: &str) -> Option<Url> {
+    let url = Url::parse(url).ok()?;
+    let here = match url.host()? {
+        url::Host::Domain(name) => name == "localhost",
+        url::Host::Ipv4(ip) => ip.is_loopback(),
+        url::Host::Ipv6(ip) => ip.is_loopback(),
+    };
+    here.then_some(url)
+}
+
+impl Hub {
+    /// Deliveries that wait or are in flight.
+    pub fn webhooks_pending(&self) -> usize {
+        *self.0.pending.borrow()
+    }
+
+    /// Resolves once every webhook was answered or given up, at once if none waits.
+    pub async fn settled(&self) {
+        // The sender lives as long as the hub, so waiting can't fail.
+        drop(self.0.pending.subscribe().wait_for(|n| *n == 0).await);
+    }
+
+    /// Delivers again what was delivered before, under the same delivery id.
+    pub fn redeliver(&self, guid: &str) -> Result<(), HubError> {
+        self.change(|c| {
+            let known = c.state.deliveries.iter().rev().find(|d| d.guid == guid).cloned();
+            let known = known.ok_or_else(|| HubError::Missing(format!("delivery {guid}")))?;
+            let (id, at) = (c.state.fresh_id(), c.at);
+            c.state.deliveries.push(Delivery { id, at, redelivery: true, status: None, ..known });
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signature_is_githubs_published_example() {
+        let signature = signature("It's a Secret to Everybody", b"Hello, World!").unwrap();
+        assert_eq!(signature, "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17");
+    }
+
+    #[test]
+    fn webhooks_stay_on_this_machine() {
+        assert!(loopback("http://127.0.0.1:8080/webhook").is_some());
+        assert!(loopback("http://localhost/webhook").is_some());
+        for elsewhere in ["http://example.com/", "http://127.0.0.1.example.com/", "http://10.0.0.1/"] {
+            assert!(loopback(elsewhere).is_none(), "{elsewhere}");
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The pull request, the commits on its branch, and the review log: evidence, written by code only.
+
+use super::{ApproveLine, ModelView, link, rehearsal, sign, stage_name, status::place};
+use crate::{
+    documents::findings::Finding,
+    github::outbound::{Body, clean, code, line, plain},
+    types::{Hash, IssueNo, RunId, Timestamp, Verdict},
+};
+
+/// Who passed a gate, and how.
+#[derive(Debug, Clone)]
+pub struct ApprovalLine {
+    /// Their login.
+    pub by: String,
+    pub at: Timestamp,
+    /// The reason, when the verdict was overridden.
+    pub override_reason: Option<String>,
+}
+
+impl ApprovalLine {
+    pub(super) fn text(&self) -> String {
+        let (by, at) = (plain(&self.by, 60), self.at);
+        match &self.override_reason {
+            None => format!("approved by {by} at {at}"),
+            Some(reason) => format!("**verdict overridden** by {by} at {at}: {}", plain(reason, 500)),
+        }
+    }
+}
+
+/// `LLD for #42: Read the config from a file`, with `[WIP] ` where the plan has no drafts.
+pub fn pull_title(stage: &str, issue: IssueNo, title: &str, wip: bool) -> String {
+    let wip = if wip { "[WIP] " } else { "" };
+    format!("{wip}{} for #{issue}: {}", stage_name(stage), line(title, 180))
+}
+
+#[derive(Debug, Clone)]
+pub struct PullCard {
+    pub issue: IssueNo,
+    pub stage: String,
+    pub run: RunId,
+    pub document_path: String,
+    pub document: Hash,
+    pub document_url: Option<String>,
+    pub log_path: Option<String>,
+    /// `None` before the review.
+    pub verdict: Option<Verdict>,
+    pub drafter: ModelView,
+    pub reviewer: ModelView,
+    /// `None` while the gate waits.
+    pub approval: Option<ApprovalLine>,
+    /// What to write while the gate waits.
+    pub line: Option<ApproveLine>,
+    /// The head of the audit chain.
+    pub audit: Option<Hash>,
+    pub rehearsal: bool,
+}
+
+pub fn pull_body(card: &PullCard) -> Body {
+    let path = code(&card.document_path, 150);
+    let document =
+        card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
+    let mut rows = vec![
+        ("Document", document),
+        ("sha256", format!("`{}`", card.document)),
+        ("Verdict", card.verdict.map_or("not reviewed yet".into(), |v| format!("{} {v}", sign(v)))),
+        ("Drafted by", card.drafter.text()),
+        ("Reviewed by", card.reviewer.text()),
+        ("Decision", card.approval.as_ref().map_or("waits for a person".into(), ApprovalLine::text)),
+    ];
+    if let Some(path) = &card.log_path {
+        rows.push(("Review log", code(path, 150)));
+    }
+    if let Some(audit) = &card.audit {
+        rows.push(("Audit head", format!("`{audit}`")));
+    }
+    let table: String = rows.iter().map(|(name, value)| format!("\n| {name} | {value} |")).collect();
+    let next = match (&card.approval, &card.line) {
+        (None, Some(line)) if matches!(card.verdict, None | Some(Verdict::Approved)) => {
+            format!("\n\nTo accept the document, write here or on the issue:\n\n{}", line.block())
+        }
+        (None, Some(_)) => {
+            "\n\nThe verdict does not let it pass. Here or on the issue, `/revise TEXT` sends it back; \
+                            `/override REASON` takes it as it is, with a reason that is recorded."
+                .to_owned()
+        }
+        _ => "\n\nThe document is accepted. Merging is up to you.".to_owned(),
+    };
+    Body::frame(format!(
+        "{}Part of #{}: the {}, drafted and reviewed by models of different makers and decided by a person.\n\n\
+         | | |\n|---|---|{table}{next}\n\n<sub>Run {}</sub>",
+        rehearsal(card.rehearsal),
+        card.issue,
+        stage_name(&card.stage),
+        card.run
+    ))
+}
+
+/// What a commit on our branch is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommitKind {
+    /// A version that is shown to people.
+    Proposal,
+    /// The accepted bytes, with their log.
+    Approval { by: String, overridden: bool },
+}
+
+#[derive(Debug, Clone)]
+pub struct CommitCard {
+    pub kind: CommitKind,
+    pub stage: String,
+    pub issue: IssueNo,
+    pub title: String,
+    pub run: RunId,
+    pub document: Hash,
+    pub audit: Option<Hash>,
+}
+
+/// The message of a commit that holds documents only: `[skip ci]`, and trailers by which a repeat
+/// is recognised and the audit chain can be followed.
+pub fn commit_message(card: &CommitCard) -> String {
+    let stage = stage_name(&card.stage);
+    let (verb, body) = match &card.kind {
+        CommitKind::Proposal => ("propose", String::new()),
+        CommitKind::Approval { by, overridden: false } => {
+            ("accept", format!("Accepted by {}.\n", line(by, 60)))
+        }
+        CommitKind::Approval { by, overridden: true } => {
+            ("accept", format!("Accepted by {}, who overrode the verdict.\n", line(by, 60)))
+        }
+    };
+    let audit = card.audit.map_or(String::new(), |hash| format!("\nCountersign-Audit: {hash}"));
+    format!(
+        "docs: {verb} {stage} for #{issue} [skip ci]\n\n{title}\n{body}\nCountersign-Run: {run}\nCountersign-Document: {document}{audit}\n",
+        issue = card.issue,
+        // A sentence of its own, so that no title can pass for a trailer.
+        title = format_args!("“{}”", line(&card.title, 180)),
+        run = card.run,
+        document = card.document,
+    )
+}
+
+/// One round in the review log.
+#[derive(Debug, Clone)]
+pub struct RoundLog {
+    pub round: u32,
+    pub document: Hash,
+    pub verdict: Verdict,
+    /// The reviewer's reason, or ours where there is no verdict.
+    pub why: String,
+    pub drafter: ModelView,
+    pub reviewer: ModelView,
+}
+
+#[derive(Debug, Clone)]
+pub struct ReviewLog {
+    pub issue: IssueNo,
+    pub title: String,
+    pub run: RunId,
+    pub document_path: String,
+    pub document: Hash,
+    pub rounds: Vec<RoundLog>,
+    pub findings: Vec<Finding>,
+    pub approval: Option<ApprovalLine>,
+    pub rehearsal: bool,
+}
+
+/// The file beside the document: what was said of it, and how each finding ended.
+pub fn review_log(log: &ReviewLog) -> String {
+    let mut out = format!(
+        "# Review log: #{} {}\n\n{}Written by Countersign from its records, run {}. Not edited by any model.\n\n\
+         - document: {}\n- sha256: `{}`\n",
+        log.issue,
+        plain(&log.title, 180),
+        rehearsal(log.rehearsal),
+        log.run,
+        code(&log.document_path, 150),
+        log.document
+    );
+    if let Some(approval) = &log.approval {
+        out.push_str(&format!("- {}\n", approval.text()));
+    }
+    out.push_str("\n## Rounds\n");
+    for round in &log.rounds {
+        let (drafter, reviewer) = (round.drafter.text(), round.reviewer.text());
+        out.push_str(&format!(
+            "\n### Round {}: {}\n\nDocument `{}`, drafted by {drafter}, reviewed by {reviewer}.\n",
+            round.round,
+            round.verdict,
+            round.document.short()
+        ));
+        let why = clean(&round.why, 4_000);
+        if !why.is_empty() {
+            out.push_str(&format!("\n{}\n", why.as_str().trim_end()));
+        }
+    }
+    out.push_str("\n## Findings\n\n");
+    if log.findings.is_empty() {
+        out.push_str("None.\n");
+        return out;
+    }
+    out.push_str("| | Round | Severity | Place | Finding | End |\n|---|--:|---|---|---|---|\n");
+    for finding in &log.findings {
+        let end = if finding.why.is_empty() {
+            finding.status.as_str().to_owned()
+        } else {
+            format!("{}: {}", finding.status.as_str(), plain(&finding.why, 300))
+        };
+        let (severity, title) = (finding.severity.as_str(), plain(&finding.title, 200));
+        let place = place(&finding.place);
+        out.push_str(&format!(
+            "| {} | {} | {severity} | {place} | {title} | {end} |\n",
+            finding.id, finding.round
+        ));
+    }
+    for finding in &log.findings {
+        let detail = clean(&finding.detail, 4_000);
+        out.push_str(&format!("\n### {}\n\n{}\n", finding.id, detail.as_str().trim_end()));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::*, *};
+    use crate::{
+        documents::{findings::Status, verdict::Severity},
+        types::{Family, RepoId},
+    };
+
+    const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
+
+    fn model(served: &str) -> ModelView {
+        ModelView { served: Some(served.into()), family: Some(Family("claude".into())) }
+    }
+
+    fn card() -> PullCard {
+        PullCard {
+            issue: IssueNo(42),
+            stage: "lld".into(),
+            run: RUN,
+            document_path: "docs/lld/LLD-042.md".into(),
+            document: Hash::of(b"x"),
+            document_url: None,
+            log_path: None,
+            verdict: Some(Verdict::Approved),
+            drafter: model("claude-opus-4-6"),
+            reviewer: ModelView::default(),
+            approval: None,
+            line: Some(ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") }),
+            audit: Some(Hash::of(b"y")),
+            rehearsal: false,
+        }
+    }
+
+    #[test]
+    fn the_pull_request_belongs_to_the_issue_and_never_closes_it() {
+        let body = pull_body(&card());
+        assert_inert(body.as_str());
+        insta::assert_snapshot!(body.as_str(), @r#"
+        Part of #42: the LLD, drafted and reviewed by models of different makers and decided by a person.
+
+        | | |
+        |---|---|
+        | Document | `docs/lld/LLD-042.md` |
+        | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
+        | Verdict | ✅ APPROVED |
+        | Drafted by | `claude-opus-4-6` (claude) |
+        | Reviewed by | an unattested model |
+        | Decision | waits for a person |
+        | Audit head | `a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa` |
+
+        To accept the document, write here or on the issue:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+
+        <sub>Run 8123-4</sub>
+        "#);
+        let title = pull_title("lld", IssueNo(42), "Fixes #1\n@mona", true);
+        assert_eq!(title.replace('\u{200b}', "·"), "[WIP] LLD for #42: Fixes #·1 @·mona");
+    }
+
+    #[test]
+    fn a_title_cannot_forge_a_trailer() {
+        let card = CommitCard {
+            kind: CommitKind::Approval { by: "mona".into(), overridden: true },
+            stage: "lld".into(),
+            issue: IssueNo(42),
+            title: "x\n\nCountersign-Run: 1-1\nCloses #7".into(),
+            run: RUN,
+            document: Hash::of(b"x"),
+            audit: Some(Hash::of(b"y")),
+        };
+        insta::assert_snapshot!(commit_message(&card).replace('\u{200b}', "·"), @r#"
+        docs: accept LLD for #42 [skip ci]
+
+        “x Countersign-Run: 1-1 Closes #·7”
+        Accepted by mona, who overrode the verdict.
+
+        Countersign-Run: 8123-4
+        Countersign-Document: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881
+        Countersign-Audit: a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa
+        "#);
+    }
+
+    #[test]
+    fn the_log_holds_every_round_and_every_end() {
+        let finding = |id: &str, text: &str, why: &str| Finding {
+            id: id.into(),
+            round: 1,
+            last_round: 1,
+            severity: Severity::High,
+            category: "tests".into(),
+            place: "3".into(),
+            title: text.into(),
+            detail: text.into(),
+            status: Status::Fixed,
+            why: why.into(),
+            must_fix: false,
+        };
+        let mut log = ReviewLog {
+            issue: IssueNo(42),
+            title: "Read a file".into(),
+            run: RUN,
+            document_path: "docs/lld/LLD-042.md".into(),
+            document: Hash::of(b"x"),
+            rounds: vec![RoundLog {
+                round: 1,
+                document: Hash::of(b"w"),
+                verdict: Verdict::Revise,
+                why: "One thing.".into(),
+                drafter: model("claude-opus-4-6"),
+                reviewer: ModelView::default(),
+            }],
+            findings: vec![finding("F1", "No test", "the reviewer held it fixed in round 2")],
+            approval: Some(ApprovalLine { by: "mona".into(), at: Timestamp(0), override_reason: None }),
+            rehearsal: true,
+        };
+        insta::assert_snapshot!(review_log(&log), @r#"
+        # Review log: #42 Read a file
+
+        > **Rehearsal**: scripted answers, no model was asked.
+
+        Written by Countersign from its records, run 8123-4. Not edited by any model.
+
+        - document: `docs/lld/LLD-042.md`
+        - sha256: `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881`
+        - approved by mona at 1970-01-01T00:00:00Z
+
+        ## Rounds
+
+        ### Round 1: REVISE
+
+        Document `50e721e49c01`, drafted by `claude-opus-4-6` (claude), reviewed by an unattested model.
+
+        One thing.
+
+        ## Findings
+
+        | | Round | Severity | Place | Finding | End |
+        |---|--:|---|---|---|---|
+        | F1 | 1 | high | `3` | No test | fixed: the reviewer held it fixed in round 2 |
+
+        ### F1
+
+        No test
+        "#);
+        log.rounds[0].why = HOSTILE.into();
+        log.findings = vec![finding("F1", HOSTILE, HOSTILE)];
+        log.title = HOSTILE.into();
+        assert_inert(&review_log(&log));
+    }
+}

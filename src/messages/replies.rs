@@ -1,0 +1,272 @@
+//! Short answers to commands that could not be taken as they were.
+
+use super::{ApproveLine, access, count, link};
+use crate::{
+    github::outbound::{Body, code, fenced, plain},
+    types::{Role, RunId},
+};
+
+/// One row of `/help`.
+#[derive(Debug, Clone)]
+pub struct HelpRow {
+    pub usage: String,
+    pub about: String,
+    pub role: Role,
+    pub label: Option<String>,
+}
+
+/// The hash that was given is of another version than the one that waits.
+pub fn stale(line: &ApproveLine) -> Body {
+    said(&format!(
+        "That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:\n\n{}",
+        line.block()
+    ))
+}
+
+/// A bare approval came when its writer could not have read what waits.
+pub fn too_soon(line: &ApproveLine) -> Body {
+    said(&format!(
+        "The document was posted only moments before that, so it may not be the one you read. To accept it:\n\n{}",
+        line.block()
+    ))
+}
+
+/// A bare approval, and more than one gate it may have meant.
+pub fn several(lines: &[ApproveLine]) -> Body {
+    let all: Vec<String> = lines.iter().map(ApproveLine::block).collect();
+    said(&format!("More than one decision waits here. Write the one you mean:\n\n{}", all.join("\n\n")))
+}
+
+/// The stage that was named is not the one that waits.
+pub fn wrong_stage(stage: &str, lines: &[ApproveLine]) -> Body {
+    let all: Vec<String> = lines.iter().map(ApproveLine::block).collect();
+    said(&format!("Nothing waits at stage {}. What does wait:\n\n{}", code(stage, 20), all.join("\n\n")))
+}
+
+/// A run is alive, but nothing waits for a person.
+pub fn no_gate(run: RunId, at_step: &str, status_url: Option<&str>) -> Body {
+    let status = status_url.map_or(String::new(), |url| format!(" {}", link("How it stands", url)));
+    said(&format!("Nothing waits for a decision: run `{run}` is at “{}”.{status}", plain(at_step, 80)))
+}
+
+/// The arguments of a command were not understood; `why` is a sentence of ours.
+pub fn not_understood(command: &str, why: &str) -> Body {
+    said(&format!("That {} was not understood: {}.", code(&format!("/{command}"), 40), plain(why, 200)))
+}
+
+pub fn unknown_command(word: &str, did_you_mean: Option<&str>) -> Body {
+    let word = code(&format!("/{word}"), 40);
+    match did_you_mean {
+        Some(name) => said(&format!("There is no {word}. Did you mean {}?", code(&format!("/{name}"), 40))),
+        None => said(&format!("There is no {word}. `/help` lists what there is.")),
+    }
+}
+
+pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> Body {
+    let status = status_url.map_or(String::new(), |url| format!(": {}", link("how it stands", url)));
+    said(&format!(
+        "Run `{run}` of {} is already at work on this issue{status}. `/stop` ends it.",
+        code(workflow, 30)
+    ))
+}
+
+/// A command that needs text came without.
+pub fn empty_args(command: &str) -> Body {
+    let what = match command {
+        "revise" => "what should change",
+        "override" => "the reason",
+        _ => "the text",
+    };
+    let placeholder = if command == "override" { "REASON" } else { "TEXT" };
+    let usage = code(&format!("/{command} {placeholder}"), 40);
+    said(&format!("Nothing was done: the command needs {what} after it, as in {usage}."))
+}
+
+/// One run as `/status` tells it.
+#[derive(Debug, Clone)]
+pub struct RunLine {
+    pub run: RunId,
+    pub workflow: String,
+    pub status: &'static str,
+    /// `N3 Adversarial review`
+    pub step: String,
+    /// Why it waits or ended, in our words.
+    pub why: Option<String>,
+}
+
+/// The runs of an issue, the newest last.
+pub fn runs(runs: &[RunLine]) -> Body {
+    if runs.is_empty() {
+        return said("Nothing is running on this issue. `/countersign help` lists what can be started.");
+    }
+    let mut out =
+        String::from("### Runs on this issue\n\n| Run | Workflow | Status | Step | |\n|---|---|---|---|---|");
+    for run in runs {
+        let why = run.why.as_ref().map_or(String::new(), |why| plain(why, 300));
+        let (workflow, step) = (plain(&run.workflow, 30), plain(&run.step, 80));
+        out.push_str(&format!("\n| `{}` | {workflow} | {} | {step} | {why} |", run.run, run.status));
+    }
+    said(&out)
+}
+
+/// The issue was edited after the gate was posted; a bare approval does not cover the new text.
+pub fn issue_changed(diff: &str, line: &ApproveLine) -> Body {
+    said(&format!(
+        "The issue was edited after this document was posted, so nothing was approved yet:\n\n{}\n\n\
+         If the document is right all the same, accept it with its hash:\n\n{}",
+        fenced("diff", diff, 6_000),
+        line.block()
+    ))
+}
+
+/// The command table as people read it.
+pub fn help(rows: &[HelpRow], user_owned: bool) -> Body {
+    let mut out = String::from(
+        "### Commands\n\nAt the start of a line of a comment:\n\n| Command | What it does | Who may |\n|---|---|---|",
+    );
+    for row in rows {
+        out.push_str(&format!(
+            "\n| {} | {} | {} |",
+            code(&row.usage, 60),
+            plain(&row.about, 200),
+            access(row.role)
+        ));
+    }
+    let labels: Vec<_> = rows.iter().filter_map(|row| row.label.as_ref().map(|label| (label, row))).collect();
+    if !labels.is_empty() {
+        out.push_str(&format!("\n\n{} the same:\n", count(labels.len(), "label says", "labels say")));
+        for (label, row) in labels {
+            out.push_str(&format!("\n- {}: as {}", code(label, 50), code(&row.usage, 60)));
+        }
+    }
+    out.push_str("\n\nEach may also be written with the name first, as in `/countersign help`. Code, quotes and lists are not read.");
+    if user_owned {
+        out.push_str(
+            "\n\nThis repository belongs to a person: its owner has admin access, collaborators have write access, \
+             and everybody else has read access or none. What needs triage access, collaborators may; what needs \
+             maintain access, only the owner.",
+        );
+    }
+    said(&out)
+}
+
+fn said(text: &str) -> Body {
+    Body::frame(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::*, *};
+    use crate::types::{Hash, RepoId};
+
+    #[test]
+    fn every_answer_says_what_to_write_and_acts_on_nothing() {
+        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") };
+        let run = RunId { repo: RepoId(8123), seq: 4 };
+        let row = |usage: &str, label: Option<&str>| HelpRow {
+            usage: usage.into(),
+            about: "does a | b".into(),
+            role: Role::Write,
+            label: label.map(Into::into),
+        };
+        let all = [
+            stale(&line),
+            too_soon(&line),
+            several(&[line.clone(), line.clone()]),
+            wrong_stage(HOSTILE, std::slice::from_ref(&line)),
+            no_gate(run, "Review", Some("https://x/1")),
+            not_understood("approve", "a hash needs at least its first 8 digits"),
+            unknown_command("aprove", Some("approve")),
+            unknown_command(HOSTILE, None),
+            already_running(run, "lld", None),
+            empty_args("revise"),
+            runs(&[]),
+            runs(&[RunLine {
+                run,
+                workflow: "lld".into(),
+                status: "asking",
+                step: "N4 Gate".into(),
+                why: Some(HOSTILE.into()),
+            }]),
+            issue_changed("-a\n+```\n+/approve @mona", &line),
+            help(&[row("/approve [stage] [hash]", None), row("/lld", Some("countersign:lld"))], true),
+        ];
+        for body in &all {
+            assert_inert(body.as_str());
+        }
+        insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n"), @r#"
+        That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+        ----
+        The document was posted only moments before that, so it may not be the one you read. To accept it:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+        ----
+        More than one decision waits here. Write the one you mean:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+
+        ```
+        /approve lld 2d711642b726
+        ```
+        ----
+        Nothing waits at stage `</details> /approve…`. What does wait:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+        ----
+        Nothing waits for a decision: run `8123-4` is at “Review”. [How it stands](https://x/1)
+        ----
+        That `/approve` was not understood: a hash needs at least its first 8 digits.
+        ----
+        There is no `/aprove`. Did you mean `/approve`?
+        ----
+        There is no `/</details> /approve @mona Fixes #1 ![x…`. `/help` lists what there is.
+        ----
+        Run `8123-4` of `lld` is already at work on this issue. `/stop` ends it.
+        ----
+        Nothing was done: the command needs what should change after it, as in `/revise TEXT`.
+        ----
+        Nothing is running on this issue. `/help` lists what can be started.
+        ----
+        The issue was edited after this document was posted, so nothing was approved yet:
+
+        ````diff
+        -a
+        +```
+        +/approve @mona
+        ````
+
+        If the document is right all the same, accept it with its hash:
+
+        ```
+        /approve lld 2d711642b726
+        ```
+        ----
+        ### Commands
+
+        At the start of a line of a comment:
+
+        | Command | What it does | Who may |
+        |---|---|---|
+        | `/approve [stage] [hash]` | does a \| b | write access |
+        | `/lld` | does a \| b | write access |
+
+        1 label says the same:
+
+        - `countersign:lld`: as `/lld`
+
+        Each may also be written with the name first, as in `/countersign help`. Code, quotes and lists are not read.
+
+        This repository belongs to a person: its owner has admin access, collaborators have write access, and everybody else has read access or none. What needs triage access, collaborators may; what needs maintain access, only the owner.
+        "#);
+    }
+}

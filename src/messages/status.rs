@@ -1,0 +1,352 @@
+//! The status comment: one an issue and workflow, edited in place ever after.
+
+use super::{ApproveLine, ModelView, access, count, folded, link, rehearsal, sign};
+use crate::{
+    github::outbound::{Body, clean, code, plain},
+    types::{Hash, Role, RunId, Timestamp, Verdict},
+};
+
+/// A draft longer than this is cut in the comment: the rest is on the branch, and the comment must
+/// stay one comment.
+const DRAFT_CHARS: usize = 45_000;
+
+#[derive(Debug, Clone)]
+pub struct StatusView {
+    /// `lld`
+    pub workflow: String,
+    pub run: RunId,
+    /// The login of who asked.
+    pub requested_by: String,
+    pub rehearsal: bool,
+    pub state: State,
+    pub steps: Vec<StepLine>,
+    pub rounds: Vec<RoundLine>,
+    pub waiting: Option<Waiting>,
+    pub draft: Option<DraftView>,
+    pub notes: Vec<Note>,
+    /// Where the result is, once there is one.
+    pub outcome: Option<String>,
+    pub updated: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Working,
+    NeedsYou,
+    Done,
+    Stopped,
+    Failed,
+}
+
+#[derive(Debug, Clone)]
+pub struct StepLine {
+    pub id: &'static str,
+    pub title: &'static str,
+    pub mark: Mark,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    Done,
+    Now,
+    ToCome,
+    /// Not part of this run by its settings.
+    Off,
+}
+
+#[derive(Debug, Clone)]
+pub struct RoundLine {
+    pub round: u32,
+    /// `None` while it is not given.
+    pub verdict: Option<Verdict>,
+    pub open_findings: usize,
+    pub drafter: ModelView,
+    pub reviewer: Option<ModelView>,
+}
+
+/// What a run waits for.
+#[derive(Debug, Clone)]
+pub enum Waiting {
+    /// A person, at a gate. Without APPROVED only an override passes.
+    Decision {
+        line: ApproveLine,
+        /// `None` before the review.
+        verdict: Option<Verdict>,
+        role: Role,
+        gate_url: Option<String>,
+    },
+    Until {
+        at: Timestamp,
+        why: WaitReason,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum WaitReason {
+    GitHubPacing,
+    ModelPacing,
+    ModelUnavailable,
+    NoOtherFamily,
+    Retry,
+}
+
+impl WaitReason {
+    fn text(self) -> &'static str {
+        match self {
+            Self::GitHubPacing => "GitHub asked to go slower",
+            Self::ModelPacing => "the model's provider asked to go slower",
+            Self::ModelUnavailable => "the model cannot be reached",
+            Self::NoOtherFamily => {
+                "no model of a second family can be reached, and no model may approve itself"
+            }
+            Self::Retry => "a step failed and is tried again",
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct DraftView {
+    /// `LLD-042.md`
+    pub name: String,
+    pub text: String,
+    pub hash: Hash,
+    /// The file on the branch.
+    pub url: Option<String>,
+}
+
+/// Something a reader should know.
+#[derive(Debug, Clone)]
+pub enum Note {
+    /// Code mended the form of the draft.
+    Repaired(usize),
+    /// Code found mistakes and sent the draft back, without a reviewer.
+    SentBack {
+        mistakes: usize,
+    },
+    /// The models saw only the beginning of the issue.
+    IssueCut {
+        shown: usize,
+        of: usize,
+    },
+    FilesNotShown(usize),
+    /// A sentence from elsewhere in the program.
+    Said(String),
+}
+
+impl Note {
+    fn text(&self) -> String {
+        match self {
+            Self::Repaired(n) => {
+                format!("{} in the draft's form made by code", count(*n, "repair", "repairs"))
+            }
+            Self::SentBack { mistakes } => {
+                format!(
+                    "sent back to the drafter with {} found by code",
+                    count(*mistakes, "mistake", "mistakes")
+                )
+            }
+            Self::IssueCut { shown, of } => {
+                format!("the issue is long: the models see its first {shown} of {of} characters")
+            }
+            Self::FilesNotShown(n) => {
+                format!("{} of the repository did not fit into the prompt", count(*n, "file", "files"))
+            }
+            Self::Said(text) => plain(text, 300),
+        }
+    }
+}
+
+/// The whole comment.
+pub fn status(view: &StatusView) -> Body {
+    let mut parts = vec![headline(view)];
+    if let Some(waiting) = &view.waiting {
+        parts.push(waiting_text(waiting));
+    }
+    if let Some(url) = &view.outcome {
+        parts.push(format!("Result: {}", link("here", url)));
+    }
+    if !view.steps.is_empty() {
+        parts.push(view.steps.iter().map(step).collect::<Vec<_>>().join(" → "));
+    }
+    if !view.rounds.is_empty() {
+        parts.push(rounds(&view.rounds));
+    }
+    if !view.notes.is_empty() {
+        parts.push(view.notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>().join("\n"));
+    }
+    if let Some(view) = &view.draft {
+        parts.push(draft(view));
+    }
+    parts.push(format!("<sub>`/status` · `/stop` · `/help` · updated {}</sub>", view.updated));
+    Body::frame(rehearsal(view.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+fn headline(view: &StatusView) -> String {
+    let (sign, words) = match view.state {
+        State::Working => ("⏳", "working"),
+        State::NeedsYou => ("✋", "waiting for you"),
+        State::Done => ("✅", "done"),
+        State::Stopped => ("⏹️", "stopped"),
+        State::Failed => ("❌", "halted"),
+    };
+    let who = plain(&view.requested_by, 60);
+    format!("### {sign} {}: {words}\n\nRun `{}`, asked for by {who}.", plain(&view.workflow, 30), view.run)
+}
+
+fn waiting_text(waiting: &Waiting) -> String {
+    match waiting {
+        Waiting::Decision { line, verdict, role, gate_url } => {
+            let gate = gate_url
+                .as_ref()
+                .map_or(String::new(), |url| format!(" ({})", link("what there is to decide", url)));
+            match verdict {
+                None | Some(Verdict::Approved) => {
+                    format!("**Waits for someone with {}**{gate}:\n\n{}", access(*role), line.block())
+                }
+                Some(verdict) => format!(
+                    "**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass. \
+                     `/revise TEXT` sends it back; `/override REASON` takes it as it is."
+                ),
+            }
+        }
+        Waiting::Until { at, why } => format!("**Waits until {at}**: {}.", why.text()),
+    }
+}
+
+fn step(line: &StepLine) -> String {
+    match line.mark {
+        Mark::Done => format!("✅ {} {}", line.id, line.title),
+        Mark::Now => format!("▶️ **{} {}**", line.id, line.title),
+        Mark::ToCome => format!("▫️ {} {}", line.id, line.title),
+        Mark::Off => format!("⏭️ {} {}", line.id, line.title),
+    }
+}
+
+fn rounds(rounds: &[RoundLine]) -> String {
+    let mut out =
+        String::from("| Round | Verdict | Open findings | Drafted by | Reviewed by |\n|--:|---|--:|---|---|");
+    for round in rounds {
+        let verdict = round.verdict.map_or("–".to_owned(), |v| format!("{} {v}", sign(v)));
+        let reviewer = round.reviewer.as_ref().map_or("–".to_owned(), ModelView::text);
+        let (drafter, open) = (round.drafter.text(), round.open_findings);
+        out.push_str(&format!("\n| {} | {verdict} | {open} | {drafter} | {reviewer} |", round.round));
+    }
+    out
+}
+
+fn draft(view: &DraftView) -> String {
+    let text = clean(&view.text, DRAFT_CHARS);
+    let file = view
+        .url
+        .as_ref()
+        .map_or(String::new(), |url| format!("{}\n\n", link("The whole file on the branch", url)));
+    let summary = format!("Draft {} <code>{}</code>", plain(&view.name, 80), view.hash.short());
+    folded(&summary, &format!("{file}{}", text.as_str()))
+}
+
+/// The place of a file or section, as inline code.
+pub(super) fn place(text: &str) -> String {
+    code(text, 80)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::*, *};
+    use crate::types::{Family, RepoId};
+
+    fn model(served: &str, family: &str) -> ModelView {
+        ModelView { served: Some(served.into()), family: Some(Family(family.into())) }
+    }
+
+    fn view() -> StatusView {
+        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") };
+        StatusView {
+            workflow: "lld".into(),
+            run: RunId { repo: RepoId(8123), seq: 4 },
+            requested_by: "mona".into(),
+            rehearsal: true,
+            state: State::NeedsYou,
+            steps: vec![
+                StepLine { id: "N0", title: "Load input", mark: Mark::Done },
+                StepLine { id: "N2", title: "Human gate, draft", mark: Mark::Off },
+                StepLine { id: "N4", title: "Human gate, verdict", mark: Mark::Now },
+                StepLine { id: "N5", title: "Finalize", mark: Mark::ToCome },
+            ],
+            rounds: vec![RoundLine {
+                round: 1,
+                verdict: Some(Verdict::Approved),
+                open_findings: 0,
+                drafter: model("claude-opus-4-6", "claude"),
+                reviewer: Some(ModelView::default()),
+            }],
+            waiting: Some(Waiting::Decision {
+                line,
+                verdict: Some(Verdict::Approved),
+                role: Role::Write,
+                gate_url: Some("https://github.com/o/r/issues/42#issuecomment-1".into()),
+            }),
+            draft: Some(DraftView {
+                name: "LLD-042.md".into(),
+                text: "# 42 - Feature: x".into(),
+                hash: Hash::of(b"x"),
+                url: None,
+            }),
+            notes: vec![Note::Repaired(2)],
+            outcome: None,
+            updated: Timestamp(0),
+        }
+    }
+
+    #[test]
+    fn the_comment_as_a_person_reads_it() {
+        insta::assert_snapshot!(status(&view()).as_str(), @r#"
+        > **Rehearsal**: scripted answers, no model was asked.
+
+        ### ✋ lld: waiting for you
+
+        Run `8123-4`, asked for by mona.
+
+        **Waits for someone with write access** ([what there is to decide](https://github.com/o/r/issues/42#issuecomment-1)):
+
+        ```
+        /approve lld 2d711642b726
+        ```
+
+        ✅ N0 Load input → ⏭️ N2 Human gate, draft → ▶️ **N4 Human gate, verdict** → ▫️ N5 Finalize
+
+        | Round | Verdict | Open findings | Drafted by | Reviewed by |
+        |--:|---|--:|---|---|
+        | 1 | ✅ APPROVED | 0 | `claude-opus-4-6` (claude) | an unattested model |
+
+        - 2 repairs in the draft's form made by code
+
+        <details><summary>Draft LLD-042.md <code>2d711642b726</code></summary>
+
+        # 42 - Feature: x
+
+        </details>
+
+        <sub>`/status` · `/stop` · `/help` · updated 1970-01-01T00:00:00Z</sub>
+        "#);
+    }
+
+    #[test]
+    fn nothing_in_it_acts_and_it_stays_one_comment() {
+        let mut hostile = view();
+        hostile.requested_by = HOSTILE.into();
+        hostile.workflow = HOSTILE.into();
+        hostile.rounds[0].drafter = model(HOSTILE, HOSTILE);
+        hostile.notes = vec![Note::Said(HOSTILE.into())];
+        hostile.outcome = Some("javascript:alert(1)".into());
+        hostile.draft = Some(DraftView {
+            name: HOSTILE.into(),
+            text: HOSTILE.repeat(3000),
+            hash: Hash::of(b"x"),
+            url: Some("https://x/a b".into()),
+        });
+        let body = status(&hostile);
+        assert_inert(body.as_str());
+        assert_eq!(body.pieces().len(), 1);
+        assert!(!body.as_str().contains("](javascript"));
+    }
+}

@@ -1,0 +1,174 @@
+//! Who and what GitHub told us of: installations, repositories and their names of now, and a few
+//! facts of the server's own.
+
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+
+use super::{
+    Store, StoreError,
+    database::{signed, unsigned},
+    error::Fault,
+};
+use crate::types::{InstallationId, RepoId, RepoName};
+
+/// A repository as it was last seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepoRow {
+    pub id: RepoId,
+    pub installation: InstallationId,
+    pub name: RepoName,
+}
+
+/// An installation as it was last seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstallationRow {
+    pub id: InstallationId,
+    pub account: String,
+    pub suspended: bool,
+}
+
+/// The directory of one store.
+pub struct Directory<'a> {
+    pub(super) store: &'a Store,
+}
+
+impl Directory<'_> {
+    /// Notes that this repository has this name now. Writes only when that is news.
+    pub async fn saw_repository(&self, row: RepoRow) -> Result<(), StoreError> {
+        let known = row.clone();
+        let main = &self.store.main;
+        let same = main
+            .read(move |tx| {
+                Ok(by_id(tx, known.id)? == Some(known.clone()) && owns(tx, &known.name)? == Some(known))
+            })
+            .await?;
+        if same {
+            return Ok(());
+        }
+        main.write(move |tx| {
+            tx.execute(
+                "INSERT INTO repository (id, installation, owner, name, seen)
+                 VALUES (?1, ?2, ?3, ?4, (SELECT COALESCE(MAX(seen), 0) + 1 FROM repository))
+                 ON CONFLICT (id) DO UPDATE SET installation = excluded.installation, owner = excluded.owner,
+                     name = excluded.name, seen = excluded.seen",
+                params![signed(row.id.0), signed(row.installation.0), row.name.owner, row.name.name],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn repository(&self, id: RepoId) -> Result<Option<RepoRow>, StoreError> {
+        self.store.main.read(move |tx| by_id(tx, id)).await
+    }
+
+    /// The repository last seen under this name.
+    pub async fn repository_named(&self, name: &RepoName) -> Result<Option<RepoRow>, StoreError> {
+        let name = name.clone();
+        self.store.main.read(move |tx| owns(tx, &name)).await
+    }
+
+    pub async fn saw_installation(
+        &self,
+        id: InstallationId,
+        account: &str,
+        suspended: bool,
+    ) -> Result<(), StoreError> {
+        let account = account.to_owned();
+        self.store
+            .main
+            .write(move |tx| {
+                tx.execute(
+                    "INSERT INTO installation (id, account, suspended) VALUES (?1, ?2, ?3)
+                     ON CONFLICT (id) DO UPDATE SET account = excluded.account, suspended = excluded.suspended",
+                    params![signed(id.0), account, suspended],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationRow>, StoreError> {
+        self.store
+            .main
+            .read(move |tx| {
+                let row = tx
+                    .query_row(
+                        "SELECT account, suspended FROM installation WHERE id = ?1",
+                        [signed(id.0)],
+                        |row| Ok(InstallationRow { id, account: row.get(0)?, suspended: row.get(1)? }),
+                    )
+                    .optional()?;
+                Ok(row)
+            })
+            .await
+    }
+
+    /// The App was taken off this account; its repositories are no longer ours to look at.
+    pub async fn forget_installation(&self, id: InstallationId) -> Result<(), StoreError> {
+        self.store
+            .main
+            .write(move |tx| {
+                tx.execute("DELETE FROM repository WHERE installation = ?1", [signed(id.0)])?;
+                tx.execute("DELETE FROM installation WHERE id = ?1", [signed(id.0)])?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// The repository was deleted or taken from the App. Its folder stays.
+    pub async fn forget_repository(&self, id: RepoId) -> Result<(), StoreError> {
+        self.store
+            .main
+            .write(move |tx| {
+                tx.execute("DELETE FROM repository WHERE id = ?1", [signed(id.0)])?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// A small fact of the server's own, by name.
+    pub async fn meta_get(&self, key: &str) -> Result<Option<String>, StoreError> {
+        let key = key.to_owned();
+        self.store
+            .main
+            .read(move |tx| {
+                let value = tx
+                    .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
+                    .optional()?;
+                Ok(value)
+            })
+            .await
+    }
+
+    pub async fn meta_set(&self, key: &str, value: &str) -> Result<(), StoreError> {
+        let (key, value) = (key.to_owned(), value.to_owned());
+        self.store.main.write(move |tx| set_meta(tx, &key, &value)).await
+    }
+}
+
+pub(super) fn set_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(), Fault> {
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [key, value],
+    )?;
+    Ok(())
+}
+
+fn by_id(tx: &Transaction<'_>, id: RepoId) -> Result<Option<RepoRow>, Fault> {
+    let sql = "SELECT id, installation, owner, name FROM repository WHERE id = ?1";
+    Ok(tx.query_row(sql, [signed(id.0)], repository).optional()?)
+}
+
+fn owns(tx: &Transaction<'_>, name: &RepoName) -> Result<Option<RepoRow>, Fault> {
+    let sql = "SELECT id, installation, owner, name FROM repository
+               WHERE owner = ?1 AND name = ?2 ORDER BY seen DESC LIMIT 1";
+    Ok(tx.query_row(sql, [&name.owner, &name.name], repository).optional()?)
+}
+
+fn repository(row: &Row<'_>) -> rusqlite::Result<RepoRow> {
+    Ok(RepoRow {
+        id: RepoId(unsigned(row.get(0)?)),
+        installation: InstallationId(unsigned(row.get(1)?)),
+        name: RepoName { owner: row.get(2)?, name: row.get(3)? },
+    })
+}

@@ -1,0 +1,83 @@
+//! What can go wrong with the databases, each with the file and the way out.
+
+use std::path::PathBuf;
+
+/// Why the store refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error(
+        "the data directory {} is in use by another countersign; stop that one or choose another directory with --data",
+        .directory.display()
+    )]
+    InUse { directory: PathBuf },
+    #[error(
+        "{} was written by a newer countersign (schema {found}, this one knows {known}); run that version or restore a backup",
+        .file.display()
+    )]
+    Newer { file: PathBuf, found: u32, known: u32 },
+    #[error(
+        "{} is not a sound countersign database ({detail}); nothing was changed: restore it from a backup or move it away",
+        .file.display()
+    )]
+    Damaged { file: PathBuf, detail: String },
+    #[error("{}: {source}; check that the path exists, is writable and has space", .path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: {source}", .file.display())]
+    Sql { file: PathBuf, source: rusqlite::Error },
+    #[error("{}: a stored row cannot be read ({detail}); it may have been written by another version", .file.display())]
+    Row { file: PathBuf, detail: String },
+    /// Someone else holds the run now; what this writer has is worth nothing.
+    #[error("the lease on this run was lost to a later claim; its late result was dropped")]
+    Fenced,
+    #[error("the store was asked for {what}, which it does not hold")]
+    Missing { what: String },
+    /// The journal was asked for its entries in another order than they were written in.
+    #[error("journal: {0}")]
+    Journal(String),
+    #[error("the process is shutting down")]
+    Closing,
+}
+
+/// A failure inside a transaction, before the file's name is known.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Sql(rusqlite::Error),
+    Row(String),
+    Fenced,
+    Missing(String),
+}
+
+impl Fault {
+    pub(super) fn at(self, file: &std::path::Path) -> StoreError {
+        let file = file.to_owned();
+        match self {
+            Self::Sql(source) => match source.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
+                    StoreError::Damaged { file, detail: source.to_string() }
+                }
+                _ => StoreError::Sql { file, source },
+            },
+            Self::Row(detail) => StoreError::Row { file, detail },
+            Self::Fenced => StoreError::Fenced,
+            Self::Missing(what) => StoreError::Missing { what },
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<serde_json::Error> for Fault {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Row(error.to_string())
+    }
+}
+
+impl From<crate::types::Malformed> for Fault {
+    fn from(error: crate::types::Malformed) -> Self {
+        Self::Row(error.to_string())
+    }
+}

@@ -1,0 +1,141 @@
+//! Evidence: calls, verdicts, findings, approvals, and the audit chain.
+
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+use serde::de::DeserializeOwned;
+
+use super::{
+    RepoDb,
+    read::{answer, json},
+};
+use crate::{
+    store::{
+        AuditEntry, AuditRow, GateSpec, Ledger, Record, StoreError,
+        database::{signed, unsigned},
+        error::Fault,
+    },
+    types::{Hash, RepoId, RunId, Timestamp},
+};
+
+impl RepoDb {
+    /// Writes a ledger row; the same (run, visit, key) again replaces it in its place.
+    pub async fn record(&self, run: RunId, visit: u64, key: &str, record: Record) -> Result<(), StoreError> {
+        let (key, now) = (key.to_owned(), self.clock.now().0);
+        self.db
+            .write(move |tx| {
+                let (table, body) = match &record {
+                    Record::Call(row) => ("call", serde_json::to_string(row)?),
+                    Record::Verdict(row) => ("verdict", serde_json::to_string(row)?),
+                    Record::Finding(row) => ("finding", serde_json::to_string(row)?),
+                    Record::Approval(row) => ("approval", serde_json::to_string(row)?),
+                };
+                tx.execute(
+                    &format!(
+                        "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)
+                         ON CONFLICT (run, visit, key) DO UPDATE SET body = excluded.body, at = excluded.at"
+                    ),
+                    params![signed(run.seq), signed(visit), key, body, now],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// All ledger rows of a run.
+    pub async fn ledger(&self, run: RunId) -> Result<Ledger, StoreError> {
+        self.db
+            .read(move |tx| {
+                Ok(Ledger {
+                    calls: bodies(tx, "call", run)?,
+                    verdicts: bodies(tx, "verdict", run)?,
+                    findings: bodies(tx, "finding", run)?,
+                    approvals: bodies(tx, "approval", run)?,
+                    answers: answers(tx, run)?,
+                })
+            })
+            .await
+    }
+
+    /// Adds a link to the chain and returns its hash; the same (run, visit, key) again returns the
+    /// hash it got the first time.
+    pub async fn audit(&self, entry: AuditEntry) -> Result<Hash, StoreError> {
+        let (repo, now) = (self.repo, self.clock.now());
+        self.db
+            .write(move |tx| {
+                let known = tx
+                    .query_row(
+                        "SELECT * FROM audit WHERE run = ?1 AND visit = ?2 AND key = ?3",
+                        params![signed(entry.run.seq), signed(entry.visit), entry.key],
+                        |row| Ok(audit_row(repo, row)),
+                    )
+                    .optional()?;
+                if let Some(known) = known {
+                    return Ok(known?.hash);
+                }
+                let head: Option<String> = tx
+                    .query_row("SELECT hash FROM audit ORDER BY seq DESC LIMIT 1", [], |row| row.get(0))
+                    .optional()?;
+                let head = head.map(|text| text.parse()).transpose()?;
+                let row = AuditRow::after(head, entry, now);
+                tx.execute(
+                    "INSERT INTO audit (run, visit, key, what, detail, at, previous, hash)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    params![
+                        signed(row.run.seq),
+                        signed(row.visit),
+                        row.key,
+                        row.what,
+                        row.detail.to_string(),
+                        row.at.0,
+                        row.previous.to_string(),
+                        row.hash.to_string()
+                    ],
+                )?;
+                Ok(row.hash)
+            })
+            .await
+    }
+
+    /// The repository's whole audit chain, the oldest link first.
+    pub async fn audit_chain(&self) -> Result<Vec<AuditRow>, StoreError> {
+        let repo = self.repo;
+        self.db
+            .read(move |tx| {
+                let mut statement = tx.prepare("SELECT * FROM audit ORDER BY seq")?;
+                let rows = statement.query_map([], |row| Ok(audit_row(repo, row)))?;
+                rows.map(|row| row?).collect()
+            })
+            .await
+    }
+}
+
+fn bodies<V: DeserializeOwned>(tx: &Transaction<'_>, table: &str, run: RunId) -> Result<Vec<V>, Fault> {
+    let mut statement = tx.prepare(&format!("SELECT body FROM {table} WHERE run = ?1 ORDER BY rowid"))?;
+    let rows = statement.query_map([signed(run.seq)], |row| row.get::<_, String>(0))?;
+    rows.map(|text| json(&text?)).collect()
+}
+
+fn answers(tx: &Transaction<'_>, run: RunId) -> Result<Vec<(crate::store::AnswerRow, u32)>, Fault> {
+    let mut statement = tx.prepare(
+        "SELECT answer.id, gate, subject, body, gate.spec FROM answer JOIN gate ON gate.id = answer.gate
+         WHERE answer.run = ?1 ORDER BY answer.id",
+    )?;
+    let rows = statement.query_map([signed(run.seq)], |row| Ok((answer(row), row.get::<_, String>(4)?)))?;
+    rows.map(|row| {
+        let (answer, spec) = row?;
+        Ok((answer?, json::<GateSpec>(&spec)?.needed))
+    })
+    .collect()
+}
+
+fn audit_row(repo: RepoId, row: &Row<'_>) -> Result<AuditRow, Fault> {
+    Ok(AuditRow {
+        run: RunId { repo, seq: unsigned(row.get("run")?) },
+        visit: unsigned(row.get("visit")?),
+        key: row.get("key")?,
+        what: row.get("what")?,
+        detail: json(&row.get::<_, String>("detail")?)?,
+        at: Timestamp(row.get("at")?),
+        previous: row.get::<_, String>("previous")?.parse()?,
+        hash: row.get::<_, String>("hash")?.parse()?,
+    })
+}

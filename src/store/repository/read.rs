@@ -1,0 +1,189 @@
+//! Reading runs back.
+
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+use serde::de::DeserializeOwned;
+
+use super::RepoDb;
+use crate::{
+    store::{
+        AnswerRow, CancelRow, Filter, GateRow, RunRow, RunStatus, StoreError, TrailRow,
+        database::{signed, unsigned},
+        error::Fault,
+    },
+    types::{Cause, RepoId, RunId, Timestamp},
+};
+
+impl RepoDb {
+    pub async fn run(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
+        let at = self.at();
+        self.db.read(move |tx| at.run(tx, id.seq)).await
+    }
+
+    /// Runs in the order they were started.
+    pub async fn runs(&self, filter: Filter) -> Result<Vec<RunRow>, StoreError> {
+        let at = self.at();
+        self.db.read(move |tx| at.runs(tx, filter)).await
+    }
+
+    /// The visits of a run, oldest first.
+    pub async fn trail(&self, run: RunId) -> Result<Vec<TrailRow>, StoreError> {
+        self.db
+            .read(move |tx| {
+                let rows = tx
+                    .prepare_cached(
+                        "SELECT visit, step, entered_at FROM trail WHERE run = ?1 ORDER BY visit",
+                    )?
+                    .query_map([signed(run.seq)], |row| {
+                        Ok(TrailRow {
+                            visit: unsigned(row.get(0)?),
+                            step: row.get(1)?,
+                            entered_at: Timestamp(row.get(2)?),
+                        })
+                    })?
+                    .collect::<Result<_, _>>()?;
+                Ok(rows)
+            })
+            .await
+    }
+
+    pub(super) fn at(&self) -> Reader {
+        Reader { repo: self.repo, epoch: self.epoch }
+    }
+}
+
+/// Whose rows are read, and by which boot.
+#[derive(Clone, Copy)]
+pub(super) struct Reader {
+    pub(super) repo: RepoId,
+    pub(super) epoch: i64,
+}
+
+impl Reader {
+    pub(super) fn run(self, tx: &Transaction<'_>, seq: u64) -> Result<Option<RunRow>, Fault> {
+        let raw = tx
+            .prepare_cached("SELECT * FROM run WHERE seq = ?1")?
+            .query_row([signed(seq)], |row| Ok(self.row(row)))
+            .optional()?;
+        let Some(raw) = raw else { return Ok(None) };
+        let (mut run, cancel) = raw?;
+        run.cancel = cancel.map(|id| read_cancel(tx, id)).transpose()?;
+        run.gate = self.gate(tx, run.id)?;
+        if let Some(gate) = &run.gate {
+            run.answer = waiting_answer(tx, gate.id)?;
+        }
+        Ok(Some(run))
+    }
+
+    /// A run the caller's transaction knows to exist.
+    pub(super) fn known(self, tx: &Transaction<'_>, seq: u64) -> Result<RunRow, Fault> {
+        let id = RunId { repo: self.repo, seq };
+        self.run(tx, seq)?.ok_or_else(|| Fault::Missing(format!("run {id}")))
+    }
+
+    fn runs(self, tx: &Transaction<'_>, filter: Filter) -> Result<Vec<RunRow>, Fault> {
+        let seqs = tx
+            .prepare_cached(
+                "SELECT seq FROM run WHERE (?1 IS NULL OR issue = ?1)
+                     AND (NOT ?2 OR status IN ('ready', 'asking', 'waiting', 'halting')) ORDER BY seq",
+            )?
+            .query_map(params![filter.issue.map(|issue| signed(issue.0)), filter.live_only], |row| {
+                row.get(0)
+            })?
+            .collect::<Result<Vec<i64>, _>>()?;
+        seqs.into_iter().map(|seq| self.known(tx, unsigned(seq))).collect()
+    }
+
+    /// The row itself, and the number of the cancel it carries.
+    fn row(self, row: &Row<'_>) -> Result<(RunRow, Option<i64>), Fault> {
+        let boot = |column: &str| -> Result<bool, Fault> {
+            Ok(row.get::<_, Option<i64>>(column)? == Some(self.epoch))
+        };
+        let time = |column: &str| -> Result<Timestamp, Fault> { Ok(Timestamp(row.get(column)?)) };
+        let run = RunRow {
+            id: RunId { repo: self.repo, seq: unsigned(row.get("seq")?) },
+            workflow: row.get("workflow")?,
+            version: row.get("version")?,
+            trigger: json(&row.get::<_, String>("request")?)?,
+            status: status(&row.get::<_, String>("status")?)?,
+            step: row.get("step")?,
+            state: row.get("state")?,
+            visit: unsigned(row.get("visit")?),
+            moves: row.get("moves")?,
+            attempts: row.get("attempts")?,
+            due: row.get::<_, Option<i64>>("due")?.map(Timestamp),
+            taken: boot("taken")?,
+            parked: boot("parked")?,
+            halt: row.get("halt")?,
+            why: row.get("why")?,
+            outcome: row.get::<_, Option<String>>("outcome")?.map(|text| json(&text)).transpose()?,
+            cancel: None,
+            gate: None,
+            answer: None,
+            started_at: time("started_at")?,
+            updated_at: time("updated_at")?,
+        };
+        Ok((run, row.get("cancel")?))
+    }
+
+    fn gate(self, tx: &Transaction<'_>, run: RunId) -> Result<Option<GateRow>, Fault> {
+        let found = tx
+            .prepare_cached(
+                "SELECT id, spec, opened_at, (SELECT COUNT(*) FROM answer WHERE answer.gate = gate.id)
+                 FROM gate WHERE run = ?1 AND closed_at IS NULL",
+            )?
+            .query_row([signed(run.seq)], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?))
+            })
+            .optional()?;
+        let Some((id, spec, opened_at, answers)) = found else { return Ok(None) };
+        let spec = json(&spec)?;
+        Ok(Some(GateRow { id: unsigned(id), run, spec, opened_at: Timestamp(opened_at), answers }))
+    }
+}
+
+fn waiting_answer(tx: &Transaction<'_>, gate: u64) -> Result<Option<AnswerRow>, Fault> {
+    tx.prepare_cached(
+        "SELECT id, gate, subject, body FROM answer WHERE gate = ?1 AND state = 'waiting' ORDER BY id LIMIT 1",
+    )?
+    .query_row([signed(gate)], |row| Ok(answer(row)))
+    .optional()?
+    .transpose()
+}
+
+/// Columns id, gate, subject, body.
+pub(super) fn answer(row: &Row<'_>) -> Result<AnswerRow, Fault> {
+    Ok(AnswerRow {
+        id: unsigned(row.get(0)?),
+        gate: unsigned(row.get(1)?),
+        subject: row.get::<_, String>(2)?.parse()?,
+        answer: json(&row.get::<_, String>(3)?)?,
+    })
+}
+
+fn read_cancel(tx: &Transaction<'_>, id: i64) -> Result<CancelRow, Fault> {
+    let (cause, actor, why, at) =
+        tx.query_row("SELECT cause, actor, why, at FROM cancel WHERE id = ?1", [id], |row| {
+            Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?))
+        })?;
+    Ok(CancelRow { cause: Cause(cause), by: json(&actor)?, why, at: Timestamp(at) })
+}
+
+pub(super) fn json<V: DeserializeOwned>(text: &str) -> Result<V, Fault> {
+    Ok(serde_json::from_str(text)?)
+}
+
+fn status(text: &str) -> Result<RunStatus, Fault> {
+    Ok(serde_json::from_value(text.into())?)
+}
+
+pub(super) fn status_text(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Ready => "ready",
+        RunStatus::Asking => "asking",
+        RunStatus::Waiting => "waiting",
+        RunStatus::Halting => "halting",
+        RunStatus::Done => "done",
+        RunStatus::Failed => "failed",
+        RunStatus::Stopped => "stopped",
+    }
+}

@@ -1,0 +1,145 @@
+//! What others ask of the runs: to start, to hear an answer, to end. Each is known by its cause.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::RepoDb;
+use crate::{
+    store::{
+        Answer, Booked, CancelRow, GateRow, NewRun, Opened, StoreError,
+        database::{signed, unsigned},
+    },
+    types::{Cause, IssueNo, RunId},
+};
+
+impl RepoDb {
+    pub(in crate::store) async fn start(&self, new: NewRun) -> Result<Opened, StoreError> {
+        let (at, now) = (self.at(), self.clock.now().0);
+        self.db
+            .write(move |tx| {
+                let trigger = &new.trigger;
+                let started: Option<i64> = tx
+                    .query_row("SELECT seq FROM run WHERE cause = ?1", [&trigger.cause.0], |row| row.get(0))
+                    .optional()?;
+                if let Some(seq) = started {
+                    return Ok(Opened::Duplicate(RunId { repo: at.repo, seq: unsigned(seq) }));
+                }
+                let live: Option<i64> = tx
+                    .query_row(
+                        "SELECT seq FROM run WHERE workflow = ?1 AND issue = ?2
+                             AND status IN ('ready', 'asking', 'waiting', 'halting')",
+                        params![new.workflow, signed(trigger.issue.0)],
+                        |row| row.get(0),
+                    )
+                    .optional()?;
+                if let Some(seq) = live {
+                    return Ok(Opened::Live(Box::new(at.known(tx, unsigned(seq))?)));
+                }
+                let request = serde_json::to_string(trigger)?;
+                tx.execute(
+                    "INSERT INTO run (workflow, version, issue, cause, request, status, step, state, visit, moves,
+                         attempts, due, lease, started_at, updated_at)
+                     VALUES (?1, ?2, ?3, ?4, ?5, 'ready', ?6, ?7, 1, 0, 0, ?8, 0, ?8, ?8)",
+                    params![
+                        new.workflow,
+                        new.version,
+                        signed(trigger.issue.0),
+                        trigger.cause.0,
+                        request,
+                        new.step,
+                        new.state,
+                        now
+                    ],
+                )?;
+                let seq = tx.last_insert_rowid();
+                tx.execute(
+                    "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, 1, ?2, ?3, ?4)",
+                    params![seq, new.step, new.state, now],
+                )?;
+                Ok(Opened::New(RunId { repo: at.repo, seq: unsigned(seq) }))
+            })
+            .await
+    }
+
+    /// Books an answer at `gate` if that still is open and asks about the same subject.
+    pub(in crate::store) async fn answer(&self, gate: GateRow, answer: Answer) -> Result<Booked, StoreError> {
+        let (at, now) = (self.at(), self.clock.now().0);
+        self.db
+            .write(move |tx| {
+                let known: bool = tx.query_row(
+                    "SELECT EXISTS (SELECT 1 FROM answer WHERE cause = ?1)",
+                    [&answer.cause.0],
+                    |row| row.get(0),
+                )?;
+                if known {
+                    return Ok(Booked::Duplicate);
+                }
+                let run = at.known(tx, gate.run.seq)?;
+                let asks_the_same = run
+                    .gate
+                    .as_ref()
+                    .is_some_and(|open| open.id == gate.id && open.spec.subject == gate.spec.subject);
+                if !asks_the_same || !run.status.live() {
+                    return Ok(Booked::Changed);
+                }
+                tx.execute(
+                    "INSERT INTO answer (cause, gate, run, subject, body, state, received_at)
+                     VALUES (?1, ?2, ?3, ?4, ?5, 'waiting', ?6)",
+                    params![
+                        answer.cause.0,
+                        signed(gate.id),
+                        signed(gate.run.seq),
+                        gate.spec.subject.to_string(),
+                        serde_json::to_string(&answer)?,
+                        now
+                    ],
+                )?;
+                tx.execute(
+                    "UPDATE run SET due = MIN(COALESCE(due, ?2), ?2), updated_at = ?2 WHERE seq = ?1",
+                    params![signed(gate.run.seq), now],
+                )?;
+                Ok(Booked::Taken)
+            })
+            .await
+    }
+
+    pub async fn has_answer(&self, cause: &Cause) -> Result<bool, StoreError> {
+        let cause = cause.0.clone();
+        self.db
+            .read(move |tx| {
+                let sql = "SELECT EXISTS (SELECT 1 FROM answer WHERE cause = ?1)";
+                Ok(tx.query_row(sql, [cause], |row| row.get(0))?)
+            })
+            .await
+    }
+
+    /// Writes the wish beside the runs it is for: one, or all live ones of the issue. The runs that
+    /// carry it are returned, the same for a repeated cause.
+    pub(in crate::store) async fn cancel(
+        &self,
+        issue: IssueNo,
+        run: Option<RunId>,
+        cancel: CancelRow,
+    ) -> Result<Vec<RunId>, StoreError> {
+        let repo = self.repo;
+        self.db
+            .write(move |tx| {
+                let fresh = tx.execute(
+                    "INSERT INTO cancel (cause, actor, why, at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (cause) DO NOTHING",
+                    params![cancel.cause.0, serde_json::to_string(&cancel.by)?, cancel.why, cancel.at.0],
+                )?;
+                let id: i64 =
+                    tx.query_row("SELECT id FROM cancel WHERE cause = ?1", [&cancel.cause.0], |row| row.get(0))?;
+                if fresh == 1 {
+                    tx.execute(
+                        "UPDATE run SET cancel = ?1 WHERE issue = ?2 AND (?3 IS NULL OR seq = ?3) AND cancel IS NULL
+                             AND status IN ('ready', 'asking', 'waiting', 'halting')",
+                        params![id, signed(issue.0), run.map(|run| signed(run.seq))],
+                    )?;
+                }
+                let mut statement = tx.prepare("SELECT seq FROM run WHERE cancel = ?1 ORDER BY seq")?;
+                let runs = statement.query_map([id], |row| Ok(RunId { repo, seq: unsigned(row.get(0)?) }))?;
+                Ok(runs.collect::<Result<_, _>>()?)
+            })
+            .await
+    }
+}

@@ -1,0 +1,425 @@
+//! What is kept about a run, as plain data: the floors above share these types, only this room
+//! knows how they lie on disk.
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::{
+    Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, Oid, RepoId, Role, RunId, Timestamp,
+    Verdict,
+};
+
+/// What started a run, pinned for its whole life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trigger {
+    pub command: String,
+    pub args: String,
+    pub repo: RepoId,
+    pub installation: InstallationId,
+    pub issue: IssueNo,
+    pub actor: Actor,
+    /// The actor's role when they said it.
+    pub role: Role,
+    pub cause: Cause,
+    /// GitHub's time of the comment or label.
+    pub at: Timestamp,
+    /// The comment that said it, if one did.
+    pub comment: Option<CommentId>,
+}
+
+/// A gate as a workflow asks for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateSpec {
+    /// The word people may add to `/approve`, for example `lld`.
+    pub stage: String,
+    /// Hash of everything an approval here is bound to.
+    pub subject: Hash,
+    /// What may be answered, and the least role that may.
+    pub verbs: Vec<(String, Role)>,
+    /// Since when the subject is on the page, unchanged, by GitHub's clock.
+    pub shown_at: Timestamp,
+    /// How many different people must approve.
+    pub needed: u32,
+    /// When to run the step again although nobody answered.
+    pub expires: Option<Timestamp>,
+}
+
+/// What a person said to a gate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    pub cause: Cause,
+    pub verb: String,
+    pub stage: Option<String>,
+    /// The beginning of a hash, as typed.
+    pub hash: Option<String>,
+    pub text: String,
+    pub by: Actor,
+    /// The role of `by` when they said it.
+    pub role: Role,
+    /// GitHub's time of the comment.
+    pub at: Timestamp,
+    pub url: Option<String>,
+    /// The commit that was looked at, when the answer was a review on the pull request.
+    pub commit: Option<Oid>,
+}
+
+/// One visit of a run, for reading back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrailRow {
+    pub visit: u64,
+    /// The serde form of the step.
+    pub step: String,
+    pub entered_at: Timestamp,
+}
+
+/// How a run ended well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub summary: String,
+    pub url: Option<String>,
+}
+
+/// What a run waits for. Whether a worker holds it right now is told by its lease instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunStatus {
+    Ready,
+    Asking,
+    Waiting,
+    /// It was decided to end it; people have not been told yet.
+    Halting,
+    Done,
+    Failed,
+    Stopped,
+}
+
+impl RunStatus {
+    /// May this run still take a step?
+    pub fn live(self) -> bool {
+        !matches!(self, Self::Done | Self::Failed | Self::Stopped)
+    }
+}
+
+/// A gate of a run; one run has at most one that is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateRow {
+    pub id: u64,
+    pub run: RunId,
+    pub spec: GateSpec,
+    pub opened_at: Timestamp,
+    /// Answers that were accepted at this gate so far.
+    pub answers: u32,
+}
+
+/// An accepted answer and what its giver was looking at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerRow {
+    pub id: u64,
+    pub gate: u64,
+    /// The gate's subject when the answer was accepted.
+    pub subject: Hash,
+    pub answer: Answer,
+}
+
+/// Someone's wish that runs end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelRow {
+    pub cause: Cause,
+    pub by: Actor,
+    pub why: String,
+    pub at: Timestamp,
+}
+
+/// A run that is to be.
+#[derive(Debug, Clone)]
+pub struct NewRun {
+    pub workflow: String,
+    pub version: u32,
+    pub trigger: Trigger,
+    pub step: String,
+    pub state: Vec<u8>,
+}
+
+/// A run as it stands.
+#[derive(Debug, Clone)]
+pub struct RunRow {
+    pub id: RunId,
+    pub workflow: String,
+    /// The workflow's version at the start.
+    pub version: u32,
+    pub trigger: Trigger,
+    pub status: RunStatus,
+    /// The step's serde form.
+    pub step: String,
+    pub state: Vec<u8>,
+    /// The number of this checkpoint in the run's trail, from 1.
+    pub visit: u64,
+    /// Edges walked since a person last spoke.
+    pub moves: u32,
+    /// Failed attempts at this visit.
+    pub attempts: u32,
+    pub due: Option<Timestamp>,
+    /// A worker of this process holds it.
+    pub taken: bool,
+    /// This process could not read it and leaves it alone.
+    pub parked: bool,
+    /// Why it is being ended: the engine's own JSON.
+    pub halt: Option<String>,
+    /// What keeps or ended it, for people.
+    pub why: Option<String>,
+    pub outcome: Option<Outcome>,
+    pub cancel: Option<CancelRow>,
+    /// The open gate.
+    pub gate: Option<GateRow>,
+    /// The oldest answer at the open gate that no step has had yet.
+    pub answer: Option<AnswerRow>,
+    pub started_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// The right to take one step of one run. A writer whose lease is not the run's last is refused.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    pub run: RunRow,
+    /// Which claim this is; grows with every claim and save of the run.
+    pub number: u64,
+}
+
+/// What `start` did.
+#[derive(Debug, Clone)]
+pub enum Opened {
+    New(RunId),
+    /// A run of this workflow lives on this issue.
+    Live(Box<RunRow>),
+    /// This cause started that run before.
+    Duplicate(RunId),
+}
+
+/// What became of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Booked {
+    Taken,
+    Duplicate,
+    /// The gate closed, or asks about something else, since it was looked at.
+    Changed,
+}
+
+/// What a journal entry held when it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begun {
+    /// Now begun. `interrupted`: an earlier attempt had begun it and did not finish.
+    Fresh {
+        interrupted: bool,
+    },
+    Done(Vec<u8>),
+}
+
+/// What a step leaves behind, saved in one transaction with what it implies for gate and trail.
+#[derive(Debug, Clone)]
+pub enum Checkpoint {
+    /// On to the next visit; the gate closes, the answer it went on with is consumed.
+    Go {
+        step: String,
+        state: Vec<u8>,
+        moves: u32,
+    },
+    /// The same visit waits for a person; an answer it was given counts as refused.
+    Ask {
+        state: Vec<u8>,
+        gate: GateSpec,
+    },
+    /// The same visit again at `until`; gate and answer stay as they are.
+    Wait {
+        state: Vec<u8>,
+        until: Timestamp,
+        why: String,
+    },
+    Done {
+        state: Vec<u8>,
+        outcome: Outcome,
+    },
+    /// Ends here, on a visit of its own that tells people.
+    Halt {
+        halt: String,
+        why: String,
+    },
+    /// People were told (or could not be).
+    Ended {
+        status: RunStatus,
+        why: String,
+    },
+    /// The same visit again at `due`; nothing of the attempt is kept but its journal.
+    Retry {
+        attempts: u32,
+        due: Timestamp,
+        why: String,
+    },
+    /// This process cannot read it; the next may.
+    Park {
+        why: String,
+    },
+}
+
+/// Which runs to list.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Filter {
+    pub repo: Option<RepoId>,
+    pub issue: Option<IssueNo>,
+    pub live_only: bool,
+}
+
+/// How far a paid call got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallStatus {
+    /// Written before the call; its cost is the reservation.
+    Reserved,
+    Done,
+    Failed,
+    /// Begun and never seen to end: it may have been billed.
+    Lost,
+}
+
+/// One model call in the cost ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallRow {
+    pub role: String,
+    pub provider: String,
+    /// The model that was asked for.
+    pub asked: String,
+    /// The model that says it answered.
+    pub served: Option<String>,
+    pub family: Option<Family>,
+    pub prompt: Hash,
+    pub status: CallStatus,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cache_read: u64,
+    pub cache_written: u64,
+    pub cost_microusd: Option<u64>,
+    /// The cost was billed, not reckoned.
+    pub billed: bool,
+    pub elapsed_ms: u64,
+    pub attempts: u32,
+    pub error: Option<String>,
+}
+
+/// What a reviewer said of exactly one document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerdictRow {
+    pub document: Hash,
+    pub round: u32,
+    pub verdict: Verdict,
+    pub reviewer_served: Option<String>,
+    pub reviewer_family: Option<Family>,
+    pub drafter_served: Option<String>,
+    pub drafter_family: Option<Family>,
+    pub prompt: Hash,
+    pub nonce: String,
+    pub why: String,
+}
+
+/// A finding as it stands after a round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FindingRow {
+    /// `F1`, `F2` …
+    pub id: String,
+    pub round: u32,
+    pub severity: String,
+    pub place: String,
+    pub title: String,
+    pub detail: String,
+    /// `open`, `fixed`, `dismissed` …
+    pub status: String,
+    pub why: String,
+}
+
+/// Did a person agree with the reviewer, or waive it?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ApprovalKind {
+    Approve,
+    Override,
+}
+
+/// A person's answer, bound to the document they were shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalRow {
+    pub document: Hash,
+    /// The gate's subject, which covers the document.
+    pub subject: Hash,
+    pub answer: Answer,
+    pub kind: ApprovalKind,
+}
+
+/// A row for one of the ledgers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    Call(CallRow),
+    Verdict(VerdictRow),
+    Finding(FindingRow),
+    Approval(ApprovalRow),
+}
+
+/// Everything the ledgers hold about one run, each list in the order it was first written.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Ledger {
+    pub calls: Vec<CallRow>,
+    pub verdicts: Vec<VerdictRow>,
+    pub findings: Vec<FindingRow>,
+    pub approvals: Vec<ApprovalRow>,
+    /// Every answer that was accepted at a gate of this run, with the `needed` of that gate.
+    pub answers: Vec<(AnswerRow, u32)>,
+}
+
+/// One link of a repository's audit chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRow {
+    pub run: RunId,
+    pub visit: u64,
+    pub key: String,
+    pub what: String,
+    pub detail: serde_json::Value,
+    pub at: Timestamp,
+    pub previous: Hash,
+    pub hash: Hash,
+}
+
+impl AuditRow {
+    /// The link that follows `previous`; the first follows the hash of nothing.
+    pub fn after(previous: Option<Hash>, entry: AuditEntry, at: Timestamp) -> Self {
+        let previous = previous.unwrap_or_else(|| Hash::of(b""));
+        let AuditEntry { run, visit, key, what, detail } = entry;
+        let hash = Self::seal(previous, &run, visit, &key, &what, &detail, at);
+        Self { run, visit, key, what, detail, at, previous, hash }
+    }
+
+    /// Does the hash cover what the row says?
+    pub fn sound(&self) -> bool {
+        self.hash
+            == Self::seal(self.previous, &self.run, self.visit, &self.key, &self.what, &self.detail, self.at)
+    }
+
+    fn seal(
+        previous: Hash,
+        run: &RunId,
+        visit: u64,
+        key: &str,
+        what: &str,
+        detail: &serde_json::Value,
+        at: Timestamp,
+    ) -> Hash {
+        let (previous, run) = (previous.to_string(), run.to_string());
+        let (visit, detail, at) = (visit.to_string(), detail.to_string(), at.0.to_string());
+        Hash::of_parts([&previous, &run, &visit, key, what, &detail, &at].map(str::as_bytes))
+    }
+}
+
+/// What is to be put on record.
+#[derive(Debug, Clone)]
+pub struct AuditEntry {
+    pub run: RunId,
+    pub visit: u64,
+    pub key: String,
+    pub what: String,
+    pub detail: serde_json::Value,
+}

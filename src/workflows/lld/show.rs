@@ -1,0 +1,325 @@
+//! What people see of a design's run: the status comment, the gate, the pull request, the log, the labels.
+//!
+//! Views only: state in, typed values for `messages` out.
+
+use super::{At, Lld, STAGE, State, document, need};
+use crate::{
+    commands::CommandSpec,
+    documents::lld,
+    engine::{ApprovalKind, ApprovalRow, Halt, Step, StepError, Workflow},
+    github::{Body, Fault, LabelSpec},
+    messages::{
+        self, ApprovalLine, ApproveLine, CommitCard, CommitKind, DraftView, GateCard, HaltCard, HaltReason,
+        Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine, RoundLog,
+        StatusView, StepLine, Waiting,
+    },
+    rounds::{Cx, FailureKind, Served, Urgency, Why, announce, fault},
+    types::{Hash, Role, Verdict},
+};
+
+/// The status comment with the run at `at`.
+pub(super) async fn status(s: &State, cx: &Cx, at: At, state: messages::State) -> Result<Body, StepError> {
+    let run = cx.run();
+    let draft = match s.round.document {
+        Some(hash) => Some(DraftView {
+            name: path(s)?,
+            text: document(s, cx).await?,
+            hash,
+            url: s.proposal.as_ref().filter(|p| p.document == hash).map(|p| p.file_url.clone()),
+        }),
+        None => None,
+    };
+    let view = StatusView {
+        workflow: Lld::NAME.to_owned(),
+        run: run.id,
+        requested_by: run.trigger.actor.login.clone(),
+        rehearsal: rehearsal(s),
+        state,
+        steps: steps(s, at, state),
+        rounds: s.round.history.iter().map(round).collect(),
+        waiting: waiting(s, state),
+        draft,
+        notes: notes(s),
+        outcome: s.proposal.as_ref().filter(|_| state == messages::State::Done).map(|p| p.pull_url.clone()),
+        updated: cx.clock().now(),
+    };
+    Ok(messages::status(&view))
+}
+
+fn steps(s: &State, at: At, state: messages::State) -> Vec<StepLine> {
+    let here = Lld::GRAPH.iter().position(|(step, _)| *step == at).unwrap_or_default();
+    let draft_gate = s.policy.as_ref().is_some_and(|p| p.draft_gate);
+    let mark = |index: usize, step: At| match index {
+        _ if step == At::DraftGate && !draft_gate => Mark::Off,
+        _ if state == messages::State::Done || index < here => Mark::Done,
+        _ if index == here => Mark::Now,
+        _ => Mark::ToCome,
+    };
+    let steps = Lld::GRAPH.iter().enumerate();
+    steps
+        .map(|(index, (step, _))| StepLine { id: step.id(), title: step.title(), mark: mark(index, *step) })
+        .collect()
+}
+
+fn round(line: &crate::rounds::Line) -> RoundLine {
+    RoundLine {
+        round: line.round,
+        verdict: line.verdict,
+        open_findings: line.open,
+        drafter: model(line.drafter.as_ref()),
+        reviewer: line.reviewer.as_ref().map(|r| model(Some(r))),
+    }
+}
+
+fn waiting(s: &State, state: messages::State) -> Option<Waiting> {
+    let asked = s.asked.as_ref().filter(|_| state == messages::State::NeedsYou)?;
+    Some(Waiting::Decision {
+        line: line(asked.subject),
+        verdict: s.round.review.as_ref().map(|r| r.verdict),
+        role: Role::Write,
+        gate_url: Some(asked.url.clone()),
+    })
+}
+
+fn notes(s: &State) -> Vec<Note> {
+    let sent_back = s.round.history.last().filter(|line| line.verdict.is_none() && line.open > 0);
+    let complaint = s.policy.as_ref().and_then(|p| p.complaint.clone());
+    let complaint =
+        complaint.map(|c| Note::Said(format!("{c}. The server's own settings are used instead.")));
+    sent_back.map(|line| Note::SentBack { mistakes: line.open }).into_iter().chain(complaint).collect()
+}
+
+/// The comment that asks a person.
+pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, StepError> {
+    let review = s.round.review.as_ref();
+    let design = document(s, cx).await?;
+    let proposal = need(&s.proposal)?;
+    Ok(messages::gate(&GateCard {
+        line: line(subject),
+        document: *need(&s.round.document)?,
+        run: cx.run().id,
+        round: s.round.number,
+        verdict: review.map(|r| r.verdict),
+        inconclusive: review.and_then(|r| r.why).map(inconclusive),
+        rationale: review.map(|r| r.rationale.clone()).unwrap_or_default(),
+        findings: s.round.findings.open().cloned().collect(),
+        summary: lld::summary(&design),
+        role: Role::Write,
+        override_role: Role::Maintain,
+        drafter: model(s.round.drafter.as_ref()),
+        reviewer: model(review.and_then(|r| r.reviewer.as_ref())),
+        document_url: Some(proposal.file_url.clone()),
+        pull_url: Some(proposal.pull_url.clone()),
+        status_url: s.status.url.clone(),
+        rehearsal: rehearsal(s),
+    }))
+}
+
+/// The pull request's body; `audit` is there once the document is approved.
+pub(super) fn pull(
+    s: &State,
+    cx: &Cx,
+    subject: Option<Hash>,
+    audit: Option<Hash>,
+) -> Result<Body, StepError> {
+    let review = s.round.review.as_ref();
+    let path = path(s)?;
+    let approved = s.approval.as_ref().filter(|_| audit.is_some());
+    Ok(messages::pull_body(&PullCard {
+        issue: need(&s.issue)?.number,
+        stage: STAGE.to_owned(),
+        run: cx.run().id,
+        log_path: approved.map(|_| log_path(&path)),
+        document_path: path,
+        document: *need(&s.round.document)?,
+        document_url: s.proposal.as_ref().map(|p| p.file_url.clone()),
+        verdict: review.map(|r| r.verdict),
+        drafter: model(s.round.drafter.as_ref()),
+        reviewer: model(review.and_then(|r| r.reviewer.as_ref())),
+        approval: approved.map(approval),
+        line: subject.map(line),
+        audit,
+        rehearsal: rehearsal(s),
+    }))
+}
+
+/// The message of a commit of ours on the issue's branch.
+pub(super) fn commit(s: &State, cx: &Cx, kind: CommitKind, audit: Option<Hash>) -> Result<String, StepError> {
+    let issue = need(&s.issue)?;
+    Ok(messages::commit_message(&CommitCard {
+        kind,
+        stage: STAGE.to_owned(),
+        issue: issue.number,
+        title: issue.title.clone(),
+        run: cx.run().id,
+        document: *need(&s.round.document)?,
+        audit,
+    }))
+}
+
+/// The file beside the document.
+pub(super) fn log(s: &State, cx: &Cx) -> Result<String, StepError> {
+    let issue = need(&s.issue)?;
+    let rounds = s.round.history.iter().filter_map(|line| {
+        Some(RoundLog {
+            round: line.round,
+            document: line.document?,
+            verdict: line.verdict?,
+            why: line.why.clone(),
+            drafter: model(line.drafter.as_ref()),
+            reviewer: model(line.reviewer.as_ref()),
+        })
+    });
+    Ok(messages::review_log(&ReviewLog {
+        issue: issue.number,
+        title: issue.title.clone(),
+        run: cx.run().id,
+        document_path: path(s)?,
+        document: *need(&s.round.document)?,
+        rounds: rounds.collect(),
+        findings: s.round.findings.all().to_vec(),
+        approval: s.approval.as_ref().map(approval),
+        rehearsal: rehearsal(s),
+    }))
+}
+
+/// Moves the issue's state label.
+pub(super) async fn label(s: &mut State, cx: &Cx, view: LabelView) -> Result<(), StepError> {
+    if s.label.as_deref() == Some(view.name) {
+        return Ok(());
+    }
+    move_label(s, cx, view).await?;
+    s.label = Some(view.name.to_owned());
+    Ok(())
+}
+
+async fn move_label(s: &State, cx: &Cx, view: LabelView) -> Result<(), StepError> {
+    let repo = cx.tools().repo(cx.run()).await?;
+    let issue = cx.run().trigger.issue;
+    let spec = LabelSpec { name: view.name, color: view.color, description: view.description };
+    cx.once("label", |_| async {
+        repo.ensure_label(issue, spec).await.map_err(fault)?;
+        match s.label.as_deref().filter(|old| *old != view.name) {
+            Some(old) => repo.remove_label(issue, old).await.map_err(fault),
+            None => Ok(()),
+        }
+    })
+    .await
+}
+
+/// The state label that an earlier run left on the issue.
+pub(super) fn label_left(labels: &[String]) -> Option<String> {
+    let ours = [messages::WORKING, messages::NEEDS_YOU, messages::DONE, messages::STOPPED];
+    labels.iter().find(|label| ours.iter().any(|view| view.name == *label)).cloned()
+}
+
+/// Tells why the run ended at `at`. A person who stopped it knows; everyone else gets a comment.
+pub(super) async fn halted(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<(), StepError> {
+    match tell(at, s, halt, cx).await {
+        // The issue or the repository is gone: there is nobody left to tell here.
+        Err(StepError::User(why)) => {
+            tracing::info!(run = %cx.run().id, why, "the end of the run could not be shown");
+            Ok(())
+        }
+        told => told,
+    }
+}
+
+async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<(), StepError> {
+    let repo = cx.tools().repo(cx.run()).await?;
+    match repo.issue(cx.run().trigger.issue).await {
+        Ok(_) => {}
+        Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(()),
+        Err(other) => return Err(fault(other)),
+    }
+    move_label(s, cx, messages::STOPPED).await?;
+    let stopped = matches!(halt, Halt::Stopped { .. });
+    let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
+    let shown = status(s, cx, at, state).await?;
+    let mut comment = s.status.clone();
+    comment.show(cx, "status", &shown, Urgency::Turning).await?;
+    if !stopped {
+        announce(cx, "halted", &messages::halted(&halt_card(at, s, halt, cx)?)).await?;
+    }
+    Ok(())
+}
+
+fn halt_card(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<HaltCard, StepError> {
+    let reason = match halt {
+        Halt::Bug { attempts, .. } => HaltReason::Bug { attempts: *attempts },
+        Halt::Limit { moves } => HaltReason::MoveLimit { moves: *moves },
+        Halt::User(_) | Halt::Stopped { .. } => HaltReason::Said(halt.sentence()),
+    };
+    let kept = match &s.proposal {
+        Some(p) => vec![
+            Kept::Draft { name: p.path.clone(), hash: p.document, url: Some(p.file_url.clone()) },
+            Kept::Pull { number: p.pull.0, url: p.pull_url.clone() },
+        ],
+        None => Vec::new(),
+    };
+    let CommandSpec { usage, .. } = Lld::COMMANDS[0];
+    Ok(HaltCard {
+        run: cx.run().id,
+        at_step: format!("{} {}", at.id(), at.title()),
+        reason,
+        kept,
+        again: usage.to_owned(),
+        rehearsal: rehearsal(s),
+    })
+}
+
+fn inconclusive(why: Why) -> Inconclusive {
+    match why {
+        Why::Call(FailureKind::TimedOut) => Inconclusive::TimedOut,
+        Why::Call(FailureKind::Truncated) => Inconclusive::Truncated,
+        Why::Call(FailureKind::TooLong) => Inconclusive::TooLong,
+        Why::Call(_) => Inconclusive::CallFailed,
+        Why::NotInForm => Inconclusive::NotValid,
+        Why::Unattested | Why::DrafterUnattested => Inconclusive::Unattested,
+        Why::SameFamily => Inconclusive::SameFamily,
+        Why::OtherModel => Inconclusive::OtherModel,
+    }
+}
+
+fn approval(row: &ApprovalRow) -> ApprovalLine {
+    ApprovalLine {
+        by: row.answer.by.login.clone(),
+        at: row.answer.at,
+        override_reason: (row.kind == ApprovalKind::Override).then(|| row.answer.text.clone()),
+    }
+}
+
+/// A person's own version is shown as theirs.
+fn model(served: Option<&Served>) -> ModelView {
+    match served {
+        Some(served) => ModelView { served: Some(served.model.clone()), family: served.family.clone() },
+        None => ModelView {
+            served: Some("a person".to_owned()),
+            family: Some(crate::types::Family("human".to_owned())),
+        },
+    }
+}
+
+pub(super) fn line(subject: Hash) -> ApproveLine {
+    ApproveLine { stage: STAGE.to_owned(), subject }
+}
+
+/// Where the document goes.
+pub(super) fn path(s: &State) -> Result<String, StepError> {
+    let issue = need(&s.issue)?.number;
+    Ok(need(&s.policy)?.document_path.replace("{issue}", &issue.to_string()))
+}
+
+/// `docs/lld/LLD-7.md` → `docs/lld/LLD-7.review.md`.
+pub(super) fn log_path(path: &str) -> String {
+    format!("{}.review.md", path.strip_suffix(".md").unwrap_or(path))
+}
+
+fn rehearsal(s: &State) -> bool {
+    s.policy.as_ref().is_some_and(crate::rounds::Policy::rehearsal)
+}
+
+/// The verdict a gate goes by.
+pub(super) fn verdict(s: &State) -> Verdict {
+    s.round.review.as_ref().map_or(Verdict::Inconclusive, |r| r.verdict)
+}

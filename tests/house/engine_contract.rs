@@ -1,0 +1,538 @@
+//! The contract of the engine, the same on disk and in memory.
+
+mod world;
+
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+
+use countersign::{
+    commands::CommandSpec,
+    engine::{
+        Answer, AnyWorkflow, Cx, Halt, Kind, Next, Signalled, Started, Status, Step, StepError, Trigger,
+        Workflow,
+    },
+    limits,
+    types::{Cause, IssueNo, Role},
+};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use world::{BEGINNING, TOYS, Toys, World, person, says, subject};
+
+macro_rules! contract {
+    ($($name:ident)*) => {
+        mod sqlite {
+            $(#[tokio::test] async fn $name() { super::$name(super::World::sqlite()).await })*
+        }
+        mod memory {
+            $(#[tokio::test] async fn $name() { super::$name(super::World::memory()).await })*
+        }
+    };
+}
+
+contract! {
+    a_cause_starts_one_run
+    an_issue_has_one_live_run_of_a_workflow
+    a_run_walks_its_graph_to_the_end
+    a_revision_goes_round_again_and_pays_again
+    a_broken_step_is_retried_then_buried
+    a_run_that_cannot_say_why_it_ended_ends_all_the_same
+    telling_people_is_retried
+    what_a_person_can_mend_ends_the_run_in_its_words
+    an_effect_outlives_a_crash_and_is_not_repeated
+    an_error_is_never_read_back
+    later_keeps_nothing_of_the_state
+    waiting_keeps_state_and_visit
+    keys_are_unique_nesting_is_refused_and_values_are_small
+    an_edge_outside_the_graph_is_refused
+    a_loop_without_people_ends
+    every_word_of_a_person_gives_new_moves
+    asking_again_refuses_the_answer
+    an_answer_to_another_subject_is_late
+    answers_are_matched_to_their_gate
+    a_gate_that_expires_wakes_its_step
+    a_cancel_reaches_a_step_in_flight
+    a_cancel_reaches_a_run_that_waits
+    a_run_nobody_can_read_is_parked
+    only_stored_rows_countersign
+    issues_go_on_side_by_side
+    the_live_loop_runs_and_stops
+    the_live_loop_forgets_nobody
+    the_live_loop_gives_up_what_is_stuck
+}
+
+async fn a_cause_starts_one_run(world: World) {
+    let Started::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let Started::Duplicate(same) = world.start("walk", "delivery-1#0").await else { panic!() };
+    assert_eq!(run, same);
+    world.settle().await;
+    assert_eq!(world.signal(says("approve", "delivery-2#0")).await.run(), Some(run));
+    world.settle().await;
+    assert_eq!(world.view(run).await.status, Status::Done);
+    // Still the same cause when the run has long ended.
+    assert!(matches!(world.start("walk", "delivery-1#0").await, Started::Duplicate(same) if same == run));
+}
+
+async fn an_issue_has_one_live_run_of_a_workflow(world: World) {
+    let run = world.started("walk").await;
+    let Started::Already(view) = world.start("walk", "delivery-2#0").await else { panic!() };
+    assert_eq!((view.id, view.status), (run, Status::Asking));
+    assert!(matches!(world.start_on(IssueNo(43), "walk", "delivery-3#0").await, Started::New(_)));
+    world.cancel("delivery-4#0").await;
+    world.settle().await;
+    assert!(matches!(world.start("walk", "delivery-5#0").await, Started::New(_)), "the issue is free again");
+}
+
+async fn a_run_walks_its_graph_to_the_end(world: World) {
+    let run = world.started("walk").await;
+    let view = world.view(run).await;
+    assert_eq!(
+        (view.status, view.step_id.as_str(), view.step_title.as_str()),
+        (Status::Asking, "N2", "Human gate")
+    );
+    assert_eq!((view.visit, view.version), (3, 3));
+    let gate = view.gate.unwrap();
+    assert_eq!((gate.stage.as_str(), gate.subject, gate.needed, gate.answers), ("lld", subject(), 1, 0));
+
+    world.signal(says("approve", "delivery-2#0")).await;
+    world.settle().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.visit, view.gate), (Status::Done, 4, None));
+    assert_eq!(view.outcome.unwrap().summary, "published");
+    assert_eq!(world.toys.seen(), ["asked", "approve by grace", "APPROVED Approve by grace"]);
+    assert!(world.live().await.is_empty());
+}
+
+async fn a_revision_goes_round_again_and_pays_again(world: World) {
+    let run = world.started("walk").await;
+    world.signal(says("revise", "delivery-2#0")).await;
+    world.settle().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.visit), (Status::Asking, 6));
+    // Two drafts at 1 and two gates at 100: a new visit of the same step has a new journal.
+    assert_eq!(world.toys.paid.load(SeqCst), 202);
+    assert_eq!(view.gate.unwrap().answers, 0, "the second gate is another gate");
+}
+
+async fn a_broken_step_is_retried_then_buried(world: World) {
+    let run = world.started("panic").await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, world.toys.attempts.load(SeqCst)), (Status::Ready, 1));
+    assert_eq!(view.due, Some(BEGINNING.plus(limits::STEP_BACKOFF)));
+    world.settle_in_time().await;
+    assert_eq!(world.toys.attempts.load(SeqCst), limits::STEP_ATTEMPTS);
+    let view = world.view(run).await;
+    assert_eq!(view.status, Status::Failed);
+    assert!(!view.why.unwrap().contains("toy broke"), "the detail stays on the server");
+    let told = world.toys.told.lock().unwrap().clone();
+    let [Halt::Bug { attempts, error }] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!((*attempts, error.as_str()), (limits::STEP_ATTEMPTS, "panicked: the toy broke"));
+}
+
+async fn a_run_that_cannot_say_why_it_ended_ends_all_the_same(world: World) {
+    let run = world.started("mute").await;
+    world.settle_in_time().await;
+    let view = world.view(run).await;
+    assert_eq!(view.status, Status::Failed);
+    assert!(view.why.unwrap().contains("nobody could be told"));
+    assert!(world.toys.told.lock().unwrap().is_empty());
+}
+
+async fn telling_people_is_retried(world: World) {
+    world.toys.mute.store(7, SeqCst);
+    let run = world.started("user").await;
+    assert_eq!(world.view(run).await.status, Status::Halting);
+    world.settle_in_time().await;
+    assert_eq!(world.view(run).await.status, Status::Failed);
+    assert_eq!(
+        world.toys.told.lock().unwrap().len(),
+        1,
+        "`Later` is patient: 7 is more than the attempts of a bug"
+    );
+}
+
+async fn what_a_person_can_mend_ends_the_run_in_its_words(world: World) {
+    let run = world.started("user").await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.visit), (Status::Failed, 2));
+    assert_eq!(view.why.unwrap(), "the issue is empty: write what you want");
+    assert_eq!(world.toys.attempts.load(SeqCst), 1);
+}
+
+async fn an_effect_outlives_a_crash_and_is_not_repeated(mut world: World) {
+    *world.toys.stuck.lock().unwrap() = true;
+    let Started::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
+    world.tick_until_stuck().await;
+    assert_eq!(world.view(run).await.status, Status::Running);
+    assert_eq!(world.engine().tick().await.unwrap(), 0, "it is held");
+
+    *world.toys.stuck.lock().unwrap() = false;
+    world.restart(TOYS);
+    world.clock.advance(Duration::from_secs(1));
+    world.settle().await;
+    let seen = world.toys.seen();
+    assert_eq!((seen[1].as_str(), seen[3].as_str()), ("interrupted false", "interrupted true"));
+    assert_eq!(seen[0], seen[2], "nonce and time are what they were");
+    assert_eq!(world.toys.paid.load(SeqCst), 101, "one draft, one gate");
+    assert_eq!(world.view(run).await.status, Status::Asking);
+}
+
+async fn an_error_is_never_read_back(world: World) {
+    world.started("refuse").await;
+    world.settle_in_time().await;
+    assert_eq!(world.toys.seen()[..3], ["interrupted false", "interrupted true", "value 2"]);
+}
+
+async fn later_keeps_nothing_of_the_state(world: World) {
+    let run = world.started("later").await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.why.as_deref()), (Status::Ready, Some("rate limit")));
+    world.clock.advance(Duration::from_secs(29));
+    assert_eq!(world.engine().tick().await.unwrap(), 0);
+    assert_eq!(world.engine().next_due().await.unwrap(), Some(BEGINNING.plus(Duration::from_secs(30))));
+    world.clock.advance(Duration::from_secs(1));
+    world.settle().await;
+    assert_eq!(world.toys.seen()[0], "draft 1", "the first attempt's count is gone");
+}
+
+async fn waiting_keeps_state_and_visit(world: World) {
+    let run = world.started("wait").await;
+    assert_eq!(world.view(run).await.status, Status::Waiting);
+    world.clock.advance(Duration::from_secs(90));
+    world.settle().await;
+    assert_eq!(world.toys.seen()[0], "draft 2 visit 1");
+    assert_eq!(world.toys.paid.load(SeqCst), 101, "what the visit paid for before the wait is read back");
+}
+
+async fn keys_are_unique_nesting_is_refused_and_values_are_small(world: World) {
+    for (issue, mode, says) in
+        [(1, "twice", "twice"), (2, "nested", "inside or beside"), (3, "big", "70002 bytes")]
+    {
+        let Started::New(_) = world.start_on(IssueNo(issue), mode, &format!("{mode}#0")).await else {
+            panic!()
+        };
+        world.settle_in_time().await;
+        let told = world.toys.told.lock().unwrap().pop().unwrap();
+        assert!(matches!(&told, Halt::Bug { error, .. } if error.contains(says)), "{told:?}");
+    }
+}
+
+async fn an_edge_outside_the_graph_is_refused(world: World) {
+    let run = world.started("stray").await;
+    world.settle_in_time().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.step_id.as_str()), (Status::Failed, "N1"));
+    let told = world.toys.told.lock().unwrap().clone();
+    assert!(
+        matches!(&told[..], [Halt::Bug { error, .. }] if error.contains("no edge Draft -> Publish")),
+        "{told:?}"
+    );
+}
+
+async fn a_loop_without_people_ends(world: World) {
+    let run = world.started("loop").await;
+    assert_eq!(world.view(run).await.status, Status::Failed);
+    // Two rounds of the longest loop (draft, review, gate) and one straight walk.
+    let told = world.toys.told.lock().unwrap().clone();
+    assert_eq!(told, [Halt::Limit { moves: 2 * 3 + 4 }]);
+}
+
+async fn every_word_of_a_person_gives_new_moves(world: World) {
+    let run = world.started("walk").await;
+    for round in 0..8 {
+        world.signal(says("revise", &format!("round-{round}"))).await;
+        world.settle().await;
+    }
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.visit), (Status::Asking, 3 + 8 * 3), "far more moves than the limit of 10");
+}
+
+async fn an_answer_to_another_subject_is_late(world: World) {
+    let run = world.started("shift").await;
+    let unclear = Answer { text: "unclear".into(), ..says("revise", "delivery-2#0") };
+    world.signal(unclear).await;
+    assert_eq!(
+        world.signal(says("approve", "delivery-3#0")).await.run(),
+        Some(run),
+        "accepted for what is shown"
+    );
+    world.settle().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.gate.map(|gate| gate.subject == subject())), (Status::Asking, Some(false)));
+    assert_eq!(world.toys.seen(), ["asked", "revise by grace"], "the approval was of something else");
+    assert_eq!(world.engine().tick().await.unwrap(), 0);
+}
+
+async fn asking_again_refuses_the_answer(world: World) {
+    let run = world.started("walk").await;
+    let unclear = Answer { text: "unclear".into(), ..says("revise", "delivery-2#0") };
+    assert_eq!(world.signal(unclear.clone()).await.run(), Some(run));
+    // A second answer comes before the first was dealt with: it waits its turn.
+    let more = Answer { cause: Cause("delivery-2#1".into()), by: person("lin", 1003), ..unclear };
+    assert_eq!(world.signal(more).await.run(), Some(run));
+    world.settle().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.visit), (Status::Asking, 3));
+    let gate = view.gate.unwrap();
+    assert_eq!((gate.opened_at, gate.answers), (BEGINNING, 2));
+    assert_eq!(world.toys.seen(), ["asked", "revise by grace", "revise by lin"]);
+    assert_eq!(world.engine().tick().await.unwrap(), 0, "nobody waits any more");
+
+    world.signal(says("approve", "delivery-3#0")).await;
+    world.settle().await;
+    assert_eq!(world.view(run).await.status, Status::Done);
+    assert_eq!(world.toys.paid.load(SeqCst), 101, "the gate was shown once");
+}
+
+async fn answers_are_matched_to_their_gate(world: World) {
+    let approve = || says("approve", "delivery-2#0");
+    assert!(matches!(world.signal(approve()).await, Signalled::NoRun));
+    let Started::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    assert!(matches!(world.signal(approve()).await, Signalled::NoGate(runs) if runs[0].id == run));
+    world.settle().await;
+
+    assert!(matches!(world.signal(says("dismiss", "d#1")).await, Signalled::NoGate(_)));
+    let stage = Answer { stage: Some("spec".into()), ..approve() };
+    assert!(matches!(world.signal(stage).await, Signalled::WrongStage(gates) if gates[0].stage == "lld"));
+    let stale = Answer { hash: Some("0123456789ab".into()), ..approve() };
+    assert!(matches!(world.signal(stale).await, Signalled::Stale(gate) if gate.subject == subject()));
+    let short = Answer { hash: Some(subject().to_string()[..7].into()), ..approve() };
+    assert!(matches!(world.signal(short).await, Signalled::Stale(_)));
+    let soon = BEGINNING.plus(limits::SEEN_BEFORE_APPROVAL - Duration::from_millis(1));
+    assert!(matches!(world.signal(Answer { at: soon, ..approve() }).await, Signalled::TooSoon(_)));
+    let weak = Answer { role: Role::Triage, ..approve() };
+    let Signalled::NotAllowed { needs, .. } = world.signal(weak).await else { panic!() };
+    assert_eq!(needs, Role::Write);
+    let writer = Answer { role: Role::Write, ..says("override", "d#2") };
+    assert!(matches!(world.signal(writer).await, Signalled::NotAllowed { needs: Role::Maintain, .. }));
+    world.settle().await;
+    assert_eq!(world.view(run).await.status, Status::Asking, "none of these moved it");
+
+    // With the hash, even at once; upper case and the stage's case are the writer's business.
+    let hash = Some(subject().short().to_uppercase());
+    let typed = Answer { hash, stage: Some("LLD".into()), at: BEGINNING, ..approve() };
+    assert!(matches!(world.signal(typed.clone()).await, Signalled::Taken(id) if id == run));
+    assert!(matches!(world.signal(typed).await, Signalled::Duplicate));
+    world.settle().await;
+    assert_eq!(world.view(run).await.status, Status::Done);
+    assert!(matches!(world.signal(approve()).await, Signalled::Duplicate), "known, though the run has ended");
+}
+
+async fn a_gate_that_expires_wakes_its_step(world: World) {
+    let run = world.started("expire").await;
+    assert_eq!(world.view(run).await.due, Some(BEGINNING.plus(Duration::from_secs(600))));
+    world.settle_in_time().await;
+    assert_eq!(world.toys.seen(), ["asked", "asked"], "once more, without an answer, and then people only");
+    assert_eq!(world.view(run).await.status, Status::Asking);
+}
+
+async fn a_cancel_reaches_a_step_in_flight(world: World) {
+    let Started::New(run) = world.start("listen", "delivery-1#0").await else { panic!() };
+    let cancelled = async {
+        world.toys.entered.notified().await;
+        assert_eq!(world.cancel("delivery-2#0").await.runs, [run]);
+        assert_eq!(world.cancel("delivery-2#0").await.runs, [run], "the same cause, the same answer");
+    };
+    let (ticked, ()) = tokio::join!(world.engine().tick(), cancelled);
+    assert_eq!(ticked.unwrap(), 1);
+    world.settle().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.why.as_deref()), (Status::Stopped, Some("stopped by ada: wrong issue")));
+    assert_eq!(world.toys.attempts.load(SeqCst), 1);
+    assert!(matches!(&world.toys.told.lock().unwrap()[..], [Halt::Stopped { by, .. }] if by.login == "ada"));
+}
+
+async fn a_cancel_reaches_a_run_that_waits(world: World) {
+    let run = world.started("walk").await;
+    assert_eq!(world.cancel("delivery-2#0").await.runs, [run]);
+    world.settle().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.gate), (Status::Stopped, None));
+    assert!(matches!(world.signal(says("approve", "delivery-3#0")).await, Signalled::NoRun));
+    assert!(world.cancel("delivery-4#0").await.runs.is_empty(), "nothing left to stop");
+}
+
+/// The toy after a rewrite that forgot about its old runs.
+struct Rewritten;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Only {
+    Think,
+}
+
+impl Step for Only {
+    fn id(self) -> &'static str {
+        "N1"
+    }
+    fn title(self) -> &'static str {
+        "Think"
+    }
+    fn kind(self) -> Kind {
+        Kind::Work
+    }
+}
+
+impl Workflow<Toys> for Rewritten {
+    const NAME: &'static str = "toy";
+    const VERSION: u32 = 4;
+    type Step = Only;
+    type State = ();
+    const GRAPH: &'static [(Only, &'static [Only])] = &[(Only::Think, &[])];
+    const COMMANDS: &'static [CommandSpec] = &[];
+    fn max_iterations() -> u32 {
+        1
+    }
+    fn start(&self, _trigger: &Trigger) {}
+    async fn run(&self, _at: Only, _state: &mut (), _cx: &Cx<Toys>) -> Result<Next<Only>, StepError> {
+        Err(StepError::User("never".into()))
+    }
+    async fn halted(&self, _at: Only, _state: &(), _halt: &Halt, _cx: &Cx<Toys>) -> Result<(), StepError> {
+        Ok(())
+    }
+}
+
+static REWRITTEN: &[&dyn AnyWorkflow<Toys>] = &[&Rewritten];
+
+async fn a_run_nobody_can_read_is_parked(mut world: World) {
+    let run = world.started("walk").await;
+    world.signal(says("revise", "delivery-2#0")).await;
+    world.restart(REWRITTEN);
+    world.settle().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.visit), (Status::Parked, 3));
+    let why = view.why.unwrap();
+    assert!(why.contains("toy version 3") && why.contains("/stop"), "{why}");
+
+    // The version that can read it goes on from there, with the answer.
+    world.restart(TOYS);
+    world.settle().await;
+    assert_eq!(world.view(run).await.visit, 6);
+
+    // And one that cannot may at least end it.
+    world.signal(says("revise", "delivery-3#0")).await;
+    world.restart(&[]);
+    world.settle().await;
+    assert_eq!(world.view(run).await.status, Status::Parked);
+    world.cancel("delivery-4#0").await;
+    world.settle().await;
+    assert_eq!(world.view(run).await.status, Status::Stopped);
+}
+
+async fn only_stored_rows_countersign(world: World) {
+    let cases = [
+        ("walk", "approve", "", "APPROVED Approve by grace"),
+        ("blocked", "approve", "", "has the verdict BLOCKED, and nobody waived it"),
+        ("other", "approve", "", "was never reviewed"),
+        ("inbred", "approve", "", "was reviewed by the family that drafted it"),
+        ("unrecorded", "approve", "", "has 0 of the 1 approvals"),
+        ("misbound", "approve", "", "has 0 of the 1 approvals"),
+        ("forged", "approve", "", "has 0 of the 1 approvals"),
+        ("elsewhere", "approve", "", "has 0 of the 1 approvals"),
+        ("waived", "override", "no load test; accepted by ops", "BLOCKED Override by grace"),
+        ("shrugged", "override", "  ", "has the verdict BLOCKED, and nobody waived it"),
+    ];
+    for (mode, verb, text, expected) in cases {
+        let Started::New(run) = world.start(mode, mode).await else { panic!() };
+        world.settle().await;
+        let answer = Answer { text: text.into(), ..says(verb, &format!("{mode}-answer")) };
+        assert_eq!(world.signal(answer).await.run(), Some(run), "{mode}");
+        world.settle().await;
+        let proof = world.toys.seen().pop().unwrap();
+        assert!(proof.ends_with(expected) || proof.contains(expected), "{mode}: {proof}");
+    }
+}
+
+async fn issues_go_on_side_by_side(world: World) {
+    world.start_on(IssueNo(1), "walk", "a").await;
+    world.start_on(IssueNo(2), "walk", "b").await;
+    assert_eq!(world.engine().tick().await.unwrap(), 2, "one step of each");
+    assert_eq!(world.toys.paid.load(SeqCst), 2);
+    world.settle().await;
+    assert!(matches!(world.signal(says("approve", "c")).await, Signalled::NoRun), "issue 42 has none");
+}
+
+async fn the_live_loop_runs_and_stops(world: World) {
+    let shutdown = CancellationToken::new();
+    let live = tokio::spawn({
+        let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
+        async move { engine.run(shutdown).await }
+    });
+    let Started::New(run) = world.start("wait", "delivery-1#0").await else { panic!() };
+    until(&world, run, Status::Waiting).await;
+    world.clock.advance(Duration::from_secs(90));
+    until(&world, run, Status::Asking).await;
+    world.signal(says("approve", "delivery-2#0")).await;
+    until(&world, run, Status::Done).await;
+    shutdown.cancel();
+    live.await.unwrap();
+    let Started::New(late) = world.start("walk", "delivery-3#0").await else { panic!() };
+    assert_eq!(world.view(late).await.status, Status::Ready, "nothing is claimed after shutdown");
+}
+
+async fn the_live_loop_forgets_nobody(world: World) {
+    let shutdown = CancellationToken::new();
+    let live = tokio::spawn({
+        let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
+        async move { engine.run(shutdown).await }
+    });
+    let issues = || (100..124).map(IssueNo);
+    let mut runs = Vec::new();
+    for issue in issues() {
+        let Started::New(run) = world.start_on(issue, "walk", &format!("start-{issue}")).await else {
+            panic!()
+        };
+        runs.push(run);
+    }
+    for (issue, run) in issues().zip(&runs) {
+        until(&world, *run, Status::Asking).await;
+        world.signal_on(issue, says("approve", &format!("approve-{issue}"))).await;
+    }
+    for run in &runs {
+        until(&world, *run, Status::Done).await;
+    }
+    shutdown.cancel();
+    live.await.unwrap();
+    assert_eq!(world.toys.paid.load(SeqCst), 24 * 101);
+}
+
+async fn the_live_loop_gives_up_what_is_stuck(world: World) {
+    *world.toys.stuck.lock().unwrap() = true;
+    let shutdown = CancellationToken::new();
+    let live = tokio::spawn({
+        let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
+        async move { engine.run(shutdown).await }
+    });
+    let Started::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
+    world.toys.entered.notified().await;
+    shutdown.cancel();
+    tokio::task::yield_now().await;
+    assert!(!live.is_finished(), "a step in flight is awaited");
+    world.engine().park();
+    live.await.unwrap();
+    assert_eq!(world.view(run).await.status, Status::Ready, "given back as it was taken");
+    *world.toys.stuck.lock().unwrap() = false;
+    world.settle().await;
+    assert_eq!(world.toys.paid.load(SeqCst), 101);
+}
+
+/// Waits, in real time, for what the live loop does.
+async fn until(world: &World, run: countersign::types::RunId, status: Status) {
+    let reached = async {
+        while world.view(run).await.status != status {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), reached).await.expect("the live loop gets there");
+}
+
+/// The run an answer was taken by.
+trait TakenBy {
+    fn run(&self) -> Option<countersign::types::RunId>;
+}
+
+impl TakenBy for Signalled {
+    fn run(&self) -> Option<countersign::types::RunId> {
+        match self {
+            Self::Taken(run) => Some(*run),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! A clock to move by hand, a toy workflow, and a world that can be shut down and opened again.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use countersign::{
+    clock::Clock,
+    commands::CommandSpec,
+    engine::{
+        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Backing, Cancel, Cancelled, Cx, Engine, Filter,
+        GateSpec, Halt, Kind, Next, Outcome, Port, Record, RunView, Signal, Signalled, Start, Started, Step,
+        StepError, Trigger, VerdictRow, Workflow, memory::Memory,
+    },
+    store::Store,
+    types::{
+        Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Timestamp,
+        UserId, Verdict,
+    },
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+
+pub(super) const REPO: RepoId = RepoId(8123);
+pub(super) const ISSUE: IssueNo = IssueNo(42);
+pub(super) const BEGINNING: Timestamp = Timestamp(1_770_000_000_000);
+
+/// A clock whose hands the test moves.
+pub(super) struct Hands(watch::Sender<Timestamp>);
+
+impl Hands {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(watch::Sender::new(BEGINNING)))
+    }
+
+    pub(super) fn advance(&self, by: Duration) {
+        self.0.send_modify(|now| *now = now.plus(by));
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        *self.0.borrow()
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let (until, mut hand) = (self.now().plus(duration), self.0.subscribe());
+        Box::pin(async move {
+            let _ = hand.wait_for(|now| *now >= until).await;
+        })
+    }
+}
+
+/// What the toy's steps play with, and where the test looks.
+#[derive(Default)]
+pub(super) struct Toys {
+    /// Effects that are paid for: each must happen once.
+    pub(super) paid: AtomicU32,
+    pub(super) attempts: AtomicU32,
+    /// A step has got to the point where it waits for ever.
+    pub(super) entered: Notify,
+    /// While set, `hang` and `half` wait for ever inside an effect.
+    pub(super) stuck: Mutex<bool>,
+    /// What steps saw, in order.
+    pub(super) seen: Mutex<Vec<String>>,
+    /// Why people were told a run ended.
+    pub(super) told: Mutex<Vec<Halt>>,
+    /// How often telling people fails first.
+    pub(super) mute: AtomicU32,
+}
+
+impl Toys {
+    fn saw(&self, what: impl Into<String>) {
+        self.seen.lock().unwrap().push(what.into());
+    }
+
+    pub(super) fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    async fn wait_if_stuck(&self) {
+        if *self.stuck.lock().unwrap() {
+            self.entered.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Draft, review, gate, publish; what it does besides depends on the words it was started with.
+pub(super) struct Toy;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) enum At {
+    Draft,
+    Review,
+    Gate,
+    Publish,
+}
+
+impl Step for At {
+    fn id(self) -> &'static str {
+        match self {
+            Self::Draft => "N1",
+            Self::Review => "N1.5",
+            Self::Gate => "N2",
+            Self::Publish => "N3",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Draft => "Draft",
+            Self::Review => "Review",
+            Self::Gate => "Human gate",
+            Self::Publish => "Publish",
+        }
+    }
+
+    fn kind(self) -> Kind {
+        match self {
+            Self::Draft => Kind::Draft,
+            Self::Review => Kind::Review,
+            Self::Gate => Kind::Gate,
+            Self::Publish => Kind::Publish,
+        }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct State {
+    mode: String,
+    drafts: u32,
+}
+
+pub(super) fn document() -> Hash {
+    Hash::of(b"the design")
+}
+
+/// What approvals at the toy's gate are bound to.
+pub(super) fn subject() -> Hash {
+    Hash::of(b"the design and its policy")
+}
+
+impl Workflow<Toys> for Toy {
+    const NAME: &'static str = "toy";
+    const VERSION: u32 = 3;
+    type Step = At;
+    type State = State;
+    const GRAPH: &'static [(At, &'static [At])] = &[
+        (At::Draft, &[At::Review]),
+        (At::Review, &[At::Draft, At::Gate]),
+        (At::Gate, &[At::Draft, At::Publish]),
+        (At::Publish, &[]),
+    ];
+    const COMMANDS: &'static [CommandSpec] = &[];
+
+    fn max_iterations() -> u32 {
+        2
+    }
+
+    fn start(&self, trigger: &Trigger) -> State {
+        State { mode: trigger.args.clone(), drafts: 0 }
+    }
+
+    async fn run(&self, at: At, state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
+        match at {
+            At::Draft => draft(state, cx).await,
+            At::Review if state.mode == "loop" => Ok(Next::Go(At::Draft)),
+            At::Review => review(state, cx).await,
+            At::Gate => gate(state, cx).await,
+            At::Publish => publish(cx).await,
+        }
+    }
+
+    async fn halted(&self, _at: At, _state: &State, halt: &Halt, cx: &Cx<Toys>) -> Result<(), StepError> {
+        let toys = cx.tools();
+        if toys.mute.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Err(StepError::Later { why: "GitHub is down".into(), after: Duration::from_secs(30) });
+        }
+        if cx.run().trigger.args == "mute" {
+            return Err(anyhow::anyhow!("cannot speak").into());
+        }
+        cx.once("tell", |_| async {
+            toys.told.lock().unwrap().push(halt.clone());
+            Ok(())
+        })
+        .await
+    }
+}
+
+async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
+    let toys = cx.tools();
+    toys.attempts.fetch_add(1, SeqCst);
+    state.drafts += 1;
+    let pay = |_| async {
+        toys.paid.fetch_add(1, SeqCst);
+        Ok(())
+    };
+    match state.mode.as_str() {
+        "panic" | "mute" => panic!("the toy broke"),
+        "user" => return Err(StepError::User("the issue is empty: write what you want".into())),
+        "stray" => return Ok(Next::Go(At::Publish)),
+        "later" if toys.attempts.load(SeqCst) == 1 => {
+            return Err(StepError::Later { why: "rate limit".into(), after: Duration::from_secs(30) });
+        }
+        "later" => toys.saw(format!("draft {}", state.drafts)),
+        "wait" if state.drafts == 1 => {
+            cx.once("paid", pay).await?;
+            let until = cx.clock().now().plus(Duration::from_secs(90));
+            return Ok(Next::Wait { until, why: "checks run".into() });
+        }
+        "wait" => {
+            cx.once("paid", pay).await?;
+            toys.saw(format!("draft {} visit {}", state.drafts, cx.visit()));
+        }
+        "twice" => {
+            cx.once("paid", pay).await?;
+            cx.once("paid", pay).await?;
+        }
+        "nested" => {
+            cx.once("outer", |_| async { cx.once("inner", pay).await }).await?;
+        }
+        "big" => {
+            cx.once("big", |_| async { Ok("x".repeat(70_000)) }).await?;
+        }
+        "listen" => {
+            toys.entered.notify_one();
+            cx.cancelled().cancelled().await;
+            return Err(anyhow::anyhow!("the call was cut").into());
+        }
+        "half" => {
+            cx.once("paid", pay).await?;
+            let nonce = cx.nonce("nonce").await?;
+            let now = cx.now("now").await?;
+            toys.saw(format!("{nonce} {now}"));
+            cx.once("second", |entry| async move {
+                toys.saw(format!("interrupted {}", entry.interrupted));
+                toys.wait_if_stuck().await;
+                Ok(())
+            })
+            .await?;
+        }
+        "refuse" => {
+            let attempt = toys.attempts.load(SeqCst);
+            let value: u32 = cx
+                .once("flaky", |entry| async move {
+                    toys.saw(format!("interrupted {}", entry.interrupted));
+                    if attempt == 1 { Err(anyhow::anyhow!("no answer").into()) } else { Ok(attempt) }
+                })
+                .await?;
+            toys.saw(format!("value {value}"));
+        }
+        _ => cx.once("paid", pay).await?,
+    }
+    Ok(Next::Go(At::Review))
+}
+
+async fn review(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
+    let verdict = match state.mode.as_str() {
+        "blocked" | "waived" | "shrugged" => Verdict::Blocked,
+        _ => Verdict::Approved,
+    };
+    let reviewer = if state.mode == "inbred" { "claude" } else { "gemini" };
+    let document = if state.mode == "other" { Hash::of(b"another design") } else { document() };
+    let row = VerdictRow {
+        document,
+        round: 1,
+        verdict,
+        reviewer_served: Some(format!("{reviewer}-1")),
+        reviewer_family: Some(Family(reviewer.into())),
+        drafter_served: Some("claude-1".into()),
+        drafter_family: Some(Family("claude".into())),
+        prompt: Hash::of(b"prompt"),
+        nonce: cx.nonce("nonce").await?,
+        why: "because".into(),
+    };
+    cx.record("verdict", Record::Verdict(row)).await?;
+    Ok(Next::Go(At::Gate))
+}
+
+async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
+    let toys = cx.tools();
+    let shown_at = cx
+        .once("show", |_| async {
+            toys.paid.fetch_add(100, SeqCst);
+            Ok(BEGINNING)
+        })
+        .await?;
+    let verbs = vec![
+        ("approve".to_owned(), Role::Write),
+        ("revise".to_owned(), Role::Write),
+        ("override".to_owned(), Role::Maintain),
+    ];
+    let expires = (state.mode == "expire").then(|| BEGINNING.plus(Duration::from_secs(600)));
+    let mut spec = GateSpec { stage: "lld".into(), subject: subject(), verbs, shown_at, needed: 1, expires };
+    let Some(answer) = cx.answer() else {
+        toys.saw("asked");
+        return Ok(Next::Ask(spec));
+    };
+    toys.saw(format!("{} by {}", answer.verb, answer.by.login));
+    if answer.text == "unclear" {
+        let key = format!("refuse-{}", answer.cause);
+        cx.once(&key, |_| async { Ok(()) }).await?;
+        if state.mode == "shift" {
+            spec.subject = Hash::of(b"the design, edited meanwhile");
+        }
+        return Ok(Next::Ask(spec));
+    }
+    let kind = match answer.verb.as_str() {
+        "revise" => return Ok(Next::Go(At::Draft)),
+        "override" => ApprovalKind::Override,
+        _ => ApprovalKind::Approve,
+    };
+    let mut row = ApprovalRow { document: document(), subject: subject(), answer: answer.clone(), kind };
+    match state.mode.as_str() {
+        "unrecorded" => return Ok(Next::Go(At::Publish)),
+        "misbound" => row.document = Hash::of(b"another design"),
+        "forged" => row.answer.by.id = UserId(1),
+        "elsewhere" => row.subject = Hash::of(b"another gate"),
+        _ => {}
+    }
+    cx.record("approval", Record::Approval(row)).await?;
+    Ok(Next::Go(At::Publish))
+}
+
+async fn publish(cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
+    let proof = cx.countersigned(document()).await;
+    let text = match proof {
+        Ok(proof) => format!(
+            "{} {:?} by {}",
+            proof.verdict().verdict,
+            proof.approval().kind,
+            proof.approval().answer.by.login
+        ),
+        Err(error) => error.to_string(),
+    };
+    let head = cx.audit("proof", "publish", serde_json::json!({ "proof": text })).await?;
+    let again = cx.audit("proof", "publish", serde_json::json!({})).await?;
+    assert_eq!(head, again, "an audit key adds one link");
+    cx.tools().saw(text);
+    Ok(Next::Done(Outcome { summary: "published".into(), url: None }))
+}
+
+pub(super) static TOYS: &[&dyn AnyWorkflow<Toys>] = &[&Toy];
+
+enum Ground {
+    Sqlite(tempfile::TempDir, Option<Arc<Store>>),
+    Memory(Arc<Memory>),
+}
+
+/// An engine on one of the backings.
+pub(super) struct World {
+    ground: Ground,
+    pub(super) clock: Arc<Hands>,
+    pub(super) toys: Arc<Toys>,
+    engine: Option<Arc<Engine<Toys>>>,
+}
+
+impl World {
+    pub(super) fn sqlite() -> Self {
+        Self::on(Ground::Sqlite(tempfile::tempdir().unwrap(), None))
+    }
+
+    pub(super) fn memory() -> Self {
+        let clock = Hands::new();
+        let memory = Memory::new(clock.clone());
+        let mut world = Self::on(Ground::Memory(memory));
+        world.clock = clock;
+        world.open(TOYS);
+        world
+    }
+
+    fn on(ground: Ground) -> Self {
+        let mut world = Self { ground, clock: Hands::new(), toys: Arc::default(), engine: None };
+        world.open(TOYS);
+        world
+    }
+
+    fn open(&mut self, workflows: &'static [&'static dyn AnyWorkflow<Toys>]) {
+        let backing: Arc<dyn Backing> = match &mut self.ground {
+            Ground::Memory(memory) => memory.clone(),
+            Ground::Sqlite(directory, store) => {
+                let open = Store::open(directory.path(), self.clock.clone()).unwrap();
+                *store = Some(open.clone());
+                open
+            }
+        };
+        let engine = Engine::new(backing, workflows, self.toys.clone(), self.clock.clone());
+        self.engine = Some(engine.unwrap());
+    }
+
+    /// The process dies and comes back, perhaps with other workflows.
+    pub(super) fn restart(&mut self, workflows: &'static [&'static dyn AnyWorkflow<Toys>]) {
+        self.engine = None;
+        match &mut self.ground {
+            Ground::Memory(memory) => memory.reboot(),
+            Ground::Sqlite(_, store) => *store = None,
+        }
+        self.open(workflows);
+    }
+
+    pub(super) fn engine(&self) -> &Arc<Engine<Toys>> {
+        self.engine.as_ref().unwrap()
+    }
+
+    pub(super) async fn start(&self, mode: &str, cause: &str) -> Started {
+        self.start_on(ISSUE, mode, cause).await
+    }
+
+    pub(super) async fn start_on(&self, issue: IssueNo, mode: &str, cause: &str) -> Started {
+        let trigger = Trigger {
+            command: "toy".into(),
+            args: mode.into(),
+            repo: REPO,
+            installation: InstallationId(5),
+            issue,
+            actor: person("ada", 1001),
+            role: Role::Triage,
+            cause: Cause(cause.into()),
+            at: BEGINNING,
+            comment: Some(CommentId(9)),
+        };
+        self.engine().port().start(Start { workflow: "toy".into(), trigger }).await.unwrap()
+    }
+
+    /// Starts a run and takes every step there is until it waits for something.
+    pub(super) async fn started(&self, mode: &str) -> RunId {
+        let Started::New(run) = self.start(mode, "delivery-1#0").await else { panic!("not new") };
+        self.settle().await;
+        run
+    }
+
+    pub(super) async fn settle(&self) {
+        for _ in 0..200 {
+            if self.engine().tick().await.unwrap() == 0 {
+                return;
+            }
+        }
+        panic!("the engine does not come to rest");
+    }
+
+    /// Settles, moving the clock to whatever is due next, until nothing is.
+    pub(super) async fn settle_in_time(&self) {
+        self.settle().await;
+        while let Some(due) = self.engine().next_due().await.unwrap() {
+            self.clock.advance(due.since(self.clock.now()));
+            self.settle().await;
+        }
+    }
+
+    pub(super) async fn view(&self, run: RunId) -> RunView {
+        self.engine().inspect(run).await.unwrap().unwrap()
+    }
+
+    pub(super) async fn live(&self) -> Vec<RunView> {
+        let filter = Filter { repo: Some(REPO), issue: Some(ISSUE), live_only: true };
+        self.engine().list(filter).await.unwrap()
+    }
+
+    pub(super) async fn signal(&self, answer: Answer) -> Signalled {
+        self.signal_on(ISSUE, answer).await
+    }
+
+    pub(super) async fn signal_on(&self, issue: IssueNo, answer: Answer) -> Signalled {
+        self.engine().signal(Signal { repo: REPO, issue, answer }).await.unwrap()
+    }
+
+    pub(super) async fn cancel(&self, cause: &str) -> Cancelled {
+        let cancel = Cancel {
+            repo: REPO,
+            issue: ISSUE,
+            run: None,
+            cause: Cause(cause.into()),
+            by: person("ada", 1001),
+            why: "wrong issue".into(),
+        };
+        self.engine().cancel(cancel).await.unwrap()
+    }
+
+    /// Runs until a step waits for ever inside an effect, and drops everything there.
+    pub(super) async fn tick_until_stuck(&self) {
+        tokio::select! {
+            _ = self.engine().tick() => panic!("nothing got stuck"),
+            () = self.toys.entered.notified() => {}
+        }
+    }
+}
+
+pub(super) fn person(login: &str, id: u64) -> Actor {
+    Actor { id: UserId(id), login: login.into(), bot: false }
+}
+
+/// An answer of Grace's, who may maintain, long after everything was shown.
+pub(super) fn says(verb: &str, cause: &str) -> Answer {
+    Answer {
+        cause: Cause(cause.into()),
+        verb: verb.into(),
+        stage: None,
+        hash: None,
+        text: String::new(),
+        by: person("grace", 1002),
+        role: Role::Maintain,
+        at: BEGINNING.plus(Duration::from_secs(60)),
+        url: None,
+        commit: None,
+    }
+}

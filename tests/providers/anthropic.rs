@@ -1,0 +1,111 @@
+//! A small imitation of Anthropic's Messages API, streaming as the Claude program asks it to.
+
+use std::sync::{Arc, Mutex};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde_json::{Value, json};
+
+/// What the imitation answers, whatever it is asked.
+#[derive(Clone)]
+pub(crate) enum Behaviour {
+    /// Text, by the model asked or another.
+    Text {
+        served: Option<&'static str>,
+    },
+    /// The tool for structured output, called with this.
+    Structured(Value),
+    /// An error status with its type, and a Retry-After.
+    Error(u16, &'static str, Option<u32>),
+    MaxTokens,
+    Empty,
+    /// Never answers.
+    Hang,
+}
+
+pub(crate) struct Api {
+    behaviour: Behaviour,
+    requests: Mutex<Vec<Value>>,
+}
+
+impl Api {
+    pub(crate) fn requests(&self) -> Vec<Value> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+pub(crate) async fn start(behaviour: Behaviour) -> (url::Url, Arc<Api>) {
+    let api = Arc::new(Api { behaviour, requests: Mutex::default() });
+    let router = Router::new().route("/v1/messages", post(messages)).with_state(Arc::clone(&api));
+    (crate::serve(router).await, api)
+}
+
+async fn messages(State(api): State<Arc<Api>>, Json(request): Json<Value>) -> Response {
+    api.requests.lock().unwrap().push(request.clone());
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let (content, stop) = match &api.behaviour {
+        Behaviour::Hang => return std::future::pending().await,
+        Behaviour::Error(status, kind, retry_after) => {
+            let status = StatusCode::from_u16(*status).unwrap();
+            let body = json!({"type": "error", "error": {"type": kind, "message": "as the test wants"}});
+            let mut response = (status, Json(body)).into_response();
+            if let Some(seconds) = retry_after {
+                response.headers_mut().insert(header::RETRY_AFTER, (*seconds).into());
+            }
+            return response;
+        }
+        Behaviour::Text { .. } => (Some(text("It is sound.")), "end_turn"),
+        Behaviour::MaxTokens => (Some(text("It is so")), "max_tokens"),
+        Behaviour::Empty => (None, "end_turn"),
+        Behaviour::Structured(input) => {
+            let tool =
+                json!({"type": "tool_use", "id": "toolu_1", "name": "StructuredOutput", "input": input});
+            (Some(tool), "tool_use")
+        }
+    };
+    let served = match &api.behaviour {
+        Behaviour::Text { served: Some(served) } => json!(served),
+        _ => request["model"].clone(),
+    };
+    let message = json!({
+        "id": format!("msg_{}", api.requests.lock().unwrap().len()),
+        "type": "message", "role": "assistant", "model": served,
+        "content": content.iter().collect::<Vec<_>>(),
+        "stop_reason": stop, "stop_sequence": null,
+        "usage": {"input_tokens": 1000, "output_tokens": 50, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0},
+    });
+    if request["stream"] == true { stream(message) } else { Json(message).into_response() }
+}
+
+/// The same message as the events of a stream.
+fn stream(mut message: Value) -> Response {
+    let content = message["content"].take();
+    let stop = message["stop_reason"].take();
+    let usage = message["usage"].clone();
+    message["content"] = json!([]);
+    let mut events = vec![json!({"type": "message_start", "message": message})];
+    for (index, block) in content.as_array().into_iter().flatten().enumerate() {
+        let (start, delta) = if block["type"] == "text" {
+            (json!({"type": "text", "text": ""}), json!({"type": "text_delta", "text": block["text"]}))
+        } else {
+            let mut start = block.clone();
+            start["input"] = json!({});
+            (start, json!({"type": "input_json_delta", "partial_json": block["input"].to_string()}))
+        };
+        events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
+        events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
+        events.push(json!({"type": "content_block_stop", "index": index}));
+    }
+    events.push(json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": usage}));
+    events.push(json!({"type": "message_stop"}));
+    let body: String = events
+        .iter()
+        .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap()))
+        .collect();
+    ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
+}

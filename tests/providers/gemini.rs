@@ -1,0 +1,171 @@
+//! Gemini against an imitation of `generateContent`.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use countersign::{
+    clock::SystemClock,
+    providers::{CallError, CallErrorKind, Providers, Reply},
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{ask, question, schema, serve, settings};
+
+const KEY: &str = "AIzaTheKeyOfThisTest";
+
+struct Api {
+    status: StatusCode,
+    answer: Value,
+    requests: Mutex<Vec<(String, HeaderMap, Value)>>,
+}
+
+async fn generate(
+    State(api): State<Arc<Api>>,
+    Path(target): Path<String>,
+    headers: HeaderMap,
+    Json(request): Json<Value>,
+) -> Response {
+    api.requests.lock().unwrap().push((target, headers, request));
+    (api.status, Json(api.answer.clone())).into_response()
+}
+
+async fn call(status: u16, answer: Value, with_schema: bool) -> (Result<Reply, CallError>, Arc<Api>) {
+    let status = StatusCode::from_u16(status).unwrap();
+    let api = Arc::new(Api { status, answer, requests: Mutex::default() });
+    let router = Router::new().route("/v1beta/models/{target}", post(generate)).with_state(Arc::clone(&api));
+    let mut settings = settings("/nowhere".as_ref());
+    settings.gemini.base_url = serve(router).await;
+    settings.gemini.api_key = Some(KEY.into());
+    let mut call = question("gemini");
+    call.schema = with_schema.then(schema);
+    (ask(&settings, "gemini:pro", call).await, api)
+}
+
+async fn kind(status: u16, answer: Value) -> CallErrorKind {
+    let (outcome, _) = call(status, answer, false).await;
+    let error = outcome.unwrap_err();
+    assert!(!error.to_string().contains(KEY) && !format!("{error:?}").contains(KEY), "{error:?}");
+    error.kind
+}
+
+fn good(text: &str) -> Value {
+    json!({
+        "candidates": [{"content": {"role": "model", "parts": [{"text": "hm", "thought": true}, {"text": text}]}, "finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 1000, "cachedContentTokenCount": 200, "candidatesTokenCount": 40, "thoughtsTokenCount": 10},
+        "modelVersion": "gemini-3-pro-preview",
+    })
+}
+
+fn with(mut answer: Value, path: &str, value: Value) -> Value {
+    *answer.pointer_mut(path).unwrap() = value;
+    answer
+}
+
+#[tokio::test]
+async fn an_answer_is_attested_counted_and_asked_for_rightly() {
+    let (outcome, api) = call(200, good("{\"verdict\":\"APPROVED\"}"), true).await;
+    let reply = outcome.unwrap();
+    assert_eq!(reply.value, Some(json!({"verdict": "APPROVED"})));
+    let usage = &reply.usage;
+    assert_eq!(usage.served.as_deref(), Some("gemini-3-pro-preview"));
+    assert_eq!((usage.input_tokens, usage.cache_read_tokens, usage.output_tokens), (800, 200, 50));
+    assert_eq!(usage.cost_microusd, Some(800 * 2 + 200 / 5 + 50 * 12));
+
+    let requests = api.requests.lock().unwrap();
+    let (target, headers, body) = &requests[0];
+    assert_eq!(target, "gemini-3-pro-preview:generateContent");
+    assert_eq!(headers["x-goog-api-key"], KEY);
+    assert_eq!(body["systemInstruction"]["parts"][0]["text"], "Answer briefly.");
+    assert_eq!(body["contents"], json!([{"role": "user", "parts": [{"text": "Is this sound?"}]}]));
+    let wanted = json!({"responseMimeType": "application/json", "responseJsonSchema": schema()});
+    assert_eq!(body["generationConfig"], wanted);
+}
+
+#[tokio::test]
+async fn a_quiet_downgrade_is_no_answer() {
+    let downgraded = with(good("fine"), "/modelVersion", json!("gemini-2.5-flash"));
+    let served = Some("gemini-2.5-flash".to_owned());
+    assert_eq!(kind(200, downgraded).await, CallErrorKind::WrongModel { served });
+    let unnamed = with(good("fine"), "/modelVersion", Value::Null);
+    assert_eq!(kind(200, unnamed).await, CallErrorKind::WrongModel { served: None });
+}
+
+#[tokio::test]
+async fn answers_cut_withheld_or_unusable_are_typed() {
+    let ended = |reason: &str| with(good("part"), "/candidates/0/finishReason", json!(reason));
+    assert_eq!(kind(200, ended("MAX_TOKENS")).await, CallErrorKind::Truncated);
+    assert_eq!(kind(200, ended("SAFETY")).await, CallErrorKind::Refused);
+    assert_eq!(kind(200, ended("MALFORMED_FUNCTION_CALL")).await, CallErrorKind::InvalidOutput);
+    assert_eq!(kind(200, good("  ")).await, CallErrorKind::InvalidOutput);
+    let blocked = json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": "gemini-3-pro-preview"});
+    assert_eq!(kind(200, blocked).await, CallErrorKind::Refused);
+    for text in ["APPROVED", "{\"verdict\":\"MAYBE\"}", "{\"verdict\":\"APPR"] {
+        let (outcome, _) = call(200, good(text), true).await;
+        assert_eq!(outcome.unwrap_err().kind, CallErrorKind::InvalidOutput, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn error_statuses_say_what_to_do_next() {
+    let error = |message: &str, details: Value| json!({"error": {"message": message, "details": details}});
+    let retry = json!({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "45s"});
+    let violation = |id: &str| json!({"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{"quotaId": id}]});
+    let reset = Some(Duration::from_secs(45));
+    let minute = json!([violation("GenerateRequestsPerMinutePerProjectPerModel"), retry]);
+    assert_eq!(kind(429, error("slow down", minute)).await, CallErrorKind::RateLimited { reset });
+    let day = json!([violation("GenerateRequestsPerDayPerProjectPerModel-FreeTier"), retry]);
+    assert_eq!(kind(429, error("used up", day)).await, CallErrorKind::Quota { reset });
+    assert_eq!(kind(429, json!(null)).await, CallErrorKind::RateLimited { reset: None });
+    assert_eq!(kind(503, error("overloaded", json!([]))).await, CallErrorKind::Capacity);
+    assert_eq!(kind(500, error("oops", json!([]))).await, CallErrorKind::Unavailable);
+    assert_eq!(kind(403, error(&format!("bad key {KEY}"), json!([]))).await, CallErrorKind::Auth);
+    let invalid = json!([{"reason": "API_KEY_INVALID"}]);
+    assert_eq!(kind(400, error("API key not valid", invalid)).await, CallErrorKind::Auth);
+    let long = "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576).";
+    assert_eq!(kind(400, error(long, json!([]))).await, CallErrorKind::TooLong);
+}
+
+#[tokio::test]
+async fn no_key_and_no_server_are_told_apart() {
+    let mut settings = settings("/nowhere".as_ref());
+    settings.gemini.base_url = "http://127.0.0.1:1".parse().unwrap();
+    let error = ask(&settings, "gemini:pro", question("gemini")).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Auth);
+    assert!(error.to_string().contains("GEMINI_API_KEY"), "{error}");
+    settings.gemini.api_key = Some(KEY.into());
+    let error = ask(&settings, "gemini:pro", question("gemini")).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn silence_ends_at_the_deadline_and_a_word_ends_it_sooner() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut settings = settings("/nowhere".as_ref());
+    settings.gemini.base_url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    settings.gemini.api_key = Some(KEY.into());
+    let mut silent = question("gemini");
+    silent.deadline = Duration::from_millis(300);
+    let error = ask(&settings, "gemini:pro", silent).await.unwrap_err();
+    let CallErrorKind::Timeout { idle: false, elapsed } = error.kind else { panic!("{error:?}") };
+    assert!(elapsed >= Duration::from_millis(300));
+
+    let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+    let (provider, _) = providers.resolve("gemini:pro").unwrap();
+    let cancel = CancellationToken::new();
+    let (call, soon) = (question("gemini-3-pro-preview"), tokio::time::sleep(Duration::from_millis(50)));
+    let (outcome, ()) = tokio::join!(provider.call(&call, &cancel), async {
+        soon.await;
+        cancel.cancel();
+    });
+    assert_eq!(outcome.unwrap_err().kind, CallErrorKind::Cancelled);
+}

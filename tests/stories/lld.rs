@@ -1,0 +1,246 @@
+//! From a label to a countersigned design, told as people see it.
+
+use countersign::{engine::Status, types::Hash};
+
+use crate::world::{Setting, World, world};
+
+/// The bytes on the branch, and what they hash to.
+fn committed(w: &World) -> (Vec<u8>, Hash) {
+    let bytes = w
+        .hub
+        .branch_file(
+            w.repo,
+            &format!("countersign/issue-{}", w.issue),
+            &format!("docs/lld/LLD-{}.md", w.issue),
+        )
+        .expect("the design is on its branch");
+    let hash = Hash::of(&bytes);
+    (bytes, hash)
+}
+
+#[tokio::test]
+async fn a_label_ends_in_an_approved_design() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+
+    let view = w.view();
+    assert!(
+        view.reactions.contains(&("countersign[bot]".to_owned(), "eyes".to_owned())),
+        "{:?}",
+        view.reactions
+    );
+    assert!(!view.labels.contains(&"countersign:lld".to_owned()), "the trigger is taken off again");
+    assert!(view.labels.contains(&"countersign:needs-you".to_owned()), "{:?}", view.labels);
+
+    let status = w.find("Rehearsal");
+    assert!(status.edits >= 1, "one status comment, edited in place");
+    let gate = w.find("waits for a person");
+    assert!(gate.body.contains("APPROVED"), "{}", gate.body);
+    assert_eq!(w.notifying(), 2, "a design costs its readers two mails:\n{}", w.thread());
+    let pulls = w.hub.pulls(w.repo);
+    assert_eq!(pulls.len(), 1);
+    assert!(pulls[0].draft);
+    assert!(pulls[0].body.contains(&format!("Part of #{}", w.issue)), "{}", pulls[0].body);
+
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    let (_, hash) = committed(&w);
+    let log = w.hub.log(w.repo, &format!("countersign/issue-{}", w.issue));
+    assert!(log[0].message.contains(&format!("Countersign-Document: {hash}")), "{}", log[0].message);
+    assert!(log[0].message.lines().next().unwrap().contains("[skip ci]"));
+    assert_eq!(w.hub.pulls(w.repo).len(), 1, "one pull request an issue");
+    assert!(w.view().labels.contains(&"countersign:done".to_owned()));
+    assert_eq!(w.notifying(), 2);
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn the_status_comment_tells_the_rounds() {
+    let mut w = world().await;
+    w.comment("tess", "/lld").await;
+    let status = w.find("Rehearsal").body;
+    let rounds: Vec<_> = status.lines().filter(|l| l.contains("REVISE") || l.contains("APPROVED")).collect();
+    assert!(rounds[0].contains("REVISE"), "{status}");
+    assert!(rounds.iter().any(|l| l.contains("APPROVED")), "{status}");
+    w.find("waits for a person");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn revise_goes_round_again_and_asks_anew() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    let first = w.approve_line();
+    w.comment("sam", "/revise say what happens to an empty file").await;
+    assert_eq!(w.notifying(), 3, "a second gate is a second question");
+    w.newest();
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    // The old line is not an approval of what is there now, unless it is still the same text.
+    let second = w.approve_line();
+    if first != second {
+        w.comment("sam", &first).await;
+        assert!(w.newest().contains(second.split(' ').next_back().unwrap().get(..0).unwrap_or("")));
+        assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    }
+    w.comment("sam", &second).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+}
+
+#[tokio::test]
+async fn who_may_say_it_is_asked_of_github_at_that_moment() {
+    let mut w = world().await;
+    w.label("stranger", "countersign:lld").await;
+    assert!(w.run().await.is_none(), "a stranger starts nothing");
+    assert!(w.view().reactions.iter().any(|(_, r)| r == "-1"));
+    w.comment("stranger", "/lld").await;
+    assert!(w.run().await.is_none());
+
+    w.comment("tess", "/lld").await;
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    let line = w.approve_line();
+    w.comment("tess", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "triage does not approve");
+    let tess = w.user("tess");
+    w.hub.set_role(w.repo, tess, countersign::types::Role::Write).unwrap();
+    w.comment("tess", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_bare_approve_needs_the_page_to_have_been_read() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    w.comment_at_once("sam", "/approve").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    assert!(w.newest().contains("/approve lld"), "it is told the line");
+    w.comment("sam", "/approve").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn words_that_are_not_commands_do_nothing() {
+    let mut w = world().await;
+    for text in [
+        "`/lld`",
+        "> /lld",
+        "```\n/lld\n```",
+        "please /lld this",
+        "<!-- /lld -->",
+        "[/lld](https://example.org)",
+        "    /lld",
+        "/approve",
+        "/hold",
+    ] {
+        w.comment("maya", text).await;
+    }
+    assert!(w.run().await.is_none());
+    assert_eq!(w.notifying(), 0, "{}", w.thread());
+}
+
+#[tokio::test]
+async fn an_edited_comment_never_acts() {
+    let mut w = world().await;
+    let maya = w.user("maya");
+    let id = w.hub.comment(w.repo, w.issue, maya, "nothing yet").unwrap();
+    w.settle().await;
+    w.hub.edit_comment(w.repo, id, maya, "/lld").unwrap();
+    w.settle().await;
+    assert!(w.run().await.is_none());
+}
+
+#[tokio::test]
+async fn an_issue_edited_after_the_gate_blocks_a_bare_approve() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    let (maya, title) = (w.user("maya"), w.view().title);
+    w.hub.edit_issue(w.repo, w.issue, maya, Some(&title), Some("Something else entirely.")).unwrap();
+    w.comment("sam", "/approve").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    assert!(w.newest().contains("Something else entirely."), "the difference is shown");
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "the full line still passes");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn closing_the_issue_stops_the_run() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    let maya = w.user("maya");
+    w.hub.close_issue(w.repo, w.issue, maya).unwrap();
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    w.hub.reopen(w.repo, w.issue, maya).unwrap();
+    w.settle().await;
+    w.comment("sam", "/approve").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+}
+
+#[tokio::test]
+async fn stop_stops_and_says_what_was_kept() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    w.comment("tess", "/stop").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    assert!(w.view().labels.contains(&"countersign:stopped".to_owned()), "{:?}", w.view().labels);
+}
+
+#[tokio::test]
+async fn a_plan_without_drafts_gets_a_normal_pull_request() {
+    let mut w = world().await;
+    w.hub.refuse_draft_pulls(w.repo, true).unwrap();
+    w.label("maya", "countersign:lld").await;
+    let pulls = w.hub.pulls(w.repo);
+    assert!(!pulls[0].draft);
+    assert!(pulls[0].title.starts_with("[WIP]"), "{}", pulls[0].title);
+}
+
+#[tokio::test]
+async fn a_maintainers_own_commit_is_the_next_version() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let line = w.approve_line();
+    let (bytes, before) = committed(&w);
+    let theirs = String::from_utf8(bytes).unwrap() + "\nA sentence by a person.\n";
+    let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
+    let sam = w.user("sam");
+    w.hub.push_commit(w.repo, &branch, sam, &[(&path, theirs.as_bytes())], "Say it better").unwrap();
+    w.comment("sam", &line).await;
+    // Not approved, not overwritten: reviewed and asked about.
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    let (after, hash) = committed(&w);
+    assert_ne!(hash, before);
+    assert_eq!(String::from_utf8(after).unwrap(), theirs);
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    assert_eq!(committed(&w).1, hash, "what was approved is what is there");
+}
+
+#[tokio::test]
+async fn help_and_status_share_one_comment() {
+    let mut w = World::new(Setting::default()).await;
+    w.comment("maya", "/help").await;
+    assert_eq!(w.notifying(), 0, "bare words are silent where nothing of ours is alive");
+    w.comment("maya", "/countersign help").await;
+    assert!(w.newest().contains("/lld"));
+    w.comment("maya", "/countersign status").await;
+    assert_eq!(w.notifying(), 1, "answered by editing");
+    w.nothing_else_was_said();
+}

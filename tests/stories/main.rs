@@ -1,0 +1,8 @@
+//! Stories: what people do on an issue and what they read there, over real HTTP between the bot and a localhub.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
+
+mod bad_input;
+mod doors;
+mod lld;
+mod world;

@@ -1,0 +1,314 @@
+//! A world to tell stories in: a localhub, the bot beside it, a clock that only the story moves.
+//!
+//! A story labels, comments, lets things settle and reads the thread. At its end it proves that it has read
+//! everything: a comment nobody looked at fails it.
+
+use std::{
+    collections::BTreeSet,
+    future::Future,
+    path::PathBuf,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use countersign::{
+    app::App,
+    clock::Clock,
+    config::Settings,
+    engine::{Filter, Port, RunView},
+    github::Manifest,
+    localhub::{AppSpec, CommentView, Hub, HubOptions, IssueView, RepoSource, sample},
+    types::{CommentId, InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
+};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::{net::TcpListener, sync::Notify};
+
+/// A clock that stands still until it is moved.
+pub(crate) struct ManualClock {
+    now: Mutex<Timestamp>,
+    moved: Notify,
+}
+
+impl ManualClock {
+    fn new() -> Arc<Self> {
+        let now = Timestamp::parse("2026-03-02T09:00:00Z").unwrap();
+        Arc::new(Self { now: Mutex::new(now), moved: Notify::new() })
+    }
+
+    pub(crate) fn pass(&self, duration: Duration) {
+        let mut now = self.now.lock().unwrap();
+        *now = now.plus(duration);
+        self.moved.notify_waiters();
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        *self.now.lock().unwrap()
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            let until = self.now().plus(duration);
+            loop {
+                let moved = self.moved.notified();
+                if self.now() >= until {
+                    return;
+                }
+                moved.await;
+            }
+        })
+    }
+}
+
+pub(crate) const SECRET: &str = "a-secret-for-stories";
+
+pub(crate) struct World {
+    pub(crate) hub: Hub,
+    pub(crate) app: Arc<App>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) repo: RepoId,
+    pub(crate) issue: IssueNo,
+    pub(crate) installation: InstallationId,
+    pub(crate) webhook: url::Url,
+    pub(crate) directory: tempfile::TempDir,
+    read: BTreeSet<CommentId>,
+}
+
+/// How a world differs from the usual one.
+#[derive(Default)]
+pub(crate) struct Setting {
+    /// Scripted answers; the rehearsal's own where there are none.
+    pub(crate) script: Option<String>,
+    pub(crate) issue: Option<(String, String)>,
+    /// Lines added to `countersign.toml`.
+    pub(crate) toml: String,
+    pub(crate) files: Vec<(String, Vec<u8>)>,
+}
+
+/// The usual world: maya owns a repository with the sample's first issue; sam may write, tess may triage,
+/// max maintains, and anyone may look.
+pub(crate) async fn world() -> World {
+    World::new(Setting::default()).await
+}
+
+impl World {
+    pub(crate) async fn new(setting: Setting) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new();
+        let hub_clock = clock.clone();
+        let hub = Hub::start(HubOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            data: directory.path().join("hub"),
+            now: Arc::new(move || hub_clock.now()),
+        })
+        .await
+        .unwrap();
+        let maya = hub.create_user("maya").unwrap();
+        let sample = sample();
+        let mut files: Vec<_> = sample.files.iter().map(|(p, b)| ((*p).to_owned(), b.to_vec())).collect();
+        files.extend(setting.files);
+        let repo = hub.create_repo(maya, "tally", RepoSource::Files(files), false).unwrap();
+        for (login, role) in
+            [("maya", Role::Admin), ("max", Role::Maintain), ("sam", Role::Write), ("tess", Role::Triage)]
+        {
+            let user = hub.create_user(login).unwrap();
+            hub.set_role(repo, user, role).unwrap();
+        }
+        hub.create_user("stranger").unwrap();
+        let (title, body) =
+            setting.issue.unwrap_or_else(|| (sample.issues[0].0.to_string(), sample.issues[0].1.to_string()));
+        let issue = hub.open_issue(repo, maya, &title, &body).unwrap();
+
+        let doors = (
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        );
+        let webhook: url::Url = format!("http://{}/webhook", doors.0.local_addr().unwrap()).parse().unwrap();
+        let manifest = Manifest::embedded();
+        let credentials = hub
+            .create_app(AppSpec {
+                name: "Countersign".to_owned(),
+                slug: "countersign".to_owned(),
+                permissions: manifest
+                    .permissions
+                    .iter()
+                    .map(|(k, v)| (k.clone(), v.as_str().to_owned()))
+                    .collect(),
+                events: manifest.events,
+                webhook_url: Some(webhook.clone()),
+                webhook_secret: SecretString::from(SECRET),
+                owner: maya,
+            })
+            .unwrap();
+        let installation = hub.install(credentials.id, &[repo]).unwrap();
+
+        let home = directory.path().join("bot");
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::write(home.join("key.pem"), credentials.pem.expose_secret()).unwrap();
+        std::fs::write(home.join(".env"), format!("COUNTERSIGN_WEBHOOK_SECRET={SECRET}\n")).unwrap();
+        let script = match &setting.script {
+            Some(text) => {
+                std::fs::write(home.join("script.toml"), text).unwrap();
+                "[providers.stub]\nscript = \"script.toml\"\n"
+            }
+            None => "",
+        };
+        let toml = format!(
+            "[app]\nid = {}\nprivate_key_file = \"key.pem\"\n[github]\napi_url = \"{}\"\ngit_url = \"{}\"\nweb_url = \
+             \"{}\"\n[data]\ndir = \"data\"\n[installations]\nallow = [{installation}]\n[models]\ndrafter = \
+             \"stub:drafter\"\nreviewer = \"stub:reviewer\"\n{script}{}",
+            credentials.id,
+            hub.api_url(),
+            hub.git_url(),
+            hub.web_url(),
+            setting.toml,
+        );
+        std::fs::write(home.join("countersign.toml"), toml).unwrap();
+        let app = build(&home.join("countersign.toml"), &clock).await;
+        let public = app.public();
+        tokio::spawn(async move { axum::serve(doors.0, public).await });
+        let mut world =
+            Self { hub, app, clock, repo, issue, installation, webhook, directory, read: BTreeSet::new() };
+        world.settle().await;
+        world
+    }
+
+    pub(crate) fn user(&self, login: &str) -> UserId {
+        self.hub.user_id(login).unwrap_or_else(|| panic!("there is no {login}"))
+    }
+
+    /// Someone puts a label on the issue.
+    pub(crate) async fn label(&mut self, who: &str, label: &str) {
+        self.hub.label(self.repo, self.issue, self.user(who), label).unwrap();
+        self.settle().await;
+    }
+
+    /// Someone writes a comment, a minute after whatever was before.
+    #[track_caller]
+    pub(crate) fn comment<'a>(&'a mut self, who: &'a str, text: &'a str) -> impl Future<Output = ()> + 'a {
+        self.pass(60);
+        self.comment_at_once(who, text)
+    }
+
+    /// Someone writes a comment in the same second.
+    pub(crate) async fn comment_at_once(&mut self, who: &str, text: &str) {
+        let id = self.hub.comment(self.repo, self.issue, self.user(who), text).unwrap();
+        self.read.insert(id);
+        self.settle().await;
+    }
+
+    pub(crate) fn pass(&self, seconds: u64) {
+        self.clock.pass(Duration::from_secs(seconds));
+    }
+
+    /// Until nothing is ready anywhere: no delivery on its way, none unread, no step to take.
+    pub(crate) async fn settle(&mut self) {
+        for _ in 0..500 {
+            self.hub.settled().await;
+            let read = self.app.intake.tick().await.unwrap();
+            let stepped = self.app.engine.tick().await.unwrap();
+            if read + stepped == 0 && self.hub.webhooks_pending() == 0 {
+                return;
+            }
+        }
+        panic!("this never settles; the thread so far:\n{}", self.thread());
+    }
+
+    pub(crate) fn view(&self) -> IssueView {
+        self.hub.issue(self.repo, self.issue).expect("the issue is there")
+    }
+
+    pub(crate) async fn run(&self) -> Option<RunView> {
+        let filter = Filter { repo: Some(self.repo), issue: Some(self.issue), live_only: false };
+        self.app.engine.list(filter).await.unwrap().into_iter().max_by_key(|run| run.id)
+    }
+
+    /// The bot's comment that holds this text, now read.
+    #[track_caller]
+    pub(crate) fn find(&mut self, text: &str) -> CommentView {
+        let found = self.bots().into_iter().find(|c| c.body.contains(text));
+        let found =
+            found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread()));
+        self.read.insert(found.id);
+        found
+    }
+
+    /// The bot's newest comment, now read, with what changes from run to run replaced.
+    #[track_caller]
+    pub(crate) fn newest(&mut self) -> String {
+        let newest = self.bots().pop().unwrap_or_else(|| panic!("the bot has not said anything"));
+        self.read.insert(newest.id);
+        self.plain(&newest.body)
+    }
+
+    /// The line a person would copy from the newest gate.
+    #[track_caller]
+    pub(crate) fn approve_line(&self) -> String {
+        let said: Vec<_> = self.bots().into_iter().rev().map(|c| c.body).collect();
+        said.iter()
+            .flat_map(|body| body.lines())
+            .map(|line| line.trim().trim_matches('`'))
+            .find(|line| line.starts_with("/approve lld "))
+            .unwrap_or_else(|| panic!("no gate shows its line; the thread:\n{}", self.thread()))
+            .to_owned()
+    }
+
+    fn bots(&self) -> Vec<CommentView> {
+        self.view().comments.into_iter().filter(|c| c.author == "countersign[bot]").collect()
+    }
+
+    /// Comments that sent mail: every one made, however often it was edited since.
+    pub(crate) fn notifying(&self) -> usize {
+        self.bots().len()
+    }
+
+    /// The whole thread, for a failing story's message.
+    pub(crate) fn thread(&self) -> String {
+        let view = self.view();
+        let mut out = format!("#{} {} {:?}\n", view.number, view.title, view.labels);
+        for comment in view.comments {
+            out += &format!(
+                "--- {} (edited {}x) {:?}\n{}\n",
+                comment.author, comment.edits, comment.reactions, comment.body
+            );
+        }
+        out
+    }
+
+    /// Addresses and hashes replaced by words, so that a story can be compared.
+    pub(crate) fn plain(&self, text: &str) -> String {
+        let mut text = text.replace(self.hub.base_url().as_str().trim_end_matches('/'), "HUB");
+        let mut out = String::new();
+        while let Some(at) = text.find(|c: char| c.is_ascii_hexdigit()) {
+            let run = text[at..].find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(text.len() - at);
+            let (word, hash) = (&text[at..at + run], run == 7 || run == 12 || run == 40 || run == 64);
+            out += &text[..at];
+            out += if hash && word.bytes().any(|b| b.is_ascii_digit()) { "HASH" } else { word };
+            text = text[at + run..].to_owned();
+        }
+        out + &text
+    }
+
+    /// What `/healthz` and `/webhook` are served at.
+    pub(crate) fn door(&self, path: &str) -> url::Url {
+        self.webhook.join(path).unwrap()
+    }
+
+    /// Ends a story: everything the bot said has been read.
+    #[track_caller]
+    pub(crate) fn nothing_else_was_said(&self) {
+        let unread: Vec<_> = self.bots().into_iter().filter(|c| !self.read.contains(&c.id)).collect();
+        assert!(unread.is_empty(), "nobody read these:\n{unread:#?}");
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.directory.path().join("bot/countersign.toml")
+    }
+}
+
+async fn build(config: &std::path::Path, clock: &Arc<ManualClock>) -> Arc<App> {
+    let settings = Settings::load(config).unwrap();
+    Arc::new(App::build(settings, clock.clone()).await.unwrap())
+}
