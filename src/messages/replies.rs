@@ -235,7 +235,13 @@ mod tests {
         ----
         Nothing was done: the command needs what should change after it, as in `/revise TEXT`.
         ----
-        Nothing is running on this issue. `/help` lists what can be started.
+        Nothing is running on this issue. `/countersign help` lists what can be started.
+        ----
+        ### Runs on this issue
+
+        | Run | Workflow | Status | Step | |
+        |---|---|---|---|---|
+        | `8123-4` | lld | asking | N4 Gate | &lt;/details&gt; /approve @​mona Fixes #​1 !\[x\](https:​//evil) \| a \| b \| \`\`\` open |
         ----
         The issue was edited after this document was posted, so nothing was approved yet:
 
