@@ -186,11 +186,7 @@ impl LldSettings {
 
 impl Default for LldSettings {
     fn default() -> Self {
-        Self {
-            max_rounds: 3,
-            draft_gate: false,
-            document_path: "docs/lld/LLD-{issue}.md".into(),
-        }
+        Self { max_rounds: 3, draft_gate: false, document_path: "docs/lld/LLD-{issue}.md".into() }
     }
 }
 

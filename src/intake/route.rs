@@ -32,13 +32,15 @@ impl Intake {
             }
             Event::Comment(e) => self.comment(taken, e).await,
             Event::Review(e) => self.review(taken, e).await,
-            Event::PullRequest(e) if e.action == (PullAction::Closed { merged: false }) => {
+            Event::PullRequest(e) if matches!(e.action, PullAction::Closed { .. }) => {
                 let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
                 else {
                     return Ok("not a pull request of ours".to_owned());
                 };
                 let at = Place { repo: &e.repo, installation: e.installation, issue };
-                self.stop(taken, &at, &e.sender, "its pull request was closed").await
+                let merged = e.action == PullAction::Closed { merged: true };
+                let what = if merged { "its pull request was merged" } else { "its pull request was closed" };
+                self.stop(taken, &at, &e.sender, what).await
             }
             Event::Installation(e) => {
                 let suspended =

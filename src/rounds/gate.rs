@@ -12,6 +12,7 @@ use super::{Base, Cx, IssueSnapshot, Policy, fault};
 use crate::{
     engine::{Answer, Countersigned, StepError},
     github::{Body, Comment, CommitSpec, PullSpec, Repo},
+    limits,
     messages::{self, ApproveLine},
     types::{Hash, IssueNo, Oid, Timestamp},
 };
@@ -240,6 +241,14 @@ pub async fn moved_on(
                 proposal.path, proposal.branch
             ))
         })?;
+        if std::str::from_utf8(&bytes).is_err() || bytes.len() > limits::DOCUMENT_BYTES {
+            return Err(StepError::User(format!(
+                "`{}` on the branch `{}` is not a text of at most {} KB. Mend it there, then start anew.",
+                proposal.path,
+                proposal.branch,
+                limits::DOCUMENT_BYTES / 1024
+            )));
+        }
         let theirs = cx.put(&bytes).await?;
         Ok((theirs != proposal.document).then_some(theirs))
     })
