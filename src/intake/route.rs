@@ -43,10 +43,24 @@ impl Intake {
                 self.stop(taken, &at, &e.sender, what).await
             }
             Event::Installation(e) => {
-                let suspended =
-                    matches!(e.action, InstallationAction::Suspended | InstallationAction::Deleted);
-                self.store.directory().saw_installation(e.installation, &e.account, suspended).await?;
+                let directory = self.store.directory();
+                if e.action == InstallationAction::Deleted {
+                    directory.forget_installation(e.installation).await?;
+                    return Ok(format!("uninstalled by {}", e.account));
+                }
+                let suspended = e.action == InstallationAction::Suspended;
+                directory.saw_installation(e.installation, &e.account, suspended).await?;
                 Ok(format!("installation of {}: {:?}", e.account, e.action))
+            }
+            Event::InstallationRepositories { installation, added, removed } => {
+                for (id, name) in added {
+                    let row = RepoRow { id: *id, installation: *installation, name: name.clone() };
+                    self.store.directory().saw_repository(row).await?;
+                }
+                for (id, _) in removed {
+                    self.store.directory().forget_repository(*id).await?;
+                }
+                Ok(format!("{} repositories added, {} removed", added.len(), removed.len()))
             }
             Event::Ping => Ok("pong".to_owned()),
             Event::Ignored { why } => Ok(format!("ignored: {why}")),

@@ -151,8 +151,6 @@ impl Round {
             .collect();
         self.mistakes = mistakes;
         if errors.is_empty() {
-            self.mistakes_before.clear();
-            self.strikes = 0;
             return Turn::Pass;
         }
         let same = errors == self.mistakes_before;
