@@ -34,7 +34,7 @@ impl Intake {
             return Ok("the sender is not the author".to_owned());
         }
         let bot = self.bot().await?;
-        if e.sender.id == bot.id {
+        if e.sender.id == bot.id || e.sender.login == bot.login {
             return Ok("our own comment never acts".to_owned());
         }
         let slug = bot.login.strip_suffix("[bot]");

@@ -201,7 +201,7 @@ pub async fn hear(
         announce(cx, &key("changed"), &reply).await?;
         return Ok(Heard::Again { subject: asked, shown_at });
     }
-    let base: Base = cx.once(&key("base"), |_| cx.tools().fetch(cx, &repo)).await?;
+    let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
     let current = subject(cx, &base, publication).await?;
     if current != asked {
         let reply = messages::stale(&line(current));

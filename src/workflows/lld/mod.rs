@@ -211,7 +211,7 @@ async fn load(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let desk = cx.tools();
     let repo = desk.repo(cx.run()).await?;
-    let base: Base = cx.once("fetch", |_| desk.fetch(cx, &repo)).await?;
+    let base = desk.fetch(cx, "fetch", &repo).await?;
     let issue = need(&s.issue)?;
     let words = format!("{}\n{}", issue.title, text(cx, &issue.body).await?);
     let (excerpt, left_out, sample): (Hash, usize, Option<String>) = cx
