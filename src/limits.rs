@@ -104,6 +104,10 @@ pub const EXCERPT_LARGEST_FILE: u64 = 256 * 1024;
 
 /// Files whose contents are looked into for the words; each is a read from the mirror.
 pub const EXCERPT_FILES_SCANNED: usize = 400;
+/// A repository's name is taken to mean the same repository this long after GitHub said so: the writes of
+/// one step come in a burst, and each would ask again.
+pub const NAME_HOLDS: Duration = Duration::from_secs(10);
+
 /// A repository whose database cannot be read is looked at again after this long.
 pub const DAMAGED_RETRY: Duration = Duration::from_secs(60);
 

@@ -198,6 +198,9 @@ impl Intake {
             Signalled::Duplicate => return Ok("heard before".to_owned()),
             Signalled::NoRun => messages::runs(&[]),
             Signalled::NoGate(runs) => match runs.first() {
+                Some(RunView { gate: Some(gate), .. }) => {
+                    messages::no_such_verb(command.name, &self.usages(gate))
+                }
                 Some(run) => messages::no_gate(run.id, &run.step_title, None),
                 None => messages::runs(&[]),
             },
@@ -213,6 +216,12 @@ impl Intake {
             }
         };
         self.reply(said, &cause, body).await
+    }
+
+    /// How to write what a gate takes.
+    fn usages(&self, gate: &GateView) -> Vec<&'static str> {
+        let rows = gate.verbs.iter().filter_map(|(verb, _)| self.router.row(verb));
+        rows.map(|row| row.usage).collect()
     }
 
     /// A word we do not know is corrected only where a gate of ours is open or we were addressed by name.

@@ -33,6 +33,8 @@ pub struct AppSpec {
     pub events: Vec<String>,
     pub webhook_url: Option<Url>,
     pub webhook_secret: SecretString,
+    /// An RSA key in PEM form; none: one is made, which takes a while.
+    pub private_key: Option<SecretString>,
     pub owner: UserId,
 }
 
@@ -63,7 +65,7 @@ impl Hub {
     /// Registers an App; its webhook is pinged when it has one.
     pub fn create_app(&self, spec: AppSpec) -> Result<AppCredentials, HubError> {
         // Outside the lock: looking for primes takes a while.
-        let pem = new_key()?;
+        let pem = spec.private_key.clone().map_or_else(new_key, Ok)?;
         let home = self.0.base.clone();
         self.change(|c| c.create_app(spec, pem, None, home))
     }

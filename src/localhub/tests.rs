@@ -41,6 +41,7 @@ fn spec(owner: UserId, webhook_url: Option<Url>) -> AppSpec {
         permissions: permissions.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         events: vec!["issues".into(), "issue_comment".into()],
         webhook_url,
+        private_key: None,
         webhook_secret: SecretString::from("secret"),
         owner,
     }

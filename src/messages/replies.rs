@@ -49,6 +49,13 @@ pub fn no_gate(run: RunId, at_step: &str, status_url: Option<&str>) -> Body {
     said(&format!("Nothing waits for a decision: run `{run}` is at “{}”.{status}", plain(at_step, 80)))
 }
 
+/// A gate is open, but not to this command.
+pub fn no_such_verb(command: &str, usages: &[&str]) -> Body {
+    let usages: Vec<_> = usages.iter().map(|usage| code(usage, 40)).collect();
+    let command = code(&format!("/{command}"), 40);
+    said(&format!("{command} does not pass what waits here. What does: {}.", usages.join(" or ")))
+}
+
 /// The arguments of a command were not understood; `why` is a sentence of ours.
 pub fn not_understood(command: &str, why: &str) -> Body {
     said(&format!("That {} was not understood: {}.", code(&format!("/{command}"), 40), plain(why, 200)))

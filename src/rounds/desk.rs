@@ -82,6 +82,11 @@ impl Policy {
 }
 
 impl Desk {
+    /// Is every model a script, as far as the server's own settings go?
+    pub fn rehearsal(&self) -> bool {
+        Policy::of_server(&self.settings).rehearsal()
+    }
+
     /// A handle on the run's repository, by its number; the name is whatever it is called now.
     pub async fn repo(&self, run: &RunInfo) -> Result<Repo, StepError> {
         let known = self.store.directory().repository(run.id.repo).await.map_err(anyhow::Error::new)?;

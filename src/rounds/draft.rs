@@ -130,6 +130,11 @@ async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<
     if text.trim().is_empty() {
         return Ok(Drafted::Unusable("no draft: the answer was empty".to_owned()));
     }
+    // An error banner, or edits where a document was asked for: kept out, so that it never takes the place of
+    // the version there is.
+    if !text.lines().any(|line| line.starts_with('#')) {
+        return Ok(Drafted::Unusable("no draft: the answer was not a document".to_owned()));
+    }
     if text.len() > limits::DOCUMENT_BYTES {
         return Ok(Drafted::Unusable(format!(
             "no draft: the answer was {} KB long; at most {} are read",

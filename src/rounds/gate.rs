@@ -21,6 +21,9 @@ use crate::{
 pub struct Publication<'a> {
     /// The word people type: "lld".
     pub stage: &'static str,
+    /// The step that asks. Two gates about the same bytes ask different things, and an answer to the first is
+    /// none to the second.
+    pub gate: &'static str,
     pub issue: &'a IssueSnapshot,
     pub base: &'a Base,
     /// Where the document goes in the repository.
@@ -67,7 +70,7 @@ pub fn branch(issue: IssueNo) -> String {
     format!("countersign/issue-{issue}")
 }
 
-/// What an approval binds: the document, what the files it names hold, the policy of the gate.
+/// What an approval binds: the gate and its policy, the document, what the files it names hold.
 pub async fn subject(cx: &Cx, base: &Base, publication: &Publication<'_>) -> Result<Hash, StepError> {
     let snapshot = cx.tools().snapshot(cx, base).await?;
     let held: BTreeMap<&str, &str> =
@@ -76,7 +79,8 @@ pub async fn subject(cx: &Cx, base: &Base, publication: &Publication<'_>) -> Res
         publication.paths.iter().map(|p| (p.as_str(), held.get(p.as_str()).copied())).collect();
     let files = serde_json::to_vec(&files).map_err(anyhow::Error::new)?;
     let policy = serde_json::to_vec(publication.policy).map_err(anyhow::Error::new)?;
-    Ok(Hash::of_parts([publication.document.to_string().as_bytes(), files.as_slice(), policy.as_slice()]))
+    let (gate, document) = (publication.gate.as_bytes(), publication.document.to_string());
+    Ok(Hash::of_parts([gate, document.as_bytes(), files.as_slice(), policy.as_slice()]))
 }
 
 /// Puts the document on the issue's branch and opens the pull request, or moves both on.

@@ -328,7 +328,7 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         return Ok(Next::Go(At::Review));
     }
     let Some(answer) = cx.answer() else { return ask(s, cx, At::DraftGate).await };
-    match hear(s, cx, answer).await? {
+    match hear(s, cx, At::DraftGate, answer).await? {
         Heard::Again { subject, shown_at } => ask_again(s, At::DraftGate, subject, shown_at),
         Heard::Theirs(document) => Ok(take_over(s, document)),
         Heard::Yes if answer.verb == "revise" => send_back(s, answer),
@@ -374,7 +374,7 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 
 async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let Some(answer) = cx.answer() else { return ask(s, cx, At::VerdictGate).await };
-    match hear(s, cx, answer).await? {
+    match hear(s, cx, At::VerdictGate, answer).await? {
         Heard::Again { subject, shown_at } => ask_again(s, At::VerdictGate, subject, shown_at),
         Heard::Theirs(document) => Ok(take_over(s, document)),
         Heard::Yes if answer.verb == "revise" => send_back(s, answer),
@@ -443,6 +443,7 @@ async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
     let paths = paths(&document(s, cx).await?);
     let publication = Publication {
         stage: STAGE,
+        gate: at.id(),
         issue: &issue,
         base: &base,
         path: &path,
@@ -483,12 +484,13 @@ fn ask_again(s: &mut State, at: At, subject: Hash, shown_at: Timestamp) -> Resul
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
 }
 
-async fn hear(s: &State, cx: &Cx, answer: &Answer) -> Result<Heard, StepError> {
+async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<Heard, StepError> {
     let (issue, policy, base) = (need(&s.issue)?, need(&s.policy)?, need(&s.base)?);
     let (proposal, asked) = (need(&s.proposal)?, need(&s.asked)?);
     let paths = paths(&document(s, cx).await?);
     let publication = Publication {
         stage: STAGE,
+        gate: at.id(),
         issue,
         base,
         path: &proposal.path,

@@ -38,7 +38,7 @@ pub(super) async fn status(s: &State, cx: &Cx, at: At, state: messages::State) -
         workflow: Lld::NAME.to_owned(),
         run: run.id,
         requested_by: run.trigger.actor.login.clone(),
-        rehearsal: rehearsal(s),
+        rehearsal: rehearsal(s, cx),
         state,
         steps: steps(s, at, state),
         rounds: s.round.history.iter().map(round).collect(),
@@ -128,7 +128,7 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
         document_url: Some(proposal.file_url.clone()),
         pull_url: Some(proposal.pull_url.clone()),
         status_url: s.status.url.clone(),
-        rehearsal: rehearsal(s),
+        rehearsal: rehearsal(s, cx),
     }))
 }
 
@@ -156,7 +156,7 @@ pub(super) fn pull(
         approval: approved.map(approval),
         line: subject.map(line),
         audit,
-        rehearsal: rehearsal(s),
+        rehearsal: rehearsal(s, cx),
     }))
 }
 
@@ -196,7 +196,7 @@ pub(super) fn log(s: &State, cx: &Cx) -> Result<String, StepError> {
         rounds: rounds.collect(),
         findings: s.round.findings.all().to_vec(),
         approval: s.approval.as_ref().map(approval),
-        rehearsal: rehearsal(s),
+        rehearsal: rehearsal(s, cx),
     }))
 }
 
@@ -281,7 +281,7 @@ fn halt_card(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<HaltCard, StepEr
         reason,
         kept,
         again: usage.to_owned(),
-        rehearsal: rehearsal(s),
+        rehearsal: rehearsal(s, cx),
     })
 }
 
@@ -332,8 +332,9 @@ pub(super) fn log_path(path: &str) -> String {
     format!("{}.review.md", path.strip_suffix(".md").unwrap_or(path))
 }
 
-fn rehearsal(s: &State) -> bool {
-    s.policy.as_ref().is_some_and(crate::rounds::Policy::rehearsal)
+/// Also of a run that ended before it knew its own policy.
+fn rehearsal(s: &State, cx: &Cx) -> bool {
+    s.policy.as_ref().map_or_else(|| cx.tools().rehearsal(), crate::rounds::Policy::rehearsal)
 }
 
 /// The verdict a gate goes by.
