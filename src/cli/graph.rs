@@ -19,7 +19,10 @@ impl Graph {
         let Some(workflow) = workflows::ALL.iter().find(|w| w.name() == self.workflow) else {
             let known: Vec<_> = workflows::ALL.iter().map(|w| w.name()).collect();
             let known = known.join(", ");
-            return Ok(wrong_usage(format_args!("there is no workflow `{}`; there is {known}", self.workflow)));
+            return Ok(wrong_usage(format_args!(
+                "there is no workflow `{}`; there is {known}",
+                self.workflow
+            )));
         };
         say(workflow.mermaid().trim_end());
         Ok(ExitCode::SUCCESS)

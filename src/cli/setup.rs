@@ -171,7 +171,8 @@ async fn guide(
             }
             Told::Installed { installation, reply } => {
                 let Some(app) = &app else {
-                    let _ = reply.send(Err("The App is not registered yet; begin at the first page.".to_owned()));
+                    let _ =
+                        reply.send(Err("The App is not registered yet; begin at the first page.".to_owned()));
                     continue;
                 };
                 if let Err(error) = verify(files, github, app, installation).await {
@@ -195,12 +196,7 @@ async fn guide(
     bail!("the page was closed before the App was installed")
 }
 
-async fn register(
-    files: &Files,
-    github: &Addresses,
-    webhook: &Url,
-    code: &str,
-) -> anyhow::Result<NewApp> {
+async fn register(files: &Files, github: &Addresses, webhook: &Url, code: &str) -> anyhow::Result<NewApp> {
     let app = github::convert_manifest(&github.api, code, Arc::new(SystemClock)).await?;
     let secret = match &app.webhook_secret {
         Some(secret) => secret.expose_secret().to_owned(),
