@@ -136,7 +136,8 @@ impl Demo {
                 if !run.status.live() {
                     // What happened between the last look and the end.
                     transcript.tell(stage, &mut progress).await?;
-                    conclude(stage, &run)?;
+                    // A temporary directory is gone with the demo.
+                    conclude(stage, &run, typing || self.data.is_some())?;
                     if typing {
                         say("\nThe pages stay open. Press Enter or Ctrl-C to leave.");
                     }
@@ -177,7 +178,7 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
 }
 
 /// Shows that what is on the branch is what was approved.
-fn conclude(stage: &Stage, run: &RunView) -> anyhow::Result<()> {
+fn conclude(stage: &Stage, run: &RunView, kept: bool) -> anyhow::Result<()> {
     if run.status != Status::Done {
         say(format_args!(
             "\nThe run ended as {}: {}",
@@ -202,7 +203,11 @@ fn conclude(stage: &Stage, run: &RunView) -> anyhow::Result<()> {
         bail!("no commit on {branch} says that these bytes were approved");
     }
     say("These are the bytes that were approved.");
-    say(format_args!("Bare repository: {}", stage.hub.git_dir(stage.repo).display()));
+    if kept {
+        say(format_args!("Bare repository: {}", stage.hub.git_dir(stage.repo).display()));
+    } else {
+        say("Nothing is kept; --data DIR keeps the repository, the databases and the pages.");
+    }
     if let Some(outcome) = &run.outcome {
         say(format_args!("Done: {}. {}", outcome.summary, outcome.url.as_deref().unwrap_or_default()));
     }
