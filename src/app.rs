@@ -46,6 +46,8 @@ pub enum AppError {
     Engine(#[from] EngineError),
     #[error("[models]: {0}")]
     Model(#[from] ResolveError),
+    #[error("the {role} {spec} cannot be asked: {why}")]
+    Lacks { role: &'static str, spec: String, why: String },
     #[error(
         "cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one"
     )]
@@ -69,6 +71,7 @@ impl App {
         // By the names asked for; what really serves is checked on every answer.
         providers::check_pair(&settings.models.drafter, &settings.models.reviewer)?;
         let providers = Providers::new(&settings.models, clock.clone())?;
+        equipped(&providers, &settings)?;
         let store = Store::open(&settings.data_dir, clock.clone())?;
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
         let desk = Desk {
@@ -131,6 +134,17 @@ impl App {
         let (public, private, (), ()) = tokio::join!(public, private, work, parking);
         public.and(private)
     }
+}
+
+/// Is there what each model needs to be asked at all? Better said at start than on somebody's issue.
+fn equipped(providers: &Providers, settings: &Settings) -> Result<(), AppError> {
+    let models = &settings.models;
+    for (role, spec) in [("drafter", &models.drafter), ("reviewer", &models.reviewer)] {
+        if let Some(why) = providers.resolve(spec)?.0.lacks() {
+            return Err(AppError::Lacks { role, spec: spec.clone(), why });
+        }
+    }
+    Ok(())
 }
 
 /// Binds the two doors of the settings.

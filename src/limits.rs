@@ -116,3 +116,6 @@ pub const STEP_BACKOFF: Duration = Duration::from_secs(5);
 
 /// The longest the live loop sleeps: a machine that was suspended must notice the time it lost.
 pub const LONGEST_NAP: Duration = Duration::from_secs(60);
+
+/// A mirror that cannot be fetched is tried again this long, then people are told.
+pub const FETCH_TRIES: Duration = Duration::from_secs(600);

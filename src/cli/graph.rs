@@ -2,9 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
-
-use super::say;
+use super::{say, wrong_usage};
 use crate::workflows;
 
 /// Print a workflow's steps and edges as a mermaid diagram.
@@ -20,7 +18,11 @@ impl Graph {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let Some(workflow) = workflows::ALL.iter().find(|w| w.name() == self.workflow) else {
             let known: Vec<_> = workflows::ALL.iter().map(|w| w.name()).collect();
-            bail!("there is no workflow `{}`; there is {}", self.workflow, known.join(", "));
+            let known = known.join(", ");
+            return Ok(wrong_usage(format_args!(
+                "there is no workflow `{}`; there is {known}",
+                self.workflow
+            )));
         };
         say(workflow.mermaid().trim_end());
         Ok(ExitCode::SUCCESS)

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{say, serve::on_signals};
+use super::{say, serve::on_signals, wrong_usage};
 use crate::{
     clock::{Clock, SystemClock},
     localhub::{self, Hub, HubOptions, RepoSource},
@@ -27,6 +27,12 @@ pub(super) struct Localhub {
 
 impl Localhub {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        if !self.listen.ip().is_loopback() {
+            return Ok(wrong_usage(format_args!(
+                "--listen {} is not loopback; localhub serves this machine only, write 127.0.0.1:PORT",
+                self.listen
+            )));
+        }
         let hub = Hub::start(HubOptions {
             listen: self.listen,
             data: self.data,

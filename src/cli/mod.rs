@@ -1,4 +1,4 @@
-//! The command line: one file a command. Exit code 0 for done, 1 for failed, 2 for wrong usage.
+//! The command line: one file a command. Exit code 0 for done, 1 for failed, 2 for wrong usage, 130 for interrupted.
 
 mod demo;
 mod doctor;
@@ -9,7 +9,7 @@ mod setup;
 
 use std::{fmt::Display, io::Write, path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
@@ -19,6 +19,8 @@ use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::Subscriber
 /// verdict and waits. A person passes the gate with `/approve` or sends it back with `/revise`.
 ///
 /// New here? `countersign demo` plays the whole job on this machine: no account, no key, no network.
+///
+/// Exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 #[derive(Parser)]
 #[command(name = "countersign", version, max_term_width = 100)]
 struct Cli {
@@ -114,6 +116,15 @@ fn log_to_stderr(cli: &Cli) {
         registry.with(lines.with_target(false)).init();
     }
 }
+
+/// What the flags' own rules cannot say; printed and counted as they are.
+fn wrong_usage(message: impl Display) -> ExitCode {
+    let _ = Cli::command().error(ErrorKind::ValueValidation, message).print();
+    ExitCode::from(2)
+}
+
+/// Ended by Ctrl-C before it was done, as shells count it.
+const INTERRUPTED: u8 = 130;
 
 /// One line for the person at the terminal. A closed pipe is not our trouble.
 fn say(line: impl Display) {

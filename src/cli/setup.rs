@@ -20,13 +20,17 @@ use axum::{
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{ConfigFlag, say, serve::on_signals};
+use super::{ConfigFlag, INTERRUPTED, say, serve::on_signals, wrong_usage};
 use crate::{
     clock::SystemClock,
+    config::is_loopback,
     github::{self, GitHub, GitHubOptions, Manifest, NewApp, manifest},
     messages::html,
 };
@@ -43,8 +47,9 @@ pub(super) struct Setup {
     /// GitHub's address: github.com, your GitHub Enterprise Server, or a localhub.
     #[arg(long, value_name = "URL", default_value = "https://github.com")]
     github: Url,
-    /// Where GitHub shall send webhooks: the public address of this server's /webhook.
-    #[arg(long, value_name = "URL", required_if_eq("github", "https://github.com"))]
+    /// Where GitHub shall send webhooks: the public address of this server's /webhook. Needed unless GitHub is a
+    /// localhub.
+    #[arg(long, value_name = "URL")]
     webhook_url: Option<Url>,
     /// The App's name; on github.com it must be one nobody has.
     #[arg(long, default_value = "countersign")]
@@ -57,8 +62,22 @@ pub(super) struct Setup {
     port: u16,
 }
 
+/// Where `serve` listens by default.
+const LOCAL_WEBHOOK: &str = "http://127.0.0.1:8008/webhook";
+
 impl Setup {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let webhook = match &self.webhook_url {
+            Some(url) => url.clone(),
+            None if is_loopback(&self.github) => LOCAL_WEBHOOK.parse()?,
+            None => {
+                return Ok(wrong_usage(format_args!(
+                    "--webhook-url is missing: {} must know where to reach this server, for example \
+                     https://bot.example.org/webhook",
+                    self.github
+                )));
+            }
+        };
         let files = Files::beside(&self.config.config)?;
         let listener = TcpListener::bind(("127.0.0.1", self.port))
             .await
@@ -66,10 +85,6 @@ impl Setup {
         let here: Url = format!("http://{}/", listener.local_addr()?).parse()?;
         let github = Addresses::of(&self.github)?;
         let state = random_hex()?;
-        let webhook = self
-            .webhook_url
-            .clone()
-            .unwrap_or_else(|| "http://127.0.0.1:8008/webhook".parse().expect("a URL"));
         let manifest = Manifest::embedded().form(
             &self.name,
             &manifest::Addresses {
@@ -99,8 +114,11 @@ impl Setup {
         });
         say(format_args!("Open {here} and press the button."));
         let done = tokio::select! {
-            result = guide(&files, &github, told) => result,
-            () = stop.cancelled() => bail!("stopped before the App was installed; what was written so far is kept"),
+            result = guide(&files, &github, &webhook, told) => result,
+            () = stop.cancelled() => {
+                say("Stopped before the App was installed. What was written is kept; `countersign doctor` says what is missing.");
+                return Ok(ExitCode::from(INTERRUPTED));
+            }
         };
         // The last page is still on its way to the browser.
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -122,12 +140,17 @@ impl Setup {
 }
 
 /// The steps after the button: exchange the code, write the files, wait for the installation.
-async fn guide(files: &Files, github: &Addresses, mut told: mpsc::Receiver<Told>) -> anyhow::Result<()> {
+async fn guide(
+    files: &Files,
+    github: &Addresses,
+    webhook: &Url,
+    mut told: mpsc::Receiver<Told>,
+) -> anyhow::Result<()> {
     let mut app: Option<NewApp> = None;
     while let Some(told) = told.recv().await {
         match told {
             Told::Code { code, reply } => {
-                let result = register(files, github, &code).await;
+                let result = register(files, github, webhook, &code).await;
                 let said = match &result {
                     Ok(new) => {
                         say(format_args!("Registered {} (App {}).", new.name, new.id));
@@ -146,10 +169,21 @@ async fn guide(files: &Files, github: &Addresses, mut told: mpsc::Receiver<Told>
                 let _ = reply.send(said);
                 app = Some(result?);
             }
-            Told::Installed { installation } => {
-                let Some(app) = &app else { continue };
-                verify(files, github, app, installation).await?;
-                files.write_config(github, app.id, Some(installation))?;
+            Told::Installed { installation, reply } => {
+                let Some(app) = &app else {
+                    let _ =
+                        reply.send(Err("The App is not registered yet; begin at the first page.".to_owned()));
+                    continue;
+                };
+                if let Err(error) = verify(files, github, app, installation).await {
+                    // The right one may still come.
+                    let why = format!("{error:#}");
+                    say(&why);
+                    let _ = reply.send(Err(why));
+                    continue;
+                }
+                files.write_config(github, webhook, app.id, Some(installation))?;
+                let _ = reply.send(Ok(()));
                 say(format_args!("Installation {installation} is on the allow-list."));
                 say(format_args!(
                     "Next: countersign doctor --config {0}, then countersign serve --config {0}",
@@ -162,7 +196,7 @@ async fn guide(files: &Files, github: &Addresses, mut told: mpsc::Receiver<Told>
     bail!("the page was closed before the App was installed")
 }
 
-async fn register(files: &Files, github: &Addresses, code: &str) -> anyhow::Result<NewApp> {
+async fn register(files: &Files, github: &Addresses, webhook: &Url, code: &str) -> anyhow::Result<NewApp> {
     let app = github::convert_manifest(&github.api, code, Arc::new(SystemClock)).await?;
     let secret = match &app.webhook_secret {
         Some(secret) => secret.expose_secret().to_owned(),
@@ -179,7 +213,7 @@ async fn register(files: &Files, github: &Addresses, code: &str) -> anyhow::Resu
          # Optional: lets the Anthropic API step in when Claude's own program cannot.\n# ANTHROPIC_API_KEY=\n"
     );
     write_secret(&files.env, &env)?;
-    files.write_config(github, app.id, None)?;
+    files.write_config(github, webhook, app.id, None)?;
     Ok(app)
 }
 
@@ -213,8 +247,8 @@ struct Desk {
 }
 
 enum Told {
-    Code { code: String, reply: tokio::sync::oneshot::Sender<Result<String, String>> },
-    Installed { installation: u64 },
+    Code { code: String, reply: oneshot::Sender<Result<String, String>> },
+    Installed { installation: u64, reply: oneshot::Sender<Result<(), String>> },
 }
 
 async fn start(State(desk): State<Arc<Desk>>) -> Response {
@@ -247,7 +281,7 @@ async fn created(State(desk): State<Arc<Desk>>, Query(query): Query<Created>) ->
             "<p>GitHub sent no code. Start at <a href=\"/\">the beginning</a>.</p>",
         );
     };
-    let (reply, answer) = tokio::sync::oneshot::channel();
+    let (reply, answer) = oneshot::channel();
     if desk.tell.send(Told::Code { code, reply }).await.is_err() {
         return page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>");
     }
@@ -276,10 +310,18 @@ async fn installed(State(desk): State<Arc<Desk>>, Query(query): Query<Installed>
     let Some(installation) = query.installation_id else {
         return page(StatusCode::BAD_REQUEST, "<p>GitHub named no installation.</p>");
     };
-    if desk.tell.send(Told::Installed { installation }).await.is_err() {
+    let (reply, answer) = oneshot::channel();
+    if desk.tell.send(Told::Installed { installation, reply }).await.is_err() {
         return page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>");
     }
-    page(StatusCode::OK, "<h1>Installed</h1><p>You can close this page; the terminal says what is next.</p>")
+    match answer.await {
+        Ok(Ok(())) => page(
+            StatusCode::OK,
+            "<h1>Installed</h1><p>You can close this page; the terminal says what is next.</p>",
+        ),
+        Ok(Err(why)) => page(StatusCode::CONFLICT, &format!("<h1>Not installed</h1><p>{}</p>", html(&why))),
+        Err(_) => page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>"),
+    }
 }
 
 fn page(status: StatusCode, body: &str) -> Response {
@@ -307,6 +349,14 @@ impl Addresses {
             base.join("api/v3")?
         };
         Ok(Self { api, git: base.clone(), web: base })
+    }
+}
+
+/// Where `serve` shall listen: a webhook address on this machine says so itself.
+fn listening(webhook: &Url) -> String {
+    match webhook.port_or_known_default() {
+        Some(port) if is_loopback(webhook) => format!("127.0.0.1:{port}"),
+        _ => "127.0.0.1:8008".to_owned(),
     }
 }
 
@@ -341,7 +391,8 @@ impl Files {
         for file in [&files.config, &files.key, &files.env] {
             if file.exists() {
                 bail!(
-                    "{} is there already; name a settings file in another directory with --config",
+                    "{} is there already and will not be overwritten; if an earlier setup was not finished, `countersign \
+                     doctor` says what it still needs; otherwise name a settings file in another directory with --config",
                     file.display()
                 );
             }
@@ -350,16 +401,27 @@ impl Files {
         Ok(files)
     }
 
-    fn write_config(&self, github: &Addresses, app: u64, installation: Option<u64>) -> anyhow::Result<()> {
+    fn write_config(
+        &self,
+        github: &Addresses,
+        webhook: &Url,
+        app: u64,
+        installation: Option<u64>,
+    ) -> anyhow::Result<()> {
         let allow = installation.map(|i| i.to_string()).unwrap_or_default();
         let text = format!(
             "# Settings of the server. Secrets are in .env beside this file.\n\n\
              [app]\nid = {app}\nprivate_key_file = \"private-key.pem\"\n\n\
              [github]\napi_url = \"{}\"\ngit_url = \"{}\"\nweb_url = \"{}\"\n\n\
+             [server]\n# The webhook's door; put TLS in front of it.\nlisten = \"{}\"\n\
+             # The operator's page and /readyz, for this machine only.\nprivate_listen = \"127.0.0.1:8009\"\n\n\
              [data]\ndir = \"data\"\n\n\
              [installations]\n# Only these are served; everyone else is answered and ignored.\nallow = [{allow}]\n\n\
              [models]\ndrafter = \"claude:opus\"\nreviewer = \"gemini:pro\"\n",
-            github.api, github.git, github.web
+            github.api,
+            github.git,
+            github.web,
+            listening(webhook)
         );
         fs::write(&self.config, text).with_context(|| format!("{} cannot be written", self.config.display()))
     }

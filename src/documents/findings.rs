@@ -93,10 +93,6 @@ impl Ledger {
         self.findings.iter().filter(|f| f.is_open())
     }
 
-    pub fn open_blocking(&self) -> impl Iterator<Item = &Finding> {
-        self.open().filter(|f| f.severity == Severity::Blocking || f.must_fix)
-    }
-
     pub fn get(&self, id: &str) -> Option<&Finding> {
         self.findings.iter().find(|f| f.id.eq_ignore_ascii_case(id))
     }

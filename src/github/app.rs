@@ -23,7 +23,7 @@ use super::{
 use crate::{
     clock::SharedClock,
     limits,
-    types::{Actor, InstallationId, RepoId, RepoName, Timestamp},
+    types::{Actor, InstallationId, RepoId, RepoName, Timestamp, UserId},
 };
 
 /// What is needed to be an App somewhere.
@@ -182,8 +182,16 @@ impl GitHub {
 
     async fn look_up_bot(&self, who: As) -> Result<Actor, Fault> {
         let login = format!("{}[bot]", self.app().await?.slug);
-        let user: User = self.api().send(who, Request::to(&USER, &[&login])).await?.json()?;
-        Ok(Actor { bot: true, ..user.into() })
+        match self.api().send(who, Request::to(&USER, &[&login])).await {
+            Ok(answer) => Ok(Actor { bot: true, ..answer.json::<User>()?.into() }),
+            // Some servers show no page for a bot. Nothing is by account 0, so no comment is taken for ours
+            // when one is looked for; ours are still told by their sender's type and name.
+            Err(Fault::NotFound { .. }) => {
+                tracing::warn!(login, "our own account cannot be looked up here");
+                Ok(Actor { id: UserId(0), login, bot: true })
+            }
+            Err(fault) => Err(fault),
+        }
     }
 
     pub async fn installations(&self) -> Result<Vec<InstallationInfo>, Fault> {

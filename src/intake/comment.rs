@@ -27,13 +27,18 @@ struct Said<'a> {
 
 impl Intake {
     pub(crate) async fn comment(&self, taken: &Taken, e: &CommentEvent) -> Handled {
-        if e.sender.bot || e.via_app || e.sender.id == self.bot().await?.id {
+        if e.sender.bot || e.via_app {
             return Ok("a bot's comment never acts".to_owned());
         }
         if e.author.id != e.sender.id {
             return Ok("the sender is not the author".to_owned());
         }
-        let found = commands::parse(self.router.rows(), None, &e.body);
+        let bot = self.bot().await?;
+        if e.sender.id == bot.id || e.sender.login == bot.login {
+            return Ok("our own comment never acts".to_owned());
+        }
+        let slug = bot.login.strip_suffix("[bot]");
+        let found = commands::parse(self.router.rows(), slug, &e.body);
         if found.is_empty() {
             return Ok("no command in it".to_owned());
         }

@@ -37,20 +37,36 @@ impl Intake {
             }
             Event::Comment(e) => self.comment(taken, e).await,
             Event::Review(e) => self.review(taken, e).await,
-            Event::PullRequest(e) if e.action == (PullAction::Closed { merged: false }) => {
+            Event::PullRequest(e) if matches!(e.action, PullAction::Closed { .. }) => {
                 let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
                 else {
                     return Ok("not a pull request of ours".to_owned());
                 };
                 let at = Place { repo: &e.repo, installation: e.installation, issue };
-                self.stop(taken, &at, &e.sender, "its pull request was closed").await
+                let merged = e.action == PullAction::Closed { merged: true };
+                let what = if merged { "its pull request was merged" } else { "its pull request was closed" };
+                self.stop(taken, &at, &e.sender, what).await
             }
             Event::Repository(e) if e.action == RepositoryAction::Deleted => self.deleted(taken, e).await,
             Event::Installation(e) => {
-                let suspended =
-                    matches!(e.action, InstallationAction::Suspended | InstallationAction::Deleted);
-                self.store.directory().saw_installation(e.installation, &e.account, suspended).await?;
+                let directory = self.store.directory();
+                if e.action == InstallationAction::Deleted {
+                    directory.forget_installation(e.installation).await?;
+                    return Ok(format!("uninstalled by {}", e.account));
+                }
+                let suspended = e.action == InstallationAction::Suspended;
+                directory.saw_installation(e.installation, &e.account, suspended).await?;
                 Ok(format!("installation of {}: {:?}", e.account, e.action))
+            }
+            Event::InstallationRepositories { installation, added, removed } => {
+                for (id, name) in added {
+                    let row = RepoRow { id: *id, installation: *installation, name: name.clone() };
+                    self.store.directory().saw_repository(row).await?;
+                }
+                for (id, _) in removed {
+                    self.store.directory().forget_repository(*id).await?;
+                }
+                Ok(format!("{} repositories added, {} removed", added.len(), removed.len()))
             }
             Event::Ping => Ok("pong".to_owned()),
             Event::Ignored { why } => Ok(format!("ignored: {why}")),

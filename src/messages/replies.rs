@@ -201,7 +201,7 @@ mod tests {
         for body in &all {
             assert_inert(body.as_str());
         }
-        insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n"), @r#"
+        insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n").replace('\u{200b}', "·"), @r#"
         That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:
 
         ```
@@ -242,7 +242,13 @@ mod tests {
         ----
         Nothing was done: the command needs what should change after it, as in `/revise TEXT`.
         ----
-        Nothing is running on this issue. `/help` lists what can be started.
+        Nothing is running on this issue. `/countersign help` lists what can be started.
+        ----
+        ### Runs on this issue
+
+        | Run | Workflow | Status | Step | |
+        |---|---|---|---|---|
+        | `8123-4` | lld | asking | N4 Gate | &lt;/details&gt; /approve @·mona Fixes #·1 !\[x\](https:·//evil) \| a \| b \| \`\`\` open |
         ----
         The issue was edited after this document was posted, so nothing was approved yet:
 

@@ -12,6 +12,7 @@ use super::{Base, Cx, IssueSnapshot, Policy, fault};
 use crate::{
     engine::{Answer, Countersigned, StepError},
     github::{Body, Comment, CommitSpec, PullSpec, Repo},
+    limits,
     messages::{self, ApproveLine},
     types::{Hash, IssueNo, Oid, Timestamp},
 };
@@ -204,7 +205,7 @@ pub async fn hear(
         announce(cx, &key("changed"), &reply).await?;
         return Ok(Heard::Again { subject: asked, shown_at });
     }
-    let base: Base = cx.once(&key("base"), |_| cx.tools().fetch(cx, &repo)).await?;
+    let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
     let current = subject(cx, &base, publication).await?;
     if current != asked {
         let reply = messages::stale(&line(current));
@@ -244,6 +245,14 @@ pub async fn moved_on(
                 proposal.path, proposal.branch
             ))
         })?;
+        if std::str::from_utf8(&bytes).is_err() || bytes.len() > limits::DOCUMENT_BYTES {
+            return Err(StepError::User(format!(
+                "`{}` on the branch `{}` is not a text of at most {} KB. Mend it there, then start anew.",
+                proposal.path,
+                proposal.branch,
+                limits::DOCUMENT_BYTES / 1024
+            )));
+        }
         let theirs = cx.put(&bytes).await?;
         Ok((theirs != proposal.document).then_some(theirs))
     })

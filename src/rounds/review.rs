@@ -296,9 +296,9 @@ mod tests {
             Some(Why::Unattested)
         );
         assert_eq!(
-            independence(Some(&served("unattested", None)), &gemini, "gemini:pro"),
+            independence(Some(&served("unattested", None)), &gemini, "gemini:2.5-pro"),
             Some(Why::DrafterUnattested)
         );
-        assert_eq!(independence(None, &gemini, "gemini:pro"), None);
+        assert_eq!(independence(None, &gemini, "gemini:2.5-pro"), None);
     }
 }

@@ -1,5 +1,6 @@
 //! `countersign demo`: the whole job on this machine, as a person would see it.
 
+mod progress;
 mod stage;
 mod transcript;
 
@@ -11,10 +12,11 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    progress::Progress,
     stage::{Material, Stage},
     transcript::Transcript,
 };
-use super::{say, serve::on_signals};
+use super::{INTERRUPTED, say, serve::on_signals, wrong_usage};
 use crate::{
     engine::{Filter, Port, RunView, Status},
     types::Hash,
@@ -23,8 +25,8 @@ use crate::{
 /// Play the whole job on this machine: a small GitHub, the bot, and a page to label and comment on.
 ///
 /// A maintainer labels an issue; the bot drafts a design, has it reviewed, revises it, and asks. Answer on the page
-/// it prints, or type the answer here. Without flags the models' answers are scripted and nothing leaves this
-/// machine.
+/// it prints, or type the answer here; the pages stay open until you leave. Without flags the models' answers are
+/// scripted and nothing leaves this machine.
 #[derive(clap::Args)]
 pub(super) struct Demo {
     /// Answer the gates with yes and exit when the design is final.
@@ -35,7 +37,7 @@ pub(super) struct Demo {
     models: Models,
     /// With `--models real`: the settings file whose [models], [providers] and keys to use. Without it the
     /// built-in ones and the `.env` in this directory.
-    #[arg(long, value_name = "FILE", requires = "models")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Run on a clone of this repository of yours; its working tree is not touched.
     #[arg(long, value_name = "PATH", requires = "issue")]
@@ -61,6 +63,9 @@ const LOOK: Duration = Duration::from_millis(100);
 
 impl Demo {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        if self.config.is_some() && self.models == Models::Stub {
+            return Ok(wrong_usage("--config says which real models to ask; add --models real"));
+        }
         let temporary = tempfile::Builder::new().prefix("countersign-demo-").tempdir()?;
         let data = self.data.clone().unwrap_or_else(|| temporary.path().to_owned());
         let material = match (&self.repo, &self.issue) {
@@ -68,15 +73,22 @@ impl Demo {
             _ => Material::sample(),
         };
         if self.models == Models::Real {
-            say(
-                "Real models: the code and the issue go to Anthropic (drafts, by Claude) and to Google (reviews, by Gemini).",
-            );
+            say("Real models: parts of the code and the issue go to the companies whose models are asked:");
+            for line in stage::companies(self.config.as_deref())? {
+                say(format_args!("  {line}"));
+            }
         } else {
             say("Rehearsal: answers are scripted, no model is asked and nothing leaves this machine.");
         }
         let stage = Stage::open(&data, self.models, self.config.as_deref(), &material).await?;
         if self.data.is_some() {
             say(format_args!("Data in {}", data.display()));
+        }
+        if let Some(run) = stage.run().await? {
+            say(match run.status.live() {
+                true => format!("Going on with run {} at {} {}.", run.id, run.step_id, run.step_title),
+                false => format!("Run {} is over already.", run.id),
+            });
         }
         say(format_args!("Open {}", stage.issue_page()));
         let stop = CancellationToken::new();
@@ -85,34 +97,52 @@ impl Demo {
         let told = self.play(&stage, &stop).await;
         stop.cancel();
         serving.await.context("the bot stopped unexpectedly")??;
-        let ended = told?;
-        if self.yes || ended.is_none() {
-            stage.hub.stop().await;
-            return Ok(if ended.is_some_and(|run| run.status == Status::Done) {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            });
-        }
-        Ok(ExitCode::SUCCESS)
+        stage.hub.stop().await;
+        Ok(match told? {
+            Some(run) if run.status == Status::Done => ExitCode::SUCCESS,
+            Some(_) => ExitCode::FAILURE,
+            None => {
+                say(match &self.data {
+                    Some(data) => {
+                        format!("\nStopped; the same command with --data {} goes on here.", data.display())
+                    }
+                    None => "\nStopped.".to_owned(),
+                });
+                ExitCode::from(INTERRUPTED)
+            }
+        })
     }
 
-    /// Tells what happens until the run is over; none when it was interrupted first.
+    /// Tells what happens until the run is over and the person has seen it; none when interrupted before.
     async fn play(&self, stage: &Stage, stop: &CancellationToken) -> anyhow::Result<Option<RunView>> {
         let mut transcript = Transcript::new(stage);
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut typing = !self.yes;
         let mut asked = None;
+        let mut ended: Option<RunView> = None;
+        let mut progress = Progress::new();
         if stage.run().await?.is_none() {
             stage.label()?;
         }
         loop {
-            transcript.tell(stage).await?;
-            if let Some(run) = stage.run().await? {
+            transcript.tell(stage, &mut progress).await?;
+            if ended.is_some() && !typing {
+                return Ok(ended);
+            }
+            if ended.is_none()
+                && let Some(run) = stage.run().await?
+            {
+                progress.show(&run);
                 if !run.status.live() {
-                    transcript.tell(stage).await?;
-                    conclude(stage, &run)?;
-                    return Ok(Some(run));
+                    // What happened between the last look and the end.
+                    transcript.tell(stage, &mut progress).await?;
+                    // A temporary directory is gone with the demo.
+                    conclude(stage, &run, typing || self.data.is_some())?;
+                    if typing {
+                        say("\nThe pages stay open. Press Enter or Ctrl-C to leave.");
+                    }
+                    ended = Some(run);
+                    continue;
                 }
                 if let Some(gate) = &run.gate
                     && asked != Some(gate.subject)
@@ -128,10 +158,13 @@ impl Demo {
                 }
             }
             tokio::select! {
-                () = stop.cancelled() => return Ok(None),
+                () = stop.cancelled() => {
+                    progress.clear();
+                    return Ok(ended);
+                }
                 () = tokio::time::sleep(LOOK) => {}
                 line = next_line(&mut lines), if typing => match line {
-                    Some(line) if line.trim().is_empty() => {}
+                    Some(line) if line.trim().is_empty() => typing = ended.is_none(),
                     Some(line) => stage.say(line.trim())?,
                     None => typing = false,
                 },
@@ -145,7 +178,7 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
 }
 
 /// Shows that what is on the branch is what was approved.
-fn conclude(stage: &Stage, run: &RunView) -> anyhow::Result<()> {
+fn conclude(stage: &Stage, run: &RunView, kept: bool) -> anyhow::Result<()> {
     if run.status != Status::Done {
         say(format_args!(
             "\nThe run ended as {}: {}",
@@ -170,7 +203,11 @@ fn conclude(stage: &Stage, run: &RunView) -> anyhow::Result<()> {
         bail!("no commit on {branch} says that these bytes were approved");
     }
     say("These are the bytes that were approved.");
-    say(format_args!("Bare repository: {}", stage.hub.git_dir(stage.repo).display()));
+    if kept {
+        say(format_args!("Bare repository: {}", stage.hub.git_dir(stage.repo).display()));
+    } else {
+        say("Nothing is kept; --data DIR keeps the repository, the databases and the pages.");
+    }
     if let Some(outcome) = &run.outcome {
         say(format_args!("Done: {}. {}", outcome.summary, outcome.url.as_deref().unwrap_or_default()));
     }

@@ -126,13 +126,13 @@ impl Stage {
         })
     }
 
-    /// Starts the bot.
+    /// Starts the bot. An interrupted demo parks its run at once: who presses Ctrl-C wants the prompt back.
     pub(super) fn serve(&self, stop: CancellationToken) -> JoinHandle<std::io::Result<()>> {
         let app = self.app.clone();
         let doors = self.doors.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         tokio::spawn(async move {
             match doors {
-                Some((public, private)) => app.serve(public, private, stop, CancellationToken::new()).await,
+                Some((public, private)) => app.serve(public, private, stop.clone(), stop).await,
                 None => Ok(()),
             }
         })
@@ -256,6 +256,34 @@ fn settings_text(hub: &Hub, remembered: &Remembered) -> String {
     )
 }
 
+/// Who receives the code, a line a model.
+pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<[String; 2]> {
+    let models = match config {
+        Some(path) => Settings::load(path)?.models,
+        None => ModelSettings::real(Path::new(""), None, None),
+    };
+    let line = |task: &str, spec: &str, elsewhere: Option<&Url>| {
+        let company = match spec.split_once(':').map_or(spec, |(provider, _)| provider) {
+            "claude" => "Anthropic",
+            "gemini" => "Google",
+            "stub" => "nobody (scripted)",
+            other => other,
+        };
+        match elsewhere {
+            Some(url) => format!("{task} by {spec}: {company}, by way of {url}"),
+            None => format!("{task} by {spec}: {company}"),
+        }
+    };
+    let own = ModelSettings::real(Path::new(""), None, None).gemini.base_url;
+    let gemini = Some(&models.gemini.base_url).filter(|url| **url != own);
+    let elsewhere =
+        |spec: &str| if spec.starts_with("gemini:") { gemini } else { models.claude.base_url.as_ref() };
+    Ok([
+        line("drafts", &models.drafter, elsewhere(&models.drafter)),
+        line("reviews", &models.reviewer, elsewhere(&models.reviewer)),
+    ])
+}
+
 /// Scripted answers, or the models of the user's own settings.
 fn model_settings(demo: &Settings, models: Models, config: Option<&Path>) -> anyhow::Result<ModelSettings> {
     match (models, config) {
@@ -263,10 +291,11 @@ fn model_settings(demo: &Settings, models: Models, config: Option<&Path>) -> any
         (Models::Real, Some(path)) => Ok(Settings::load(path)?.models),
         (Models::Real, None) => {
             let secrets = Secrets::load(Path::new(".env"))?;
-            if secrets.gemini_api_key.is_none() {
-                bail!("there is no GEMINI_API_KEY in the .env of this directory; the reviewer needs one");
-            }
-            Ok(ModelSettings::real(&demo.data_dir, secrets.gemini_api_key, secrets.anthropic_api_key))
+            // Claude's login must outlive the demo's own directory.
+            let home = std::env::home_dir()
+                .context("there is no home directory for Claude's login; use --config")?;
+            let own = home.join(".config/countersign");
+            Ok(ModelSettings::real(&own, secrets.gemini_api_key, secrets.anthropic_api_key))
         }
     }
 }

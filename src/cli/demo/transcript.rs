@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
-use super::{super::say, Stage};
+use super::{super::say, Progress, Stage};
 use crate::{
     engine::{FindingRow, Kind, VerdictRow},
     localhub::{HubEvent, What},
@@ -30,16 +30,22 @@ impl Transcript {
     }
 
     /// Prints what is new, in the order it happened.
-    pub(super) async fn tell(&mut self, stage: &Stage) -> anyhow::Result<()> {
+    pub(super) async fn tell(&mut self, stage: &Stage, progress: &mut Progress) -> anyhow::Result<()> {
         let mut lines = self.steps(stage).await?;
         loop {
             match self.events.try_recv() {
                 Ok(event) => lines.push((event.at, event_lines(&event))),
-                Err(TryRecvError::Lagged(missed)) => say(format_args!("  … {missed} events not shown")),
+                Err(TryRecvError::Lagged(missed)) => {
+                    progress.clear();
+                    say(format_args!("  … {missed} events not shown"));
+                }
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
         lines.sort_by_key(|(at, _)| *at);
+        if !lines.is_empty() {
+            progress.clear();
+        }
         for line in lines.into_iter().flat_map(|(_, lines)| lines) {
             say(line);
         }

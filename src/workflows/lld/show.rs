@@ -8,6 +8,7 @@ use crate::{
     documents::lld,
     engine::{ApprovalKind, ApprovalRow, Halt, Step, StepError, Workflow},
     github::{Body, Fault, LabelSpec},
+    limits,
     messages::{
         self, ApprovalLine, ApproveLine, CommitCard, CommitKind, DraftView, GateCard, HaltCard, HaltReason,
         Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine, RoundLog,
@@ -29,6 +30,10 @@ pub(super) async fn status(s: &State, cx: &Cx, at: At, state: messages::State) -
         }),
         None => None,
     };
+    let issue_chars = match &s.issue {
+        Some(issue) => super::text(cx, &issue.body).await?.chars().count(),
+        None => 0,
+    };
     let view = StatusView {
         workflow: Lld::NAME.to_owned(),
         run: run.id,
@@ -39,7 +44,7 @@ pub(super) async fn status(s: &State, cx: &Cx, at: At, state: messages::State) -
         rounds: s.round.history.iter().map(round).collect(),
         waiting: waiting(s, state),
         draft,
-        notes: notes(s),
+        notes: notes(s, issue_chars),
         outcome: s.proposal.as_ref().filter(|_| state == messages::State::Done).map(|p| p.pull_url.clone()),
         updated: cx.clock().now(),
     };
@@ -81,12 +86,24 @@ fn waiting(s: &State, state: messages::State) -> Option<Waiting> {
     })
 }
 
-fn notes(s: &State) -> Vec<Note> {
-    let sent_back = s.round.history.last().filter(|line| line.verdict.is_none() && line.open > 0);
-    let complaint = s.policy.as_ref().and_then(|p| p.complaint.clone());
-    let complaint =
-        complaint.map(|c| Note::Said(format!("{c}. The server's own settings are used instead.")));
-    sent_back.map(|line| Note::SentBack { mistakes: line.open }).into_iter().chain(complaint).collect()
+fn notes(s: &State, issue_chars: usize) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
+        notes.push(Note::Said(format!("{complaint}. The server's own settings are used instead.")));
+    }
+    if issue_chars > limits::ISSUE_CHARS {
+        notes.push(Note::IssueCut { shown: limits::ISSUE_CHARS, of: issue_chars });
+    }
+    if s.left_out > 0 {
+        notes.push(Note::FilesNotShown(s.left_out));
+    }
+    if s.repairs > 0 {
+        notes.push(Note::Repaired(s.repairs));
+    }
+    if let Some(line) = s.round.history.last().filter(|line| line.verdict.is_none() && line.open > 0) {
+        notes.push(Note::SentBack { mistakes: line.open });
+    }
+    notes
 }
 
 /// The comment that asks a person.

@@ -1,0 +1,152 @@
+//! `countersign demo`: the transcript, its data directory, a repository of the user's own.
+
+use std::{fs, io::Write, path::Path, process::Stdio, time::Duration};
+
+use rustix::process::Signal;
+use tempfile::tempdir;
+
+use crate::process::{Running, countersign, finished, git, text};
+
+/// Each of `wanted` stands in `said`, after the one before it.
+fn in_order(said: &str, wanted: &[&str]) {
+    let mut rest = said;
+    for words in wanted {
+        let Some(at) = rest.find(words) else { panic!("`{words}` is not there, or too early:\n{said}") };
+        rest = &rest[at + words.len()..];
+    }
+}
+
+/// The commits of the data directory's one bare repository, on the demo's branch.
+fn commits(data: &Path) -> String {
+    let repositories = fs::read_dir(data.join("hub/repositories")).unwrap();
+    let bare: Vec<_> = repositories.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(bare.len(), 1, "{bare:?}");
+    git(&bare[0], &["log", "--format=%s%n%b", "countersign/issue-1"])
+}
+
+#[test]
+fn yes_plays_it_to_the_end_in_order_and_keeps_the_commit() {
+    let home = tempdir().unwrap();
+    let data = home.path().join("data");
+    let arguments = ["demo", "--yes", "--data", data.to_str().unwrap()];
+    let output = finished(&arguments);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
+    in_order(
+        &said,
+        &[
+            "maya labels #1 `countersign:lld`",
+            "reacts 👀 on #1",
+            "countersign[bot] comments on #1:",
+            "lld: working",
+            "REVISE by stub-reviewer",
+            "F1 [",
+            "N1 Draft the design",
+            "APPROVED by stub-reviewer",
+            "opens draft pull request",
+            "APPROVED: the LLD waits for a person",
+            "/approve lld ",
+            "maya comments on #1:",
+            "/approve lld ",
+            "N5 Finalize",
+            "moves countersign/issue-1 to",
+            "lld: done",
+            "docs/lld/LLD-1.md on countersign/issue-1: sha256 ",
+            "These are the bytes that were approved.",
+        ],
+    );
+    let log = commits(&data);
+    let approved = said.split("sha256 ").last().unwrap().lines().next().unwrap();
+    assert!(log.contains(&format!("Countersign-Document: {approved}")), "{log}");
+
+    let again = finished(&arguments);
+    assert_eq!(again.status.code(), Some(0));
+    let said = text(&again.stdout);
+    assert!(said.contains("is over already") && said.contains(approved), "{said}");
+    assert_eq!(commits(&data), log, "the second run did nothing");
+}
+
+#[test]
+fn killed_in_the_middle_it_goes_on_with_the_same_data() {
+    let home = tempdir().unwrap();
+    let data = home.path().join("data");
+    let arguments = ["demo", "--yes", "--data", data.to_str().unwrap()];
+    let mut first = Running::start(&mut countersign(&arguments));
+    first.hear("REVISE by");
+    first.signal(Signal::KILL);
+    assert_eq!(first.end().0, None);
+
+    let second = finished(&arguments);
+    let said = text(&second.stdout);
+    assert_eq!(second.status.code(), Some(0), "{said}\n{}", text(&second.stderr));
+    in_order(&said, &["Going on with run", "APPROVED", "These are the bytes that were approved."]);
+    assert_eq!(commits(&data).matches("Countersign-Document").count(), 2, "proposed once, accepted once");
+}
+
+#[test]
+fn an_answer_typed_here_counts_and_the_pages_stay_until_enter() {
+    let mut demo = Running::start(countersign(&["demo"]).stdin(Stdio::piped()));
+    let mut typing = demo.child.stdin.take().unwrap();
+    let line = demo.hear("Answer on the page, or here; for example:");
+    let answer = line.split("example:").last().unwrap().trim();
+    writeln!(typing, "{answer}").unwrap();
+    demo.hear("These are the bytes that were approved.");
+    demo.hear("Press Enter or Ctrl-C to leave");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(demo.child.try_wait().unwrap().is_none(), "the pages are gone too early");
+    writeln!(typing).unwrap();
+    assert_eq!(demo.end().0, Some(0));
+}
+
+#[test]
+fn interrupted_at_the_gate_it_ends_at_once_and_says_how_to_go_on() {
+    let home = tempdir().unwrap();
+    let data = home.path().join("data");
+    let mut demo = Running::start(&mut countersign(&["demo", "--data", data.to_str().unwrap()]));
+    demo.hear("Answer on the page");
+    demo.signal(Signal::INT);
+    let (code, said) = demo.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains(&format!("--data {} goes on here", data.display())), "{said}");
+}
+
+#[test]
+fn a_repository_of_ones_own_is_left_as_it_was() {
+    let home = tempdir().unwrap();
+    let own = home.path().join("abacus");
+    fs::create_dir_all(own.join("src")).unwrap();
+    fs::write(own.join("src/lib.rs"), "pub fn add(a: u32, b: u32) -> u32 { a + b }\n").unwrap();
+    git(&own, &["init", "--quiet", "--initial-branch=main"]);
+    git(&own, &["add", "."]);
+    git(&own, &["commit", "--quiet", "--message=An abacus"]);
+    fs::write(own.join("notes.txt"), "not committed\n").unwrap();
+    let issue = home.path().join("issue.md");
+    fs::write(&issue, "# Subtract as well\n\nThere is `add`; there should be `subtract`.\n").unwrap();
+    let before =
+        (git(&own, &["rev-parse", "HEAD"]), git(&own, &["status", "--porcelain"]), git(&own, &["branch"]));
+
+    let arguments = ["demo", "--yes", "--repo", own.to_str().unwrap(), "--issue", issue.to_str().unwrap()];
+    let output = finished(&arguments);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
+    assert!(said.contains("LLD for #1: Subtract as well"), "{said}");
+    let after =
+        (git(&own, &["rev-parse", "HEAD"]), git(&own, &["status", "--porcelain"]), git(&own, &["branch"]));
+    assert_eq!(before, after);
+}
+
+#[test]
+fn real_models_name_the_companies_first_and_what_is_missing() {
+    let home = tempdir().unwrap();
+    let output = countersign(&["demo", "--models", "real"])
+        .current_dir(home.path())
+        .env("HOME", home.path())
+        .env("PATH", "/usr/bin:/bin")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    in_order(&text(&output.stdout), &["drafts by claude:opus: Anthropic", "reviews by gemini:pro: Google"]);
+    let said = text(&output.stderr);
+    assert!(said.starts_with("countersign: the drafter claude:opus cannot be asked: "), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+}

@@ -1,0 +1,244 @@
+//! `localhub`, `setup`, `serve` and `doctor` as separate processes that know each other only by HTTP.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::process::Signal;
+use tempfile::{TempDir, tempdir};
+use url::Url;
+
+use crate::{
+    browser::Browser,
+    process::{Running, countersign, finished, free_address, text},
+};
+
+/// A localhub with the App set up on it, and the files setup wrote.
+struct Site {
+    home: TempDir,
+    hub: Running,
+    browser: Browser,
+    issues: Url,
+    config: PathBuf,
+}
+
+impl Site {
+    fn new() -> Self {
+        let home = tempdir().unwrap();
+        let hub_data = home.path().join("hub");
+        let mut hub = Running::start(&mut countersign(&[
+            "localhub",
+            "--data",
+            hub_data.to_str().unwrap(),
+            "--listen",
+            "127.0.0.1:0",
+        ]));
+        let mut browser = Browser::default();
+        let pages = address(&hub.hear("pages "));
+        assert_eq!(browser.open(&pages).status, 200);
+        let issues = address(&hub.hear("issues "));
+        let config = home.path().join("bot/countersign.toml");
+        let mut site = Self { home, hub, browser, issues, config };
+        site.set_up(&pages);
+        site
+    }
+
+    fn set_up(&mut self, pages: &Url) {
+        let mut github = pages.clone();
+        github.set_query(None);
+        let webhook = format!("http://{}/webhook", free_address());
+        let mut setup = Running::start(&mut countersign(&[
+            "setup",
+            "--github",
+            github.as_str(),
+            "--config",
+            self.config.to_str().unwrap(),
+            "--webhook-url",
+            &webhook,
+        ]));
+        let start = address(&setup.hear("Open "));
+        let page = self.browser.open(&start);
+        let consent = self.browser.submit(&page, &form_of(&page.body), &[]);
+        assert!(consent.body.contains("pull_requests"), "{}", consent.body);
+        let created = self.browser.submit(&consent, "/settings/apps/create", &[]);
+        assert_eq!((created.at.path(), created.status), ("/created", 200), "{}", created.body);
+        let install = self.browser.open(&created.link("/installations/new"));
+        let stranger = self.browser.open(&start.join("/installed?installation_id=999").unwrap());
+        assert_eq!(stranger.status, 409);
+        assert!(stranger.body.contains("not one of this App"), "{}", stranger.body);
+        let repository = install.value_beside("tally");
+        let installed = self.browser.submit(&install, "/installations/new", &[("repository", &repository)]);
+        assert_eq!((installed.at.path(), installed.status), ("/installed", 200), "{}", installed.body);
+        let (code, said) = setup.end();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("Next: countersign doctor --config"), "{said}");
+        self.edit("claude:opus", "stub:drafter");
+        self.edit("gemini:pro", "stub:reviewer");
+        self.edit("127.0.0.1:8009", &free_address());
+    }
+
+    fn directory(&self) -> &Path {
+        self.config.parent().unwrap()
+    }
+
+    fn settings(&self) -> String {
+        fs::read_to_string(&self.config).unwrap()
+    }
+
+    fn edit(&self, from: &str, to: &str) {
+        let text = self.settings();
+        assert!(text.contains(from), "{from} is not in:\n{text}");
+        fs::write(&self.config, text.replace(from, to)).unwrap();
+    }
+
+    fn serve(&self) -> Running {
+        let mut serving =
+            Running::start(&mut countersign(&["serve", "--config", self.config.to_str().unwrap()]));
+        serving.hear("serving");
+        serving
+    }
+
+    fn doctor(&self) -> (Option<i32>, String) {
+        let output = finished(&["doctor", "--config", self.config.to_str().unwrap()]);
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    }
+
+    /// Does `serve` end by itself, with code 1 and one sentence?
+    fn refuses(&self, words: &str) {
+        let output = finished(&["serve", "--config", self.config.to_str().unwrap()]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.starts_with("countersign: ") && said.contains(words), "{said}");
+    }
+
+    /// Doctor says what `broken` broke, with its fix; then everything is put back.
+    fn red(&self, broken: impl FnOnce(), words: &str) {
+        let (settings, key) = (self.settings(), fs::read(self.key()).unwrap());
+        broken();
+        let (code, said) = self.doctor();
+        assert_eq!(code, Some(1), "{words}: {said}");
+        assert!(said.contains("to mend:") && said.contains(words), "`{words}` is not in:\n{said}");
+        fs::write(&self.config, settings).unwrap();
+        fs::write(self.key(), key).unwrap();
+        fs::set_permissions(self.key(), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn key(&self) -> PathBuf {
+        self.directory().join("private-key.pem")
+    }
+}
+
+/// The address a line ends in.
+fn address(line: &str) -> Url {
+    let word = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+    word.parse().unwrap()
+}
+
+/// The action of a page's only form.
+fn form_of(body: &str) -> String {
+    body.split("action=\"").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&")
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn from_setup_to_a_countersigned_design_by_http_alone() {
+    let mut site = Site::new();
+    assert_eq!(mode(&site.key()), 0o600);
+    assert_eq!(mode(&site.directory().join(".env")), 0o600);
+    let serving = site.serve();
+    let (code, said) = site.doctor();
+    assert_eq!(code, Some(0), "{said}");
+
+    let issue = site.issues.join("issues/1").unwrap();
+    let page = site.browser.open(&issue);
+    site.browser.submit(&page, "/label", &[("name", "countersign:lld")]);
+    let page = site.browser.wait_for(&issue, "/approve lld ");
+    let line = page.body.split("/approve lld ").nth(1).unwrap();
+    let hash: String = line.chars().take_while(char::is_ascii_hexdigit).collect();
+    assert_eq!(hash.len(), 12, "{hash}");
+    site.browser.submit(&page, "/comment", &[("body", &format!("/approve lld {hash}"))]);
+    site.browser.wait_for(&issue, "lld: done");
+    let pulls = site.browser.open(&site.issues.join("pulls").unwrap());
+    assert!(pulls.body.contains("LLD for #1"), "{}", pulls.body);
+
+    // A second server on the same data would write beside the first.
+    let other = site.home.path().join("bot/other.toml");
+    let doors =
+        site.settings().lines().filter(|line| !line.contains("listen =")).collect::<Vec<_>>().join("\n");
+    fs::write(
+        &other,
+        doors.replace(
+            "[server]",
+            &format!("[server]\nlisten = \"{}\"\nprivate_listen = \"{}\"", free_address(), free_address()),
+        ),
+    )
+    .unwrap();
+    let second = finished(&["serve", "--config", other.to_str().unwrap()]);
+    let said = text(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(said.contains(&site.directory().join("data").display().to_string()), "{said}");
+
+    serving.signal(Signal::TERM);
+    let (code, said) = serving.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("stopped"), "{said}");
+}
+
+#[test]
+fn doctor_names_the_fix_of_what_is_broken_and_serve_refuses_it() {
+    let site = Site::new();
+    let serving = site.serve();
+    let (code, said) = site.doctor();
+    assert_eq!(code, Some(0), "{said}");
+    let key = site.key();
+
+    let app = site.settings().lines().find(|line| line.starts_with("id = ")).unwrap().to_owned();
+    site.red(|| site.edit(&app, "id = 7"), "id");
+    let allowed = site.settings().lines().find(|line| line.starts_with("allow = ")).unwrap().to_owned();
+    site.red(|| site.edit(&allowed, "allow = []"), "[installations] allow is empty");
+    site.red(
+        || fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap(),
+        "can be read by others; run: chmod 600",
+    );
+    site.red(|| site.edit("[models]", "[models]\nreviwer = \"x\""), "unknown field `reviwer`");
+    site.red(|| site.edit("stub:reviewer", "gemini:pro"), "GEMINI_API_KEY");
+    site.red(|| fs::write(&key, "no key").unwrap(), "private key");
+    site.red(|| fs::remove_file(&key).unwrap(), "cannot be read");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.end().0, Some(0));
+    site.red(|| {}, "start `countersign serve`");
+
+    let settings = site.settings();
+    let whole = |text: &str| fs::write(&site.config, text).unwrap();
+    whole(&settings.replace("stub:reviewer", "gemini:pro"));
+    site.refuses("GEMINI_API_KEY");
+    whole(&settings.replace("private-key.pem", "elsewhere.pem"));
+    site.refuses("elsewhere.pem cannot be read");
+    whole(&settings);
+    let taken = std::net::TcpListener::bind(site.listening()).unwrap();
+    site.refuses("Choose another address under [server]");
+    drop(taken);
+    let database = site.directory().join("data/main.db");
+    fs::write(&database, "this is no database, whatever its name says".repeat(100)).unwrap();
+    let before = fs::read(&database).unwrap();
+    site.refuses("main.db");
+    assert_eq!(fs::read(&database).unwrap(), before, "a damaged file is evidence");
+}
+
+impl Site {
+    fn listening(&self) -> String {
+        let line = self.settings().lines().find(|line| line.starts_with("listen = ")).unwrap().to_owned();
+        line.split('"').nth(1).unwrap().to_owned()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.hub.child.kill();
+    }
+}
