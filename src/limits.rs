@@ -119,3 +119,7 @@ pub const LONGEST_NAP: Duration = Duration::from_secs(60);
 
 /// A mirror that cannot be fetched is tried again this long, then people are told.
 pub const FETCH_TRIES: Duration = Duration::from_secs(600);
+
+/// A step that does nothing but wait for somebody else this long ends its run, because nobody reads a thread
+/// that only ever says "working". A day covers a provider's daily quota.
+pub const PATIENCE: Duration = Duration::from_secs(24 * 3600);

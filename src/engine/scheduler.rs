@@ -40,6 +40,8 @@ pub struct Engine<T: Send + Sync + 'static> {
     woken: Notify,
     /// Tokens of the steps in flight that a cancel may trip.
     in_flight: Mutex<HashMap<RunId, CancellationToken>>,
+    /// Since when a run's visit has come to nothing but waiting. Forgotten by a restart, which is only more patience.
+    waits: Mutex<HashMap<RunId, (u64, Timestamp)>>,
     /// Tripped by `park`: what is in flight is given up.
     park: CancellationToken,
 }
@@ -66,6 +68,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             clock,
             woken: Notify::new(),
             in_flight: Mutex::default(),
+            waits: Mutex::default(),
             park: CancellationToken::new(),
         }))
     }
@@ -226,11 +229,18 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let from = saved(run);
         let attempt = AssertUnwindSafe(workflow.attempt(&from, &cx)).catch_unwind().await;
         match attempt.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
-            Ok(moved) => self.moved(workflow, run, moved),
+            Ok(moved) => {
+                lock(&self.waits).remove(&run.id);
+                self.moved(workflow, run, moved)
+            }
             Err(Attempt::Unreadable(why)) => unreadable(run, &why),
             // Whatever a step says after it was told to stop, it is not its fault.
             Err(Attempt::Step(_)) if token.is_cancelled() => {
                 self.later("stopping", Duration::ZERO, run.attempts)
+            }
+            Err(Attempt::Step(StepError::Later { why, .. })) if self.out_of_patience(run) => {
+                let hours = limits::PATIENCE.as_secs() / 3600;
+                halt(Halt::User(format!("{why}. That went on for {hours} hours, so the run was ended.")))
             }
             Err(Attempt::Step(StepError::Later { why, after })) => self.later(&why, after, run.attempts),
             Err(Attempt::Step(StepError::User(text))) => halt(Halt::User(text)),
@@ -278,6 +288,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let told = AssertUnwindSafe(workflow.tell(&from, &halt, &cx)).catch_unwind().await;
         match told.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
             Ok(()) => ended(status, halt.sentence()),
+            Err(Attempt::Step(StepError::Later { why, .. })) if self.out_of_patience(run) => {
+                ended(RunStatus::Failed, format!("{}; nobody could be told: {why}", halt.sentence()))
+            }
             Err(Attempt::Step(StepError::Later { why, after })) => self.later(&why, after, run.attempts),
             Err(Attempt::Step(StepError::User(why)) | Attempt::Unreadable(why)) => {
                 tracing::error!(run = %run.id, %why, "people could not be told that a run ended");
@@ -292,6 +305,21 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 self.later(&halt.sentence(), backoff(attempts), attempts)
             }
         }
+    }
+
+    /// Has this visit come to nothing but waiting for so long that people must be told?
+    fn out_of_patience(&self, run: &RunRow) -> bool {
+        let now = self.clock.now();
+        let mut waits = lock(&self.waits);
+        let (visit, since) = waits.entry(run.id).or_insert((run.visit, now));
+        if *visit != run.visit {
+            (*visit, *since) = (run.visit, now);
+        }
+        let out = now.since(*since) > limits::PATIENCE;
+        if out {
+            waits.remove(&run.id);
+        }
+        out
     }
 
     /// Counts and logs a failure of ours.
@@ -424,10 +452,8 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
     }
 }
 
-fn lock(
-    tokens: &Mutex<HashMap<RunId, CancellationToken>>,
-) -> MutexGuard<'_, HashMap<RunId, CancellationToken>> {
-    tokens.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<V>(map: &Mutex<HashMap<RunId, V>>) -> MutexGuard<'_, HashMap<RunId, V>> {
+    map.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn saved(run: &RunRow) -> Saved {

@@ -82,7 +82,7 @@ pub(super) fn fetch(mirror: &Path, source: &Source, branches: &[String], token: 
         // The header goes to the one repository it is for: no redirects.
         .args(["-c", "http.followRedirects=false"])
         // Tidying up happens while we wait, not in a process left behind.
-        .args(["-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false"])
+        .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
         .args([FETCH, "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"])
         .arg(source.url.as_str())
         .args(branches.iter().map(|branch| format!("+refs/heads/{branch}:refs/heads/{branch}")))

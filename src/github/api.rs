@@ -316,7 +316,13 @@ impl Api {
             let body = Limited::new(body, limits::GITHUB_ANSWER_BYTES)
                 .collect()
                 .await
-                .map_err(|e| lost(format!("the answer broke off: {e}")))?
+                .map_err(|e| match e.is::<http_body_util::LengthLimitError>() {
+                    true => Fault::unexpected(
+                        call,
+                        format!("it is above {} MB", limits::GITHUB_ANSWER_BYTES >> 20),
+                    ),
+                    false => lost(format!("the answer broke off: {e}")),
+                })?
                 .to_bytes();
             Ok((head.status, head.headers, body))
         });

@@ -23,6 +23,22 @@ pub fn stale(line: &ApproveLine) -> Body {
     ))
 }
 
+/// Files that the document speaks of changed on the default branch while it waited.
+pub fn files_changed(files: &[String], line: &ApproveLine) -> Body {
+    const MOST: usize = 10;
+    let mut list: Vec<String> =
+        files.iter().take(MOST).map(|path| format!("- {}", code(path, 150))).collect();
+    if files.len() > MOST {
+        list.push(format!("- … and {} more", files.len() - MOST));
+    }
+    said(&format!(
+        "Nothing was approved yet: files that the document speaks of changed on the default branch since it was \
+         posted:\n\n{}\n\nIf the document is right for them as they are now, accept it anew:\n\n{}",
+        list.join("\n"),
+        line.block()
+    ))
+}
+
 /// A bare approval came when its writer could not have read what waits.
 pub fn too_soon(line: &ApproveLine) -> Body {
     said(&format!(

@@ -201,9 +201,14 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
     let mut prompt = format!("Revise the {} below.\n\n", brief.what);
     if round.mistakes.iter().any(crate::documents::Mistake::is_error) {
         prompt += "## Mistakes found mechanically; all of them must go\n\n";
-        for mistake in round.mistakes.iter().filter(|m| m.is_error()) {
-            prompt += &format!("- {} ({}): {}\n", mistake.place, mistake.rule, mistake.message);
-        }
+        // They quote the document, which may quote anybody.
+        let list: String = round
+            .mistakes
+            .iter()
+            .filter(|m| m.is_error())
+            .map(|m| format!("- {} ({}): {}\n", m.place, m.rule, m.message))
+            .collect();
+        prompt += &fenced("mistakes", mark, &list);
         prompt.push('\n');
     }
     let open: Vec<_> = round.findings.open().collect();
@@ -225,7 +230,8 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
     prompt += &format!("## The form the document must keep\n\n{}\n\n", brief.rules);
     prompt += &format!("## The document\n\n{}\n", fenced("document", mark, before));
     prompt += &format!("## The repository\n\n{}\n", fenced("repository", mark, brief.excerpt));
-    prompt += &format!("## The issue\n\n{}", fenced("issue", mark, brief.body));
+    let issue = format!("{}\n\n{}", brief.issue.title, brief.body);
+    prompt += &format!("## The issue\n\n{}", fenced("issue", mark, &issue));
     prompt
 }
 

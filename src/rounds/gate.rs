@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Base, Cx, IssueSnapshot, Policy, fault};
 use crate::{
     engine::{Answer, Countersigned, StepError},
-    github::{Body, Comment, CommitSpec, PullSpec, Repo},
+    github::{Body, Comment, CommitSpec, Fault, PullSpec, Repo},
     limits,
     messages::{self, ApproveLine},
     types::{Hash, IssueNo, Oid, Timestamp},
@@ -60,8 +60,15 @@ pub enum Heard {
     /// It stands; the subject is what it was.
     Yes,
     /// It does not count: the world has moved. People were told; ask again for this subject.
-    Again { subject: Hash, shown_at: Timestamp },
+    Again { subject: Hash, shown_at: Timestamp, base: Option<Base> },
     /// A maintainer's own commit on the branch changed the document: the next version, to be reviewed.
+    Theirs(Hash),
+}
+
+/// What a commit of ours on the issue's branch came to.
+pub enum Landed<T> {
+    Ours(T),
+    /// Somebody else's version was there first; nothing of theirs was overwritten.
     Theirs(Hash),
 }
 
@@ -89,36 +96,21 @@ pub async fn propose(
     publication: &Publication<'_>,
     before: Option<&Proposal>,
     shown: &Shown<'_>,
-) -> Result<Proposal, StepError> {
+) -> Result<Landed<Proposal>, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
     let name = branch(publication.issue.number);
-    let head: Option<Oid> = cx.once("head", |_| async { repo.branch(&name).await.map_err(fault) }).await?;
-    if let Some(before) = before
-        && head.as_ref() == Some(&before.commit)
-        && before.document == publication.document
-    {
-        return Ok(before.clone());
-    }
-    if head.is_none() {
-        let _: () = cx
-            .once("branch", |_| async {
-                repo.ensure_branch(&name, &publication.base.commit).await.map(drop).map_err(fault)
-            })
-            .await?;
-    }
-    let parent = head.unwrap_or_else(|| publication.base.commit.clone());
-    let spec = CommitSpec {
-        branch: name.clone(),
-        parent,
-        files: vec![(publication.path.to_owned(), cx.get(&publication.document).await?)],
-        message: shown.commit.to_owned(),
+    let place = Place {
+        branch: &name,
+        path: publication.path,
+        base: &publication.base.commit,
+        ours: before.map(|b| b.document),
+        wanted: Some(publication.document),
     };
-    let (at, spec) = (&repo, &spec);
-    let commit: Oid = cx
-        .once("commit", |entry| async move {
-            at.ensure_commit(spec, entry.interrupted).await.map(|c| c.oid).map_err(fault)
-        })
-        .await?;
+    let files = vec![(publication.path.to_owned(), cx.get(&publication.document).await?)];
+    let commit = match land(cx, &repo, "propose", &place, files, shown.commit).await? {
+        Landed::Ours(commit) => commit,
+        Landed::Theirs(theirs) => return Ok(Landed::Theirs(theirs)),
+    };
     let pull = PullSpec {
         head: name.clone(),
         base: publication.base.branch.clone(),
@@ -131,7 +123,7 @@ pub async fn propose(
             repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, p.draft)).map_err(fault)
         })
         .await?;
-    Ok(Proposal {
+    Ok(Landed::Ours(Proposal {
         file_url: file_url(cx, &repo, &name, publication.path),
         branch: name,
         path: publication.path.to_owned(),
@@ -140,7 +132,105 @@ pub async fn propose(
         pull: number,
         draft,
         pull_url: url,
-    })
+    }))
+}
+
+/// Where a commit of ours goes and what may be there already.
+struct Place<'a> {
+    branch: &'a str,
+    path: &'a str,
+    /// Where the branch begins when there is none yet.
+    base: &'a Oid,
+    /// The document we last put there.
+    ours: Option<Hash>,
+    /// When this very document is there already, no commit is needed.
+    wanted: Option<Hash>,
+}
+
+/// One look at the branch: its head and the document there belong together.
+#[derive(Serialize, Deserialize)]
+struct Seen {
+    head: Option<Oid>,
+    document: Option<Hash>,
+    /// The document is not one that this program put there.
+    foreign: bool,
+}
+
+/// The branch may move between the look and the commit; then it is looked at again, so often.
+const LOOKS: u32 = 5;
+
+/// Commits on top of exactly what was looked at, so that nobody's commit in between is lost.
+async fn land(
+    cx: &Cx,
+    repo: &Repo,
+    key: &str,
+    place: &Place<'_>,
+    files: Vec<(String, Vec<u8>)>,
+    message: &str,
+) -> Result<Landed<Oid>, StepError> {
+    let mut spec = CommitSpec {
+        branch: place.branch.to_owned(),
+        parent: place.base.clone(),
+        files,
+        message: message.to_owned(),
+    };
+    for attempt in 1..=LOOKS {
+        let seen: Seen = cx.once(&format!("{key}-look-{attempt}"), |_| look(cx, repo, place)).await?;
+        match (seen.head, seen.document) {
+            (_, Some(theirs)) if seen.foreign => return Ok(Landed::Theirs(theirs)),
+            (Some(head), Some(there)) if Some(there) == place.wanted => return Ok(Landed::Ours(head)),
+            (Some(head), _) => spec.parent = head,
+            (None, _) => {
+                let begin =
+                    async |_| repo.ensure_branch(place.branch, place.base).await.map(drop).map_err(fault);
+                let _: () = cx.once(&format!("{key}-branch-{attempt}"), begin).await?;
+                spec.parent = place.base.clone();
+            }
+        }
+        let ready = &spec;
+        let landed: Option<Oid> = cx
+            .once(&format!("{key}-{attempt}"), |entry| async move {
+                match repo.ensure_commit(ready, entry.interrupted).await {
+                    Ok(commit) => Ok(Some(commit.oid)),
+                    Err(Fault::Conflict { .. }) => Ok(None),
+                    Err(other) => Err(fault(other)),
+                }
+            })
+            .await?;
+        if let Some(commit) = landed {
+            return Ok(Landed::Ours(commit));
+        }
+    }
+    Err(StepError::User(format!(
+        "The branch `{}` moved under every one of {LOOKS} tries to commit.",
+        place.branch
+    )))
+}
+
+/// Whose document is on the branch? Ours is the one we remember, or one whose commit carries our trailer
+/// with its hash, as an earlier run's does.
+async fn look(cx: &Cx, repo: &Repo, place: &Place<'_>) -> Result<Seen, StepError> {
+    let Some(head) = repo.branch(place.branch).await.map_err(fault)? else {
+        return Ok(Seen { head: None, document: None, foreign: false });
+    };
+    let Some(bytes) = repo.file(place.path, head.as_str()).await.map_err(fault)? else {
+        return Ok(Seen { head: Some(head), document: None, foreign: false });
+    };
+    if std::str::from_utf8(&bytes).is_err() || bytes.len() > limits::DOCUMENT_BYTES {
+        return Err(StepError::User(format!(
+            "`{}` on the branch `{}` is not a text of at most {} KB. Mend it there, then start anew.",
+            place.path,
+            place.branch,
+            limits::DOCUMENT_BYTES / 1024
+        )));
+    }
+    let document = cx.put(&bytes).await?;
+    let known = place.ours == Some(document) || place.wanted == Some(document);
+    let foreign = !known && {
+        let message = repo.commit(&head).await.map_err(fault)?.message;
+        !message.contains(&format!("Countersign-Document: {document}"))
+    };
+    Ok(Seen { head: Some(head), document: Some(document), foreign })
 }
 
 fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String {
@@ -174,15 +264,44 @@ pub async fn hear(
 ) -> Result<Heard, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
     let key = |what: &str| format!("{what}-{}", answer.cause);
-    if let Some(theirs) = moved_on(cx, &repo, &key("moved"), proposal).await? {
-        return Ok(Heard::Theirs(theirs));
+    let place = Place {
+        branch: &proposal.branch,
+        path: &proposal.path,
+        base: &publication.base.commit,
+        ours: Some(proposal.document),
+        wanted: None,
+    };
+    let seen: Seen = cx.once(&key("moved"), |_| look(cx, &repo, &place)).await?;
+    match (seen.head, seen.document) {
+        (_, Some(theirs)) if theirs != proposal.document => return Ok(Heard::Theirs(theirs)),
+        (Some(_), Some(_)) => {}
+        (None, _) => {
+            let name = &proposal.branch;
+            return Err(StepError::User(format!(
+                "The branch `{name}` was deleted. Restore it, or start anew."
+            )));
+        }
+        (Some(_), None) => {
+            return Err(StepError::User(format!(
+                "`{}` was removed from the branch `{}`. Put it back, or start anew.",
+                proposal.path, proposal.branch
+            )));
+        }
     }
     if answer.verb == "revise" {
         return Ok(Heard::Yes);
     }
-    if answer.commit.as_ref().is_some_and(|commit| *commit != proposal.commit) {
-        // A review of another commit than the one that carries this document.
-        return Ok(Heard::Again { subject: asked, shown_at });
+    if let Some(commit) = &answer.commit {
+        // A review is of the commit that was on the reviewer's page; it counts where that carries the document.
+        let carries: bool = cx
+            .once(&key("reviewed"), |_| async {
+                let bytes = repo.file(&proposal.path, commit.as_str()).await.map_err(fault)?;
+                Ok(bytes.is_some_and(|bytes| Hash::of(&bytes) == publication.document))
+            })
+            .await?;
+        if !carries {
+            return Ok(Heard::Again { subject: asked, shown_at, base: None });
+        }
     }
     let now: (String, String) = cx
         .once(&key("issue"), |_| async {
@@ -195,7 +314,8 @@ pub async fn hear(
     let line = |subject: Hash| ApproveLine { stage: publication.stage.to_owned(), subject };
     let (title, body) = (stored(cx, &now.0).await?, stored(cx, &now.1).await?);
     let digest = Hash::of_parts([title.as_bytes(), body.as_bytes()]);
-    if digest != publication.issue.digest && answer.hash.is_none() {
+    // An override is a maintainer's own reason and carries no hash; that the issue changed is in the audit.
+    if digest != publication.issue.digest && answer.hash.is_none() && answer.verb == "approve" {
         let then = super::draft::text_of(cx, &publication.issue.body).await?;
         let before = format!("{}\n\n{then}\n", publication.issue.title);
         let after = format!("{title}\n\n{body}\n");
@@ -203,14 +323,15 @@ pub async fn hear(
             similar::TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string();
         let reply = messages::issue_changed(&diff, &line(asked));
         announce(cx, &key("changed"), &reply).await?;
-        return Ok(Heard::Again { subject: asked, shown_at });
+        return Ok(Heard::Again { subject: asked, shown_at, base: None });
     }
     let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
     let current = subject(cx, &base, publication).await?;
     if current != asked {
-        let reply = messages::stale(&line(current));
+        let files = changed(cx, publication, &base).await?;
+        let reply = messages::files_changed(&files, &line(current));
         let (_, at) = announce(cx, &key("stale"), &reply).await?;
-        return Ok(Heard::Again { subject: current, shown_at: at });
+        return Ok(Heard::Again { subject: current, shown_at: at, base: Some(base) });
     }
     Ok(Heard::Yes)
 }
@@ -220,43 +341,13 @@ async fn stored(cx: &Cx, hash: &str) -> Result<String, StepError> {
     super::draft::text_of(cx, &hash).await
 }
 
-/// The document someone else's commit put on our branch, when there is one.
-pub async fn moved_on(
-    cx: &Cx,
-    repo: &Repo,
-    key: &str,
-    proposal: &Proposal,
-) -> Result<Option<Hash>, StepError> {
-    cx.once(key, |_| async {
-        let head = repo.branch(&proposal.branch).await.map_err(fault)?;
-        match head {
-            Some(head) if head == proposal.commit => return Ok(None),
-            Some(_) => {}
-            None => {
-                return Err(StepError::User(format!(
-                    "The branch `{}` was deleted. Restore it, or start anew.",
-                    proposal.branch
-                )));
-            }
-        }
-        let bytes = repo.file(&proposal.path, &proposal.branch).await.map_err(fault)?.ok_or_else(|| {
-            StepError::User(format!(
-                "`{}` was removed from the branch `{}`. Put it back, or start anew.",
-                proposal.path, proposal.branch
-            ))
-        })?;
-        if std::str::from_utf8(&bytes).is_err() || bytes.len() > limits::DOCUMENT_BYTES {
-            return Err(StepError::User(format!(
-                "`{}` on the branch `{}` is not a text of at most {} KB. Mend it there, then start anew.",
-                proposal.path,
-                proposal.branch,
-                limits::DOCUMENT_BYTES / 1024
-            )));
-        }
-        let theirs = cx.put(&bytes).await?;
-        Ok((theirs != proposal.document).then_some(theirs))
-    })
-    .await
+/// The files of the document that hold something else at `now` than they did.
+async fn changed(cx: &Cx, publication: &Publication<'_>, now: &Base) -> Result<Vec<String>, StepError> {
+    let before = cx.tools().snapshot(cx, publication.base).await?;
+    let after = cx.tools().snapshot(cx, now).await?;
+    let held = |snapshot: &crate::git::Snapshot, path: &str| snapshot.entry(path).map(|e| e.oid.clone());
+    let paths = publication.paths.iter();
+    Ok(paths.filter(|path| held(&before, path) != held(&after, path)).cloned().collect())
 }
 
 /// Commits the approved bytes, unchanged, with the review log beside them. Only something countersigned
@@ -265,33 +356,19 @@ pub async fn publish(
     cx: &Cx,
     signed: &Countersigned,
     proposal: &Proposal,
-    log_path: &str,
-    log: &str,
+    log: (String, String),
     message: &str,
-) -> Result<Oid, StepError> {
+) -> Result<Landed<Oid>, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
-    let head: Oid = cx
-        .once("publish-head", |_| async {
-            repo.branch(&proposal.branch).await.map_err(fault)?.ok_or_else(|| {
-                StepError::User(format!(
-                    "The branch `{}` was deleted. Restore it, or start anew.",
-                    proposal.branch
-                ))
-            })
-        })
-        .await?;
-    let spec = CommitSpec {
-        branch: proposal.branch.clone(),
-        parent: head,
-        files: vec![
-            (proposal.path.clone(), cx.get(&signed.document()).await?),
-            (log_path.to_owned(), log.as_bytes().to_vec()),
-        ],
-        message: message.to_owned(),
+    let place = Place {
+        branch: &proposal.branch,
+        path: &proposal.path,
+        base: &proposal.commit,
+        ours: Some(signed.document()),
+        wanted: None,
     };
-    let (repo, spec) = (&repo, &spec);
-    cx.once("publish", |entry| async move {
-        repo.ensure_commit(spec, entry.interrupted).await.map(|c| c.oid).map_err(fault)
-    })
-    .await
+    let (log_path, log) = log;
+    let files =
+        vec![(proposal.path.clone(), cx.get(&signed.document()).await?), (log_path, log.into_bytes())];
+    land(cx, &repo, "publish", &place, files, message).await
 }

@@ -18,7 +18,7 @@ pub use ask::{FailureKind, Served};
 pub use desk::{Base, Desk, IssueSnapshot, Policy, fault};
 pub use draft::{Brief, Drafted, draft};
 pub use gate::{
-    Heard, Proposal, Publication, Shown, announce, branch, hear, moved_on, propose, publish, subject,
+    Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
 };
 pub use page::{StatusComment, Urgency};
 pub use review::{ReviewBrief, Reviewed, Why, review};

@@ -25,8 +25,10 @@ pub struct ReviewBrief<'a> {
     pub excerpt: &'a str,
     pub rules: &'a str,
     pub spec: &'a str,
-    /// What the mechanical checks established; shown first, as facts.
+    /// What the mechanical checks established; shown first, as facts. Words of ours alone.
     pub facts: &'a str,
+    /// What the checks warn of. It quotes the document, so it is shown as material.
+    pub warnings: &'a str,
     /// Does this place exist in the document or the repository? A blocking claim needs one that does.
     pub place_exists: &'a (dyn Fn(&str) -> bool + Send + Sync),
 }
@@ -269,7 +271,14 @@ fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, docum
     }
     prompt += &format!("## The form the document must have\n\n{}\n\n", brief.rules);
     prompt += &format!("## The repository\n\n{}\n", fenced("repository", mark, brief.excerpt));
-    prompt += &format!("## The issue\n\n{}\n", fenced("issue", mark, brief.body));
+    if !brief.warnings.is_empty() {
+        prompt += &format!(
+            "## Warnings of the mechanical checks\n\n{}\n",
+            fenced("warnings", mark, brief.warnings)
+        );
+    }
+    let issue = format!("{}\n\n{}", brief.issue.title, brief.body);
+    prompt += &format!("## The issue\n\n{}\n", fenced("issue", mark, &issue));
     prompt += &format!("## The document under review\n\n{}", fenced("document", mark, document));
     prompt
 }

@@ -18,7 +18,7 @@ mod wake;
 use std::{
     collections::HashMap,
     fs,
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -157,6 +157,8 @@ fn create_directory(path: &Path) -> Result<(), StoreError> {
         .recursive(true)
         .mode(0o700)
         .create(path)
+        // One that was there before may stand open to others.
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o700)))
         .map_err(|source| StoreError::Io { path: path.to_owned(), source })
 }
 

@@ -15,14 +15,14 @@ use crate::{
     commands::{CommandKind, CommandSpec},
     documents::lld,
     engine::{
-        Answer, ApprovalKind, ApprovalRow, GateSpec, Halt, Kind, Next, Outcome, Record, Step, StepError,
-        Trigger, Workflow,
+        Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Halt, Kind, Next, Outcome, Record, Step,
+        StepError, Trigger, Workflow,
     },
     git::Snapshot,
     limits,
     messages::{self, CommitKind, State as Shown},
     rounds::{
-        self, Base, Brief, Cx, Desk, Drafted, Heard, IssueSnapshot, Policy, Proposal, Publication,
+        self, Base, Brief, Cx, Desk, Drafted, Heard, IssueSnapshot, Landed, Policy, Proposal, Publication,
         ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault,
     },
     types::{Hash, Role, Timestamp, Verdict},
@@ -141,9 +141,9 @@ impl Workflow<Desk> for Lld {
         (At::Fix, &[At::Check]),
         (At::Check, &[At::TestPlan, At::Draft]),
         (At::TestPlan, &[At::DraftGate, At::Draft]),
-        (At::DraftGate, &[At::Review, At::Draft, At::Check]),
+        (At::DraftGate, &[At::Review, At::Analyze, At::Check]),
         (At::Review, &[At::VerdictGate, At::Draft]),
-        (At::VerdictGate, &[At::Finalize, At::Draft, At::Check]),
+        (At::VerdictGate, &[At::Finalize, At::Analyze, At::Check]),
         (At::Finalize, &[At::Check]),
     ];
 
@@ -329,9 +329,11 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     }
     let Some(answer) = cx.answer() else { return ask(s, cx, At::DraftGate).await };
     match hear(s, cx, At::DraftGate, answer).await? {
-        Heard::Again { subject, shown_at } => ask_again(s, At::DraftGate, subject, shown_at),
-        Heard::Theirs(document) => Ok(take_over(s, document)),
-        Heard::Yes if answer.verb == "revise" => send_back(s, answer),
+        Heard::Again { subject, shown_at, base } => {
+            ask_again(s, cx, At::DraftGate, (subject, shown_at), base).await
+        }
+        Heard::Theirs(document) => take_over(s, cx, document, Some(answer)).await,
+        Heard::Yes if answer.verb == "revise" => send_back(s, cx, answer).await,
         Heard::Yes => {
             s.asked = None;
             Ok(Next::Go(At::Review))
@@ -356,6 +358,7 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         rules: &lld::format_rules(),
         spec: &policy.reviewer,
         facts: &facts(s),
+        warnings: &warnings(s),
         place_exists: &place_exists,
     };
     let reviewed = rounds::review(cx, &mut s.round, &brief).await?;
@@ -375,10 +378,15 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let Some(answer) = cx.answer() else { return ask(s, cx, At::VerdictGate).await };
     match hear(s, cx, At::VerdictGate, answer).await? {
-        Heard::Again { subject, shown_at } => ask_again(s, At::VerdictGate, subject, shown_at),
-        Heard::Theirs(document) => Ok(take_over(s, document)),
-        Heard::Yes if answer.verb == "revise" => send_back(s, answer),
+        Heard::Again { subject, shown_at, base } => {
+            ask_again(s, cx, At::VerdictGate, (subject, shown_at), base).await
+        }
+        Heard::Theirs(document) => take_over(s, cx, document, Some(answer)).await,
+        Heard::Yes if answer.verb == "revise" => send_back(s, cx, answer).await,
         Heard::Yes => {
+            if let Some(objection) = objection(cx, answer).await? {
+                return send_back(s, cx, &objection).await;
+            }
             let kind = if answer.verb == "override" { ApprovalKind::Override } else { ApprovalKind::Approve };
             let row = ApprovalRow {
                 document: need(&s.round.document)?.to_owned(),
@@ -400,21 +408,20 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let proposal = need(&s.proposal)?.clone();
     let issue = need(&s.issue)?.clone();
     let repo = cx.tools().repo(cx.run()).await?;
-    if let Some(theirs) = rounds::moved_on(cx, &repo, "moved", &proposal).await? {
-        return Ok(take_over(s, theirs));
-    }
     let approval = signed.approval();
     let detail = serde_json::json!({
         "document": document, "subject": approval.subject, "by": approval.answer.by.id,
-        "verb": approval.answer.verb, "reason": approval.answer.text, "verdict": signed.verdict().verdict,
+        "verb": approval.answer.verb, "reason": approval.answer.text, "at": approval.answer.at, "verdict": signed.verdict().verdict,
     });
     let audit = cx.audit("approved", "a document was countersigned", detail).await?;
-    let log = show::log(s, cx)?;
     let overridden = approval.kind == ApprovalKind::Override;
     let kind = CommitKind::Approval { by: approval.answer.by.login.clone(), overridden };
     let message = show::commit(s, cx, kind, Some(audit))?;
-    let log_path = show::log_path(&proposal.path);
-    let commit = rounds::publish(cx, &signed, &proposal, &log_path, &log, &message).await?;
+    let log = (show::log_path(&proposal.path), show::log(s, cx)?);
+    let commit = match rounds::publish(cx, &signed, &proposal, log, &message).await? {
+        Landed::Ours(commit) => commit,
+        Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
+    };
     let body = show::pull(s, cx, None, Some(audit))?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
     let _: () = cx
@@ -457,8 +464,10 @@ async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
         pull_title: &messages::pull_title(STAGE, issue.number, &issue.title, false),
         pull_body: &show::pull(s, cx, Some(subject), None)?,
     };
-    let proposal = rounds::propose(cx, &publication, s.proposal.as_ref(), &shown).await?;
-    s.proposal = Some(proposal);
+    match rounds::propose(cx, &publication, s.proposal.as_ref(), &shown).await? {
+        Landed::Ours(proposal) => s.proposal = Some(proposal),
+        Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
+    }
     show::label(s, cx, messages::NEEDS_YOU).await?;
     let gate = show::gate(s, cx, subject).await?;
     let (url, shown_at) = rounds::announce(cx, "gate", &gate).await?;
@@ -478,10 +487,37 @@ fn spec(s: &State, at: At, subject: Hash, shown_at: Timestamp) -> GateSpec {
     GateSpec { stage: STAGE.to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
 }
 
-fn ask_again(s: &mut State, at: At, subject: Hash, shown_at: Timestamp) -> Result<Next<At>, StepError> {
+/// Keeps the gate open for what is there now.
+async fn ask_again(
+    s: &mut State,
+    cx: &Cx,
+    at: At,
+    (subject, shown_at): (Hash, Timestamp),
+    base: Option<Base>,
+) -> Result<Next<At>, StepError> {
     let url = need(&s.asked)?.url.clone();
     s.asked = Some(Asked { subject, shown_at, url });
+    if let Some(base) = base {
+        s.base = Some(base);
+        let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
+        let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
+        s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
+    }
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
+}
+
+/// A `/revise` said at this gate after the answer that is being heard: an objection outweighs it.
+async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>, StepError> {
+    cx.once(&format!("objection-{}", answer.cause), |_| async {
+        let rows = cx.ledger().await?.answers;
+        let heard =
+            rows.iter().find(|(row, _)| row.answer.cause == answer.cause).map(|(row, _)| (row.id, row.gate));
+        let objects = |row: &AnswerRow| {
+            row.answer.verb == "revise" && heard.is_some_and(|(id, gate)| row.gate == gate && row.id > id)
+        };
+        Ok(rows.into_iter().map(|(row, _)| row).find(objects).map(|row| row.answer))
+    })
+    .await
 }
 
 async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<Heard, StepError> {
@@ -502,20 +538,34 @@ async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<Heard, Step
 }
 
 /// A maintainer's own version goes through every check and the review, like any other; nothing rewrites it
-/// before it is looked at.
-fn take_over(s: &mut State, document: Hash) -> Next<At> {
+/// before it is looked at, unless they ask for that in the same breath.
+async fn take_over(
+    s: &mut State,
+    cx: &Cx,
+    document: Hash,
+    answer: Option<&Answer>,
+) -> Result<Next<At>, StepError> {
     s.round.replace(document);
     s.round.drafter = None;
+    if let Some(answer) = answer.filter(|a| a.verb == "revise") {
+        return send_back(s, cx, answer).await;
+    }
+    let repo = cx.tools().repo(cx.run()).await?;
+    s.base = Some(cx.tools().fetch(cx, "their-base", &repo).await?);
     s.asked = None;
-    Next::Go(At::Check)
+    Ok(Next::Go(At::Check))
 }
 
-fn send_back(s: &mut State, answer: &Answer) -> Result<Next<At>, StepError> {
+/// Back to the drafter with a person's words, and with the issue and the code as they are now.
+async fn send_back(s: &mut State, cx: &Cx, answer: &Answer) -> Result<Next<At>, StepError> {
+    let desk = cx.tools();
+    let repo = desk.repo(cx.run()).await?;
+    s.issue = Some(cx.once("issue-again", |_| desk.issue(cx, &repo)).await?);
     let more = need(&s.policy)?.max_rounds;
     s.round.send_back(&answer.text, more);
     s.asked = None;
     s.stop = None;
-    Ok(Next::Go(At::Draft))
+    Ok(Next::Go(At::Analyze))
 }
 
 fn mechanical_halt(s: &State, why: Stop) -> StepError {
@@ -534,20 +584,18 @@ fn mechanical_halt(s: &State, why: Stop) -> StepError {
     StepError::User(format!("The draft still has mechanical mistakes and {reason}. {}", worst.join("; ")))
 }
 
-/// What the mechanical checks established, for the reviewer.
+/// What the mechanical checks established, for the reviewer: words of ours, none of the document's.
 fn facts(s: &State) -> String {
-    let warnings: String = s
-        .round
-        .mistakes
-        .iter()
-        .filter(|m| !m.is_error())
-        .map(|m| format!("- {}: {}\n", m.place, m.message))
-        .collect();
     format!(
         "- All required sections are there, the issue number is right, and every requirement has a scenario.\n\
-         - Every path marked Modify or Delete exists at commit {}; every Add has a parent.\n{warnings}",
+         - Every path marked Modify or Delete exists at commit {}; every Add has a parent.\n",
         s.base.as_ref().map_or("unknown", |b| b.commit.as_str())
     )
+}
+
+fn warnings(s: &State) -> String {
+    let warnings = s.round.mistakes.iter().filter(|m| !m.is_error());
+    warnings.map(|m| format!("- {}: {}\n", m.place, m.message)).collect()
 }
 
 /// The files a design says it changes.
