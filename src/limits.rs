@@ -104,6 +104,10 @@ pub const EXCERPT_LARGEST_FILE: u64 = 256 * 1024;
 
 /// Files whose contents are looked into for the words; each is a read from the mirror.
 pub const EXCERPT_FILES_SCANNED: usize = 400;
+/// A repository's name is taken to mean the same repository this long after GitHub said so: the writes of
+/// one step come in a burst, and each would ask again.
+pub const NAME_HOLDS: Duration = Duration::from_secs(10);
+
 /// A repository whose database cannot be read is looked at again after this long.
 pub const DAMAGED_RETRY: Duration = Duration::from_secs(60);
 
@@ -112,3 +116,6 @@ pub const STEP_BACKOFF: Duration = Duration::from_secs(5);
 
 /// The longest the live loop sleeps: a machine that was suspended must notice the time it lost.
 pub const LONGEST_NAP: Duration = Duration::from_secs(60);
+
+/// A mirror that cannot be fetched is tried again this long, then people are told.
+pub const FETCH_TRIES: Duration = Duration::from_secs(600);

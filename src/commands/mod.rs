@@ -80,7 +80,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: "status",
         usage: "/status",
-        about: "bring the status comment up to date",
+        about: "show how the runs on this issue stand",
         role: Role::Read,
         label: None,
         kind: CommandKind::Controls,

@@ -48,7 +48,6 @@ struct File {
 struct App {
     id: Spanned<u64>,
     private_key_file: PathBuf,
-    slug: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -118,7 +117,6 @@ struct Stub {
 struct Lld {
     max_rounds: Option<Spanned<u32>>,
     draft_gate: Option<bool>,
-    verdict_gate: Option<bool>,
     document_path: Option<Spanned<String>>,
 }
 
@@ -127,7 +125,6 @@ pub(super) fn parse(text: &str, name: &str, directory: &Path) -> Result<Settings
     let file: File = toml::from_str(text).map_err(|error| explain(from_toml(name, text, &error)))?;
     let check = Check { text, name };
     let data_dir = directory.join(check.filled(&file.data.dir, "dir")?);
-    let slug = file.app.slug.filter(|slug| !slug.is_empty());
     if *file.app.id.as_ref() == 0 {
         return Err(
             check.refuse(&file.app.id, "id is the App's number, from the top of its settings page".into())
@@ -138,7 +135,6 @@ pub(super) fn parse(text: &str, name: &str, directory: &Path) -> Result<Settings
         app: AppSettings {
             id: *file.app.id.as_ref(),
             private_key_file: directory.join(file.app.private_key_file),
-            slug,
         },
         github: check.github(&file.github)?,
         server: check.server(&file.server)?,
@@ -315,7 +311,6 @@ impl Check<'_> {
             lld.document_path = path.into_inner();
         }
         lld.draft_gate = table.draft_gate.unwrap_or(lld.draft_gate);
-        lld.verdict_gate = table.verdict_gate.unwrap_or(lld.verdict_gate);
         Ok(lld)
     }
 }

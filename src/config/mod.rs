@@ -79,8 +79,6 @@ pub struct AppSettings {
     pub id: u64,
     /// The App's private key, PEM.
     pub private_key_file: PathBuf,
-    /// The name in mentions; GitHub's answer is used where it is not set.
-    pub slug: Option<String>,
 }
 
 /// The three faces of one GitHub; each ends without a slash unless it is a bare host.
@@ -175,8 +173,6 @@ pub struct LldSettings {
     pub max_rounds: u32,
     /// A person looks at the draft before the reviewer does.
     pub draft_gate: bool,
-    /// A person decides after the reviewer has approved.
-    pub verdict_gate: bool,
     /// Where the approved document goes in the repository; `{issue}` is the issue's number.
     pub document_path: String,
 }
@@ -190,12 +186,7 @@ impl LldSettings {
 
 impl Default for LldSettings {
     fn default() -> Self {
-        Self {
-            max_rounds: 3,
-            draft_gate: false,
-            verdict_gate: true,
-            document_path: "docs/lld/LLD-{issue}.md".into(),
-        }
+        Self { max_rounds: 3, draft_gate: false, document_path: "docs/lld/LLD-{issue}.md".into() }
     }
 }
 

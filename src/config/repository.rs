@@ -22,7 +22,6 @@ struct File {
 struct Lld {
     max_rounds: Option<Spanned<u32>>,
     draft_gate: Option<Spanned<bool>>,
-    verdict_gate: Option<Spanned<bool>>,
 }
 
 impl RepoSettings {
@@ -51,18 +50,13 @@ impl RepoSettings {
             }
             lld.max_rounds = asked;
         }
-        for (name, asked, held) in [
-            ("draft_gate", file.lld.draft_gate, &mut lld.draft_gate),
-            ("verdict_gate", file.lld.verdict_gate, &mut lld.verdict_gate),
-        ] {
-            let Some(asked) = asked else { continue };
-            if *held && !*asked.as_ref() {
-                let message = format!(
-                    "{name} = false would take away a gate the server demands; remove the line or set it to true"
-                );
-                return Err(refuse(asked.span().start, message));
+        if let Some(gate) = file.lld.draft_gate {
+            if lld.draft_gate && !*gate.as_ref() {
+                let message = "draft_gate = false would take away a gate the server demands; remove the line or set \
+                               it to true";
+                return Err(refuse(gate.span().start, message.to_owned()));
             }
-            *held = *asked.as_ref();
+            lld.draft_gate = *gate.as_ref();
         }
         Ok(Self { lld })
     }

@@ -145,7 +145,7 @@ fn secrets_in_the_process_environment_are_named_and_not_read() {
 fn a_repository_may_tighten_and_never_loosen() {
     let settings = Place::new(GOOD, ENV).load().unwrap();
     let tight = RepoSettings::parse("[lld]\nmax_rounds = 2\ndraft_gate = true\n", &settings).unwrap();
-    assert_eq!((tight.lld.max_rounds, tight.lld.draft_gate, tight.lld.verdict_gate), (2, true, true));
+    assert_eq!((tight.lld.max_rounds, tight.lld.draft_gate), (2, true));
     assert_eq!(RepoSettings::parse("", &settings).unwrap(), RepoSettings::of_server(&settings));
     for (text, line) in [
         ("[lld]\nmax_rounds = 4\n", 2),

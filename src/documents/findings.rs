@@ -93,10 +93,6 @@ impl Ledger {
         self.findings.iter().filter(|f| f.is_open())
     }
 
-    pub fn open_blocking(&self) -> impl Iterator<Item = &Finding> {
-        self.open().filter(|f| f.severity == Severity::Blocking || f.must_fix)
-    }
-
     pub fn get(&self, id: &str) -> Option<&Finding> {
         self.findings.iter().find(|f| f.id.eq_ignore_ascii_case(id))
     }
@@ -223,6 +219,19 @@ impl Ledger {
         self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())).ok_or_else(unknown)
     }
 
+    /// An earlier version of the document took the place of the one that was reviewed last: what stands is
+    /// what stood against that one. Numbers stay given.
+    pub fn return_to(&mut self, then: &Self) {
+        for finding in &mut self.findings {
+            if let Some(as_it_was) = then.get(&finding.id) {
+                finding.clone_from(as_it_was);
+            } else if finding.is_open() {
+                finding.status = Status::Fixed;
+                finding.why = "it was about a version that was not kept".to_owned();
+            }
+        }
+    }
+
     /// Two strikes: in each of the last two rounds, everything that had counted before was still
     /// open afterwards. Sets are compared and not counts, so that new objections are progress.
     pub fn stalled(&self) -> bool {
@@ -268,6 +277,19 @@ mod tests {
     }
 
     use Severity::{Blocking, High, Suggestion};
+
+    #[test]
+    fn going_back_to_a_version_goes_back_to_what_stood_against_it() {
+        let mut ledger = Ledger::default();
+        ledger.observe(1, &review(Verdict::Revise, vec![raw("a", High, None)], &[]), &[]);
+        let then = ledger.clone();
+        ledger.observe(2, &review(Verdict::Revise, vec![raw("b", High, None)], &["F1"]), &[]);
+        ledger.return_to(&then);
+        assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1"]);
+        // What was said of the version that went away may be said again, and gets no new number.
+        ledger.observe(3, &review(Verdict::Revise, vec![raw("b", High, None)], &[]), &[]);
+        assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1", "F2"]);
+    }
 
     #[test]
     fn findings_are_named_once_and_followed_by_id_or_by_words() {

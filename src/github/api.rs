@@ -306,7 +306,8 @@ impl Api {
             let builder = http::Request::builder()
                 .method(request.call.method().clone())
                 .uri(request.target())
-                .header(header::ACCEPT, "application/vnd.github+json");
+                .header(header::ACCEPT, "application/vnd.github+json")
+                .header("x-github-api-version", "2022-11-28");
             let built = client
                 .build_request(builder, request.body.as_ref())
                 .map_err(|e| Fault::Invalid(format!("{call}: {}", chain(&e))))?;

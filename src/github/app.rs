@@ -1,6 +1,10 @@
 //! The App itself: how it is built, who it is, where it is installed.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -13,12 +17,13 @@ use super::{
     error::{Fault, GitHubError},
     event::RepoRef,
     manifest::{APP, CONVERT_MANIFEST, HOOK_CONFIG, INSTALLATION_REPOSITORIES, INSTALLATIONS, USER},
-    repo::Repo,
+    repo::{Repo, RepoInfo},
     wire::{Secret, User},
 };
 use crate::{
     clock::SharedClock,
-    types::{Actor, InstallationId, RepoId, RepoName},
+    limits,
+    types::{Actor, InstallationId, RepoId, RepoName, Timestamp, UserId},
 };
 
 /// What is needed to be an App somewhere.
@@ -48,6 +53,9 @@ struct Inner {
     web_url: Url,
     app_id: u64,
     bot: OnceCell<Actor>,
+    /// Repositories as GitHub described them, and when; see [`limits::NAME_HOLDS`].
+    described: Mutex<HashMap<RepoId, (RepoName, RepoInfo, Timestamp)>>,
+    clock: SharedClock,
 }
 
 impl fmt::Debug for GitHub {
@@ -101,8 +109,22 @@ impl GitHub {
     /// Sends nothing yet. Must be called inside a tokio runtime.
     pub fn new(options: GitHubOptions) -> Result<Self, GitHubError> {
         let GitHubOptions { api_url, git_url, web_url, app_id, private_key, clock } = options;
-        let api = Api::new(&api_url, app_id, &private_key, clock)?;
-        Ok(Self { inner: Arc::new(Inner { api, git_url, web_url, app_id, bot: OnceCell::new() }) })
+        let api = Api::new(&api_url, app_id, &private_key, clock.clone())?;
+        let (bot, described) = (OnceCell::new(), Mutex::default());
+        Ok(Self { inner: Arc::new(Inner { api, git_url, web_url, app_id, bot, described, clock }) })
+    }
+
+    /// What GitHub said of the repository under this name a moment ago.
+    pub(super) fn described(&self, id: RepoId, name: &RepoName) -> Option<RepoInfo> {
+        let described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner);
+        let (under, info, at) = described.get(&id)?;
+        let fresh = self.inner.clock.now().since(*at) < limits::NAME_HOLDS;
+        (fresh && under == name).then(|| info.clone())
+    }
+
+    pub(super) fn describe(&self, name: &RepoName, info: &RepoInfo) {
+        let mut described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner);
+        described.insert(info.id, (name.clone(), info.clone(), self.inner.clock.now()));
     }
 
     pub fn git_url(&self) -> &Url {
@@ -160,8 +182,16 @@ impl GitHub {
 
     async fn look_up_bot(&self, who: As) -> Result<Actor, Fault> {
         let login = format!("{}[bot]", self.app().await?.slug);
-        let user: User = self.api().send(who, Request::to(&USER, &[&login])).await?.json()?;
-        Ok(Actor { bot: true, ..user.into() })
+        match self.api().send(who, Request::to(&USER, &[&login])).await {
+            Ok(answer) => Ok(Actor { bot: true, ..answer.json::<User>()?.into() }),
+            // Some servers show no page for a bot. Nothing is by account 0, so no comment is taken for ours
+            // when one is looked for; ours are still told by their sender's type and name.
+            Err(Fault::NotFound { .. }) => {
+                tracing::warn!(login, "our own account cannot be looked up here");
+                Ok(Actor { id: UserId(0), login, bot: true })
+            }
+            Err(fault) => Err(fault),
+        }
     }
 
     pub async fn installations(&self) -> Result<Vec<InstallationInfo>, Fault> {

@@ -18,7 +18,7 @@ use crate::types::{Actor, InstallationId, IssueNo, RepoId, RepoName, Timestamp};
 
 /// A repository, by its number; `name` is how it is addressed. Cheap to make and to clone.
 ///
-/// Before its first write a handle makes sure, once, that the name still means that number.
+/// Before its first write a handle makes sure that the name still means that number.
 #[derive(Debug, Clone)]
 pub struct Repo {
     github: GitHub,
@@ -138,7 +138,13 @@ impl Repo {
     }
 
     pub(super) async fn known(&self) -> Result<&RepoInfo, Fault> {
-        self.known.get_or_try_init(|| self.info()).await
+        let look = || async {
+            match self.github.described(self.id, &self.name) {
+                Some(info) => Ok(info),
+                None => self.info().await,
+            }
+        };
+        self.known.get_or_try_init(look).await
     }
 
     /// What the repository is now. [`Fault::Gone`] when its name belongs to another one.
@@ -158,13 +164,15 @@ impl Repo {
             let what = format!("repository {} (number {}): another has its name now", self.name, self.id);
             return Err(Fault::Gone { what });
         }
-        Ok(RepoInfo {
+        let info = RepoInfo {
             id: self.id,
             name: repo.full_name.parse().map_err(|e| Fault::unexpected(&REPOSITORY.to_string(), e))?,
             default_branch: repo.default_branch,
             private: repo.private,
             archived: repo.archived,
-        })
+        };
+        self.github.describe(&self.name, &info);
+        Ok(info)
     }
 
     /// [`Fault::Gone`] when it was deleted, [`Fault::Moved`] when it was transferred.

@@ -27,13 +27,18 @@ struct Said<'a> {
 
 impl Intake {
     pub(crate) async fn comment(&self, taken: &Taken, e: &CommentEvent) -> Handled {
-        if e.sender.bot || e.via_app || e.sender.id == self.bot().await?.id {
+        if e.sender.bot || e.via_app {
             return Ok("a bot's comment never acts".to_owned());
         }
         if e.author.id != e.sender.id {
             return Ok("the sender is not the author".to_owned());
         }
-        let found = commands::parse(self.router.rows(), None, &e.body);
+        let bot = self.bot().await?;
+        if e.sender.id == bot.id || e.sender.login == bot.login {
+            return Ok("our own comment never acts".to_owned());
+        }
+        let slug = bot.login.strip_suffix("[bot]");
+        let found = commands::parse(self.router.rows(), slug, &e.body);
         if found.is_empty() {
             return Ok("no command in it".to_owned());
         }
@@ -193,6 +198,9 @@ impl Intake {
             Signalled::Duplicate => return Ok("heard before".to_owned()),
             Signalled::NoRun => messages::runs(&[]),
             Signalled::NoGate(runs) => match runs.first() {
+                Some(RunView { gate: Some(gate), .. }) => {
+                    messages::no_such_verb(command.name, &self.usages(gate))
+                }
                 Some(run) => messages::no_gate(run.id, &run.step_title, None),
                 None => messages::runs(&[]),
             },
@@ -208,6 +216,12 @@ impl Intake {
             }
         };
         self.reply(said, &cause, body).await
+    }
+
+    /// How to write what a gate takes.
+    fn usages(&self, gate: &GateView) -> Vec<&'static str> {
+        let rows = gate.verbs.iter().filter_map(|(verb, _)| self.router.row(verb));
+        rows.map(|row| row.usage).collect()
     }
 
     /// A word we do not know is corrected only where a gate of ours is open or we were addressed by name.

@@ -1,11 +1,16 @@
 //! What each event means to us.
 
+use std::collections::BTreeSet;
+
 use super::{Handled, Intake, Trouble};
 use crate::{
-    engine::{Cancel, Signal, Start, Started, Trigger},
+    engine::{Cancel, Filter, Signal, Start, Started, Trigger},
     github::{
         Reaction, Repo,
-        event::{Event, InstallationAction, IssueAction, PullAction, RepoRef, ReviewEvent, ReviewState},
+        event::{
+            Event, InstallationAction, IssueAction, PullAction, RepoRef, RepositoryAction, RepositoryEvent,
+            ReviewEvent, ReviewState,
+        },
     },
     messages,
     store::{RepoRow, Taken},
@@ -32,19 +37,36 @@ impl Intake {
             }
             Event::Comment(e) => self.comment(taken, e).await,
             Event::Review(e) => self.review(taken, e).await,
-            Event::PullRequest(e) if e.action == (PullAction::Closed { merged: false }) => {
+            Event::PullRequest(e) if matches!(e.action, PullAction::Closed { .. }) => {
                 let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
                 else {
                     return Ok("not a pull request of ours".to_owned());
                 };
                 let at = Place { repo: &e.repo, installation: e.installation, issue };
-                self.stop(taken, &at, &e.sender, "its pull request was closed").await
+                let merged = e.action == PullAction::Closed { merged: true };
+                let what = if merged { "its pull request was merged" } else { "its pull request was closed" };
+                self.stop(taken, &at, &e.sender, what).await
             }
+            Event::Repository(e) if e.action == RepositoryAction::Deleted => self.deleted(taken, e).await,
             Event::Installation(e) => {
-                let suspended =
-                    matches!(e.action, InstallationAction::Suspended | InstallationAction::Deleted);
-                self.store.directory().saw_installation(e.installation, &e.account, suspended).await?;
+                let directory = self.store.directory();
+                if e.action == InstallationAction::Deleted {
+                    directory.forget_installation(e.installation).await?;
+                    return Ok(format!("uninstalled by {}", e.account));
+                }
+                let suspended = e.action == InstallationAction::Suspended;
+                directory.saw_installation(e.installation, &e.account, suspended).await?;
                 Ok(format!("installation of {}: {:?}", e.account, e.action))
+            }
+            Event::InstallationRepositories { installation, added, removed } => {
+                for (id, name) in added {
+                    let row = RepoRow { id: *id, installation: *installation, name: name.clone() };
+                    self.store.directory().saw_repository(row).await?;
+                }
+                for (id, _) in removed {
+                    self.store.directory().forget_repository(*id).await?;
+                }
+                Ok(format!("{} repositories added, {} removed", added.len(), removed.len()))
             }
             Event::Ping => Ok("pong".to_owned()),
             Event::Ignored { why } => Ok(format!("ignored: {why}")),
@@ -132,6 +154,25 @@ impl Intake {
             0 => "nothing was running".to_owned(),
             n => format!("stopping {n} of its runs: {why}"),
         })
+    }
+
+    /// The repository is gone: nobody is left to answer what its runs ask.
+    async fn deleted(&self, taken: &Taken, e: &RepositoryEvent) -> Handled {
+        let live = Filter { repo: Some(e.repo.id), issue: None, live_only: true };
+        let issues: BTreeSet<_> = self.engine.list(live).await?.iter().map(|run| run.issue).collect();
+        for issue in &issues {
+            let cancel = Cancel {
+                repo: e.repo.id,
+                issue: *issue,
+                run: None,
+                // By the issue's number: what is still alive at a second try does not shift it.
+                cause: Cause::of(&taken.id, usize::try_from(issue.0).unwrap_or(usize::MAX)),
+                by: e.sender.clone(),
+                why: "the repository was deleted".to_owned(),
+            };
+            self.engine.cancel(cancel).await?;
+        }
+        Ok(format!("the repository was deleted; its runs ended on {} issues", issues.len()))
     }
 
     /// GitHub's own review buttons on the run's pull request mean `/approve` and `/revise`.

@@ -33,6 +33,8 @@ pub struct AppSpec {
     pub events: Vec<String>,
     pub webhook_url: Option<Url>,
     pub webhook_secret: SecretString,
+    /// An RSA key in PEM form; none: one is made, which takes a while.
+    pub private_key: Option<SecretString>,
     pub owner: UserId,
 }
 
@@ -63,9 +65,23 @@ impl Hub {
     /// Registers an App; its webhook is pinged when it has one.
     pub fn create_app(&self, spec: AppSpec) -> Result<AppCredentials, HubError> {
         // Outside the lock: looking for primes takes a while.
-        let pem = new_key()?;
+        let pem = spec.private_key.clone().map_or_else(new_key, Ok)?;
         let home = self.0.base.clone();
         self.change(|c| c.create_app(spec, pem, None, home))
+    }
+
+    /// The credentials of an App registered earlier, for a demo that goes on where it was. GitHub
+    /// itself never tells them again.
+    pub fn credentials(&self, slug: &str) -> Option<AppCredentials> {
+        self.read(|s| {
+            s.app_by_slug(slug).map(|app| AppCredentials {
+                id: app.id,
+                slug: app.slug.clone(),
+                client_id: app.client_id.clone(),
+                pem: SecretString::from(app.pem.as_str()),
+                webhook_secret: SecretString::from(app.webhook_secret.as_str()),
+            })
+        })
     }
 
     pub fn set_webhook(&self, app: u64, url: Option<Url>, secret: &SecretString) -> Result<(), HubError> {
@@ -221,7 +237,7 @@ impl Change<'_> {
         let ping = json!({
             "zen": "Keep it logically awesome.",
             "hook_id": hook_id,
-            "hook": { "type": "App", "id": hook_id, "name": "web", "active": true, "app_id": id,
+            "hook": { "created_at": self.at.to_string(), "updated_at": self.at.to_string(), "type": "App", "id": hook_id, "name": "web", "active": true, "app_id": id,
                       "events": app.events, "config": { "content_type": "json", "insecure_ssl": "0", "url": app.webhook_url } },
         });
         self.state.apps.insert(id, app);
@@ -244,16 +260,10 @@ impl Change<'_> {
             return Err(HubError::Refused(format!("{login}/{name} exists already")));
         }
         let id = RepoId(self.state.fresh_id());
-        let git = Git::init(self.hub.git_dir(id), "main")?;
-        let default_branch = match source {
-            RepoSource::Files(files) => {
-                let files: Vec<_> = files.iter().map(|(p, b)| (p.as_str(), b.as_slice())).collect();
-                let author = signature(self.account(owner)?, self.at);
-                commit_files(&git, "main", None, &files, "Initial commit", &author)?;
-                "main".to_owned()
-            }
-            RepoSource::Clone(path) => git.fetch_head_of(&path, &self.hub.data)?,
-        };
+        let default_branch = self.fill(id, owner, source).inspect_err(|_| {
+            // What was begun is of no use to anyone; the error is what counts.
+            drop(std::fs::remove_dir_all(self.hub.git_dir(id)));
+        })?;
         let row = Repository {
             id,
             owner,
@@ -273,6 +283,20 @@ impl Change<'_> {
         self.state.renamed.remove(&format!("{login}/{name}").to_ascii_lowercase());
         self.state.repositories.insert(id, row);
         Ok(id)
+    }
+
+    /// Makes the bare repository and its first commits; answers the default branch.
+    fn fill(&self, id: RepoId, owner: UserId, source: RepoSource) -> Result<String, HubError> {
+        let git = Git::init(self.hub.git_dir(id), "main")?;
+        match source {
+            RepoSource::Files(files) => {
+                let files: Vec<_> = files.iter().map(|(p, b)| (p.as_str(), b.as_slice())).collect();
+                let author = signature(self.account(owner)?, self.at);
+                commit_files(&git, "main", None, &files, "Initial commit", &author)?;
+                Ok("main".to_owned())
+            }
+            RepoSource::Clone(path) => Ok(git.fetch_head_of(&path, &self.hub.data)?),
+        }
     }
 
     pub(super) fn install(&mut self, app: u64, repositories: &[RepoId]) -> Result<InstallationId, HubError> {

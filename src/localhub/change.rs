@@ -138,7 +138,7 @@ impl<'a> Change<'a> {
             return;
         };
         let (event, mut body) = if issue.pull.is_some() {
-            let pull = self.json().pull(row, issue);
+            let pull = self.json().full_pull(row, issue);
             ("pull_request", vec![("number", json!(number.0)), ("pull_request", pull)])
         } else {
             ("issues", vec![("issue", self.json().issue(row, issue))])
@@ -226,6 +226,8 @@ impl<'a> Change<'a> {
         self.tell(repo, None, by, What::BranchMoved { branch: branch.to_owned(), to: to.clone(), subject });
         let zero = || "0".repeat(40);
         let text = |oid: &Option<Oid>| oid.as_ref().map_or_else(zero, Oid::to_string);
+        let compare =
+            format!("{}/compare/{}...{}", self.json().repo_web(self.repo(repo)?), text(&from), text(&to));
         let push = vec![
             ("ref", json!(format!("refs/heads/{branch}"))),
             ("before", json!(text(&from))),
@@ -233,6 +235,8 @@ impl<'a> Change<'a> {
             ("created", json!(from.is_none())),
             ("deleted", json!(to.is_none())),
             ("forced", json!(false)),
+            ("base_ref", Value::Null),
+            ("compare", json!(compare)),
             ("commits", json!([])),
             ("head_commit", Value::Null),
             ("pusher", json!({ "name": self.state.login(by) })),

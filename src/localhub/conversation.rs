@@ -156,7 +156,7 @@ impl Change<'_> {
         }
         if let Some(body) = body.filter(|b| Some(*b) != old_body.as_deref()) {
             self.issue_mut(repo, number)?.body = Some(body.to_owned());
-            changes.insert("body".into(), json!({ "from": old_body }));
+            changes.insert("body".into(), json!({ "from": old_body.unwrap_or_default() }));
         }
         if changes.is_empty() {
             return Ok(());

@@ -25,10 +25,6 @@ impl Hub {
     }
 
     /// Disarms what is left.
-    pub fn clear_faults(&self) {
-        lock(&self.0.faults).clear();
-    }
-
     pub(super) fn meet_fault(&self, method: &str, path: &str) -> Option<Hit> {
         lock(&self.0.faults).iter_mut().find_map(|fault| fault.hit(method, path))
     }

@@ -167,6 +167,15 @@ impl Hub {
         Some(self.url(&format!("/{name}/{path}?token={}", self.0.page_token)))
     }
 
+    /// Copies everything into a fresh directory as it is at one moment, for a hub that goes on from
+    /// there. Webhooks that wait are copied too and go where they went.
+    pub fn copy_to(&self, fresh: &Path) -> Result<(), HubError> {
+        let state = lock(&self.0.state);
+        copy_folder(&self.0.data, fresh)
+            .map_err(|source| HubError::Data { path: fresh.to_owned(), source })?;
+        save(fresh, &state)
+    }
+
     fn url(&self, path: &str) -> Url {
         let text = format!("{}{path}", self.0.base);
         Url::parse(&text).expect("a socket address and a path of ours make a URL")
@@ -248,6 +257,20 @@ fn save(data: &Path, state: &State) -> Result<(), HubError> {
     let mut fresh = tempfile::NamedTempFile::new_in(data).map_err(unusable)?;
     std::io::Write::write_all(&mut fresh, &bytes).map_err(unusable)?;
     fresh.persist(&path).map_err(|e| unusable(e.error))?;
+    Ok(())
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target)?;
+        }
+    }
     Ok(())
 }
 

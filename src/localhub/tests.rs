@@ -41,6 +41,7 @@ fn spec(owner: UserId, webhook_url: Option<Url>) -> AppSpec {
         permissions: permissions.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         events: vec!["issues".into(), "issue_comment".into()],
         webhook_url,
+        private_key: None,
         webhook_secret: SecretString::from("secret"),
         owner,
     }
@@ -339,6 +340,42 @@ async fn webhooks_come_in_order_and_wait_for_a_restart() {
     again.settled().await;
     assert_eq!(seen.lock().unwrap().len(), 4);
     assert_eq!(again.issue(w.repo, issue).unwrap().comments[0].body, "/approve");
+}
+
+#[tokio::test]
+async fn a_copy_goes_its_own_way() {
+    let w = world().await;
+    w.hub.open_issue(w.repo, w.owner, "Before", "A body").unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    w.hub.copy_to(&elsewhere.path().join("copy")).unwrap();
+    w.hub.open_issue(w.repo, w.owner, "After", "A body").unwrap();
+    let copy = Hub::start(options(&elsewhere.path().join("copy"), &w.clock)).await.unwrap();
+    assert!(copy.issue(w.repo, IssueNo(1)).is_some() && copy.issue(w.repo, IssueNo(2)).is_none());
+    assert_eq!(copy.branch_file(w.repo, "main", "README.md").unwrap(), b"# hello\n");
+}
+
+#[tokio::test]
+async fn a_users_own_repository_is_copied_and_left_alone() {
+    let w = world().await;
+    let mine = tempfile::tempdir().unwrap();
+    let git = |args: &[&str]| {
+        let mut command = git::isolated(mine.path());
+        command.env_remove("GIT_DIR").args(["-c", "user.name=me", "-c", "user.email=me@x"]).args(args);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    git(&["init", "--quiet", "--initial-branch=trunk"]);
+    std::fs::write(mine.path().join("a.txt"), "committed").unwrap();
+    git(&["add", "a.txt"]);
+    git(&["commit", "--quiet", "--message=First"]);
+    std::fs::write(mine.path().join("a.txt"), "still at work").unwrap();
+    let before = git(&["for-each-ref"]) + &git(&["status", "--porcelain"]);
+    let repo = w.hub.create_repo(w.owner, "mine", RepoSource::Clone(mine.path().to_owned()), true).unwrap();
+    assert_eq!(w.hub.branch_file(repo, "trunk", "a.txt").unwrap(), b"committed");
+    w.hub.push_commit(repo, "trunk", w.owner, &[("a.txt", b"changed here")], "Second").unwrap();
+    assert_eq!(git(&["for-each-ref"]) + &git(&["status", "--porcelain"]), before);
+    assert!(w.hub.create_repo(w.owner, "none", RepoSource::Clone("/nonexistent".into()), true).is_err());
 }
 
 #[tokio::test]

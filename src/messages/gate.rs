@@ -254,7 +254,7 @@ mod tests {
 
         [Document](https://github.com/o/r/blob/b/d.md) · [Pull request](https://github.com/o/r/pull/7)
 
-        <sub>Run 8123-4 · document 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881</sub>
+        <sub>Run 8123-4 · sha256 of the document 18ac3e7343f016890c510e93f935261169d9e3f565436429830faf0934f4f8e4</sub>
         "#);
     }
 
@@ -298,7 +298,7 @@ mod tests {
 
         [Document](https://github.com/o/r/blob/b/d.md) · [Pull request](https://github.com/o/r/pull/7)
 
-        <sub>Run 8123-4 · document 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881</sub>
+        <sub>Run 8123-4 · sha256 of the document 18ac3e7343f016890c510e93f935261169d9e3f565436429830faf0934f4f8e4</sub>
         "#);
         assert!(!gate(&card).as_str().contains("/approve lld"));
     }

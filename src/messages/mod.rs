@@ -13,7 +13,7 @@ mod pull;
 mod replies;
 mod status;
 
-pub use endings::{CallFailure, DoneCard, Ending, HaltCard, HaltReason, Kept, finished, halted, stopped};
+pub use endings::{HaltCard, HaltReason, Kept, halted};
 pub use gate::{GateCard, Inconclusive, gate};
 pub use labels::{DONE, LABELS, LabelView, NEEDS_YOU, STOPPED, WORKING};
 pub use pull::{
@@ -21,12 +21,10 @@ pub use pull::{
     pull_title, review_log,
 };
 pub use replies::{
-    HelpRow, RunLine, already_running, empty_args, help, issue_changed, no_gate, not_understood, runs,
-    several, stale, too_soon, unknown_command, wrong_stage,
+    HelpRow, RunLine, already_running, empty_args, help, issue_changed, no_gate, no_such_verb,
+    not_understood, runs, several, stale, too_soon, unknown_command, wrong_stage,
 };
-pub use status::{
-    DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, WaitReason, Waiting, status,
-};
+pub use status::{DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, Waiting, status};
 
 use crate::{
     github::outbound,

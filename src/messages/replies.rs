@@ -49,6 +49,13 @@ pub fn no_gate(run: RunId, at_step: &str, status_url: Option<&str>) -> Body {
     said(&format!("Nothing waits for a decision: run `{run}` is at “{}”.{status}", plain(at_step, 80)))
 }
 
+/// A gate is open, but not to this command.
+pub fn no_such_verb(command: &str, usages: &[&str]) -> Body {
+    let usages: Vec<_> = usages.iter().map(|usage| code(usage, 40)).collect();
+    let command = code(&format!("/{command}"), 40);
+    said(&format!("{command} does not pass what waits here. What does: {}.", usages.join(" or ")))
+}
+
 /// The arguments of a command were not understood; `why` is a sentence of ours.
 pub fn not_understood(command: &str, why: &str) -> Body {
     said(&format!("That {} was not understood: {}.", code(&format!("/{command}"), 40), plain(why, 200)))
@@ -194,7 +201,7 @@ mod tests {
         for body in &all {
             assert_inert(body.as_str());
         }
-        insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n"), @r#"
+        insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n").replace('\u{200b}', "·"), @r#"
         That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:
 
         ```
@@ -235,7 +242,13 @@ mod tests {
         ----
         Nothing was done: the command needs what should change after it, as in `/revise TEXT`.
         ----
-        Nothing is running on this issue. `/help` lists what can be started.
+        Nothing is running on this issue. `/countersign help` lists what can be started.
+        ----
+        ### Runs on this issue
+
+        | Run | Workflow | Status | Step | |
+        |---|---|---|---|---|
+        | `8123-4` | lld | asking | N4 Gate | &lt;/details&gt; /approve @·mona Fixes #·1 !\[x\](https:·//evil) \| a \| b \| \`\`\` open |
         ----
         The issue was edited after this document was posted, so nothing was approved yet:
 

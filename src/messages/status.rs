@@ -75,33 +75,6 @@ pub enum Waiting {
         role: Role,
         gate_url: Option<String>,
     },
-    Until {
-        at: Timestamp,
-        why: WaitReason,
-    },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum WaitReason {
-    GitHubPacing,
-    ModelPacing,
-    ModelUnavailable,
-    NoOtherFamily,
-    Retry,
-}
-
-impl WaitReason {
-    fn text(self) -> &'static str {
-        match self {
-            Self::GitHubPacing => "GitHub asked to go slower",
-            Self::ModelPacing => "the model's provider asked to go slower",
-            Self::ModelUnavailable => "the model cannot be reached",
-            Self::NoOtherFamily => {
-                "no model of a second family can be reached, and no model may approve itself"
-            }
-            Self::Retry => "a step failed and is tried again",
-        }
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -209,7 +182,6 @@ fn waiting_text(waiting: &Waiting) -> String {
                 ),
             }
         }
-        Waiting::Until { at, why } => format!("**Waits until {at}**: {}.", why.text()),
     }
 }
 

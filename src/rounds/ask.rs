@@ -55,7 +55,6 @@ pub enum FailureKind {
     /// Another model than the one asked for answered.
     OtherModel,
     TimedOut,
-    Cancelled,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,6 +158,14 @@ async fn buy(
         facts: ask.facts.clone(),
     };
     let result = provider.call(&call, cx.cancelled()).await;
+    if result.as_ref().is_err_and(|error| matches!(error.kind, CallErrorKind::Cancelled)) {
+        // Not an answer, so not journalled as one: whoever goes on from here asks again. The row stays reserved,
+        // because the call may have been billed.
+        return Err(StepError::Later {
+            why: "the call was stopped".to_owned(),
+            after: Duration::from_secs(1),
+        });
+    }
     let usage = match &result {
         Ok(reply) => &reply.usage,
         Err(error) => error.usage.as_ref(),
@@ -240,7 +247,8 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::InvalidOutput => plain(FailureKind::Invalid),
         CallErrorKind::WrongModel { .. } => plain(FailureKind::OtherModel),
         CallErrorKind::Timeout { .. } => plain(FailureKind::TimedOut),
-        CallErrorKind::Cancelled => plain(FailureKind::Cancelled),
+        // Never gets here; a stopped call leaves the step before.
+        CallErrorKind::Cancelled => busy(None),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     engine::{RunInfo, StepError},
     git::{GitError, Mirrors, Snapshot},
     github::{Fault, GitHub, Repo},
+    limits,
     providers::Providers,
     store::Store,
     types::{Actor, Hash, IssueNo, Oid},
@@ -81,6 +82,11 @@ impl Policy {
 }
 
 impl Desk {
+    /// Is every model a script, as far as the server's own settings go?
+    pub fn rehearsal(&self) -> bool {
+        Policy::of_server(&self.settings).rehearsal()
+    }
+
     /// A handle on the run's repository, by its number; the name is whatever it is called now.
     pub async fn repo(&self, run: &RunInfo) -> Result<Repo, StepError> {
         let known = self.store.directory().repository(run.id.repo).await.map_err(anyhow::Error::new)?;
@@ -129,8 +135,20 @@ impl Desk {
         Ok(policy)
     }
 
-    /// Brings the default branch into the mirror and says where it stands.
-    pub async fn fetch(&self, cx: &Cx, repo: &Repo) -> Result<Base, StepError> {
+    /// Brings the default branch into the mirror and says where it stands. A fetch that keeps failing is given
+    /// up after a while: nobody reads a run that waits for ever.
+    pub async fn fetch(&self, cx: &Cx, key: &str, repo: &Repo) -> Result<Base, StepError> {
+        let since = cx.now(&format!("{key}-since")).await?;
+        let fetched = cx.once(key, |_| self.fetch_now(cx, repo)).await;
+        match fetched {
+            Err(StepError::Later { why, .. }) if cx.clock().now().since(since) > limits::FETCH_TRIES => {
+                Err(StepError::User(format!("{why}. Mend that, then start anew.")))
+            }
+            other => other,
+        }
+    }
+
+    async fn fetch_now(&self, cx: &Cx, repo: &Repo) -> Result<Base, StepError> {
         let info = repo.info().await.map_err(fault)?;
         let token = self.github.git_token(cx.run().trigger.installation, info.id).await.map_err(fault)?;
         let branch = info.default_branch;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Cx, FailureKind, Round,
+    Cx, FailureKind, Round, Served,
     ask::{Ask, ask},
 };
 use crate::{documents::edits, engine::StepError, limits, providers::CallRole, types::Hash};
@@ -61,11 +61,10 @@ pub async fn draft(cx: &Cx, round: &mut Round, brief: &Brief<'_>) -> Result<Draf
 
 async fn write(cx: &Cx, round: &mut Round, brief: &Brief<'_>, mark: &str) -> Result<Drafted, StepError> {
     let prompt = first_prompt(round, brief, mark);
-    let text = match answer(cx, round, brief, "draft", SYSTEM, &prompt, None).await? {
-        Ok(text) => text,
-        Err(why) => return Ok(Drafted::Unusable(why)),
-    };
-    accept(cx, round, text).await
+    match answer(cx, round, brief, "draft", SYSTEM, &prompt, None).await? {
+        Ok((text, by)) => accept(cx, round, text, by).await,
+        Err(why) => Ok(Drafted::Unusable(why)),
+    }
 }
 
 async fn revise(
@@ -78,13 +77,14 @@ async fn revise(
     let before = text_of(cx, &document).await?;
     let prompt = revise_prompt(round, brief, mark, &before);
     let schema = edits::schema();
-    let answered = match answer(cx, round, brief, "revise", EDIT_SYSTEM, &prompt, Some(&schema)).await? {
-        Ok(text) => text,
+    let (answered, by) = match answer(cx, round, brief, "revise", EDIT_SYSTEM, &prompt, Some(&schema)).await?
+    {
+        Ok(answered) => answered,
         Err(why) => return Ok(Drafted::Unusable(why)),
     };
     let failed = match edits::parse(&answered) {
         Ok(list) => match edits::apply(&before, &list) {
-            Ok(after) => return accept(cx, round, after).await,
+            Ok(after) => return accept(cx, round, after, by).await,
             Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
         },
         Err(error) => error.to_string(),
@@ -95,7 +95,7 @@ async fn revise(
          in Markdown, beginning with its `# ` heading.\n"
     );
     match answer(cx, round, brief, "rewrite", SYSTEM, &again, None).await? {
-        Ok(text) => accept(cx, round, text).await,
+        Ok((text, by)) => accept(cx, round, text, by).await,
         Err(why) => Ok(Drafted::Unusable(why)),
     }
 }
@@ -109,14 +109,13 @@ async fn answer(
     system: &str,
     prompt: &str,
     schema: Option<&serde_json::Value>,
-) -> Result<Result<String, String>, StepError> {
+) -> Result<Result<(String, Served), String>, StepError> {
     let facts = facts(brief);
     let calls = &mut round.calls.drafter;
     let asked = Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls };
     let answered = ask(cx, key, asked).await?;
-    round.drafter = Some(answered.served.clone());
     match answered.outcome {
-        Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await.map(Ok),
+        Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await.map(|text| Ok((text, answered.served))),
         Err(failure) => match failure.kind {
             FailureKind::Auth => Err(StepError::User(
                 "The drafter's provider refuses our credentials. The operator sees which with `countersign doctor`."
@@ -127,9 +126,14 @@ async fn answer(
     }
 }
 
-async fn accept(cx: &Cx, round: &mut Round, text: String) -> Result<Drafted, StepError> {
+async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<Drafted, StepError> {
     if text.trim().is_empty() {
         return Ok(Drafted::Unusable("no draft: the answer was empty".to_owned()));
+    }
+    // An error banner, or edits where a document was asked for: kept out, so that it never takes the place of
+    // the version there is.
+    if !text.lines().any(|line| line.starts_with('#')) {
+        return Ok(Drafted::Unusable("no draft: the answer was not a document".to_owned()));
     }
     if text.len() > limits::DOCUMENT_BYTES {
         return Ok(Drafted::Unusable(format!(
@@ -140,6 +144,7 @@ async fn accept(cx: &Cx, round: &mut Round, text: String) -> Result<Drafted, Ste
     }
     let document = cx.put(text.as_bytes()).await?;
     round.replace(document);
+    round.drafter = Some(by);
     Ok(Drafted::Document)
 }
 
@@ -154,7 +159,6 @@ pub(super) fn sentence(kind: FailureKind) -> &'static str {
         FailureKind::Invalid => "the answer was not in the form asked for",
         FailureKind::OtherModel => "another model than the one asked for answered",
         FailureKind::TimedOut => "the answer did not come in time",
-        FailureKind::Cancelled => "the call was stopped",
     }
 }
 

@@ -12,6 +12,7 @@ use super::{Base, Cx, IssueSnapshot, Policy, fault};
 use crate::{
     engine::{Answer, Countersigned, StepError},
     github::{Body, Comment, CommitSpec, PullSpec, Repo},
+    limits,
     messages::{self, ApproveLine},
     types::{Hash, IssueNo, Oid, Timestamp},
 };
@@ -20,6 +21,9 @@ use crate::{
 pub struct Publication<'a> {
     /// The word people type: "lld".
     pub stage: &'static str,
+    /// The step that asks. Two gates about the same bytes ask different things, and an answer to the first is
+    /// none to the second.
+    pub gate: &'static str,
     pub issue: &'a IssueSnapshot,
     pub base: &'a Base,
     /// Where the document goes in the repository.
@@ -66,7 +70,7 @@ pub fn branch(issue: IssueNo) -> String {
     format!("countersign/issue-{issue}")
 }
 
-/// What an approval binds: the document, what the files it names hold, the policy of the gate.
+/// What an approval binds: the gate and its policy, the document, what the files it names hold.
 pub async fn subject(cx: &Cx, base: &Base, publication: &Publication<'_>) -> Result<Hash, StepError> {
     let snapshot = cx.tools().snapshot(cx, base).await?;
     let held: BTreeMap<&str, &str> =
@@ -75,7 +79,8 @@ pub async fn subject(cx: &Cx, base: &Base, publication: &Publication<'_>) -> Res
         publication.paths.iter().map(|p| (p.as_str(), held.get(p.as_str()).copied())).collect();
     let files = serde_json::to_vec(&files).map_err(anyhow::Error::new)?;
     let policy = serde_json::to_vec(publication.policy).map_err(anyhow::Error::new)?;
-    Ok(Hash::of_parts([publication.document.to_string().as_bytes(), files.as_slice(), policy.as_slice()]))
+    let (gate, document) = (publication.gate.as_bytes(), publication.document.to_string());
+    Ok(Hash::of_parts([gate, document.as_bytes(), files.as_slice(), policy.as_slice()]))
 }
 
 /// Puts the document on the issue's branch and opens the pull request, or moves both on.
@@ -200,7 +205,7 @@ pub async fn hear(
         announce(cx, &key("changed"), &reply).await?;
         return Ok(Heard::Again { subject: asked, shown_at });
     }
-    let base: Base = cx.once(&key("base"), |_| cx.tools().fetch(cx, &repo)).await?;
+    let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
     let current = subject(cx, &base, publication).await?;
     if current != asked {
         let reply = messages::stale(&line(current));
@@ -240,6 +245,14 @@ pub async fn moved_on(
                 proposal.path, proposal.branch
             ))
         })?;
+        if std::str::from_utf8(&bytes).is_err() || bytes.len() > limits::DOCUMENT_BYTES {
+            return Err(StepError::User(format!(
+                "`{}` on the branch `{}` is not a text of at most {} KB. Mend it there, then start anew.",
+                proposal.path,
+                proposal.branch,
+                limits::DOCUMENT_BYTES / 1024
+            )));
+        }
         let theirs = cx.put(&bytes).await?;
         Ok((theirs != proposal.document).then_some(theirs))
     })

@@ -96,6 +96,8 @@ struct Best {
     document: Hash,
     review: Reviewed,
     drafter: Option<Served>,
+    /// What stood against it then.
+    findings: Ledger,
     open: usize,
 }
 
@@ -151,8 +153,7 @@ impl Round {
             .collect();
         self.mistakes = mistakes;
         if errors.is_empty() {
-            self.mistakes_before.clear();
-            self.strikes = 0;
+            // What the next check will say is not known yet: only a review ends the count of strikes.
             return Turn::Pass;
         }
         let same = errors == self.mistakes_before;
@@ -170,6 +171,8 @@ impl Round {
 
     /// After the review: on to the people, back to the drafter, or stop because it leads nowhere.
     pub fn settle_review(&mut self, reviewed: Reviewed) -> Turn {
+        self.mistakes_before.clear();
+        self.strikes = 0;
         let document = self.document.expect("a review is of a document");
         let open = self.findings.open().filter(|f| f.counts()).count();
         let verdict = reviewed.verdict;
@@ -177,8 +180,8 @@ impl Round {
         let line = self.line(Some(verdict), why, self.findings.open().count());
         self.history.push(Line { reviewer: reviewed.reviewer.clone(), ..line });
         if verdict != Verdict::Inconclusive && self.best.as_ref().is_none_or(|b| open <= b.open) {
-            self.best =
-                Some(Best { document, review: reviewed.clone(), drafter: self.drafter.clone(), open });
+            let (review, drafter) = (reviewed.clone(), self.drafter.clone());
+            self.best = Some(Best { document, review, drafter, findings: self.findings.clone(), open });
         }
         self.review = Some(reviewed);
         match verdict {
@@ -213,6 +216,7 @@ impl Round {
             self.document = Some(best.document);
             self.review = Some(best.review);
             self.drafter = best.drafter;
+            self.findings.return_to(&best.findings);
         }
     }
 

@@ -143,6 +143,8 @@ async fn judge(
     let text = match &answered.outcome {
         Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await?,
         Err(failure) if failure.kind == FailureKind::OtherModel => return Ok(no(Why::OtherModel)),
+        // The provider held it against the schema before we could.
+        Err(failure) if failure.kind == FailureKind::Invalid => return Ok(no(Why::NotInForm)),
         Err(failure) => return Ok(no(Why::Call(failure.kind))),
     };
     if let Some(why) = independence(round.drafter.as_ref(), &answered.served, brief.spec) {
@@ -294,9 +296,9 @@ mod tests {
             Some(Why::Unattested)
         );
         assert_eq!(
-            independence(Some(&served("unattested", None)), &gemini, "gemini:pro"),
+            independence(Some(&served("unattested", None)), &gemini, "gemini:2.5-pro"),
             Some(Why::DrafterUnattested)
         );
-        assert_eq!(independence(None, &gemini, "gemini:pro"), None);
+        assert_eq!(independence(None, &gemini, "gemini:2.5-pro"), None);
     }
 }

@@ -125,25 +125,6 @@ impl Directory<'_> {
             })
             .await
     }
-
-    /// A small fact of the server's own, by name.
-    pub async fn meta_get(&self, key: &str) -> Result<Option<String>, StoreError> {
-        let key = key.to_owned();
-        self.store
-            .main
-            .read(move |tx| {
-                let value = tx
-                    .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
-                    .optional()?;
-                Ok(value)
-            })
-            .await
-    }
-
-    pub async fn meta_set(&self, key: &str, value: &str) -> Result<(), StoreError> {
-        let (key, value) = (key.to_owned(), value.to_owned());
-        self.store.main.write(move |tx| set_meta(tx, &key, &value)).await
-    }
 }
 
 pub(super) fn set_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(), Fault> {

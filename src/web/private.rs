@@ -35,7 +35,9 @@ pub fn private(store: Arc<Store>, engine: Arc<dyn Port>) -> Router {
 /// A page on another site must not read this one through a name that resolves here.
 async fn loopback_only(request: Request, next: Next) -> Response {
     let host = request.headers().get("host").and_then(|h| h.to_str().ok()).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    // The colons of `[::1]` are not before a port.
+    let port = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let name = host.rsplit_once(':').filter(|(_, end)| port(end)).map_or(host, |(name, _)| name);
     if matches!(name, "127.0.0.1" | "localhost" | "[::1]") {
         next.run(request).await
     } else {

@@ -1,1 +1,300 @@
+//! What people do that nobody planned for: close, delete, rename, repeat, answer elsewhere.
 
+use countersign::{
+    engine::Status,
+    localhub::{IssueView, RepoSource},
+    types::IssueNo,
+};
+
+use crate::{
+    script::{Script, approved, design},
+    world::{Setting, World, world},
+};
+
+impl World {
+    /// The work has begun and the models have not been asked: the run stands between two steps.
+    async fn begun() -> Self {
+        let mut w = world().await;
+        w.begin().await;
+        w
+    }
+
+    async fn begin(&mut self) {
+        self.hub.label(self.repo, self.issue, self.user("maya"), "countersign:lld").unwrap();
+        self.step(2).await;
+    }
+
+    fn pull(&self) -> IssueNo {
+        self.hub.pulls(self.repo)[0].number
+    }
+
+    fn said_on_pull(&self) -> Vec<String> {
+        let IssueView { comments, .. } = self.hub.issue(self.repo, self.pull()).unwrap();
+        comments.into_iter().filter(|c| c.author == "countersign[bot]").map(|c| c.body).collect()
+    }
+}
+
+fn repository_file(text: &str) -> Vec<(String, Vec<u8>)> {
+    vec![(".github/countersign.toml".to_owned(), text.as_bytes().to_vec())]
+}
+
+#[tokio::test]
+async fn an_issue_closed_between_two_steps_ends_the_run() {
+    let mut w = World::begun().await;
+    w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    assert!(w.hub.pulls(w.repo).is_empty());
+    assert!(w.view().labels.contains(&"countersign:stopped".to_owned()), "{:?}", w.view().labels);
+    // Started again on the closed issue, it says what to do.
+    w.label("maya", "countersign:lld").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Failed);
+    assert!(w.find("Halted").body.contains("Reopen it"), "{}", w.thread());
+}
+
+#[tokio::test]
+async fn an_issue_deleted_between_two_steps_ends_the_run_in_silence() {
+    let mut w = World::begun().await;
+    let run = w.run().await.unwrap().id;
+    w.hub.delete_issue(w.repo, w.issue, w.user("maya")).unwrap();
+    w.settle().await;
+    w.wait(60).await;
+    let view = countersign::engine::Port::inspect(&*w.app.engine, run).await.unwrap().unwrap();
+    assert_eq!(view.status, Status::Stopped);
+    assert!(w.hub.pulls(w.repo).is_empty());
+    assert_eq!(w.app.store.inbox().counts().await.unwrap().dead, 0);
+}
+
+#[tokio::test]
+async fn an_empty_issue_is_answered_with_what_is_missing() {
+    let issue = Some(("Make it better".to_owned(), " \n\n".to_owned()));
+    let mut w = World::new(Setting { issue, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    let run = w.run().await.unwrap();
+    assert_eq!(run.status, Status::Failed);
+    let halt = w.find("Halted at N0").body;
+    assert!(halt.contains("The issue has no text. Say in it what is wanted"), "{halt}");
+    w.find("Rehearsal");
+    assert!(w.notifying() <= 2, "{}", w.thread());
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_long_issue_is_read_and_its_bodies_fit_github() {
+    let body =
+        format!("Wanted: exit status 2 on an empty file.\n\n{}", "A line of a long log.\n".repeat(2800));
+    assert!(body.len() > 60_000);
+    let mut w = World::new(Setting { issue: Some(("Long".to_owned(), body)), ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("waits for a person");
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    for comment in w.view().comments {
+        assert!(comment.body.chars().count() <= 65_536);
+    }
+    assert_eq!(w.notifying(), 2);
+}
+
+#[tokio::test]
+async fn a_repository_renamed_between_two_steps_is_followed() {
+    let mut w = World::begun().await;
+    w.hub.rename_repo(w.repo, "counter").unwrap();
+    // The step meets the redirect before the webhook is read.
+    w.app.engine.tick().await.unwrap();
+    w.settle().await;
+    w.find("Rehearsal");
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains("maya/counter/"), "links lead to the name it has now:\n{gate}");
+    w.hub.rename_repo(w.repo, "counted").unwrap();
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_repository_deleted_between_two_steps_ends_the_run() {
+    let w = World::begun().await;
+    let run = w.run().await.unwrap().id;
+    w.hub.delete_repo(w.repo).unwrap();
+    for _ in 0..20 {
+        w.pass(60);
+        w.hub.settled().await;
+        w.app.intake.tick().await.unwrap();
+        w.app.engine.tick().await.unwrap();
+    }
+    let view = countersign::engine::Port::inspect(&*w.app.engine, run).await.unwrap().unwrap();
+    assert!(!view.status.live(), "it does not go round for ever: {view:?}");
+}
+
+#[tokio::test]
+async fn a_repository_deleted_at_the_gate_ends_the_run() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let run = w.run().await.unwrap().id;
+    w.hub.delete_repo(w.repo).unwrap();
+    for _ in 0..20 {
+        w.pass(60);
+        w.hub.settled().await;
+        w.app.intake.tick().await.unwrap();
+        w.app.engine.tick().await.unwrap();
+    }
+    let view = countersign::engine::Port::inspect(&*w.app.engine, run).await.unwrap().unwrap();
+    assert!(!view.status.live(), "nobody is left to answer: {view:?}");
+}
+
+#[tokio::test]
+async fn another_repository_under_the_same_name_is_not_written_to() {
+    for told in [true, false] {
+        let w = World::begun().await;
+        let (maya, run) = (w.user("maya"), w.run().await.unwrap().id);
+        w.hub.delete_repo(w.repo).unwrap();
+        let files = vec![("README.md".to_owned(), b"Another project\n".to_vec())];
+        let other = w.hub.create_repo(maya, "tally", RepoSource::Files(files), false).unwrap();
+        let issue = w.hub.open_issue(other, maya, "Another matter", "Entirely.").unwrap();
+        w.hub.install(w.app.settings.app.id, &[other]).unwrap();
+        for _ in 0..20 {
+            w.pass(60);
+            w.hub.settled().await;
+            if told {
+                w.app.intake.tick().await.unwrap();
+            }
+            w.app.engine.tick().await.unwrap();
+        }
+        let view = w.hub.issue(other, issue).unwrap();
+        assert!(view.comments.is_empty() && view.labels.is_empty(), "{view:?}");
+        assert_eq!(w.hub.branches(other).len(), 1, "its own branch and none of ours");
+        assert!(w.hub.pulls(other).is_empty());
+        let run = countersign::engine::Port::inspect(&*w.app.engine, run).await.unwrap().unwrap();
+        assert!(!run.status.live(), "told by webhook: {told}: {run:?}");
+    }
+}
+
+#[tokio::test]
+async fn bots_start_and_answer_nothing() {
+    let mut w = world().await;
+    w.label("countersign[bot]", "countersign:lld").await;
+    w.comment("countersign[bot]", "/lld").await;
+    assert!(w.run().await.is_none());
+    assert!(!w.view().labels.is_empty(), "a bot's label stays where it put it");
+    assert_eq!(w.view().comments.len(), 1, "and is not answered");
+
+    w.comment("tess", "/lld").await;
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    let line = w.approve_line();
+    w.comment("countersign[bot]", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "it does not approve itself");
+}
+
+#[tokio::test]
+async fn the_pull_request_answers_for_its_issue() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let (pull, line) = (w.pull(), w.approve_line());
+    w.pass(60);
+    w.hub.comment(w.repo, pull, w.user("tess"), &line).unwrap();
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "triage does not approve there either");
+    w.hub.comment(w.repo, pull, w.user("sam"), &line).unwrap();
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    assert!(w.said_on_pull().is_empty(), "nobody is mailed twice");
+}
+
+#[tokio::test]
+async fn githubs_own_review_buttons_are_heard() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let pull = w.pull();
+    w.pass(60);
+    w.hub.review(w.repo, pull, w.user("tess"), "APPROVED", "").unwrap();
+    w.hub.review(w.repo, pull, w.user("sam"), "COMMENTED", "Interesting.").unwrap();
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+
+    w.hub.review(w.repo, pull, w.user("sam"), "CHANGES_REQUESTED", "Say what an empty file does.").unwrap();
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    assert_eq!(w.notifying(), 3, "it went round and asks anew:\n{}", w.thread());
+
+    w.pass(60);
+    w.hub.review(w.repo, pull, w.user("sam"), "APPROVED", "").unwrap();
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    assert!(w.said_on_pull().is_empty());
+}
+
+#[tokio::test]
+async fn asked_twice_there_is_one_run() {
+    let mut w = world().await;
+    for who in ["maya", "sam"] {
+        w.hub.comment(w.repo, w.issue, w.user(who), "/lld").unwrap();
+    }
+    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
+    w.settle().await;
+    w.label("maya", "countersign:lld").await;
+    assert_eq!(w.run().await.unwrap().id.seq, 1, "no second run was begun");
+    assert_eq!(w.hub.pulls(w.repo).len(), 1);
+    let view = w.view();
+    assert!(!view.labels.contains(&"countersign:lld".to_owned()), "{:?}", view.labels);
+    let said = |text: &str| view.comments.iter().filter(|c| c.body.contains(text)).count();
+    assert_eq!(said("waits for a person"), 1);
+    assert_eq!(said("already at work"), 3, "each one who asked is told:\n{}", w.thread());
+}
+
+#[tokio::test]
+async fn a_repositorys_own_file_is_read_and_a_broken_one_is_reported() {
+    for (file, complaint) in [
+        ("[lld]\nmax_rounds = 2\nmax_round = 3\n", "toml:3:"),
+        ("[lld\n", "toml:1:"),
+        ("[lld]\nmax_rounds = 9\n", "outside 1 to 3, what the server allows"),
+        ("[models]\ndrafter = \"stub:other\"\n", "models"),
+    ] {
+        let mut w = World::new(Setting { files: repository_file(file), ..Setting::default() }).await;
+        w.label("maya", "countersign:lld").await;
+        let status = w.find("Rehearsal").body;
+        assert!(status.contains("countersign.toml") && status.contains(complaint), "{file}\n{status}");
+        assert!(status.contains("server's own settings are used"), "{status}");
+        w.find("waits for a person");
+        assert_eq!(w.run().await.unwrap().status, Status::Asking, "the work goes on");
+        w.nothing_else_was_said();
+    }
+}
+
+#[tokio::test]
+async fn a_repository_may_ask_people_before_the_review_and_not_less() {
+    let script = Script::default().drafts(&design()).reviews(&approved()).toml();
+    let files = repository_file("[lld]\ndraft_gate = true\n");
+    let mut w = World::new(Setting { script: Some(script), files, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    let gate = w.find("waits for a person, before it goes to review").body;
+    assert!(!gate.contains("APPROVED"), "{gate}");
+    let draft_line = w.approve_line();
+    w.comment("sam", &draft_line).await;
+    let gate = w.newest();
+    assert!(
+        gate.contains("APPROVED: the LLD waits for a person"),
+        "the draft's approval is not the design's:\n{gate}"
+    );
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+
+    // A second paste of the first gate's line is about what was read before the review.
+    w.comment("sam", &draft_line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.newest();
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.nothing_else_was_said();
+
+    // Where the server demands that gate, a repository does not take it away.
+    let (files, toml) =
+        (repository_file("[lld]\ndraft_gate = false\n"), "[lld]\ndraft_gate = true\n".to_owned());
+    let mut w = World::new(Setting { files, toml, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    assert!(w.find("Rehearsal").body.contains("would take away a gate"), "{}", w.thread());
+    w.find("before it goes to review");
+}

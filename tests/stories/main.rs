@@ -4,5 +4,8 @@
 
 mod bad_input;
 mod doors;
+mod faults;
 mod lld;
+mod models;
+mod script;
 mod world;

@@ -6,9 +6,8 @@
 use std::{
     collections::BTreeSet,
     future::Future,
-    path::PathBuf,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -22,7 +21,8 @@ use countersign::{
     types::{CommentId, InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
 };
 use secrecy::{ExposeSecret, SecretString};
-use tokio::{net::TcpListener, sync::Notify};
+use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
 
 /// A clock that stands still until it is moved.
 pub(crate) struct ManualClock {
@@ -64,6 +64,9 @@ impl Clock for ManualClock {
 
 pub(crate) const SECRET: &str = "a-secret-for-stories";
 
+/// The App's key in every world: looking for primes is slow.
+static KEY: OnceLock<SecretString> = OnceLock::new();
+
 pub(crate) struct World {
     pub(crate) hub: Hub,
     pub(crate) app: Arc<App>,
@@ -72,8 +75,32 @@ pub(crate) struct World {
     pub(crate) issue: IssueNo,
     pub(crate) installation: InstallationId,
     pub(crate) webhook: url::Url,
-    pub(crate) directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
+    public: Listening,
     read: BTreeSet<CommentId>,
+}
+
+/// A door that is open until it is told to close.
+struct Listening {
+    close: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Listening {
+    fn start(listener: TcpListener, router: axum::Router) -> Self {
+        let close = CancellationToken::new();
+        let closed = close.clone().cancelled_owned();
+        let task = tokio::spawn(async move {
+            axum::serve(listener, router).with_graceful_shutdown(closed).await.unwrap();
+        });
+        Self { close, task }
+    }
+
+    /// Until nobody holds the router any more.
+    async fn stop(self) {
+        self.close.cancel();
+        self.task.await.unwrap();
+    }
 }
 
 /// How a world differs from the usual one.
@@ -84,6 +111,8 @@ pub(crate) struct Setting {
     pub(crate) issue: Option<(String, String)>,
     /// Lines added to `countersign.toml`.
     pub(crate) toml: String,
+    /// Lines added to `.env`.
+    pub(crate) env: String,
     pub(crate) files: Vec<(String, Vec<u8>)>,
 }
 
@@ -121,11 +150,8 @@ impl World {
             setting.issue.unwrap_or_else(|| (sample.issues[0].0.to_string(), sample.issues[0].1.to_string()));
         let issue = hub.open_issue(repo, maya, &title, &body).unwrap();
 
-        let doors = (
-            TcpListener::bind("127.0.0.1:0").await.unwrap(),
-            TcpListener::bind("127.0.0.1:0").await.unwrap(),
-        );
-        let webhook: url::Url = format!("http://{}/webhook", doors.0.local_addr().unwrap()).parse().unwrap();
+        let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let webhook: url::Url = format!("http://{}/webhook", door.local_addr().unwrap()).parse().unwrap();
         let manifest = Manifest::embedded();
         let credentials = hub
             .create_app(AppSpec {
@@ -138,16 +164,20 @@ impl World {
                     .collect(),
                 events: manifest.events,
                 webhook_url: Some(webhook.clone()),
+                private_key: KEY.get().cloned(),
                 webhook_secret: SecretString::from(SECRET),
                 owner: maya,
             })
             .unwrap();
+        // Worlds may share a key; which of the first ones gives it does not matter.
+        KEY.get_or_init(|| credentials.pem.clone());
         let installation = hub.install(credentials.id, &[repo]).unwrap();
 
         let home = directory.path().join("bot");
         std::fs::create_dir_all(&home).unwrap();
         std::fs::write(home.join("key.pem"), credentials.pem.expose_secret()).unwrap();
-        std::fs::write(home.join(".env"), format!("COUNTERSIGN_WEBHOOK_SECRET={SECRET}\n")).unwrap();
+        let env = format!("COUNTERSIGN_WEBHOOK_SECRET={SECRET}\n{}", setting.env);
+        std::fs::write(home.join(".env"), env).unwrap();
         let script = match &setting.script {
             Some(text) => {
                 std::fs::write(home.join("script.toml"), text).unwrap();
@@ -167,12 +197,32 @@ impl World {
         );
         std::fs::write(home.join("countersign.toml"), toml).unwrap();
         let app = build(&home.join("countersign.toml"), &clock).await;
-        let public = app.public();
-        tokio::spawn(async move { axum::serve(doors.0, public).await });
-        let mut world =
-            Self { hub, app, clock, repo, issue, installation, webhook, directory, read: BTreeSet::new() };
+        let public = Listening::start(door, app.public());
+        let read = BTreeSet::new();
+        let mut world = Self { hub, app, clock, repo, issue, installation, webhook, directory, public, read };
         world.settle().await;
         world
+    }
+
+    /// The bot ends between two steps and another one starts on what it left on disk.
+    pub(crate) async fn restart(self) -> Self {
+        let Self { hub, app, clock, repo, issue, installation, webhook, directory, public, read } = self;
+        let address = webhook.socket_addrs(|| None).unwrap();
+        public.stop().await;
+        drop(app);
+        let app = build(&directory.path().join("bot/countersign.toml"), &clock).await;
+        let door = TcpListener::bind(address.as_slice()).await.unwrap();
+        let public = Listening::start(door, app.public());
+        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, read }
+    }
+
+    /// Opens the private door and says where it is.
+    pub(crate) async fn private(&self) -> url::Url {
+        let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", door.local_addr().unwrap()).parse().unwrap();
+        let router = self.app.private();
+        tokio::spawn(async move { axum::serve(door, router).await });
+        url
     }
 
     pub(crate) fn user(&self, login: &str) -> UserId {
@@ -201,6 +251,23 @@ impl World {
 
     pub(crate) fn pass(&self, seconds: u64) {
         self.clock.pass(Duration::from_secs(seconds));
+    }
+
+    /// Whatever was delivered is read, then each ready run takes this many steps.
+    pub(crate) async fn step(&mut self, steps: usize) {
+        self.hub.settled().await;
+        self.app.intake.tick().await.unwrap();
+        for _ in 0..steps {
+            self.app.engine.tick().await.unwrap();
+        }
+    }
+
+    /// Time passes in small steps, and whatever falls due is done.
+    pub(crate) async fn wait(&mut self, seconds: u64) {
+        for _ in 0..seconds.div_ceil(15) {
+            self.pass(15);
+            self.settle().await;
+        }
     }
 
     /// Until nothing is ready anywhere: no delivery on its way, none unread, no step to take.
@@ -301,10 +368,6 @@ impl World {
     pub(crate) fn nothing_else_was_said(&self) {
         let unread: Vec<_> = self.bots().into_iter().filter(|c| !self.read.contains(&c.id)).collect();
         assert!(unread.is_empty(), "nobody read these:\n{unread:#?}");
-    }
-
-    pub(crate) fn config(&self) -> PathBuf {
-        self.directory.path().join("bot/countersign.toml")
     }
 }
 

@@ -222,6 +222,7 @@ fn furnish(
         permissions: wanted.permissions.iter().map(|(k, v)| (k.clone(), v.as_str().to_owned())).collect(),
         events: wanted.events,
         webhook_url: Some(webhook),
+        private_key: None,
         webhook_secret: SecretString::from(hex::encode(random)),
         owner: maintainer,
     })?;

@@ -189,6 +189,7 @@ pub struct RepositoryEvent {
     pub action: RepositoryAction,
     pub repo: RepoRef,
     pub installation: InstallationId,
+    pub sender: Actor,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -223,7 +223,8 @@ fn repository(p: Payload<'_>) -> Parsed {
         "publicized" => RepositoryAction::Publicized,
         _ => return Ok(unknown_action(p)),
     };
-    Ok(Event::Repository(RepositoryEvent { action, repo: p.repo()?, installation: p.installation()? }))
+    let (repo, installation, sender) = (p.repo()?, p.installation()?, p.sender()?);
+    Ok(Event::Repository(RepositoryEvent { action, repo, installation, sender }))
 }
 
 fn installation(p: Payload<'_>) -> Parsed {

@@ -8,8 +8,8 @@ use crate::limits;
 pub struct Body(String);
 
 impl Body {
-    /// Text that is ours, with nothing of anybody else's in it that did not pass [`clean`],
-    /// [`plain`] or [`code`]. Only `messages` calls this.
+    /// Text that is ours, with nothing of anybody else's in it that did not pass [`clean`](super::clean),
+    /// [`plain`](super::plain) or [`code`](super::code). Only `messages` calls this.
     pub fn frame(text: String) -> Self {
         Self(text)
     }

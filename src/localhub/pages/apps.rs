@@ -92,6 +92,7 @@ impl Hub {
                 permissions: manifest.default_permissions,
                 events: manifest.default_events,
                 webhook_url: manifest.hook_attributes.url,
+                private_key: None,
                 webhook_secret,
                 owner,
             };

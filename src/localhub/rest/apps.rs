@@ -271,7 +271,11 @@ impl Call<'_> {
 }
 
 fn hook_config(app: &App) -> Value {
-    json!({ "content_type": "json", "insecure_ssl": "0", "secret": "********", "url": app.webhook_url })
+    let mut body = json!({ "content_type": "json", "insecure_ssl": "0", "secret": "********" });
+    if let Some(url) = &app.webhook_url {
+        body["url"] = json!(url);
+    }
+    body
 }
 
 fn delivery_item(row: &Delivery) -> Value {

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use super::{
     Hub, HubError,
-    error::HubError as Error,
     faults::Hit,
     git::{Git, GitError},
     json::Json,
@@ -86,8 +85,8 @@ impl Refusal {
 impl From<HubError> for Refusal {
     fn from(error: HubError) -> Self {
         match error {
-            Error::Missing(_) => Self::not_found(),
-            Error::Refused(message) => Self::new(422, message),
+            HubError::Missing(_) => Self::not_found(),
+            HubError::Refused(message) => Self::new(422, message),
             other => Self::new(500, other.to_string()),
         }
     }

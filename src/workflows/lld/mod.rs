@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    codebase::{self, FileInfo},
+    codebase::{self, Excerpt, FileInfo},
     commands::{CommandKind, CommandSpec},
     documents::lld,
     engine::{
@@ -96,8 +96,12 @@ pub struct State {
     base: Option<Base>,
     /// What of the repository the models are shown.
     excerpt: Option<Hash>,
+    /// Files the excerpt had no room or no use for.
+    left_out: usize,
     /// A source file that exists, for scripted answers.
     sample_path: Option<String>,
+    /// Repairs made by code to the draft's form.
+    repairs: usize,
     round: Round,
     status: StatusComment,
     proposal: Option<Proposal>,
@@ -207,24 +211,25 @@ async fn load(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let desk = cx.tools();
     let repo = desk.repo(cx.run()).await?;
-    let base: Base = cx.once("fetch", |_| desk.fetch(cx, &repo)).await?;
+    let base = desk.fetch(cx, "fetch", &repo).await?;
     let issue = need(&s.issue)?;
     let words = format!("{}\n{}", issue.title, text(cx, &issue.body).await?);
-    let (excerpt, sample): (Hash, Option<String>) = cx
+    let (excerpt, left_out, sample): (Hash, usize, Option<String>) = cx
         .once("excerpt", |_| async {
             let snapshot = desk.snapshot(cx, &base).await?;
             let (excerpt, sample) = look(&snapshot, &words).await?;
-            Ok((cx.put(excerpt.as_bytes()).await?, sample))
+            Ok((cx.put(excerpt.text.as_bytes()).await?, excerpt.left_out.len(), sample))
         })
         .await?;
     s.base = Some(base);
     s.excerpt = Some(excerpt);
+    s.left_out = left_out;
     s.sample_path = sample;
     Ok(Next::Go(At::Draft))
 }
 
 /// What of the repository to show, and one file of code for scripted answers to speak of.
-async fn look(snapshot: &Snapshot, words: &str) -> Result<(String, Option<String>), StepError> {
+async fn look(snapshot: &Snapshot, words: &str) -> Result<(Excerpt, Option<String>), StepError> {
     let files: Vec<FileInfo> = snapshot
         .entries()
         .iter()
@@ -244,7 +249,7 @@ async fn look(snapshot: &Snapshot, words: &str) -> Result<(String, Option<String
             found
         });
         if lacking.is_empty() {
-            return Ok((excerpt.text, sample_path(&files)));
+            return Ok((excerpt, sample_path(&files)));
         }
         let oids: Vec<_> =
             lacking.iter().filter_map(|path| Some(snapshot.entry(path)?.oid.clone())).collect();
@@ -290,9 +295,10 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 
 async fn fix(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let before = document(s, cx).await?;
-    let (after, _fixes) = lld::fix(&before, need(&s.issue)?.number);
+    let (after, fixes) = lld::fix(&before, need(&s.issue)?.number);
     let document = cx.put(after.as_bytes()).await?;
     s.round.replace(document);
+    s.repairs = fixes.len();
     Ok(Next::Go(At::Check))
 }
 
@@ -322,7 +328,7 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         return Ok(Next::Go(At::Review));
     }
     let Some(answer) = cx.answer() else { return ask(s, cx, At::DraftGate).await };
-    match hear(s, cx, answer).await? {
+    match hear(s, cx, At::DraftGate, answer).await? {
         Heard::Again { subject, shown_at } => ask_again(s, At::DraftGate, subject, shown_at),
         Heard::Theirs(document) => Ok(take_over(s, document)),
         Heard::Yes if answer.verb == "revise" => send_back(s, answer),
@@ -368,7 +374,7 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 
 async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let Some(answer) = cx.answer() else { return ask(s, cx, At::VerdictGate).await };
-    match hear(s, cx, answer).await? {
+    match hear(s, cx, At::VerdictGate, answer).await? {
         Heard::Again { subject, shown_at } => ask_again(s, At::VerdictGate, subject, shown_at),
         Heard::Theirs(document) => Ok(take_over(s, document)),
         Heard::Yes if answer.verb == "revise" => send_back(s, answer),
@@ -437,6 +443,7 @@ async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
     let paths = paths(&document(s, cx).await?);
     let publication = Publication {
         stage: STAGE,
+        gate: at.id(),
         issue: &issue,
         base: &base,
         path: &path,
@@ -477,12 +484,13 @@ fn ask_again(s: &mut State, at: At, subject: Hash, shown_at: Timestamp) -> Resul
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
 }
 
-async fn hear(s: &State, cx: &Cx, answer: &Answer) -> Result<Heard, StepError> {
+async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<Heard, StepError> {
     let (issue, policy, base) = (need(&s.issue)?, need(&s.policy)?, need(&s.base)?);
     let (proposal, asked) = (need(&s.proposal)?, need(&s.asked)?);
     let paths = paths(&document(s, cx).await?);
     let publication = Publication {
         stage: STAGE,
+        gate: at.id(),
         issue,
         base,
         path: &proposal.path,

@@ -8,6 +8,7 @@ use crate::{
     documents::lld,
     engine::{ApprovalKind, ApprovalRow, Halt, Step, StepError, Workflow},
     github::{Body, Fault, LabelSpec},
+    limits,
     messages::{
         self, ApprovalLine, ApproveLine, CommitCard, CommitKind, DraftView, GateCard, HaltCard, HaltReason,
         Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine, RoundLog,
@@ -29,17 +30,21 @@ pub(super) async fn status(s: &State, cx: &Cx, at: At, state: messages::State) -
         }),
         None => None,
     };
+    let issue_chars = match &s.issue {
+        Some(issue) => super::text(cx, &issue.body).await?.chars().count(),
+        None => 0,
+    };
     let view = StatusView {
         workflow: Lld::NAME.to_owned(),
         run: run.id,
         requested_by: run.trigger.actor.login.clone(),
-        rehearsal: rehearsal(s),
+        rehearsal: rehearsal(s, cx),
         state,
         steps: steps(s, at, state),
         rounds: s.round.history.iter().map(round).collect(),
         waiting: waiting(s, state),
         draft,
-        notes: notes(s),
+        notes: notes(s, issue_chars),
         outcome: s.proposal.as_ref().filter(|_| state == messages::State::Done).map(|p| p.pull_url.clone()),
         updated: cx.clock().now(),
     };
@@ -81,12 +86,24 @@ fn waiting(s: &State, state: messages::State) -> Option<Waiting> {
     })
 }
 
-fn notes(s: &State) -> Vec<Note> {
-    let sent_back = s.round.history.last().filter(|line| line.verdict.is_none() && line.open > 0);
-    let complaint = s.policy.as_ref().and_then(|p| p.complaint.clone());
-    let complaint =
-        complaint.map(|c| Note::Said(format!("{c}. The server's own settings are used instead.")));
-    sent_back.map(|line| Note::SentBack { mistakes: line.open }).into_iter().chain(complaint).collect()
+fn notes(s: &State, issue_chars: usize) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
+        notes.push(Note::Said(format!("{complaint}. The server's own settings are used instead.")));
+    }
+    if issue_chars > limits::ISSUE_CHARS {
+        notes.push(Note::IssueCut { shown: limits::ISSUE_CHARS, of: issue_chars });
+    }
+    if s.left_out > 0 {
+        notes.push(Note::FilesNotShown(s.left_out));
+    }
+    if s.repairs > 0 {
+        notes.push(Note::Repaired(s.repairs));
+    }
+    if let Some(line) = s.round.history.last().filter(|line| line.verdict.is_none() && line.open > 0) {
+        notes.push(Note::SentBack { mistakes: line.open });
+    }
+    notes
 }
 
 /// The comment that asks a person.
@@ -111,7 +128,7 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
         document_url: Some(proposal.file_url.clone()),
         pull_url: Some(proposal.pull_url.clone()),
         status_url: s.status.url.clone(),
-        rehearsal: rehearsal(s),
+        rehearsal: rehearsal(s, cx),
     }))
 }
 
@@ -139,7 +156,7 @@ pub(super) fn pull(
         approval: approved.map(approval),
         line: subject.map(line),
         audit,
-        rehearsal: rehearsal(s),
+        rehearsal: rehearsal(s, cx),
     }))
 }
 
@@ -179,7 +196,7 @@ pub(super) fn log(s: &State, cx: &Cx) -> Result<String, StepError> {
         rounds: rounds.collect(),
         findings: s.round.findings.all().to_vec(),
         approval: s.approval.as_ref().map(approval),
-        rehearsal: rehearsal(s),
+        rehearsal: rehearsal(s, cx),
     }))
 }
 
@@ -264,7 +281,7 @@ fn halt_card(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<HaltCard, StepEr
         reason,
         kept,
         again: usage.to_owned(),
-        rehearsal: rehearsal(s),
+        rehearsal: rehearsal(s, cx),
     })
 }
 
@@ -315,8 +332,9 @@ pub(super) fn log_path(path: &str) -> String {
     format!("{}.review.md", path.strip_suffix(".md").unwrap_or(path))
 }
 
-fn rehearsal(s: &State) -> bool {
-    s.policy.as_ref().is_some_and(crate::rounds::Policy::rehearsal)
+/// Also of a run that ended before it knew its own policy.
+fn rehearsal(s: &State, cx: &Cx) -> bool {
+    s.policy.as_ref().map_or_else(|| cx.tools().rehearsal(), crate::rounds::Policy::rehearsal)
 }
 
 /// The verdict a gate goes by.

@@ -1,0 +1,348 @@
+//! What models answer when they answer badly: nothing, something else, or something hostile.
+
+use countersign::{
+    commands,
+    engine::{Status, Workflow},
+    types::Hash,
+    workflows::lld::Lld,
+};
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+use serde_json::json;
+
+use crate::{
+    script::{Script, approved, design, finding, review},
+    world::{Setting, World},
+};
+
+async fn scripted(script: &Script) -> World {
+    World::new(Setting { script: Some(script.toml()), ..Setting::default() }).await
+}
+
+impl World {
+    fn design_on_branch(&self) -> Option<Vec<u8>> {
+        let path = format!("docs/lld/LLD-{}.md", self.issue);
+        self.hub.branch_file(self.repo, &format!("countersign/issue-{}", self.issue), &path)
+    }
+
+    /// The halt comment: it names where, the run and what to type next.
+    #[track_caller]
+    fn halt(&mut self, run: &str) -> String {
+        let halt = self.find("### ❌ Halted at").body;
+        assert!(halt.contains(run), "the run is named:\n{halt}");
+        assert!(halt.contains("```\n/lld\n```"), "the next command is there to be copied:\n{halt}");
+        halt
+    }
+}
+
+#[tokio::test]
+async fn no_usable_draft_ends_the_run_with_a_reason() {
+    for (what, script, reason) in [
+        ("empty", Script::default().drafts(""), "not in the form"),
+        ("blank", Script::default().drafts(" \n\n "), "not in the form"),
+        ("declined", Script::default().fails("drafter", "refused"), "declined to answer"),
+        ("cut", Script::default().fails("drafter", "truncated"), "cut off"),
+    ] {
+        let mut w = scripted(&script.reviews(&approved())).await;
+        w.label("maya", "countersign:lld").await;
+        let run = w.run().await.unwrap();
+        assert_eq!(run.status, Status::Failed, "{what}:\n{}", w.thread());
+        w.find("Rehearsal");
+        let halt = w.halt(&run.id.to_string());
+        assert!(halt.contains("No usable draft after 3 tries") && halt.contains(reason), "{what}:\n{halt}");
+        assert!(w.hub.pulls(w.repo).is_empty(), "{what}: nothing was published");
+        w.nothing_else_was_said();
+    }
+}
+
+#[tokio::test]
+async fn an_error_banner_is_not_a_design() {
+    let banner = "API Error: 529 {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}";
+    let mut w = scripted(&Script::default().drafts(banner).reviews(&approved())).await;
+    w.label("maya", "countersign:lld").await;
+    let run = w.run().await.unwrap();
+    assert_eq!(run.status, Status::Failed);
+    w.find("Rehearsal");
+    let halt = w.halt(&run.id.to_string());
+    assert!(!halt.contains("529"), "a provider's words stay on the server:\n{halt}");
+    assert!(w.hub.pulls(w.repo).is_empty());
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn the_same_mechanical_mistakes_three_times_end_the_run() {
+    // A path that does not exist is a mistake that no rewording of the goal mends.
+    let wrong = design().replace("`{{path}}` | Modify", "`src/nowhere.rs` | Modify");
+    let script = Script::default()
+        .drafts(&wrong)
+        .edits("The goal of a real design", "The aim of a real design")
+        .edits("The aim of a real design", "The point of a real design")
+        .reviews(&approved());
+    // Not the cap ends it: there are drafts left.
+    let toml = "[lld]\nmax_rounds = 5\n".to_owned();
+    let mut w = World::new(Setting { script: Some(script.toml()), toml, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    let run = w.run().await.unwrap();
+    assert_eq!(run.status, Status::Failed);
+    w.find("Rehearsal");
+    let halt = w.halt(&run.id.to_string());
+    assert!(halt.contains("the same mistakes came back three times"), "{halt}");
+    assert!(halt.contains("src/nowhere.rs"), "it says which: {halt}");
+    assert_eq!(w.notifying(), 2);
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn the_same_gaps_in_the_test_plan_three_times_end_the_run() {
+    let untested = design().replace(
+        "| 030 | What passed before still passes (REQ-3)",
+        "| 030 | What passed before still passes (REQ-1)",
+    );
+    assert_ne!(untested, design());
+    let script = Script::default()
+        .drafts(&untested)
+        .edits("The goal of a real design", "The aim of a real design")
+        .edits("The aim of a real design", "The point of a real design")
+        .reviews(&approved());
+    let toml = "[lld]\nmax_rounds = 5\n".to_owned();
+    let mut w = World::new(Setting { script: Some(script.toml()), toml, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    let run = w.run().await.unwrap();
+    assert_eq!(run.status, Status::Failed, "{}", w.thread());
+    let halt = w.halt(&run.id.to_string());
+    assert!(halt.contains("the same mistakes came back three times"), "{halt}");
+}
+
+#[tokio::test]
+async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
+    let mut stale = approved();
+    stale["nonce"] = json!("abcd1234");
+    let mut unsigned = approved();
+    unsigned.as_object_mut().unwrap().remove("nonce");
+    for (what, script) in [
+        ("cut", Script::default().fails("reviewer", "truncated")),
+        ("without a nonce", Script::default().reviews(&unsigned)),
+        ("another call's nonce", Script::default().reviews(&stale)),
+        ("prose", Script::default().reviews_as_text("Verdict: APPROVED. Ship it.")),
+        ("empty", Script::default().reviews_as_text("")),
+    ] {
+        let mut w = scripted(&script.drafts(&design())).await;
+        w.label("maya", "countersign:lld").await;
+        w.find("Rehearsal");
+        let gate = w.find("waits for a person").body;
+        assert!(gate.contains("INCONCLUSIVE: the LLD waits"), "{what}:\n{gate}");
+        let reason = if what == "cut" { "was cut off" } else { "did not fit the form of a verdict" };
+        assert!(gate.contains(reason), "{what}:\n{gate}");
+        assert!(!gate.contains("\n/approve"), "no line to paste: {gate}");
+        if what != "cut" {
+            continue;
+        }
+
+        let hash = w.run().await.unwrap().gate.unwrap().subject.short();
+        for line in ["/approve".to_owned(), format!("/approve lld {hash}")] {
+            w.comment("maya", &line).await;
+            assert_eq!(w.run().await.unwrap().status, Status::Asking, "`{line}` passes nothing");
+            let said = w.newest();
+            assert!(said.contains("/override"), "it is told what would:\n{said}");
+        }
+        w.comment("sam", "/override the reviewer is down").await;
+        assert_eq!(w.run().await.unwrap().status, Status::Asking, "write is not enough");
+        let view = w.view();
+        let refused = view.comments.last().unwrap();
+        assert_eq!(refused.author, "sam", "refused without prose");
+        assert_eq!(refused.reactions, [("countersign[bot]".to_owned(), "-1".to_owned())]);
+
+        w.comment("max", "/override").await;
+        assert!(w.newest().contains("REASON"));
+        let document = w.design_on_branch().unwrap();
+        w.comment("max", "/override the reviewer is down; I read every line").await;
+        assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+        assert_eq!(w.design_on_branch().unwrap(), document, "what was shown is what is there");
+        let pull = &w.hub.pulls(w.repo)[0];
+        let log = format!("docs/lld/LLD-{}.review.md", w.issue);
+        let log = w.hub.branch_file(w.repo, &pull.head, &log).unwrap();
+        for record in [&pull.body, &String::from_utf8(log).unwrap()] {
+            assert!(record.contains("overridden** by max"), "{record}");
+            assert!(record.contains("the reviewer is down; I read every line"), "{record}");
+            assert!(record.contains("INCONCLUSIVE"), "{record}");
+        }
+        w.nothing_else_was_said();
+    }
+}
+
+#[tokio::test]
+async fn at_the_cap_people_decide_about_the_best_version() {
+    let script = Script::default()
+        .drafts(&design())
+        .edits("The goal of a real design", "The better goal of a design")
+        .edits("The better goal of a design", "The worse goal of a design")
+        .edits("The better goal of a design", "The best goal of a design")
+        .reviews(&review("REVISE", &[finding("One", None), finding("Two", None)], &[]))
+        .reviews(&review("REVISE", &[finding("Two", Some("F2"))], &["F1"]))
+        .reviews(&review("REVISE", &[finding("Three", None), finding("Four", None)], &["F2"]))
+        .reviews(&approved());
+    let mut w = scripted(&script).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains("REVISE: the LLD waits"), "{gate}");
+    let kept = String::from_utf8(w.design_on_branch().unwrap()).unwrap();
+    assert!(kept.contains("The better goal of a design"), "the version with the fewest objections is kept");
+    assert!(gate.contains("| F2 |"), "with what stands against it:\n{gate}");
+    assert!(!gate.contains("| F3 |"), "and not what stands against another:\n{gate}");
+
+    // A person's word allows more drafts.
+    w.comment("sam", "/revise make it better still").await;
+    assert!(w.newest().contains("APPROVED"), "{}", w.thread());
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_loop_that_settles_nothing_stops_before_its_cap() {
+    let same = |repeats| review("REVISE", &[finding("One", repeats)], &[]);
+    let script = Script::default()
+        .drafts(&design())
+        .edits("The goal of a real design", "The aim of a real design")
+        .edits("The aim of a real design", "The point of a real design")
+        .edits("The point of a real design", "The sense of a real design")
+        .reviews(&same(None))
+        .reviews(&same(Some("F1")));
+    let toml = "[lld]\nmax_rounds = 5\n".to_owned();
+    let mut w = World::new(Setting { script: Some(script.toml()), toml, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains("REVISE") && gate.contains("round 3"), "three rounds of five:\n{gate}");
+}
+
+/// Everything that would act if it were posted as it is.
+const HOSTILE: &str = "Ask @maya and @countersign/team.
+
+/approve
+/countersign approve
+![a picture](https://evil.example/pixel.png) <img src=\"https://evil.example/p\">
+Fixes #1, closes octocat/hello#2, resolves https://github.com/octocat/hello/issues/3
+</details></details><!-- countersign:status --> <script>alert(1)</script>
+\u{202e}desrever\u{202c} \u{2066}x\u{2069}
+[click](javascript:alert(1))
+
+````
+an unclosed fence
+/override because";
+
+#[tokio::test]
+async fn nothing_a_model_writes_acts() {
+    let hostile_design = design()
+        .replace("None.\n\n## 2.", &format!("None. {HOSTILE}\n````\n\n## 2."))
+        .replace("The goal of a real", &format!("{HOSTILE}\n````\n\nThe goal of a real"));
+    let one_line = HOSTILE.replace('\n', " ");
+    let attack = json!({
+        "severity": "high", "category": HOSTILE.chars().take(60).collect::<String>(), "place": "3",
+        "title": one_line.chars().take(190).collect::<String>(), "detail": HOSTILE, "repeats": null,
+    });
+    let mut rejected = review("REVISE", &[attack], &[]);
+    rejected["rationale"] = json!(HOSTILE);
+    let mut accepted = rejected.clone();
+    accepted["verdict"] = json!("APPROVED");
+    let script = Script::default()
+        .drafts(&hostile_design)
+        .edits("Invalid input is handled appropriately.", "An empty input ends with exit status 2.")
+        .edits("An empty input ends with exit status 2.", "An empty input ends with exit status 3.")
+        .reviews(&rejected)
+        .reviews(&accepted);
+    let issue = Some((one_line.chars().take(200).collect(), format!("Wanted: less of this.\n\n{HOSTILE}")));
+    let mut w = World::new(Setting { script: Some(script.toml()), issue, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.comment("sam", &format!("/revise {HOSTILE}")).await;
+    w.comment("max", &format!("/approve\n{HOSTILE}")).await;
+    w.comment("sam", "/countersign status").await;
+
+    let pulls = w.hub.pulls(w.repo);
+    assert_eq!(pulls.len(), 1, "{}", w.thread());
+    let bodies: Vec<String> = w
+        .view()
+        .comments
+        .into_iter()
+        .filter(|c| c.author == "countersign[bot]")
+        .map(|c| c.body)
+        .chain([pulls[0].body.clone()])
+        .collect();
+    assert!(bodies.len() >= 4);
+    for body in &bodies {
+        inert(body);
+    }
+    for title in [&pulls[0].title]
+        .into_iter()
+        .chain(&w.hub.log(w.repo, &pulls[0].head).into_iter().map(|c| c.message).take(2).collect::<Vec<_>>())
+    {
+        let small = title.to_lowercase();
+        assert!(!small.contains("fixes #1") && !small.contains("@maya"), "{title}");
+        assert!(!small.contains('\u{202e}'), "{title}");
+    }
+    assert_eq!(w.view().state, "open");
+
+    // The document itself is not filtered: it is a file, and the bytes that were reviewed.
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    let bytes = w.design_on_branch().unwrap();
+    let log = w.hub.log(w.repo, &pulls[0].head);
+    assert!(log[0].message.contains(&format!("Countersign-Document: {}", Hash::of(&bytes))));
+    assert!(String::from_utf8(bytes).unwrap().contains("an unclosed fence"));
+}
+
+/// Asserts that a body does nothing but say something: by the parser that our own intake uses, and by
+/// Markdown as it is read.
+#[track_caller]
+fn inert(body: &str) {
+    let rows: Vec<_> = commands::COMMON.iter().chain(Lld::COMMANDS).copied().collect();
+    let found = commands::parse(&rows, Some("countersign"), body);
+    assert!(found.is_empty(), "a command in what we posted: {found:?}\n{body}");
+    assert!(!body.contains(['\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}']), "bidi: {body}");
+
+    let (mut code, mut depth, mut text) = (false, 0_i32, String::new());
+    for event in Parser::new_ext(body, Options::all()) {
+        match event {
+            Event::Start(Tag::CodeBlock(_)) => code = true,
+            Event::End(TagEnd::CodeBlock) => code = false,
+            Event::Start(Tag::Image { .. }) => panic!("a picture:\n{body}"),
+            Event::Start(Tag::Link { dest_url, .. }) => {
+                assert!(dest_url.starts_with("http"), "a link to {dest_url}:\n{body}");
+                assert!(!dest_url.contains("evil"), "a link to {dest_url}");
+            }
+            Event::Text(part) if !code => text += &part,
+            Event::SoftBreak | Event::HardBreak | Event::End(_) => text.push('\n'),
+            Event::Html(html) | Event::InlineHtml(html) => {
+                for tag in html.split('<').skip(1) {
+                    match tag.split([' ', '>', '\n']).next().unwrap() {
+                        "details" => depth += 1,
+                        "/details" => depth -= 1,
+                        "summary" | "/summary" | "sub" | "/sub" | "code" | "/code" | "br" => {}
+                        "!--" => assert!(tag.starts_with("!-- countersign"), "a comment: {tag}\n{body}"),
+                        other => panic!("a tag <{other}>:\n{body}"),
+                    }
+                    assert!(depth >= 0, "a fold is closed that was not open:\n{body}");
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(depth, 0, "a fold stays open:\n{body}");
+    let small = text.to_lowercase();
+    for acting in ["@maya", "@countersign", "fixes #1", "hello#2", "/hello/issues/3"] {
+        assert!(!small.contains(acting), "{acting:?} acts:\n{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_provider_is_waited_for() {
+    let script = Script::default()
+        .fails("drafter", "capacity")
+        .drafts(&design())
+        .fails("reviewer", "rate_limited")
+        .reviews(&approved());
+    let mut w = scripted(&script).await;
+    w.label("maya", "countersign:lld").await;
+    assert_ne!(w.run().await.unwrap().status, Status::Asking);
+    w.wait(120).await;
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains("APPROVED") && gate.contains("round 1"), "waiting is not a round:\n{gate}");
+}

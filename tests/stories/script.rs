@@ -1,0 +1,67 @@
+//! Scripted answers: what a story lets its models say.
+
+use serde_json::{Value, json};
+
+/// The rehearsal's first draft: sound in form for any repository.
+pub(crate) fn design() -> String {
+    let rehearsal: toml::Value =
+        toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
+    rehearsal["answer"][0]["text"].as_str().unwrap().to_owned()
+}
+
+/// A script under construction: each call adds the next answer of that role.
+#[derive(Default)]
+pub(crate) struct Script(Vec<Value>);
+
+impl Script {
+    pub(crate) fn drafts(self, text: &str) -> Self {
+        self.with(json!({ "role": "drafter", "text": text }))
+    }
+
+    /// Revises by replacing what stands once in the document.
+    pub(crate) fn edits(self, search: &str, replace: &str) -> Self {
+        let edits = json!([{ "search": search, "replace": replace }]);
+        self.with(json!({ "role": "drafter", "json": { "edits": edits } }))
+    }
+
+    pub(crate) fn reviews(self, review: &Value) -> Self {
+        // As text: TOML has no null, and a finding that repeats none says so.
+        self.reviews_as_text(&review.to_string())
+    }
+
+    pub(crate) fn reviews_as_text(self, text: &str) -> Self {
+        self.with(json!({ "role": "reviewer", "text": text }))
+    }
+
+    pub(crate) fn fails(self, role: &str, error: &str) -> Self {
+        self.with(json!({ "role": role, "error": error }))
+    }
+
+    fn with(mut self, answer: Value) -> Self {
+        self.0.push(answer);
+        self
+    }
+
+    pub(crate) fn toml(&self) -> String {
+        toml::to_string(&json!({ "answer": self.0 })).unwrap()
+    }
+}
+
+/// A review in the form asked for, with this call's nonce.
+pub(crate) fn review(verdict: &str, findings: &[Value], resolved: &[&str]) -> Value {
+    json!({
+        "nonce": "{{nonce}}", "verdict": verdict, "rationale": "A reason in one sentence.",
+        "findings": findings, "resolved": resolved,
+    })
+}
+
+pub(crate) fn approved() -> Value {
+    review("APPROVED", &[], &[])
+}
+
+pub(crate) fn finding(title: &str, repeats: Option<&str>) -> Value {
+    json!({
+        "severity": "high", "category": "tests", "place": "3", "title": title,
+        "detail": "Say what is observed.", "repeats": repeats,
+    })
+}
