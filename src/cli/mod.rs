@@ -7,11 +7,18 @@ mod hub;
 mod serve;
 mod setup;
 
-use std::{fmt::Display, io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    fmt::Display,
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::{config::Settings, github::Fault};
 
 /// A GitHub App that ships nothing a second model family and a human have not signed.
 ///
@@ -106,14 +113,36 @@ fn log_to_stderr(cli: &Cli) {
         (Log::Warn, _) => LevelFilter::WARN,
         (Log::Debug, _) => LevelFilter::DEBUG,
     };
-    // Other crates' debug lines may hold request headers; ours hold ids only.
-    let targets = Targets::new().with_default(LevelFilter::WARN).with_target("countersign", level);
+    // Other crates' debug lines may hold request headers; ours hold ids only. At a prompt, what they complain of
+    // reaches the person as a sentence of ours.
+    let others = if level >= LevelFilter::INFO { LevelFilter::WARN } else { LevelFilter::OFF };
+    let targets = Targets::new().with_default(others).with_target("countersign", level);
     let registry = tracing_subscriber::registry().with(targets);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     if cli.log_json {
         registry.with(lines.json()).init();
     } else {
-        registry.with(lines.with_target(false)).init();
+        registry.with(lines.with_target(false).with_ansi(std::io::stderr().is_terminal())).init();
+    }
+}
+
+/// Why GitHub does not take us for the App of the settings, with the fix.
+fn not_the_app(settings: &Settings, fault: &Fault) -> String {
+    let id = settings.app.id;
+    let api = &settings.github.api_url;
+    match fault {
+        Fault::NotFound { .. } => format!(
+            "{api} knows no App with id {id}; correct id under [app], the number is at the top of the App's settings page"
+        ),
+        Fault::Unauthorized { message, .. } => format!(
+            "GitHub does not accept the key {} for App {id} ({message}); check that the key is this App's, the id under \
+             [app], and this machine's clock",
+            settings.app.private_key_file.display()
+        ),
+        Fault::Transient { why, .. } => format!(
+            "{api} cannot be reached ({why}); check api_url under [github] and this machine's network"
+        ),
+        other => other.to_string(),
     }
 }
 

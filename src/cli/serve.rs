@@ -2,10 +2,11 @@
 
 use std::{process::ExitCode, sync::Arc};
 
+use anyhow::anyhow;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::ConfigFlag;
+use super::{ConfigFlag, not_the_app};
 use crate::{
     app::{self, App},
     clock::SystemClock,
@@ -31,6 +32,7 @@ impl Serve {
             );
         }
         let app = App::build(settings, Arc::new(SystemClock)).await?;
+        identify(&app).await?;
         let (public, private) = app::listen(&app.settings).await?;
         tracing::info!(webhook = %public.local_addr()?, pages = %private.local_addr()?, "serving");
         if app.settings.allowed_installations.is_empty() {
@@ -41,6 +43,18 @@ impl Serve {
         app.serve(public, private, stop, park).await?;
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A wrong id, key or clock would fail every delivery later; a GitHub that is away will be back.
+async fn identify(app: &App) -> anyhow::Result<()> {
+    match app.github.app().await {
+        Ok(_) => Ok(()),
+        Err(fault) if fault.passes() => {
+            tracing::warn!("{}; going on, work waits until it answers", not_the_app(&app.settings, &fault));
+            Ok(())
+        }
+        Err(fault) => Err(anyhow!(not_the_app(&app.settings, &fault))),
     }
 }
 

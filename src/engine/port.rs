@@ -4,7 +4,10 @@ use std::fmt;
 
 use futures_util::future::BoxFuture;
 
-use super::graph::{GraphError, StepInfo};
+use super::{
+    graph::{GraphError, StepInfo},
+    workflow::Kind,
+};
 use crate::{
     limits,
     store::{Answer, Filter, GateRow, Outcome, RunRow, RunStatus, StoreError, Trigger},
@@ -150,6 +153,8 @@ pub struct RunView {
     pub step_id: String,
     pub step_title: String,
     pub gate: Option<GateView>,
+    /// At a gate that is not open yet: its step may have shown the line to paste already.
+    pub opening: bool,
     pub visit: u64,
     pub started_by: Actor,
     pub started_at: Timestamp,
@@ -209,6 +214,9 @@ impl RunView {
             step_id: step.map_or_else(|| row.step.trim_matches('"').to_owned(), |step| step.id.to_owned()),
             step_title: step.map_or_else(String::new, |step| step.title.to_owned()),
             gate: row.gate.as_ref().map(GateView::from),
+            opening: row.gate.is_none()
+                && matches!(status, Status::Ready | Status::Running | Status::Waiting)
+                && step.is_some_and(|step| step.kind == Kind::Gate),
             visit: row.visit,
             started_by: row.trigger.actor.clone(),
             started_at: row.started_at,

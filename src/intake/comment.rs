@@ -1,7 +1,7 @@
 //! Commands in comments: read, permitted, carried out, answered.
 
 use super::{
-    Handled, Intake,
+    Handled, Intake, LAG, Trouble,
     route::{Place, reply_marker},
 };
 use crate::{
@@ -63,7 +63,7 @@ impl Intake {
         taken: &'a Taken,
         e: &'a CommentEvent,
         found: &[Result<Command, Mistake>],
-    ) -> Result<Option<Said<'a>>, super::Trouble> {
+    ) -> Result<Option<Said<'a>>, Trouble> {
         let here = Place { repo: &e.repo, installation: e.installation, issue: e.issue };
         let repo = self.repo(&here);
         let issue = if e.is_pull {
@@ -197,6 +197,12 @@ impl Intake {
             Signalled::Taken(run) => return Ok(format!("`/{}` taken by {run}", command.name)),
             Signalled::Duplicate => return Ok("heard before".to_owned()),
             Signalled::NoRun => messages::runs(&[]),
+            Signalled::NoGate(runs)
+                if runs.iter().any(|run| run.opening)
+                    && self.clock.now().since(said.taken.received_at) < LAG =>
+            {
+                return Err(Trouble::Opening);
+            }
             Signalled::NoGate(runs) => match runs.first() {
                 Some(RunView { gate: Some(gate), .. }) => {
                     messages::no_such_verb(command.name, &self.usages(gate))

@@ -84,6 +84,8 @@ pub enum Trouble {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("the gate it answers is about to open")]
+    Opening,
 }
 
 /// How a delivery ended: one line for the log and the inbox row.
@@ -92,6 +94,8 @@ pub(crate) type Handled = Result<String, Trouble>;
 /// GitHub's reads lag its webhooks: what is not found this soon after is looked for again.
 const LAG: Duration = Duration::from_secs(120);
 const RETRY: Duration = Duration::from_secs(5);
+/// A gate's line is on the page a moment before the gate is open; a quick reader's answer comes in between.
+const OPENING: Duration = Duration::from_secs(1);
 /// Tries before a delivery is put aside; a redelivery arms it again.
 const ATTEMPTS: u32 = 30;
 
@@ -186,6 +190,7 @@ impl Intake {
                 (now.since(taken.received_at) < LAG).then(|| now.plus(RETRY))
             }
             Trouble::GitHub(_) => None,
+            Trouble::Opening => Some(now.plus(OPENING)),
             Trouble::Engine(_) | Trouble::Store(_) => Some(now.plus(RETRY)),
         };
         match at {

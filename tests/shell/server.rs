@@ -198,7 +198,7 @@ fn doctor_names_the_fix_of_what_is_broken_and_serve_refuses_it() {
     let key = site.key();
 
     let app = site.settings().lines().find(|line| line.starts_with("id = ")).unwrap().to_owned();
-    site.red(|| site.edit(&app, "id = 7"), "id");
+    site.red(|| site.edit(&app, "id = 7"), "knows no App with id 7; correct id under [app]");
     let allowed = site.settings().lines().find(|line| line.starts_with("allow = ")).unwrap().to_owned();
     site.red(|| site.edit(&allowed, "allow = []"), "[installations] allow is empty");
     site.red(
@@ -219,6 +219,8 @@ fn doctor_names_the_fix_of_what_is_broken_and_serve_refuses_it() {
     site.refuses("GEMINI_API_KEY");
     whole(&settings.replace("private-key.pem", "elsewhere.pem"));
     site.refuses("elsewhere.pem cannot be read");
+    whole(&settings.replace(&app, "id = 7"));
+    site.refuses("knows no App with id 7");
     whole(&settings);
     let taken = std::net::TcpListener::bind(site.listening()).unwrap();
     site.refuses("Choose another address under [server]");

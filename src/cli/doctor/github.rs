@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use secrecy::SecretString;
 
-use super::Report;
+use super::{super::not_the_app, Report};
 use crate::{
     clock::SystemClock,
     config::Settings,
@@ -54,7 +54,7 @@ pub(super) async fn look(report: &mut Report, settings: &Settings) -> Option<Kno
     let app = match app {
         Ok(app) => app,
         Err(fault) => {
-            report.bad("App", fault.to_string());
+            report.bad("App", not_the_app(settings, &fault));
             return None;
         }
     };
