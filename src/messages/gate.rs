@@ -108,7 +108,7 @@ pub fn gate(card: &GateCard) -> Body {
     if !links.is_empty() {
         parts.push(links);
     }
-    parts.push(format!("<sub>Run {} · sha256 of the document {}</sub>", card.run, card.document));
+    parts.push(format!("<sub>Run {} · the hash to approve covers the document (sha256 {}), the files it names and this gate's rules</sub>", card.run, card.document));
     Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
@@ -254,7 +254,7 @@ mod tests {
 
         [Document](https://github.com/o/r/blob/b/d.md) · [Pull request](https://github.com/o/r/pull/7)
 
-        <sub>Run 8123-4 · sha256 of the document 18ac3e7343f016890c510e93f935261169d9e3f565436429830faf0934f4f8e4</sub>
+        <sub>Run 8123-4 · the hash to approve covers the document (sha256 18ac3e7343f016890c510e93f935261169d9e3f565436429830faf0934f4f8e4), the files it names and this gate's rules</sub>
         "#);
     }
 
@@ -298,7 +298,7 @@ mod tests {
 
         [Document](https://github.com/o/r/blob/b/d.md) · [Pull request](https://github.com/o/r/pull/7)
 
-        <sub>Run 8123-4 · sha256 of the document 18ac3e7343f016890c510e93f935261169d9e3f565436429830faf0934f4f8e4</sub>
+        <sub>Run 8123-4 · the hash to approve covers the document (sha256 18ac3e7343f016890c510e93f935261169d9e3f565436429830faf0934f4f8e4), the files it names and this gate's rules</sub>
         "#);
         assert!(!gate(&card).as_str().contains("/approve lld"));
     }

@@ -244,3 +244,76 @@ async fn help_and_status_share_one_comment() {
     assert_eq!(w.notifying(), 1, "answered by editing");
     w.nothing_else_was_said();
 }
+
+/// Someone's own version of the design, pushed to its branch.
+fn push_theirs(w: &World, text: &str) {
+    let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
+    w.hub.push_commit(w.repo, &branch, w.user("sam"), &[(&path, text.as_bytes())], "Mine").unwrap();
+}
+
+#[tokio::test]
+async fn a_version_pushed_while_we_draft_is_not_overwritten() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
+    w.pass(60);
+    w.hub.comment(w.repo, w.issue, w.user("sam"), "/revise say more").unwrap();
+    // The gate has heard it and the drafter is at work when sam's own version comes.
+    w.step(3).await;
+    assert_eq!(w.run().await.unwrap().step_id, "NP");
+    push_theirs(&w, &theirs);
+    w.settle().await;
+    assert_eq!(
+        String::from_utf8(committed(&w).0).unwrap(),
+        theirs,
+        "theirs is what is reviewed and asked about"
+    );
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    assert_eq!(String::from_utf8(committed(&w).0).unwrap(), theirs);
+}
+
+#[tokio::test]
+async fn a_version_left_on_the_branch_is_not_overwritten_by_the_next_run() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
+    w.comment("tess", "/stop").await;
+    push_theirs(&w, &theirs);
+    w.comment("tess", "/lld").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    assert_eq!(String::from_utf8(committed(&w).0).unwrap(), theirs);
+}
+
+#[tokio::test]
+async fn a_file_that_changes_on_main_needs_a_new_approval_that_names_it() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    let (old, design) = (w.approve_line(), String::from_utf8(committed(&w).0).unwrap());
+    let path = countersign::documents::lld::parse(&design).files[0].path.clone();
+    w.hub.push_commit(w.repo, "main", w.user("maya"), &[(&path, b"// changed")], "Change it").unwrap();
+    w.comment("sam", "/approve").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    assert!(w.newest().contains(&path), "the reply names the file");
+    let new = w.approve_line();
+    assert_ne!(old, new);
+    w.comment("sam", &new).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let maya = w.user("maya");
+    w.hub.edit_issue(w.repo, w.issue, maya, Some("Quite another title"), None).unwrap();
+    w.comment("sam", "/revise for the title as it is now").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.comment("sam", "/approve").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "nothing changed since it was drafted anew");
+}

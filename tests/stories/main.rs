@@ -8,4 +8,5 @@ mod faults;
 mod lld;
 mod models;
 mod script;
+mod shell;
 mod world;

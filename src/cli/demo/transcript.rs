@@ -1,6 +1,6 @@
 //! What the demo prints: the thread as it grows, and what the bot is doing in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
@@ -88,13 +88,23 @@ fn verdict_lines(verdict: &VerdictRow, findings: &[FindingRow]) -> Vec<String> {
         name(&verdict.reviewer_served),
         name(&verdict.drafter_served)
     )];
-    for finding in findings.iter().filter(|f| f.round == verdict.round) {
+    // A finding has a row for each review that knew it; the first says how it was found.
+    let mut told = BTreeSet::new();
+    for finding in findings.iter().filter(|f| f.round == verdict.round && told.insert(&f.id)) {
         lines.push(format!(
             "      {} [{}] at {}: {}",
-            finding.id, finding.severity, finding.place, finding.title
+            finding.id,
+            finding.severity,
+            place(&finding.place),
+            finding.title
         ));
     }
     lines
+}
+
+/// A section's number reads better with its sign.
+fn place(place: &str) -> String {
+    if place.starts_with(|c: char| c.is_ascii_digit()) { format!("§{place}") } else { place.to_owned() }
 }
 
 fn event_lines(event: &HubEvent) -> Vec<String> {

@@ -257,8 +257,9 @@ fn numbered(text: &str) -> String {
 pub(super) fn diff_html(files: &[FileDiff]) -> String {
     let plus: usize = files.iter().map(|f| f.additions).sum();
     let minus: usize = files.iter().map(|f| f.deletions).sum();
+    let files_word = if files.len() == 1 { "file" } else { "files" };
     let mut out = format!(
-        "<p class=muted>{} changed files, <span class=plus>+{plus}</span> <span class=minus>−{minus}</span></p>",
+        "<p class=muted>{} {files_word} changed, <span class=plus>+{plus}</span> <span class=minus>−{minus}</span></p>",
         files.len()
     );
     for file in files {

@@ -5,7 +5,7 @@ use std::{fs, io::Write, path::Path, process::Stdio, time::Duration};
 use rustix::process::Signal;
 use tempfile::tempdir;
 
-use crate::process::{Running, countersign, finished, git, text};
+use super::process::{Running, countersign, finished, git, text};
 
 /// Each of `wanted` stands in `said`, after the one before it.
 fn in_order(said: &str, wanted: &[&str]) {

@@ -1,6 +1,6 @@
 //! What a wrong command line says, and with which code it ends.
 
-use crate::process::{finished, text};
+use super::process::{finished, text};
 
 #[test]
 fn wrong_usage_exits_with_two_and_says_what_to_write() {

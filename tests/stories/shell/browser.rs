@@ -9,7 +9,7 @@ use std::{
 
 use url::{Url, form_urlencoded};
 
-use crate::process::PATIENCE;
+use super::process::PATIENCE;
 
 #[derive(Default)]
 pub(crate) struct Browser {

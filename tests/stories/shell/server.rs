@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tempfile::{TempDir, tempdir};
 use url::Url;
 
-use crate::{
+use super::{
     browser::Browser,
     process::{Running, countersign, finished, free_address, text},
 };
