@@ -87,7 +87,7 @@ pub fn pull_body(card: &PullCard) -> Body {
     };
     Body::frame(format!(
         "{}Part of #{}: the {}, drafted and reviewed by models of different makers and decided by a person.\n\n\
-         | | |\n|---|---|{table}{next}\n\n<sub>Run {}</sub>",
+         | Fact | Value |\n|---|---|{table}{next}\n\n<sub>Run {}</sub>",
         rehearsal(card.rehearsal),
         card.issue,
         stage_name(&card.stage),
@@ -259,7 +259,7 @@ mod tests {
         insta::assert_snapshot!(body.as_str(), @r#"
         Part of #42: the LLD, drafted and reviewed by models of different makers and decided by a person.
 
-        | | |
+        | Fact | Value |
         |---|---|
         | Document | `docs/lld/LLD-042.md` |
         | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
