@@ -14,6 +14,7 @@ use crate::{
     git::{GitError, Mirrors},
     github::{GitHub, GitHubError, GitHubOptions},
     intake::{Intake, IntakeOptions},
+    limits,
     providers::{self, Providers, ResolveError},
     rounds::Desk,
     store::{Store, StoreError},
@@ -29,6 +30,7 @@ pub struct App {
     pub engine: Arc<Engine<Desk>>,
     pub intake: Arc<Intake>,
     secrets: Vec<SecretString>,
+    clock: SharedClock,
 }
 
 /// Why the server does not start; each says what to do.
@@ -87,9 +89,9 @@ impl App {
             workflows::ALL.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
         let allow: BTreeSet<_> = settings.allowed_installations.iter().copied().collect();
         let options = IntakeOptions { starts, allow };
-        let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock, options));
+        let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
         let secrets = settings.webhook_secrets.clone();
-        Ok(Self { settings, store, github, engine, intake, secrets })
+        Ok(Self { settings, store, github, engine, intake, secrets, clock })
     }
 
     /// The routes the world may reach.
@@ -98,6 +100,7 @@ impl App {
             store: self.store.clone(),
             secrets: self.secrets.clone(),
             bell: self.intake.bell(),
+            clock: self.clock.clone(),
         })
     }
 
@@ -106,7 +109,8 @@ impl App {
         web::private(self.store.clone(), self.engine.clone())
     }
 
-    /// Serves until `stop`; then nothing new is begun, and steps in flight are awaited until `park`.
+    /// Serves until `stop`; then nothing new is begun, and steps in flight are awaited until `park`. A client
+    /// that is in the middle of a request when all of that has ended does not keep the server up.
     pub async fn serve(
         &self,
         public: TcpListener,
@@ -121,6 +125,23 @@ impl App {
             async move { axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await }
         });
         let [public, private] = doors;
+        let doors = async {
+            let both = async {
+                let (public, private) = tokio::join!(public, private);
+                public.and(private)
+            };
+            let patience = async {
+                ended.cancelled().await;
+                self.clock.sleep(limits::DOOR_GRACE).await;
+            };
+            tokio::select! {
+                served = both => served,
+                () = patience => {
+                    tracing::info!("stopped while a client was in the middle of a request");
+                    Ok(())
+                }
+            }
+        };
         let work = async {
             let (_, ()) = tokio::join!(self.intake.run(stop.clone()), self.engine.run(stop.clone()));
             ended.cancel();
@@ -131,8 +152,8 @@ impl App {
                 () = ended.cancelled() => {}
             }
         };
-        let (public, private, (), ()) = tokio::join!(public, private, work, parking);
-        public.and(private)
+        let (served, (), ()) = tokio::join!(doors, work, parking);
+        served
     }
 }
 

@@ -123,3 +123,24 @@ pub const FETCH_TRIES: Duration = Duration::from_secs(600);
 /// A step that does nothing but wait for somebody else this long ends its run, because nobody reads a thread
 /// that only ever says "working". A day covers a provider's daily quota.
 pub const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// A delivery that GitHub's faults or our disk's keep from being dealt with is tried this long: GitHub keeps
+/// what it delivered for three days, so that until then somebody could ask for it again anyway.
+pub const DELIVERY_AGE: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// The first wait before a delivery is tried again, and the longest. In between it waits as long again as it
+/// is old, which doubles.
+pub const DELIVERY_RETRY: Duration = Duration::from_secs(5);
+pub const DELIVERY_LONGEST_RETRY: Duration = Duration::from_secs(300);
+
+/// Boots that may end in the middle of one delivery before it is taken for the cause.
+pub const DELIVERY_CRASHES: u32 = 20;
+
+/// Commands of one comment that are obeyed; nobody means more at once.
+pub const COMMANDS_PER_COMMENT: usize = 5;
+
+/// A webhook's whole body, from its first byte; GitHub itself gives up after ten seconds.
+pub const WEBHOOK_READ: Duration = Duration::from_secs(15);
+
+/// Once the work has ended, a client in the middle of a request is waited for this long.
+pub const DOOR_GRACE: Duration = Duration::from_secs(1);

@@ -226,6 +226,12 @@ impl GitHub {
             #[serde(default)]
             private: bool,
             default_branch: Option<String>,
+            owner: Option<Owner>,
+        }
+        #[derive(Deserialize)]
+        struct Owner {
+            #[serde(rename = "type", default)]
+            kind: String,
         }
         let request = Request::to(&INSTALLATION_REPOSITORIES, &[]);
         let shown = INSTALLATION_REPOSITORIES.to_string();
@@ -237,6 +243,7 @@ impl GitHub {
                 name: repo.full_name.parse().map_err(|e| Fault::unexpected(&shown, e))?,
                 private: repo.private,
                 default_branch: repo.default_branch,
+                user_owned: repo.owner.is_some_and(|owner| owner.kind == "User"),
             })
         };
         found.into_iter().map(known).collect()

@@ -45,7 +45,9 @@ pub fn verify(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Res
     Ok(Verified { id: DeliveryId(id), event })
 }
 
-fn check_signature(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Result<(), Refused> {
+/// The digest that a request claims to be signed with. Asked before the body is read: whoever has none to show
+/// need not send one.
+pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], Refused> {
     let Some(signature) = headers.get("x-hub-signature-256") else {
         let sentence = if headers.contains_key("x-hub-signature") {
             "Only a SHA-1 signature was sent; this server accepts X-Hub-Signature-256 alone."
@@ -54,13 +56,19 @@ fn check_signature(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -
         };
         return refuse(StatusCode::UNAUTHORIZED, sentence);
     };
-    let digest = signature.to_str().ok().and_then(|s| s.strip_prefix("sha256=")).map(hex::decode);
-    let Some(Ok(digest)) = digest else {
-        return refuse(
+    let mut digest = [0; 32];
+    let hexadecimal = signature.to_str().ok().and_then(|s| s.strip_prefix("sha256="));
+    match hexadecimal.map(|text| hex::decode_to_slice(text, &mut digest)) {
+        Some(Ok(())) => Ok(digest),
+        _ => refuse(
             StatusCode::UNAUTHORIZED,
             "X-Hub-Signature-256 must be `sha256=` and 64 hexadecimal digits.",
-        );
-    };
+        ),
+    }
+}
+
+fn check_signature(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Result<(), Refused> {
+    let digest = claimed_digest(headers)?;
     // Every secret is tried: which of two fits must not show in the time it takes.
     let mut fits = false;
     for secret in secrets {

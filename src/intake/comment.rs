@@ -1,14 +1,12 @@
 //! Commands in comments: read, permitted, carried out, answered.
 
-use super::{
-    Handled, Intake, LAG, Trouble,
-    route::{Place, reply_marker},
-};
+use super::{Handled, Intake, Trouble, answer::Reply, route::Place};
 use crate::{
-    commands::{self, Approve, Command, CommandKind, Mistake},
-    engine::{Answer, Cancel, Filter, GateView, RunView, Signal, Signalled, Trigger},
+    commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
+    engine::{Answer, Cancel, Filter, RunView, Trigger},
     github::{Body, Reaction, Repo, event::CommentEvent},
-    messages::{self, ApproveLine, HelpRow},
+    limits,
+    messages::{self, HelpRow},
     store::Taken,
     types::{Cause, Role},
 };
@@ -45,14 +43,46 @@ impl Intake {
         let Some(said) = self.listen(taken, e, &found).await? else {
             return Ok("nothing of ours is alive here".to_owned());
         };
-        let mut notes = Vec::new();
+        self.hear(&said, &found).await
+    }
+
+    /// Obeys what it may, in order, and says what there is to say at the end, once.
+    async fn hear(&self, said: &Said<'_>, found: &[Result<Command, Mistake>]) -> Handled {
+        let (mut words, mut shown, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut obeyed = 0;
         for (index, command) in found.iter().enumerate() {
-            let cause = Cause::of(&taken.id, index);
-            notes.push(match command {
-                Ok(command) => self.obey(&said, command, cause).await?,
-                Err(mistake) => self.correct(&said, mistake, cause).await?,
-            });
+            let reply = match command {
+                Ok(_) if obeyed == limits::COMMANDS_PER_COMMENT => {
+                    notes.push(format!("the rest is ignored: more than {obeyed} commands"));
+                    break;
+                }
+                Ok(command) => {
+                    obeyed += 1;
+                    self.obey(said, command, Cause::of(&said.taken.id, index)).await?
+                }
+                Err(mistake) => self.correct(said, mistake),
+            };
+            let (note, to, body) = match reply {
+                Reply::Note(note) => {
+                    notes.push(note);
+                    continue;
+                }
+                Reply::No(why) => {
+                    said.repo.react_comment(said.event.comment, Reaction::ThumbsDown).await?;
+                    notes.push(why);
+                    break;
+                }
+                Reply::Words(body) => ("answered", &mut words, body),
+                Reply::Shown(body) => ("told", &mut shown, body),
+            };
+            notes.push(note.to_owned());
+            if to.len() < limits::COMMANDS_PER_COMMENT && !to.contains(&body) {
+                to.push(body);
+            }
         }
+        self.show(said, &shown).await?;
+        self.say(said.taken, &said.repo, said.event.issue, &words).await?;
+        notes.dedup();
         Ok(notes.join("; "))
     }
 
@@ -92,14 +122,16 @@ impl Intake {
         Ok(Some(Said { taken, event: e, at, repo, role, live }))
     }
 
-    async fn obey(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Handled {
-        let Some(row) = self.router.row(command.name) else { return Ok("not a word of ours".to_owned()) };
+    async fn obey(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {
+        let Some(row) = self.router.row(command.name) else {
+            return Ok(Reply::Note("not a word of ours".to_owned()));
+        };
         if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts {
-            return Ok(format!("`/{}` is not meant for us here", row.name));
+            return Ok(Reply::Note(format!("`/{}` is not meant for us here", row.name)));
         }
-        if said.role < row.role {
-            said.repo.react_comment(said.event.comment, Reaction::ThumbsDown).await?;
-            return Ok(format!("refused: {} may not {}", said.role, row.name));
+        let needs = needed(row, &said.live);
+        if said.role < needs {
+            return Ok(Reply::No(format!("refused: {} may not {}", said.role, row.name)));
         }
         said.repo.react_comment(said.event.comment, Reaction::Eyes).await?;
         if let Some((workflow, _)) = self.router.by_command(row.name) {
@@ -115,7 +147,7 @@ impl Intake {
                 at: said.event.created_at,
                 comment: Some(said.event.comment),
             };
-            return self.start(said.taken, &said.repo, workflow, trigger).await;
+            return self.start(workflow, trigger).await;
         }
         match row.name {
             "stop" => {
@@ -127,9 +159,10 @@ impl Intake {
                     by: said.event.sender.clone(),
                     why: "asked to by comment".to_owned(),
                 };
-                Ok(format!("stopping {} runs", self.engine.cancel(cancel).await?.runs.len()))
+                let runs = self.engine.cancel(cancel).await?.runs.len();
+                Ok(Reply::Note(format!("stopping {runs} runs")))
             }
-            "help" => self.tell(said, messages::help(&self.help_rows(), false)).await,
+            "help" => Ok(Reply::Shown(messages::help(&self.help_rows(), said.at.repo.user_owned))),
             "status" => {
                 let runs = self
                     .engine
@@ -139,7 +172,7 @@ impl Intake {
                         live_only: false,
                     })
                     .await?;
-                self.tell(said, messages::runs(&runs.iter().map(line).collect::<Vec<_>>())).await
+                Ok(Reply::Shown(messages::runs(&runs.iter().map(line).collect::<Vec<_>>())))
             }
             _ => self.answer(said, command, cause).await,
         }
@@ -157,33 +190,34 @@ impl Intake {
     }
 
     /// `/help` and `/status` share one comment an issue, edited each time.
-    async fn tell(&self, said: &Said<'_>, body: Body) -> Handled {
-        let before = said.repo.find_comment(said.event.issue, ANSWERS).await?;
-        match before {
+    async fn show(&self, said: &Said<'_>, shown: &[Body]) -> Result<(), Trouble> {
+        if shown.is_empty() {
+            return Ok(());
+        }
+        let body = messages::together(shown);
+        match said.repo.find_comment(said.event.issue, ANSWERS).await? {
             Some(comment) => said.repo.edit_comment(comment.id, ANSWERS, &body).await?,
             None => said.repo.ensure_comment(said.event.issue, ANSWERS, &body, false).await?,
         };
-        Ok("told".to_owned())
+        Ok(())
     }
 
-    async fn answer(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Handled {
-        let (stage, hash, text) = if command.name == "approve" {
+    async fn answer(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {
+        let (approve, text) = if command.name == "approve" {
             match Approve::parse(&command.args) {
-                Ok(approve) => (approve.stage, approve.hash, String::new()),
+                Ok(approve) => (approve, String::new()),
                 Err(error) => {
-                    return self
-                        .reply(said, &cause, messages::not_understood("approve", &error.to_string()))
-                        .await;
+                    return Ok(Reply::Words(messages::not_understood("approve", &error.to_string())));
                 }
             }
         } else {
-            (None, None, command.args.clone())
+            (Approve::default(), command.args.clone())
         };
         let answer = Answer {
-            cause: cause.clone(),
+            cause,
             verb: command.name.to_owned(),
-            stage: stage.clone(),
-            hash,
+            stage: approve.stage,
+            hash: approve.hash,
             text,
             by: said.event.sender.clone(),
             role: said.role,
@@ -191,78 +225,37 @@ impl Intake {
             url: Some(said.event.url.clone()),
             commit: None,
         };
-        let signalled =
-            self.engine.signal(Signal { repo: said.at.repo.id, issue: said.at.issue, answer }).await?;
-        let body = match &signalled {
-            Signalled::Taken(run) => return Ok(format!("`/{}` taken by {run}", command.name)),
-            Signalled::Duplicate => return Ok("heard before".to_owned()),
-            Signalled::NoRun => messages::runs(&[]),
-            Signalled::NoGate(runs)
-                if runs.iter().any(|run| run.opening)
-                    && self.clock.now().since(said.taken.received_at) < LAG =>
-            {
-                return Err(Trouble::Opening);
-            }
-            Signalled::NoGate(runs) => match runs.first() {
-                Some(RunView { gate: Some(gate), .. }) => {
-                    messages::no_such_verb(command.name, &self.usages(gate))
-                }
-                Some(run) => messages::no_gate(run.id, &run.step_title, None),
-                None => messages::runs(&[]),
-            },
-            Signalled::WrongStage(gates) => {
-                messages::wrong_stage(stage.as_deref().unwrap_or_default(), &lines(gates))
-            }
-            Signalled::Several(gates) => messages::several(&lines(gates)),
-            Signalled::Stale(gate) => messages::stale(&approve_line(gate)),
-            Signalled::TooSoon(gate) => messages::too_soon(&approve_line(gate)),
-            Signalled::NotAllowed { needs, .. } => {
-                said.repo.react_comment(said.event.comment, Reaction::ThumbsDown).await?;
-                return Ok(format!("refused: `/{}` needs {needs} here", command.name));
-            }
-        };
-        self.reply(said, &cause, body).await
+        self.signal(said.taken, (said.at.repo.id, said.at.issue), answer).await
     }
 
-    /// How to write what a gate takes.
-    fn usages(&self, gate: &GateView) -> Vec<&'static str> {
-        let rows = gate.verbs.iter().filter_map(|(verb, _)| self.router.row(verb));
-        rows.map(|row| row.usage).collect()
-    }
-
-    /// A word we do not know is corrected only where a gate of ours is open or we were addressed by name.
-    async fn correct(&self, said: &Said<'_>, mistake: &Mistake, cause: Cause) -> Handled {
+    /// A word we do not know is corrected only where a gate of ours is open or we were addressed by name, and
+    /// only for people who could have said the right one.
+    fn correct(&self, said: &Said<'_>, mistake: &Mistake) -> Reply {
         let open = said.live.iter().any(|run| run.gate.is_some());
-        match mistake {
+        let (least, body) = match mistake {
             Mistake::NeedsText { name, .. } if open => {
-                self.reply(said, &cause, messages::empty_args(name)).await
+                (self.router.row(name).map_or(Role::Triage, |row| row.role), messages::empty_args(name))
             }
             Mistake::Unknown { word, did_you_mean, addressed, .. } if *addressed || open => {
-                self.reply(said, &cause, messages::unknown_command(word, *did_you_mean)).await
+                (Role::Triage, messages::unknown_command(word, *did_you_mean))
             }
-            _ => Ok("a word of somebody else's".to_owned()),
+            _ => return Reply::Note("a word of somebody else's".to_owned()),
+        };
+        if said.role < least.max(Role::Triage) {
+            return Reply::No(format!("refused: {} is not corrected", said.role));
         }
+        Reply::Words(body)
     }
+}
 
-    async fn reply(&self, said: &Said<'_>, cause: &Cause, body: Body) -> Handled {
-        said.repo
-            .ensure_comment(said.event.issue, &reply_marker(cause), &body, said.taken.attempts > 1)
-            .await?;
-        Ok("answered".to_owned())
-    }
+/// What anybody may ask where a run of ours is at work, the public may not ask where there is none: it would
+/// make us write on any issue.
+fn needed(row: &CommandSpec, live: &[RunView]) -> Role {
+    if live.is_empty() { row.role.max(Role::Triage) } else { row.role }
 }
 
 /// Marks the comment that `/help` and `/status` are answered in.
 const ANSWERS: &str = "answers";
-
-/// The line a person pastes.
-fn approve_line(gate: &GateView) -> ApproveLine {
-    ApproveLine { stage: gate.stage.clone(), subject: gate.subject }
-}
-
-fn lines(gates: &[GateView]) -> Vec<ApproveLine> {
-    gates.iter().map(approve_line).collect()
-}
 
 fn line(run: &RunView) -> messages::RunLine {
     messages::RunLine {

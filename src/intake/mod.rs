@@ -5,11 +5,19 @@
 //! the delivery's id. A delivery is a hint that it is time to look: rights and state are read from GitHub
 //! now, never from the payload.
 
+mod answer;
 mod comment;
 mod route;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    collections::BTreeSet,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -18,8 +26,9 @@ use crate::{
     commands::CommandSpec,
     engine::{EngineError, Port},
     github::{Event, Fault, GitHub},
+    limits,
     store::{Store, StoreError, Taken},
-    types::{Actor, InstallationId, Timestamp},
+    types::{Actor, DeliveryId, InstallationId, Timestamp},
 };
 
 /// Reads deliveries and turns them into requests to the engine.
@@ -31,6 +40,16 @@ pub struct Intake {
     allow: BTreeSet<InstallationId>,
     clock: SharedClock,
     woken: Arc<Notify>,
+    /// What could not be written down; it is, before another delivery is taken.
+    unwritten: Mutex<Option<(DeliveryId, Ending)>>,
+}
+
+/// What became of a delivery that was taken.
+#[derive(Debug, Clone)]
+enum Ending {
+    Done(String),
+    Dead(String),
+    Later(String, Timestamp),
 }
 
 /// What the intake needs besides the rooms it talks to.
@@ -93,11 +112,8 @@ pub(crate) type Handled = Result<String, Trouble>;
 
 /// GitHub's reads lag its webhooks: what is not found this soon after is looked for again.
 const LAG: Duration = Duration::from_secs(120);
-const RETRY: Duration = Duration::from_secs(5);
 /// A gate's line is on the page a moment before the gate is open; a quick reader's answer comes in between.
 const OPENING: Duration = Duration::from_secs(1);
-/// Tries before a delivery is put aside; a redelivery arms it again.
-const ATTEMPTS: u32 = 30;
 
 impl Intake {
     pub fn new(
@@ -115,6 +131,7 @@ impl Intake {
             allow: options.allow,
             clock,
             woken: Arc::new(Notify::new()),
+            unwritten: Mutex::default(),
         }
     }
 
@@ -125,24 +142,18 @@ impl Intake {
 
     /// Deals with every delivery that is ready, oldest first; says how many there were.
     pub async fn tick(&self) -> Result<usize, StoreError> {
-        let mut count = 0;
-        while let Some(taken) = self.store.inbox().claim().await? {
-            self.deal_with(taken).await?;
-            count += 1;
-        }
-        Ok(count)
+        self.work_off(&CancellationToken::new()).await
     }
 
-    /// Works until told to stop.
+    /// Works until told to stop. What is acknowledged and not dealt with by then waits for the next boot.
     pub async fn run(&self, stop: CancellationToken) {
-        loop {
-            if let Err(error) = self.tick().await {
-                tracing::error!(%error, "the inbox could not be read; trying again");
-            }
-            let due = match self.store.inbox().next_due().await {
-                Ok(Some(at)) => at.since(self.clock.now()).max(Duration::from_millis(50)),
-                Ok(None) => Duration::from_secs(60),
-                Err(_) => Duration::from_secs(1),
+        while !stop.is_cancelled() {
+            let due = match self.work_off(&stop).await {
+                Ok(_) => self.next_due().await,
+                Err(error) => {
+                    tracing::error!(%error, "the inbox could not be read or written; trying again");
+                    limits::DELIVERY_RETRY
+                }
             };
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -152,25 +163,71 @@ impl Intake {
         }
     }
 
-    async fn deal_with(&self, taken: Taken) -> Result<(), StoreError> {
+    async fn next_due(&self) -> Duration {
+        match self.store.inbox().next_due().await {
+            Ok(Some(at)) => at.since(self.clock.now()).clamp(Duration::from_millis(50), limits::LONGEST_NAP),
+            Ok(None) => limits::LONGEST_NAP,
+            Err(_) => Duration::from_secs(1),
+        }
+    }
+
+    async fn work_off(&self, stop: &CancellationToken) -> Result<usize, StoreError> {
+        let mut count = 0;
+        while !stop.is_cancelled() {
+            let unwritten = self.unwritten().clone();
+            if let Some((id, ending)) = unwritten {
+                self.write_down(&id, &ending).await?;
+                *self.unwritten() = None;
+            }
+            let Some(taken) = self.store.inbox().claim().await? else { break };
+            let ending = match AssertUnwindSafe(self.deal_with(&taken)).catch_unwind().await {
+                Ok(ending) => ending,
+                Err(panic) => {
+                    let why = format!("our own fault: {}", panicked(panic.as_ref()));
+                    tracing::error!(delivery = %taken.id, event = %taken.event, why, "put aside");
+                    Ending::Dead(why)
+                }
+            };
+            if let Err(error) = self.write_down(&taken.id, &ending).await {
+                *self.unwritten() = Some((taken.id, ending));
+                return Err(error);
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn unwritten(&self) -> std::sync::MutexGuard<'_, Option<(DeliveryId, Ending)>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn write_down(&self, id: &DeliveryId, ending: &Ending) -> Result<(), StoreError> {
         let inbox = self.store.inbox();
+        match ending {
+            Ending::Done(note) => inbox.done(id, note).await,
+            Ending::Dead(reason) => inbox.dead(id, reason).await,
+            Ending::Later(why, at) => inbox.later(id, why, *at).await,
+        }
+    }
+
+    async fn deal_with(&self, taken: &Taken) -> Ending {
         let event = match Event::parse(&taken.event, &taken.body) {
             Ok(event) => event,
             Err(error) => {
                 tracing::warn!(delivery = %taken.id, event = %taken.event, %error, "delivery cannot be read");
-                return inbox.dead(&taken.id, &error.to_string()).await;
+                return Ending::Dead(error.to_string());
             }
         };
         if let Some(why) = self.not_ours(&event) {
             tracing::debug!(delivery = %taken.id, event = %taken.event, why, "ignored");
-            return inbox.done(&taken.id, why).await;
+            return Ending::Done(why.to_owned());
         }
-        match self.route(&taken, &event).await {
+        match self.route(taken, &event).await {
             Ok(note) => {
                 tracing::info!(delivery = %taken.id, event = %taken.event, %note, "handled");
-                inbox.done(&taken.id, &note).await
+                Ending::Done(note)
             }
-            Err(trouble) => self.put_off(&taken, trouble).await,
+            Err(trouble) => self.put_off(taken, &trouble),
         }
     }
 
@@ -180,27 +237,31 @@ impl Intake {
             .then_some("ignored: its installation is not in [installations] allow")
     }
 
-    async fn put_off(&self, taken: &Taken, trouble: Trouble) -> Result<(), StoreError> {
-        let inbox = self.store.inbox();
+    /// GitHub was told that we have it, so only time or a fault that no waiting mends makes us give it up.
+    fn put_off(&self, taken: &Taken, trouble: &Trouble) -> Ending {
         let now = self.clock.now();
-        let at: Option<Timestamp> = match &trouble {
-            Trouble::GitHub(Fault::RateLimited { until, .. }) => Some(*until),
-            Trouble::GitHub(Fault::Transient { .. }) => Some(now.plus(RETRY)),
-            Trouble::GitHub(Fault::NotFound { .. }) => {
-                (now.since(taken.received_at) < LAG).then(|| now.plus(RETRY))
-            }
+        let age = now.since(taken.received_at);
+        let soon = now.plus(age.clamp(limits::DELIVERY_RETRY, limits::DELIVERY_LONGEST_RETRY));
+        let at = match trouble {
+            Trouble::GitHub(Fault::RateLimited { until }) => Some(*until),
+            Trouble::GitHub(Fault::NotFound { .. }) => (age < LAG).then_some(soon),
+            // Credentials are mended by the operator; a page instead of an answer is an outage's.
+            Trouble::GitHub(
+                Fault::Transient { .. } | Fault::Unauthorized { .. } | Fault::Unexpected { .. },
+            ) => Some(soon),
             Trouble::GitHub(_) => None,
             Trouble::Opening => Some(now.plus(OPENING)),
-            Trouble::Engine(_) | Trouble::Store(_) => Some(now.plus(RETRY)),
+            Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),
+            Trouble::Engine(_) => None,
         };
         match at {
-            Some(at) if taken.attempts < ATTEMPTS => {
+            Some(at) if age < limits::DELIVERY_AGE => {
                 tracing::info!(delivery = %taken.id, %trouble, %at, "put off");
-                inbox.later(&taken.id, &trouble.to_string(), at).await
+                Ending::Later(trouble.to_string(), at)
             }
             _ => {
                 tracing::warn!(delivery = %taken.id, %trouble, "put aside");
-                inbox.dead(&taken.id, &trouble.to_string()).await
+                Ending::Dead(trouble.to_string())
             }
         }
     }
@@ -209,4 +270,10 @@ impl Intake {
     pub(crate) async fn bot(&self) -> Result<Actor, Trouble> {
         Ok(self.github.bot().await?)
     }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Handled, Intake, Trouble};
+use super::{Handled, Intake, Trouble, answer::Reply};
 use crate::{
-    engine::{Cancel, Filter, Signal, Start, Started, Trigger},
+    engine::{Answer, Cancel, Filter, Start, Started, Trigger},
     github::{
         Reaction, Repo,
         event::{
@@ -111,7 +111,13 @@ impl Intake {
             at: when,
             comment: None,
         };
-        self.start(taken, &repo, workflow, trigger).await
+        match self.start(workflow, trigger).await? {
+            Reply::Note(note) | Reply::No(note) => Ok(note),
+            Reply::Words(body) | Reply::Shown(body) => {
+                self.say(taken, &repo, at.issue, &[body]).await?;
+                Ok("answered".to_owned())
+            }
+        }
     }
 
     async fn refuse_label(&self, repo: &Repo, at: &Place<'_>, label: &str) -> Handled {
@@ -119,23 +125,12 @@ impl Intake {
         Ok(format!("refused: the role of whoever set `{label}` is too low"))
     }
 
-    pub(crate) async fn start(
-        &self,
-        taken: &Taken,
-        repo: &Repo,
-        workflow: &str,
-        trigger: Trigger,
-    ) -> Handled {
-        let (issue, cause) = (trigger.issue, trigger.cause.clone());
-        match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
-            Started::New(run) => Ok(format!("started {workflow} as {run}")),
-            Started::Duplicate(run) => Ok(format!("{run} was started by this delivery before")),
-            Started::Already(run) => {
-                let body = messages::already_running(run.id, workflow, None);
-                repo.ensure_comment(issue, &reply_marker(&cause), &body, taken.attempts > 1).await?;
-                Ok(format!("{} is already running", run.id))
-            }
-        }
+    pub(super) async fn start(&self, workflow: &str, trigger: Trigger) -> Result<Reply, Trouble> {
+        Ok(match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
+            Started::New(run) => Reply::Note(format!("started {workflow} as {run}")),
+            Started::Duplicate(run) => Reply::Note(format!("{run} was started by this delivery before")),
+            Started::Already(run) => Reply::Words(messages::already_running(run.id, workflow, None)),
+        })
     }
 
     pub(crate) async fn stop(&self, taken: &Taken, at: &Place<'_>, by: &Actor, why: &str) -> Handled {
@@ -194,20 +189,36 @@ impl Intake {
         if self.router.row(verb).is_none_or(|row| role < row.role) {
             return Ok(format!("refused: {role} may not {verb}"));
         }
-        let answer = crate::engine::Answer {
-            cause: Cause::of(&taken.id, 0),
-            verb: verb.to_owned(),
-            stage: None,
-            hash: None,
-            text: e.body.clone(),
-            by: e.sender.clone(),
-            role,
-            at: e.submitted_at,
-            url: Some(e.url.clone()),
-            commit: e.commit_id.clone(),
+        // Reviews go on after the work has ended, and are then no business of ours.
+        let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
+        if self.engine.list(live).await?.is_empty() {
+            return Ok("a review where nothing runs".to_owned());
+        }
+        let reply = if verb == "revise" && e.body.trim().is_empty() {
+            Reply::Words(messages::empty_args(verb))
+        } else {
+            let answer = Answer {
+                cause: Cause::of(&taken.id, 0),
+                verb: verb.to_owned(),
+                stage: None,
+                hash: None,
+                text: e.body.clone(),
+                by: e.sender.clone(),
+                role,
+                at: e.submitted_at,
+                url: Some(e.url.clone()),
+                commit: e.commit_id.clone(),
+            };
+            self.signal(taken, (e.repo.id, issue), answer).await?
         };
-        let signalled = self.engine.signal(Signal { repo: e.repo.id, issue, answer }).await?;
-        Ok(format!("a review: {signalled:?}"))
+        match reply {
+            // A review takes no thumb.
+            Reply::Note(note) | Reply::No(note) => Ok(format!("a review: {note}")),
+            Reply::Words(body) | Reply::Shown(body) => {
+                self.say(taken, &self.repo(&at), e.pull, &[body]).await?;
+                Ok("a review: answered".to_owned())
+            }
+        }
     }
 
     /// The issue that a pull request of ours grew from.

@@ -22,7 +22,7 @@ pub use pull::{
 };
 pub use replies::{
     HelpRow, RunLine, already_running, empty_args, files_changed, help, issue_changed, no_gate, no_such_verb,
-    not_understood, runs, several, stale, too_soon, unknown_command, wrong_stage,
+    not_understood, runs, several, stale, together, too_soon, unknown_command, wrong_stage,
 };
 pub use status::{DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, Waiting, status};
 

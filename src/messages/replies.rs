@@ -67,9 +67,20 @@ pub fn no_gate(run: RunId, at_step: &str, status_url: Option<&str>) -> Body {
 
 /// A gate is open, but not to this command.
 pub fn no_such_verb(command: &str, usages: &[&str]) -> Body {
+    let overridden = usages.iter().any(|usage| usage.starts_with("/override"));
+    let why = match command {
+        "approve" if overridden => " passes only what the review approved, and it did not approve this",
+        _ => " does not pass what waits here",
+    };
     let usages: Vec<_> = usages.iter().map(|usage| code(usage, 40)).collect();
     let command = code(&format!("/{command}"), 40);
-    said(&format!("{command} does not pass what waits here. What does: {}.", usages.join(" or ")))
+    said(&format!("{command}{why}. What waits takes {}.", usages.join(" or ")))
+}
+
+/// All that there is to say to one comment.
+pub fn together(bodies: &[Body]) -> Body {
+    let texts: Vec<_> = bodies.iter().map(Body::as_str).collect();
+    Body::frame(texts.join("\n\n"))
 }
 
 /// The arguments of a command were not understood; `why` is a sentence of ours.

@@ -6,7 +6,10 @@ use super::{
     Store, StoreError,
     database::{signed, unsigned},
 };
-use crate::types::{DeliveryId, InstallationId, Timestamp};
+use crate::{
+    limits,
+    types::{DeliveryId, InstallationId, Timestamp},
+};
 
 /// A verified delivery, about to be acknowledged.
 #[derive(Debug, Clone)]
@@ -34,10 +37,16 @@ pub struct Taken {
     pub event: String,
     pub installation: Option<InstallationId>,
     pub body: Vec<u8>,
-    /// How often it was taken, this time included.
+    /// How often it was taken since it was last put off, this time included.
     pub attempts: u32,
+    /// It was taken before, whatever came of that: some of its effects may be there already.
+    pub again: bool,
+    /// When GitHub delivered it; a redelivery of what had been given up counts anew.
     pub received_at: Timestamp,
 }
+
+/// Why a delivery is given up that was taken too often.
+const FATAL: &str = "our own fault: each time it was taken the process ended before it was dealt with";
 
 /// How many deliveries are in which state.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +85,7 @@ impl Inbox<'_> {
                     Some("dead") => {
                         tx.execute(
                             "UPDATE inbox SET event = ?2, installation = ?3, body = ?4, state = 'new', attempts = 0,
-                                 due = ?5, epoch = NULL, note = NULL, ended_at = NULL WHERE id = ?1",
+                                 due = ?5, received_at = ?5, epoch = NULL, ended_at = NULL WHERE id = ?1",
                             params![new.id.0, new.event, installation, new.body, now],
                         )?;
                         Ok(Accepted::Rearmed)
@@ -87,19 +96,29 @@ impl Inbox<'_> {
             .await
     }
 
-    /// Takes the oldest delivery that is ready; what an older boot had taken is ready.
+    /// Takes the oldest delivery that is ready; what an older boot had taken is ready. One that was taken
+    /// again and again and neither ended nor was put off is what ends the process: it is given up.
     pub async fn claim(&self) -> Result<Option<Taken>, StoreError> {
         let (now, epoch) = (self.store.clock.now().0, self.store.epoch);
         self.store
             .main
             .write(move |tx| {
+                let buried = tx.execute(
+                    "UPDATE inbox SET state = 'dead', epoch = NULL, note = ?3, ended_at = ?1
+                     WHERE state = 'taken' AND epoch < ?2 AND attempts >= ?4",
+                    params![now, epoch, FATAL, limits::DELIVERY_CRASHES],
+                )?;
+                if buried > 0 {
+                    tracing::error!(buried, "deliveries were given up: {FATAL}");
+                }
                 let taken = tx
                     .query_row(
                         "UPDATE inbox SET state = 'taken', epoch = ?2, attempts = attempts + 1
                          WHERE seq = (SELECT seq FROM inbox
                                       WHERE (state = 'new' AND due <= ?1) OR (state = 'taken' AND epoch < ?2)
                                       ORDER BY seq LIMIT 1)
-                         RETURNING id, event, installation, body, attempts, received_at",
+                         RETURNING id, event, installation, body, attempts, received_at,
+                                   attempts > 1 OR note IS NOT NULL",
                         params![now, epoch],
                         |row| {
                             Ok(Taken {
@@ -111,6 +130,7 @@ impl Inbox<'_> {
                                 body: row.get(3)?,
                                 attempts: row.get(4)?,
                                 received_at: Timestamp(row.get(5)?),
+                                again: row.get(6)?,
                             })
                         },
                     )
@@ -130,14 +150,15 @@ impl Inbox<'_> {
         self.end(id, "dead", reason).await
     }
 
-    /// Put back, to be taken again at `at`.
+    /// Put back, to be taken again at `at`. Whoever puts it back is alive, so its attempts begin anew.
     pub async fn later(&self, id: &DeliveryId, why: &str, at: Timestamp) -> Result<(), StoreError> {
         let (id, why) = (id.0.clone(), why.to_owned());
         self.store
             .main
             .write(move |tx| {
                 tx.execute(
-                    "UPDATE inbox SET state = 'new', epoch = NULL, due = ?2, note = ?3 WHERE id = ?1 AND state = 'taken'",
+                    "UPDATE inbox SET state = 'new', attempts = 0, epoch = NULL, due = ?2, note = ?3
+                     WHERE id = ?1 AND state = 'taken'",
                     params![id, at.0, why],
                 )?;
                 Ok(())

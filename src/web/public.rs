@@ -17,6 +17,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::{
+    clock::SharedClock,
     github::webhook,
     limits,
     store::{Accepted, NewDelivery, Store},
@@ -30,6 +31,7 @@ pub struct Door {
     pub secrets: Vec<SecretString>,
     /// Rung after each stored delivery.
     pub bell: Arc<Notify>,
+    pub clock: SharedClock,
 }
 
 /// The routes the world may reach.
@@ -42,7 +44,18 @@ pub fn public(door: Door) -> Router {
 
 async fn receive(State(door): State<Arc<Door>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let bytes = match read(&parts.headers, body).await {
+    if let Err(refused) = webhook::claimed_digest(&parts.headers) {
+        return answer(refused.status, refused.sentence);
+    }
+    let read = tokio::select! {
+        read = read(&parts.headers, body) => read,
+        () = door.clock.sleep(limits::WEBHOOK_READ) => {
+            let seconds = limits::WEBHOOK_READ.as_secs();
+            let sentence = format!("The body did not arrive within {seconds} seconds; send it again.");
+            Err(answer(StatusCode::REQUEST_TIMEOUT, &sentence))
+        }
+    };
+    let bytes = match read {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };

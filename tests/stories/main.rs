@@ -9,4 +9,5 @@ mod lld;
 mod models;
 mod script;
 mod shell;
+mod strangers;
 mod world;

@@ -26,6 +26,8 @@ pub struct RepoRef {
     pub private: bool,
     /// Left out of some payloads.
     pub default_branch: Option<String>,
+    /// Its owner is a person: it knows no triage and no maintain access. False where the payload tells no owner.
+    pub user_owned: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

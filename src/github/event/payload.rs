@@ -86,6 +86,7 @@ impl<'a> Payload<'a> {
             name: name.parse().map_err(|_| self.missing("repository.full_name", "OWNER/NAME"))?,
             private: self.flag("repository.private"),
             default_branch: self.owned("repository.default_branch"),
+            user_owned: self.text_or_empty("repository.owner.type") == "User",
         })
     }
 
