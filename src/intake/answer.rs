@@ -37,8 +37,7 @@ impl Intake {
                 return Ok(Reply::No(format!("refused: `/{verb}` needs {needs} here")));
             }
             Signalled::NoGate(runs)
-                if runs.iter().any(|run| run.opening)
-                    && self.clock.now().since(taken.received_at) < LAG =>
+                if runs.iter().any(|run| run.opening) && self.clock.now().since(taken.received_at) < LAG =>
             {
                 return Err(Trouble::Opening);
             }

@@ -241,7 +241,7 @@ impl Intake {
     fn put_off(&self, taken: &Taken, trouble: &Trouble) -> Ending {
         let now = self.clock.now();
         let age = now.since(taken.received_at);
-        let soon = now.plus(age.clamp(limits::DELIVERY_RETRY, limits::DELIVERY_LONGEST_RETRY));
+        let soon = now.plus((age / 4).clamp(limits::DELIVERY_RETRY, limits::DELIVERY_LONGEST_RETRY));
         let at = match trouble {
             Trouble::GitHub(Fault::RateLimited { until }) => Some(*until),
             Trouble::GitHub(Fault::NotFound { .. }) => (age < LAG).then_some(soon),
