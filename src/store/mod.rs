@@ -220,7 +220,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let data = root.path().join("data");
         let first = open(&data).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&data).unwrap().permissions());
+        let mode = fs::metadata(&data).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         let refused = open(&data).err().unwrap();
         assert!(matches!(&refused, StoreError::InUse { directory } if *directory == data), "{refused}");

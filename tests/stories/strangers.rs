@@ -290,6 +290,25 @@ async fn a_panic_costs_one_delivery_and_not_the_server() {
 }
 
 #[tokio::test]
+async fn what_could_not_be_written_down_is_not_stuck_until_the_next_boot() {
+    let w = world().await;
+    let main = w.app.settings.data_dir.join("main.db");
+    let rename = move |from: &str, to: &str| {
+        let database = rusqlite::Connection::open(&main).unwrap();
+        database.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).unwrap();
+    };
+    let lose = rename.clone();
+    let intake = startled(&w, move || lose("inbox", "lost")).await;
+    assert!(intake.tick().await.is_err());
+    rename("lost", "inbox");
+    intake.tick().await.unwrap();
+    w.hub.settled().await;
+    intake.tick().await.unwrap();
+    let counts = w.inbox().await;
+    assert_eq!((counts.new, counts.taken, counts.dead), (0, 0, 0));
+}
+
+#[tokio::test]
 async fn a_server_that_is_told_to_stop_leaves_the_backlog_to_the_next() {
     let w = world().await;
     let before = w.inbox().await;
