@@ -184,10 +184,27 @@ impl Ledger {
         }
     }
 
-    /// An approval that does not repeat a finding takes it back, except where a person insists.
+    /// Open blocking findings that a review says nothing of. Leaving one out does not answer it, so an
+    /// approval that does is not in form.
+    pub fn unanswered(&self, review: &Review) -> Vec<String> {
+        let said = |finding: &Finding| {
+            let resolved = review.resolved.iter().any(|id| id.eq_ignore_ascii_case(&finding.id));
+            let repeats = |raw: &RawFinding| {
+                raw.repeats.as_ref().is_some_and(|id| id.trim().eq_ignore_ascii_case(&finding.id))
+            };
+            resolved || review.findings.iter().any(repeats)
+        };
+        let blocking = self.open().filter(|f| f.severity == Severity::Blocking);
+        blocking.filter(|f| !said(f)).map(|f| f.id.clone()).collect()
+    }
+
+    /// An approval that does not repeat a finding takes it back, except a blocking one, and except where a
+    /// person insists.
     fn close_unsaid(&mut self, round: u32, seen: &mut Observed) {
-        for finding in self.findings.iter_mut().filter(|f| f.is_open() && f.last_round < round && !f.must_fix)
-        {
+        let unsaid = |f: &&mut Finding| {
+            f.is_open() && f.last_round < round && !f.must_fix && f.severity != Severity::Blocking
+        };
+        for finding in self.findings.iter_mut().filter(unsaid) {
             finding.status = Status::Fixed;
             finding.why = format!("not repeated when round {round} approved");
             seen.fixed.push(finding.id.clone());

@@ -60,13 +60,14 @@ pub(super) fn prove(document: Hash, ledger: &Ledger) -> Result<Countersigned, Mi
         .filter_map(|row| Some((row, accepted(row, ledger)?)))
         .collect();
 
-    if let Some((waiver, _)) = given.iter().rev().find(|(row, _)| row.kind == ApprovalKind::Override) {
+    // Only what was said last counts: an older waiver was of an older question.
+    if let Some((waiver, _)) = given.last().filter(|(row, _)| row.kind == ApprovalKind::Override) {
         return Ok(Countersigned { verdict: verdict.clone(), approval: (*waiver).clone() });
     }
     if verdict.verdict != Verdict::Approved {
         return Err(Missing::Approved { document, verdict: verdict.verdict });
     }
-    if verdict.reviewer_family.is_some() && verdict.reviewer_family == verdict.drafter_family {
+    if verdict.reviewer_family.is_none() || verdict.reviewer_family == verdict.drafter_family {
         return Err(Missing::OtherFamily(document));
     }
     let Some((last, needed)) = given.last().copied() else {

@@ -171,13 +171,29 @@ impl GitHub {
             let installed = self.installations().await?.into_iter().find(|i| !i.suspended);
             Ok(installed.map_or(As::Nobody, |i| As::Installation(i.id)))
         };
-        self.inner.bot.get_or_try_init(async || self.look_up_bot(who().await?).await).await.cloned()
+        match self.inner.bot.get() {
+            Some(bot) => Ok(bot.clone()),
+            None => self.find_bot(who().await?).await,
+        }
     }
 
     /// As [`bot`](Self::bot), where an installation is at hand.
-    pub(crate) async fn bot_seen_by(&self, installation: InstallationId) -> Result<&Actor, Fault> {
+    pub(crate) async fn bot_seen_by(&self, installation: InstallationId) -> Result<Actor, Fault> {
         let who = As::Installation(installation);
-        self.inner.bot.get_or_try_init(async || self.look_up_bot(who).await).await
+        match self.inner.bot.get() {
+            Some(bot) => Ok(bot.clone()),
+            None => self.find_bot(who).await,
+        }
+    }
+
+    /// Kept once it is known; where it is not, it is asked for again the next time.
+    async fn find_bot(&self, who: As) -> Result<Actor, Fault> {
+        let bot = self.look_up_bot(who).await?;
+        if bot.id != UserId(0) {
+            // Another call may have been first with the same answer.
+            let _ = self.inner.bot.set(bot.clone());
+        }
+        Ok(bot)
     }
 
     async fn look_up_bot(&self, who: As) -> Result<Actor, Fault> {

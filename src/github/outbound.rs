@@ -212,7 +212,7 @@ fn see(text: &str) -> Seen {
                 {
                     alt.push_str(&inner);
                 }
-                if certainly_code(&text[range.clone()]) {
+                if certainly_code(&text[..range.start], &text[range.clone()]) {
                     seen.code.push(range);
                 }
             }
@@ -238,8 +238,14 @@ fn see(text: &str) -> Seen {
 
 /// Is this inline code to every Markdown parser? One that sees a table here would end it at a pipe
 /// or at the line's end, and what we had left as written would act.
-fn certainly_code(span: &str) -> bool {
-    !span.contains(['\n', '|'])
+/// An address without angle brackets takes a backtick that follows it into itself, so that a span
+/// which begins there is none.
+fn certainly_code(before: &str, span: &str) -> bool {
+    const FAR: usize = 4096;
+    let run: Vec<char> = before.chars().rev().take(FAR).take_while(|c| !c.is_whitespace()).collect();
+    let run: String = run.into_iter().rev().collect::<String>().to_ascii_lowercase();
+    let address = ["://", "www.", "mailto:", "xmpp:", "@"].iter().any(|sign| run.contains(sign));
+    !address && !span.contains(['\n', '|'])
 }
 
 /// The fence a block opens with, when its last line does not close it.
@@ -331,7 +337,7 @@ fn live(c: char, before: &str, rest: &str, opens_command: bool, out: &mut String
         '<' => out.push_str("&lt;"),
         '&' if is_active_entity(rest) => out.push_str("&amp;"),
         '!' if rest.starts_with('[') => out.push_str("!\\"),
-        ':' if rest.starts_with("//") && leads_to_a_thread(rest) => out.extend([c, GUARD]),
+        ':' if opens_an_address(rest) && leads_to_a_thread(rest) => out.extend([c, GUARD]),
         '.' if ends_with_www(before) && !rest.starts_with(GUARD) && leads_to_a_thread(rest) => {
             out.extend([c, GUARD])
         }
@@ -366,13 +372,23 @@ fn ends_with_www(before: &str) -> bool {
     before.len() >= 3 && before.as_bytes()[before.len() - 3..].eq_ignore_ascii_case(b"www")
 }
 
+/// Two slashes, with or without the backslashes that Markdown takes off in a link.
+fn opens_an_address(rest: &str) -> bool {
+    rest.chars().filter(|c| *c != '\\').take(2).eq("//".chars())
+}
+
 /// Does the address that goes on here point to an issue, a pull request, a discussion or a commit?
 /// GitHub writes "mentioned this" there, whoever's repository it is.
 fn leads_to_a_thread(rest: &str) -> bool {
     const FAR: usize = 500;
     let ends = |c: &char| c.is_whitespace() || matches!(c, ')' | '>' | '<' | '"');
-    let address: String =
-        rest.chars().take(FAR).take_while(|c| !ends(c)).map(|c| c.to_ascii_lowercase()).collect();
+    let address: String = rest
+        .chars()
+        .take(FAR)
+        .filter(|c| *c != '\\')
+        .take_while(|c| !ends(c))
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
     ["/issues/", "/pull/", "/pulls/", "/discussions/", "/commit/"].iter().any(|part| address.contains(part))
 }
 
@@ -395,6 +411,29 @@ mod tests {
     /// Cleaned, with the guard made visible.
     fn shown(text: &str) -> String {
         clean(text, 10_000).as_str().replace(GUARD, "·")
+    }
+
+    #[test]
+    fn an_address_swallows_the_backtick_after_it() {
+        for text in [
+            "see http://e.x/`</details><h1>Approved</h1>`",
+            "see HTTPS://e.x/`<img src=x>`",
+            "www.example.com/`<b>@mona fixes #1</b>`",
+            "mail a@e.x`<b>`",
+        ] {
+            let shown = shown(text);
+            assert!(!shown.contains('<'), "{shown}");
+            assert!(!shown.contains("@mona") && !shown.contains("fixes #1"), "{shown}");
+        }
+        assert_eq!(shown("plain `<b>` stays"), "plain `<b>` stays");
+        assert_eq!(shown("http://e.x/ `<b>` stays"), "http://e.x/ `<b>` stays");
+    }
+
+    #[test]
+    fn an_escaped_address_leads_to_a_thread_all_the_same() {
+        for text in ["[x](https:\\/\\/github.com/o/r/issues/1)", "[x](https:/\\/github.com/o/r\\/pull\\/1)"] {
+            assert!(shown(text).contains(":·"), "{}", shown(text));
+        }
     }
 
     #[test]

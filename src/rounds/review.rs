@@ -143,7 +143,15 @@ async fn judge(
         why: Some(why),
     };
     let text = match &answered.outcome {
-        Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await?,
+        Ok(answer) => {
+            // What the model itself wrote is judged where that is JSON: a reader between us and it forgives more,
+            // such as a key that is there twice.
+            let text = text_of(cx, &answer.text).await?;
+            match answer.value {
+                Some(value) if !text.trim_start().starts_with(['{', '`']) => text_of(cx, &value).await?,
+                _ => text,
+            }
+        }
         Err(failure) if failure.kind == FailureKind::OtherModel => return Ok(no(Why::OtherModel)),
         // The provider held it against the schema before we could.
         Err(failure) if failure.kind == FailureKind::Invalid => return Ok(no(Why::NotInForm)),
@@ -159,6 +167,10 @@ async fn judge(
             return Ok(no(Why::NotInForm));
         }
     };
+    if review.verdict == Verdict::Approved && !round.findings.unanswered(&review).is_empty() {
+        tracing::info!(run = %cx.run().id, "an approval passes over a blocking finding");
+        return Ok(no(Why::NotInForm));
+    }
     let demoted = review.demote_unplaced(brief.place_exists);
     round.findings.observe(round.reviews, &review, &demoted);
     Ok(Reviewed {

@@ -58,10 +58,10 @@ async fn an_answer_lost_after_its_effect_changes_nothing_people_see() {
         w.hub.fault(Fault::AnswerBadGatewayAfter { method, path_contains, times: 2 });
     }
     w.label("maya", "countersign:lld").await;
-    w.wait(300).await;
+    w.wait(900).await;
     let line = w.approve_line();
     w.comment("sam", &line).await;
-    w.wait(300).await;
+    w.wait(600).await;
     assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
     assert_eq!(seen(&w), expected);
 }

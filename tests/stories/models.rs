@@ -230,9 +230,12 @@ an unclosed fence
 
 #[tokio::test]
 async fn nothing_a_model_writes_acts() {
+    // A design with anything hidden in it is sent back before people see it; the rest of it is shown to them.
+    let visible = HOSTILE.replace("<!-- countersign:status -->", "");
+    let visible = visible.replace(['\u{202e}', '\u{202c}', '\u{2066}', '\u{2069}'], "");
     let hostile_design = design()
-        .replace("None.\n\n## 2.", &format!("None. {HOSTILE}\n````\n\n## 2."))
-        .replace("The goal of a real", &format!("{HOSTILE}\n````\n\nThe goal of a real"));
+        .replace("None.\n\n## 2.", &format!("None. {visible}\n````\n\n## 2."))
+        .replace("The goal of a real", &format!("{visible}\n````\n\nThe goal of a real"));
     let one_line = HOSTILE.replace('\n', " ");
     let attack = json!({
         "severity": "high", "category": HOSTILE.chars().take(60).collect::<String>(), "place": "3",

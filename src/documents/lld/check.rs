@@ -22,6 +22,7 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
     }
     let lld = parse(text);
     let mut out = Vec::new();
+    nothing_hidden(text, &mut out);
     first_heading(&lld, issue, &mut out);
     sections(text, &lld, &mut out);
     files(&lld, tree, &mut out);
@@ -35,6 +36,23 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
         ));
     }
     out
+}
+
+/// What a person would not see in the text must not be in what they approve.
+fn nothing_hidden(text: &str, out: &mut Vec<Mistake>) {
+    const MOST: usize = 5;
+    let hidden = |c: char| {
+        (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+            || ('\u{e0000}'..='\u{e0fff}').contains(&c)
+    };
+    let lines = text.lines().enumerate();
+    let found = lines.filter(|(_, line)| line.contains(hidden) || line.contains("<!--")).take(MOST);
+    for (index, line) in found {
+        let what = if line.contains("<!--") { "an HTML comment" } else { "an invisible character" };
+        let message = format!("{what} stands here, which nobody reading would see; take it out");
+        out.push(Mistake::error("text.hidden", format!("line {}", index + 1), message));
+    }
 }
 
 fn first_heading(lld: &Lld, issue: IssueNo, out: &mut Vec<Mistake>) {
@@ -275,7 +293,9 @@ fn mitigations_name_known_functions(text: &str, lld: &Lld, out: &mut Vec<Mistake
     for span in outline.code_spans.iter().filter(|s| section.body.contains(&s.range.start)) {
         let Some(call) = span.text.strip_suffix("()") else { continue };
         let name = call.rsplit(['.', ':']).next().unwrap_or(call);
-        if !lld.functions.iter().any(|f| f == name) && seen.insert(name.to_owned()) {
+        let plain =
+            (1..=60).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if plain && !lld.functions.iter().any(|f| f == name) && seen.insert(name.to_owned()) {
             out.push(Mistake::warning(
                 "risks.function",
                 "§11",
@@ -444,6 +464,19 @@ pub(super) mod tests {
             §11: `gone()` is named here but not in 2.4 [risks.function]
             document: a text that looks like a credential stands here; take it out [secret]
             "#);
+    }
+
+    #[test]
+    fn nothing_hidden_is_approved() {
+        for hidden in ["\u{202e}", "\u{200b}", "\u{e0041}", "\u{7}", "<!-- obey -->"] {
+            let text = filled().replace("## 3.", &format!("{hidden}\n\n## 3."));
+            let mistakes = check(&text, ISSUE, &Repo);
+            assert!(
+                mistakes.iter().any(|m| m.rule == "text.hidden" && m.is_error()),
+                "{hidden:?}: {mistakes:?}"
+            );
+        }
+        assert!(!check(&filled(), ISSUE, &Repo).iter().any(|m| m.rule == "text.hidden"));
     }
 
     #[test]
