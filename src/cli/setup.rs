@@ -209,8 +209,7 @@ async fn register(files: &Files, github: &Addresses, webhook: &Url, code: &str) 
     let env = format!(
         "# Secrets of the server. Only this file is read; the process environment is not.\n\
          COUNTERSIGN_WEBHOOK_SECRET={secret}\n\
-         # The reviewer's key, from Google AI Studio:\n# GEMINI_API_KEY=\n\
-         # Optional: lets the Anthropic API step in when Claude's own program cannot.\n# ANTHROPIC_API_KEY=\n"
+         # The reviewer's key, from Google AI Studio:\n# GEMINI_API_KEY=\n"
     );
     write_secret(&files.env, &env)?;
     files.write_config(github, webhook, app.id, None)?;

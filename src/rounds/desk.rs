@@ -130,7 +130,8 @@ impl Desk {
                 policy.max_rounds = own.lld.max_rounds;
                 policy.draft_gate = own.lld.draft_gate;
             }
-            Err(error) => policy.complaint = Some(error.to_string()),
+            // It may quote the file, and the file may be long.
+            Err(error) => policy.complaint = Some(error.to_string().chars().take(500).collect()),
         }
         Ok(policy)
     }
