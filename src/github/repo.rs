@@ -221,13 +221,18 @@ impl Repo {
 
     /// Puts a label on an issue; creates it in the repository at its first use.
     pub async fn ensure_label(&self, issue: IssueNo, label: LabelSpec<'_>) -> Result<(), Fault> {
-        match self.send(self.request(&LABEL, &[label.name])).await {
-            Ok(_) => {}
-            Err(Fault::NotFound { .. }) => self.create_label(label).await?,
-            Err(fault) => return Err(fault),
-        }
+        self.define_label(label).await?;
         let add = self.request(&ADD_LABELS, &[&issue.to_string()]).body(json!({ "labels": [label.name] }));
         self.write(add).await.map(drop)
+    }
+
+    /// Makes a label known in the repository. One that is there keeps the look people gave it.
+    pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<(), Fault> {
+        match self.send(self.request(&LABEL, &[label.name])).await {
+            Ok(_) => Ok(()),
+            Err(Fault::NotFound { .. }) => self.create_label(label).await,
+            Err(fault) => Err(fault),
+        }
     }
 
     async fn create_label(&self, label: LabelSpec<'_>) -> Result<(), Fault> {

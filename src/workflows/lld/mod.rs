@@ -201,6 +201,7 @@ async fn load(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
             desk.policy(&repo, &info.default_branch).await
         })
         .await?;
+    show::offer_label(cx, &repo).await?;
     s.round = Round::new(policy.max_rounds);
     s.label = show::label_left(&issue.labels);
     s.issue = Some(issue);

@@ -7,7 +7,7 @@ use crate::{
     commands::CommandSpec,
     documents::lld,
     engine::{ApprovalKind, ApprovalRow, Halt, Step, StepError, Workflow},
-    github::{Body, Fault, LabelSpec},
+    github::{Body, Fault, LabelSpec, Repo},
     limits,
     messages::{
         self, ApprovalLine, ApproveLine, CommitCard, CommitKind, DraftView, GateCard, HaltCard, HaltReason,
@@ -222,6 +222,16 @@ async fn move_label(s: &State, cx: &Cx, view: LabelView) -> Result<(), StepError
         }
     })
     .await
+}
+
+/// Makes the label that starts this workflow known in the repository, so that whoever typed the command can
+/// choose it from the list the next time.
+pub(super) async fn offer_label(cx: &Cx, repo: &Repo) -> Result<(), StepError> {
+    let ours =
+        messages::LABELS.iter().find(|view| Lld::COMMANDS.iter().any(|row| row.label == Some(view.name)));
+    let Some(LabelView { name, color, description }) = ours else { return Ok(()) };
+    let spec = LabelSpec { name, color, description };
+    cx.once("offer-label", |_| async { repo.define_label(spec).await.map_err(fault) }).await
 }
 
 /// The state label that an earlier run left on the issue.
