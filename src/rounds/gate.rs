@@ -90,11 +90,12 @@ pub async fn subject(cx: &Cx, base: &Base, publication: &Publication<'_>) -> Res
     Ok(Hash::of_parts([gate, document.as_bytes(), files.as_slice(), policy.as_slice()]))
 }
 
-/// Puts the document on the branch and opens the pull request, or moves both on.
+/// Puts the document on the branch and opens the pull request, or moves both on. `known` is the version
+/// there that the document follows.
 pub async fn propose(
     cx: &Cx,
     publication: &Publication<'_>,
-    before: Option<&Proposal>,
+    known: Option<Hash>,
     shown: &Shown<'_>,
 ) -> Result<Landed<Proposal>, StepError> {
     let repo = cx.tools().repo(cx.run()).await?;
@@ -103,7 +104,7 @@ pub async fn propose(
         branch: &name,
         path: publication.path,
         base: &publication.base.commit,
-        ours: before.map(|b| b.document),
+        ours: known,
         wanted: Some(publication.document),
     };
     let files = vec![(publication.path.to_owned(), cx.get(&publication.document).await?)];

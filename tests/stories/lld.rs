@@ -317,3 +317,19 @@ async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
     w.comment("sam", "/approve").await;
     assert_eq!(w.run().await.unwrap().status, Status::Done, "nothing changed since it was drafted anew");
 }
+
+#[tokio::test]
+async fn a_person_can_have_their_own_version_revised() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
+    push_theirs(&w, &theirs);
+    w.comment("sam", "/revise say it shorter").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    let revised = String::from_utf8(committed(&w).0).unwrap();
+    assert_ne!(revised, theirs, "the revision they asked for is what they are asked about");
+    assert!(revised.contains("A sentence by a person."), "and it is a revision of theirs:\n{revised}");
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+}

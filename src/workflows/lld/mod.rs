@@ -105,6 +105,9 @@ pub struct State {
     round: Round,
     status: StatusComment,
     proposal: Option<Proposal>,
+    /// The version on the branch that this run knows: ours, or a person's that it took over. Only that may be
+    /// followed by a version of ours.
+    known: Option<Hash>,
     /// What the open gate waits for an answer on.
     asked: Option<Asked>,
     /// The state label on the issue.
@@ -465,8 +468,11 @@ async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
         pull_title: &messages::pull_title(STAGE, issue.number, &issue.title, false),
         pull_body: &show::pull(s, cx, Some(subject), None)?,
     };
-    match rounds::propose(cx, &publication, s.proposal.as_ref(), &shown).await? {
-        Landed::Ours(proposal) => s.proposal = Some(proposal),
+    match rounds::propose(cx, &publication, s.known, &shown).await? {
+        Landed::Ours(proposal) => {
+            s.known = Some(proposal.document);
+            s.proposal = Some(proposal);
+        }
         Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
     }
     show::label(s, cx, messages::NEEDS_YOU).await?;
@@ -548,6 +554,7 @@ async fn take_over(
 ) -> Result<Next<At>, StepError> {
     s.round.replace(document);
     s.round.drafter = None;
+    s.known = Some(document);
     if let Some(answer) = answer.filter(|a| a.verb == "revise") {
         return send_back(s, cx, answer).await;
     }
