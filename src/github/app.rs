@@ -47,6 +47,9 @@ pub struct GitHub {
     inner: Arc<Inner>,
 }
 
+/// Stands for our own account where the server does not show it.
+const NO_ACCOUNT: UserId = UserId(0);
+
 struct Inner {
     api: Api,
     git_url: Url,
@@ -164,20 +167,28 @@ impl GitHub {
         })
     }
 
-    /// The account that our comments are by. Its id is not the App's; asked for once.
+    /// The account that our comments are by. Its id is not the App's; asked for until it is known.
     pub async fn bot(&self) -> Result<Actor, Fault> {
         // An App's own key opens no user's page, so the look is made by an installation.
-        let who = || async {
+        self.bot_seen(async {
             let installed = self.installations().await?.into_iter().find(|i| !i.suspended);
             Ok(installed.map_or(As::Nobody, |i| As::Installation(i.id)))
-        };
-        self.inner.bot.get_or_try_init(async || self.look_up_bot(who().await?).await).await.cloned()
+        })
+        .await
     }
 
     /// As [`bot`](Self::bot), where an installation is at hand.
-    pub(crate) async fn bot_seen_by(&self, installation: InstallationId) -> Result<&Actor, Fault> {
-        let who = As::Installation(installation);
-        self.inner.bot.get_or_try_init(async || self.look_up_bot(who).await).await
+    pub(crate) async fn bot_seen_by(&self, installation: InstallationId) -> Result<Actor, Fault> {
+        self.bot_seen(async { Ok(As::Installation(installation)) }).await
+    }
+
+    async fn bot_seen(&self, who: impl Future<Output = Result<As, Fault>>) -> Result<Actor, Fault> {
+        let look = async || match self.look_up_bot(who.await.map_err(Err)?).await {
+            // A page that is missing now may be there later: this answer is given and not kept.
+            Ok(bot) if bot.id == NO_ACCOUNT => Err(Ok(bot)),
+            found => found.map_err(Err),
+        };
+        self.inner.bot.get_or_try_init(look).await.cloned().or_else(|unkept| unkept)
     }
 
     async fn look_up_bot(&self, who: As) -> Result<Actor, Fault> {
@@ -188,7 +199,7 @@ impl GitHub {
             // when one is looked for; ours are still told by their sender's type and name.
             Err(Fault::NotFound { .. }) => {
                 tracing::warn!(login, "our own account cannot be looked up here");
-                Ok(Actor { id: UserId(0), login, bot: true })
+                Ok(Actor { id: NO_ACCOUNT, login, bot: true })
             }
             Err(fault) => Err(fault),
         }
