@@ -7,7 +7,7 @@
 pub mod edits;
 pub mod findings;
 pub mod lld;
-mod markdown;
+pub(crate) mod markdown;
 mod path;
 pub mod secrets;
 pub mod verdict;
@@ -83,4 +83,13 @@ fn one_json_object(answer: &str) -> Option<&str> {
 /// At most `cap` characters of `text`, cut between characters.
 fn head(text: &str, cap: usize) -> &str {
     text.char_indices().nth(cap).map_or(text, |(at, _)| &text[..at])
+}
+
+/// Characters that show nothing, or turn the direction of what follows: what a reader sees is then
+/// not what a model is told.
+pub(crate) fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180B}'..='\u{180F}'
+        | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{3164}' | '\u{FE00}'..='\u{FE0E}'
+        | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
 }

@@ -7,9 +7,9 @@
 
 use std::ops::Range;
 
-use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
-use crate::documents::secrets;
+use crate::documents::{is_invisible, markdown, secrets};
 
 mod body;
 pub use body::Body;
@@ -146,13 +146,6 @@ fn scrub(text: &str) -> String {
     text.chars().filter(|&c| c == '\n' || c == '\t' || !(c.is_control() || is_invisible(c))).collect()
 }
 
-fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180B}'..='\u{180F}'
-        | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{3164}' | '\u{FE00}'..='\u{FE0E}'
-        | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
-}
-
 /// At most `keep` characters, ending at a line break where one is near.
 fn cut_at_line(text: &str, keep: usize) -> &str {
     let end = text.char_indices().nth(keep).map_or(text.len(), |(at, _)| at);
@@ -183,6 +176,8 @@ fn settle(text: &str) -> String {
 struct Seen {
     /// Code, in order.
     code: Vec<Range<usize>>,
+    /// Where inline code begins whose first backtick may belong to an address before it.
+    swallowed: Vec<usize>,
     /// Outermost images and the text that stands for each.
     images: Vec<(Range<usize>, String)>,
     /// Where definitions of link targets begin.
@@ -192,8 +187,7 @@ struct Seen {
 }
 
 fn see(text: &str) -> Seen {
-    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let parser = Parser::new_ext(text, options);
+    let parser = Parser::new_ext(text, markdown::options());
     let mut seen = Seen::default();
     seen.definitions
         .extend(parser.reference_definitions().iter().map(|(_, definition)| definition.span.start));
@@ -211,6 +205,11 @@ fn see(text: &str) -> Seen {
                     && let Some((_, alt)) = seen.images.last_mut()
                 {
                     alt.push_str(&inner);
+                }
+                // Behind code that both see, nothing of an address before it goes on.
+                let from = seen.code.last().map_or(0, |code| code.end.min(range.start));
+                if markdown::in_bare_address(&text[from..], range.start - from) {
+                    seen.swallowed.push(range.start);
                 }
                 if certainly_code(&text[range.clone()]) {
                     seen.code.push(range);
@@ -257,6 +256,7 @@ fn pass(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     let mut code = seen.code.iter().peekable();
     let mut images = seen.images.iter().peekable();
+    let mut swallowed = seen.swallowed.iter().peekable();
     let (mut guarded_slash, mut definition) = (None, None);
     let mut at = 0;
     while at < text.len() {
@@ -270,6 +270,11 @@ fn pass(text: &str) -> String {
             out.push_str(&alt.replace('\n', " "));
             at = range.end;
             continue;
+        }
+        while swallowed.next_if(|start| **start < at).is_some() {}
+        if swallowed.next_if(|start| **start == at).is_some() {
+            // White space ends the address, and code is code again to every parser.
+            out.push(' ');
         }
         if let Some(range) = code.peek().filter(|range| range.start <= at) {
             out.push_str(&text[at..range.end]);
@@ -331,7 +336,7 @@ fn live(c: char, before: &str, rest: &str, opens_command: bool, out: &mut String
         '<' => out.push_str("&lt;"),
         '&' if is_active_entity(rest) => out.push_str("&amp;"),
         '!' if rest.starts_with('[') => out.push_str("!\\"),
-        ':' if rest.starts_with("//") && leads_to_a_thread(rest) => out.extend([c, GUARD]),
+        ':' if opens_host(rest) && leads_to_a_thread(rest) => out.extend([c, GUARD]),
         '.' if ends_with_www(before) && !rest.starts_with(GUARD) && leads_to_a_thread(rest) => {
             out.extend([c, GUARD])
         }
@@ -369,11 +374,53 @@ fn ends_with_www(before: &str) -> bool {
 /// Does the address that goes on here point to an issue, a pull request, a discussion or a commit?
 /// GitHub writes "mentioned this" there, whoever's repository it is.
 fn leads_to_a_thread(rest: &str) -> bool {
-    const FAR: usize = 500;
+    const FAR: usize = 2_000;
     let ends = |c: &char| c.is_whitespace() || matches!(c, ')' | '>' | '<' | '"');
-    let address: String =
+    let written: String =
         rest.chars().take(FAR).take_while(|c| !ends(c)).map(|c| c.to_ascii_lowercase()).collect();
+    let address = meant(&written);
     ["/issues/", "/pull/", "/pulls/", "/discussions/", "/commit/"].iter().any(|part| address.contains(part))
+}
+
+/// Does an address's `//` stand here, plainly or in one of the ways Markdown lets a sign be written?
+fn opens_host(rest: &str) -> bool {
+    let slashes: String = rest.chars().take(40).collect();
+    meant(&slashes.to_ascii_lowercase()).starts_with("//")
+}
+
+/// An address with the ways to write a slash undone: escapes of Markdown, and character references.
+fn meant(address: &str) -> String {
+    let mut out = String::with_capacity(address.len());
+    let mut rest = address;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        let reference = after.split_once(';').filter(|(name, _)| c == '&' && is_slash(name));
+        rest = match reference {
+            Some((_, after)) => {
+                out.push('/');
+                after
+            }
+            None => {
+                if c != '\\' || !after.starts_with(|next: char| next.is_ascii_punctuation()) {
+                    out.push(c);
+                    after
+                } else {
+                    let escaped = &after[..1];
+                    out.push_str(escaped);
+                    &after[1..]
+                }
+            }
+        };
+    }
+    out
+}
+
+fn is_slash(name: &str) -> bool {
+    let number = |digits: &str, radix| u32::from_str_radix(digits, radix) == Ok(u32::from(b'/'));
+    match name.strip_prefix('#') {
+        Some(coded) => coded.strip_prefix('x').map_or_else(|| number(coded, 10), |hex| number(hex, 16)),
+        None => name == "sol",
+    }
 }
 
 /// A character reference that could spell one of the signs above; those for plain typography stay.
@@ -431,6 +478,12 @@ mod tests {
             ("text\n| `x | @mona` |\n|---|---|", "text\n| `x | @·mona` |\n|---|---|"),
             ("[^1]: note\n\n    @mona", "\\[^1]: note\n\n    @mona"),
             ("@\u{200d}mona #\u{2060}1", "@·mona #·1"),
+            (r"[x](https:\/\/github.com/o/r/issues/1)", r"[x](https:·\/\/github.com/o/r/issues/1)"),
+            (r"[x](https\:/\/github.com/o/r\/pull\/1)", r"[x](https\:·/\/github.com/o/r\/pull\/1)"),
+            (
+                "[x](https:&sol;&#47;github.com/o/r&#x2F;issues/1)",
+                "[x](https:·&amp;sol;&amp;#·47;github.com/o/r&amp;#x2F;issues/1)",
+            ),
         ] {
             assert_eq!(shown(text), inert, "{text:?}");
         }
@@ -458,6 +511,23 @@ mod tests {
         let live = see(&text);
         for (at, _) in text.match_indices('@').filter(|(at, _)| !text[at + 1..].starts_with('·')) {
             assert!(live.code.iter().any(|range| range.contains(&at)), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_does_not_swallow_the_backtick_before_code() {
+        for (text, inert) in [
+            ("see http://e.x/`</details><h1>x</h1>`", "see http://e.x/ `</details><h1>x</h1>`"),
+            ("www.example.com/`<b>@mona fixes #1</b>`", "www.example.com/ `<b>@mona fixes #1</b>`"),
+            ("(FTP://e/*`@mona`", "(FTP://e/* `@mona`"),
+            ("me@e.x`@mona`", "me@·e.x `@mona`"),
+            // Once the first backtick is code's again, the third opens nothing.
+            ("http://e/`a `@mona`", "http://e/ `a `@·mona`"),
+            ("http://e/` a ` b `@mona`", "http://e/ ` a ` b `@mona`"),
+            ("`http://e/`/`@mona` and `b`", "`http://e/`/`@mona` and `b`"),
+            ("http://e/ `@mona`", "http://e/ `@mona`"),
+        ] {
+            assert_eq!(shown(text), inert, "{text:?}");
         }
     }
 
