@@ -93,3 +93,23 @@ pub(crate) fn is_invisible(c: char) -> bool {
         | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{3164}' | '\u{FE00}'..='\u{FE0E}'
         | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
 }
+
+/// A path from a document or a repository as a message may quote it. Messages are shown to models as
+/// facts, so nothing in one ends its quotation marks or goes on at length.
+fn shown_path(path: &str) -> String {
+    const LONGEST: usize = 120;
+    let plain = |c: char| match c {
+        '`' => '\'',
+        c if c.is_control() || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}') => '?',
+        c => c,
+    };
+    let cut = head(path, LONGEST);
+    let end = if cut.len() < path.len() { "…" } else { "" };
+    cut.chars().map(plain).chain(end.chars()).collect()
+}
+
+/// A name from a document, if it is one that a message may quote: a single short word.
+fn identifier(name: &str) -> Option<&str> {
+    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    ((1..=60).contains(&name.len()) && name.bytes().all(word)).then_some(name)
+}
