@@ -178,8 +178,9 @@ struct Seen {
     code: Vec<Range<usize>>,
     /// Where inline code begins whose first backtick may belong to an address before it.
     swallowed: Vec<usize>,
-    /// Outermost images and the text that stands for each.
-    images: Vec<(Range<usize>, String)>,
+    /// What gives way to other text: outermost images to their words, code on several lines to the same
+    /// on one.
+    replaced: Vec<(Range<usize>, String)>,
     /// Where definitions of link targets begin.
     definitions: Vec<usize>,
     /// The fence that must be closed at the end.
@@ -202,7 +203,7 @@ fn see(text: &str) -> Seen {
             }
             Event::Code(inner) => {
                 if images > 0
-                    && let Some((_, alt)) = seen.images.last_mut()
+                    && let Some((_, alt)) = seen.replaced.last_mut()
                 {
                     alt.push_str(&inner);
                 }
@@ -211,7 +212,10 @@ fn see(text: &str) -> Seen {
                 if markdown::in_bare_address(&text[from..], range.start - from) {
                     seen.swallowed.push(range.start);
                 }
-                if certainly_code(&text[range.clone()]) {
+                if images == 0 && text[range.clone()].contains('\n') {
+                    let one_line = on_one_line(&text[range.clone()], &inner);
+                    seen.replaced.push((range, one_line));
+                } else if certainly_code(text, &range) {
                     seen.code.push(range);
                 }
             }
@@ -219,13 +223,13 @@ fn see(text: &str) -> Seen {
             Event::End(TagEnd::BlockQuote(_) | TagEnd::Item) => containers = containers.saturating_sub(1),
             Event::Start(Tag::Image { .. }) => {
                 if images == 0 {
-                    seen.images.push((range, String::new()));
+                    seen.replaced.push((range, String::new()));
                 }
                 images += 1;
             }
             Event::End(TagEnd::Image) => images = images.saturating_sub(1),
             Event::Text(inner) if images > 0 => {
-                if let Some((_, alt)) = seen.images.last_mut() {
+                if let Some((_, alt)) = seen.replaced.last_mut() {
                     alt.push_str(&inner);
                 }
             }
@@ -235,10 +239,29 @@ fn see(text: &str) -> Seen {
     seen
 }
 
-/// Is this inline code to every Markdown parser? One that sees a table here would end it at a pipe
-/// or at the line's end, and what we had left as written would act.
-fn certainly_code(span: &str) -> bool {
-    !span.contains(['\n', '|'])
+/// Inline code without its line breaks, at which another parser may see a block begin.
+fn on_one_line(span: &str, inner: &str) -> String {
+    let fence = &span[..span.len() - span.trim_start_matches('`').len()];
+    format!("{fence} {} {fence}", inner.replace('\n', " ").trim())
+}
+
+/// Is this inline code to every Markdown parser? One that sees a table here would end it at a pipe, and
+/// what we had left as written would act.
+fn certainly_code(text: &str, span: &Range<usize>) -> bool {
+    if !text[span.clone()].contains(['\n', '|']) {
+        return true;
+    }
+    let from = text[..span.start].rfind("\n\n").map_or(0, |blank| blank + 2);
+    let to = text[span.end..].find("\n\n").map_or(text.len(), |blank| span.end + blank);
+    !text[from..to].lines().any(may_rule_a_table)
+}
+
+/// The line below a table's head, within any quote or list; without one there is no table.
+fn may_rule_a_table(line: &str) -> bool {
+    let marks = |c: char| {
+        c.is_ascii_digit() || matches!(c, ' ' | '\t' | '|' | '-' | ':' | '>' | '*' | '+' | '.' | ')')
+    };
+    line.contains('-') && line.chars().all(marks)
 }
 
 /// The fence a block opens with, when its last line does not close it.
@@ -255,7 +278,7 @@ fn pass(text: &str) -> String {
     let seen = see(text);
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     let mut code = seen.code.iter().peekable();
-    let mut images = seen.images.iter().peekable();
+    let mut replaced = seen.replaced.iter().peekable();
     let mut swallowed = seen.swallowed.iter().peekable();
     let (mut guarded_slash, mut definition) = (None, None);
     let mut at = 0;
@@ -263,11 +286,11 @@ fn pass(text: &str) -> String {
         while code.peek().is_some_and(|range| range.end <= at) {
             code.next();
         }
-        while images.peek().is_some_and(|(range, _)| range.start < at) {
-            images.next();
+        while replaced.peek().is_some_and(|(range, _)| range.start < at) {
+            replaced.next();
         }
-        if let Some((range, alt)) = images.peek().filter(|(range, _)| range.start == at) {
-            out.push_str(&alt.replace('\n', " "));
+        if let Some((range, words)) = replaced.peek().filter(|(range, _)| range.start == at) {
+            out.push_str(&words.replace('\n', " "));
             at = range.end;
             continue;
         }
@@ -341,6 +364,8 @@ fn live(c: char, before: &str, rest: &str, opens_command: bool, out: &mut String
             out.extend([c, GUARD])
         }
         '/' if opens_command => out.extend([c, GUARD]),
+        // One that opens no code can keep GitHub's parser from seeing the code after it.
+        '`' if !is_escaped(before) => out.push_str("&grave;"),
         _ => {
             out.push(c);
             if acts(c, before, rest) {
@@ -348,6 +373,10 @@ fn live(c: char, before: &str, rest: &str, opens_command: bool, out: &mut String
             }
         }
     }
+}
+
+fn is_escaped(before: &str) -> bool {
+    before.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
 }
 
 /// Signs that page people or point to threads, with or without Markdown around them.
@@ -427,7 +456,7 @@ fn is_slash(name: &str) -> bool {
 fn is_active_entity(rest: &str) -> bool {
     const HARMLESS: &[&str] = &[
         "amp", "lt", "gt", "quot", "apos", "nbsp", "ndash", "mdash", "hellip", "copy", "times", "rarr",
-        "larr", "le", "ge", "ne",
+        "larr", "le", "ge", "ne", "grave",
     ];
     let Some(end) = rest.bytes().take(40).position(|b| b == b';') else { return false };
     let name = &rest[..end];
@@ -474,8 +503,8 @@ mod tests {
                 "&amp;commat;mona &amp;#·64;mona &amp;#x23;1 &lt;b&gt; &amp; R&amp;D;",
             ),
             ("a\u{202e}b\u{200b}c\u{0}d\u{feff}e\u{7f}", "abcde"),
-            ("a ` b\n| x | @mona ` |\n|---|---|", "a ` b\n| x | @·mona ` |\n|---|---|"),
-            ("text\n| `x | @mona` |\n|---|---|", "text\n| `x | @·mona` |\n|---|---|"),
+            ("a ` b\n| x | @mona ` |\n|---|---|", "a &grave; b\n| x | @·mona &grave; |\n|---|---|"),
+            ("text\n| `x | @mona` |\n|---|---|", "text\n| &grave;x | @·mona&grave; |\n|---|---|"),
             ("[^1]: note\n\n    @mona", "\\[^1]: note\n\n    @mona"),
             ("@\u{200d}mona #\u{2060}1", "@·mona #·1"),
             (r"[x](https:\/\/github.com/o/r/issues/1)", r"[x](https:·\/\/github.com/o/r/issues/1)"),
@@ -522,10 +551,27 @@ mod tests {
             ("(FTP://e/*`@mona`", "(FTP://e/* `@mona`"),
             ("me@e.x`@mona`", "me@·e.x `@mona`"),
             // Once the first backtick is code's again, the third opens nothing.
-            ("http://e/`a `@mona`", "http://e/ `a `@·mona`"),
+            ("http://e/`a `@mona`", "http://e/ `a `@·mona&grave;"),
             ("http://e/` a ` b `@mona`", "http://e/ ` a ` b `@mona`"),
             ("`http://e/`/`@mona` and `b`", "`http://e/`/`@mona` and `b`"),
             ("http://e/ `@mona`", "http://e/ `@mona`"),
+        ] {
+            assert_eq!(shown(text), inert, "{text:?}");
+        }
+    }
+
+    /// cmark-gfm forgets where backticks are once one has no partner, sees tables where others do not,
+    /// and lets blocks begin on lines that others take for the inside of code.
+    #[test]
+    fn what_other_parsers_do_not_take_for_code_is_not_left_to_act() {
+        for (text, inert) in [
+            ("``a `@mona` `@lisa`", "&grave;&grave;a `@mona` `@lisa`"),
+            (r"\```x `@mona` `@lisa`", r"\`&grave;&grave;x `@mona` `@lisa`"),
+            (">`a\n<zz a=\"`\">", ">` a <zz a=\" `\">"),
+            ("`a @mona\n[^1]: `@lisa`", "` a @mona [^1]: `@·lisa&grave;"),
+            ("`\n|-|\n`@mona`x<zz a=\"`\">@lisa\n|-|", "&grave; |-| &grave;@·mona`x<zz a=\"`\">@·lisa\n|-|",
+            ("`a | @mona`", "`a | @mona`"),
+            ("> x `a | @mona`\n> - | :-:\n> y", "> x &grave;a | @·mona&grave;\n> - | :-:\n> y"),
         ] {
             assert_eq!(shown(text), inert, "{text:?}");
         }
