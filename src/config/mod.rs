@@ -243,12 +243,22 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
-/// A mistake the TOML reader found, in our form.
+/// A mistake the TOML reader found, in our form. The reader quotes keys and values as written, and a
+/// repository's file is anybody's, so it is cut.
 fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError {
         file: file.to_owned(),
         line: error.span().map(|span| line_of(text, span.start)),
-        message: error.message().lines().collect::<Vec<_>>().join("; "),
+        message: shortened(&error.message().lines().collect::<Vec<_>>().join("; ")),
+    }
+}
+
+fn shortened(message: &str) -> String {
+    const LONGEST: usize = 200;
+    let printable = message.chars().map(|c| if c.is_control() { ' ' } else { c });
+    match message.chars().nth(LONGEST) {
+        None => printable.collect(),
+        Some(_) => printable.take(LONGEST - 1).chain(['…']).collect(),
     }
 }
 

@@ -126,6 +126,21 @@ impl Ledger {
         seen
     }
 
+    /// The open blocking findings, by id, that an approval passes over in silence: it neither holds them
+    /// resolved nor says them again. Such an approval is not in form, whatever its verdict says.
+    pub fn unanswered(&self, review: &Review) -> Vec<String> {
+        if review.verdict != Verdict::Approved {
+            return Vec::new();
+        }
+        let repeated: BTreeSet<usize> = review.findings.iter().filter_map(|raw| self.meant_by(raw)).collect();
+        let resolved = |id: &str| review.resolved.iter().any(|said| said.trim().eq_ignore_ascii_case(id));
+        let silent = |(at, finding): &(usize, &Finding)| {
+            let holds_up = finding.is_open() && finding.severity == Severity::Blocking;
+            holds_up && !repeated.contains(at) && !resolved(&finding.id)
+        };
+        self.findings.iter().enumerate().filter(silent).map(|(_, finding)| finding.id.clone()).collect()
+    }
+
     /// The earlier finding a new one names, or one that says the same of the same place.
     fn meant_by(&self, raw: &RawFinding) -> Option<usize> {
         let named = raw
@@ -184,22 +199,8 @@ impl Ledger {
         }
     }
 
-    /// Open blocking findings that a review says nothing of. Leaving one out does not answer it, so an
-    /// approval that does is not in form.
-    pub fn unanswered(&self, review: &Review) -> Vec<String> {
-        let said = |finding: &Finding| {
-            let resolved = review.resolved.iter().any(|id| id.eq_ignore_ascii_case(&finding.id));
-            let repeats = |raw: &RawFinding| {
-                raw.repeats.as_ref().is_some_and(|id| id.trim().eq_ignore_ascii_case(&finding.id))
-            };
-            resolved || review.findings.iter().any(repeats)
-        };
-        let blocking = self.open().filter(|f| f.severity == Severity::Blocking);
-        blocking.filter(|f| !said(f)).map(|f| f.id.clone()).collect()
-    }
-
-    /// An approval that does not repeat a finding takes it back, except a blocking one, and except where a
-    /// person insists.
+    /// An approval that does not repeat a finding takes it back, except where a person insists or it
+    /// was blocking: that takes a word.
     fn close_unsaid(&mut self, round: u32, seen: &mut Observed) {
         let unsaid = |f: &&mut Finding| {
             f.is_open() && f.last_round < round && !f.must_fix && f.severity != Severity::Blocking
@@ -338,6 +339,28 @@ mod tests {
         assert_eq!(open(&ledger), ["F2", "F3"], "silence is not a fix");
         ledger.observe(4, &review(Verdict::Approved, vec![raw("new", Suggestion, Some("F3"))], &[]), &[]);
         assert_eq!(open(&ledger), ["F3"]);
+    }
+
+    #[test]
+    fn an_approval_answers_every_blocking_finding() {
+        let mut ledger = Ledger::default();
+        let found = vec![raw("a", Blocking, None), raw("b", Blocking, None), raw("c", High, None)];
+        ledger.observe(1, &review(Verdict::Revise, found, &[]), &[]);
+        let approved = |findings, resolved: &[&str]| review(Verdict::Approved, findings, resolved);
+        assert_eq!(ledger.unanswered(&approved(vec![], &[])), ["F1", "F2"]);
+        assert_eq!(ledger.unanswered(&approved(vec![], &[" f1 ", "F9"])), ["F2"]);
+        assert_eq!(ledger.unanswered(&approved(vec![raw("A.", High, None)], &["F2"])), [""; 0]);
+        assert_eq!(
+            ledger.unanswered(&review(Verdict::Blocked, vec![], &[])),
+            [""; 0],
+            "nothing is waved through"
+        );
+
+        let seen = ledger.observe(2, &approved(vec![], &["F1"]), &[]);
+        assert_eq!(seen.fixed, ["F1", "F3"], "silence takes back what was not blocking");
+        assert_eq!(open(&ledger), ["F2"], "and nothing that was");
+        ledger.dismiss("F2", "by design", "mona").unwrap();
+        assert_eq!(ledger.unanswered(&approved(vec![], &[])), [""; 0]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 pub mod edits;
 pub mod findings;
 pub mod lld;
-mod markdown;
+pub(crate) mod markdown;
 mod path;
 pub mod secrets;
 pub mod verdict;
@@ -83,4 +83,33 @@ fn one_json_object(answer: &str) -> Option<&str> {
 /// At most `cap` characters of `text`, cut between characters.
 fn head(text: &str, cap: usize) -> &str {
     text.char_indices().nth(cap).map_or(text, |(at, _)| &text[..at])
+}
+
+/// Characters that show nothing, or turn the direction of what follows: what a reader sees is then
+/// not what a model is told.
+pub(crate) fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180B}'..='\u{180F}'
+        | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{3164}' | '\u{FE00}'..='\u{FE0E}'
+        | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
+}
+
+/// A path from a document or a repository as a message may quote it. Messages are shown to models as
+/// facts, so nothing in one ends its quotation marks or goes on at length.
+fn shown_path(path: &str) -> String {
+    const LONGEST: usize = 120;
+    let plain = |c: char| match c {
+        '`' => '\'',
+        c if c.is_control() || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}') => '?',
+        c => c,
+    };
+    let cut = head(path, LONGEST);
+    let end = if cut.len() < path.len() { "…" } else { "" };
+    cut.chars().map(plain).chain(end.chars()).collect()
+}
+
+/// A name from a document, if it is one that a message may quote: a single short word.
+fn identifier(name: &str) -> Option<&str> {
+    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    ((1..=60).contains(&name.len()) && name.bytes().all(word)).then_some(name)
 }

@@ -144,7 +144,8 @@ pub fn prompt_rules() -> String {
          a blocking finding whose place does not exist is not counted as blocking. `title` is one line (at most \
          {TITLE_CHARS} characters); `detail` says what is wrong and what would settle it (at most {DETAIL_CHARS}). \
          `repeats` is the id of the earlier finding (`F2`) this says again, else null.\n\
-         - `resolved`: the ids of earlier findings that are now fixed.\n"
+         - `resolved`: the ids of earlier findings that are now fixed. APPROVED accounts for every open finding that \
+         is blocking: its id stands here, or a finding that is not blocking repeats it.\n"
     )
 }
 

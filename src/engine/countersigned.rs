@@ -39,7 +39,7 @@ pub enum Missing {
     Verdict(Hash),
     #[error("document {document:?} has the verdict {verdict}, and nobody waived it")]
     Approved { document: Hash, verdict: Verdict },
-    #[error("document {0:?} was reviewed by the family that drafted it")]
+    #[error("document {0:?} was reviewed by the family that drafted it, or by one unknown")]
     OtherFamily(Hash),
     #[error("document {document:?} has {found} of the {needed} approvals its gate asks for")]
     Approvals { document: Hash, found: usize, needed: u32 },
@@ -52,36 +52,43 @@ pub(super) fn prove(document: Hash, ledger: &Ledger) -> Result<Countersigned, Mi
         .rev()
         .find(|row| row.document == document)
         .ok_or(Missing::Verdict(document))?;
+    // Only what was said at the gate asked last counts: an earlier one was about something else.
+    let newest = ledger.approvals.iter().rev().find(|row| row.document == document);
     // (approval, needed): rows whose answer was really accepted, at a gate about that subject.
     let given: Vec<_> = ledger
         .approvals
         .iter()
-        .filter(|row| row.document == document)
+        .filter(|row| row.document == document && newest.is_some_and(|newest| row.subject == newest.subject))
         .filter_map(|row| Some((row, accepted(row, ledger)?)))
         .collect();
 
-    // Only what was said last counts: an older waiver was of an older question.
-    if let Some((waiver, _)) = given.last().filter(|(row, _)| row.kind == ApprovalKind::Override) {
+    if let Some((waiver, _)) = given.iter().rev().find(|(row, _)| row.kind == ApprovalKind::Override) {
         return Ok(Countersigned { verdict: verdict.clone(), approval: (*waiver).clone() });
     }
     if verdict.verdict != Verdict::Approved {
         return Err(Missing::Approved { document, verdict: verdict.verdict });
     }
-    if verdict.reviewer_family.is_none() || verdict.reviewer_family == verdict.drafter_family {
+    if !independent(verdict) {
         return Err(Missing::OtherFamily(document));
     }
     let Some((last, needed)) = given.last().copied() else {
         return Err(Missing::Approvals { document, found: 0, needed: 1 });
     };
-    let people: HashSet<_> = given
-        .iter()
-        .filter(|(row, _)| row.subject == last.subject)
-        .map(|(row, _)| row.answer.by.id)
-        .collect();
+    let people: HashSet<_> = given.iter().map(|(row, _)| row.answer.by.id).collect();
     if people.len() < usize::try_from(needed).unwrap_or(usize::MAX) {
         return Err(Missing::Approvals { document, found: people.len(), needed });
     }
     Ok(Countersigned { verdict: verdict.clone(), approval: last.clone() })
+}
+
+/// Is the reviewer's family known, and another than the drafter's? A person has no family; a model
+/// that served a draft and whose family is unknown may be of any.
+fn independent(verdict: &VerdictRow) -> bool {
+    let Some(reviewer) = &verdict.reviewer_family else { return false };
+    match &verdict.drafter_family {
+        Some(drafter) => drafter != reviewer,
+        None => verdict.drafter_served.is_none(),
+    }
 }
 
 /// Was this row's answer accepted at a gate about its subject? Then how many that gate needs.
@@ -167,5 +174,51 @@ mod tests {
         assert_eq!(prove(document, &ledger).unwrap_err(), refused);
         ledger.verdicts.push(verdict(Hash::of(b"another"), Verdict::Approved));
         assert_eq!(prove(document, &ledger).unwrap_err(), refused);
+    }
+
+    #[test]
+    fn a_reviewer_must_be_known_to_be_of_another_family() {
+        let (document, subject) = (Hash::of(b"design"), Hash::of(b"design and policy"));
+        let family = |name: &str| Some(Family(name.into()));
+        for (reviewer, drafter, served, good) in [
+            (family("gemini"), family("claude"), Some("claude-x"), true),
+            (family("claude"), family("claude"), Some("claude-x"), false),
+            (family("gemini"), None, None, true),
+            (family("gemini"), None, Some("who-knows"), false),
+            (None, family("claude"), Some("claude-x"), false),
+            (None, None, None, false),
+        ] {
+            let mut row = verdict(document, Verdict::Approved);
+            (row.reviewer_family, row.drafter_family) = (reviewer, drafter);
+            row.drafter_served = served.map(str::to_owned);
+            let mut ledger = Ledger { verdicts: vec![row.clone()], ..Ledger::default() };
+            approved(&mut ledger, document, subject, 1, 1);
+            let proof = prove(document, &ledger).map(|_| ());
+            assert_eq!(proof, if good { Ok(()) } else { Err(Missing::OtherFamily(document)) }, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_gate_asked_last_counts() {
+        let document = Hash::of(b"design");
+        let (older, newer) = (Hash::of(b"design and an older policy"), Hash::of(b"design and policy"));
+        let mut ledger = Ledger { verdicts: vec![verdict(document, Verdict::Blocked)], ..Ledger::default() };
+        approved(&mut ledger, document, older, 1, 1);
+        for answer in [&mut ledger.answers[0].0.answer, &mut ledger.approvals[0].answer] {
+            answer.verb = OVERRIDE.into();
+            answer.text = "known and accepted".into();
+        }
+        ledger.approvals[0].kind = ApprovalKind::Override;
+        assert!(prove(document, &ledger).is_ok(), "a waiver at the gate asked last");
+        approved(&mut ledger, document, newer, 2, 1);
+        let refused = Missing::Approved { document, verdict: Verdict::Blocked };
+        assert_eq!(prove(document, &ledger).unwrap_err(), refused, "the waiver was of something else");
+
+        let mut ledger = Ledger { verdicts: vec![verdict(document, Verdict::Approved)], ..Ledger::default() };
+        approved(&mut ledger, document, older, 1, 1);
+        approved(&mut ledger, document, newer, 2, 1);
+        ledger.answers.pop();
+        let refused = Missing::Approvals { document, found: 0, needed: 1 };
+        assert_eq!(prove(document, &ledger).unwrap_err(), refused, "a newest row that was never accepted");
     }
 }

@@ -7,9 +7,9 @@
 
 use std::ops::Range;
 
-use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
-use crate::documents::secrets;
+use crate::documents::{is_invisible, markdown, secrets};
 
 mod body;
 pub use body::Body;
@@ -146,13 +146,6 @@ fn scrub(text: &str) -> String {
     text.chars().filter(|&c| c == '\n' || c == '\t' || !(c.is_control() || is_invisible(c))).collect()
 }
 
-fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180B}'..='\u{180F}'
-        | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{3164}' | '\u{FE00}'..='\u{FE0E}'
-        | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
-}
-
 /// At most `keep` characters, ending at a line break where one is near.
 fn cut_at_line(text: &str, keep: usize) -> &str {
     let end = text.char_indices().nth(keep).map_or(text.len(), |(at, _)| at);
@@ -168,7 +161,7 @@ fn cut_at_line(text: &str, keep: usize) -> &str {
 fn settle(text: &str) -> String {
     let mut text = text.to_owned();
     for _ in 0..PASSES {
-        let next = pass(&text);
+        let next = pass(&without_last_tabs(&text));
         if next == text {
             return text;
         }
@@ -183,8 +176,11 @@ fn settle(text: &str) -> String {
 struct Seen {
     /// Code, in order.
     code: Vec<Range<usize>>,
-    /// Outermost images and the text that stands for each.
-    images: Vec<(Range<usize>, String)>,
+    /// Where inline code begins whose first backtick may belong to an address before it.
+    swallowed: Vec<usize>,
+    /// What gives way to other text: outermost images to their words, code on several lines to the same
+    /// on one.
+    replaced: Vec<(Range<usize>, String)>,
     /// Where definitions of link targets begin.
     definitions: Vec<usize>,
     /// The fence that must be closed at the end.
@@ -192,27 +188,35 @@ struct Seen {
 }
 
 fn see(text: &str) -> Seen {
-    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let parser = Parser::new_ext(text, options);
+    let parser = Parser::new_ext(text, markdown::options());
     let mut seen = Seen::default();
     seen.definitions
         .extend(parser.reference_definitions().iter().map(|(_, definition)| definition.span.start));
     let (mut containers, mut images) = (0_usize, 0_usize);
     for (event, range) in parser.into_offset_iter() {
         match event {
-            Event::Start(Tag::CodeBlock(kind)) => {
-                if containers == 0 && matches!(kind, CodeBlockKind::Fenced(_)) {
+            // An indented line is a paragraph's to a parser that sees no table, or a list, above it.
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(_))) => {
+                if containers == 0 {
                     seen.unclosed = missing_fence(&text[range.clone()]);
                 }
                 seen.code.push(range);
             }
             Event::Code(inner) => {
                 if images > 0
-                    && let Some((_, alt)) = seen.images.last_mut()
+                    && let Some((_, alt)) = seen.replaced.last_mut()
                 {
                     alt.push_str(&inner);
                 }
-                if certainly_code(&text[..range.start], &text[range.clone()]) {
+                // Behind code that both see, nothing of an address before it goes on.
+                let from = seen.code.last().map_or(0, |code| code.end.min(range.start));
+                if markdown::in_bare_address(&text[from..], range.start - from) {
+                    seen.swallowed.push(range.start);
+                }
+                if images == 0 && text[range.clone()].contains('\n') {
+                    let one_line = on_one_line(&text[range.clone()], &inner);
+                    seen.replaced.push((range, one_line));
+                } else if certainly_code(text, &range) {
                     seen.code.push(range);
                 }
             }
@@ -220,13 +224,13 @@ fn see(text: &str) -> Seen {
             Event::End(TagEnd::BlockQuote(_) | TagEnd::Item) => containers = containers.saturating_sub(1),
             Event::Start(Tag::Image { .. }) => {
                 if images == 0 {
-                    seen.images.push((range, String::new()));
+                    seen.replaced.push((range, String::new()));
                 }
                 images += 1;
             }
             Event::End(TagEnd::Image) => images = images.saturating_sub(1),
             Event::Text(inner) if images > 0 => {
-                if let Some((_, alt)) = seen.images.last_mut() {
+                if let Some((_, alt)) = seen.replaced.last_mut() {
                     alt.push_str(&inner);
                 }
             }
@@ -236,16 +240,29 @@ fn see(text: &str) -> Seen {
     seen
 }
 
-/// Is this inline code to every Markdown parser? One that sees a table here would end it at a pipe
-/// or at the line's end, and what we had left as written would act.
-/// An address without angle brackets takes a backtick that follows it into itself, so that a span
-/// which begins there is none.
-fn certainly_code(before: &str, span: &str) -> bool {
-    const FAR: usize = 4096;
-    let run: Vec<char> = before.chars().rev().take(FAR).take_while(|c| !c.is_whitespace()).collect();
-    let run: String = run.into_iter().rev().collect::<String>().to_ascii_lowercase();
-    let address = ["://", "www.", "mailto:", "xmpp:", "@"].iter().any(|sign| run.contains(sign));
-    !address && !span.contains(['\n', '|'])
+/// Inline code without its line breaks, at which another parser may see a block begin.
+fn on_one_line(span: &str, inner: &str) -> String {
+    let fence = &span[..span.len() - span.trim_start_matches('`').len()];
+    format!("{fence} {} {fence}", inner.replace('\n', " ").trim())
+}
+
+/// Is this inline code to every Markdown parser? One that sees a table here would end it at a pipe, and
+/// what we had left as written would act.
+fn certainly_code(text: &str, span: &Range<usize>) -> bool {
+    if !text[span.clone()].contains(['\n', '|']) {
+        return true;
+    }
+    let from = text[..span.start].rfind("\n\n").map_or(0, |blank| blank + 2);
+    let to = text[span.end..].find("\n\n").map_or(text.len(), |blank| span.end + blank);
+    !text[from..to].lines().any(may_rule_a_table)
+}
+
+/// The line below a table's head, within any quote or list; without one there is no table.
+fn may_rule_a_table(line: &str) -> bool {
+    let marks = |c: char| {
+        c.is_ascii_digit() || matches!(c, ' ' | '\t' | '|' | '-' | ':' | '>' | '*' | '+' | '.' | ')')
+    };
+    line.contains('-') && line.chars().all(marks)
 }
 
 /// The fence a block opens with, when its last line does not close it.
@@ -262,20 +279,26 @@ fn pass(text: &str) -> String {
     let seen = see(text);
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     let mut code = seen.code.iter().peekable();
-    let mut images = seen.images.iter().peekable();
+    let mut replaced = seen.replaced.iter().peekable();
+    let mut swallowed = seen.swallowed.iter().peekable();
     let (mut guarded_slash, mut definition) = (None, None);
     let mut at = 0;
     while at < text.len() {
         while code.peek().is_some_and(|range| range.end <= at) {
             code.next();
         }
-        while images.peek().is_some_and(|(range, _)| range.start < at) {
-            images.next();
+        while replaced.peek().is_some_and(|(range, _)| range.start < at) {
+            replaced.next();
         }
-        if let Some((range, alt)) = images.peek().filter(|(range, _)| range.start == at) {
-            out.push_str(&alt.replace('\n', " "));
+        if let Some((range, words)) = replaced.peek().filter(|(range, _)| range.start == at) {
+            out.push_str(&words.replace('\n', " "));
             at = range.end;
             continue;
+        }
+        while swallowed.next_if(|start| **start < at).is_some() {}
+        if swallowed.next_if(|start| **start == at).is_some() {
+            // White space ends the address, and code is code again to every parser.
+            out.push(' ');
         }
         if let Some(range) = code.peek().filter(|range| range.start <= at) {
             out.push_str(&text[at..range.end]);
@@ -301,6 +324,15 @@ fn pass(text: &str) -> String {
         out.push_str(&fence);
     }
     out
+}
+
+/// Whether a fence with a tab behind it closes is read one way here and another way elsewhere.
+fn without_last_tabs(text: &str) -> String {
+    let trimmed = |line: &str| match line.ends_with('\t') {
+        true => line.trim_end_matches([' ', '\t']).to_owned(),
+        false => line.to_owned(),
+    };
+    text.split('\n').map(trimmed).collect::<Vec<_>>().join("\n")
 }
 
 /// What the beginning of a line holds that would act: offsets into the line.
@@ -337,11 +369,15 @@ fn live(c: char, before: &str, rest: &str, opens_command: bool, out: &mut String
         '<' => out.push_str("&lt;"),
         '&' if is_active_entity(rest) => out.push_str("&amp;"),
         '!' if rest.starts_with('[') => out.push_str("!\\"),
-        ':' if opens_an_address(rest) && leads_to_a_thread(rest) => out.extend([c, GUARD]),
+        ':' if opens_host(rest) && leads_to_a_thread(rest) => out.extend([c, GUARD]),
         '.' if ends_with_www(before) && !rest.starts_with(GUARD) && leads_to_a_thread(rest) => {
             out.extend([c, GUARD])
         }
         '/' if opens_command => out.extend([c, GUARD]),
+        // One that opens no code can keep GitHub's parser from seeing the code after it.
+        '`' if !is_escaped(before) => out.push_str("&grave;"),
+        // A fence to a parser that does not see a table here.
+        '~' if rest.starts_with("~~") && !before.ends_with('~') && !is_escaped(before) => out.push_str("\\~"),
         _ => {
             out.push(c);
             if acts(c, before, rest) {
@@ -349,6 +385,10 @@ fn live(c: char, before: &str, rest: &str, opens_command: bool, out: &mut String
             }
         }
     }
+}
+
+fn is_escaped(before: &str) -> bool {
+    before.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
 }
 
 /// Signs that page people or point to threads, with or without Markdown around them.
@@ -372,31 +412,63 @@ fn ends_with_www(before: &str) -> bool {
     before.len() >= 3 && before.as_bytes()[before.len() - 3..].eq_ignore_ascii_case(b"www")
 }
 
-/// Two slashes, with or without the backslashes that Markdown takes off in a link.
-fn opens_an_address(rest: &str) -> bool {
-    rest.chars().filter(|c| *c != '\\').take(2).eq("//".chars())
-}
-
 /// Does the address that goes on here point to an issue, a pull request, a discussion or a commit?
 /// GitHub writes "mentioned this" there, whoever's repository it is.
 fn leads_to_a_thread(rest: &str) -> bool {
-    const FAR: usize = 500;
+    const FAR: usize = 2_000;
     let ends = |c: &char| c.is_whitespace() || matches!(c, ')' | '>' | '<' | '"');
-    let address: String = rest
-        .chars()
-        .take(FAR)
-        .filter(|c| *c != '\\')
-        .take_while(|c| !ends(c))
-        .map(|c| c.to_ascii_lowercase())
-        .collect();
+    let written: String =
+        rest.chars().take(FAR).take_while(|c| !ends(c)).map(|c| c.to_ascii_lowercase()).collect();
+    let address = meant(&written);
     ["/issues/", "/pull/", "/pulls/", "/discussions/", "/commit/"].iter().any(|part| address.contains(part))
+}
+
+/// Does an address's `//` stand here, plainly or in one of the ways Markdown lets a sign be written?
+fn opens_host(rest: &str) -> bool {
+    let slashes: String = rest.chars().take(40).collect();
+    meant(&slashes.to_ascii_lowercase()).starts_with("//")
+}
+
+/// An address with the ways to write a slash undone: escapes of Markdown, and character references.
+fn meant(address: &str) -> String {
+    let mut out = String::with_capacity(address.len());
+    let mut rest = address;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        let reference = after.split_once(';').filter(|(name, _)| c == '&' && is_slash(name));
+        rest = match reference {
+            Some((_, after)) => {
+                out.push('/');
+                after
+            }
+            None => {
+                if c != '\\' || !after.starts_with(|next: char| next.is_ascii_punctuation()) {
+                    out.push(c);
+                    after
+                } else {
+                    let escaped = &after[..1];
+                    out.push_str(escaped);
+                    &after[1..]
+                }
+            }
+        };
+    }
+    out
+}
+
+fn is_slash(name: &str) -> bool {
+    let number = |digits: &str, radix| u32::from_str_radix(digits, radix) == Ok(u32::from(b'/'));
+    match name.strip_prefix('#') {
+        Some(coded) => coded.strip_prefix('x').map_or_else(|| number(coded, 10), |hex| number(hex, 16)),
+        None => name == "sol",
+    }
 }
 
 /// A character reference that could spell one of the signs above; those for plain typography stay.
 fn is_active_entity(rest: &str) -> bool {
     const HARMLESS: &[&str] = &[
         "amp", "lt", "gt", "quot", "apos", "nbsp", "ndash", "mdash", "hellip", "copy", "times", "rarr",
-        "larr", "le", "ge", "ne",
+        "larr", "le", "ge", "ne", "grave",
     ];
     let Some(end) = rest.bytes().take(40).position(|b| b == b';') else { return false };
     let name = &rest[..end];
@@ -411,29 +483,6 @@ mod tests {
     /// Cleaned, with the guard made visible.
     fn shown(text: &str) -> String {
         clean(text, 10_000).as_str().replace(GUARD, "·")
-    }
-
-    #[test]
-    fn an_address_swallows_the_backtick_after_it() {
-        for text in [
-            "see http://e.x/`</details><h1>Approved</h1>`",
-            "see HTTPS://e.x/`<img src=x>`",
-            "www.example.com/`<b>@mona fixes #1</b>`",
-            "mail a@e.x`<b>`",
-        ] {
-            let shown = shown(text);
-            assert!(!shown.contains('<'), "{shown}");
-            assert!(!shown.contains("@mona") && !shown.contains("fixes #1"), "{shown}");
-        }
-        assert_eq!(shown("plain `<b>` stays"), "plain `<b>` stays");
-        assert_eq!(shown("http://e.x/ `<b>` stays"), "http://e.x/ `<b>` stays");
-    }
-
-    #[test]
-    fn an_escaped_address_leads_to_a_thread_all_the_same() {
-        for text in ["[x](https:\\/\\/github.com/o/r/issues/1)", "[x](https:/\\/github.com/o/r\\/pull\\/1)"] {
-            assert!(shown(text).contains(":·"), "{}", shown(text));
-        }
     }
 
     #[test]
@@ -466,10 +515,16 @@ mod tests {
                 "&amp;commat;mona &amp;#·64;mona &amp;#x23;1 &lt;b&gt; &amp; R&amp;D;",
             ),
             ("a\u{202e}b\u{200b}c\u{0}d\u{feff}e\u{7f}", "abcde"),
-            ("a ` b\n| x | @mona ` |\n|---|---|", "a ` b\n| x | @·mona ` |\n|---|---|"),
-            ("text\n| `x | @mona` |\n|---|---|", "text\n| `x | @·mona` |\n|---|---|"),
-            ("[^1]: note\n\n    @mona", "\\[^1]: note\n\n    @mona"),
+            ("a ` b\n| x | @mona ` |\n|---|---|", "a &grave; b\n| x | @·mona &grave; |\n|---|---|"),
+            ("text\n| `x | @mona` |\n|---|---|", "text\n| &grave;x | @·mona&grave; |\n|---|---|"),
+            ("[^1]: note\n\n    @mona", "\\[^1]: note\n\n    @·mona"),
             ("@\u{200d}mona #\u{2060}1", "@·mona #·1"),
+            (r"[x](https:\/\/github.com/o/r/issues/1)", r"[x](https:·\/\/github.com/o/r/issues/1)"),
+            (r"[x](https\:/\/github.com/o/r\/pull\/1)", r"[x](https\:·/\/github.com/o/r\/pull\/1)"),
+            (
+                "[x](https:&sol;&#47;github.com/o/r&#x2F;issues/1)",
+                "[x](https:·&amp;sol;&amp;#·47;github.com/o/r&amp;#x2F;issues/1)",
+            ),
         ] {
             assert_eq!(shown(text), inert, "{text:?}");
         }
@@ -477,12 +532,7 @@ mod tests {
 
     #[test]
     fn code_stays_as_written_and_fences_are_closed() {
-        for same in [
-            "`@mona #1 <b>`",
-            "```rust\n@mona\n/approve\n<b> ![x](y)\n```",
-            "    /approve @mona",
-            "~~~\n```\n@x\n~~~",
-        ] {
+        for same in ["`@mona #1 <b>`", "```rust\n@mona\n/approve\n<b> ![x](y)\n```", "~~~\n```\n@x\n~~~"] {
             assert_eq!(shown(same), same);
         }
         assert_eq!(shown("```\n@mona"), "```\n@mona\n```");
@@ -497,6 +547,44 @@ mod tests {
         let live = see(&text);
         for (at, _) in text.match_indices('@').filter(|(at, _)| !text[at + 1..].starts_with('·')) {
             assert!(live.code.iter().any(|range| range.contains(&at)), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_does_not_swallow_the_backtick_before_code() {
+        for (text, inert) in [
+            ("see http://e.x/`</details><h1>x</h1>`", "see http://e.x/ `</details><h1>x</h1>`"),
+            ("www.example.com/`<b>@mona fixes #1</b>`", "www.example.com/ `<b>@mona fixes #1</b>`"),
+            ("(FTP://e/*`@mona`", "(FTP://e/* `@mona`"),
+            ("me@e.x`@mona`", "me@·e.x `@mona`"),
+            // Once the first backtick is code's again, the third opens nothing.
+            ("http://e/`a `@mona`", "http://e/ `a `@·mona&grave;"),
+            ("http://e/` a ` b `@mona`", "http://e/ ` a ` b `@mona`"),
+            ("`http://e/`/`@mona` and `b`", "`http://e/`/`@mona` and `b`"),
+            ("http://e/ `@mona`", "http://e/ `@mona`"),
+        ] {
+            assert_eq!(shown(text), inert, "{text:?}");
+        }
+    }
+
+    /// cmark-gfm forgets where backticks are once one has no partner, sees tables where others do not,
+    /// and lets blocks begin on lines that others take for the inside of code.
+    #[test]
+    fn what_other_parsers_do_not_take_for_code_is_not_left_to_act() {
+        for (text, inert) in [
+            ("``a `@mona` `@lisa`", "&grave;&grave;a `@mona` `@lisa`"),
+            (r"\```x `@mona` `@lisa`", r"\`&grave;&grave;x `@mona` `@lisa`"),
+            (">`a\n<zz a=\"`\">", ">` a <zz a=\" `\">"),
+            ("`a @mona\n[^1]: `@lisa`", "` a @mona [^1]: `@·lisa&grave;"),
+            ("`\n|-|\n`@mona`x<zz a=\"`\">@lisa\n|-|", "&grave; |-| &grave;@·mona`x<zz a=\"`\">@·lisa\n|-|"),
+            ("|a\n|-|-|\n    @mona", "|a\n|-|-|\n    @·mona"),
+            ("x |-|\n- |-|\n\n    ></b>", "x |-|\n- |-|\n\n    >&lt;/·b>"),
+            ("~~~\na\n~~~\t\n</b>", "~~~\na\n~~~\n&lt;/·b>"),
+            ("a ~~~ b", "a \\~~~ b"),
+            ("`a | @mona`", "`a | @mona`"),
+            ("> x `a | @mona`\n> - | :-:\n> y", "> x &grave;a | @·mona&grave;\n> - | :-:\n> y"),
+        ] {
+            assert_eq!(shown(text), inert, "{text:?}");
         }
     }
 

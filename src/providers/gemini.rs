@@ -12,7 +12,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage, models, quote, schema};
+use super::{
+    Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage, models, quote, schema, strict_json,
+};
 use crate::{clock::SharedClock, config::GeminiSettings, limits, types::Timestamp};
 
 pub(super) struct Gemini {
@@ -209,7 +211,7 @@ fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> 
         return fault(CallErrorKind::InvalidOutput, "the answer is empty");
     }
     let Some(wanted) = &call.schema else { return Ok((text, None)) };
-    match serde_json::from_str::<Value>(&text) {
+    match strict_json::parse(&text) {
         Err(error) => fault(CallErrorKind::InvalidOutput, &format!("the answer is not JSON: {error}")),
         Ok(value) => match schema::misfit(&value, wanted) {
             Some(misfit) => fault(CallErrorKind::InvalidOutput, &misfit),
@@ -284,5 +286,31 @@ mod tests {
         for bad in ["", "s", "12", "3 parsecs", "1.2.3s"] {
             assert_eq!(parse_wait(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn an_answer_with_two_verdicts_is_none() {
+        let call = Call {
+            role: super::super::CallRole::Reviewer,
+            system: String::new(),
+            prompt: "p".into(),
+            schema: Some(json!({"type": "object", "required": ["verdict"]})),
+            model: "gemini-2.5-pro".into(),
+            effort: None,
+            deadline: Duration::from_secs(5),
+            facts: std::collections::BTreeMap::new(),
+        };
+        let answer = |text: &str| {
+            let parts = json!([{ "text": text }]);
+            json!({
+                "modelVersion": call.model,
+                "candidates": [{ "finishReason": "STOP", "content": { "parts": parts } }],
+            })
+        };
+        assert!(judge(&call, &answer(r#"{"verdict": "APPROVED"}"#)).is_ok());
+        let twice = judge(&call, &answer(r#"{"verdict": "BLOCKED", "verdict": "APPROVED"}"#));
+        let Err(Fault(kind, why)) = twice else { panic!("taken for an answer") };
+        assert_eq!(kind, CallErrorKind::InvalidOutput);
+        assert!(why.contains("`verdict` stands twice"), "{why}");
     }
 }

@@ -9,6 +9,7 @@ mod claude_cli;
 mod gemini;
 pub mod models;
 mod schema;
+mod strict_json;
 mod stub;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};

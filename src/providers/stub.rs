@@ -12,7 +12,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, CallError, CallErrorKind, CallRole, Provider, Reply, ResolveError, Usage, schema};
+use super::{
+    Call, CallError, CallErrorKind, CallRole, Provider, Reply, ResolveError, Usage, schema, strict_json,
+};
 use crate::{clock::SharedClock, config::StubSettings};
 
 /// The built-in script: it fits any repository and any issue, and says that it is a rehearsal.
@@ -193,7 +195,7 @@ fn fit(call: &Call, text: String, value: Option<Value>) -> Result<(String, Optio
     let Some(wanted) = &call.schema else { return Ok((text, None)) };
     let value = match value {
         Some(value) => value,
-        None => serde_json::from_str(&text).map_err(|error| format!("the answer is not JSON: {error}"))?,
+        None => strict_json::parse(&text).map_err(|error| format!("the answer is not JSON: {error}"))?,
     };
     match schema::misfit(&value, wanted) {
         Some(misfit) => Err(misfit),
@@ -308,6 +310,16 @@ mod tests {
         assert_eq!(reply.value.unwrap()["nonce"], "n0nce123");
         let schema = serde_json::json!({"required": ["verdict"]});
         let error = stub.call(&call(CallRole::Reviewer, 1, Some(schema)), &never).await.unwrap_err();
+        assert_eq!(error.kind, CallErrorKind::InvalidOutput);
+    }
+
+    #[tokio::test]
+    async fn a_scripted_text_with_a_key_twice_is_no_answer() {
+        let text = r#"{"nonce": "a", "nonce": "b"}"#;
+        let stub = stub(&format!("[[answer]]\nrole = \"reviewer\"\ntext = '{text}'\n")).unwrap();
+        let schema = serde_json::json!({"type": "object", "required": ["nonce"]});
+        let call = call(CallRole::Reviewer, 1, Some(schema));
+        let error = stub.call(&call, &CancellationToken::new()).await.unwrap_err();
         assert_eq!(error.kind, CallErrorKind::InvalidOutput);
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Lld, Scenario, parse};
-use crate::documents::Mistake;
+use crate::documents::{Mistake, identifier, shown_path};
 
 /// Phrases that pass whatever happens. All words must occur in this order, close together.
 const VAGUE: &[&[&str]] = &[
@@ -60,16 +60,14 @@ fn uncovered(lld: &Lld, out: &mut Vec<Mistake>) {
     let covered: BTreeSet<&str> =
         lld.scenarios.iter().flat_map(|s| &s.requirements).map(String::as_str).collect();
     for requirement in lld.requirements.iter().filter(|r| !covered.contains(r.id.as_str())) {
-        let message = format!(
-            "no scenario in 10.1 shows it; add one whose Scenario cell ends with `({})`",
-            requirement.id
-        );
-        out.push(Mistake::error("coverage.uncovered", requirement.id.as_str(), message));
+        let id = shown_path(&requirement.id);
+        let message = format!("no scenario in 10.1 shows it; add one whose Scenario cell ends with `({id})`");
+        out.push(Mistake::error("coverage.uncovered", id, message));
     }
 }
 
 fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mistake>) {
-    let place = format!("§10.1 scenario {}", scenario.id);
+    let place = format!("§10.1 scenario {}", identifier(&scenario.id).unwrap_or("without an ID"));
     let mut say = |rule, message: String| out.push(Mistake::error(rule, place.as_str(), message));
     if scenario.id.is_empty()
         || scenario.id.len() > 8
@@ -86,7 +84,7 @@ fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mista
         );
     }
     for id in scenario.requirements.iter().filter(|id| !lld.requirements.iter().any(|r| r.id == **id)) {
-        say("coverage.unknown", format!("it names {id}, which §3 does not have"));
+        say("coverage.unknown", format!("it names {}, which §3 does not have", shown_path(id)));
     }
     if scenario.pass.trim().is_empty() {
         say("coverage.criteria", "its Pass Criteria are empty; say the exact value that is observed".into());

@@ -239,3 +239,18 @@ async fn keys_and_addresses_that_cannot_work_are_named() {
     let nowhere = GitHub::new(options("http://127.0.0.1:9/", key())).unwrap().app().await.unwrap_err();
     assert!(matches!(nowhere, Fault::Transient { .. }) && nowhere.passes(), "{nowhere}");
 }
+
+#[tokio::test]
+async fn our_own_account_is_asked_for_until_it_is_known() {
+    let fake = Fake::start(|seen, before| match seen.line.as_str() {
+        "GET /app/installations?per_page=100" => answer(200, json!([])),
+        "GET /users/countersign%5Bbot%5D" if before == 0 => answer(404, json!({})),
+        _ => None,
+    })
+    .await;
+    let github = fake.github();
+    assert_eq!(github.bot().await.unwrap().id, UserId(0), "not shown yet");
+    assert_eq!(github.bot_seen_by(InstallationId(3)).await.unwrap().id, UserId(BOT));
+    assert_eq!(github.bot().await.unwrap().id, UserId(BOT));
+    assert_eq!(fake.count("GET /users/"), 2, "what is known is not asked for again");
+}

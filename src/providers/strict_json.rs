@@ -1,0 +1,111 @@
+//! JSON as a model writes it, read without forgiving. A key that stands twice would be read as its
+//! last value by one reader and as its first by another, so such an answer is none.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value};
+
+/// The whole text as one value; an object with a key twice, at any depth, is an error.
+pub(super) fn parse(text: &str) -> Result<Value, serde_json::Error> {
+    serde_json::from_str::<Strict>(text).map(|strict| strict.0)
+}
+
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader).map(Self)
+    }
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut out = Vec::new();
+        while let Some(Strict(item)) = items.next_element()? {
+            out.push(item);
+        }
+        Ok(Value::Array(out))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut out = Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            if out.contains_key(&name) {
+                return Err(A::Error::custom(format!("`{}` stands twice", super::quote(&name))));
+            }
+            let Strict(field) = fields.next_value()?;
+            out.insert(name, field);
+        }
+        Ok(Value::Object(out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_key_twice_is_read_as_ever() {
+        for text in [
+            "null",
+            "[]",
+            r#"{"a": [1, -2, 3.5, "x\n", true, {"a": {}}], "b": null}"#,
+            "[18446744073709551615]",
+        ] {
+            assert_eq!(parse(text).unwrap(), serde_json::from_str::<Value>(text).unwrap(), "{text}");
+        }
+        assert!(parse("{} {}").is_err() && parse("").is_err());
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_an_error_however_it_is_spelled_and_wherever_it_stands() {
+        for text in [
+            r#"{"a": 1, "a": 1}"#,
+            r#"{"verdict": "BLOCKED", "\u0076erdict": "OK"}"#,
+            r#"[{"x": {"b": 1, "b": 2}}]"#,
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.to_string().contains("stands twice"), "{text}: {error}");
+        }
+    }
+}
