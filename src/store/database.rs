@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -23,16 +23,20 @@ impl Schema {
     }
 }
 
+/// Told of every commit, with the file it went to, before whoever asked for it hears of it.
+pub(super) type Watch = Arc<OnceLock<Box<dyn Fn(&Path) + Send + Sync>>>;
+
 /// A database file with its one writer. Clones share the connection.
 #[derive(Clone)]
 pub(super) struct Database {
     file: PathBuf,
     connection: Arc<Mutex<Connection>>,
+    watch: Watch,
 }
 
 impl Database {
     /// Opens or creates `file`. A damaged, foreign or newer file is refused and left as it is.
-    pub(super) fn open(file: &Path, schema: &Schema) -> Result<Self, StoreError> {
+    pub(super) fn open(file: &Path, schema: &Schema, watch: Watch) -> Result<Self, StoreError> {
         inspect(file, schema)?;
         let open = || -> Result<Connection, Fault> {
             let mut connection = Connection::open(file)?;
@@ -44,7 +48,7 @@ impl Database {
             Ok(connection)
         };
         let connection = open().map_err(|fault| fault.at(file))?;
-        Ok(Self { file: file.to_owned(), connection: Arc::new(Mutex::new(connection)) })
+        Ok(Self { file: file.to_owned(), connection: Arc::new(Mutex::new(connection)), watch })
     }
 
     /// Runs `work` in one transaction (`BEGIN IMMEDIATE`) and commits it to disk.
@@ -52,7 +56,15 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.blocking(move |connection| commit(connection, work)).await
+        let (file, watch) = (self.file.clone(), Arc::clone(&self.watch));
+        self.blocking(move |connection| {
+            let result = commit(connection, work)?;
+            if let Some(tell) = watch.get() {
+                tell(&file);
+            }
+            Ok(result)
+        })
+        .await
     }
 
     /// The same on the calling thread, for opening.

@@ -26,7 +26,7 @@ use std::{
 use rustix::fs::{FlockOperation, flock};
 
 use self::{
-    database::{Database, Schema},
+    database::{Database, Schema, Watch},
     error::Fault,
 };
 pub use self::{
@@ -49,6 +49,7 @@ pub struct Store {
     /// Counts boots; what an older boot had taken is free.
     epoch: i64,
     repositories: Mutex<HashMap<RepoId, Arc<RepoDb>>>,
+    watch: Watch,
     /// Locked for as long as the store is open.
     _lock: fs::File,
 }
@@ -69,7 +70,8 @@ impl Store {
             Err(errno) => return Err(io(errno.into())),
         }
         let file = root.join("main.db");
-        let main = Database::open(&file, &MAIN)?;
+        let watch = Watch::default();
+        let main = Database::open(&file, &MAIN, Arc::clone(&watch))?;
         let epoch = main.write_now(boot)?;
         Ok(Arc::new(Self {
             root: root.to_owned(),
@@ -77,8 +79,15 @@ impl Store {
             clock,
             epoch,
             repositories: Mutex::default(),
+            watch,
             _lock: lock,
         }))
+    }
+
+    /// Calls `told` after every commit, with the file it went to, before the caller hears of it: where a crash
+    /// could come. For proofs that none does harm. Only the first watcher is kept.
+    pub fn watch(&self, told: impl Fn(&Path) + Send + Sync + 'static) {
+        let _ = self.watch.set(Box::new(told));
     }
 
     pub fn inbox(&self) -> Inbox<'_> {
@@ -108,7 +117,8 @@ impl Store {
         }
         let directory = self.repo_dir(repo);
         create_directory(&directory)?;
-        let opened = RepoDb::open(&directory, repo, self.epoch, Arc::clone(&self.clock))?;
+        let opened =
+            RepoDb::open(&directory, repo, self.epoch, Arc::clone(&self.clock), Arc::clone(&self.watch))?;
         let opened = Arc::new(opened);
         open.insert(repo, Arc::clone(&opened));
         Ok(opened)

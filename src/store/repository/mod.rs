@@ -13,7 +13,7 @@ use std::path::Path;
 
 use super::{
     StoreError,
-    database::{Database, Schema},
+    database::{Database, Schema, Watch},
 };
 use crate::{clock::SharedClock, types::RepoId};
 
@@ -36,8 +36,9 @@ impl RepoDb {
         repo: RepoId,
         epoch: i64,
         clock: SharedClock,
+        watch: Watch,
     ) -> Result<Self, StoreError> {
-        let db = Database::open(&directory.join("checkpoints.db"), &REPOSITORY)?;
+        let db = Database::open(&directory.join("checkpoints.db"), &REPOSITORY, watch)?;
         Ok(Self { repo, epoch, db, clock, wake: tokio::sync::Mutex::default() })
     }
 }
