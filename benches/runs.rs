@@ -1,0 +1,104 @@
+//! What a maintainer feels: label to 👀, label to gate, `/approve` to the last write, with models that answer at
+//! once. The server is a process of its own and GitHub is localhub over HTTP.
+
+use std::time::{Duration, Instant};
+
+use countersign::{localhub::IssueView, types::IssueNo};
+
+use crate::{
+    measure::{Ms, Samples, Sorted, head, ms, resident, row, say},
+    site::{Site, block_on},
+};
+
+const ALONE: usize = 20;
+const TOGETHER: usize = 20;
+const PATIENCE: Duration = Duration::from_secs(300);
+
+pub(crate) fn main() {
+    block_on(async {
+        let site = Site::new("").await;
+        let serving = site.serve().await;
+        let (mut eyes, mut gate, mut done) = (Samples::default(), Samples::default(), Samples::default());
+        let calls = site.hub.requests().len();
+        for _ in 0..ALONE {
+            let issue = open(&site);
+            let labelled = label(&site, issue);
+            eyes.add(until(&site, issue, labelled, has_eyes).await);
+            gate.add(until(&site, issue, labelled, |view| line(view).is_some()).await);
+            // The line is on the page a moment before its gate is open, and people read slower than that.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let line = line(&view(&site, issue)).expect("the line");
+            site.hub.comment(site.repo, issue, site.maya, &line).expect("a comment");
+            let approved = Instant::now();
+            done.add(
+                until(&site, issue, approved, |view| view.labels.iter().any(|l| l.contains("done"))).await,
+            );
+        }
+        let calls = site.hub.requests().len() - calls;
+        head(&["one run at a time, models that answer at once", "p50", "p95"]);
+        print("label → 👀", eyes);
+        print("label → gate, with one revision", gate);
+        print("`/approve` → approved design committed, label done", done);
+        say(format_args!(
+            "\ncalls to GitHub a run, making labels included: {:.1}",
+            calls as f64 / ALONE as f64
+        ));
+
+        let issues: Vec<_> = (0..TOGETHER).map(|_| open(&site)).collect();
+        let started = Instant::now();
+        let labelled: Vec<_> = issues.iter().map(|issue| (*issue, label(&site, *issue))).collect();
+        let mut eyes = Samples::default();
+        for (issue, at) in &labelled {
+            eyes.add(until(&site, *issue, *at, has_eyes).await);
+        }
+        for (issue, at) in &labelled {
+            until(&site, *issue, *at, |view| line(view).is_some()).await;
+        }
+        let all = ms(started.elapsed());
+        say(format_args!("\n{TOGETHER} runs at once: all at their gates after {}", Ms(all)));
+        let eyes = eyes.sorted();
+        say(format_args!("label → 👀 among them: p50 {}, p95 {}", Ms(eyes.at(0.5)), Ms(eyes.at(0.95))));
+        say(format_args!("memory after it: {:.1} MB", resident(serving.pid())));
+        serving.stop();
+    });
+}
+
+fn print(name: &str, samples: Samples) {
+    let sorted: Sorted = samples.sorted();
+    row(&[&name, &Ms(sorted.at(0.5)), &Ms(sorted.at(0.95))]);
+}
+
+fn open(site: &Site) -> IssueNo {
+    let text = "`tally sum` should skip lines that start with `#`, because exports carry comments.";
+    site.hub.open_issue(site.repo, site.maya, "Skip comment lines", text).expect("an issue")
+}
+
+fn label(site: &Site, issue: IssueNo) -> Instant {
+    let at = Instant::now();
+    site.hub.label(site.repo, issue, site.maya, "countersign:lld").expect("a label");
+    at
+}
+
+fn view(site: &Site, issue: IssueNo) -> IssueView {
+    site.hub.issue(site.repo, issue).expect("the issue")
+}
+
+/// Milliseconds from `since` until the page shows it.
+async fn until(site: &Site, issue: IssueNo, since: Instant, shows: impl Fn(&IssueView) -> bool) -> f64 {
+    while !shows(&view(site, issue)) {
+        assert!(since.elapsed() < PATIENCE, "#{issue} never got there: {:#?}", view(site, issue));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    ms(since.elapsed())
+}
+
+fn has_eyes(view: &IssueView) -> bool {
+    view.reactions.iter().any(|(_, kind)| kind == "eyes")
+}
+
+/// The line the newest gate asks people to paste.
+fn line(view: &IssueView) -> Option<String> {
+    let lines = view.comments.iter().rev().flat_map(|comment| comment.body.lines());
+    let mut lines = lines.map(|line| line.trim().trim_matches('`'));
+    lines.find(|line| line.starts_with("/approve lld ")).map(str::to_owned)
+}

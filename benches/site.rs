@@ -1,0 +1,169 @@
+//! A localhub in this process and `countersign serve` as a child beside it: what a person who self-hosts has.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use countersign::{
+    clock::{Clock, SystemClock},
+    github::Manifest,
+    localhub::{AppSpec, Hub, HubOptions, RepoSource, sample},
+    types::{InstallationId, RepoId, Role, UserId},
+};
+use secrecy::{ExposeSecret, SecretString};
+
+pub(crate) const SECRET: &str = "a-secret-for-benches";
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) struct Site {
+    pub(crate) hub: Hub,
+    pub(crate) maya: UserId,
+    pub(crate) repo: RepoId,
+    pub(crate) installation: InstallationId,
+    pub(crate) public: SocketAddr,
+    pub(crate) private: SocketAddr,
+    home: tempfile::TempDir,
+}
+
+impl Site {
+    /// A repository of maya's with the App installed on it. `toml` is added to the settings.
+    pub(crate) async fn new(toml: &str) -> Self {
+        let home = scratch();
+        let now = Arc::new(|| SystemClock.now());
+        let options = HubOptions { listen: ([127, 0, 0, 1], 0).into(), data: home.path().join("hub"), now };
+        let hub = Hub::start(options).await.expect("localhub starts");
+        let maya = hub.create_user("maya").expect("a user");
+        let files = sample().files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
+        let repo = hub.create_repo(maya, "tally", RepoSource::Files(files), false).expect("a repository");
+        hub.set_role(repo, maya, Role::Admin).expect("a role");
+        let (public, private) = (free_address(), free_address());
+        let manifest = Manifest::embedded();
+        let permissions = manifest.permissions.iter();
+        let app = hub
+            .create_app(AppSpec {
+                name: "Countersign".to_owned(),
+                slug: "countersign".to_owned(),
+                permissions: permissions.map(|(k, v)| (k.clone(), v.as_str().to_owned())).collect(),
+                events: manifest.events,
+                webhook_url: Some(format!("http://{public}/webhook").parse().expect("an address")),
+                private_key: None,
+                webhook_secret: SecretString::from(SECRET),
+                owner: maya,
+            })
+            .expect("an App");
+        let installation = hub.install(app.id, &[repo]).expect("an installation");
+        let bot = home.path().join("bot");
+        let write = |name: &str, text: &str| std::fs::write(bot.join(name), text).expect("a file");
+        std::fs::create_dir_all(&bot).expect("a directory");
+        write("key.pem", app.pem.expose_secret());
+        write(".env", &format!("COUNTERSIGN_WEBHOOK_SECRET={SECRET}\n"));
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(bot.join("key.pem"), mode).expect("a mode");
+        write(
+            "countersign.toml",
+            &format!(
+                "[app]\nid = {}\nprivate_key_file = \"key.pem\"\n[server]\nlisten = \"{public}\"\nprivate_listen = \
+                 \"{private}\"\n[github]\napi_url = \"{}\"\ngit_url = \"{}\"\nweb_url = \"{}\"\n[data]\ndir = \
+                 \"data\"\n[installations]\nallow = [{installation}]\n[models]\ndrafter = \
+                 \"stub:drafter\"\nreviewer = \"stub:reviewer\"\n{toml}",
+                app.id,
+                hub.api_url(),
+                hub.git_url(),
+                hub.web_url(),
+            ),
+        );
+        Self { hub, maya, repo, installation, public, private, home }
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.home.path().join("bot/countersign.toml")
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.home.path().join("bot/data")
+    }
+
+    /// Starts the server and waits until its door answers.
+    pub(crate) async fn serve(&self) -> Serving {
+        let started = Instant::now();
+        let child = Command::new(env!("CARGO_BIN_EXE_countersign"))
+            .args(["--log", "error", "serve", "--config"])
+            .arg(self.config())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("serve starts");
+        let serving = Serving { child, started };
+        while tokio::net::TcpStream::connect(self.public).await.is_err() {
+            assert!(started.elapsed() < PATIENCE, "serve does not listen");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        serving
+    }
+
+    /// How many deliveries wait to be dealt with.
+    pub(crate) async fn unread(&self) -> u64 {
+        let ready = reqwest::get(format!("http://{}/readyz", self.private)).await.expect("the private door");
+        let ready: serde_json::Value = ready.json().await.expect("its JSON");
+        let count = |state: &str| ready["inbox"][state].as_u64().unwrap_or_default();
+        count("new") + count("taken")
+    }
+}
+
+/// A server that ends with this value.
+pub(crate) struct Serving {
+    child: Child,
+    pub(crate) started: Instant,
+}
+
+impl Serving {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL, and nothing of it is left.
+    pub(crate) fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// SIGTERM, awaited.
+    pub(crate) fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory on a real disk: `/tmp` may be memory, where a commit costs nothing.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch directory")
+}
+
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    listener.local_addr().expect("its address")
+}
+
+/// Where a peer's script and what it needs lie.
+pub(crate) fn peer(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers").join(name)
+}
+
+/// A runtime for one part.
+pub(crate) fn block_on<F: Future>(part: F) -> F::Output {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime").block_on(part)
+}
