@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     backing::Backing,
-    cx::Cx,
+    cx::{Cx, Signals},
     port::{EngineError, Port, RunView},
     workflow::{AnyWorkflow, Attempt, Halt, Moved, Next, Saved, StepError},
 };
@@ -37,8 +38,11 @@ pub struct Engine<T: Send + Sync + 'static> {
     pub(super) woken: Notify,
     /// Tokens of the steps in flight that a cancel may trip.
     pub(super) in_flight: Mutex<HashMap<RunId, CancellationToken>>,
-    /// Since when a run's visit has come to nothing but waiting. Forgotten by a restart, which is only more patience.
+    /// Since when a run's visit has come to nothing but waiting. Forgotten by a restart, which is only more
+    /// patience.
     waits: Mutex<HashMap<RunId, (u64, Timestamp)>>,
+    /// Tripped when the live loop is told to stop: no effect begins any more.
+    stopping: CancellationToken,
     /// Tripped by `park`: what is in flight is given up.
     park: CancellationToken,
 }
@@ -66,6 +70,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             woken: Notify::new(),
             in_flight: Mutex::default(),
             waits: Mutex::default(),
+            stopping: CancellationToken::new(),
             park: CancellationToken::new(),
         }))
     }
@@ -108,6 +113,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 () = self.clock.sleep(nap) => {}
             }
         }
+        self.stopping.cancel();
         let all = async { while steps.join_next().await.is_some() {} };
         tokio::select! {
             () = all => {}
@@ -191,10 +197,16 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let left = self.step(&lease).await;
         lock(&self.in_flight).remove(&lease.run.id);
         match self.backing.save(&lease, left).await {
-            Err(StoreError::Fenced) => tracing::warn!(run = %lease.run.id, "a late step was dropped"),
-            saved => saved?,
+            Err(StoreError::Fenced) => {
+                tracing::warn!(run = %lease.run.id, "a late step was dropped");
+                // If the run is still ours, somebody else wrote to it: it is read afresh.
+                match self.backing.release(&lease).await {
+                    Err(StoreError::Fenced) => Ok(()),
+                    released => Ok(released?),
+                }
+            }
+            saved => Ok(saved?),
         }
-        Ok(())
     }
 
     async fn step(&self, lease: &Lease) -> Checkpoint {
@@ -246,7 +258,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 if attempts >= limits::STEP_ATTEMPTS {
                     return halt(Halt::Bug { attempts, error: format!("{error:#}") });
                 }
-                self.later("failed by our own fault; trying again", backoff(attempts), attempts)
+                self.later("failed by our own fault; trying again", backoff(run, attempts), attempts)
             }
         }
     }
@@ -299,7 +311,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                     let why = format!("{}; nobody could be told, see the server's log", halt.sentence());
                     return ended(RunStatus::Failed, why);
                 }
-                self.later(&halt.sentence(), backoff(attempts), attempts)
+                self.later(&halt.sentence(), backoff(run, attempts), attempts)
             }
         }
     }
@@ -335,7 +347,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     fn cx(&self, lease: &Lease, cancelled: CancellationToken) -> Cx<T> {
         let (backing, tools, clock) = (&self.backing, &self.tools, &self.clock);
-        Cx::new(lease.clone(), Arc::clone(backing), Arc::clone(tools), Arc::clone(clock), cancelled)
+        let signals = Signals { cancelled, stopping: self.stopping.clone() };
+        Cx::new(lease.clone(), Arc::clone(backing), Arc::clone(tools), Arc::clone(clock), signals)
     }
 
     /// The token a cancel of this run trips. One that came after the run was claimed and before the
@@ -390,8 +403,14 @@ fn unreadable(run: &RunRow, why: &str) -> Checkpoint {
     }
 }
 
-fn backoff(attempts: u32) -> Duration {
-    limits::STEP_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)))
+/// Doubled each time, and up to a quarter longer: runs that failed together do not come back together. What the
+/// quarter comes to depends on run and attempt alone.
+fn backoff(run: &RunRow, attempts: u32) -> Duration {
+    let wait = limits::STEP_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)));
+    let mut hasher = DefaultHasher::new();
+    (run.id, run.visit, attempts).hash(&mut hasher);
+    let quarter = u32::try_from(hasher.finish() % 257).unwrap_or_default();
+    wait + wait / 1024 * quarter
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Attempt {

@@ -23,13 +23,18 @@ impl Store {
                 let line = serde_json::to_string(&Line { by, why, at: at.0 })?;
                 set_meta(tx, &key(scope), &line)
             })
-            .await
+            .await?;
+        self.agenda.pause(scope);
+        Ok(())
     }
 
     /// False: it was not paused.
     pub async fn resume(&self, scope: PauseScope) -> Result<bool, StoreError> {
         let key = key(scope);
-        self.main.write(move |tx| Ok(tx.execute("DELETE FROM meta WHERE key = ?1", [key])? > 0)).await
+        let ended =
+            self.main.write(move |tx| Ok(tx.execute("DELETE FROM meta WHERE key = ?1", [key])? > 0)).await?;
+        self.agenda.resume(scope);
+        Ok(ended)
     }
 
     pub async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {

@@ -1,13 +1,11 @@
 //! What is kept about a run, as plain data: the floors above share these types, only this room
 //! knows how they lie on disk.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Calls, Gathered};
 use crate::types::{
     Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, Oid, RepoId, Role, RunId, Timestamp,
     Verdict,
@@ -183,14 +181,17 @@ pub struct RunRow {
     pub updated_at: Timestamp,
 }
 
-/// The right to take one step of one run. A writer whose lease is not the run's last is refused.
+/// The right to take one step of one run, for one save. A writer whose lease is not the run's last is refused.
 #[derive(Debug, Clone)]
 pub struct Lease {
     pub run: RunRow,
-    /// Which claim this is; grows with every claim and save of the run.
+    /// The run's version when it was taken; it grows with every save.
     pub number: u64,
-    /// Counts what the attempt asks of GitHub.
-    pub tally: Arc<Tally>,
+    /// The boot that took it.
+    pub epoch: i64,
+    /// Which of that boot's claims this is.
+    pub claim: u64,
+    pub gathered: Arc<Gathered>,
 }
 
 /// What `start` did.
@@ -268,39 +269,6 @@ pub enum Checkpoint {
     },
 }
 
-/// Calls of GitHub's API: how many, and how many of them changed something there.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Calls {
-    pub calls: u64,
-    pub writes: u64,
-}
-
-/// Counts calls while a step makes them.
-#[derive(Debug, Default)]
-pub struct Tally {
-    calls: AtomicU64,
-    writes: AtomicU64,
-}
-
-impl Tally {
-    /// One more call; `write`: it may have changed something.
-    pub fn add(&self, write: bool) {
-        self.calls.fetch_add(1, Relaxed);
-        self.writes.fetch_add(u64::from(write), Relaxed);
-    }
-
-    /// What was counted and not taken yet; whoever takes it sees that it is written down.
-    pub fn take(&self) -> Calls {
-        Calls { calls: self.calls.swap(0, Relaxed), writes: self.writes.swap(0, Relaxed) }
-    }
-
-    /// It could not be written down.
-    pub fn put_back(&self, calls: Calls) {
-        self.calls.fetch_add(calls.calls, Relaxed);
-        self.writes.fetch_add(calls.writes, Relaxed);
-    }
-}
-
 /// What a pause holds back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PauseScope {
@@ -328,6 +296,13 @@ pub enum Rerun {
     NotFailed(Box<RunRow>),
     /// Another run of its workflow lives on its issue.
     Another(Box<RunRow>),
+}
+
+impl Checkpoint {
+    /// Does it keep what the step made of the run's state?
+    pub(super) fn has_state(&self) -> bool {
+        matches!(self, Self::Go { .. } | Self::Ask { .. } | Self::Wait { .. } | Self::Done { .. })
+    }
 }
 
 /// Which runs to list.
