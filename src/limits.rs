@@ -144,3 +144,15 @@ pub const WEBHOOK_READ: Duration = Duration::from_secs(15);
 
 /// Once the work has ended, a client in the middle of a request is waited for this long.
 pub const DOOR_GRACE: Duration = Duration::from_secs(1);
+
+/// Steps of one repository, and of all repositories of one installation, that run at the same time: however
+/// busy either is, it leaves workers for the others.
+pub const REPOSITORY_STEPS: usize = 8;
+pub const INSTALLATION_STEPS: usize = 12;
+
+/// Repository databases that are open at the same time, each with a connection and two files; opening one that
+/// was closed takes a fraction of a millisecond.
+pub const OPEN_REPOSITORIES: usize = 64;
+
+/// What one open repository database may keep in memory of its pages.
+pub const REPOSITORY_CACHE_KIB: u32 = 256;

@@ -3,14 +3,14 @@
 //! Values cross it as bytes and rows, never as types of a workflow. [`Store`] is the backing of the
 //! server; [`Memory`](super::memory::Memory) is one whose journal knows entries by their order.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, future::ready};
 
 use futures_util::future::BoxFuture;
 
 use crate::{
     store::{
         Answer, AuditEntry, Begun, Booked, CancelRow, Checkpoint, Filter, GateRow, Lease, Ledger, NewRun,
-        Opened, Record, RunRow, Store, StoreError,
+        Opened, Pause, PauseScope, Record, Rerun, RunRow, Store, StoreError,
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -32,6 +32,7 @@ pub trait Backing: Send + Sync + 'static {
         run: Option<RunId>,
         cancel: CancelRow,
     ) -> Kept<'_, Vec<RunId>>;
+    fn retry(&self, run: RunId, cause: Cause, by: String) -> Kept<'_, Rerun>;
     fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>>;
     fn runs(&self, filter: Filter) -> Kept<'_, Vec<RunRow>>;
 
@@ -45,11 +46,18 @@ pub trait Backing: Send + Sync + 'static {
 
     fn begin<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Begun>;
     fn done<'a>(&'a self, lease: &'a Lease, key: &'a str, value: Vec<u8>) -> Kept<'a, ()>;
-    fn put(&self, repo: RepoId, bytes: Vec<u8>) -> Kept<'_, Hash>;
-    fn get(&self, repo: RepoId, hash: Hash) -> Kept<'_, Vec<u8>>;
-    fn record<'a>(&'a self, run: RunId, visit: u64, key: &'a str, record: Record) -> Kept<'a, ()>;
+    /// Readable at once through the same lease, and kept with the next `done`, `record`, `audit` or `save` of it:
+    /// nothing that refers to it is kept without it.
+    fn put<'a>(&'a self, lease: &'a Lease, bytes: &'a [u8]) -> Kept<'a, Hash>;
+    fn get<'a>(&'a self, lease: &'a Lease, hash: Hash) -> Kept<'a, Vec<u8>>;
+    fn record<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()>;
     fn ledger(&self, run: RunId) -> Kept<'_, Ledger>;
-    fn audit(&self, entry: AuditEntry) -> Kept<'_, Hash>;
+    fn audit<'a>(&'a self, lease: &'a Lease, entry: AuditEntry) -> Kept<'a, Hash>;
+
+    /// Nothing of this scope is claimed until it is resumed.
+    fn pause(&self, pause: Pause) -> Kept<'_, ()>;
+    fn resume(&self, scope: PauseScope) -> Kept<'_, bool>;
+    fn pauses(&self) -> Kept<'_, Vec<Pause>>;
 }
 
 impl Backing for Store {
@@ -80,27 +88,22 @@ impl Backing for Store {
         Box::pin(self.cancel_runs(repo, issue, run, cancel))
     }
 
+    fn retry(&self, run: RunId, cause: Cause, by: String) -> Kept<'_, Rerun> {
+        Box::pin(self.retry_run(run, cause, by))
+    }
+
     fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>> {
-        Box::pin(async move {
-            match self.repo_if_any(id.repo)? {
-                Some(db) => db.run(id).await,
-                None => Ok(None),
-            }
-        })
+        Box::pin(self.run_row(id))
     }
 
     fn runs(&self, filter: Filter) -> Kept<'_, Vec<RunRow>> {
         Box::pin(async move {
             if let Some(repo) = filter.repo {
-                return match self.repo_if_any(repo)? {
-                    Some(db) => db.runs(filter).await,
-                    None => Ok(Vec::new()),
-                };
+                return self.run_rows(repo, filter).await;
             }
             let mut all = Vec::new();
             for repo in self.repos()? {
-                let runs = async { self.repo(repo)?.runs(filter).await };
-                match runs.await {
+                match self.run_rows(repo, filter).await {
                     Ok(runs) => all.extend(runs),
                     Err(error) => tracing::error!(%repo, %error, "left out of a list of runs"),
                 }
@@ -118,38 +121,50 @@ impl Backing for Store {
     }
 
     fn release<'a>(&'a self, lease: &'a Lease) -> Kept<'a, ()> {
-        Box::pin(self.release_run(lease))
+        Box::pin(ready(self.release_run(lease)))
     }
 
     fn next_due(&self) -> Kept<'_, Option<Timestamp>> {
-        Box::pin(self.next_hint())
+        Box::pin(ready(Ok(self.next_due())))
     }
 
     fn begin<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Begun> {
-        Box::pin(async move { self.repo(lease.run.id.repo)?.journal_begin(lease, key).await })
+        Box::pin(async move { self.held(lease)?.journal_begin(lease, key).await })
     }
 
     fn done<'a>(&'a self, lease: &'a Lease, key: &'a str, value: Vec<u8>) -> Kept<'a, ()> {
-        Box::pin(async move { self.repo(lease.run.id.repo)?.journal_done(lease, key, value).await })
+        Box::pin(async move { self.held(lease)?.journal_done(lease, key, value).await })
     }
 
-    fn put(&self, repo: RepoId, bytes: Vec<u8>) -> Kept<'_, Hash> {
-        Box::pin(async move { self.repo(repo)?.put(bytes).await })
+    fn put<'a>(&'a self, lease: &'a Lease, bytes: &'a [u8]) -> Kept<'a, Hash> {
+        Box::pin(ready(self.put_document(lease, bytes)))
     }
 
-    fn get(&self, repo: RepoId, hash: Hash) -> Kept<'_, Vec<u8>> {
-        Box::pin(async move { self.repo(repo)?.get(hash).await })
+    fn get<'a>(&'a self, lease: &'a Lease, hash: Hash) -> Kept<'a, Vec<u8>> {
+        Box::pin(self.get_document(lease, hash))
     }
 
-    fn record<'a>(&'a self, run: RunId, visit: u64, key: &'a str, record: Record) -> Kept<'a, ()> {
-        Box::pin(async move { self.repo(run.repo)?.record(run, visit, key, record).await })
+    fn record<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()> {
+        Box::pin(async move { self.repo(lease.run.id.repo)?.record(lease, key, record).await })
     }
 
     fn ledger(&self, run: RunId) -> Kept<'_, Ledger> {
         Box::pin(async move { self.repo(run.repo)?.ledger(run).await })
     }
 
-    fn audit(&self, entry: AuditEntry) -> Kept<'_, Hash> {
-        Box::pin(async move { self.repo(entry.run.repo)?.audit(entry).await })
+    fn audit<'a>(&'a self, lease: &'a Lease, entry: AuditEntry) -> Kept<'a, Hash> {
+        Box::pin(async move { self.repo(lease.run.id.repo)?.audit(&lease.gathered, entry).await })
+    }
+
+    fn pause(&self, pause: Pause) -> Kept<'_, ()> {
+        Box::pin(self.pause(pause))
+    }
+
+    fn resume(&self, scope: PauseScope) -> Kept<'_, bool> {
+        Box::pin(self.resume(scope))
+    }
+
+    fn pauses(&self) -> Kept<'_, Vec<Pause>> {
+        Box::pin(self.pauses())
     }
 }

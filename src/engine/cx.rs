@@ -4,6 +4,7 @@ use std::{
     collections::HashSet,
     future::Future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use anyhow::anyhow;
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     clock::{Clock, SharedClock},
     limits,
-    store::{Answer, AuditEntry, Begun, Lease, Ledger, Record, Trigger},
+    store::{Answer, AuditEntry, Begun, Lease, Ledger, Record, Tally, Trigger},
     types::{Hash, RunId, Timestamp},
 };
 
@@ -44,10 +45,19 @@ pub struct Cx<T> {
     run: RunInfo,
     tools: Arc<T>,
     clock: SharedClock,
-    cancelled: CancellationToken,
+    signals: Signals,
     lease: Lease,
     backing: Arc<dyn Backing>,
     attempt: Mutex<JournalUse>,
+}
+
+/// What a step may hear from outside while it runs.
+#[derive(Clone)]
+pub(super) struct Signals {
+    /// Someone asked that the run end.
+    pub(super) cancelled: CancellationToken,
+    /// The server is about to stop.
+    pub(super) stopping: CancellationToken,
 }
 
 /// What this attempt asked of the journal so far.
@@ -65,14 +75,14 @@ impl<T> Cx<T> {
         backing: Arc<dyn Backing>,
         tools: Arc<T>,
         clock: SharedClock,
-        cancelled: CancellationToken,
+        signals: Signals,
     ) -> Self {
         let run = RunInfo {
             id: lease.run.id,
             workflow: lease.run.workflow.clone(),
             trigger: lease.run.trigger.clone(),
         };
-        Self { run, tools, clock, cancelled, lease, backing, attempt: Mutex::default() }
+        Self { run, tools, clock, signals, lease, backing, attempt: Mutex::default() }
     }
 
     pub fn run(&self) -> &RunInfo {
@@ -87,6 +97,16 @@ impl<T> Cx<T> {
         self.clock.as_ref()
     }
 
+    /// The workflow's version when the run started.
+    pub(super) fn version(&self) -> u32 {
+        self.lease.run.version
+    }
+
+    /// Counts what this attempt asks of GitHub; kept with the run.
+    pub fn tally(&self) -> &Arc<Tally> {
+        self.lease.gathered.tally()
+    }
+
     /// The number of this visit in the run's trail, from 1. Every move begins a new one; a repeated
     /// attempt, an answer and a wait do not.
     pub fn visit(&self) -> u64 {
@@ -95,7 +115,7 @@ impl<T> Cx<T> {
 
     /// Trips when someone asks that the run end; whatever is in flight should come back soon.
     pub fn cancelled(&self) -> &CancellationToken {
-        &self.cancelled
+        &self.signals.cancelled
     }
 
     /// The oldest answer to this visit's gate that no attempt has dealt with. Going on uses it up,
@@ -106,10 +126,11 @@ impl<T> Cx<T> {
 
     /// Does `work` once per visit: a later attempt reads back the value that was reached. Calls
     /// come in a fixed order, each with a key of its own, and never one inside another (nor
-    /// side by side). An error ends the attempt and is never read back.
+    /// side by side). An error ends the attempt and is never read back. None begins once the server is told to
+    /// stop: what is under way is awaited, and the next boot goes on after it.
     ///
     /// # Errors
-    /// Those of `work`; `Bug` for a key used twice, nesting, or a value above
+    /// Those of `work`; `Later` when the server is stopping; `Bug` for a key used twice, nesting, or a value above
     /// [`limits::JOURNAL_VALUE_BYTES`].
     pub async fn once<V, F, Fut>(&self, key: &str, work: F) -> Result<V, StepError>
     where
@@ -118,6 +139,9 @@ impl<T> Cx<T> {
         Fut: Future<Output = Result<V, StepError>>,
     {
         let _inside = self.enter(key)?;
+        if self.signals.stopping.is_cancelled() {
+            return Err(StepError::Later { why: "the server is restarting".into(), after: Duration::ZERO });
+        }
         match self.backing.begin(&self.lease, key).await.map_err(StepError::bug)? {
             Begun::Done(bytes) => {
                 self.count(key, bytes.len())?;
@@ -137,13 +161,14 @@ impl<T> Cx<T> {
         }
     }
 
-    /// Keeps bytes of any size by their hash.
+    /// Keeps bytes of any size by their hash, with whatever is kept next: a text that nothing refers to when the
+    /// attempt ends is not kept.
     pub async fn put(&self, bytes: &[u8]) -> Result<Hash, StepError> {
-        self.backing.put(self.run.id.repo, bytes.to_vec()).await.map_err(StepError::bug)
+        self.backing.put(&self.lease, bytes).await.map_err(StepError::bug)
     }
 
     pub async fn get(&self, hash: &Hash) -> Result<Vec<u8>, StepError> {
-        self.backing.get(self.run.id.repo, *hash).await.map_err(StepError::bug)
+        self.backing.get(&self.lease, *hash).await.map_err(StepError::bug)
     }
 
     /// The time, the same at every attempt.
@@ -159,7 +184,7 @@ impl<T> Cx<T> {
     /// Writes a ledger row; the same key in the same visit again replaces it. May be called inside
     /// `once`: the row of a paid call is written before the call.
     pub async fn record(&self, key: &str, record: Record) -> Result<(), StepError> {
-        self.backing.record(self.run.id, self.visit(), key, record).await.map_err(StepError::bug)
+        self.backing.record(&self.lease, key, record).await.map_err(StepError::bug)
     }
 
     /// Everything the ledgers hold about this run, this visit's rows included.
@@ -177,7 +202,7 @@ impl<T> Cx<T> {
             what: what.to_owned(),
             detail,
         };
-        self.backing.audit(entry).await.map_err(StepError::bug)
+        self.backing.audit(&self.lease, entry).await.map_err(StepError::bug)
     }
 
     /// The proof that `document` may be published.

@@ -13,9 +13,11 @@ use futures_util::future::ready;
 use super::backing::{Backing, Kept};
 use crate::{
     clock::SharedClock,
+    limits,
     store::{
-        Answer, AnswerRow, AuditEntry, AuditRow, Begun, Booked, CancelRow, Checkpoint, Filter, GateRow,
-        GateSpec, Lease, Ledger, NewRun, Opened, Record, RunRow, RunStatus, StoreError,
+        Answer, AnswerRow, AuditEntry, AuditRow, Begun, Booked, Calls, CancelRow, Checkpoint, Filter,
+        GateRow, GateSpec, Lease, Ledger, NewRun, Opened, Pause, PauseScope, Record, Rerun, RunRow,
+        RunStatus, StoreError,
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -52,7 +54,7 @@ impl Memory {
 
 #[derive(Default)]
 struct Inner {
-    epoch: u64,
+    epoch: i64,
     runs: BTreeMap<RunId, Run>,
     cancels: HashMap<Cause, Vec<RunId>>,
     gates: Vec<Gate>,
@@ -60,13 +62,19 @@ struct Inner {
     documents: HashMap<Hash, Vec<u8>>,
     records: Vec<(RunId, u64, String, Record)>,
     audit: Vec<AuditRow>,
+    /// Causes of retries that were granted.
+    retries: HashSet<Cause>,
+    pauses: Vec<Pause>,
+    claims: u64,
+    /// The claim a repository was last served by.
+    served: HashMap<RepoId, u64>,
 }
 
 struct Run {
     /// `taken`, `parked`, `gate` and `answer` are filled in when it is read.
     row: RunRow,
-    taken: Option<u64>,
-    parked: Option<u64>,
+    taken: Option<i64>,
+    parked: Option<i64>,
     lease: u64,
     /// The present visit's.
     journal: Vec<Entry>,
@@ -136,6 +144,7 @@ impl Inner {
             halt: None,
             why: None,
             outcome: None,
+            calls: Calls::default(),
             cancel: None,
             gate: None,
             answer: None,
@@ -200,10 +209,44 @@ impl Inner {
         marked
     }
 
+    fn retry(&mut self, id: RunId, cause: Cause, by: &str, now: Timestamp) -> Rerun {
+        if self.retries.contains(&cause) {
+            return Rerun::Duplicate;
+        }
+        let Some(run) = self.runs.get(&id) else { return Rerun::NoRun };
+        let row = self.view(run);
+        let parked = row.parked && row.status.live();
+        if !parked && row.status != RunStatus::Failed {
+            return Rerun::NotFailed(Box::new(row));
+        }
+        let key = |row: &RunRow| (row.workflow.clone(), row.id.repo, row.trigger.issue);
+        let mut others = self.runs.values().filter(|run| run.row.id != id && run.row.status.live());
+        if let Some(other) = others.find(|other| key(&other.row) == key(&row)) {
+            return Rerun::Another(Box::new(self.view(other)));
+        }
+        self.retries.insert(cause);
+        if let Some(run) = self.runs.get_mut(&id) {
+            run.parked = None;
+            run.row.due = Some(now);
+            if !parked {
+                let row = &mut run.row;
+                (row.status, row.moves, row.attempts) = (RunStatus::Ready, 0, 0);
+                (row.halt, row.why) = (None, Some(format!("tried again by {by}")));
+                run.lease += 1;
+                run.next_visit();
+            }
+        }
+        Rerun::Going
+    }
+
+    fn paused(&self, repo: RepoId) -> bool {
+        self.pauses.iter().any(|pause| [PauseScope::Server, PauseScope::Repo(repo)].contains(&pause.scope))
+    }
+
     /// When a run may be taken, if at all in this boot.
     fn due(&self, run: &Run) -> Option<Timestamp> {
         let row = &run.row;
-        if !row.status.live() || run.taken == Some(self.epoch) {
+        if !row.status.live() || run.taken == Some(self.epoch) || self.paused(row.id.repo) {
             return None;
         }
         if row.cancel.is_some() && row.status != RunStatus::Halting {
@@ -212,19 +255,51 @@ impl Inner {
         row.due.filter(|_| run.parked != Some(self.epoch))
     }
 
+    /// What is served first: a repository where somebody spoke, then the one served least recently; in it what
+    /// somebody spoke to, and last what came to nothing before.
     fn claim(&mut self, now: Timestamp, except: &HashSet<RunId>) -> Option<Lease> {
-        let ready = self.runs.values().filter(|run| !except.contains(&run.row.id));
-        let (_, id) = ready
-            .filter_map(|run| Some((self.due(run)?, run.row.id)))
-            .filter(|(due, _)| *due <= now)
-            .min()?;
+        let ready: Vec<_> = self
+            .runs
+            .values()
+            .filter(|run| !except.contains(&run.row.id) && self.serves(run))
+            .filter_map(|run| Some((self.due(run).filter(|due| *due <= now)?, run.row.id, self.rank(run))))
+            .collect();
+        let spoken: HashSet<_> =
+            ready.iter().filter(|(.., rank)| *rank == 0).map(|(_, id, _)| id.repo).collect();
+        let served = |repo: RepoId| self.served.get(&repo).copied().unwrap_or(0);
+        let first = |(due, id, rank): &(Timestamp, RunId, u8)| {
+            (!spoken.contains(&id.repo), served(id.repo), id.repo, *rank, *due, id.seq)
+        };
+        let (_, id, _) = ready.into_iter().min_by_key(first)?;
+        self.claims += 1;
+        self.served.insert(id.repo, self.claims);
         let epoch = self.epoch;
         let run = self.runs.get_mut(&id)?;
         run.taken = Some(epoch);
         run.lease += 1;
         run.position = 0;
         let run = self.runs.get(&id)?;
-        Some(Lease { number: run.lease, run: self.view(run) })
+        let (number, claim) = (run.lease, self.claims);
+        Some(Lease { run: self.view(run), number, epoch, claim, gathered: Arc::default() })
+    }
+
+    /// Is there a worker left for the run's repository and installation?
+    fn serves(&self, run: &Run) -> bool {
+        let held = |fits: &dyn Fn(&RunRow) -> bool| {
+            self.runs.values().filter(|run| run.taken == Some(self.epoch) && fits(&run.row)).count()
+        };
+        let row = &run.row;
+        held(&|other| other.id.repo == row.id.repo) < limits::REPOSITORY_STEPS
+            && held(&|other| other.trigger.installation == row.trigger.installation)
+                < limits::INSTALLATION_STEPS
+    }
+
+    fn rank(&self, run: &Run) -> u8 {
+        let row = self.view(run);
+        if row.answer.is_some() || row.cancel.is_some() && row.status != RunStatus::Halting {
+            return 0;
+        }
+        if row.status == RunStatus::Ready && row.why.is_some() { 2 } else { 1 }
     }
 
     /// The run, if this lease is the last it was taken with.
@@ -253,6 +328,8 @@ impl Inner {
         let run = self.held(lease)?;
         (run.taken, run.parked, run.lease) = (None, None, run.lease + 1);
         let row = &mut run.row;
+        let Calls { calls, writes } = lease.gathered.tally().take();
+        (row.calls.calls, row.calls.writes) = (row.calls.calls + calls, row.calls.writes + writes);
         (row.updated_at, row.attempts, row.why) = (now, 0, None);
         match left {
             Checkpoint::Go { step, state, moves } => {
@@ -437,6 +514,10 @@ impl Backing for Memory {
         self.with(|inner, _| Ok(inner.cancel(repo, issue, run, cancel)))
     }
 
+    fn retry(&self, run: RunId, cause: Cause, by: String) -> Kept<'_, Rerun> {
+        self.with(|inner, now| Ok(inner.retry(run, cause, &by, now)))
+    }
+
     fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>> {
         self.with(|inner, _| Ok(inner.runs.get(&id).map(|run| inner.view(run))))
     }
@@ -469,7 +550,10 @@ impl Backing for Memory {
     }
 
     fn next_due(&self) -> Kept<'_, Option<Timestamp>> {
-        self.with(|inner, _| Ok(inner.runs.values().filter_map(|run| inner.due(run)).min()))
+        self.with(|inner, _| {
+            let free = inner.runs.values().filter(|run| inner.serves(run));
+            Ok(free.filter_map(|run| inner.due(run)).min())
+        })
     }
 
     fn begin<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Begun> {
@@ -483,24 +567,24 @@ impl Backing for Memory {
         })
     }
 
-    fn put(&self, _repo: RepoId, bytes: Vec<u8>) -> Kept<'_, Hash> {
+    fn put<'a>(&'a self, _lease: &'a Lease, bytes: &'a [u8]) -> Kept<'a, Hash> {
         self.with(|inner, _| {
-            let hash = Hash::of(&bytes);
-            inner.documents.insert(hash, bytes);
+            let hash = Hash::of(bytes);
+            inner.documents.insert(hash, bytes.to_vec());
             Ok(hash)
         })
     }
 
-    fn get(&self, _repo: RepoId, hash: Hash) -> Kept<'_, Vec<u8>> {
+    fn get<'a>(&'a self, _lease: &'a Lease, hash: Hash) -> Kept<'a, Vec<u8>> {
         self.with(|inner, _| {
             let missing = || StoreError::Missing { what: format!("document {hash}") };
             inner.documents.get(&hash).cloned().ok_or_else(missing)
         })
     }
 
-    fn record<'a>(&'a self, run: RunId, visit: u64, key: &'a str, record: Record) -> Kept<'a, ()> {
+    fn record<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()> {
         self.with(|inner, _| {
-            inner.record(run, visit, key, record);
+            inner.record(lease.run.id, lease.run.visit, key, record);
             Ok(())
         })
     }
@@ -509,7 +593,27 @@ impl Backing for Memory {
         self.with(|inner, _| Ok(inner.ledger(run)))
     }
 
-    fn audit(&self, entry: AuditEntry) -> Kept<'_, Hash> {
+    fn audit<'a>(&'a self, _lease: &'a Lease, entry: AuditEntry) -> Kept<'a, Hash> {
         self.with(|inner, now| Ok(inner.audit(entry, now)))
+    }
+
+    fn pause(&self, pause: Pause) -> Kept<'_, ()> {
+        self.with(|inner, _| {
+            inner.pauses.retain(|held| held.scope != pause.scope);
+            inner.pauses.push(pause);
+            Ok(())
+        })
+    }
+
+    fn resume(&self, scope: PauseScope) -> Kept<'_, bool> {
+        self.with(|inner, _| {
+            let before = inner.pauses.len();
+            inner.pauses.retain(|held| held.scope != scope);
+            Ok(inner.pauses.len() < before)
+        })
+    }
+
+    fn pauses(&self) -> Kept<'_, Vec<Pause>> {
+        self.with(|inner, _| Ok(inner.pauses.clone()))
     }
 }

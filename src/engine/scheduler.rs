@@ -2,29 +2,27 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use anyhow::anyhow;
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::FutureExt;
 use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     backing::Backing,
-    cx::Cx,
-    port::{
-        Cancel, Cancelled, EngineError, GateView, Match, Port, RunView, Signal, Signalled, Start, Started,
-        match_gate,
-    },
+    cx::{Cx, Signals},
+    port::{EngineError, Port, RunView},
     workflow::{AnyWorkflow, Attempt, Halt, Moved, Next, Saved, StepError},
 };
 use crate::{
     clock::SharedClock,
     limits,
-    store::{Booked, CancelRow, Checkpoint, Filter, Lease, NewRun, Opened, RunRow, RunStatus, StoreError},
+    store::{Checkpoint, Lease, RunRow, RunStatus, StoreError},
     types::{RunId, Timestamp},
 };
 
@@ -32,16 +30,19 @@ type AnyFlow<T> = &'static dyn AnyWorkflow<T>;
 
 /// Runs workflows whose steps use `T`.
 pub struct Engine<T: Send + Sync + 'static> {
-    backing: Arc<dyn Backing>,
+    pub(super) backing: Arc<dyn Backing>,
     workflows: &'static [AnyFlow<T>],
     tools: Arc<T>,
-    clock: SharedClock,
+    pub(super) clock: SharedClock,
     /// Something may have become due.
-    woken: Notify,
+    pub(super) woken: Notify,
     /// Tokens of the steps in flight that a cancel may trip.
-    in_flight: Mutex<HashMap<RunId, CancellationToken>>,
-    /// Since when a run's visit has come to nothing but waiting. Forgotten by a restart, which is only more patience.
+    pub(super) in_flight: Mutex<HashMap<RunId, CancellationToken>>,
+    /// Since when a run's visit has come to nothing but waiting. Forgotten by a restart, which is only more
+    /// patience.
     waits: Mutex<HashMap<RunId, (u64, Timestamp)>>,
+    /// Tripped when the live loop is told to stop: no effect begins any more.
+    stopping: CancellationToken,
     /// Tripped by `park`: what is in flight is given up.
     park: CancellationToken,
 }
@@ -69,6 +70,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             woken: Notify::new(),
             in_flight: Mutex::default(),
             waits: Mutex::default(),
+            stopping: CancellationToken::new(),
             park: CancellationToken::new(),
         }))
     }
@@ -111,6 +113,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 () = self.clock.sleep(nap) => {}
             }
         }
+        self.stopping.cancel();
         let all = async { while steps.join_next().await.is_some() {} };
         tokio::select! {
             () = all => {}
@@ -194,10 +197,16 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let left = self.step(&lease).await;
         lock(&self.in_flight).remove(&lease.run.id);
         match self.backing.save(&lease, left).await {
-            Err(StoreError::Fenced) => tracing::warn!(run = %lease.run.id, "a late step was dropped"),
-            saved => saved?,
+            Err(StoreError::Fenced) => {
+                tracing::warn!(run = %lease.run.id, "a late step was dropped");
+                // If the run is still ours, somebody else wrote to it: it is read afresh.
+                match self.backing.release(&lease).await {
+                    Err(StoreError::Fenced) => Ok(()),
+                    released => Ok(released?),
+                }
+            }
+            saved => Ok(saved?),
         }
-        Ok(())
     }
 
     async fn step(&self, lease: &Lease) -> Checkpoint {
@@ -249,7 +258,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 if attempts >= limits::STEP_ATTEMPTS {
                     return halt(Halt::Bug { attempts, error: format!("{error:#}") });
                 }
-                self.later("failed by our own fault; trying again", backoff(attempts), attempts)
+                self.later("failed by our own fault; trying again", backoff(run, attempts), attempts)
             }
         }
     }
@@ -302,7 +311,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                     let why = format!("{}; nobody could be told, see the server's log", halt.sentence());
                     return ended(RunStatus::Failed, why);
                 }
-                self.later(&halt.sentence(), backoff(attempts), attempts)
+                self.later(&halt.sentence(), backoff(run, attempts), attempts)
             }
         }
     }
@@ -338,7 +347,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     fn cx(&self, lease: &Lease, cancelled: CancellationToken) -> Cx<T> {
         let (backing, tools, clock) = (&self.backing, &self.tools, &self.clock);
-        Cx::new(lease.clone(), Arc::clone(backing), Arc::clone(tools), Arc::clone(clock), cancelled)
+        let signals = Signals { cancelled, stopping: self.stopping.clone() };
+        Cx::new(lease.clone(), Arc::clone(backing), Arc::clone(tools), Arc::clone(clock), signals)
     }
 
     /// The token a cancel of this run trips. One that came after the run was claimed and before the
@@ -352,107 +362,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
         token
     }
 
-    fn workflow(&self, name: &str) -> Option<AnyFlow<T>> {
+    pub(super) fn workflow(&self, name: &str) -> Option<AnyFlow<T>> {
         self.workflows.iter().copied().find(|workflow| workflow.name() == name)
     }
 
-    fn view(&self, row: &RunRow) -> RunView {
+    pub(super) fn view(&self, row: &RunRow) -> RunView {
         let step = self.workflow(&row.workflow).and_then(|workflow| workflow.step(&row.step));
         RunView::new(row, step)
     }
-
-    async fn start_run(&self, start: Start) -> Result<Started, EngineError> {
-        let Some(workflow) = self.workflow(&start.workflow) else {
-            return Err(EngineError::UnknownWorkflow(start.workflow));
-        };
-        let Saved { step, state } =
-            workflow.begin(&start.trigger).map_err(|error| EngineError::Start(error.to_string()))?;
-        let (workflow, version, trigger) = (start.workflow, workflow.version(), start.trigger);
-        let opened = self.backing.start(NewRun { workflow, version, trigger, step, state }).await?;
-        self.woken.notify_one();
-        Ok(match opened {
-            Opened::New(id) => Started::New(id),
-            Opened::Duplicate(id) => Started::Duplicate(id),
-            Opened::Live(row) => Started::Already(Box::new(self.view(&row))),
-        })
-    }
-
-    async fn book(&self, signal: Signal) -> Result<Signalled, EngineError> {
-        let Signal { repo, issue, answer } = signal;
-        let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
-        loop {
-            if self.backing.has_answer(repo, &answer.cause).await? {
-                return Ok(Signalled::Duplicate);
-            }
-            let runs = self.backing.runs(live).await?;
-            if runs.is_empty() {
-                return Ok(Signalled::NoRun);
-            }
-            let gates: Vec<_> = runs.iter().filter_map(|run| run.gate.clone()).collect();
-            let views = || gates.iter().map(GateView::from).collect();
-            let gate = match match_gate(&gates, &answer) {
-                Match::Gate(gate) => gate.clone(),
-                Match::None => return Ok(Signalled::NoGate(runs.iter().map(|run| self.view(run)).collect())),
-                Match::WrongStage => return Ok(Signalled::WrongStage(views())),
-                Match::Several => return Ok(Signalled::Several(views())),
-                Match::Stale(gate) => return Ok(Signalled::Stale(gate.into())),
-                Match::TooSoon(gate) => return Ok(Signalled::TooSoon(gate.into())),
-                Match::NotAllowed(needs, gate) => {
-                    return Ok(Signalled::NotAllowed { needs, gate: gate.into() });
-                }
-            };
-            let run = gate.run;
-            match self.backing.answer(gate, answer.clone()).await? {
-                Booked::Taken => {
-                    self.woken.notify_one();
-                    return Ok(Signalled::Taken(run));
-                }
-                Booked::Duplicate => return Ok(Signalled::Duplicate),
-                Booked::Changed => {} // the gate moved on while we looked; look again
-            }
-        }
-    }
-
-    async fn cancel_runs(&self, cancel: Cancel) -> Result<Cancelled, EngineError> {
-        let Cancel { repo, issue, run, cause, by, why } = cancel;
-        let row = CancelRow { cause, by, why, at: self.clock.now() };
-        let runs = self.backing.cancel(repo, issue, run, row).await?;
-        let in_flight = lock(&self.in_flight);
-        for token in runs.iter().filter_map(|run| in_flight.get(run)) {
-            token.cancel();
-        }
-        drop(in_flight);
-        self.woken.notify_one();
-        Ok(Cancelled { runs })
-    }
 }
 
-impl<T: Send + Sync + 'static> Port for Engine<T> {
-    fn start(&self, start: Start) -> BoxFuture<'_, Result<Started, EngineError>> {
-        Box::pin(self.start_run(start))
-    }
-
-    fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>> {
-        Box::pin(self.book(signal))
-    }
-
-    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>> {
-        Box::pin(self.cancel_runs(cancel))
-    }
-
-    fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>> {
-        Box::pin(async move { Ok(self.backing.run(run).await?.map(|row| self.view(&row))) })
-    }
-
-    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
-        Box::pin(async move {
-            let rows = self.backing.runs(filter).await?;
-            Ok(rows.iter().map(|row| self.view(row)).collect())
-        })
-    }
-}
-
-fn lock<V>(map: &Mutex<HashMap<RunId, V>>) -> MutexGuard<'_, HashMap<RunId, V>> {
+pub(super) fn lock<V>(map: &Mutex<HashMap<RunId, V>>) -> MutexGuard<'_, HashMap<RunId, V>> {
     map.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -483,8 +403,14 @@ fn unreadable(run: &RunRow, why: &str) -> Checkpoint {
     }
 }
 
-fn backoff(attempts: u32) -> Duration {
-    limits::STEP_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)))
+/// Doubled each time, and up to a quarter longer: runs that failed together do not come back together. What the
+/// quarter comes to depends on run and attempt alone.
+fn backoff(run: &RunRow, attempts: u32) -> Duration {
+    let wait = limits::STEP_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)));
+    let mut hasher = DefaultHasher::new();
+    (run.id, run.visit, attempts).hash(&mut hasher);
+    let quarter = u32::try_from(hasher.finish() % 257).unwrap_or_default();
+    wait + wait / 1024 * quarter
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Attempt {

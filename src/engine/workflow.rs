@@ -130,6 +130,13 @@ pub trait Workflow<T>: Send + Sync + 'static {
 
     fn start(&self, trigger: &Trigger) -> Self::State;
 
+    /// What this version makes of a checkpoint it cannot read as it is, if that is one of an earlier `version`
+    /// whose steps or state had another shape. Not asked about what can be read: a state that changes its
+    /// meaning must change its shape.
+    fn upcast(_version: u32, _saved: &Saved) -> Option<Saved> {
+        None
+    }
+
     fn run<'a>(
         &'a self,
         at: Self::Step,
@@ -240,7 +247,7 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
 
     fn attempt<'a>(&'a self, from: &'a Saved, cx: &'a Cx<T>) -> BoxFuture<'a, Result<Moved, Attempt>> {
         Box::pin(async move {
-            let (at, mut state) = decode::<T, W>(from)?;
+            let (at, mut state) = decode::<T, W>(cx.version(), from)?;
             let next = match self.run(at, &mut state, cx).await? {
                 Next::Go(to) => {
                     let edge = W::GRAPH.iter().any(|(step, next)| *step == at && next.contains(&to));
@@ -266,13 +273,20 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
         cx: &'a Cx<T>,
     ) -> BoxFuture<'a, Result<(), Attempt>> {
         Box::pin(async move {
-            let (at, state) = decode::<T, W>(from)?;
+            let (at, state) = decode::<T, W>(cx.version(), from)?;
             Ok(self.halted(at, &state, halt, cx).await?)
         })
     }
 }
 
-fn decode<T, W: Workflow<T>>(from: &Saved) -> Result<(W::Step, W::State), Attempt> {
+fn decode<T, W: Workflow<T>>(version: u32, from: &Saved) -> Result<(W::Step, W::State), Attempt> {
+    read::<T, W>(from).or_else(|unreadable| match W::upcast(version, from) {
+        Some(newer) => read::<T, W>(&newer),
+        None => Err(unreadable),
+    })
+}
+
+fn read<T, W: Workflow<T>>(from: &Saved) -> Result<(W::Step, W::State), Attempt> {
     let unreadable = |what: &str, error: serde_json::Error| {
         Attempt::Unreadable(format!(
             "{} version {} cannot read the saved {what} ({error})",

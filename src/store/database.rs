@@ -26,6 +26,14 @@ impl Schema {
 /// Told of every commit, with the file it went to, before whoever asked for it hears of it.
 pub(super) type Watch = Arc<OnceLock<Box<dyn Fn(&Path) + Send + Sync>>>;
 
+/// When a file is read through at opening, which takes time by its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Check {
+    /// Only if it was not closed well: its log lies beside it.
+    IfUnclean,
+    Whole,
+}
+
 /// A database file with its one writer. Clones share the connection.
 #[derive(Clone)]
 pub(super) struct Database {
@@ -37,7 +45,17 @@ pub(super) struct Database {
 impl Database {
     /// Opens or creates `file`. A damaged, foreign or newer file is refused and left as it is.
     pub(super) fn open(file: &Path, schema: &Schema, watch: Watch) -> Result<Self, StoreError> {
-        inspect(file, schema)?;
+        Self::open_checked(file, schema, watch, Check::Whole)
+    }
+
+    /// The same, reading it through only when there is reason to.
+    pub(super) fn open_checked(
+        file: &Path,
+        schema: &Schema,
+        watch: Watch,
+        check: Check,
+    ) -> Result<Self, StoreError> {
+        inspect(file, schema, check)?;
         let open = || -> Result<Connection, Fault> {
             let mut connection = Connection::open(file)?;
             connection.busy_timeout(Duration::from_secs(10))?;
@@ -65,6 +83,14 @@ impl Database {
             Ok(result)
         })
         .await
+    }
+
+    /// Many are open at a time: less memory for each, but no statement is prepared twice.
+    pub(super) fn lean(&self, cache_kib: u32) {
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.set_prepared_statement_cache_capacity(64);
+        // Not worth an error: with the usual cache it works as well.
+        let _ = connection.pragma_update(None, "cache_size", -i64::from(cache_kib));
     }
 
     /// The same on the calling thread, for opening.
@@ -112,7 +138,7 @@ fn commit<R>(
 }
 
 /// Looks at an existing file through a read-only connection before anything may write to it.
-fn inspect(file: &Path, schema: &Schema) -> Result<(), StoreError> {
+fn inspect(file: &Path, schema: &Schema, check: Check) -> Result<(), StoreError> {
     let size = match std::fs::metadata(file) {
         Ok(metadata) => metadata.len(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -121,14 +147,15 @@ fn inspect(file: &Path, schema: &Schema) -> Result<(), StoreError> {
     if size == 0 {
         return Ok(()); // created, and the machine stopped before the first migration
     }
+    let whole = check == Check::Whole || unclean(file);
     let damaged = |detail: String| StoreError::Damaged { file: file.to_owned(), detail };
     let look = || -> Result<(i32, u32, String), Fault> {
         let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(Duration::from_secs(10))?;
         let mark = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
         let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        let check = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        Ok((mark, version, check))
+        let check = if whole { "PRAGMA quick_check(1)" } else { "SELECT 'ok'" };
+        Ok((mark, version, connection.query_row(check, [], |row| row.get(0))?))
     };
     let (mark, version, check) = look().map_err(|fault| fault.at(file))?;
     if check != "ok" {
@@ -142,6 +169,13 @@ fn inspect(file: &Path, schema: &Schema) -> Result<(), StoreError> {
         return Err(damaged(format!("it carries the mark {mark:#x} instead of {:#x}", schema.mark)));
     }
     Ok(())
+}
+
+/// Closing a database writes its log back and removes it.
+fn unclean(file: &Path) -> bool {
+    let mut log = file.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
 }
 
 fn migrate(connection: &mut Connection, schema: &Schema) -> Result<(), Fault> {

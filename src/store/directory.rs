@@ -84,7 +84,9 @@ impl Directory<'_> {
                 )?;
                 Ok(())
             })
-            .await
+            .await?;
+        self.store.agenda.suspend(id, suspended);
+        Ok(())
     }
 
     pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationRow>, StoreError> {
@@ -112,7 +114,9 @@ impl Directory<'_> {
                 tx.execute("DELETE FROM installation WHERE id = ?1", [signed(id.0)])?;
                 Ok(())
             })
-            .await
+            .await?;
+        self.store.agenda.suspend(id, false);
+        Ok(())
     }
 
     /// The repository was deleted or taken from the App. Its folder stays.
@@ -133,6 +137,13 @@ pub(super) fn set_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(
         [key, value],
     )?;
     Ok(())
+}
+
+/// Installations whose runs are left alone.
+pub(super) fn suspended(tx: &Transaction<'_>) -> Result<Vec<InstallationId>, Fault> {
+    let mut statement = tx.prepare("SELECT id FROM installation WHERE suspended")?;
+    let ids = statement.query_map([], |row| Ok(InstallationId(unsigned(row.get(0)?))))?;
+    Ok(ids.collect::<Result<_, _>>()?)
 }
 
 fn by_id(tx: &Transaction<'_>, id: RepoId) -> Result<Option<RepoRow>, Fault> {

@@ -20,6 +20,11 @@ pub enum StoreError {
         .file.display()
     )]
     Damaged { file: PathBuf, detail: String },
+    #[error(
+        "{} is missing although its folder was in use; restore it from a backup, or remove the whole folder to forget this repository's runs",
+        .file.display()
+    )]
+    Lost { file: PathBuf },
     #[error("{}: {source}; check that the path exists, is writable and has space", .path.display())]
     Io { path: PathBuf, source: std::io::Error },
     #[error("{}: {source}", .file.display())]

@@ -1,93 +1,54 @@
-//! Wake hints: which repository's database to look into, and when.
+//! Wake hints: which repositories may have live runs.
 //!
-//! SQLite is not atomic across files, so the hint is committed before the truth it points at: it
-//! may be false, it is never missing. Writers of a truth hold the repository's wake lock from the
-//! hint to the truth, and whoever settles a hint holds it from looking to settling.
+//! SQLite is not atomic across files, so the hint is committed before the first live run it points at, and
+//! taken away after the last one has ended: it may be false, it is never missing. A boot looks into every
+//! hinted repository; from then on the [agenda](super::agenda) knows when which run is due, so that a step which
+//! goes on costs no commit here. The columns `seq` and `due` are left from the time when it did.
 
-use rusqlite::params;
+use rusqlite::Transaction;
 
 use super::{
     Store, StoreError,
     database::{signed, unsigned},
+    error::Fault,
 };
-use crate::types::{RepoId, Timestamp};
-
-/// A hint as it was read; a later one for the same repository has a greater `seq`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hint {
-    pub repo: RepoId,
-    pub seq: u64,
-}
-
-/// When a repository that was just looked at wants to be looked at again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
-    At(Timestamp),
-    /// Something is held by this process; if it dies, the next boot must look.
-    AtBoot,
-    /// Not before a new hint.
-    Never,
-}
+use crate::types::RepoId;
 
 impl Store {
-    /// Look into `repo` at `at` or before.
-    pub async fn hint(&self, repo: RepoId, at: Timestamp) -> Result<(), StoreError> {
+    /// A run is about to live in `repo`. Its order is held.
+    pub(super) async fn hint(&self, repo: RepoId) -> Result<(), StoreError> {
+        if self.agenda.hinted(repo) {
+            return Ok(());
+        }
         self.main
             .write(move |tx| {
-                tx.execute(
-                    "INSERT INTO hint (repo, seq, due) VALUES (?1, 1, ?2)
-                     ON CONFLICT (repo) DO UPDATE SET seq = seq + 1, due = MIN(COALESCE(due, ?2), ?2)",
-                    params![signed(repo.0), at.0],
-                )?;
+                let sql = "INSERT INTO hint (repo, seq, due) VALUES (?1, 1, 0) ON CONFLICT (repo) DO NOTHING";
+                tx.execute(sql, [signed(repo.0)])?;
                 Ok(())
             })
-            .await
+            .await?;
+        self.agenda.set_hinted(repo, true);
+        Ok(())
     }
 
-    /// Hints whose time has come, the oldest first.
-    pub async fn hints_due(&self, now: Timestamp) -> Result<Vec<Hint>, StoreError> {
-        self.main
-            .read(move |tx| {
-                let mut statement =
-                    tx.prepare("SELECT repo, seq FROM hint WHERE due <= ?1 ORDER BY due, repo")?;
-                let hints = statement.query_map([now.0], |row| {
-                    Ok(Hint { repo: RepoId(unsigned(row.get(0)?)), seq: unsigned(row.get(1)?) })
-                })?;
-                Ok(hints.collect::<Result<_, _>>()?)
-            })
-            .await
+    /// Takes the hint away if nothing lives in `repo`. Its order is held. A hint that stays only costs a look.
+    pub(super) async fn settle_hint(&self, repo: RepoId) {
+        if !self.agenda.hinted_in_vain(repo) {
+            return;
+        }
+        let gone = self
+            .main
+            .write(move |tx| Ok(tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?))
+            .await;
+        match gone {
+            Ok(_) => self.agenda.set_hinted(repo, false),
+            Err(error) => tracing::warn!(%repo, %error, "a wake hint stays behind"),
+        }
     }
+}
 
-    /// The repository was looked at; does nothing when a newer hint came in meanwhile.
-    pub async fn hint_settle(&self, hint: Hint, rest: Rest) -> Result<(), StoreError> {
-        let (repo, seq) = (signed(hint.repo.0), signed(hint.seq));
-        self.main
-            .write(move |tx| {
-                match rest {
-                    Rest::Never => {
-                        tx.execute("DELETE FROM hint WHERE repo = ?1 AND seq = ?2", params![repo, seq])?
-                    }
-                    Rest::AtBoot => tx.execute(
-                        "UPDATE hint SET due = NULL WHERE repo = ?1 AND seq = ?2",
-                        params![repo, seq],
-                    )?,
-                    Rest::At(at) => tx.execute(
-                        "UPDATE hint SET due = ?3 WHERE repo = ?1 AND seq = ?2",
-                        params![repo, seq, at.0],
-                    )?,
-                };
-                Ok(())
-            })
-            .await
-    }
-
-    /// The earliest time any repository wants to be looked at.
-    pub async fn next_hint(&self) -> Result<Option<Timestamp>, StoreError> {
-        self.main
-            .read(|tx| {
-                let due: Option<i64> = tx.query_row("SELECT MIN(due) FROM hint", [], |row| row.get(0))?;
-                Ok(due.map(Timestamp))
-            })
-            .await
-    }
+pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<RepoId>, Fault> {
+    let mut statement = tx.prepare("SELECT repo FROM hint ORDER BY repo")?;
+    let repos = statement.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+    Ok(repos.collect::<Result<_, _>>()?)
 }

@@ -6,33 +6,38 @@
 //! file; what must hold across files is said in [`hints`]. Nothing here decides anything: no
 //! workflow, no GitHub, no rule about who may do what.
 
+mod agenda;
 mod database;
 mod directory;
 mod error;
-pub mod hints;
+mod gathered;
+mod hints;
 mod inbox;
+mod pauses;
 mod repository;
 mod rows;
+mod shelf;
 mod wake;
 
 use std::{
-    collections::HashMap,
     fs,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use rustix::fs::{FlockOperation, flock};
 
 use self::{
+    agenda::Agenda,
     database::{Database, Schema, Watch},
     error::Fault,
+    shelf::Shelf,
 };
 pub use self::{
     directory::{Directory, InstallationRow, RepoRow},
     error::StoreError,
-    hints::{Hint, Rest},
+    gathered::{Calls, Gathered, Tally},
     inbox::{Accepted, Inbox, InboxCounts, NewDelivery, Taken},
     repository::RepoDb,
     rows::*,
@@ -48,7 +53,8 @@ pub struct Store {
     clock: SharedClock,
     /// Counts boots; what an older boot had taken is free.
     epoch: i64,
-    repositories: Mutex<HashMap<RepoId, Arc<RepoDb>>>,
+    repositories: Shelf,
+    agenda: Agenda,
     watch: Watch,
     /// Locked for as long as the store is open.
     _lock: fs::File,
@@ -72,13 +78,14 @@ impl Store {
         let file = root.join("main.db");
         let watch = Watch::default();
         let main = Database::open(&file, &MAIN, Arc::clone(&watch))?;
-        let epoch = main.write_now(boot)?;
+        let (epoch, agenda) = main.write_now(boot)?;
         Ok(Arc::new(Self {
             root: root.to_owned(),
             main,
             clock,
             epoch,
-            repositories: Mutex::default(),
+            repositories: Shelf::default(),
+            agenda,
             watch,
             _lock: lock,
         }))
@@ -111,23 +118,29 @@ impl Store {
     /// The repository's own database, created at its first use. A damaged one is an error for this
     /// repository only, and is left as it is.
     pub fn repo(&self, repo: RepoId) -> Result<Arc<RepoDb>, StoreError> {
-        let mut open = self.repositories.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = open.get(&repo) {
-            return Ok(Arc::clone(found));
-        }
-        let directory = self.repo_dir(repo);
-        create_directory(&directory)?;
-        let opened =
-            RepoDb::open(&directory, repo, self.epoch, Arc::clone(&self.clock), Arc::clone(&self.watch))?;
-        let opened = Arc::new(opened);
-        open.insert(repo, Arc::clone(&opened));
-        Ok(opened)
+        self.repositories.get(repo, |check| {
+            let directory = self.repo_dir(repo);
+            create_directory(&directory)?;
+            refuse_loss(&directory)?;
+            let (clock, watch) = (Arc::clone(&self.clock), Arc::clone(&self.watch));
+            RepoDb::open(&directory, repo, self.epoch, clock, watch, check)
+        })
     }
 
     /// The same, but a repository that has no database yet is not given one.
     pub fn repo_if_any(&self, repo: RepoId) -> Result<Option<Arc<RepoDb>>, StoreError> {
-        let exists = self.repo_dir(repo).join("checkpoints.db").exists();
-        exists.then(|| self.repo(repo)).transpose()
+        let directory = self.repo_dir(repo);
+        if directory.join(repository::FILE).exists() {
+            return self.repo(repo).map(Some);
+        }
+        refuse_loss(&directory)?;
+        Ok(None)
+    }
+
+    /// Closes a repository's database and forgets its runs, before its folder is removed. None may be in hand.
+    pub fn let_go(&self, repo: RepoId) {
+        self.repositories.forget(repo);
+        self.agenda.forget(repo);
     }
 
     /// Every repository that has a database, by number.
@@ -140,7 +153,7 @@ impl Store {
         };
         let mut found: Vec<RepoId> = entries
             .filter_map(Result::ok)
-            .filter(|entry| entry.path().join("checkpoints.db").exists())
+            .filter(|entry| entry.path().join(repository::FILE).exists())
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .collect();
         found.sort_unstable();
@@ -148,8 +161,8 @@ impl Store {
     }
 }
 
-/// A new epoch; every repository with a hint is due for a look, whatever it had been waiting for.
-fn boot(tx: &rusqlite::Transaction<'_>) -> Result<i64, Fault> {
+/// A new epoch, and what there is to do in it.
+fn boot(tx: &rusqlite::Transaction<'_>) -> Result<(i64, Agenda), Fault> {
     let before: Option<String> = rusqlite::OptionalExtension::optional(tx.query_row(
         "SELECT value FROM meta WHERE key = 'epoch'",
         [],
@@ -157,8 +170,16 @@ fn boot(tx: &rusqlite::Transaction<'_>) -> Result<i64, Fault> {
     ))?;
     let epoch = before.and_then(|value| value.parse::<i64>().ok()).unwrap_or(0) + 1;
     directory::set_meta(tx, "epoch", &epoch.to_string())?;
-    tx.execute("UPDATE hint SET seq = seq + 1, due = 0", [])?;
-    Ok(epoch)
+    let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);
+    Ok((epoch, Agenda::at_boot(hints::all(tx)?, paused, directory::suspended(tx)?)))
+}
+
+/// A folder with a mirror and no database has lost it. A new one would number its runs from 1 again, and take
+/// what the lost ones left on GitHub for its own.
+fn refuse_loss(directory: &Path) -> Result<(), StoreError> {
+    let file = directory.join(repository::FILE);
+    let used = fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
+    if used && !file.exists() { Err(StoreError::Lost { file }) } else { Ok(()) }
 }
 
 /// Creates a directory that only we may read; one that exists keeps its mode.
@@ -300,7 +321,7 @@ mod tests {
         assert!(fs::read(&file).unwrap() == junk);
         assert!(store.claim_run(NOW, &HashSet::new()).await.unwrap().is_none());
         let again = NOW.plus(crate::limits::DAMAGED_RETRY);
-        assert_eq!(store.next_hint().await.unwrap(), Some(again), "the broken one is looked at again");
+        assert_eq!(store.next_due(), Some(again), "the broken one is looked at again");
     }
 
     #[tokio::test]
@@ -337,7 +358,7 @@ mod tests {
         let old = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
         assert!(store.inbox().claim().await.unwrap().is_none());
         assert!(store.claim_run(NOW, &HashSet::new()).await.unwrap().is_none());
-        assert_eq!(store.next_hint().await.unwrap(), None, "nothing to do before the next boot");
+        assert_eq!(store.next_due(), None, "nothing to do before the next boot");
         drop(store);
 
         let store = open(root.path()).unwrap();
@@ -383,12 +404,12 @@ mod tests {
         let store = open(root.path()).unwrap();
         let Opened::New(run) = store.start_run(new_run(RepoId(3), "a")).await.unwrap() else { panic!() };
         let repo = store.repo(RepoId(3)).unwrap();
+        let lease = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
         let text = "a design ".repeat(50_000).into_bytes();
-        let hash = repo.put(text.clone()).await.unwrap();
-        assert_eq!((hash, repo.put(text.clone()).await.unwrap()), (Hash::of(&text), hash));
-        assert_eq!(repo.get(hash).await.unwrap(), text);
-        let unknown = repo.get(Hash::of(b"?")).await;
-        assert!(matches!(unknown, Err(StoreError::Missing { .. })));
+        let hash = store.put_document(&lease, &text).unwrap();
+        assert_eq!((hash, store.put_document(&lease, &text).unwrap()), (Hash::of(&text), hash));
+        assert_eq!(store.get_document(&lease, hash).await.unwrap(), text, "readable before it is written");
+        assert!(matches!(repo.get(hash).await, Err(StoreError::Missing { .. })));
 
         let entry = |key: &str| AuditEntry {
             run,
@@ -397,9 +418,10 @@ mod tests {
             what: "approved".into(),
             detail: serde_json::json!({ "by": key }),
         };
-        let first = repo.audit(entry("ada")).await.unwrap();
-        let second = repo.audit(entry("lin")).await.unwrap();
-        assert_eq!(repo.audit(entry("ada")).await.unwrap(), first);
+        let first = repo.audit(&lease.gathered, entry("ada")).await.unwrap();
+        assert_eq!(repo.get(hash).await.unwrap(), text, "written with what may refer to it");
+        let second = repo.audit(&lease.gathered, entry("lin")).await.unwrap();
+        assert_eq!(repo.audit(&lease.gathered, entry("ada")).await.unwrap(), first);
         let mut chain = repo.audit_chain().await.unwrap();
         assert_eq!((chain.len(), chain[1].previous, chain[1].hash), (2, first, second));
         assert!(chain.iter().all(AuditRow::sound));

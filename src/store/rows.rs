@@ -1,8 +1,11 @@
 //! What is kept about a run, as plain data: the floors above share these types, only this room
 //! knows how they lie on disk.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
+use super::{Calls, Gathered};
 use crate::types::{
     Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, Oid, RepoId, Role, RunId, Timestamp,
     Verdict,
@@ -167,6 +170,8 @@ pub struct RunRow {
     /// What keeps or ended it, for people.
     pub why: Option<String>,
     pub outcome: Option<Outcome>,
+    /// What it has asked of GitHub so far.
+    pub calls: Calls,
     pub cancel: Option<CancelRow>,
     /// The open gate.
     pub gate: Option<GateRow>,
@@ -176,12 +181,17 @@ pub struct RunRow {
     pub updated_at: Timestamp,
 }
 
-/// The right to take one step of one run. A writer whose lease is not the run's last is refused.
+/// The right to take one step of one run, for one save. A writer whose lease is not the run's last is refused.
 #[derive(Debug, Clone)]
 pub struct Lease {
     pub run: RunRow,
-    /// Which claim this is; grows with every claim and save of the run.
+    /// The run's version when it was taken; it grows with every save.
     pub number: u64,
+    /// The boot that took it.
+    pub epoch: i64,
+    /// Which of that boot's claims this is.
+    pub claim: u64,
+    pub gathered: Arc<Gathered>,
 }
 
 /// What `start` did.
@@ -257,6 +267,42 @@ pub enum Checkpoint {
     Park {
         why: String,
     },
+}
+
+/// What a pause holds back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PauseScope {
+    Server,
+    Repo(RepoId),
+}
+
+/// While it stands, no step of its scope begins; it outlives restarts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    pub scope: PauseScope,
+    pub by: String,
+    pub why: String,
+    pub at: Timestamp,
+}
+
+/// What became of the wish that a run be tried again.
+#[derive(Debug, Clone)]
+pub enum Rerun {
+    Going,
+    /// This cause made it go before.
+    Duplicate,
+    NoRun,
+    /// It neither failed nor is parked.
+    NotFailed(Box<RunRow>),
+    /// Another run of its workflow lives on its issue.
+    Another(Box<RunRow>),
+}
+
+impl Checkpoint {
+    /// Does it keep what the step made of the run's state?
+    pub(super) fn has_state(&self) -> bool {
+        matches!(self, Self::Go { .. } | Self::Ask { .. } | Self::Wait { .. } | Self::Done { .. })
+    }
 }
 
 /// Which runs to list.

@@ -1,28 +1,40 @@
-//! Everything that wakes a run, with its hint first.
+//! Everything that wakes, takes or leaves a run, so that the agenda hears of it.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    Answer, Booked, CancelRow, Checkpoint, GateRow, Hint, Lease, NewRun, Opened, Rest, Store, StoreError,
+    Answer, Booked, CancelRow, Checkpoint, GateRow, Gathered, Lease, NewRun, Opened, RepoDb, Rerun, RunRow,
+    Store, StoreError, agenda::Picked, gathered::Document,
 };
 use crate::{
     limits,
-    types::{IssueNo, RepoId, RunId, Timestamp},
+    types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
 
 impl Store {
     pub async fn start_run(&self, new: NewRun) -> Result<Opened, StoreError> {
-        let repo = self.repo(new.trigger.repo)?;
-        let _wake = repo.wake.lock().await;
-        self.hint(new.trigger.repo, self.clock.now()).await?;
-        repo.start(new).await
+        let repo = new.trigger.repo;
+        let order = self.agenda.order(repo);
+        let _order = order.lock().await;
+        let db = self.repo(repo)?;
+        self.hint(repo).await?;
+        let doubt = self.agenda.doubt(repo);
+        let (opened, runs) = db.start(new).await?;
+        doubt.settle(&runs);
+        self.settle_hint(repo).await;
+        Ok(opened)
     }
 
+    /// A gate is a live run's, so the hint stands already.
     pub async fn book_answer(&self, gate: GateRow, answer: Answer) -> Result<Booked, StoreError> {
-        let repo = self.repo(gate.run.repo)?;
-        let _wake = repo.wake.lock().await;
-        self.hint(gate.run.repo, self.clock.now()).await?;
-        repo.answer(gate, answer).await
+        let repo = gate.run.repo;
+        let order = self.agenda.order(repo);
+        let _order = order.lock().await;
+        let db = self.repo(repo)?;
+        let doubt = self.agenda.doubt(repo);
+        let (booked, runs) = db.answer(gate, answer).await?;
+        doubt.settle(&runs);
+        Ok(booked)
     }
 
     pub async fn cancel_runs(
@@ -33,60 +45,171 @@ impl Store {
         cancel: CancelRow,
     ) -> Result<Vec<RunId>, StoreError> {
         let Some(db) = self.repo_if_any(repo)? else { return Ok(Vec::new()) };
-        let _wake = db.wake.lock().await;
-        self.hint(repo, self.clock.now()).await?;
-        db.cancel(issue, run, cancel).await
+        let order = self.agenda.order(repo);
+        let _order = order.lock().await;
+        let doubt = self.agenda.doubt(repo);
+        let (marked, runs) = db.cancel(issue, run, cancel).await?;
+        doubt.settle(&runs);
+        Ok(marked)
     }
 
-    /// Takes a run whose time has come. A repository that cannot be read is logged, looked at again
-    /// later and keeps nobody else waiting.
+    pub async fn retry_run(&self, run: RunId, cause: Cause, by: String) -> Result<Rerun, StoreError> {
+        let repo = run.repo;
+        let Some(db) = self.repo_if_any(repo)? else { return Ok(Rerun::NoRun) };
+        let order = self.agenda.order(repo);
+        let _order = order.lock().await;
+        self.hint(repo).await?;
+        let doubt = self.agenda.doubt(repo);
+        let (became, runs) = db.retry(run, cause, by).await?;
+        doubt.settle(&runs);
+        self.settle_hint(repo).await;
+        Ok(became)
+    }
+
+    /// Takes a run whose time has come; nothing is written for it. A repository that cannot be read is logged,
+    /// looked at again later and keeps nobody else waiting.
     pub async fn claim_run(
         &self,
         now: Timestamp,
         except: &HashSet<RunId>,
     ) -> Result<Option<Lease>, StoreError> {
-        for hint in self.hints_due(now).await? {
-            match self.claim_in(hint, now, except).await {
-                Ok(Some(lease)) => return Ok(Some(lease)),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::error!(repo = %hint.repo, %error, "cannot look into a repository's database");
-                    self.hint_settle(hint, Rest::At(now.plus(limits::DAMAGED_RETRY))).await?;
-                }
+        let again = now.plus(limits::DAMAGED_RETRY);
+        for repo in self.agenda.to_look_at(now) {
+            if let Err(error) = self.look(repo).await {
+                tracing::error!(%repo, %error, "cannot look into a repository's database");
+                self.agenda.look_at(repo, again);
             }
+        }
+        while let Some(picked) = self.agenda.pick(now, except) {
+            let hold = Hold { store: self, picked: Some(picked) };
+            let run = picked.run;
+            let (row, number) = match self.picked(run).await {
+                Ok(Some(found)) => found,
+                // It ended, and the agenda missed it.
+                Ok(None) => {
+                    self.agenda.became(run.repo, &[(run.seq, None)]);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::error!(%run, %error, "cannot read a run that is due");
+                    match error {
+                        StoreError::Row { .. } => self.agenda.postpone(run, again),
+                        _ => self.agenda.look_at(run.repo, again),
+                    }
+                    continue;
+                }
+            };
+            hold.keep();
+            let gathered = Arc::new(Gathered::default());
+            return Ok(Some(Lease { run: row, number, epoch: self.epoch, claim: picked.claim, gathered }));
         }
         Ok(None)
     }
 
-    async fn claim_in(
-        &self,
-        hint: Hint,
-        now: Timestamp,
-        except: &HashSet<RunId>,
-    ) -> Result<Option<Lease>, StoreError> {
-        let repo = self.repo(hint.repo)?;
-        let _wake = repo.wake.lock().await;
-        let lease = repo.claim(now, except.clone()).await?;
-        if lease.is_none() {
-            self.hint_settle(hint, repo.rest().await?).await?;
-        }
-        Ok(lease)
-    }
-
     /// Saves what a step left and gives the run back.
     pub async fn save_step(&self, lease: &Lease, left: Checkpoint) -> Result<(), StoreError> {
-        let repo = self.repo(lease.run.id.repo)?;
-        let _wake = repo.wake.lock().await;
-        // Now, whenever the run is due: an answer or a cancel may have come while the step ran.
-        self.hint(lease.run.id.repo, self.clock.now()).await?;
-        repo.save(lease, left).await
+        let repo = lease.run.id.repo;
+        let order = self.agenda.order(repo);
+        let _order = order.lock().await;
+        let db = self.held(lease)?;
+        let doubt = self.agenda.doubt(repo);
+        let runs = db.save(lease, left).await?;
+        doubt.settle_and_release(&runs, picked(lease));
+        self.settle_hint(repo).await;
+        Ok(())
+    }
+
+    /// Keeps bytes under their hash, with whatever the lease's holder writes next.
+    pub fn put_document(&self, lease: &Lease, bytes: &[u8]) -> Result<Hash, StoreError> {
+        let hash = Hash::of(bytes);
+        if !lease.gathered.has(hash) {
+            let packed = Document::pack(hash, bytes);
+            let document = packed.map_err(|fault| fault.at(&self.repo_dir(lease.run.id.repo)))?;
+            lease.gathered.add(hash, document);
+        }
+        Ok(hash)
+    }
+
+    pub async fn get_document(&self, lease: &Lease, hash: Hash) -> Result<Vec<u8>, StoreError> {
+        let repo = lease.run.id.repo;
+        match lease.gathered.document(hash) {
+            Some(document) => document.unpack(hash).map_err(|fault| fault.at(&self.repo_dir(repo))),
+            None => self.repo(repo)?.get(hash).await,
+        }
     }
 
     /// Gives a run back as it was taken.
-    pub async fn release_run(&self, lease: &Lease) -> Result<(), StoreError> {
-        let repo = self.repo(lease.run.id.repo)?;
-        let _wake = repo.wake.lock().await;
-        self.hint(lease.run.id.repo, self.clock.now()).await?;
-        repo.release(lease).await
+    pub fn release_run(&self, lease: &Lease) -> Result<(), StoreError> {
+        if self.agenda.release(picked(lease)) { Ok(()) } else { Err(StoreError::Fenced) }
+    }
+
+    /// When something will be due, or may be.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.agenda.next_due()
+    }
+
+    /// The database of a run whose holder still is its holder.
+    pub(crate) fn held(&self, lease: &Lease) -> Result<Arc<RepoDb>, StoreError> {
+        if !self.agenda.holds(picked(lease)) {
+            return Err(StoreError::Fenced);
+        }
+        self.repo(lease.run.id.repo)
+    }
+
+    /// Reads a run, and whether somebody takes a step of it right now.
+    pub async fn run_row(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
+        let Some(db) = self.repo_if_any(id.repo)? else { return Ok(None) };
+        let row = db.run(id).await?;
+        Ok(row.map(|row| RunRow { taken: self.agenda.held(id), ..row }))
+    }
+
+    /// The same for the runs of one repository.
+    pub async fn run_rows(&self, repo: RepoId, filter: super::Filter) -> Result<Vec<RunRow>, StoreError> {
+        let Some(db) = self.repo_if_any(repo)? else { return Ok(Vec::new()) };
+        let rows = db.runs(filter).await?;
+        Ok(rows.into_iter().map(|row| RunRow { taken: self.agenda.held(row.id), ..row }).collect())
+    }
+
+    /// Learns from its database what lives in `repo`.
+    async fn look(&self, repo: RepoId) -> Result<(), StoreError> {
+        let order = self.agenda.order(repo);
+        let _order = order.lock().await;
+        let live = match self.repo_if_any(repo)? {
+            Some(db) => db.live().await?,
+            None => Vec::new(), // the machine stopped between the hint and the run
+        };
+        self.agenda.looked(repo, live);
+        self.settle_hint(repo).await;
+        Ok(())
+    }
+
+    /// A run that was picked, and its version; none if it does not live.
+    async fn picked(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
+        let found = self.repo(run.repo)?.claim(run).await?;
+        Ok(found.map(|(row, number)| (RunRow { taken: true, ..row }, number)))
+    }
+}
+
+fn picked(lease: &Lease) -> Picked {
+    Picked { run: lease.run.id, claim: lease.claim }
+}
+
+/// Lets go of a picked run unless it is kept.
+struct Hold<'a> {
+    store: &'a Store,
+    picked: Option<Picked>,
+}
+
+impl Hold<'_> {
+    fn keep(mut self) {
+        self.picked = None;
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        if let Some(picked) = self.picked {
+            self.store.agenda.release(picked);
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     store::{
-        AuditEntry, AuditRow, GateSpec, Ledger, Record, StoreError,
+        AuditEntry, AuditRow, GateSpec, Gathered, Lease, Ledger, Record, StoreError,
         database::{signed, unsigned},
         error::Fault,
     },
@@ -17,94 +17,91 @@ use crate::{
 };
 
 impl RepoDb {
-    /// Writes a ledger row; the same (run, visit, key) again replaces it in its place.
-    pub async fn record(&self, run: RunId, visit: u64, key: &str, record: Record) -> Result<(), StoreError> {
+    /// Writes a ledger row of the visit; the same key again replaces it in its place. A late writer is not
+    /// refused: what was paid was paid.
+    pub async fn record(&self, lease: &Lease, key: &str, record: Record) -> Result<(), StoreError> {
         let (key, now) = (key.to_owned(), self.clock.now().0);
-        self.db
-            .write(move |tx| {
-                let (table, body) = match &record {
-                    Record::Call(row) => ("call", serde_json::to_string(row)?),
-                    Record::Verdict(row) => ("verdict", serde_json::to_string(row)?),
-                    Record::Finding(row) => ("finding", serde_json::to_string(row)?),
-                    Record::Approval(row) => ("approval", serde_json::to_string(row)?),
-                };
-                tx.execute(
-                    &format!(
-                        "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)
-                         ON CONFLICT (run, visit, key) DO UPDATE SET body = excluded.body, at = excluded.at"
-                    ),
-                    params![signed(run.seq), signed(visit), key, body, now],
-                )?;
-                Ok(())
-            })
-            .await
+        let (run, visit) = (signed(lease.run.id.seq), signed(lease.run.visit));
+        self.write_with(&lease.gathered, run, move |tx| {
+            let (table, body) = match &record {
+                Record::Call(row) => ("call", serde_json::to_string(row)?),
+                Record::Verdict(row) => ("verdict", serde_json::to_string(row)?),
+                Record::Finding(row) => ("finding", serde_json::to_string(row)?),
+                Record::Approval(row) => ("approval", serde_json::to_string(row)?),
+            };
+            tx.prepare_cached(&format!(
+                "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT (run, visit, key) DO UPDATE SET body = excluded.body, at = excluded.at"
+            ))?
+            .execute(params![run, visit, key, body, now])?;
+            Ok(())
+        })
+        .await
     }
 
     /// All ledger rows of a run.
     pub async fn ledger(&self, run: RunId) -> Result<Ledger, StoreError> {
-        self.db
-            .read(move |tx| {
-                Ok(Ledger {
-                    calls: bodies(tx, "call", run)?,
-                    verdicts: bodies(tx, "verdict", run)?,
-                    findings: bodies(tx, "finding", run)?,
-                    approvals: bodies(tx, "approval", run)?,
-                    answers: answers(tx, run)?,
-                })
+        self.read(move |tx| {
+            Ok(Ledger {
+                calls: bodies(tx, "call", run)?,
+                verdicts: bodies(tx, "verdict", run)?,
+                findings: bodies(tx, "finding", run)?,
+                approvals: bodies(tx, "approval", run)?,
+                answers: answers(tx, run)?,
             })
-            .await
+        })
+        .await
     }
 
     /// Adds a link to the chain and returns its hash; the same (run, visit, key) again returns the
     /// hash it got the first time.
-    pub async fn audit(&self, entry: AuditEntry) -> Result<Hash, StoreError> {
+    pub async fn audit(&self, gathered: &Gathered, entry: AuditEntry) -> Result<Hash, StoreError> {
         let (repo, now) = (self.repo, self.clock.now());
-        self.db
-            .write(move |tx| {
-                let known = tx
-                    .query_row(
-                        "SELECT * FROM audit WHERE run = ?1 AND visit = ?2 AND key = ?3",
-                        params![signed(entry.run.seq), signed(entry.visit), entry.key],
-                        |row| Ok(audit_row(repo, row)),
-                    )
-                    .optional()?;
-                if let Some(known) = known {
-                    return Ok(known?.hash);
-                }
-                let head: Option<String> = tx
-                    .query_row("SELECT hash FROM audit ORDER BY seq DESC LIMIT 1", [], |row| row.get(0))
-                    .optional()?;
-                let head = head.map(|text| text.parse()).transpose()?;
-                let row = AuditRow::after(head, entry, now);
-                tx.execute(
-                    "INSERT INTO audit (run, visit, key, what, detail, at, previous, hash)
+        let seq = signed(entry.run.seq);
+        self.write_with(gathered, seq, move |tx| {
+            let known = tx
+                .query_row(
+                    "SELECT * FROM audit WHERE run = ?1 AND visit = ?2 AND key = ?3",
+                    params![signed(entry.run.seq), signed(entry.visit), entry.key],
+                    |row| Ok(audit_row(repo, row)),
+                )
+                .optional()?;
+            if let Some(known) = known {
+                return Ok(known?.hash);
+            }
+            let head: Option<String> = tx
+                .query_row("SELECT hash FROM audit ORDER BY seq DESC LIMIT 1", [], |row| row.get(0))
+                .optional()?;
+            let head = head.map(|text| text.parse()).transpose()?;
+            let row = AuditRow::after(head, entry, now);
+            tx.execute(
+                "INSERT INTO audit (run, visit, key, what, detail, at, previous, hash)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                    params![
-                        signed(row.run.seq),
-                        signed(row.visit),
-                        row.key,
-                        row.what,
-                        row.detail.to_string(),
-                        row.at.0,
-                        row.previous.to_string(),
-                        row.hash.to_string()
-                    ],
-                )?;
-                Ok(row.hash)
-            })
-            .await
+                params![
+                    signed(row.run.seq),
+                    signed(row.visit),
+                    row.key,
+                    row.what,
+                    row.detail.to_string(),
+                    row.at.0,
+                    row.previous.to_string(),
+                    row.hash.to_string()
+                ],
+            )?;
+            Ok(row.hash)
+        })
+        .await
     }
 
     /// The repository's whole audit chain, the oldest link first.
     pub async fn audit_chain(&self) -> Result<Vec<AuditRow>, StoreError> {
         let repo = self.repo;
-        self.db
-            .read(move |tx| {
-                let mut statement = tx.prepare("SELECT * FROM audit ORDER BY seq")?;
-                let rows = statement.query_map([], |row| Ok(audit_row(repo, row)))?;
-                rows.map(|row| row?).collect()
-            })
-            .await
+        self.read(move |tx| {
+            let mut statement = tx.prepare("SELECT * FROM audit ORDER BY seq")?;
+            let rows = statement.query_map([], |row| Ok(audit_row(repo, row)))?;
+            rows.map(|row| row?).collect()
+        })
+        .await
     }
 }
 

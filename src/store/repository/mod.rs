@@ -1,7 +1,7 @@
 //! One repository's database: its runs and everything they leave behind.
 //!
-//! What wakes a run (a start, an answer, a cancel, a saved step) is reached only through
-//! [`Store`](super::Store), which commits the wake hint first.
+//! What wakes or takes a run is reached only through [`Store`](super::Store), which commits the wake hint first
+//! and keeps the agenda.
 
 mod journal;
 mod ledger;
@@ -9,16 +9,32 @@ mod read;
 mod requests;
 mod steps;
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use rusqlite::{Transaction, params};
 
 use super::{
-    StoreError,
-    database::{Database, Schema, Watch},
+    Calls, Gathered, StoreError,
+    agenda::Slot,
+    database::{Check, Database, Schema, Watch, signed},
+    error::Fault,
+    gathered::Load,
 };
-use crate::{clock::SharedClock, types::RepoId};
+use crate::{clock::SharedClock, limits, types::RepoId};
 
-const REPOSITORY: Schema =
-    Schema { mark: 0x4353_7231, migrations: &[include_str!("../migrations/repository-1.sql")] };
+/// Beside the mirror in the repository's folder.
+pub(super) const FILE: &str = "checkpoints.db";
+
+const REPOSITORY: Schema = Schema {
+    mark: 0x4353_7231,
+    migrations: &[
+        include_str!("../migrations/repository-1.sql"),
+        include_str!("../migrations/repository-2.sql"),
+    ],
+};
 
 /// The database of one repository.
 pub struct RepoDb {
@@ -26,19 +42,105 @@ pub struct RepoDb {
     epoch: i64,
     db: Database,
     clock: SharedClock,
-    /// Held from a hint to its truth, and from looking for work to settling the hint.
-    pub(super) wake: tokio::sync::Mutex<()>,
+    /// A call found the file damaged.
+    damaged: AtomicBool,
 }
 
 impl RepoDb {
+    /// Opens the database for this boot, so that the writers of an older one are refused from now on.
     pub(super) fn open(
         directory: &Path,
         repo: RepoId,
         epoch: i64,
         clock: SharedClock,
         watch: Watch,
+        check: Check,
     ) -> Result<Self, StoreError> {
-        let db = Database::open(&directory.join("checkpoints.db"), &REPOSITORY, watch)?;
-        Ok(Self { repo, epoch, db, clock, wake: tokio::sync::Mutex::default() })
+        let db = Database::open_checked(&directory.join(FILE), &REPOSITORY, watch, check)?;
+        db.lean(limits::REPOSITORY_CACHE_KIB);
+        db.write_now(|tx| {
+            if boot(tx)? != epoch {
+                tx.execute("UPDATE boot SET epoch = ?1", [epoch])?;
+            }
+            Ok(())
+        })?;
+        Ok(Self { repo, epoch, db, clock, damaged: AtomicBool::new(false) })
     }
+
+    /// Did a call find the file damaged since it was opened?
+    pub(super) fn damaged(&self) -> bool {
+        self.damaged.load(Relaxed)
+    }
+
+    /// What lives here. As a write it comes after every change that is under way.
+    pub(super) async fn live(&self) -> Result<Vec<Slot>, StoreError> {
+        let at = self.at();
+        self.write(move |tx| at.live(tx)).await
+    }
+
+    async fn write<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        self.heard(self.db.write(work).await)
+    }
+
+    async fn read<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        self.heard(self.db.read(work).await)
+    }
+
+    /// Writes what a step of `run` gathered, and then `work`, in one transaction.
+    async fn write_with<R: Send + 'static>(
+        &self,
+        gathered: &Gathered,
+        run: i64,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        let (load, now) = (gathered.load(), self.clock.now().0);
+        let along = load.clone();
+        let result = self
+            .write(move |tx| {
+                unload(tx, run, &along, now)?;
+                work(tx)
+            })
+            .await;
+        match &result {
+            Ok(_) => gathered.written(&load),
+            Err(_) => gathered.not_written(&load),
+        }
+        result
+    }
+
+    fn heard<R>(&self, result: Result<R, StoreError>) -> Result<R, StoreError> {
+        if matches!(result, Err(StoreError::Damaged { .. })) {
+            self.damaged.store(true, Relaxed);
+        }
+        result
+    }
+}
+
+/// The boot that may write leases here.
+fn boot(tx: &Transaction<'_>) -> Result<i64, Fault> {
+    Ok(tx.prepare_cached("SELECT epoch FROM boot")?.query_row([], |row| row.get(0))?)
+}
+
+fn unload(tx: &Transaction<'_>, run: i64, load: &Load, now: i64) -> Result<(), Fault> {
+    for (hash, document) in &load.documents {
+        tx.prepare_cached(
+            "INSERT INTO document (hash, bytes, zstd, created_at) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (hash) DO NOTHING",
+        )?
+        .execute(params![hash.to_string(), signed(document.bytes as u64), document.zstd, now])?;
+    }
+    let Calls { calls, writes } = load.calls;
+    if calls > 0 {
+        tx.prepare_cached(
+            "UPDATE run SET api_calls = api_calls + ?2, api_writes = api_writes + ?3 WHERE seq = ?1",
+        )?
+        .execute([run, signed(calls), signed(writes)])?;
+    }
+    Ok(())
 }

@@ -6,50 +6,51 @@ use serde::de::DeserializeOwned;
 use super::RepoDb;
 use crate::{
     store::{
-        AnswerRow, CancelRow, Filter, GateRow, RunRow, RunStatus, StoreError, TrailRow,
+        AnswerRow, Calls, CancelRow, Filter, GateRow, RunRow, RunStatus, StoreError, TrailRow,
+        agenda::{Became, Rank, Slot},
         database::{signed, unsigned},
         error::Fault,
     },
-    types::{Cause, RepoId, RunId, Timestamp},
+    types::{Cause, InstallationId, RepoId, RunId, Timestamp},
 };
 
 impl RepoDb {
     pub async fn run(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
         let at = self.at();
-        self.db.read(move |tx| at.run(tx, id.seq)).await
+        self.read(move |tx| at.run(tx, id.seq)).await
     }
 
     /// Runs in the order they were started.
     pub async fn runs(&self, filter: Filter) -> Result<Vec<RunRow>, StoreError> {
         let at = self.at();
-        self.db.read(move |tx| at.runs(tx, filter)).await
+        self.read(move |tx| at.runs(tx, filter)).await
     }
 
     /// The visits of a run, oldest first.
     pub async fn trail(&self, run: RunId) -> Result<Vec<TrailRow>, StoreError> {
-        self.db
-            .read(move |tx| {
-                let rows = tx
-                    .prepare_cached(
-                        "SELECT visit, step, entered_at FROM trail WHERE run = ?1 ORDER BY visit",
-                    )?
-                    .query_map([signed(run.seq)], |row| {
-                        Ok(TrailRow {
-                            visit: unsigned(row.get(0)?),
-                            step: row.get(1)?,
-                            entered_at: Timestamp(row.get(2)?),
-                        })
-                    })?
-                    .collect::<Result<_, _>>()?;
-                Ok(rows)
-            })
-            .await
+        self.read(move |tx| {
+            let rows = tx
+                .prepare_cached("SELECT visit, step, entered_at FROM trail WHERE run = ?1 ORDER BY visit")?
+                .query_map([signed(run.seq)], |row| {
+                    Ok(TrailRow {
+                        visit: unsigned(row.get(0)?),
+                        step: row.get(1)?,
+                        entered_at: Timestamp(row.get(2)?),
+                    })
+                })?
+                .collect::<Result<_, _>>()?;
+            Ok(rows)
+        })
+        .await
     }
 
     pub(super) fn at(&self) -> Reader {
         Reader { repo: self.repo, epoch: self.epoch }
     }
 }
+
+/// Of a run that may still take a step.
+pub(super) const LIVE: &str = "status IN ('ready', 'asking', 'waiting', 'halting')";
 
 /// Whose rows are read, and by which boot.
 #[derive(Clone, Copy)]
@@ -81,23 +82,18 @@ impl Reader {
     }
 
     fn runs(self, tx: &Transaction<'_>, filter: Filter) -> Result<Vec<RunRow>, Fault> {
+        // Written apart, so that each finds its index.
+        let of_issue = if filter.issue.is_some() { "issue = ?1" } else { "?1 IS NULL" };
+        let of_status = if filter.live_only { LIVE } else { "TRUE" };
         let seqs = tx
-            .prepare_cached(
-                "SELECT seq FROM run WHERE (?1 IS NULL OR issue = ?1)
-                     AND (NOT ?2 OR status IN ('ready', 'asking', 'waiting', 'halting')) ORDER BY seq",
-            )?
-            .query_map(params![filter.issue.map(|issue| signed(issue.0)), filter.live_only], |row| {
-                row.get(0)
-            })?
+            .prepare_cached(&format!("SELECT seq FROM run WHERE {of_issue} AND {of_status} ORDER BY seq"))?
+            .query_map(params![filter.issue.map(|issue| signed(issue.0))], |row| row.get(0))?
             .collect::<Result<Vec<i64>, _>>()?;
         seqs.into_iter().map(|seq| self.known(tx, unsigned(seq))).collect()
     }
 
     /// The row itself, and the number of the cancel it carries.
     fn row(self, row: &Row<'_>) -> Result<(RunRow, Option<i64>), Fault> {
-        let boot = |column: &str| -> Result<bool, Fault> {
-            Ok(row.get::<_, Option<i64>>(column)? == Some(self.epoch))
-        };
         let time = |column: &str| -> Result<Timestamp, Fault> { Ok(Timestamp(row.get(column)?)) };
         let run = RunRow {
             id: RunId { repo: self.repo, seq: unsigned(row.get("seq")?) },
@@ -111,11 +107,12 @@ impl Reader {
             moves: row.get("moves")?,
             attempts: row.get("attempts")?,
             due: row.get::<_, Option<i64>>("due")?.map(Timestamp),
-            taken: boot("taken")?,
-            parked: boot("parked")?,
+            taken: false,
+            parked: row.get::<_, Option<i64>>("parked")? == Some(self.epoch),
             halt: row.get("halt")?,
             why: row.get("why")?,
             outcome: row.get::<_, Option<String>>("outcome")?.map(|text| json(&text)).transpose()?,
+            calls: Calls { calls: unsigned(row.get("api_calls")?), writes: unsigned(row.get("api_writes")?) },
             cancel: None,
             gate: None,
             answer: None,
@@ -141,6 +138,54 @@ impl Reader {
     }
 }
 
+impl Reader {
+    /// What the agenda is to know of a run.
+    pub(super) fn became(self, tx: &Transaction<'_>, seq: i64) -> Result<Became, Fault> {
+        let slot = tx
+            .prepare_cached(&slots("seq = ?2"))?
+            .query_row([self.epoch, seq], |row| slot(row))
+            .optional()?;
+        Ok((unsigned(seq), slot))
+    }
+
+    /// The same of every live run.
+    pub(super) fn live(self, tx: &Transaction<'_>) -> Result<Vec<Slot>, Fault> {
+        let mut statement = tx.prepare(&slots("TRUE"))?;
+        let slots = statement.query_map([self.epoch], |row| slot(row))?;
+        Ok(slots.collect::<Result<_, _>>()?)
+    }
+}
+
+/// Live runs as this boot (`?1`) sees them: a cancel does not wait for the due time, nor for someone who can
+/// read the run.
+fn slots(which: &str) -> String {
+    format!(
+        "SELECT seq,
+             CASE WHEN cancel IS NOT NULL AND status <> 'halting' THEN 0 WHEN parked IS ?1 THEN NULL ELSE due END,
+             (cancel IS NOT NULL AND status <> 'halting') OR EXISTS (
+                 SELECT 1 FROM answer WHERE state = 'waiting'
+                 AND gate = (SELECT id FROM gate WHERE gate.run = run.seq AND closed_at IS NULL)),
+             status = 'ready' AND why IS NOT NULL,
+             CAST(request ->> 'installation' AS INTEGER)
+         FROM run WHERE {which} AND {LIVE}"
+    )
+}
+
+fn slot(row: &Row<'_>) -> rusqlite::Result<Slot> {
+    let (spoken, again): (bool, bool) = (row.get(2)?, row.get(3)?);
+    let rank = match (spoken, again) {
+        (true, _) => Rank::Spoken,
+        (false, false) => Rank::Going,
+        (false, true) => Rank::Again,
+    };
+    Ok(Slot {
+        seq: unsigned(row.get(0)?),
+        due: row.get::<_, Option<i64>>(1)?.map(Timestamp),
+        rank,
+        installation: InstallationId(unsigned(row.get(4)?)),
+    })
+}
+
 fn waiting_answer(tx: &Transaction<'_>, gate: u64) -> Result<Option<AnswerRow>, Fault> {
     tx.prepare_cached(
         "SELECT id, gate, subject, body FROM answer WHERE gate = ?1 AND state = 'waiting' ORDER BY id LIMIT 1",
@@ -161,10 +206,9 @@ pub(super) fn answer(row: &Row<'_>) -> Result<AnswerRow, Fault> {
 }
 
 fn read_cancel(tx: &Transaction<'_>, id: i64) -> Result<CancelRow, Fault> {
-    let (cause, actor, why, at) =
-        tx.query_row("SELECT cause, actor, why, at FROM cancel WHERE id = ?1", [id], |row| {
-            Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?))
-        })?;
+    let (cause, actor, why, at) = tx
+        .prepare_cached("SELECT cause, actor, why, at FROM cancel WHERE id = ?1")?
+        .query_row([id], |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?)))?;
     Ok(CancelRow { cause: Cause(cause), by: json(&actor)?, why, at: Timestamp(at) })
 }
 

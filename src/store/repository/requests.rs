@@ -1,38 +1,31 @@
 //! What others ask of the runs: to start, to hear an answer, to end. Each is known by its cause.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::RepoDb;
 use crate::{
     store::{
-        Answer, Booked, CancelRow, GateRow, NewRun, Opened, StoreError,
+        Answer, Booked, CancelRow, GateRow, NewRun, Opened, Rerun, RunStatus, StoreError,
+        agenda::Became,
         database::{signed, unsigned},
+        error::Fault,
     },
     types::{Cause, IssueNo, RunId},
 };
 
 impl RepoDb {
-    pub(in crate::store) async fn start(&self, new: NewRun) -> Result<Opened, StoreError> {
+    pub(in crate::store) async fn start(&self, new: NewRun) -> Result<(Opened, Vec<Became>), StoreError> {
         let (at, now) = (self.at(), self.clock.now().0);
-        self.db
-            .write(move |tx| {
+        self.write(move |tx| {
                 let trigger = &new.trigger;
                 let started: Option<i64> = tx
                     .query_row("SELECT seq FROM run WHERE cause = ?1", [&trigger.cause.0], |row| row.get(0))
                     .optional()?;
                 if let Some(seq) = started {
-                    return Ok(Opened::Duplicate(RunId { repo: at.repo, seq: unsigned(seq) }));
+                    return Ok((Opened::Duplicate(RunId { repo: at.repo, seq: unsigned(seq) }), Vec::new()));
                 }
-                let live: Option<i64> = tx
-                    .query_row(
-                        "SELECT seq FROM run WHERE workflow = ?1 AND issue = ?2
-                             AND status IN ('ready', 'asking', 'waiting', 'halting')",
-                        params![new.workflow, signed(trigger.issue.0)],
-                        |row| row.get(0),
-                    )
-                    .optional()?;
-                if let Some(seq) = live {
-                    return Ok(Opened::Live(Box::new(at.known(tx, unsigned(seq))?)));
+                if let Some(seq) = live(tx, &new.workflow, trigger.issue)? {
+                    return Ok((Opened::Live(Box::new(at.known(tx, seq)?)), Vec::new()));
                 }
                 let request = serde_json::to_string(trigger)?;
                 tx.execute(
@@ -55,61 +48,64 @@ impl RepoDb {
                     "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, 1, ?2, ?3, ?4)",
                     params![seq, new.step, new.state, now],
                 )?;
-                Ok(Opened::New(RunId { repo: at.repo, seq: unsigned(seq) }))
+                let run = RunId { repo: at.repo, seq: unsigned(seq) };
+                Ok((Opened::New(run), vec![at.became(tx, seq)?]))
             })
             .await
     }
 
     /// Books an answer at `gate` if that still is open and asks about the same subject.
-    pub(in crate::store) async fn answer(&self, gate: GateRow, answer: Answer) -> Result<Booked, StoreError> {
+    pub(in crate::store) async fn answer(
+        &self,
+        gate: GateRow,
+        answer: Answer,
+    ) -> Result<(Booked, Vec<Became>), StoreError> {
         let (at, now) = (self.at(), self.clock.now().0);
-        self.db
-            .write(move |tx| {
-                let known: bool = tx.query_row(
-                    "SELECT EXISTS (SELECT 1 FROM answer WHERE cause = ?1)",
-                    [&answer.cause.0],
-                    |row| row.get(0),
-                )?;
-                if known {
-                    return Ok(Booked::Duplicate);
-                }
-                let run = at.known(tx, gate.run.seq)?;
-                let asks_the_same = run
-                    .gate
-                    .as_ref()
-                    .is_some_and(|open| open.id == gate.id && open.spec.subject == gate.spec.subject);
-                if !asks_the_same || !run.status.live() {
-                    return Ok(Booked::Changed);
-                }
-                tx.execute(
-                    "INSERT INTO answer (cause, gate, run, subject, body, state, received_at)
+        self.write(move |tx| {
+            let known: bool = tx.query_row(
+                "SELECT EXISTS (SELECT 1 FROM answer WHERE cause = ?1)",
+                [&answer.cause.0],
+                |row| row.get(0),
+            )?;
+            if known {
+                return Ok((Booked::Duplicate, Vec::new()));
+            }
+            let run = at.known(tx, gate.run.seq)?;
+            let asks_the_same = run
+                .gate
+                .as_ref()
+                .is_some_and(|open| open.id == gate.id && open.spec.subject == gate.spec.subject);
+            if !asks_the_same || !run.status.live() {
+                return Ok((Booked::Changed, Vec::new()));
+            }
+            tx.execute(
+                "INSERT INTO answer (cause, gate, run, subject, body, state, received_at)
                      VALUES (?1, ?2, ?3, ?4, ?5, 'waiting', ?6)",
-                    params![
-                        answer.cause.0,
-                        signed(gate.id),
-                        signed(gate.run.seq),
-                        gate.spec.subject.to_string(),
-                        serde_json::to_string(&answer)?,
-                        now
-                    ],
-                )?;
-                tx.execute(
-                    "UPDATE run SET due = MIN(COALESCE(due, ?2), ?2), updated_at = ?2 WHERE seq = ?1",
-                    params![signed(gate.run.seq), now],
-                )?;
-                Ok(Booked::Taken)
-            })
-            .await
+                params![
+                    answer.cause.0,
+                    signed(gate.id),
+                    signed(gate.run.seq),
+                    gate.spec.subject.to_string(),
+                    serde_json::to_string(&answer)?,
+                    now
+                ],
+            )?;
+            tx.execute(
+                "UPDATE run SET due = MIN(COALESCE(due, ?2), ?2), updated_at = ?2 WHERE seq = ?1",
+                params![signed(gate.run.seq), now],
+            )?;
+            Ok((Booked::Taken, vec![at.became(tx, signed(gate.run.seq))?]))
+        })
+        .await
     }
 
     pub async fn has_answer(&self, cause: &Cause) -> Result<bool, StoreError> {
         let cause = cause.0.clone();
-        self.db
-            .read(move |tx| {
-                let sql = "SELECT EXISTS (SELECT 1 FROM answer WHERE cause = ?1)";
-                Ok(tx.query_row(sql, [cause], |row| row.get(0))?)
-            })
-            .await
+        self.read(move |tx| {
+            let sql = "SELECT EXISTS (SELECT 1 FROM answer WHERE cause = ?1)";
+            Ok(tx.query_row(sql, [cause], |row| row.get(0))?)
+        })
+        .await
     }
 
     /// Writes the wish beside the runs it is for: one, or all live ones of the issue. The runs that
@@ -119,10 +115,9 @@ impl RepoDb {
         issue: IssueNo,
         run: Option<RunId>,
         cancel: CancelRow,
-    ) -> Result<Vec<RunId>, StoreError> {
-        let repo = self.repo;
-        self.db
-            .write(move |tx| {
+    ) -> Result<(Vec<RunId>, Vec<Became>), StoreError> {
+        let at = self.at();
+        self.write(move |tx| {
                 let fresh = tx.execute(
                     "INSERT INTO cancel (cause, actor, why, at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (cause) DO NOTHING",
                     params![cancel.cause.0, serde_json::to_string(&cancel.by)?, cancel.why, cancel.at.0],
@@ -136,10 +131,75 @@ impl RepoDb {
                         params![id, signed(issue.0), run.map(|run| signed(run.seq))],
                     )?;
                 }
-                let mut statement = tx.prepare("SELECT seq FROM run WHERE cancel = ?1 ORDER BY seq")?;
-                let runs = statement.query_map([id], |row| Ok(RunId { repo, seq: unsigned(row.get(0)?) }))?;
-                Ok(runs.collect::<Result<_, _>>()?)
+                let mut statement =
+                    tx.prepare("SELECT seq FROM run WHERE issue = ?1 AND cancel = ?2 ORDER BY seq")?;
+                let marked = statement
+                    .query_map([signed(issue.0), id], |row| row.get(0))?
+                    .collect::<Result<Vec<i64>, _>>()?;
+                let runs = marked.iter().map(|seq| RunId { repo: at.repo, seq: unsigned(*seq) }).collect();
+                let became = marked.iter().map(|seq| at.became(tx, *seq)).collect::<Result<_, _>>()?;
+                Ok((runs, became))
             })
             .await
     }
+
+    /// Makes a run that failed live again at the step it failed at, on a visit of its own; one that is parked
+    /// is read once more.
+    pub(in crate::store) async fn retry(
+        &self,
+        run: RunId,
+        cause: Cause,
+        by: String,
+    ) -> Result<(Rerun, Vec<Became>), StoreError> {
+        let (at, now) = (self.at(), self.clock.now().0);
+        self.write(move |tx| {
+            let sql = "SELECT EXISTS (SELECT 1 FROM retry WHERE cause = ?1)";
+            if tx.query_row(sql, [&cause.0], |row| row.get(0))? {
+                return Ok((Rerun::Duplicate, Vec::new()));
+            }
+            let Some(row) = at.run(tx, run.seq)? else { return Ok((Rerun::NoRun, Vec::new())) };
+            let parked = row.parked && row.status.live();
+            if !parked && row.status != RunStatus::Failed {
+                return Ok((Rerun::NotFailed(Box::new(row)), Vec::new()));
+            }
+            let other = live(tx, &row.workflow, row.trigger.issue)?;
+            if let Some(other) = other.filter(|seq| *seq != run.seq) {
+                return Ok((Rerun::Another(Box::new(at.known(tx, other)?)), Vec::new()));
+            }
+            tx.execute(
+                "INSERT INTO retry (cause, run, by, at) VALUES (?1, ?2, ?3, ?4)",
+                params![cause.0, signed(run.seq), by, now],
+            )?;
+            let seq = signed(run.seq);
+            if parked {
+                tx.execute("UPDATE run SET parked = NULL, due = ?2 WHERE seq = ?1", [seq, now])?;
+                return Ok((Rerun::Going, vec![at.became(tx, seq)?]));
+            }
+            let visit = signed(row.visit + 1);
+            tx.execute(
+                "UPDATE run SET status = 'ready', visit = ?2, moves = 0, attempts = 0, due = ?3, halt = NULL,
+                         why = ?4, updated_at = ?3, lease = lease + 1, parked = NULL
+                     WHERE seq = ?1",
+                params![seq, visit, now, format!("tried again by {by}")],
+            )?;
+            tx.execute(
+                "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![seq, visit, row.step, row.state, now],
+            )?;
+            Ok((Rerun::Going, vec![at.became(tx, seq)?]))
+        })
+        .await
+    }
+}
+
+/// The run of this workflow that lives on this issue.
+fn live(tx: &Transaction<'_>, workflow: &str, issue: IssueNo) -> Result<Option<u64>, Fault> {
+    let seq: Option<i64> = tx
+        .prepare_cached(
+            "SELECT seq FROM run WHERE workflow = ?1 AND issue = ?2
+                 AND status IN ('ready', 'asking', 'waiting', 'halting')",
+        )?
+        .query_row(params![workflow, signed(issue.0)], |row| row.get(0))
+        .optional()?;
+    Ok(seq.map(unsigned))
 }

@@ -1,116 +1,65 @@
 //! Taking a step of a run and saving what it left.
 
-use std::collections::HashSet;
-
-use rusqlite::{Transaction, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{
-    RepoDb,
-    read::{Reader, status_text},
+    RepoDb, boot,
+    read::{LIVE, Reader, status_text},
 };
 use crate::{
     store::{
-        Checkpoint, GateSpec, Lease, Rest, RunStatus, StoreError,
+        Checkpoint, GateSpec, Lease, RunRow, RunStatus, StoreError,
+        agenda::Became,
         database::{signed, unsigned},
         error::Fault,
     },
     types::{RunId, Timestamp},
 };
 
-/// Runs this boot (`?1`) may take, whenever they are due. A cancel does not wait for the due time,
-/// nor for someone who can read the run.
-const FREE: &str = "status IN ('ready', 'asking', 'waiting', 'halting')
-     AND (taken IS NULL OR taken < ?1)
-     AND ((cancel IS NOT NULL AND status <> 'halting')
-          OR (due IS NOT NULL AND (parked IS NULL OR parked < ?1)))";
-
-/// When a free run is due: a cancelled one at once.
-const DUE: &str = "CASE WHEN cancel IS NOT NULL AND status <> 'halting' THEN 0 ELSE due END";
-
 impl RepoDb {
-    /// Takes the longest overdue run that is not among `except`.
-    pub(in crate::store) async fn claim(
-        &self,
-        now: Timestamp,
-        except: HashSet<RunId>,
-    ) -> Result<Option<Lease>, StoreError> {
+    /// Reads a run that is to take a step, and its version; none if it lives no more. Nothing is written: that it
+    /// is taken is known to the one process that has the directory.
+    pub(in crate::store) async fn claim(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
         let at = self.at();
-        self.db
-            .write(move |tx| {
-                let sql = format!("SELECT seq FROM run WHERE {FREE} AND {DUE} <= ?2 ORDER BY {DUE}, seq");
-                let ready = tx
-                    .prepare_cached(&sql)?
-                    .query_map(params![at.epoch, now.0], |row| row.get(0))?
-                    .collect::<Result<Vec<i64>, _>>()?;
-                let next = ready
-                    .into_iter()
-                    .map(|seq| RunId { repo: at.repo, seq: unsigned(seq) })
-                    .find(|id| !except.contains(id));
-                let Some(id) = next else { return Ok(None) };
-                let number = tx.query_row(
-                    "UPDATE run SET taken = ?2, lease = lease + 1 WHERE seq = ?1 RETURNING lease",
-                    params![signed(id.seq), at.epoch],
-                    |row| row.get(0),
-                )?;
-                Ok(Some(Lease { run: at.known(tx, id.seq)?, number: unsigned(number) }))
-            })
-            .await
-    }
-
-    /// When this repository wants to be looked at again.
-    pub(in crate::store) async fn rest(&self) -> Result<Rest, StoreError> {
-        let at = self.at();
-        self.db
-            .read(move |tx| {
-                let sql = format!("SELECT MIN({DUE}) FROM run WHERE {FREE}");
-                let due: Option<i64> = tx.query_row(&sql, [at.epoch], |row| row.get(0))?;
-                if let Some(due) = due {
-                    return Ok(Rest::At(Timestamp(due)));
-                }
-                let held: bool = tx.query_row(
-                    "SELECT EXISTS (SELECT 1 FROM run WHERE status IN ('ready', 'asking', 'waiting', 'halting')
-                         AND (taken = ?1 OR parked = ?1))",
-                    [at.epoch],
-                    |row| row.get(0),
-                )?;
-                Ok(if held { Rest::AtBoot } else { Rest::Never })
-            })
-            .await
+        self.read(move |tx| {
+            let number: Option<i64> = tx
+                .prepare_cached(&format!("SELECT lease FROM run WHERE seq = ?1 AND {LIVE}"))?
+                .query_row([signed(run.seq)], |row| row.get(0))
+                .optional()?;
+            let Some(number) = number else { return Ok(None) };
+            Ok(Some((at.known(tx, run.seq)?, unsigned(number))))
+        })
+        .await
     }
 
     /// Saves what a step left and gives the run back.
-    pub(in crate::store) async fn save(&self, lease: &Lease, left: Checkpoint) -> Result<(), StoreError> {
-        let (at, now, lease) = (self.at(), self.clock.now(), lease.clone());
-        self.db
-            .write(move |tx| {
-                at.fenced(tx, &lease)?;
-                Save { at, tx, lease: &lease, now }.apply(left)
-            })
-            .await
-    }
-
-    /// Gives a run back as it was taken.
-    pub(in crate::store) async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
-        let (at, lease) = (self.at(), lease.clone());
-        self.db
-            .write(move |tx| {
-                at.fenced(tx, &lease)?;
-                let sql = "UPDATE run SET taken = NULL, lease = lease + 1 WHERE seq = ?1";
-                tx.execute(sql, [signed(lease.run.id.seq)])?;
-                Ok(())
-            })
-            .await
+    pub(in crate::store) async fn save(
+        &self,
+        lease: &Lease,
+        left: Checkpoint,
+    ) -> Result<Vec<Became>, StoreError> {
+        let (at, now, held) = (self.at(), self.clock.now(), lease.clone());
+        let seq = signed(lease.run.id.seq);
+        if !left.has_state() {
+            lease.gathered.drop_documents();
+        }
+        self.write_with(&lease.gathered, seq, move |tx| {
+            at.fenced(tx, &held)?;
+            Save { at, tx, lease: &held, now }.apply(left)?;
+            Ok(vec![at.became(tx, seq)?])
+        })
+        .await
     }
 }
 
 impl Reader {
-    /// Refuses whoever is not the last to have taken the run.
+    /// Refuses whoever took the run in an older boot, or before it was saved last.
     pub(super) fn fenced(self, tx: &Transaction<'_>, lease: &Lease) -> Result<(), Fault> {
-        let holds: bool = tx
-            .prepare_cached("SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND taken = ?2 AND lease = ?3)")?
-            .query_row(params![signed(lease.run.id.seq), self.epoch, signed(lease.number)], |row| {
-                row.get(0)
-            })?;
+        let number: Option<i64> = tx
+            .prepare_cached("SELECT lease FROM run WHERE seq = ?1")?
+            .query_row([signed(lease.run.id.seq)], |row| row.get(0))
+            .optional()?;
+        let holds = number.map(unsigned) == Some(lease.number) && boot(tx)? == lease.epoch;
         if holds { Ok(()) } else { Err(Fault::Fenced) }
     }
 }
@@ -123,101 +72,125 @@ struct Save<'a> {
     now: Timestamp,
 }
 
-/// The columns of a run that a save changes, besides those it always does.
+/// What a save makes of a run's row: as it was when it was taken, but for what is said.
 struct Columns<'a> {
     status: RunStatus,
+    step: &'a str,
     state: &'a [u8],
+    visit: u64,
+    moves: u32,
+    attempts: u32,
     due: Option<Timestamp>,
+    parked: Option<i64>,
+    halt: Option<&'a str>,
     why: Option<&'a str>,
+    outcome: Option<String>,
 }
 
 impl Save<'_> {
     fn apply(&self, left: Checkpoint) -> Result<(), Fault> {
-        let (run, seq) = (&self.lease.run, signed(self.lease.run.id.seq));
-        let now = Some(self.now);
+        let run = &self.lease.run;
+        let as_it_was = Columns {
+            status: run.status,
+            step: &run.step,
+            state: &run.state,
+            visit: run.visit,
+            moves: run.moves,
+            attempts: 0,
+            due: run.due,
+            parked: None,
+            halt: run.halt.as_deref(),
+            why: None,
+            outcome: None,
+        };
+        let (now, next) = (Some(self.now), run.visit + 1);
         match left {
             Checkpoint::Go { step, state, moves } => {
                 self.close_gate()?;
-                self.update(Columns { status: RunStatus::Ready, state: &state, due: now, why: None })?;
-                self.next_visit("go", &step, &state)?;
-                self.tx.execute("UPDATE run SET moves = ?2 WHERE seq = ?1", params![seq, moves])?;
+                let (step, state) = (step.as_str(), state.as_slice());
+                self.next_visit("go", step, state)?;
+                let status = RunStatus::Ready;
+                self.update(Columns { status, step, state, visit: next, moves, due: now, ..as_it_was })
             }
             Checkpoint::Ask { state, gate } => {
-                let due = self.open_gate(&gate)?;
-                self.update(Columns { status: RunStatus::Asking, state: &state, due, why: None })?;
+                let (status, state, due) = (RunStatus::Asking, state.as_slice(), self.open_gate(&gate)?);
+                self.update(Columns { status, state, due, ..as_it_was })
             }
             Checkpoint::Wait { state, until, why } => {
-                let due = Some(until);
-                self.update(Columns { status: RunStatus::Waiting, state: &state, due, why: Some(&why) })?;
+                let (status, state, due) = (RunStatus::Waiting, state.as_slice(), Some(until));
+                self.update(Columns { status, state, due, why: Some(&why), ..as_it_was })
             }
             Checkpoint::Done { state, outcome } => {
                 self.close_gate()?;
-                self.update(Columns { status: RunStatus::Done, state: &state, due: None, why: None })?;
                 self.leave("done")?;
-                let outcome = serde_json::to_string(&outcome)?;
-                self.tx.execute("UPDATE run SET outcome = ?2 WHERE seq = ?1", params![seq, outcome])?;
+                let (status, state) = (RunStatus::Done, state.as_slice());
+                let outcome = Some(serde_json::to_string(&outcome)?);
+                self.update(Columns { status, state, due: None, outcome, ..as_it_was })
             }
             Checkpoint::Halt { halt, why } => {
                 self.close_gate()?;
-                let state = &run.state;
-                self.update(Columns { status: RunStatus::Halting, state, due: now, why: Some(&why) })?;
-                self.next_visit("halt", &run.step, state)?;
-                self.tx.execute("UPDATE run SET halt = ?2 WHERE seq = ?1", params![seq, halt])?;
+                self.next_visit("halt", &run.step, &run.state)?;
+                let (status, halt, why) = (RunStatus::Halting, Some(halt.as_str()), Some(why.as_str()));
+                self.update(Columns { status, visit: next, due: now, halt, why, ..as_it_was })
             }
             Checkpoint::Ended { status, why } => {
                 self.close_gate()?;
-                self.update(Columns { status, state: &run.state, due: None, why: Some(&why) })?;
                 self.leave("ended")?;
+                self.update(Columns { status, due: None, why: Some(&why), ..as_it_was })
             }
             Checkpoint::Retry { attempts, due, why } => {
-                let (status, state) = (run.status, &run.state);
-                self.update(Columns { status, state, due: Some(due), why: Some(&why) })?;
-                self.tx.execute("UPDATE run SET attempts = ?2 WHERE seq = ?1", params![seq, attempts])?;
+                let (due, why) = (Some(due), Some(why.as_str()));
+                self.update(Columns { attempts, due, why, ..as_it_was })
             }
             Checkpoint::Park { why } => {
-                let (status, state, due) = (run.status, &run.state, run.due);
-                self.update(Columns { status, state, due, why: Some(&why) })?;
-                self.tx.execute("UPDATE run SET parked = ?2 WHERE seq = ?1", params![seq, self.at.epoch])?;
+                let parked = Some(self.at.epoch);
+                self.update(Columns { parked, why: Some(&why), ..as_it_was })
             }
         }
-        Ok(())
     }
 
-    /// Every save gives the run back and forgets earlier failures and parking.
+    /// Every save gives the run a new version, so that whoever took it before is refused.
     fn update(&self, to: Columns<'_>) -> Result<(), Fault> {
-        self.tx.execute(
-            "UPDATE run SET status = ?2, state = ?3, due = ?4, why = ?5, updated_at = ?6,
-                 taken = NULL, lease = lease + 1, attempts = 0, parked = NULL
-             WHERE seq = ?1",
-            params![
+        self.tx
+            .prepare_cached(
+                "UPDATE run SET status = ?2, step = ?3, state = ?4, visit = ?5, moves = ?6, attempts = ?7, due = ?8,
+                     parked = ?9, halt = ?10, why = ?11, outcome = ?12, updated_at = ?13, lease = lease + 1
+                 WHERE seq = ?1",
+            )?
+            .execute(params![
                 signed(self.lease.run.id.seq),
                 status_text(to.status),
+                to.step,
                 to.state,
+                signed(to.visit),
+                to.moves,
+                to.attempts,
                 to.due.map(|due| due.0),
+                to.parked,
+                to.halt,
                 to.why,
+                to.outcome,
                 self.now.0
-            ],
-        )?;
+            ])?;
         Ok(())
     }
 
     fn leave(&self, how: &str) -> Result<(), Fault> {
         let run = &self.lease.run;
-        self.tx.execute(
-            "UPDATE trail SET left_at = ?3, how = ?4 WHERE run = ?1 AND visit = ?2",
-            params![signed(run.id.seq), signed(run.visit), self.now.0, how],
-        )?;
+        self.tx
+            .prepare_cached("UPDATE trail SET left_at = ?3, how = ?4 WHERE run = ?1 AND visit = ?2")?
+            .execute(params![signed(run.id.seq), signed(run.visit), self.now.0, how])?;
         Ok(())
     }
 
     fn next_visit(&self, how: &str, step: &str, state: &[u8]) -> Result<(), Fault> {
         self.leave(how)?;
         let (seq, visit) = (signed(self.lease.run.id.seq), signed(self.lease.run.visit + 1));
-        self.tx.execute(
-            "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, ?2, ?3, ?4, ?5)",
-            params![seq, visit, step, state, self.now.0],
-        )?;
-        self.tx.execute("UPDATE run SET step = ?2, visit = ?3 WHERE seq = ?1", params![seq, step, visit])?;
+        self.tx
+            .prepare_cached(
+                "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![seq, visit, step, state, self.now.0])?;
         Ok(())
     }
 
