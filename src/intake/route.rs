@@ -69,12 +69,12 @@ impl Intake {
         sender: &Actor,
         when: Timestamp,
     ) -> Handled {
-        if sender.bot || sender.id == self.bot().await?.id {
-            return Ok("a bot's label never acts".to_owned());
-        }
         let Some(row) = self.router.by_label(label) else {
             return Ok("not a label of ours".to_owned());
         };
+        if sender.bot || sender.id == self.bot().await?.id {
+            return Ok("a bot's label never acts".to_owned());
+        }
         let cause = cause::label(at.issue, label, sender, when);
         if !self.store.inbox().owns(&taken.id, &cause).await? {
             return Ok(TOLD.to_owned());

@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use countersign::{
     engine::Status,
     store::{NewDelivery, Subject},
-    types::{CommentId, DeliveryId, IssueNo},
+    types::{DeliveryId, IssueNo},
 };
 use futures_util::{StreamExt, stream};
 use reqwest::StatusCode;
+use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     doors::knock,
-    world::{World, world},
+    world::{SECRET, World, world},
 };
 
 const DAY: u64 = 24 * 3600;
@@ -31,22 +32,25 @@ impl World {
         assert_eq!(status, StatusCode::ACCEPTED, "{said}");
     }
 
-    /// A comment that GitHub has and of which no webhook came; what the webhook would have said.
-    fn unheard(&self, who: &str, text: &str) -> Value {
-        let mut payload = self.payload("issue_comment", "created");
-        let id = self.hub.comment(self.repo, self.issue, self.user(who), text).unwrap();
-        self.say(&mut payload, who, text, id);
-        payload
+    /// What the webhook of this person's newest comment said.
+    fn told(&self, who: &str) -> Value {
+        let sent = self.hub.deliveries();
+        let comments = sent.iter().rev().filter(|d| d.event == "issue_comment");
+        let mut bodies = comments.filter_map(|d| self.hub.delivery_body(&d.guid));
+        let by = |body: Vec<u8>| serde_json::from_slice::<Value>(&body).ok().filter(|v| v["sender"]["login"] == who);
+        bodies.find_map(by).unwrap()
     }
 
-    fn say(&self, payload: &mut Value, who: &str, text: &str, id: CommentId) {
-        let user = json!({ "id": self.user(who).0, "login": who, "type": "User" });
-        payload["sender"] = user.clone();
-        payload["comment"]["user"] = user;
-        payload["comment"]["id"] = json!(id.0);
-        payload["comment"]["body"] = json!(text);
-        use countersign::clock::Clock;
-        payload["comment"]["created_at"] = json!(self.clock.now().to_string());
+    /// A comment whose webhook is lost; what it would have said.
+    async fn lost(&self, who: &str, text: &str) -> Value {
+        let (app, secret) = (self.app.settings.app.id, SecretString::from(SECRET));
+        self.hub.settled().await;
+        let nobody = "http://127.0.0.1:9/".parse().unwrap();
+        self.hub.set_webhook(app, Some(nobody), &secret).unwrap();
+        self.hub.comment(self.repo, self.issue, self.user(who), text).unwrap();
+        self.hub.settled().await;
+        self.hub.set_webhook(app, Some(self.webhook.clone()), &secret).unwrap();
+        self.told(who)
     }
 
     /// As the sweep of the delivery log does it.
@@ -92,7 +96,7 @@ impl World {
 async fn two_hooks_for_one_comment_have_one_effect() {
     let mut w = world().await;
     w.comment("tess", "/lld").await;
-    let payload = w.payload("issue_comment", "created");
+    let payload = w.told("tess");
     w.find("Rehearsal");
     w.find("waits for a person");
     let (run, said) = (w.run().await.unwrap().id, w.notifying());
@@ -106,7 +110,7 @@ async fn two_hooks_for_one_comment_have_one_effect() {
 
     // An answer in words is given once.
     w.comment("sam", "/countersign aprove").await;
-    let payload = w.payload("issue_comment", "created");
+    let payload = w.told("sam");
     w.find("Did you mean");
     w.delivered("a-fourth-hook", "issue_comment", &payload).await;
     w.settle().await;
@@ -131,10 +135,9 @@ async fn two_hooks_for_one_label_start_one_run() {
 #[tokio::test]
 async fn deliveries_out_of_order_confuse_nobody() {
     let mut w = world().await;
-    w.comment("sam", "hello").await;
-    let start = w.unheard("sam", "/lld");
+    let start = w.lost("sam", "/lld").await;
     w.pass(60);
-    let stop = w.unheard("sam", "/stop");
+    let stop = w.lost("sam", "/stop").await;
     w.delivered("second", "issue_comment", &stop).await;
     w.settle().await;
     w.delivered("first", "issue_comment", &start).await;
@@ -153,8 +156,7 @@ async fn deliveries_out_of_order_confuse_nobody() {
 #[tokio::test]
 async fn a_command_found_late_is_asked_for_again_and_a_start_is_not() {
     let mut w = world().await;
-    w.comment("sam", "hello").await;
-    let start = w.unheard("sam", "/lld");
+    let start = w.lost("sam", "/lld").await;
     w.pass(600);
     w.swept("lost-start", "issue_comment", &start).await;
     w.settle().await;
@@ -162,15 +164,13 @@ async fn a_command_found_late_is_asked_for_again_and_a_start_is_not() {
     w.find("Rehearsal");
     w.find("waits for a person");
 
-    let mut revise = w.unheard("sam", "/revise Say more.");
-    let stop = w.unheard("sam", "/stop");
-    let written = w.clock.clone();
+    let revise = w.lost("sam", "/revise Say more.").await;
+    let stop = w.lost("sam", "/stop").await;
     w.pass(60);
     w.comment("sam", "/revise Say what an empty file does.").await;
     let (run, said) = (w.run().await.unwrap(), w.notifying());
     assert_eq!(run.status, Status::Asking, "it went round, and a new gate is open");
     w.newest();
-    drop(written);
     for (id, payload) in [("lost-revise", &revise), ("lost-stop", &stop)] {
         w.swept(id, "issue_comment", payload).await;
         w.settle().await;
@@ -184,9 +184,8 @@ async fn a_command_found_late_is_asked_for_again_and_a_start_is_not() {
     // Written after the gate was opened, a late one is not too late.
     w.pass(60);
     let line = w.approve_line();
-    let id = w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
-    w.say(&mut revise, "sam", &line, id);
-    w.swept("lost-approval", "issue_comment", &revise).await;
+    let approval = w.lost("sam", &line).await;
+    w.swept("lost-approval", "issue_comment", &approval).await;
     w.settle().await;
     assert_eq!(w.status().await, Status::Done, "{}", w.thread());
     w.nothing_else_was_said();
@@ -276,7 +275,7 @@ async fn more_than_memory_may_hold_is_sent_away() {
 #[tokio::test]
 async fn a_suspended_installation_rests_and_goes_on() {
     let mut w = world().await;
-    w.comment("sam", "hello").await;
+    let status = w.lost("tess", "/status").await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(2).await;
     let visit = w.run().await.unwrap().visit;
@@ -286,7 +285,6 @@ async fn a_suspended_installation_rests_and_goes_on() {
     let run = w.run().await.unwrap();
     assert_eq!((run.status, run.visit), (Status::Ready, visit), "it neither runs nor ends");
     // A delivery that was on its way is kept; other installations go on meanwhile.
-    let status = w.unheard("tess", "/status");
     w.delivered("on-its-way", "issue_comment", &status).await;
     w.settle().await;
     assert_eq!(w.ending("on-its-way"), ("new".to_owned(), "its installation is suspended".to_owned()));
@@ -306,8 +304,7 @@ async fn a_suspended_installation_rests_and_goes_on() {
 #[tokio::test]
 async fn an_installation_that_is_not_ours_is_thanked_and_ignored() {
     let mut w = world().await;
-    w.comment("sam", "hello").await;
-    let mut payload = w.unheard("sam", "/lld");
+    let mut payload = w.lost("sam", "/lld").await;
     payload["installation"]["id"] = json!(w.installation.0 + 1);
     w.delivered("stranger", "issue_comment", &payload).await;
     let requests = w.hub.requests().len();
@@ -326,7 +323,7 @@ async fn a_repository_taken_from_the_app_ends_its_runs_and_is_kept_for_a_month()
     let folder = w.app.store.repo_dir(w.repo);
     let removed = w.lifecycle("removed", &[("repositories_removed", w.listed()), ("repositories_added", json!([]))]);
     w.delivered("removed", "installation_repositories", &removed).await;
-    let late = w.unheard("sam", "/help");
+    let late = w.lost("sam", "/help").await;
     w.settle().await;
     w.wait(60).await;
     assert!(!w.status().await.live(), "{:?}", w.run().await);

@@ -54,7 +54,7 @@ async fn at_once<T>(bench: &Bench, asked: impl Future<Output = T>) -> T {
     let db = bench.db.clone();
     let first = tokio::spawn(async move {
         db.write(move |_| {
-            drop(begun.send(()));
+            let _ = begun.send(());
             let _ = gate.recv();
             Ok(())
         })

@@ -101,7 +101,7 @@ enum Suspect {
 
 fn suspect(tx: &Transaction<'_>) -> Result<Suspect, Fault> {
     let sql = format!(
-        "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE {UNFINISHED} AND state = 'taken') FROM inbox
+        "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE state = 'taken') FROM inbox
          WHERE {UNFINISHED} AND (attempts > 1 OR (attempts = 1 AND state = 'new'))
          ORDER BY state DESC, seq LIMIT 1"
     );
@@ -165,10 +165,10 @@ fn next_source(tx: &Transaction<'_>, after: Source) -> Result<Option<Source>, Fa
     Ok(tx.prepare_cached(&sql)?.query_row([after.max(0)], |row| row.get(0))?)
 }
 
-/// From which row on each installation is fenced off.
+/// From which row on each installation is fenced off; from the first while its fence is in hand.
 fn fences(tx: &Transaction<'_>, now: Timestamp) -> Result<HashMap<Option<i64>, i64>, Fault> {
     let sql = format!(
-        "SELECT installation, MIN(seq) FROM inbox
+        "SELECT installation, MIN(CASE state WHEN 'taken' THEN 0 ELSE seq END) FROM inbox
          WHERE {UNFINISHED} AND repository IS NULL AND fence = 1 AND {STANDING} GROUP BY installation"
     );
     let mut statement = tx.prepare_cached(&sql)?;
@@ -198,7 +198,8 @@ fn ready_in(
         Most::Oldest => (1, 1),
         Most::Lanes(lanes) => (lanes, limits::LANE_DELIVERIES),
     };
-    let mut walk = Walk { lanes: Vec::new(), keys: Vec::new(), bytes: Vec::new(), held: HashSet::new() };
+    let Some(held) = in_hand(tx, source)? else { return Ok(Vec::new()) };
+    let mut walk = Walk { lanes: Vec::new(), keys: Vec::new(), bytes: Vec::new(), held };
     for row in standing(tx, source, now)? {
         if fences.get(&row.installation).is_some_and(|fence| *fence < row.seq) {
             continue;
@@ -254,6 +255,25 @@ impl Walk {
             }
         }
     }
+}
+
+/// The lanes of a source that are being worked on; none if a fence of it is. Asked apart, because one that was
+/// passed by later ones becomes ready while those are in hand.
+fn in_hand(tx: &Transaction<'_>, source: Source) -> Result<Option<HashSet<Option<i64>>>, Fault> {
+    let mut statement = tx.prepare_cached(
+        "SELECT CASE WHEN ?1 IS NULL THEN installation ELSE issue END, fence AND ?1 IS NOT NULL FROM inbox
+         WHERE state = 'taken' AND repository IS ?1",
+    )?;
+    let rows = statement.query_map([(source != 0).then_some(source)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut lanes = HashSet::new();
+    for row in rows {
+        let (lane, fenced) = row?;
+        if fenced {
+            return Ok(None);
+        }
+        lanes.insert(lane);
+    }
+    Ok(Some(lanes))
 }
 
 fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<Standing>, Fault> {

@@ -341,7 +341,7 @@ async fn a_database_of_the_first_version_is_read_on() {
     first_version(&root.path().join("main.db"));
     let b = Bench::at(root);
     let counts = b.store.inbox().counts().await.unwrap();
-    assert_eq!(counts, InboxCounts { new: 4, taken: 0, done: 1, dead: 1 });
+    assert_eq!(counts, InboxCounts { new: 5, taken: 0, done: 1, dead: 1 });
 
     // In hand when the old version ended; so it comes first and alone.
     let taken = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0).remove(0);
@@ -350,10 +350,7 @@ async fn a_database_of_the_first_version_is_read_on() {
     let body = String::from_utf8(taken.body().unwrap()).unwrap();
     assert!(body.starts_with("{\"repository\""), "{body}");
     b.done("taken").await;
-    let lanes = b.store.inbox().claim_lanes(8, None).await.unwrap();
-    let ids: Vec<_> = lanes.iter().map(|lane| lane[0].id.0.as_str()).collect();
-    assert_eq!(ids, ["new", "strange", "not json"]);
-    assert_eq!(lanes[0][0].subject, issue(9, 5));
+    assert_eq!(b.claim(8).await, ["new", "strange not json"]);
     for id in ["new", "strange", "not json"] {
         b.done(id).await;
     }

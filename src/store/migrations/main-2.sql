@@ -28,6 +28,7 @@ UPDATE inbox SET fence = 1 WHERE event IN ('repository', 'installation', 'instal
 
 DROP INDEX inbox_unfinished;
 CREATE INDEX inbox_unfinished ON inbox (repository, seq) WHERE state IN ('new', 'taken');
+CREATE INDEX inbox_taken ON inbox (repository, seq) WHERE state = 'taken';
 CREATE INDEX inbox_put_off ON inbox (due) WHERE state = 'new' AND due > 0;
 CREATE INDEX inbox_whole ON inbox (state, ended_at) WHERE ended_at IS NOT NULL AND packing <> 'dropped';
 CREATE INDEX inbox_dropped ON inbox (state, ended_at) WHERE ended_at IS NOT NULL AND packing = 'dropped';
