@@ -11,7 +11,7 @@ use std::{
 
 use countersign::{
     clock::SystemClock,
-    store::{Accepted, NewDelivery, Store},
+    store::{Accepted, NewDelivery, Store, Subject},
     types::DeliveryId,
 };
 use serde_json::{Value, json};
@@ -157,8 +157,13 @@ async fn killed(site: &Site, serving: crate::site::Serving, shot: &Shot) {
     for (connection, counts) in outcome.ids.iter().enumerate() {
         for count in counts {
             let id = DeliveryId(delivery_id(SERIES, connection, *count));
-            let again =
-                NewDelivery { id, event: "issues".to_owned(), installation: None, body: b"{}".to_vec() };
+            let again = NewDelivery {
+                id,
+                event: "issues".to_owned(),
+                subject: Subject::default(),
+                swept: false,
+                body: b"{}".to_vec(),
+            };
             if store.inbox().accept(again).await.expect("the inbox") == Accepted::New {
                 missing += 1;
             }

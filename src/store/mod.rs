@@ -30,7 +30,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use self::{
     agenda::Agenda,
-    database::{Database, Schema, Watch},
+    database::{Database, Schema, Watch, signed},
     error::Fault,
     shelf::Shelf,
 };
@@ -38,13 +38,16 @@ pub use self::{
     directory::{Directory, InstallationRow, RepoRow},
     error::StoreError,
     gathered::{Calls, Gathered, Tally},
-    inbox::{Accepted, Inbox, InboxCounts, NewDelivery, Taken},
+    inbox::{Accepted, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
     repository::RepoDb,
     rows::*,
 };
 use crate::{clock::SharedClock, types::RepoId};
 
-const MAIN: Schema = Schema { mark: 0x4353_6d31, migrations: &[include_str!("migrations/main-1.sql")] };
+const MAIN: Schema = Schema {
+    mark: 0x4353_6d31,
+    migrations: &[include_str!("migrations/main-1.sql"), include_str!("migrations/main-2.sql")],
+};
 
 /// The open data directory.
 pub struct Store {
@@ -56,6 +59,7 @@ pub struct Store {
     repositories: Shelf,
     agenda: Agenda,
     watch: Watch,
+    inbox: inbox::Memory,
     /// Locked for as long as the store is open.
     _lock: fs::File,
 }
@@ -78,7 +82,8 @@ impl Store {
         let file = root.join("main.db");
         let watch = Watch::default();
         let main = Database::open(&file, &MAIN, Arc::clone(&watch))?;
-        let (epoch, agenda) = main.write_now(boot)?;
+        let now = clock.now();
+        let ((epoch, agenda), suspects) = main.write_now(|tx| Ok((boot(tx)?, inbox::boot(tx, now)?)))?;
         Ok(Arc::new(Self {
             root: root.to_owned(),
             main,
@@ -87,6 +92,7 @@ impl Store {
             repositories: Shelf::default(),
             agenda,
             watch,
+            inbox: inbox::Memory::after_boot(suspects),
             _lock: lock,
         }))
     }
@@ -141,6 +147,29 @@ impl Store {
     pub fn let_go(&self, repo: RepoId) {
         self.repositories.forget(repo);
         self.agenda.forget(repo);
+    }
+
+    /// Removes everything we have of a repository: its folder with database and mirror, the bodies of its
+    /// deliveries, what the directory and the hints know. None of its runs may be in hand.
+    pub async fn forget_repo(&self, repo: RepoId) -> Result<(), StoreError> {
+        // First what leads there, so that nobody opens again what is being removed.
+        self.main
+            .write(move |tx| {
+                tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
+                tx.execute("DELETE FROM repository WHERE id = ?1", [signed(repo.0)])?;
+                Ok(())
+            })
+            .await?;
+        self.inbox().forget(repo).await?;
+        self.let_go(repo);
+        let path = self.repo_dir(repo);
+        let removed = tokio::task::spawn_blocking(move || match fs::remove_dir_all(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::Io { path, source })
+            }
+            _ => Ok(()),
+        });
+        removed.await.unwrap_or(Err(StoreError::Closing))
     }
 
     /// Every repository that has a database, by number.
@@ -225,8 +254,14 @@ mod tests {
     }
 
     fn delivery(id: &str, body: &str) -> NewDelivery {
-        let installation = Some(InstallationId(7));
-        NewDelivery { id: DeliveryId(id.into()), event: "issues".into(), installation, body: body.into() }
+        let subject = Subject { installation: Some(InstallationId(7)), ..Subject::default() };
+        NewDelivery {
+            id: DeliveryId(id.into()),
+            event: "issues".into(),
+            subject,
+            swept: false,
+            body: body.into(),
+        }
     }
 
     fn new_run(repo: RepoId, cause: &str) -> NewRun {
@@ -268,7 +303,7 @@ mod tests {
         connection.pragma_update(None, "user_version", 99).unwrap();
         drop(connection);
         let refused = open(root.path()).err().unwrap();
-        assert!(matches!(refused, StoreError::Newer { found: 99, known: 1, .. }), "{refused}");
+        assert!(matches!(refused, StoreError::Newer { found: 99, known: 2, .. }), "{refused}");
         assert!(refused.to_string().contains("main.db"));
     }
 
@@ -333,18 +368,23 @@ mod tests {
         assert_eq!(inbox.accept(delivery("g1", "two")).await.unwrap(), Accepted::Duplicate);
         assert_eq!(inbox.accept(delivery("g2", "three")).await.unwrap(), Accepted::New);
         let taken = inbox.claim().await.unwrap().unwrap();
-        assert_eq!((taken.id.0.as_str(), taken.body.as_slice(), taken.attempts), ("g1", &b"one"[..], 1));
-        inbox.dead(&taken.id, "not JSON").await.unwrap();
+        assert_eq!(
+            (taken.id.0.as_str(), taken.body().unwrap().as_slice(), taken.attempts),
+            ("g1", &b"one"[..], 1)
+        );
+        let ended = |id: &DeliveryId, ending| inbox.end(vec![(id.clone(), ending)]);
+        ended(&taken.id, Ending::Dead("not JSON".into())).await.unwrap();
         assert_eq!(inbox.accept(delivery("g1", "again")).await.unwrap(), Accepted::Rearmed);
-        assert_eq!(inbox.claim().await.unwrap().unwrap().body, b"again");
-        inbox.done(&taken.id, "started 1-1").await.unwrap();
+        assert_eq!(inbox.claim().await.unwrap().unwrap().body().unwrap(), b"again");
+        ended(&taken.id, Ending::Done("started 1-1".into())).await.unwrap();
         assert_eq!(inbox.accept(delivery("g1", "late")).await.unwrap(), Accepted::Duplicate);
 
         let other = inbox.claim().await.unwrap().unwrap();
-        let later = NOW.plus(Duration::from_secs(5));
-        inbox.later(&other.id, "GitHub is down", later).await.unwrap();
+        let at = NOW.plus(Duration::from_secs(5));
+        let later = Ending::Later { why: "GitHub is down".into(), at, holds: at };
+        ended(&other.id, later).await.unwrap();
         assert_eq!(inbox.claim().await.unwrap(), None);
-        assert_eq!(inbox.next_due().await.unwrap(), Some(later));
+        assert_eq!(inbox.next_due().await.unwrap(), Some(at));
         assert_eq!(inbox.counts().await.unwrap(), InboxCounts { new: 1, taken: 0, done: 1, dead: 0 });
     }
 

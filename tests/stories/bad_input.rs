@@ -47,6 +47,7 @@ async fn an_issue_closed_between_two_steps_ends_the_run() {
     assert!(w.hub.pulls(w.repo).is_empty());
     assert!(w.view().labels.contains(&"countersign:stopped".to_owned()), "{:?}", w.view().labels);
     // Started again on the closed issue, it says what to do.
+    w.pass(60);
     w.label("maya", "countersign:lld").await;
     assert_eq!(w.run().await.unwrap().status, Status::Failed);
     assert!(w.find("Halted").body.contains("Reopen it"), "{}", w.thread());
@@ -234,6 +235,7 @@ async fn asked_twice_there_is_one_run() {
     }
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.settle().await;
+    w.pass(60);
     w.label("maya", "countersign:lld").await;
     assert_eq!(w.run().await.unwrap().id.seq, 1, "no second run was begun");
     assert_eq!(w.hub.pulls(w.repo).len(), 1);
