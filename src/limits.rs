@@ -144,3 +144,29 @@ pub const WEBHOOK_READ: Duration = Duration::from_secs(15);
 
 /// Once the work has ended, a client in the middle of a request is waited for this long.
 pub const DOOR_GRACE: Duration = Duration::from_secs(1);
+
+/// GitHub asks for a second between one App's writes. Held, it also stays below the secondary limit of 80 new
+/// contents a minute; the one of 500 an hour is GitHub's to announce, since a run makes a handful of contents
+/// among its writes and an installation rarely has a hundred runs in an hour.
+pub const WRITE_GAP: Duration = Duration::from_secs(1);
+
+/// Writes that may go at once after a quiet time: what starting a run needs, in one go. Sixty-five in the worst
+/// minute is still below GitHub's eighty.
+pub const WRITES_AT_ONCE: u32 = 5;
+
+/// Of those, kept for telling people that they were heard: the 👀 and the label that is taken off with it.
+pub const WRITES_RESERVED: u32 = 2;
+
+/// Between two looks for a write whose answer was lost. GitHub's own copies are seldom seconds apart.
+pub const LOOK_GAP: Duration = Duration::from_secs(5);
+
+/// GitHub's reads lag its webhooks and its writes. What is not found is looked for this long before it counts
+/// as not there.
+pub const LAG: Duration = Duration::from_secs(120);
+
+/// A doubt about a write that nobody came back to is forgotten after this long.
+pub const DOUBT_FORGOTTEN: Duration = Duration::from_secs(3600);
+
+/// Answers kept with their tags, and the longest one that is: an issue with its text, not a listing.
+pub const ANSWERS_KEPT: usize = 512;
+pub const ANSWER_KEPT_BYTES: usize = 64 * 1024;

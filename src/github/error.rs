@@ -171,6 +171,18 @@ pub(crate) fn classify(
     }
 }
 
+/// When the primary limit is used up by an answer that was still given: until its reset.
+pub(crate) fn used_up(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
+    let number = |name| text(headers, name).and_then(|value| value.parse::<i64>().ok());
+    if number("x-ratelimit-remaining") != Some(0) {
+        return None;
+    }
+    // A whole second more: the reset is in whole seconds of GitHub's clock, not of ours.
+    let reset = number("x-ratelimit-reset").map(|s| Timestamp(s.saturating_add(1).saturating_mul(1000)));
+    let (shortest, longest) = (now.plus(Duration::from_secs(1)), now.plus(limits::RATE_WAIT));
+    Some(reset.unwrap_or(now.plus(limits::RATE_PAUSE)).clamp(shortest, longest))
+}
+
 /// When a 403 or 429 is about pace: the moment it ends. GitHub's order of precedence is
 /// `retry-after`, then a used-up primary limit's reset, then a minute.
 fn limited_until(
@@ -186,13 +198,8 @@ fn limited_until(
         let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         return Some(now.plus(wait).clamp(shortest, longest));
     }
-    if number("x-ratelimit-remaining") == Some(0) {
-        // A whole second more: the reset is in whole seconds of GitHub's clock, not of ours.
-        let reset = number("x-ratelimit-reset").map(|s| Timestamp(s.saturating_add(1).saturating_mul(1000)));
-        return Some(reset.unwrap_or(now.plus(limits::RATE_PAUSE)).clamp(shortest, longest));
-    }
-    (status == StatusCode::TOO_MANY_REQUESTS || refusal.speaks_of_rate())
-        .then(|| now.plus(limits::RATE_PAUSE))
+    let slow_down = status == StatusCode::TOO_MANY_REQUESTS || refusal.speaks_of_rate();
+    used_up(headers, now).or_else(|| slow_down.then(|| now.plus(limits::RATE_PAUSE)))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

@@ -22,9 +22,21 @@ const BODY_BYTES: usize = 40 * 1024 * 1024;
 /// Where the API hangs, as on a GitHub Enterprise server.
 const API: &str = "/api/v3";
 
+/// Where GraphQL is, beside it.
+const GRAPHQL: &str = "/api/graphql";
+
 /// First segments of the API that may also be asked without [`API`]; pages use none of them.
-const BARE_API: [&str; 8] =
-    ["app", "app-manifests", "installation", "meta", "rate_limit", "repos", "repositories", "users"];
+const BARE_API: [&str; 9] = [
+    "app",
+    "app-manifests",
+    "graphql",
+    "installation",
+    "meta",
+    "rate_limit",
+    "repos",
+    "repositories",
+    "users",
+];
 
 pub(super) struct Request {
     pub(super) method: Method,
@@ -112,6 +124,7 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
         return respond(Reply::text(StatusCode::PAYLOAD_TOO_LARGE, "The request is too large.\n"));
     };
     let path = parts.uri.path();
+    let path = if path == GRAPHQL { "/graphql" } else { path };
     let api = path.strip_prefix(API).filter(|rest| rest.is_empty() || rest.starts_with('/'));
     let bare = path.split('/').nth(1).is_some_and(|first| BARE_API.contains(&first));
     let is_api = api.is_some() || bare;

@@ -171,6 +171,7 @@ async fn land(
 ) -> Result<Landed<Oid>, StepError> {
     let mut spec = CommitSpec {
         branch: place.branch.to_owned(),
+        begins: false,
         parent: place.base.clone(),
         files,
         message: message.to_owned(),
@@ -180,13 +181,8 @@ async fn land(
         match (seen.head, seen.document) {
             (_, Some(theirs)) if seen.foreign => return Ok(Landed::Theirs(theirs)),
             (Some(head), Some(there)) if Some(there) == place.wanted => return Ok(Landed::Ours(head)),
-            (Some(head), _) => spec.parent = head,
-            (None, _) => {
-                let begin =
-                    async |_| repo.ensure_branch(place.branch, place.base).await.map(drop).map_err(fault);
-                let _: () = cx.once(&format!("{key}-branch-{attempt}"), begin).await?;
-                spec.parent = place.base.clone();
-            }
+            (Some(head), _) => (spec.begins, spec.parent) = (false, head),
+            (None, _) => (spec.begins, spec.parent) = (true, place.base.clone()),
         }
         let ready = &spec;
         let landed: Option<Oid> = cx

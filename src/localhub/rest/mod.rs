@@ -4,6 +4,7 @@
 mod apps;
 pub(super) mod auth;
 mod git_data;
+mod graphql;
 mod issues;
 mod pulls;
 mod repos;
@@ -206,7 +207,7 @@ fn note(hub: &Hub, request: &Request, caller: &Caller, status: u16) {
         status,
         actor: hub.read(|s| caller.name(s)),
     };
-    let visible = request.segments.first().is_some_and(|s| s == "repos" || s == "repositories");
+    let visible = request.segments.first().is_some_and(|s| matches!(s.as_str(), "repos" | "repositories" | "graphql"));
     if request.method != Method::GET && (200..300).contains(&status) && visible {
         hub.0.writes.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
@@ -261,6 +262,7 @@ impl Call<'_> {
             ("GET", ["rate_limit"]) => Ok(self.rate_limit()),
             ("GET", ["meta"]) => Ok(self.ok(&json!({ "verifiable_password_authentication": false }))),
             ("GET", ["users", login]) => self.user(login),
+            ("POST", ["graphql"]) => self.graphql(),
             (method, segments) => self.app_route(method, segments),
         }
     }

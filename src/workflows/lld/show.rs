@@ -215,11 +215,11 @@ async fn move_label(s: &State, cx: &Cx, view: LabelView) -> Result<(), StepError
     let issue = cx.run().trigger.issue;
     let spec = LabelSpec { name: view.name, color: view.color, description: view.description };
     cx.once("label", |_| async {
-        repo.ensure_label(issue, spec).await.map_err(fault)?;
-        match s.label.as_deref().filter(|old| *old != view.name) {
-            Some(old) => repo.remove_label(issue, old).await.map_err(fault),
-            None => Ok(()),
-        }
+        let moved = match s.label.as_deref().filter(|old| *old != view.name) {
+            Some(old) => repo.swap_label(issue, old, spec).await,
+            None => repo.ensure_label(issue, spec).await,
+        };
+        moved.map_err(fault)
     })
     .await
 }
@@ -231,7 +231,7 @@ pub(super) async fn offer_label(cx: &Cx, repo: &Repo) -> Result<(), StepError> {
         messages::LABELS.iter().find(|view| Lld::COMMANDS.iter().any(|row| row.label == Some(view.name)));
     let Some(LabelView { name, color, description }) = ours else { return Ok(()) };
     let spec = LabelSpec { name, color, description };
-    cx.once("offer-label", |_| async { repo.define_label(spec).await.map_err(fault) }).await
+    cx.once("offer-label", |_| async { repo.define_label(spec).await.map(drop).map_err(fault) }).await
 }
 
 /// The state label that an earlier run left on the issue.
