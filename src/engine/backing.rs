@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use crate::{
     store::{
         Answer, AuditEntry, Begun, Booked, CancelRow, Checkpoint, Filter, GateRow, Lease, Ledger, NewRun,
-        Opened, Record, RunRow, Store, StoreError,
+        Opened, Pause, PauseScope, Record, Rerun, RunRow, Store, StoreError,
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -32,6 +32,7 @@ pub trait Backing: Send + Sync + 'static {
         run: Option<RunId>,
         cancel: CancelRow,
     ) -> Kept<'_, Vec<RunId>>;
+    fn retry(&self, run: RunId, cause: Cause, by: String) -> Kept<'_, Rerun>;
     fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>>;
     fn runs(&self, filter: Filter) -> Kept<'_, Vec<RunRow>>;
 
@@ -50,6 +51,11 @@ pub trait Backing: Send + Sync + 'static {
     fn record<'a>(&'a self, run: RunId, visit: u64, key: &'a str, record: Record) -> Kept<'a, ()>;
     fn ledger(&self, run: RunId) -> Kept<'_, Ledger>;
     fn audit(&self, entry: AuditEntry) -> Kept<'_, Hash>;
+
+    /// Nothing of this scope is claimed until it is resumed.
+    fn pause(&self, pause: Pause) -> Kept<'_, ()>;
+    fn resume(&self, scope: PauseScope) -> Kept<'_, bool>;
+    fn pauses(&self) -> Kept<'_, Vec<Pause>>;
 }
 
 impl Backing for Store {
@@ -78,6 +84,10 @@ impl Backing for Store {
         cancel: CancelRow,
     ) -> Kept<'_, Vec<RunId>> {
         Box::pin(self.cancel_runs(repo, issue, run, cancel))
+    }
+
+    fn retry(&self, run: RunId, cause: Cause, by: String) -> Kept<'_, Rerun> {
+        Box::pin(self.retry_run(run, cause, by))
     }
 
     fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>> {
@@ -151,5 +161,17 @@ impl Backing for Store {
 
     fn audit(&self, entry: AuditEntry) -> Kept<'_, Hash> {
         Box::pin(async move { self.repo(entry.run.repo)?.audit(entry).await })
+    }
+
+    fn pause(&self, pause: Pause) -> Kept<'_, ()> {
+        Box::pin(self.pause(pause))
+    }
+
+    fn resume(&self, scope: PauseScope) -> Kept<'_, bool> {
+        Box::pin(self.resume(scope))
+    }
+
+    fn pauses(&self) -> Kept<'_, Vec<Pause>> {
+        Box::pin(self.pauses())
     }
 }

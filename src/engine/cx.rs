@@ -18,7 +18,7 @@ use super::{
 use crate::{
     clock::{Clock, SharedClock},
     limits,
-    store::{Answer, AuditEntry, Begun, Lease, Ledger, Record, Trigger},
+    store::{Answer, AuditEntry, Begun, Lease, Ledger, Record, Tally, Trigger},
     types::{Hash, RunId, Timestamp},
 };
 
@@ -85,6 +85,11 @@ impl<T> Cx<T> {
 
     pub fn clock(&self) -> &dyn Clock {
         self.clock.as_ref()
+    }
+
+    /// Counts what this attempt asks of GitHub; kept with the run.
+    pub fn tally(&self) -> &Arc<Tally> {
+        &self.lease.tally
     }
 
     /// The number of this visit in the run's trail, from 1. Every move begins a new one; a repeated

@@ -14,8 +14,9 @@ use super::backing::{Backing, Kept};
 use crate::{
     clock::SharedClock,
     store::{
-        Answer, AnswerRow, AuditEntry, AuditRow, Begun, Booked, CancelRow, Checkpoint, Filter, GateRow,
-        GateSpec, Lease, Ledger, NewRun, Opened, Record, RunRow, RunStatus, StoreError,
+        Answer, AnswerRow, AuditEntry, AuditRow, Begun, Booked, Calls, CancelRow, Checkpoint, Filter,
+        GateRow, GateSpec, Lease, Ledger, NewRun, Opened, Pause, PauseScope, Record, Rerun, RunRow,
+        RunStatus, StoreError,
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -60,6 +61,9 @@ struct Inner {
     documents: HashMap<Hash, Vec<u8>>,
     records: Vec<(RunId, u64, String, Record)>,
     audit: Vec<AuditRow>,
+    /// Causes of retries that were granted.
+    retries: HashSet<Cause>,
+    pauses: Vec<Pause>,
 }
 
 struct Run {
@@ -136,6 +140,7 @@ impl Inner {
             halt: None,
             why: None,
             outcome: None,
+            calls: Calls::default(),
             cancel: None,
             gate: None,
             answer: None,
@@ -200,10 +205,44 @@ impl Inner {
         marked
     }
 
+    fn retry(&mut self, id: RunId, cause: Cause, by: &str, now: Timestamp) -> Rerun {
+        if self.retries.contains(&cause) {
+            return Rerun::Duplicate;
+        }
+        let Some(run) = self.runs.get(&id) else { return Rerun::NoRun };
+        let row = self.view(run);
+        let parked = row.parked && row.status.live();
+        if !parked && row.status != RunStatus::Failed {
+            return Rerun::NotFailed(Box::new(row));
+        }
+        let key = |row: &RunRow| (row.workflow.clone(), row.id.repo, row.trigger.issue);
+        let mut others = self.runs.values().filter(|run| run.row.id != id && run.row.status.live());
+        if let Some(other) = others.find(|other| key(&other.row) == key(&row)) {
+            return Rerun::Another(Box::new(self.view(other)));
+        }
+        self.retries.insert(cause);
+        if let Some(run) = self.runs.get_mut(&id) {
+            run.parked = None;
+            run.row.due = Some(now);
+            if !parked {
+                let row = &mut run.row;
+                (row.status, row.moves, row.attempts) = (RunStatus::Ready, 0, 0);
+                (row.halt, row.why) = (None, Some(format!("tried again by {by}")));
+                run.lease += 1;
+                run.next_visit();
+            }
+        }
+        Rerun::Going
+    }
+
+    fn paused(&self, repo: RepoId) -> bool {
+        self.pauses.iter().any(|pause| [PauseScope::Server, PauseScope::Repo(repo)].contains(&pause.scope))
+    }
+
     /// When a run may be taken, if at all in this boot.
     fn due(&self, run: &Run) -> Option<Timestamp> {
         let row = &run.row;
-        if !row.status.live() || run.taken == Some(self.epoch) {
+        if !row.status.live() || run.taken == Some(self.epoch) || self.paused(row.id.repo) {
             return None;
         }
         if row.cancel.is_some() && row.status != RunStatus::Halting {
@@ -224,7 +263,7 @@ impl Inner {
         run.lease += 1;
         run.position = 0;
         let run = self.runs.get(&id)?;
-        Some(Lease { number: run.lease, run: self.view(run) })
+        Some(Lease { number: run.lease, run: self.view(run), tally: Arc::default() })
     }
 
     /// The run, if this lease is the last it was taken with.
@@ -253,6 +292,8 @@ impl Inner {
         let run = self.held(lease)?;
         (run.taken, run.parked, run.lease) = (None, None, run.lease + 1);
         let row = &mut run.row;
+        let Calls { calls, writes } = lease.tally.take();
+        (row.calls.calls, row.calls.writes) = (row.calls.calls + calls, row.calls.writes + writes);
         (row.updated_at, row.attempts, row.why) = (now, 0, None);
         match left {
             Checkpoint::Go { step, state, moves } => {
@@ -437,6 +478,10 @@ impl Backing for Memory {
         self.with(|inner, _| Ok(inner.cancel(repo, issue, run, cancel)))
     }
 
+    fn retry(&self, run: RunId, cause: Cause, by: String) -> Kept<'_, Rerun> {
+        self.with(|inner, now| Ok(inner.retry(run, cause, &by, now)))
+    }
+
     fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>> {
         self.with(|inner, _| Ok(inner.runs.get(&id).map(|run| inner.view(run))))
     }
@@ -511,5 +556,25 @@ impl Backing for Memory {
 
     fn audit(&self, entry: AuditEntry) -> Kept<'_, Hash> {
         self.with(|inner, now| Ok(inner.audit(entry, now)))
+    }
+
+    fn pause(&self, pause: Pause) -> Kept<'_, ()> {
+        self.with(|inner, _| {
+            inner.pauses.retain(|held| held.scope != pause.scope);
+            inner.pauses.push(pause);
+            Ok(())
+        })
+    }
+
+    fn resume(&self, scope: PauseScope) -> Kept<'_, bool> {
+        self.with(|inner, _| {
+            let before = inner.pauses.len();
+            inner.pauses.retain(|held| held.scope != scope);
+            Ok(inner.pauses.len() < before)
+        })
+    }
+
+    fn pauses(&self) -> Kept<'_, Vec<Pause>> {
+        self.with(|inner, _| Ok(inner.pauses.clone()))
     }
 }

@@ -13,6 +13,7 @@ mod cx;
 mod graph;
 pub mod memory;
 mod port;
+mod requests;
 mod scheduler;
 mod workflow;
 
@@ -22,13 +23,13 @@ pub use self::{
     cx::{Cx, Entry, RunInfo},
     graph::{GraphError, StepInfo},
     port::{
-        APPROVE, Cancel, Cancelled, EngineError, GateView, OVERRIDE, Port, RunView, Signal, Signalled, Start,
-        Started, Status,
+        APPROVE, Cancel, Cancelled, EngineError, GateView, OVERRIDE, Port, Retried, Retry, RunView, Signal,
+        Signalled, Start, Started, Status,
     },
     scheduler::Engine,
     workflow::{AnyWorkflow, Attempt, Halt, Kind, Moved, Next, Saved, Step, StepError, Workflow},
 };
 pub use crate::store::{
-    Answer, AnswerRow, ApprovalKind, ApprovalRow, CallRow, CallStatus, Filter, FindingRow, GateSpec, Ledger,
-    Outcome, Record, Trigger, VerdictRow,
+    Answer, AnswerRow, ApprovalKind, ApprovalRow, CallRow, CallStatus, Calls, Filter, FindingRow, GateSpec,
+    Ledger, Outcome, Pause, PauseScope, Record, Tally, Trigger, VerdictRow,
 };

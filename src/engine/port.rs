@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     limits,
-    store::{Answer, Filter, GateRow, Outcome, RunRow, RunStatus, StoreError, Trigger},
+    store::{
+        Answer, Calls, Filter, GateRow, Outcome, Pause, PauseScope, RunRow, RunStatus, StoreError, Trigger,
+    },
     types::{Actor, Cause, Hash, IssueNo, RepoId, Role, RunId, Timestamp},
 };
 
@@ -97,6 +99,26 @@ pub struct Cancelled {
     pub runs: Vec<RunId>,
 }
 
+/// The wish that a run be tried again: one that failed, at the step it failed at, or one that is parked.
+#[derive(Debug, Clone)]
+pub struct Retry {
+    pub run: RunId,
+    pub cause: Cause,
+    pub by: String,
+}
+
+#[derive(Debug, Clone)]
+pub enum Retried {
+    Going,
+    /// The same cause made it go before.
+    Duplicate,
+    NoRun,
+    /// It neither failed nor is parked.
+    NotFailed(Box<RunView>),
+    /// Another run of its workflow lives on its issue.
+    Another(Box<RunView>),
+}
+
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
@@ -163,6 +185,8 @@ pub struct RunView {
     pub due: Option<Timestamp>,
     pub why: Option<String>,
     pub outcome: Option<Outcome>,
+    /// What it has asked of GitHub so far.
+    pub calls: Calls,
     pub trigger: Trigger,
 }
 
@@ -224,6 +248,7 @@ impl RunView {
             due: row.due,
             why: row.why.clone(),
             outcome: row.outcome.clone(),
+            calls: row.calls,
             trigger: row.trigger.clone(),
         }
     }
@@ -251,6 +276,14 @@ pub trait Port: Send + Sync {
     fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>>;
     fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>>;
     fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>>;
+    /// Makes a run that failed live again at the step it failed at, on a visit of its own.
+    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Retried, EngineError>>;
+    /// From now on no step of this scope begins; those in flight end as they would. Asked again, it keeps the
+    /// later reason.
+    fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>>;
+    /// Ends a pause; false: there was none.
+    fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>>;
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>>;
 }
 
 /// What an answer means to the gates that are open on its issue.

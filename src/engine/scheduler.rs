@@ -8,23 +8,20 @@ use std::{
 };
 
 use anyhow::anyhow;
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::FutureExt;
 use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     backing::Backing,
     cx::Cx,
-    port::{
-        Cancel, Cancelled, EngineError, GateView, Match, Port, RunView, Signal, Signalled, Start, Started,
-        match_gate,
-    },
+    port::{EngineError, Port, RunView},
     workflow::{AnyWorkflow, Attempt, Halt, Moved, Next, Saved, StepError},
 };
 use crate::{
     clock::SharedClock,
     limits,
-    store::{Booked, CancelRow, Checkpoint, Filter, Lease, NewRun, Opened, RunRow, RunStatus, StoreError},
+    store::{Checkpoint, Lease, RunRow, RunStatus, StoreError},
     types::{RunId, Timestamp},
 };
 
@@ -32,14 +29,14 @@ type AnyFlow<T> = &'static dyn AnyWorkflow<T>;
 
 /// Runs workflows whose steps use `T`.
 pub struct Engine<T: Send + Sync + 'static> {
-    backing: Arc<dyn Backing>,
+    pub(super) backing: Arc<dyn Backing>,
     workflows: &'static [AnyFlow<T>],
     tools: Arc<T>,
-    clock: SharedClock,
+    pub(super) clock: SharedClock,
     /// Something may have become due.
-    woken: Notify,
+    pub(super) woken: Notify,
     /// Tokens of the steps in flight that a cancel may trip.
-    in_flight: Mutex<HashMap<RunId, CancellationToken>>,
+    pub(super) in_flight: Mutex<HashMap<RunId, CancellationToken>>,
     /// Since when a run's visit has come to nothing but waiting. Forgotten by a restart, which is only more patience.
     waits: Mutex<HashMap<RunId, (u64, Timestamp)>>,
     /// Tripped by `park`: what is in flight is given up.
@@ -352,107 +349,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
         token
     }
 
-    fn workflow(&self, name: &str) -> Option<AnyFlow<T>> {
+    pub(super) fn workflow(&self, name: &str) -> Option<AnyFlow<T>> {
         self.workflows.iter().copied().find(|workflow| workflow.name() == name)
     }
 
-    fn view(&self, row: &RunRow) -> RunView {
+    pub(super) fn view(&self, row: &RunRow) -> RunView {
         let step = self.workflow(&row.workflow).and_then(|workflow| workflow.step(&row.step));
         RunView::new(row, step)
     }
-
-    async fn start_run(&self, start: Start) -> Result<Started, EngineError> {
-        let Some(workflow) = self.workflow(&start.workflow) else {
-            return Err(EngineError::UnknownWorkflow(start.workflow));
-        };
-        let Saved { step, state } =
-            workflow.begin(&start.trigger).map_err(|error| EngineError::Start(error.to_string()))?;
-        let (workflow, version, trigger) = (start.workflow, workflow.version(), start.trigger);
-        let opened = self.backing.start(NewRun { workflow, version, trigger, step, state }).await?;
-        self.woken.notify_one();
-        Ok(match opened {
-            Opened::New(id) => Started::New(id),
-            Opened::Duplicate(id) => Started::Duplicate(id),
-            Opened::Live(row) => Started::Already(Box::new(self.view(&row))),
-        })
-    }
-
-    async fn book(&self, signal: Signal) -> Result<Signalled, EngineError> {
-        let Signal { repo, issue, answer } = signal;
-        let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
-        loop {
-            if self.backing.has_answer(repo, &answer.cause).await? {
-                return Ok(Signalled::Duplicate);
-            }
-            let runs = self.backing.runs(live).await?;
-            if runs.is_empty() {
-                return Ok(Signalled::NoRun);
-            }
-            let gates: Vec<_> = runs.iter().filter_map(|run| run.gate.clone()).collect();
-            let views = || gates.iter().map(GateView::from).collect();
-            let gate = match match_gate(&gates, &answer) {
-                Match::Gate(gate) => gate.clone(),
-                Match::None => return Ok(Signalled::NoGate(runs.iter().map(|run| self.view(run)).collect())),
-                Match::WrongStage => return Ok(Signalled::WrongStage(views())),
-                Match::Several => return Ok(Signalled::Several(views())),
-                Match::Stale(gate) => return Ok(Signalled::Stale(gate.into())),
-                Match::TooSoon(gate) => return Ok(Signalled::TooSoon(gate.into())),
-                Match::NotAllowed(needs, gate) => {
-                    return Ok(Signalled::NotAllowed { needs, gate: gate.into() });
-                }
-            };
-            let run = gate.run;
-            match self.backing.answer(gate, answer.clone()).await? {
-                Booked::Taken => {
-                    self.woken.notify_one();
-                    return Ok(Signalled::Taken(run));
-                }
-                Booked::Duplicate => return Ok(Signalled::Duplicate),
-                Booked::Changed => {} // the gate moved on while we looked; look again
-            }
-        }
-    }
-
-    async fn cancel_runs(&self, cancel: Cancel) -> Result<Cancelled, EngineError> {
-        let Cancel { repo, issue, run, cause, by, why } = cancel;
-        let row = CancelRow { cause, by, why, at: self.clock.now() };
-        let runs = self.backing.cancel(repo, issue, run, row).await?;
-        let in_flight = lock(&self.in_flight);
-        for token in runs.iter().filter_map(|run| in_flight.get(run)) {
-            token.cancel();
-        }
-        drop(in_flight);
-        self.woken.notify_one();
-        Ok(Cancelled { runs })
-    }
 }
 
-impl<T: Send + Sync + 'static> Port for Engine<T> {
-    fn start(&self, start: Start) -> BoxFuture<'_, Result<Started, EngineError>> {
-        Box::pin(self.start_run(start))
-    }
-
-    fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>> {
-        Box::pin(self.book(signal))
-    }
-
-    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>> {
-        Box::pin(self.cancel_runs(cancel))
-    }
-
-    fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>> {
-        Box::pin(async move { Ok(self.backing.run(run).await?.map(|row| self.view(&row))) })
-    }
-
-    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
-        Box::pin(async move {
-            let rows = self.backing.runs(filter).await?;
-            Ok(rows.iter().map(|row| self.view(row)).collect())
-        })
-    }
-}
-
-fn lock<V>(map: &Mutex<HashMap<RunId, V>>) -> MutexGuard<'_, HashMap<RunId, V>> {
+pub(super) fn lock<V>(map: &Mutex<HashMap<RunId, V>>) -> MutexGuard<'_, HashMap<RunId, V>> {
     map.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

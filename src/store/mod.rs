@@ -11,6 +11,7 @@ mod directory;
 mod error;
 pub mod hints;
 mod inbox;
+mod pauses;
 mod repository;
 mod rows;
 mod wake;

@@ -1,6 +1,11 @@
 //! What is kept about a run, as plain data: the floors above share these types, only this room
 //! knows how they lie on disk.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
 use serde::{Deserialize, Serialize};
 
 use crate::types::{
@@ -167,6 +172,8 @@ pub struct RunRow {
     /// What keeps or ended it, for people.
     pub why: Option<String>,
     pub outcome: Option<Outcome>,
+    /// What it has asked of GitHub so far.
+    pub calls: Calls,
     pub cancel: Option<CancelRow>,
     /// The open gate.
     pub gate: Option<GateRow>,
@@ -182,6 +189,8 @@ pub struct Lease {
     pub run: RunRow,
     /// Which claim this is; grows with every claim and save of the run.
     pub number: u64,
+    /// Counts what the attempt asks of GitHub.
+    pub tally: Arc<Tally>,
 }
 
 /// What `start` did.
@@ -257,6 +266,68 @@ pub enum Checkpoint {
     Park {
         why: String,
     },
+}
+
+/// Calls of GitHub's API: how many, and how many of them changed something there.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Calls {
+    pub calls: u64,
+    pub writes: u64,
+}
+
+/// Counts calls while a step makes them.
+#[derive(Debug, Default)]
+pub struct Tally {
+    calls: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl Tally {
+    /// One more call; `write`: it may have changed something.
+    pub fn add(&self, write: bool) {
+        self.calls.fetch_add(1, Relaxed);
+        self.writes.fetch_add(u64::from(write), Relaxed);
+    }
+
+    /// What was counted and not taken yet; whoever takes it sees that it is written down.
+    pub fn take(&self) -> Calls {
+        Calls { calls: self.calls.swap(0, Relaxed), writes: self.writes.swap(0, Relaxed) }
+    }
+
+    /// It could not be written down.
+    pub fn put_back(&self, calls: Calls) {
+        self.calls.fetch_add(calls.calls, Relaxed);
+        self.writes.fetch_add(calls.writes, Relaxed);
+    }
+}
+
+/// What a pause holds back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PauseScope {
+    Server,
+    Repo(RepoId),
+}
+
+/// While it stands, no step of its scope begins; it outlives restarts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    pub scope: PauseScope,
+    pub by: String,
+    pub why: String,
+    pub at: Timestamp,
+}
+
+/// What became of the wish that a run be tried again.
+#[derive(Debug, Clone)]
+pub enum Rerun {
+    Going,
+    /// This cause made it go before.
+    Duplicate,
+    NoRun,
+    /// It neither failed nor is parked.
+    NotFailed(Box<RunRow>),
+    /// Another run of its workflow lives on its issue.
+    Another(Box<RunRow>),
 }
 
 /// Which runs to list.

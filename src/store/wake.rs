@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 
 use super::{
-    Answer, Booked, CancelRow, Checkpoint, GateRow, Hint, Lease, NewRun, Opened, Rest, Store, StoreError,
+    Answer, Booked, CancelRow, Checkpoint, GateRow, Hint, Lease, NewRun, Opened, Rerun, Rest, Store,
+    StoreError,
 };
 use crate::{
     limits,
-    types::{IssueNo, RepoId, RunId, Timestamp},
+    types::{Cause, IssueNo, RepoId, RunId, Timestamp},
 };
 
 impl Store {
@@ -88,5 +89,12 @@ impl Store {
         let _wake = repo.wake.lock().await;
         self.hint(lease.run.id.repo, self.clock.now()).await?;
         repo.release(lease).await
+    }
+
+    pub async fn retry_run(&self, run: RunId, cause: Cause, by: String) -> Result<Rerun, StoreError> {
+        let Some(db) = self.repo_if_any(run.repo)? else { return Ok(Rerun::NoRun) };
+        let _wake = db.wake.lock().await;
+        self.hint(run.repo, self.clock.now()).await?;
+        db.retry(run, cause, by).await
     }
 }

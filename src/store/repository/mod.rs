@@ -17,8 +17,13 @@ use super::{
 };
 use crate::{clock::SharedClock, types::RepoId};
 
-const REPOSITORY: Schema =
-    Schema { mark: 0x4353_7231, migrations: &[include_str!("../migrations/repository-1.sql")] };
+const REPOSITORY: Schema = Schema {
+    mark: 0x4353_7231,
+    migrations: &[
+        include_str!("../migrations/repository-1.sql"),
+        include_str!("../migrations/repository-2.sql"),
+    ],
+};
 
 /// The database of one repository.
 pub struct RepoDb {

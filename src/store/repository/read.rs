@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use super::RepoDb;
 use crate::{
     store::{
-        AnswerRow, CancelRow, Filter, GateRow, RunRow, RunStatus, StoreError, TrailRow,
+        AnswerRow, Calls, CancelRow, Filter, GateRow, RunRow, RunStatus, StoreError, TrailRow,
         database::{signed, unsigned},
         error::Fault,
     },
@@ -116,6 +116,7 @@ impl Reader {
             halt: row.get("halt")?,
             why: row.get("why")?,
             outcome: row.get::<_, Option<String>>("outcome")?.map(|text| json(&text)).transpose()?,
+            calls: Calls { calls: unsigned(row.get("api_calls")?), writes: unsigned(row.get("api_writes")?) },
             cancel: None,
             gate: None,
             answer: None,

@@ -1,12 +1,13 @@
 //! What others ask of the runs: to start, to hear an answer, to end. Each is known by its cause.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::RepoDb;
 use crate::{
     store::{
-        Answer, Booked, CancelRow, GateRow, NewRun, Opened, StoreError,
+        Answer, Booked, CancelRow, GateRow, NewRun, Opened, Rerun, RunStatus, StoreError,
         database::{signed, unsigned},
+        error::Fault,
     },
     types::{Cause, IssueNo, RunId},
 };
@@ -23,16 +24,8 @@ impl RepoDb {
                 if let Some(seq) = started {
                     return Ok(Opened::Duplicate(RunId { repo: at.repo, seq: unsigned(seq) }));
                 }
-                let live: Option<i64> = tx
-                    .query_row(
-                        "SELECT seq FROM run WHERE workflow = ?1 AND issue = ?2
-                             AND status IN ('ready', 'asking', 'waiting', 'halting')",
-                        params![new.workflow, signed(trigger.issue.0)],
-                        |row| row.get(0),
-                    )
-                    .optional()?;
-                if let Some(seq) = live {
-                    return Ok(Opened::Live(Box::new(at.known(tx, unsigned(seq))?)));
+                if let Some(seq) = live(tx, &new.workflow, trigger.issue)? {
+                    return Ok(Opened::Live(Box::new(at.known(tx, seq)?)));
                 }
                 let request = serde_json::to_string(trigger)?;
                 tx.execute(
@@ -142,4 +135,65 @@ impl RepoDb {
             })
             .await
     }
+
+    /// Makes a run that failed live again at the step it failed at, on a visit of its own; one that is parked
+    /// is read once more.
+    pub(in crate::store) async fn retry(
+        &self,
+        run: RunId,
+        cause: Cause,
+        by: String,
+    ) -> Result<Rerun, StoreError> {
+        let (at, now) = (self.at(), self.clock.now().0);
+        self.db
+            .write(move |tx| {
+                let sql = "SELECT EXISTS (SELECT 1 FROM retry WHERE cause = ?1)";
+                if tx.query_row(sql, [&cause.0], |row| row.get(0))? {
+                    return Ok(Rerun::Duplicate);
+                }
+                let Some(row) = at.run(tx, run.seq)? else { return Ok(Rerun::NoRun) };
+                let parked = row.parked && row.status.live();
+                if !parked && row.status != RunStatus::Failed {
+                    return Ok(Rerun::NotFailed(Box::new(row)));
+                }
+                let other = live(tx, &row.workflow, row.trigger.issue)?;
+                if let Some(other) = other.filter(|seq| *seq != run.seq) {
+                    return Ok(Rerun::Another(Box::new(at.known(tx, other)?)));
+                }
+                tx.execute(
+                    "INSERT INTO retry (cause, run, by, at) VALUES (?1, ?2, ?3, ?4)",
+                    params![cause.0, signed(run.seq), by, now],
+                )?;
+                let seq = signed(run.seq);
+                if parked {
+                    tx.execute("UPDATE run SET parked = NULL, due = ?2 WHERE seq = ?1", [seq, now])?;
+                    return Ok(Rerun::Going);
+                }
+                let visit = signed(row.visit + 1);
+                tx.execute(
+                    "UPDATE run SET status = 'ready', visit = ?2, moves = 0, attempts = 0, due = ?3, halt = NULL,
+                         why = ?4, updated_at = ?3, lease = lease + 1, parked = NULL
+                     WHERE seq = ?1",
+                    params![seq, visit, now, format!("tried again by {by}")],
+                )?;
+                tx.execute(
+                    "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+                    params![seq, visit, row.step, row.state, now],
+                )?;
+                Ok(Rerun::Going)
+            })
+            .await
+    }
+}
+
+/// The run of this workflow that lives on this issue.
+fn live(tx: &Transaction<'_>, workflow: &str, issue: IssueNo) -> Result<Option<u64>, Fault> {
+    let seq: Option<i64> = tx
+        .prepare_cached(
+            "SELECT seq FROM run WHERE workflow = ?1 AND issue = ?2
+                 AND status IN ('ready', 'asking', 'waiting', 'halting')",
+        )?
+        .query_row(params![workflow, signed(issue.0)], |row| row.get(0))
+        .optional()?;
+    Ok(seq.map(unsigned))
 }

@@ -1,6 +1,6 @@
 //! Taking a step of a run and saving what it left.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use rusqlite::{Transaction, params};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     store::{
-        Checkpoint, GateSpec, Lease, Rest, RunStatus, StoreError,
+        Calls, Checkpoint, GateSpec, Lease, Rest, RunStatus, StoreError,
         database::{signed, unsigned},
         error::Fault,
     },
@@ -52,7 +52,11 @@ impl RepoDb {
                     params![signed(id.seq), at.epoch],
                     |row| row.get(0),
                 )?;
-                Ok(Some(Lease { run: at.known(tx, id.seq)?, number: unsigned(number) }))
+                Ok(Some(Lease {
+                    run: at.known(tx, id.seq)?,
+                    number: unsigned(number),
+                    tally: Arc::default(),
+                }))
             })
             .await
     }
@@ -84,6 +88,11 @@ impl RepoDb {
         self.db
             .write(move |tx| {
                 at.fenced(tx, &lease)?;
+                let Calls { calls, writes } = lease.tally.take();
+                tx.execute(
+                    "UPDATE run SET api_calls = api_calls + ?2, api_writes = api_writes + ?3 WHERE seq = ?1",
+                    params![signed(lease.run.id.seq), signed(calls), signed(writes)],
+                )?;
                 Save { at, tx, lease: &lease, now }.apply(left)
             })
             .await

@@ -1,0 +1,146 @@
+//! What others ask of the engine, each known by its cause: the port's other side.
+
+use futures_util::future::BoxFuture;
+
+use super::{
+    port::{
+        Cancel, Cancelled, EngineError, GateView, Match, Port, Retried, Retry, RunView, Signal, Signalled,
+        Start, Started, match_gate,
+    },
+    scheduler::{Engine, lock},
+    workflow::Saved,
+};
+use crate::{
+    store::{Booked, CancelRow, Filter, NewRun, Opened, Pause, PauseScope, Rerun, RunRow},
+    types::RunId,
+};
+
+impl<T: Send + Sync + 'static> Engine<T> {
+    async fn start_run(&self, start: Start) -> Result<Started, EngineError> {
+        let Some(workflow) = self.workflow(&start.workflow) else {
+            return Err(EngineError::UnknownWorkflow(start.workflow));
+        };
+        let Saved { step, state } =
+            workflow.begin(&start.trigger).map_err(|error| EngineError::Start(error.to_string()))?;
+        let (workflow, version, trigger) = (start.workflow, workflow.version(), start.trigger);
+        let opened = self.backing.start(NewRun { workflow, version, trigger, step, state }).await?;
+        self.woken.notify_one();
+        Ok(match opened {
+            Opened::New(id) => Started::New(id),
+            Opened::Duplicate(id) => Started::Duplicate(id),
+            Opened::Live(row) => Started::Already(Box::new(self.view(&row))),
+        })
+    }
+
+    async fn book(&self, signal: Signal) -> Result<Signalled, EngineError> {
+        let Signal { repo, issue, answer } = signal;
+        let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
+        loop {
+            if self.backing.has_answer(repo, &answer.cause).await? {
+                return Ok(Signalled::Duplicate);
+            }
+            let runs = self.backing.runs(live).await?;
+            if runs.is_empty() {
+                return Ok(Signalled::NoRun);
+            }
+            let gates: Vec<_> = runs.iter().filter_map(|run| run.gate.clone()).collect();
+            let views = || gates.iter().map(GateView::from).collect();
+            let gate = match match_gate(&gates, &answer) {
+                Match::Gate(gate) => gate.clone(),
+                Match::None => return Ok(Signalled::NoGate(runs.iter().map(|run| self.view(run)).collect())),
+                Match::WrongStage => return Ok(Signalled::WrongStage(views())),
+                Match::Several => return Ok(Signalled::Several(views())),
+                Match::Stale(gate) => return Ok(Signalled::Stale(gate.into())),
+                Match::TooSoon(gate) => return Ok(Signalled::TooSoon(gate.into())),
+                Match::NotAllowed(needs, gate) => {
+                    return Ok(Signalled::NotAllowed { needs, gate: gate.into() });
+                }
+            };
+            let run = gate.run;
+            match self.backing.answer(gate, answer.clone()).await? {
+                Booked::Taken => {
+                    self.woken.notify_one();
+                    return Ok(Signalled::Taken(run));
+                }
+                Booked::Duplicate => return Ok(Signalled::Duplicate),
+                Booked::Changed => {} // the gate moved on while we looked; look again
+            }
+        }
+    }
+
+    async fn cancel_runs(&self, cancel: Cancel) -> Result<Cancelled, EngineError> {
+        let Cancel { repo, issue, run, cause, by, why } = cancel;
+        let row = CancelRow { cause, by, why, at: self.clock.now() };
+        let runs = self.backing.cancel(repo, issue, run, row).await?;
+        let in_flight = lock(&self.in_flight);
+        for token in runs.iter().filter_map(|run| in_flight.get(run)) {
+            token.cancel();
+        }
+        drop(in_flight);
+        self.woken.notify_one();
+        Ok(Cancelled { runs })
+    }
+
+    async fn retry_run(&self, retry: Retry) -> Result<Retried, EngineError> {
+        let Retry { run, cause, by } = retry;
+        let became = self.backing.retry(run, cause, by).await?;
+        self.woken.notify_one();
+        let view = |row: &RunRow| Box::new(self.view(row));
+        Ok(match became {
+            Rerun::Going => Retried::Going,
+            Rerun::Duplicate => Retried::Duplicate,
+            Rerun::NoRun => Retried::NoRun,
+            Rerun::NotFailed(row) => Retried::NotFailed(view(&row)),
+            Rerun::Another(row) => Retried::Another(view(&row)),
+        })
+    }
+}
+
+impl<T: Send + Sync + 'static> Port for Engine<T> {
+    fn start(&self, start: Start) -> BoxFuture<'_, Result<Started, EngineError>> {
+        Box::pin(self.start_run(start))
+    }
+
+    fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>> {
+        Box::pin(self.book(signal))
+    }
+
+    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>> {
+        Box::pin(self.cancel_runs(cancel))
+    }
+
+    fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>> {
+        Box::pin(async move { Ok(self.backing.run(run).await?.map(|row| self.view(&row))) })
+    }
+
+    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
+        Box::pin(async move {
+            let rows = self.backing.runs(filter).await?;
+            Ok(rows.iter().map(|row| self.view(row)).collect())
+        })
+    }
+
+    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Retried, EngineError>> {
+        Box::pin(self.retry_run(retry))
+    }
+
+    fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(async move {
+            tracing::warn!(?scope, by, why, "paused");
+            Ok(self.backing.pause(Pause { scope, by, why, at: self.clock.now() }).await?)
+        })
+    }
+
+    fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>> {
+        Box::pin(async move {
+            let ended = self.backing.resume(scope).await?;
+            tracing::warn!(?scope, by, ended, "resumed");
+            self.woken.notify_one();
+            Ok(ended)
+        })
+    }
+
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>> {
+        Box::pin(async move { Ok(self.backing.pauses().await?) })
+    }
+}

@@ -1,0 +1,65 @@
+//! Pauses: a line of `meta` each, so that they outlive restarts.
+
+use rusqlite::Transaction;
+use serde::{Deserialize, Serialize};
+
+use super::{Pause, PauseScope, Store, StoreError, directory::set_meta, error::Fault};
+use crate::types::{RepoId, Timestamp};
+
+const SERVER: &str = "paused";
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    by: String,
+    why: String,
+    at: i64,
+}
+
+impl Store {
+    pub async fn pause(&self, pause: Pause) -> Result<(), StoreError> {
+        let Pause { scope, by, why, at } = pause;
+        self.main
+            .write(move |tx| {
+                let line = serde_json::to_string(&Line { by, why, at: at.0 })?;
+                set_meta(tx, &key(scope), &line)
+            })
+            .await
+    }
+
+    /// False: it was not paused.
+    pub async fn resume(&self, scope: PauseScope) -> Result<bool, StoreError> {
+        let key = key(scope);
+        self.main.write(move |tx| Ok(tx.execute("DELETE FROM meta WHERE key = ?1", [key])? > 0)).await
+    }
+
+    pub async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.main.read(|tx| all(tx)).await
+    }
+}
+
+pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<Pause>, Fault> {
+    let mut statement = tx.prepare(
+        "SELECT key, value FROM meta WHERE key = 'paused' OR key GLOB 'paused:*' ORDER BY length(key), key",
+    )?;
+    let lines = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    lines
+        .map(|line| {
+            let (key, value) = line?;
+            let Line { by, why, at } = serde_json::from_str(&value)?;
+            Ok(Pause { scope: scope(&key)?, by, why, at: Timestamp(at) })
+        })
+        .collect()
+}
+
+fn key(scope: PauseScope) -> String {
+    match scope {
+        PauseScope::Server => SERVER.to_owned(),
+        PauseScope::Repo(repo) => format!("{SERVER}:{repo}"),
+    }
+}
+
+fn scope(key: &str) -> Result<PauseScope, Fault> {
+    let Some(repo) = key.strip_prefix("paused:") else { return Ok(PauseScope::Server) };
+    let unreadable = || Fault::Row(format!("{key} names no repository"));
+    Ok(PauseScope::Repo(RepoId(repo.parse().map_err(|_| unreadable())?)))
+}
