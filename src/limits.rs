@@ -164,6 +164,9 @@ pub const LOOK_GAP: Duration = Duration::from_secs(5);
 /// as not there.
 pub const LAG: Duration = Duration::from_secs(120);
 
+/// A step that GitHub's rate limit holds back looks this often whether it still does; nothing is sent for it.
+pub const LIMIT_CHECK: Duration = Duration::from_secs(15);
+
 /// A doubt about a write that nobody came back to is forgotten after this long.
 pub const DOUBT_FORGOTTEN: Duration = Duration::from_secs(3600);
 

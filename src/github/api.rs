@@ -528,8 +528,17 @@ pub(crate) async fn send_as_nobody(
     let ahead = Mutex::default();
     let (pace, answers) = (Pace::new(Pacing::Off, clock.clone()), Answers::default());
     let graphql = nobody.clone();
-    let api =
-        Api { key: None, nobody, graphql, sessions: Mutex::default(), base_path, clock, ahead, pace, answers };
+    let api = Api {
+        key: None,
+        nobody,
+        graphql,
+        sessions: Mutex::default(),
+        base_path,
+        clock,
+        ahead,
+        pace,
+        answers,
+    };
     api.send(As::Nobody, request).await
 }
 

@@ -109,7 +109,8 @@ impl Repo {
     /// away, it is waited until GitHub's reads have surely caught up.
     async fn look_and_post(&self, issue: IssueNo, line: &str, text: &str) -> Result<Comment, Fault> {
         let (doubts, now) = (self.github().doubts(), self.github().now());
-        let [looking, again] = ["looking", "again"].map(|what| format!("{} {issue} {line} {what}", self.id()));
+        let [looking, again] =
+            ["looking", "again"].map(|what| format!("{} {issue} {line} {what}", self.id()));
         let unsure = |why| Err(Fault::transient(&format!("a comment on issue {issue}"), why));
         let found = self.keep_one(&self.newest_comments(issue).await?, line).await?;
         let settled = |comment| {

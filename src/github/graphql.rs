@@ -58,7 +58,7 @@ impl Mutated {
                     "FORBIDDEN" | "INSUFFICIENT_SCOPES" => {
                         Fault::Forbidden { call, accepted_permissions: None, message }
                     }
-                    _ => Fault::Rejected { call, status: 422, message },
+                    _ => Fault::Rejected { call, status: 422, message, problems: Vec::new() },
                 }
             }
         })

@@ -27,7 +27,7 @@ pub use api::Counter;
 pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewApp, convert_manifest};
 pub use comments::{Comment, Reaction};
 pub use commits::{Commit, CommitInfo, CommitSpec};
-pub use error::{Fault, GitHubError};
+pub use error::{Fault, GitHubError, Problem};
 pub use event::{Event, RepoRef};
 pub use manifest::{CALLS, Manifest};
 pub use outbound::Body;

@@ -205,7 +205,11 @@ mod tests {
         assert_eq!(look(Urgency::Heard, 600), 400);
         assert_eq!([look(Urgency::Heard, 1000), look(Urgency::Heard, 1000)], [0, 1000]);
         assert_eq!(look(Urgency::Heard, 500), 1000, "a clock put back fills nothing");
-        assert_eq!(look(Urgency::Work, 1_000_000_000), 0, "and one put forward fills no more than the bucket");
+        assert_eq!(
+            look(Urgency::Work, 1_000_000_000),
+            0,
+            "and one put forward fills no more than the bucket"
+        );
         let rest: Vec<_> = (0..5).map(|_| look(Urgency::Heard, 1_000_000_000)).collect();
         assert_eq!(rest, [0, 0, 0, 0, 1000]);
     }

@@ -1,7 +1,10 @@
 //! One repository: what it is, its issues and their labels. Comments, commits, pull requests and
 //! permissions are in their own files, all on the same handle.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
@@ -13,8 +16,7 @@ use super::{
     error::Fault,
     graphql::Field,
     manifest::{
-        ADD_LABELS, CREATE_LABEL, Call, ISSUE, LABEL, REMOVE_LABEL, REPOSITORY, REPOSITORY_BY_ID,
-        SWAP_LABELS,
+        ADD_LABELS, CREATE_LABEL, Call, ISSUE, LABEL, REMOVE_LABEL, REPOSITORY, REPOSITORY_BY_ID, SWAP_LABELS,
     },
     pace::Urgency,
     wire::{User, author},
@@ -35,6 +37,8 @@ pub struct Repo {
     name: RepoName,
     known: Arc<OnceCell<RepoInfo>>,
     counter: Option<Counter>,
+    /// GitHub sent a call of this handle to another address.
+    redirected: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +126,8 @@ pub struct LabelSpec<'a> {
 
 impl Repo {
     pub(super) fn new(github: GitHub, installation: InstallationId, id: RepoId, name: RepoName) -> Self {
-        Self { github, installation, id, name, known: Arc::default(), counter: None }
+        let (known, redirected) = (Arc::default(), Arc::default());
+        Self { github, installation, id, name, known, counter: None, redirected }
     }
 
     /// The same handle, whose calls are told to `counter`.
@@ -142,8 +147,13 @@ impl Repo {
         &self.github
     }
 
-    pub(super) fn installation(&self) -> InstallationId {
+    pub fn installation(&self) -> InstallationId {
         self.installation
+    }
+
+    /// Did a call of this handle have to be sent to another address, because the name is an old one?
+    pub fn was_redirected(&self) -> bool {
+        self.redirected.load(Ordering::Relaxed)
     }
 
     fn who(&self) -> As {
@@ -196,7 +206,11 @@ impl Repo {
         let new = format!("/repositories/{}{rest}", self.id);
         let target = path_and_query(location)?;
         let target = target.strip_prefix(self.github.api().base_path())?;
-        (target.split('?').next() == Some(new.as_str())).then_some(new)
+        if target.split('?').next() != Some(new.as_str()) {
+            return None;
+        }
+        self.redirected.store(true, Ordering::Relaxed);
+        Some(new)
     }
 
     /// Sends a write, once the name is known to mean this repository still.
@@ -243,18 +257,21 @@ impl Repo {
     }
 
     /// What was in doubt is known now.
-    pub(super) fn sure<T>(&self, about: &str, known: T) -> T {
+    pub fn sure<T>(&self, about: &str, known: T) -> T {
         self.github.doubts().settle(&format!("{} {about}", self.id));
         known
     }
 
     /// A refusal that may only mean that GitHub's reads are behind its writes: waited out for
     /// [`limits::LAG`], then believed.
-    pub(super) fn unless_behind(&self, about: &str, refusal: Fault) -> Fault {
+    pub fn unless_behind(&self, about: &str, refusal: Fault) -> Fault {
         let (doubts, now) = (self.github.doubts(), self.github.now());
         let about = format!("{} {about}", self.id);
         if doubts.since(&about, now) < limits::LAG {
-            return Fault::transient(&about, format!("refused, and what stands there does not show ({refusal})"));
+            return Fault::transient(
+                &about,
+                format!("refused, and what stands there does not show ({refusal})"),
+            );
         }
         doubts.settle(&about);
         refusal

@@ -148,8 +148,7 @@ impl Fault {
             }
             Self::ReadsLag { by } => return (on.method == "GET").then_some(Hit::Lag(*by)),
         };
-        let meant =
-            method.eq_ignore_ascii_case(on.method) && on.path.contains(part.as_str()) && *times > 0;
+        let meant = method.eq_ignore_ascii_case(on.method) && on.path.contains(part.as_str()) && *times > 0;
         meant.then(|| {
             *times -= 1;
             hit

@@ -98,7 +98,7 @@ pub async fn propose(
     known: Option<Hash>,
     shown: &Shown<'_>,
 ) -> Result<Landed<Proposal>, StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let name = branch(publication.issue.number);
     let place = Place {
         branch: &name,
@@ -237,7 +237,7 @@ fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String {
 
 /// Posts the gate comment: the one that sends mail.
 pub async fn announce(cx: &Cx, key: &str, body: &Body) -> Result<(String, Timestamp), StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let marker = &format!("{key}-{}-{}", cx.run().id, cx.visit());
     let repo = &repo;
     cx.once(key, |entry| async move {
@@ -259,7 +259,7 @@ pub async fn hear(
     asked: Hash,
     shown_at: Timestamp,
 ) -> Result<Heard, StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let key = |what: &str| format!("{what}-{}", answer.cause);
     let place = Place {
         branch: &proposal.branch,
@@ -356,7 +356,7 @@ pub async fn publish(
     log: (String, String),
     message: &str,
 ) -> Result<Landed<Oid>, StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let place = Place {
         branch: &proposal.branch,
         path: &proposal.path,

@@ -62,7 +62,7 @@ async fn write(
     body: &Body,
     interrupted: bool,
 ) -> Result<Shown, StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let marker = format!("status-{}", cx.run().id);
     if let Some(id) = before {
         match repo.edit_comment(id, &marker, body).await {

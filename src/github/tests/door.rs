@@ -84,9 +84,8 @@ async fn nothing_is_sent_before_a_rate_limit_ends() {
 async fn the_last_call_of_an_hour_is_known_to_be_the_last() {
     let reset = NOW.0 / 1000 + 600;
     let fake = Fake::start(move |seen, _| match seen.line.as_str() {
-        "GET /repos/o/r/issues/1" => answer(200, issue(1)).map(|a| {
-            a.header("x-ratelimit-remaining", "0").header("x-ratelimit-reset", reset.to_string())
-        }),
+        "GET /repos/o/r/issues/1" => answer(200, issue(1))
+            .map(|a| a.header("x-ratelimit-remaining", "0").header("x-ratelimit-reset", reset.to_string())),
         _ => None,
     })
     .await;

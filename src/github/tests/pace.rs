@@ -46,7 +46,10 @@ async fn eyes_are_seen_while_everything_else_waits() {
         .into();
     repo.react_comment(CommentId(7), Reaction::Eyes).await.unwrap();
     repo.remove_label(IssueNo(1), "countersign:lld").await.unwrap();
-    assert_eq!(arrived(&fake, 5).await[3..], ["POST/comments/7/reactions", "DELETE/1/labels/countersign%3Alld"]);
+    assert_eq!(
+        arrived(&fake, 5).await[3..],
+        ["POST/comments/7/reactions", "DELETE/1/labels/countersign%3Alld"]
+    );
     assert!(waiting.iter().all(|task| !task.is_finished()), "what is kept for the eyes is kept");
 
     // What they took comes back first; then the comment goes before the edits, and these in their order.

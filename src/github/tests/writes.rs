@@ -128,10 +128,9 @@ fn tree(head: char) -> impl Fn(&Seen, usize) -> Option<Answer> {
             json!({ "sha": oid('d'), "tree": { "sha": oid('2') }, "parents": [{ "sha": oid('a') }],
                     "message": "Someone else's" }),
         ),
-        "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => answer(
-            200,
-            json!({ "type": "file", "sha": oid('b'), "content": "/wo=\n", "encoding": "base64" }),
-        ),
+        "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => {
+            answer(200, json!({ "type": "file", "sha": oid('b'), "content": "/wo=\n", "encoding": "base64" }))
+        }
         "POST /graphql" if head == 'a' => {
             answer(200, json!({ "data": { "begin": {}, "commit": { "commit": { "oid": oid('c') } } } }))
         }
@@ -184,8 +183,12 @@ async fn a_branch_begins_with_its_first_commit() {
 #[tokio::test]
 async fn graphql_is_beside_the_third_version_of_rest() {
     let fake = Fake::start(|seen, _| match seen.line.as_str() {
-        "GET /api/v3/repos/o/r" => answer(200, json!({ "id": 9, "full_name": "o/r", "default_branch": "main" })),
-        "POST /api/graphql" => answer(200, json!({ "data": { "commit": { "commit": { "oid": oid('c') } } } })),
+        "GET /api/v3/repos/o/r" => {
+            answer(200, json!({ "id": 9, "full_name": "o/r", "default_branch": "main" }))
+        }
+        "POST /api/graphql" => {
+            answer(200, json!({ "data": { "commit": { "commit": { "oid": oid('c') } } } }))
+        }
         _ => None,
     })
     .await;

@@ -139,7 +139,8 @@ impl Call<'_> {
     }
 
     fn create_ref(&self, by: UserId, input: NewRef) -> Field {
-        let found = self.state(|s| s.repositories.keys().copied().find(|id| node("R", id.0) == input.repository_id));
+        let found =
+            self.state(|s| s.repositories.keys().copied().find(|id| node("R", id.0) == input.repository_id));
         let repo = found.ok_or_else(Refusal::not_found)?;
         self.allowed(repo, &[("contents", Level::Write)])?;
         let git = self.git(repo);
@@ -215,7 +216,8 @@ impl Call<'_> {
 }
 
 fn read<T: DeserializeOwned>(input: Value) -> Result<T, Failed> {
-    serde_json::from_value(input).map_err(|e| Failed("UNPROCESSABLE", format!("the input can't be read: {e}")))
+    serde_json::from_value(input)
+        .map_err(|e| Failed("UNPROCESSABLE", format!("the input can't be read: {e}")))
 }
 
 /// The issue and the labels that an input names.

@@ -207,7 +207,8 @@ fn note(hub: &Hub, request: &Request, caller: &Caller, status: u16) {
         status,
         actor: hub.read(|s| caller.name(s)),
     };
-    let visible = request.segments.first().is_some_and(|s| matches!(s.as_str(), "repos" | "repositories" | "graphql"));
+    let visible =
+        request.segments.first().is_some_and(|s| matches!(s.as_str(), "repos" | "repositories" | "graphql"));
     if request.method != Method::GET && (200..300).contains(&status) && visible {
         hub.0.writes.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }

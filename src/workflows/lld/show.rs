@@ -211,7 +211,7 @@ pub(super) async fn label(s: &mut State, cx: &Cx, view: LabelView) -> Result<(),
 }
 
 async fn move_label(s: &State, cx: &Cx, view: LabelView) -> Result<(), StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let issue = cx.run().trigger.issue;
     let spec = LabelSpec { name: view.name, color: view.color, description: view.description };
     cx.once("label", |_| async {
@@ -253,7 +253,7 @@ pub(super) async fn halted(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<()
 }
 
 async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<(), StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     match repo.issue(cx.run().trigger.issue).await {
         Ok(_) => {}
         Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(()),
