@@ -7,10 +7,13 @@ use serde_json::json;
 use super::{
     api::{Answer, Request},
     error::Fault,
-    manifest::{COMMENTS, DELETE_COMMENT, EDIT_COMMENT, POST_COMMENT, REACT_COMMENT, REACT_ISSUE},
+    graphql::Field,
+    manifest::{
+        COMMENTS, DELETE_COMMENT, EDIT_AND_SWAP, EDIT_COMMENT, POST_COMMENT, REACT_COMMENT, REACT_ISSUE,
+    },
     outbound::Body,
     pace::Urgency,
-    repo::{Repo, time},
+    repo::{LabelSwap, Repo, swapped, time},
     wire::User,
 };
 use crate::{
@@ -25,6 +28,9 @@ const MARKER_CHARS: usize = 150;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comment {
     pub id: CommentId,
+    /// As GraphQL knows it.
+    #[serde(default)]
+    pub node: String,
     pub url: String,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -54,6 +60,8 @@ impl Reaction {
 #[derive(Debug, Deserialize)]
 struct Listed {
     id: u64,
+    #[serde(default)]
+    node_id: String,
     user: Option<User>,
     body: Option<String>,
     #[serde(default)]
@@ -66,6 +74,7 @@ impl Listed {
     fn comment(&self) -> Result<Comment, Fault> {
         Ok(Comment {
             id: CommentId(self.id),
+            node: self.node_id.clone(),
             url: self.html_url.clone(),
             created_at: time(&COMMENTS, &self.created_at)?,
             updated_at: time(&COMMENTS, &self.updated_at)?,
@@ -174,6 +183,31 @@ impl Repo {
         self.write(edit).await?.json::<Listed>()?.comment()
     }
 
+    /// Replaces the text of a comment of ours and moves a label, in one write. [`Fault::NotFound`] when the
+    /// comment is gone; the label has moved nevertheless.
+    pub async fn edit_and_swap(
+        &self,
+        comment: &str,
+        marker: &str,
+        body: &Body,
+        swap: &LabelSwap<'_>,
+    ) -> Result<(), Fault> {
+        let Some(mut fields) = self.label_fields(swap).await? else {
+            return Err(Fault::NotFound { call: format!("the label {}", swap.old) });
+        };
+        let text = format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?);
+        fields.push(Field {
+            alias: "edit",
+            mutation: "updateIssueComment",
+            takes: "UpdateIssueCommentInput",
+            gives: "clientMutationId",
+            input: json!({ "id": comment, "body": text }),
+        });
+        let done = self.mutate(&EDIT_AND_SWAP, &fields, Urgency::Decoration).await?;
+        swapped(&EDIT_AND_SWAP, &done)?;
+        done.field(&EDIT_AND_SWAP, "edit").map(drop)
+    }
+
     /// A reaction that is there already is left alone by GitHub itself.
     pub async fn react_comment(&self, id: CommentId, reaction: Reaction) -> Result<(), Fault> {
         let body = json!({ "content": reaction.as_str() });
@@ -264,6 +298,7 @@ mod tests {
     fn only_our_own_comment_counts() {
         let listed = |id: u64, body: &str| Listed {
             id: 1,
+            node_id: String::new(),
             user: Some(User { id, login: "x".into(), kind: String::new() }),
             body: Some(body.into()),
             html_url: String::new(),

@@ -90,6 +90,7 @@ calls! {
 
     COMMIT_ON_BRANCH: POST "/graphql" COMMIT;
     SWAP_LABELS: POST "/graphql" DISCUSS;
+    EDIT_AND_SWAP: POST "/graphql" DISCUSS;
 
     REF: GET "/repos/{owner}/{repo}/git/ref/heads/{*branch}" CODE;
     COMMIT_OBJECT: GET "/repos/{owner}/{repo}/git/commits/{commit}" CODE;

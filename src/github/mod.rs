@@ -34,7 +34,7 @@ pub use outbound::Body;
 pub use pace::Pacing;
 pub use permit::Permission;
 pub use pulls::{Pull, PullSpec};
-pub use repo::{Issue, LabelSpec, Repo, RepoInfo, Whereabouts};
+pub use repo::{Issue, LabelSpec, LabelSwap, Repo, RepoInfo, Whereabouts};
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use super::{
     api::{Answer, As, Counter, Request, path_and_query},
     app::GitHub,
     error::Fault,
-    graphql::Field,
+    graphql::{Field, Mutated},
     manifest::{
         ADD_LABELS, CREATE_LABEL, Call, ISSUE, LABEL, REMOVE_LABEL, REPOSITORY, REPOSITORY_BY_ID, SWAP_LABELS,
     },
@@ -94,6 +94,24 @@ impl Found {
             private: self.private,
             archived: self.archived,
         })
+    }
+}
+
+/// One label in the place of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LabelSwap<'a> {
+    pub issue: IssueNo,
+    pub old: &'a str,
+    pub new: LabelSpec<'a>,
+}
+
+/// Did the label move?
+pub(super) fn swapped(call: &Call, done: &Mutated) -> Result<(), Fault> {
+    done.field(call, "add")?;
+    match done.field(call, "remove") {
+        // That it was not there is fine.
+        Ok(_) | Err(Fault::NotFound { .. } | Fault::Rejected { .. }) => Ok(()),
+        Err(fault) => Err(fault),
     }
 }
 
@@ -333,10 +351,18 @@ impl Repo {
 
     /// Puts a label in the place of another, whether that one is there or not. What else is on the issue
     /// stays: the whole set is never written, since somebody may be changing it just now.
-    pub async fn swap_label(&self, issue: IssueNo, old: &str, new: LabelSpec<'_>) -> Result<(), Fault> {
-        let Some(old) = self.label(old).await? else { return self.ensure_label(issue, new).await };
-        let new = self.define_label(new).await?;
-        let on = self.issue(issue).await?.node;
+    pub async fn swap_label(&self, swap: &LabelSwap<'_>) -> Result<(), Fault> {
+        let Some(fields) = self.label_fields(swap).await? else {
+            return self.ensure_label(swap.issue, swap.new).await;
+        };
+        swapped(&SWAP_LABELS, &self.mutate(&SWAP_LABELS, &fields, Urgency::Decoration).await?)
+    }
+
+    /// None when there is no such label as the old one in the repository.
+    pub(super) async fn label_fields(&self, swap: &LabelSwap<'_>) -> Result<Option<Vec<Field>>, Fault> {
+        let Some(old) = self.label(swap.old).await? else { return Ok(None) };
+        let new = self.define_label(swap.new).await?;
+        let on = self.issue(swap.issue).await?.node;
         let field = |alias, mutation, takes, label: LabelNode| Field {
             alias,
             mutation,
@@ -344,17 +370,10 @@ impl Repo {
             gives: "clientMutationId",
             input: json!({ "labelableId": on, "labelIds": [label.node_id] }),
         };
-        let fields = [
+        Ok(Some(vec![
             field("add", "addLabelsToLabelable", "AddLabelsToLabelableInput", new),
             field("remove", "removeLabelsFromLabelable", "RemoveLabelsFromLabelableInput", old),
-        ];
-        let swapped = self.mutate(&SWAP_LABELS, &fields, Urgency::Decoration).await?;
-        swapped.field(&SWAP_LABELS, "add")?;
-        match swapped.field(&SWAP_LABELS, "remove") {
-            // That it was not there is fine.
-            Ok(_) | Err(Fault::NotFound { .. } | Fault::Rejected { .. }) => Ok(()),
-            Err(fault) => Err(fault),
-        }
+        ]))
     }
 
     /// Makes a label known in the repository. One that is there keeps the look people gave it.

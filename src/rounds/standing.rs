@@ -219,7 +219,7 @@ fn refused(problems: &[Problem]) -> String {
                 "unprocessable" => "cannot be used",
                 _ => "was refused",
             };
-            format!("`{field}` {what}")
+            format!("{field} {what}")
         })
         .collect();
     let told = if told.is_empty() { String::new() } else { format!(": {}", told.join(", ")) };
@@ -243,7 +243,7 @@ mod tests {
         let said = |given: Fault| fault(given).to_string();
         insta::assert_snapshot!(
             said(rejected),
-            @"GitHub refused what was to be written here: `title` is missing, `head` was refused. GitHub's own words are in the server's log."
+            @"GitHub refused what was to be written here: title is missing, head was refused. GitHub's own words are in the server's log."
         );
         let forbidden = |accepted: &str| Fault::Forbidden {
             call: call(),

@@ -1,4 +1,4 @@
-//! GraphQL, as far as anybody here asks for it: four mutations, one after the other in one request, each of
+//! GraphQL, as far as anybody here asks for it: five mutations, one after the other in one request, each of
 //! which may fail without the others.
 //!
 //! The query's text is read only for which mutations it names and where their inputs are; what is given
@@ -80,6 +80,12 @@ struct Labels {
     label_ids: Vec<String>,
 }
 
+#[derive(Deserialize)]
+struct NewText {
+    id: String,
+    body: String,
+}
+
 /// Why a field has no result: GitHub's word for the kind, and its sentence.
 struct Failed(&'static str, String);
 
@@ -122,6 +128,7 @@ impl Call<'_> {
                 "createRef" => read(input).and_then(|input| self.create_ref(by, input)),
                 "createCommitOnBranch" => read(input).and_then(|input| self.commit_on_branch(by, input)),
                 "addLabelsToLabelable" => read(input).and_then(|input| self.label_all(by, input, true)),
+                "updateIssueComment" => read(input).and_then(|input| self.edit_by_node(by, input)),
                 "removeLabelsFromLabelable" => read(input).and_then(|input| self.label_all(by, input, false)),
                 other => Err(Failed("undefinedField", format!("localhub has no mutation {other}"))),
             };
@@ -193,6 +200,20 @@ impl Call<'_> {
             c.branch_moved(repo, &branch, Some(from), Some(oid.clone()), by)?;
             Ok(json!({ "clientMutationId": null, "commit": { "oid": oid } }))
         })
+    }
+
+    fn edit_by_node(&self, by: UserId, input: NewText) -> Field {
+        let found = self.state(|s| {
+            let mut comments = s.repositories.values().flat_map(|repo| {
+                repo.issues.values().flat_map(|issue| &issue.comments).map(|comment| (repo.id, comment.id))
+            });
+            comments.find(|(_, comment)| node("IC", comment.0) == input.id)
+        });
+        let (repo, comment) = found.ok_or_else(Refusal::not_found)?;
+        self.allowed(repo, &[("issues", Level::Write), ("pull_requests", Level::Write)])?;
+        self.check_text("IssueComment", Some(&input.body), true)?;
+        self.hub.change(|c| c.edit_comment(repo, comment, by, &input.body).map_err(Failed::from))?;
+        Ok(json!({ "clientMutationId": null }))
     }
 
     fn label_all(&self, by: UserId, input: Labels, add: bool) -> Field {

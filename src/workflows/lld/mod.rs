@@ -437,9 +437,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         })
         .await?;
     s.proposal = Some(Proposal { commit, ..proposal.clone() });
-    show::label(s, cx, messages::DONE).await?;
-    let shown = show::status(s, cx, At::Finalize, Shown::Done).await?;
-    s.status.show(cx, "status", &shown, Urgency::Turning).await?;
+    show::turn(s, cx, At::Finalize, Shown::Done, messages::DONE).await?;
     Ok(Next::Done(Outcome {
         summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
         url: Some(proposal.pull_url),
@@ -479,12 +477,10 @@ async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
         }
         Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
     }
-    show::label(s, cx, messages::NEEDS_YOU).await?;
     let gate = show::gate(s, cx, subject).await?;
     let (url, shown_at) = rounds::announce(cx, "gate", &gate).await?;
     s.asked = Some(Asked { subject, shown_at, url });
-    let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
-    s.status.show(cx, "status", &shown, Urgency::Turning).await?;
+    show::turn(s, cx, at, Shown::NeedsYou, messages::NEEDS_YOU).await?;
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
 }
 
