@@ -12,7 +12,7 @@ use crate::{
     config::Settings,
     engine::{Engine, EngineError, Port},
     git::{GitError, Mirrors},
-    github::{GitHub, GitHubError, GitHubOptions},
+    github::{GitHub, GitHubError, GitHubOptions, Pacing},
     intake::{Intake, IntakeOptions},
     limits,
     providers::{self, Providers, ResolveError},
@@ -59,6 +59,16 @@ pub enum AppError {
 impl App {
     /// Opens the data directory and wires the rooms. Talks to nobody yet.
     pub async fn build(settings: Settings, clock: SharedClock) -> Result<Self, AppError> {
+        let pacing = Pacing::of(&settings.github.api_url);
+        Self::build_paced(settings, clock, pacing).await
+    }
+
+    /// As [`build`](Self::build), with writes paced or not wherever GitHub is.
+    pub async fn build_paced(
+        settings: Settings,
+        clock: SharedClock,
+        pacing: Pacing,
+    ) -> Result<Self, AppError> {
         let settings = Arc::new(settings);
         let pem = std::fs::read_to_string(&settings.app.private_key_file)
             .map_err(|error| AppError::Key { path: settings.app.private_key_file.clone(), error })?;
@@ -68,6 +78,7 @@ impl App {
             web_url: settings.github.web_url.clone(),
             app_id: settings.app.id,
             private_key: SecretString::from(pem),
+            pacing,
             clock: clock.clone(),
         })?;
         // By the names asked for; what really serves is checked on every answer.

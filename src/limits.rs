@@ -211,3 +211,31 @@ pub const GONE_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How often what is too old is looked for, and how much is dropped in one go: never enough to be felt.
 pub const TIDY_EVERY: Duration = Duration::from_secs(3600);
 pub const TIDY_ROWS: u64 = 500;
+/// GitHub asks for a second between one App's writes. Held, it also stays below the secondary limit of 80 new
+/// contents a minute; the one of 500 an hour is GitHub's to announce, since a run makes a handful of contents
+/// among its writes and an installation rarely has a hundred runs in an hour.
+pub const WRITE_GAP: Duration = Duration::from_secs(1);
+
+/// Writes that may go at once after a quiet time: what starting a run needs, in one go. Sixty-five in the worst
+/// minute is still below GitHub's eighty.
+pub const WRITES_AT_ONCE: u32 = 5;
+
+/// Of those, kept for telling people that they were heard: the 👀 and the label that is taken off with it.
+pub const WRITES_RESERVED: u32 = 2;
+
+/// Between two looks for a write whose answer was lost. GitHub's own copies are seldom seconds apart.
+pub const LOOK_GAP: Duration = Duration::from_secs(5);
+
+/// GitHub's reads lag its webhooks and its writes. What is not found is looked for this long before it counts
+/// as not there.
+pub const LAG: Duration = Duration::from_secs(120);
+
+/// A step that GitHub's rate limit holds back looks this often whether it still does; nothing is sent for it.
+pub const LIMIT_CHECK: Duration = Duration::from_secs(15);
+
+/// A doubt about a write that nobody came back to is forgotten after this long.
+pub const DOUBT_FORGOTTEN: Duration = Duration::from_secs(3600);
+
+/// Answers kept with their tags, and the longest one that is: an issue with its text, not a listing.
+pub const ANSWERS_KEPT: usize = 512;
+pub const ANSWER_KEPT_BYTES: usize = 64 * 1024;

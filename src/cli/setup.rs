@@ -31,7 +31,7 @@ use super::{ConfigFlag, INTERRUPTED, say, serve::on_signals, wrong_usage};
 use crate::{
     clock::SystemClock,
     config::is_loopback,
-    github::{self, GitHub, GitHubOptions, Manifest, NewApp, manifest},
+    github::{self, GitHub, GitHubOptions, Manifest, NewApp, Pacing, manifest},
     messages::html,
 };
 
@@ -225,6 +225,7 @@ async fn verify(files: &Files, github: &Addresses, app: &NewApp, installation: u
         web_url: github.web.clone(),
         app_id: app.id,
         private_key: key,
+        pacing: Pacing::Off,
         clock: Arc::new(SystemClock),
     })?;
     let known = client.installations().await?;

@@ -253,6 +253,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
             Err(Attempt::Step(StepError::Later { why, after })) => self.later(&why, after, run.attempts),
             Err(Attempt::Step(StepError::User(text))) => halt(Halt::User(text)),
+            Err(Attempt::Step(StepError::Stopped { by, why })) => halt(Halt::Stopped { by, why }),
             Err(Attempt::Step(StepError::Bug(error))) => {
                 let attempts = self.failed(run, &error);
                 if attempts >= limits::STEP_ATTEMPTS {
@@ -301,7 +302,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 ended(RunStatus::Failed, format!("{}; nobody could be told: {why}", halt.sentence()))
             }
             Err(Attempt::Step(StepError::Later { why, after })) => self.later(&why, after, run.attempts),
-            Err(Attempt::Step(StepError::User(why)) | Attempt::Unreadable(why)) => {
+            Err(
+                Attempt::Step(StepError::User(why) | StepError::Stopped { why, .. })
+                | Attempt::Unreadable(why),
+            ) => {
                 tracing::error!(run = %run.id, %why, "people could not be told that a run ended");
                 ended(RunStatus::Failed, format!("{}; nobody could be told: {why}", halt.sentence()))
             }

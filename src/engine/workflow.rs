@@ -64,6 +64,9 @@ pub enum StepError {
     /// A person can mend it; said on the thread, and the run ends.
     #[error("{0}")]
     User(String),
+    /// Somebody ended it on GitHub and the step is the first to notice; as if they had said so to us.
+    #[error("stopped: {why}")]
+    Stopped { by: Actor, why: String },
     /// Our fault; tried again, and after [`limits::STEP_ATTEMPTS`](crate::limits::STEP_ATTEMPTS)
     /// the run ends and says so.
     #[error(transparent)]

@@ -9,6 +9,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
@@ -25,8 +26,10 @@ use serde_json::Value;
 use url::{Url, form_urlencoded};
 
 use super::{
-    error::{Fault, GitHubError, classify},
+    error::{Fault, GitHubError, classify, used_up},
+    etags::{Answers, Kept},
     manifest::{Call, INSTALLATION_TOKEN},
+    pace::{Pace, Pacing, Urgency},
     wire::Secret,
 };
 use crate::{
@@ -45,6 +48,23 @@ pub(crate) enum As {
     Installation(InstallationId),
 }
 
+/// Told of every call that is sent, and whether it writes. An answer that had not changed counts as any
+/// other: somebody waited for it. Tokens do not count, because all of an installation's runs share them.
+#[derive(Clone)]
+pub struct Counter(Arc<dyn Fn(bool) + Send + Sync>);
+
+impl Counter {
+    pub fn new(count: impl Fn(bool) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(count))
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Counter")
+    }
+}
+
 /// One call about to be made.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -54,6 +74,10 @@ pub(crate) struct Request {
     body: Option<Value>,
     /// The call as errors and logs name it.
     shown: String,
+    urgency: Urgency,
+    /// Its answer is kept, so that asking again costs nothing while nothing changes.
+    kept: bool,
+    counter: Option<Counter>,
 }
 
 impl Request {
@@ -61,7 +85,8 @@ impl Request {
     pub(crate) fn to(call: &'static Call, values: &[&str]) -> Self {
         let route = call.route(values);
         let shown = format!("{} {route}", call.method());
-        Self { call, route, query: Vec::new(), body: None, shown }
+        let (query, urgency) = (Vec::new(), Urgency::Work);
+        Self { call, route, query, body: None, shown, urgency, kept: false, counter: None }
     }
 
     pub(crate) fn query(mut self, key: &'static str, value: impl ToString) -> Self {
@@ -74,6 +99,23 @@ impl Request {
         self
     }
 
+    /// Where the call stands among writes that wait for their turn.
+    pub(crate) fn urgency(mut self, urgency: Urgency) -> Self {
+        self.urgency = urgency;
+        self
+    }
+
+    /// For what a run asks again and again.
+    pub(crate) fn kept(mut self) -> Self {
+        self.kept = true;
+        self
+    }
+
+    pub(crate) fn counted(mut self, counter: Option<Counter>) -> Self {
+        self.counter = counter;
+        self
+    }
+
     /// Errors name the template: what fills the route is not for logs.
     pub(crate) fn route_is_secret(mut self) -> Self {
         self.shown = self.call.to_string();
@@ -82,6 +124,11 @@ impl Request {
 
     pub(crate) fn route(&self) -> &str {
         &self.route
+    }
+
+    /// GraphQL lives beside REST, not below it.
+    fn is_graphql(&self) -> bool {
+        self.route == "/graphql"
     }
 
     /// The same call at another address of the same thing.
@@ -114,6 +161,10 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         serde_json::from_slice(&self.body).map_err(|e| Fault::unexpected(&self.shown, e))
+    }
+
+    fn tag(&self) -> Option<String> {
+        Some(self.headers.get(header::ETAG)?.to_str().ok()?.to_owned())
     }
 
     /// The path and query of the `Link` header's `rel`; never its host, so that credentials go
@@ -153,19 +204,42 @@ struct Session {
 #[derive(Clone)]
 struct Live {
     client: Arc<Octocrab>,
+    graphql: Arc<Octocrab>,
     expires: Timestamp,
+}
+
+impl Live {
+    fn client_for(&self, request: &Request) -> &Octocrab {
+        if request.is_graphql() { &self.graphql } else { &self.client }
+    }
 }
 
 pub(crate) struct Api {
     /// What the App signs with; none where calls are made in nobody's name alone.
     key: Option<(u64, jsonwebtoken::EncodingKey)>,
     nobody: Octocrab,
+    graphql: Octocrab,
     sessions: Mutex<HashMap<InstallationId, Arc<Session>>>,
     /// The path in the API's address (`/api/v3` on GitHub Enterprise Server), without its last `/`.
     base_path: String,
     clock: SharedClock,
     /// How far GitHub's clock was ahead of ours at its last answer, in milliseconds.
     ahead: Mutex<Option<i64>>,
+    pace: Pace,
+    answers: Answers,
+}
+
+impl Session {
+    /// Is GitHub's limit over? One further away than any is what is left of a clock that was put back.
+    fn open(&self, now: Timestamp) -> Result<(), Fault> {
+        let until = Timestamp(self.limited_until.load(Ordering::Relaxed));
+        let holds = until > now && until.since(now) <= limits::RATE_WAIT;
+        if holds { Err(Fault::RateLimited { until }) } else { Ok(()) }
+    }
+
+    fn close(&self, until: Timestamp) {
+        self.limited_until.store(until.0, Ordering::Relaxed);
+    }
 }
 
 impl Api {
@@ -174,6 +248,7 @@ impl Api {
         api_url: &Url,
         app_id: u64,
         key: &SecretString,
+        pacing: Pacing,
         clock: SharedClock,
     ) -> Result<Self, GitHubError> {
         let key = jsonwebtoken::EncodingKey::from_rsa_pem(key.expose_secret().trim().as_bytes())
@@ -182,10 +257,13 @@ impl Api {
         Ok(Self {
             key: Some((app_id, key)),
             nobody: builder(api_url)?.build().map_err(failed)?,
+            graphql: builder(&graphql_url(api_url))?.build().map_err(failed)?,
             sessions: Mutex::default(),
             base_path: api_url.path().trim_end_matches('/').to_owned(),
-            clock,
+            clock: clock.clone(),
             ahead: Mutex::default(),
+            pace: Pace::new(pacing, clock),
+            answers: Answers::default(),
         })
     }
 
@@ -210,23 +288,36 @@ impl Api {
 
     async fn attempt(&self, who: As, request: &Request) -> Result<Answer, Fault> {
         let id = match who {
-            As::Nobody => return self.exchange(&self.nobody, request).await,
-            As::App => return self.exchange(&self.signed()?, request).await,
+            As::Nobody => return self.exchange(&self.nobody, request, None).await,
+            As::App => return self.exchange(&self.signed()?, request, None).await,
             As::Installation(id) => id,
         };
         let session = self.session(id);
-        let until = Timestamp(session.limited_until.load(Ordering::Relaxed));
-        if until > self.clock.now() {
-            return Err(Fault::RateLimited { until });
+        session.open(self.clock.now())?;
+        if !request.only_reads() {
+            self.pace.turn(id, request.urgency).await;
+            // The limit may have come while this waited.
+            session.open(self.clock.now())?;
         }
+        let target = request.target();
+        let kept = self.answers.get(id, &target).filter(|_| request.kept);
         let live = self.live(id, &session, None).await?;
-        let mut result = self.exchange(&live.client, request).await;
+        let mut result = self.exchange(live.client_for(request), request, kept.as_ref()).await;
         if matches!(result, Err(Fault::Unauthorized { .. })) {
             let renewed = self.live(id, &session, Some(&live)).await?;
-            result = self.exchange(&renewed.client, request).await;
+            result = self.exchange(renewed.client_for(request), request, kept.as_ref()).await;
         }
-        if let Err(Fault::RateLimited { until }) = result {
-            session.limited_until.store(until.0, Ordering::Relaxed);
+        match &result {
+            Ok(answer) => {
+                if let Some(tag) = answer.tag().filter(|_| request.kept) {
+                    self.answers.keep(id, &target, Kept { tag, body: answer.body.clone() });
+                }
+                if let Some(until) = used_up(&answer.headers, self.clock.now()) {
+                    session.close(until);
+                }
+            }
+            Err(Fault::RateLimited { until }) => session.close(*until),
+            Err(_) => {}
         }
         result
     }
@@ -272,11 +363,12 @@ impl Api {
         }
         *token = None;
         let minted = self.mint(id, serde_json::json!({})).await?;
-        let client = self
-            .nobody
-            .user_access_token(minted.token)
-            .map_err(|e| Fault::unexpected(&INSTALLATION_TOKEN.to_string(), chain(&e)))?;
-        let live = Live { client: Arc::new(client), expires: minted.expires };
+        let client = |nobody: &Octocrab| {
+            let client = nobody.user_access_token(minted.token.clone());
+            client.map(Arc::new).map_err(|e| Fault::unexpected(&INSTALLATION_TOKEN.to_string(), chain(&e)))
+        };
+        let (client, graphql) = (client(&self.nobody)?, client(&self.graphql)?);
+        let live = Live { client, graphql, expires: minted.expires };
         *token = Some(live.clone());
         Ok(live)
     }
@@ -289,7 +381,7 @@ impl Api {
             expires_at: String,
         }
         let request = Request::to(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
-        let answer = self.exchange(&self.signed()?, &request).await?;
+        let answer = self.exchange(&self.signed()?, &request, None).await?;
         // Not by `Answer::json`: an error of serde may quote the value it stumbled over.
         let token: Token = serde_json::from_slice(&answer.body)
             .map_err(|_| Fault::unexpected(&request.shown, "no token in it"))?;
@@ -298,9 +390,18 @@ impl Api {
         Ok(Minted { token: token.token.0, expires })
     }
 
-    /// One request and its whole answer, within [`limits::GITHUB_CALL`] of real time.
-    async fn exchange(&self, client: &Octocrab, request: &Request) -> Result<Answer, Fault> {
+    /// One request and its whole answer, within [`limits::GITHUB_CALL`] of real time; `kept` where GitHub
+    /// says that it has not changed.
+    async fn exchange(
+        &self,
+        client: &Octocrab,
+        request: &Request,
+        kept: Option<&Kept>,
+    ) -> Result<Answer, Fault> {
         let call = request.shown.as_str();
+        if let Some(Counter(count)) = &request.counter {
+            count(!request.only_reads());
+        }
         let lost = |why: String| Fault::transient(call, why);
         let work = Box::pin(async {
             let builder = http::Request::builder()
@@ -308,6 +409,10 @@ impl Api {
                 .uri(request.target())
                 .header(header::ACCEPT, "application/vnd.github+json")
                 .header("x-github-api-version", "2022-11-28");
+            let builder = match kept {
+                Some(kept) => builder.header(header::IF_NONE_MATCH, &kept.tag),
+                None => builder,
+            };
             let built = client
                 .build_request(builder, request.body.as_ref())
                 .map_err(|e| Fault::Invalid(format!("{call}: {}", chain(&e))))?;
@@ -332,8 +437,13 @@ impl Api {
                 .map_err(|_| lost(format!("no answer within {} s", limits::GITHUB_CALL.as_secs())))??;
         self.compare_clocks(&headers);
         tracing::debug!(call, status = status.as_u16(), "called GitHub");
-        if status.is_success() {
-            return Ok(Answer { headers, body, shown: request.shown.clone() });
+        let shown = request.shown.clone();
+        match kept {
+            _ if status.is_success() => return Ok(Answer { headers, body, shown }),
+            Some(kept) if status == StatusCode::NOT_MODIFIED => {
+                return Ok(Answer { headers, body: kept.body.clone(), shown });
+            }
+            _ => {}
         }
         Err(classify(call, status, &headers, &body, self.clock.now()))
     }
@@ -396,6 +506,15 @@ pub(crate) struct Minted {
     expires: Timestamp,
 }
 
+/// `https://HOST/api/graphql` beside `https://HOST/api/v3/` on GitHub Enterprise Server.
+fn graphql_url(api_url: &Url) -> Url {
+    let mut url = api_url.clone();
+    if let Some(path) = api_url.path().trim_end_matches('/').strip_suffix("/v3") {
+        url.set_path(path);
+    }
+    url
+}
+
 /// A call without an App: for the one that makes the App.
 pub(crate) async fn send_as_nobody(
     api_url: &Url,
@@ -407,7 +526,19 @@ pub(crate) async fn send_as_nobody(
         builder(api_url).map_err(|e| failed(e.to_string()))?.build().map_err(|e| failed(chain(&e)))?;
     let base_path = String::new();
     let ahead = Mutex::default();
-    let api = Api { key: None, nobody, sessions: Mutex::default(), base_path, clock, ahead };
+    let (pace, answers) = (Pace::new(Pacing::Off, clock.clone()), Answers::default());
+    let graphql = nobody.clone();
+    let api = Api {
+        key: None,
+        nobody,
+        graphql,
+        sessions: Mutex::default(),
+        base_path,
+        clock,
+        ahead,
+        pace,
+        answers,
+    };
     api.send(As::Nobody, request).await
 }
 

@@ -14,9 +14,13 @@ use url::Url;
 
 use super::{
     api::{Api, As, Request, send_as_nobody},
+    doubt::Doubts,
     error::{Fault, GitHubError},
     event::RepoRef,
-    manifest::{APP, CONVERT_MANIFEST, HOOK_CONFIG, INSTALLATION_REPOSITORIES, INSTALLATIONS, USER},
+    manifest::{
+        APP, CONVERT_MANIFEST, HOOK_CONFIG, INSTALLATION, INSTALLATION_REPOSITORIES, INSTALLATIONS, USER,
+    },
+    pace::Pacing,
     repo::{Repo, RepoInfo},
     wire::{Secret, User},
 };
@@ -38,6 +42,8 @@ pub struct GitHubOptions {
     pub app_id: u64,
     /// The RSA key in PEM form, as GitHub hands it out.
     pub private_key: SecretString,
+    /// [`Pacing::of`] the address, but where a test or a benchmark wants to see the pace.
+    pub pacing: Pacing,
     pub clock: SharedClock,
 }
 
@@ -55,6 +61,7 @@ struct Inner {
     bot: OnceCell<Actor>,
     /// Repositories as GitHub described them, and when; see [`limits::NAME_HOLDS`].
     described: Mutex<HashMap<RepoId, (RepoName, RepoInfo, Timestamp)>>,
+    doubts: Doubts,
     clock: SharedClock,
 }
 
@@ -105,13 +112,37 @@ pub struct NewApp {
     pub webhook_secret: Option<SecretString>,
 }
 
+#[derive(Deserialize)]
+struct Account {
+    // An enterprise account has a slug instead of a login.
+    login: Option<String>,
+    slug: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Installation {
+    id: u64,
+    account: Option<Account>,
+    suspended_at: Option<String>,
+}
+
+impl From<Installation> for InstallationInfo {
+    fn from(found: Installation) -> Self {
+        Self {
+            id: InstallationId(found.id),
+            account: found.account.and_then(|a| a.login.or(a.slug)).unwrap_or_default(),
+            suspended: found.suspended_at.is_some(),
+        }
+    }
+}
+
 impl GitHub {
     /// Sends nothing yet. Must be called inside a tokio runtime.
     pub fn new(options: GitHubOptions) -> Result<Self, GitHubError> {
-        let GitHubOptions { api_url, git_url, web_url, app_id, private_key, clock } = options;
-        let api = Api::new(&api_url, app_id, &private_key, clock.clone())?;
-        let (bot, described) = (OnceCell::new(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { api, git_url, web_url, app_id, bot, described, clock }) })
+        let GitHubOptions { api_url, git_url, web_url, app_id, private_key, pacing, clock } = options;
+        let api = Api::new(&api_url, app_id, &private_key, pacing, clock.clone())?;
+        let (bot, described, doubts) = (OnceCell::new(), Mutex::default(), Doubts::default());
+        Ok(Self { inner: Arc::new(Inner { api, git_url, web_url, app_id, bot, described, doubts, clock }) })
     }
 
     /// What GitHub said of the repository under this name a moment ago.
@@ -137,6 +168,14 @@ impl GitHub {
 
     pub(crate) fn api(&self) -> &Api {
         &self.inner.api
+    }
+
+    pub(super) fn doubts(&self) -> &Doubts {
+        &self.inner.doubts
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.inner.clock.now()
     }
 
     /// Who we are; also the cheapest proof that id and key belong together.
@@ -211,26 +250,19 @@ impl GitHub {
     }
 
     pub async fn installations(&self) -> Result<Vec<InstallationInfo>, Fault> {
-        #[derive(Deserialize)]
-        struct Account {
-            // An enterprise account has a slug instead of a login.
-            login: Option<String>,
-            slug: Option<String>,
-        }
-        #[derive(Deserialize)]
-        struct Installation {
-            id: u64,
-            account: Option<Account>,
-            suspended_at: Option<String>,
-        }
         let found: Vec<Installation> =
             self.api().paged(As::App, Request::to(&INSTALLATIONS, &[]), None).await?;
-        let known = |installation: Installation| InstallationInfo {
-            id: InstallationId(installation.id),
-            account: installation.account.and_then(|a| a.login.or(a.slug)).unwrap_or_default(),
-            suspended: installation.suspended_at.is_some(),
-        };
-        Ok(found.into_iter().map(known).collect())
+        Ok(found.into_iter().map(InstallationInfo::from).collect())
+    }
+
+    /// One installation; none when the App was removed there.
+    pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationInfo>, Fault> {
+        let request = Request::to(&INSTALLATION, &[&id.to_string()]);
+        match self.api().send(As::App, request).await {
+            Ok(answer) => Ok(Some(answer.json::<Installation>()?.into())),
+            Err(Fault::NotFound { .. }) => Ok(None),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// The repositories that an installation was given.

@@ -7,9 +7,13 @@ use serde_json::json;
 use super::{
     api::{Answer, Request},
     error::Fault,
-    manifest::{COMMENTS, DELETE_COMMENT, EDIT_COMMENT, POST_COMMENT, REACT_COMMENT, REACT_ISSUE},
+    graphql::Field,
+    manifest::{
+        COMMENTS, DELETE_COMMENT, EDIT_AND_SWAP, EDIT_COMMENT, POST_COMMENT, REACT_COMMENT, REACT_ISSUE,
+    },
     outbound::Body,
-    repo::{Repo, time},
+    pace::Urgency,
+    repo::{LabelSwap, Repo, swapped, time},
     wire::User,
 };
 use crate::{
@@ -24,6 +28,9 @@ const MARKER_CHARS: usize = 150;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comment {
     pub id: CommentId,
+    /// As GraphQL knows it.
+    #[serde(default)]
+    pub node: String,
     pub url: String,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -53,6 +60,8 @@ impl Reaction {
 #[derive(Debug, Deserialize)]
 struct Listed {
     id: u64,
+    #[serde(default)]
+    node_id: String,
     user: Option<User>,
     body: Option<String>,
     #[serde(default)]
@@ -65,6 +74,7 @@ impl Listed {
     fn comment(&self) -> Result<Comment, Fault> {
         Ok(Comment {
             id: CommentId(self.id),
+            node: self.node_id.clone(),
             url: self.html_url.clone(),
             created_at: time(&COMMENTS, &self.created_at)?,
             updated_at: time(&COMMENTS, &self.updated_at)?,
@@ -80,8 +90,9 @@ impl Listed {
 
 impl Repo {
     /// Writes a comment. When an earlier attempt may have got through (`interrupted`), it looks for
-    /// that one first and keeps it. A body over GitHub's limit becomes several comments, of which
-    /// the first is returned.
+    /// that one first and keeps it; that takes several calls, each [`Fault::Transient`] until it is
+    /// sure that there is one and no more. A body over GitHub's limit becomes several comments, of
+    /// which the first is returned.
     pub async fn ensure_comment(
         &self,
         issue: IssueNo,
@@ -89,17 +100,72 @@ impl Repo {
         body: &Body,
         interrupted: bool,
     ) -> Result<Comment, Fault> {
-        let there = if interrupted { self.newest_comments(issue).await? } else { Vec::new() };
         let mut first = None;
         for (index, piece) in body.pieces().iter().enumerate() {
             let line = marker_line(marker, index)?;
-            let comment = match self.keep_one(&there, &line).await? {
-                Some(found) => found,
-                None => self.post_comment(issue, &format!("{piece}\n\n{line}")).await?,
+            let text = format!("{piece}\n\n{line}");
+            let comment = match interrupted {
+                true => self.look_and_post(issue, &line, &text).await?,
+                false => self.post_comment(issue, &text).await?,
             };
             first.get_or_insert(comment);
         }
         first.ok_or_else(|| Fault::Invalid("a comment without text".into()))
+    }
+
+    /// Two looks before a comment is written again. After that the older of the two stays, whichever
+    /// GitHub shows first; and when the second answer was lost as well, so that nobody knows what to take
+    /// away, it is waited until GitHub's reads have surely caught up.
+    async fn look_and_post(&self, issue: IssueNo, line: &str, text: &str) -> Result<Comment, Fault> {
+        let (doubts, now) = (self.github().doubts(), self.github().now());
+        let [looking, again] =
+            ["looking", "again"].map(|what| format!("{} {issue} {line} {what}", self.id()));
+        let unsure = |why| Err(Fault::transient(&format!("a comment on issue {issue}"), why));
+        let found = self.keep_one(&self.newest_comments(issue).await?, line).await?;
+        let settled = |comment| {
+            doubts.settle(&looking);
+            doubts.settle(&again);
+            Ok(comment)
+        };
+        match (found, doubts.known(&again, now)) {
+            (_, Some((age, None))) if age < limits::LAG => {
+                return unsure("two may have got through; waiting until both would show");
+            }
+            (Some(found), Some((_, Some(second)))) => {
+                self.take_away(second, &found).await?;
+                return settled(found);
+            }
+            (Some(found), _) => return settled(found),
+            (None, Some((age, Some(_)))) if age < limits::LAG => {
+                return unsure("what was written again does not show yet");
+            }
+            (None, Some(_)) => {}
+            (None, None) if doubts.since(&looking, now) < limits::LOOK_GAP => {
+                return unsure("an earlier one may have got through; it is looked for once more");
+            }
+            (None, None) => {}
+        }
+        doubts.note(&again, now, None);
+        let posted = self.post_comment(issue, text).await?;
+        doubts.note(&again, now, Some(posted.id.0));
+        match self.keep_one(&self.newest_comments(issue).await?, line).await? {
+            Some(found) => {
+                self.take_away(posted.id.0, &found).await?;
+                settled(found)
+            }
+            None => unsure("what was written again does not show yet"),
+        }
+    }
+
+    /// Removes a second comment of ours, which may not show yet.
+    async fn take_away(&self, second: u64, kept: &Comment) -> Result<(), Fault> {
+        if second == kept.id.0 {
+            return Ok(());
+        }
+        match self.write(self.request(&DELETE_COMMENT, &[&second.to_string()])).await {
+            Ok(_) | Err(Fault::NotFound { .. } | Fault::Gone { .. }) => Ok(()),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// The comment of ours that bears this marker, if it is there.
@@ -113,23 +179,51 @@ impl Repo {
     pub async fn edit_comment(&self, id: CommentId, marker: &str, body: &Body) -> Result<Comment, Fault> {
         let text = format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?);
         let edit = self.request(&EDIT_COMMENT, &[&id.to_string()]).body(json!({ "body": text }));
+        let edit = edit.urgency(Urgency::Decoration);
         self.write(edit).await?.json::<Listed>()?.comment()
+    }
+
+    /// Replaces the text of a comment of ours and moves a label, in one write. [`Fault::NotFound`] when the
+    /// comment is gone; the label has moved nevertheless.
+    pub async fn edit_and_swap(
+        &self,
+        comment: &str,
+        marker: &str,
+        body: &Body,
+        swap: &LabelSwap<'_>,
+    ) -> Result<(), Fault> {
+        let Some(mut fields) = self.label_fields(swap).await? else {
+            return Err(Fault::NotFound { call: format!("the label {}", swap.old) });
+        };
+        let text = format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?);
+        fields.push(Field {
+            alias: "edit",
+            mutation: "updateIssueComment",
+            takes: "UpdateIssueCommentInput",
+            gives: "clientMutationId",
+            input: json!({ "id": comment, "body": text }),
+        });
+        let done = self.mutate(&EDIT_AND_SWAP, &fields, Urgency::Decoration).await?;
+        swapped(&EDIT_AND_SWAP, &done)?;
+        done.field(&EDIT_AND_SWAP, "edit").map(drop)
     }
 
     /// A reaction that is there already is left alone by GitHub itself.
     pub async fn react_comment(&self, id: CommentId, reaction: Reaction) -> Result<(), Fault> {
         let body = json!({ "content": reaction.as_str() });
-        self.write(self.request(&REACT_COMMENT, &[&id.to_string()]).body(body)).await.map(drop)
+        let react = self.request(&REACT_COMMENT, &[&id.to_string()]).body(body);
+        self.write(react.urgency(Urgency::Heard)).await.map(drop)
     }
 
     pub async fn react_issue(&self, issue: IssueNo, reaction: Reaction) -> Result<(), Fault> {
         let body = json!({ "content": reaction.as_str() });
-        self.write(self.request(&REACT_ISSUE, &[&issue.to_string()]).body(body)).await.map(drop)
+        let react = self.request(&REACT_ISSUE, &[&issue.to_string()]).body(body);
+        self.write(react.urgency(Urgency::Heard)).await.map(drop)
     }
 
     async fn post_comment(&self, issue: IssueNo, text: &str) -> Result<Comment, Fault> {
         let post = self.request(&POST_COMMENT, &[&issue.to_string()]).body(json!({ "body": text }));
-        self.write(post).await?.json::<Listed>()?.comment()
+        self.write(post.urgency(Urgency::Said)).await?.json::<Listed>()?.comment()
     }
 
     /// The comment of ours that ends in `line`. GitHub can hide a fresh comment from a look, and then
@@ -144,13 +238,11 @@ impl Repo {
         let Some((keep, doubles)) = ours.split_first() else {
             return Ok(None);
         };
+        let kept = keep.comment()?;
         for double in doubles {
-            match self.write(self.request(&DELETE_COMMENT, &[&double.id.to_string()])).await {
-                Ok(_) | Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
-                Err(fault) => return Err(fault),
-            }
+            self.take_away(double.id, &kept).await?;
         }
-        keep.comment().map(Some)
+        Ok(Some(kept))
     }
 
     /// The last pages of an issue's comments. GitHub lists the oldest first and cannot be asked
@@ -206,6 +298,7 @@ mod tests {
     fn only_our_own_comment_counts() {
         let listed = |id: u64, body: &str| Listed {
             id: 1,
+            node_id: String::new(),
             user: Some(User { id, login: "x".into(), kind: String::new() }),
             body: Some(body.into()),
             html_url: String::new(),

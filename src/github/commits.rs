@@ -1,5 +1,5 @@
-//! Branches, commits and files, through the Git Data API: bytes arrive as they were given, GitHub
-//! signs the commit as the App's, and a branch only ever moves forward.
+//! Branches, commits and files: bytes arrive as they were given, GitHub signs the commit as the App's, and
+//! a branch moves only from where we saw it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
@@ -7,10 +7,9 @@ use serde_json::json;
 
 use super::{
     error::Fault,
-    manifest::{
-        BLOB, COMMIT_OBJECT, CONTENTS, CREATE_BLOB, CREATE_COMMIT, CREATE_REF, CREATE_TREE, Call, REF,
-        UPDATE_REF,
-    },
+    graphql::Field,
+    manifest::{BLOB, COMMIT_OBJECT, COMMIT_ON_BRANCH, CONTENTS, Call, REF},
+    pace::Urgency,
     repo::Repo,
 };
 use crate::types::Oid;
@@ -19,6 +18,8 @@ use crate::types::Oid;
 #[derive(Debug, Clone)]
 pub struct CommitSpec {
     pub branch: String,
+    /// There was no such branch: it is made, at `parent`.
+    pub begins: bool,
     pub parent: Oid,
     /// Path and content; everything else stays as it is in `parent`.
     pub files: Vec<(String, Vec<u8>)>,
@@ -66,7 +67,7 @@ impl Repo {
     /// The commit a branch is at; `None` when there is no such branch.
     pub async fn branch(&self, name: &str) -> Result<Option<Oid>, Fault> {
         check_branch(name)?;
-        match self.send(self.request(&REF, &[name])).await {
+        match self.send(self.request(&REF, &[name]).kept()).await {
             Ok(answer) => {
                 let found: Reference = answer.json()?;
                 Ok((found.name == format!("refs/heads/{name}")).then_some(found.object.sha))
@@ -77,79 +78,92 @@ impl Repo {
         }
     }
 
-    /// Makes a branch at `at`, or takes the one that is there. Returns where it is.
-    pub async fn ensure_branch(&self, name: &str, at: &Oid) -> Result<Oid, Fault> {
-        if let Some(head) = self.branch(name).await? {
-            return Ok(head);
-        }
-        let body = json!({ "ref": format!("refs/heads/{name}"), "sha": at });
-        match self.write(self.request(&CREATE_REF, &[]).body(body)).await {
-            Ok(_) => Ok(at.clone()),
-            // 422 has many reasons; the one that is fine shows in another look.
-            Err(fault @ Fault::Rejected { status: 422, .. }) => self.branch(name).await?.ok_or(fault),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// Commits files and moves the branch to it. When an earlier attempt may have got through
-    /// (`interrupted`), a head with the same tree, parent and message is that attempt and is kept.
+    /// Commits files on a branch that is at `spec.parent`, or begins there. When an earlier attempt may
+    /// have got through (`interrupted`), a head with the same parent, message and files is that attempt
+    /// and is kept. Where GitHub's reads are behind, it is [`Fault::Transient`] until they are not.
     ///
-    /// [`Fault::Conflict`] when the branch is no longer at `spec.parent`.
+    /// [`Fault::Conflict`] when the branch is somewhere else.
     pub async fn ensure_commit(&self, spec: &CommitSpec, interrupted: bool) -> Result<Commit, Fault> {
         check_branch(&spec.branch)?;
         for (path, _) in &spec.files {
             check_path(path)?;
         }
-        let tree = self.create_tree(spec).await?;
-        if interrupted && let Some(done) = self.done_already(spec, &tree).await? {
-            return Ok(done);
+        let about = format!("branch {}", spec.branch);
+        let done = |head| Ok(self.sure(&about, self.described(head)));
+        if interrupted
+            && let Some(head) = self.branch(&spec.branch).await?
+            && self.is(spec, &head).await?
+        {
+            return done(head);
         }
-        let body = json!({ "message": spec.message, "tree": tree, "parents": [spec.parent] });
-        let made: Named = self.write(self.request(&CREATE_COMMIT, &[]).body(body)).await?.json()?;
-        let forward = json!({ "sha": made.sha, "force": false });
-        match self.write(self.request(&UPDATE_REF, &[&spec.branch]).body(forward)).await {
-            Ok(_) => Ok(self.described(made.sha)),
-            Err(fault @ Fault::Rejected { status: 422, .. }) => Err(self.why_not(spec, fault).await?),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    async fn create_tree(&self, spec: &CommitSpec) -> Result<Oid, Fault> {
-        let base = self.commit(&spec.parent).await?.tree;
-        let mut entries = Vec::with_capacity(spec.files.len());
-        for (path, bytes) in &spec.files {
-            let body = json!({ "content": STANDARD.encode(bytes), "encoding": "base64" });
-            let blob: Named = self.write(self.request(&CREATE_BLOB, &[]).body(body)).await?.json()?;
-            entries.push(json!({ "path": path, "mode": "100644", "type": "blob", "sha": blob.sha }));
-        }
-        let body = json!({ "base_tree": base, "tree": entries });
-        let tree: Named = self.write(self.request(&CREATE_TREE, &[]).body(body)).await?.json()?;
-        Ok(tree.sha)
-    }
-
-    async fn done_already(&self, spec: &CommitSpec, tree: &Oid) -> Result<Option<Commit>, Fault> {
-        let Some(head) = self.branch(&spec.branch).await? else {
-            return Ok(None);
+        let refused = match self.commit_on_branch(spec).await {
+            Ok(oid) => return done(oid),
+            Err(fault @ (Fault::Rejected { .. } | Fault::NotFound { .. })) => fault,
+            Err(fault) => return Err(fault),
         };
-        let head = self.commit(&head).await?;
-        let same = head.tree == *tree
-            && head.parents == [spec.parent.clone()]
-            && head.message.trim_end() == spec.message.trim_end();
-        Ok(same.then(|| self.described(head.oid)))
+        // Many things are refused; where the branch is tells which it was.
+        match self.branch(&spec.branch).await? {
+            Some(head) if head == spec.parent => Err(self.unless_behind(&about, refused)),
+            Some(head) if self.is(spec, &head).await? => done(head),
+            Some(head) => Err(Fault::Conflict {
+                call: format!("moving {} in {}", spec.branch, self.name()),
+                message: format!("it is at {} and no longer at {}", head.short(), spec.parent.short()),
+            }),
+            None if spec.begins => Err(self.unless_behind(&about, refused)),
+            None => Err(Fault::NotFound { call: format!("moving {} in {}", spec.branch, self.name()) }),
+        }
     }
 
-    /// GitHub answers 422 to a move that is not forward and to much else; where the branch is tells
-    /// which it was.
-    async fn why_not(&self, spec: &CommitSpec, refused: Fault) -> Result<Fault, Fault> {
-        let call = format!("moving {} in {}", spec.branch, self.name());
-        Ok(match self.branch(&spec.branch).await? {
-            None => Fault::NotFound { call },
-            Some(head) if head != spec.parent => Fault::Conflict {
-                call,
-                message: format!("it is at {} and no longer at {}", head.short(), spec.parent.short()),
-            },
-            Some(_) => refused,
-        })
+    /// One request, whether the branch begins with it or not; GitHub makes the commit only on top of the
+    /// parent it was told.
+    async fn commit_on_branch(&self, spec: &CommitSpec) -> Result<Oid, Fault> {
+        let info = self.known().await?;
+        let (headline, body) = spec.message.split_once("\n\n").unwrap_or((&spec.message, ""));
+        let additions: Vec<_> = spec
+            .files
+            .iter()
+            .map(|(path, bytes)| json!({ "path": path, "contents": STANDARD.encode(bytes) }))
+            .collect();
+        let commit = Field {
+            alias: "commit",
+            mutation: "createCommitOnBranch",
+            takes: "CreateCommitOnBranchInput",
+            gives: "commit { oid }",
+            input: json!({
+                "branch": { "repositoryNameWithOwner": info.name.to_string(), "branchName": spec.branch },
+                "message": { "headline": headline, "body": body },
+                "fileChanges": { "additions": additions },
+                "expectedHeadOid": spec.parent,
+            }),
+        };
+        let begin = spec.begins.then(|| Field {
+            alias: "begin",
+            mutation: "createRef",
+            takes: "CreateRefInput",
+            gives: "clientMutationId",
+            input: json!({
+                "repositoryId": info.node, "name": format!("refs/heads/{}", spec.branch), "oid": spec.parent,
+            }),
+        });
+        let fields: Vec<Field> = begin.into_iter().chain([commit]).collect();
+        let mutated = self.mutate(&COMMIT_ON_BRANCH, &fields, Urgency::Work).await?;
+        // That the branch is there already is fine; the commit tells whether it is where it should be.
+        let made = &mutated.field(&COMMIT_ON_BRANCH, "commit")?["commit"]["oid"];
+        Oid::deserialize(made).map_err(|e| Fault::unexpected(&COMMIT_ON_BRANCH.to_string(), e))
+    }
+
+    /// Is this the commit that was asked for? Anyone may copy a message; nobody else's bytes are taken for ours.
+    async fn is(&self, spec: &CommitSpec, head: &Oid) -> Result<bool, Fault> {
+        let found = self.commit(head).await?;
+        if found.parents != [spec.parent.clone()] || found.message.trim_end() != spec.message.trim_end() {
+            return Ok(false);
+        }
+        for (path, bytes) in &spec.files {
+            if self.file(path, head.as_str()).await?.as_deref() != Some(bytes) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn described(&self, oid: Oid) -> Commit {

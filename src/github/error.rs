@@ -24,6 +24,14 @@ pub enum GitHubError {
     Client(String),
 }
 
+/// One thing that GitHub holds against what was sent: which field, and its code for what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// A plain word; `it` where GitHub names none.
+    pub field: String,
+    pub code: String,
+}
+
 /// Why a call to GitHub has no result. `call` names the method and route, never a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
@@ -51,7 +59,7 @@ pub enum Fault {
     Conflict { call: String, message: String },
     /// GitHub understood and refuses; repeating will not help.
     #[error("GitHub refused {call} with status {status}: {message}")]
-    Rejected { call: String, status: u16, message: String },
+    Rejected { call: String, status: u16, message: String, problems: Vec<Problem> },
     /// The repository or issue has another address now.
     #[error("{call} has moved to {location}")]
     Moved { call: String, location: String },
@@ -129,6 +137,17 @@ impl Refusal {
         text.chars().take(500).collect()
     }
 
+    fn problems(&self) -> Vec<Problem> {
+        let plain =
+            |text: &&str| text.len() <= 40 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let word = |value: &serde_json::Value| value.as_str().filter(plain).map(str::to_owned);
+        let problem = |error: &serde_json::Value| {
+            let field = word(&error["field"]).unwrap_or_else(|| "it".to_owned());
+            Some(Problem { field, code: word(&error["code"])? })
+        };
+        self.errors.iter().filter_map(problem).collect()
+    }
+
     fn speaks_of_rate(&self) -> bool {
         self.documentation_url.contains("rate-limit")
             || self.message.to_ascii_lowercase().contains("secondary rate limit")
@@ -167,8 +186,20 @@ pub(crate) fn classify(
         409 => Fault::Conflict { call, message },
         410 => Fault::Gone { what: format!("{call} ({message})") },
         500..=599 => Fault::transient(&call, format!("status {}: {message}", status.as_u16())),
-        status => Fault::Rejected { call, status, message },
+        status => Fault::Rejected { call, status, message, problems: refusal.problems() },
     }
+}
+
+/// When the primary limit is used up by an answer that was still given: until its reset.
+pub(crate) fn used_up(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
+    let number = |name| text(headers, name).and_then(|value| value.parse::<i64>().ok());
+    if number("x-ratelimit-remaining") != Some(0) {
+        return None;
+    }
+    // A whole second more: the reset is in whole seconds of GitHub's clock, not of ours.
+    let reset = number("x-ratelimit-reset").map(|s| Timestamp(s.saturating_add(1).saturating_mul(1000)));
+    let (shortest, longest) = (now.plus(Duration::from_secs(1)), now.plus(limits::RATE_WAIT));
+    Some(reset.unwrap_or(now.plus(limits::RATE_PAUSE)).clamp(shortest, longest))
 }
 
 /// When a 403 or 429 is about pace: the moment it ends. GitHub's order of precedence is
@@ -186,13 +217,8 @@ fn limited_until(
         let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         return Some(now.plus(wait).clamp(shortest, longest));
     }
-    if number("x-ratelimit-remaining") == Some(0) {
-        // A whole second more: the reset is in whole seconds of GitHub's clock, not of ours.
-        let reset = number("x-ratelimit-reset").map(|s| Timestamp(s.saturating_add(1).saturating_mul(1000)));
-        return Some(reset.unwrap_or(now.plus(limits::RATE_PAUSE)).clamp(shortest, longest));
-    }
-    (status == StatusCode::TOO_MANY_REQUESTS || refusal.speaks_of_rate())
-        .then(|| now.plus(limits::RATE_PAUSE))
+    let slow_down = status == StatusCode::TOO_MANY_REQUESTS || refusal.speaks_of_rate();
+    used_up(headers, now).or_else(|| slow_down.then(|| now.plus(limits::RATE_PAUSE)))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

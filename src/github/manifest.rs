@@ -66,12 +66,14 @@ calls! {
     APP: GET "/app" Needs::App;
     HOOK_CONFIG: GET "/app/hook/config" Needs::App;
     INSTALLATIONS: GET "/app/installations" Needs::App;
+    INSTALLATION: GET "/app/installations/{installation}" Needs::App;
     INSTALLATION_TOKEN: POST "/app/installations/{installation}/access_tokens" Needs::App;
     CONVERT_MANIFEST: POST "/app-manifests/{code}/conversions" Needs::Nothing;
     INSTALLATION_REPOSITORIES: GET "/installation/repositories" METADATA;
     USER: GET "/users/{login}" Needs::Nothing;
 
     REPOSITORY: GET "/repos/{owner}/{repo}" METADATA;
+    REPOSITORY_BY_ID: GET "/repositories/{id}" METADATA;
     PERMISSION: GET "/repos/{owner}/{repo}/collaborators/{login}/permission" METADATA;
 
     ISSUE: GET "/repos/{owner}/{repo}/issues/{issue}" ISSUES;
@@ -86,13 +88,12 @@ calls! {
     ADD_LABELS: POST "/repos/{owner}/{repo}/issues/{issue}/labels" DISCUSS;
     REMOVE_LABEL: DELETE "/repos/{owner}/{repo}/issues/{issue}/labels/{label}" DISCUSS;
 
+    COMMIT_ON_BRANCH: POST "/graphql" COMMIT;
+    SWAP_LABELS: POST "/graphql" DISCUSS;
+    EDIT_AND_SWAP: POST "/graphql" DISCUSS;
+
     REF: GET "/repos/{owner}/{repo}/git/ref/heads/{*branch}" CODE;
-    CREATE_REF: POST "/repos/{owner}/{repo}/git/refs" COMMIT;
-    UPDATE_REF: PATCH "/repos/{owner}/{repo}/git/refs/heads/{*branch}" COMMIT;
     COMMIT_OBJECT: GET "/repos/{owner}/{repo}/git/commits/{commit}" CODE;
-    CREATE_COMMIT: POST "/repos/{owner}/{repo}/git/commits" COMMIT;
-    CREATE_TREE: POST "/repos/{owner}/{repo}/git/trees" COMMIT;
-    CREATE_BLOB: POST "/repos/{owner}/{repo}/git/blobs" COMMIT;
     BLOB: GET "/repos/{owner}/{repo}/git/blobs/{blob}" CODE;
     CONTENTS: GET "/repos/{owner}/{repo}/contents/{*path}" CODE;
 

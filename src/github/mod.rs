@@ -9,26 +9,32 @@ mod api;
 mod app;
 mod comments;
 mod commits;
+mod doubt;
 mod error;
+mod etags;
 pub mod event;
+mod graphql;
 pub mod manifest;
 pub mod outbound;
+mod pace;
 mod permit;
 mod pulls;
 mod repo;
 pub mod webhook;
 mod wire;
 
+pub use api::Counter;
 pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewApp, convert_manifest};
 pub use comments::{Comment, Reaction};
 pub use commits::{Commit, CommitInfo, CommitSpec};
-pub use error::{Fault, GitHubError};
+pub use error::{Fault, GitHubError, Problem};
 pub use event::{Event, RepoRef};
 pub use manifest::{CALLS, Manifest};
 pub use outbound::Body;
+pub use pace::Pacing;
 pub use permit::Permission;
 pub use pulls::{Pull, PullSpec};
-pub use repo::{Issue, LabelSpec, Repo, RepoInfo};
+pub use repo::{Issue, LabelSpec, LabelSwap, Repo, RepoInfo, Whereabouts};
 
 #[cfg(test)]
 mod tests;

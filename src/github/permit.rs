@@ -40,7 +40,7 @@ struct Rights {
 impl Repo {
     /// The actor's role. An error means that we could not ask, which is not a no.
     pub async fn permission(&self, actor: &Actor) -> Result<Permission, Fault> {
-        let role = match self.send(self.request(&PERMISSION, &[&actor.login])).await {
+        let role = match self.send(self.request(&PERMISSION, &[&actor.login]).kept()).await {
             Ok(answer) => answer.json::<Collaborator>()?.role_of(actor),
             Err(Fault::NotFound { .. }) => Role::None,
             Err(fault) => return Err(fault),

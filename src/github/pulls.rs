@@ -81,8 +81,9 @@ impl Repo {
     /// The open pull request from `head` to `base`, opened if there is none. It always looks first:
     /// GitHub allows one anyway.
     pub async fn ensure_pull(&self, spec: &PullSpec) -> Result<Pull, Fault> {
+        let about = format!("pull request from {}", spec.head);
         if let Some(found) = self.open_pull(spec).await? {
-            return Ok(found);
+            return Ok(self.sure(&about, found));
         }
         let created = match self.create_pull(spec, spec.draft).await {
             // Drafts are not known on every plan, and 422 says many things: a normal one is tried,
@@ -92,7 +93,10 @@ impl Repo {
         };
         match created {
             // Someone opened it since the look.
-            Err(fault @ Fault::Rejected { status: 422, .. }) => self.open_pull(spec).await?.ok_or(fault),
+            Err(fault @ Fault::Rejected { status: 422, .. }) => match self.open_pull(spec).await? {
+                Some(found) => Ok(self.sure(&about, found)),
+                None => Err(self.unless_behind(&about, fault)),
+            },
             other => other,
         }
     }
@@ -122,7 +126,7 @@ impl Repo {
     }
 
     pub async fn pull(&self, number: IssueNo) -> Result<Pull, Fault> {
-        Ok(self.send(self.request(&PULL, &[&number.to_string()])).await?.json::<Found>()?.into())
+        Ok(self.send(self.request(&PULL, &[&number.to_string()]).kept()).await?.json::<Found>()?.into())
     }
 
     /// Every pull request that came from this branch, open or not.

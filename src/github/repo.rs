@@ -1,20 +1,30 @@
 //! One repository: what it is, its issues and their labels. Comments, commits, pull requests and
 //! permissions are in their own files, all on the same handle.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
 use super::{
-    api::{Answer, As, Request, path_and_query},
+    api::{Answer, As, Counter, Request, path_and_query},
     app::GitHub,
     error::Fault,
-    manifest::{ADD_LABELS, CREATE_LABEL, Call, ISSUE, LABEL, REMOVE_LABEL, REPOSITORY},
+    graphql::{Field, Mutated},
+    manifest::{
+        ADD_LABELS, CREATE_LABEL, Call, ISSUE, LABEL, REMOVE_LABEL, REPOSITORY, REPOSITORY_BY_ID, SWAP_LABELS,
+    },
+    pace::Urgency,
     wire::{User, author},
 };
-use crate::types::{Actor, InstallationId, IssueNo, RepoId, RepoName, Timestamp};
+use crate::{
+    limits,
+    types::{Actor, InstallationId, IssueNo, RepoId, RepoName, Timestamp},
+};
 
 /// A repository, by its number; `name` is how it is addressed. Cheap to make and to clone.
 ///
@@ -26,11 +36,16 @@ pub struct Repo {
     id: RepoId,
     name: RepoName,
     known: Arc<OnceCell<RepoInfo>>,
+    counter: Option<Counter>,
+    /// GitHub sent a call of this handle to another address.
+    redirected: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoInfo {
     pub id: RepoId,
+    /// As GraphQL knows it.
+    pub node: String,
     /// The name it has now, which is not the handle's after a rename.
     pub name: RepoName,
     pub default_branch: String,
@@ -41,6 +56,8 @@ pub struct RepoInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
     pub number: IssueNo,
+    /// As GraphQL knows it.
+    pub node: String,
     pub title: String,
     /// Empty where GitHub has none.
     pub body: String,
@@ -51,6 +68,69 @@ pub struct Issue {
     pub is_pull: bool,
     pub updated_at: Timestamp,
     pub url: String,
+}
+
+/// A repository as GitHub describes it.
+#[derive(Deserialize)]
+struct Found {
+    id: u64,
+    #[serde(default)]
+    node_id: String,
+    full_name: String,
+    default_branch: String,
+    #[serde(default)]
+    private: bool,
+    #[serde(default)]
+    archived: bool,
+}
+
+impl Found {
+    fn info(self) -> Result<RepoInfo, Fault> {
+        Ok(RepoInfo {
+            id: RepoId(self.id),
+            node: self.node_id,
+            name: self.full_name.parse().map_err(|e| Fault::unexpected(&REPOSITORY.to_string(), e))?,
+            default_branch: self.default_branch,
+            private: self.private,
+            archived: self.archived,
+        })
+    }
+}
+
+/// One label in the place of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LabelSwap<'a> {
+    pub issue: IssueNo,
+    pub old: &'a str,
+    pub new: LabelSpec<'a>,
+}
+
+/// Did the label move?
+pub(super) fn swapped(call: &Call, done: &Mutated) -> Result<(), Fault> {
+    done.field(call, "add")?;
+    match done.field(call, "remove") {
+        // That it was not there is fine.
+        Ok(_) | Err(Fault::NotFound { .. } | Fault::Rejected { .. }) => Ok(()),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// A label as GraphQL knows it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct LabelNode {
+    #[serde(default)]
+    node_id: String,
+}
+
+/// What became of a repository that does not show under its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// It is there, maybe under another name.
+    Here(RepoInfo),
+    /// Deleted, or no longer among the installation's repositories: the two look the same.
+    OutOfReach,
+    Suspended,
+    Uninstalled,
 }
 
 /// A label and how it looks; colour and description are used when it does not exist yet.
@@ -64,7 +144,13 @@ pub struct LabelSpec<'a> {
 
 impl Repo {
     pub(super) fn new(github: GitHub, installation: InstallationId, id: RepoId, name: RepoName) -> Self {
-        Self { github, installation, id, name, known: Arc::default() }
+        let (known, redirected) = (Arc::default(), Arc::default());
+        Self { github, installation, id, name, known, counter: None, redirected }
+    }
+
+    /// The same handle, whose calls are told to `counter`.
+    pub fn counted(self, counter: Counter) -> Self {
+        Self { counter: Some(counter), ..self }
     }
 
     pub fn id(&self) -> RepoId {
@@ -79,8 +165,13 @@ impl Repo {
         &self.github
     }
 
-    pub(super) fn installation(&self) -> InstallationId {
+    pub fn installation(&self) -> InstallationId {
         self.installation
+    }
+
+    /// Did a call of this handle have to be sent to another address, because the name is an old one?
+    pub fn was_redirected(&self) -> bool {
+        self.redirected.load(Ordering::Relaxed)
     }
 
     fn who(&self) -> As {
@@ -93,7 +184,12 @@ impl Repo {
             .into_iter()
             .chain(rest.iter().copied())
             .collect();
-        Request::to(call, &values)
+        Request::to(call, &values).counted(self.counter.clone())
+    }
+
+    /// A call whose route names no repository.
+    pub(super) fn bare(&self, call: &'static Call) -> Request {
+        Request::to(call, &[]).counted(self.counter.clone())
     }
 
     /// Sends, and follows a redirect that leads to this same repository under its new name. Any
@@ -128,7 +224,11 @@ impl Repo {
         let new = format!("/repositories/{}{rest}", self.id);
         let target = path_and_query(location)?;
         let target = target.strip_prefix(self.github.api().base_path())?;
-        (target.split('?').next() == Some(new.as_str())).then_some(new)
+        if target.split('?').next() != Some(new.as_str()) {
+            return None;
+        }
+        self.redirected.store(true, Ordering::Relaxed);
+        Some(new)
     }
 
     /// Sends a write, once the name is known to mean this repository still.
@@ -149,37 +249,59 @@ impl Repo {
 
     /// What the repository is now. [`Fault::Gone`] when its name belongs to another one.
     pub async fn info(&self) -> Result<RepoInfo, Fault> {
-        #[derive(Deserialize)]
-        struct Repository {
-            id: u64,
-            full_name: String,
-            default_branch: String,
-            #[serde(default)]
-            private: bool,
-            #[serde(default)]
-            archived: bool,
-        }
-        let repo: Repository = self.send(self.request(&REPOSITORY, &[])).await?.json()?;
+        let repo: Found = self.send(self.request(&REPOSITORY, &[]).kept()).await?.json()?;
         if repo.id != self.id.0 {
             let what = format!("repository {} (number {}): another has its name now", self.name, self.id);
             return Err(Fault::Gone { what });
         }
-        let info = RepoInfo {
-            id: self.id,
-            name: repo.full_name.parse().map_err(|e| Fault::unexpected(&REPOSITORY.to_string(), e))?,
-            default_branch: repo.default_branch,
-            private: repo.private,
-            archived: repo.archived,
-        };
+        let info = repo.info()?;
         self.github.describe(&self.name, &info);
         Ok(info)
+    }
+
+    /// Where the repository is when its name leads nowhere.
+    pub async fn whereabouts(&self) -> Result<Whereabouts, Fault> {
+        match self.github.installation(self.installation).await? {
+            None => return Ok(Whereabouts::Uninstalled),
+            Some(installation) if installation.suspended => return Ok(Whereabouts::Suspended),
+            Some(_) => {}
+        }
+        let by_id = Request::to(&REPOSITORY_BY_ID, &[&self.id.to_string()]).counted(self.counter.clone());
+        match self.github.api().send(self.who(), by_id).await {
+            Ok(answer) => Ok(Whereabouts::Here(answer.json::<Found>()?.info()?)),
+            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => Ok(Whereabouts::OutOfReach),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// What was in doubt is known now.
+    pub fn sure<T>(&self, about: &str, known: T) -> T {
+        self.github.doubts().settle(&format!("{} {about}", self.id));
+        known
+    }
+
+    /// A refusal that may only mean that GitHub's reads are behind its writes: waited out for
+    /// [`limits::LAG`], then believed.
+    pub fn unless_behind(&self, about: &str, refusal: Fault) -> Fault {
+        let (doubts, now) = (self.github.doubts(), self.github.now());
+        let about = format!("{} {about}", self.id);
+        if doubts.since(&about, now) < limits::LAG {
+            return Fault::transient(
+                &about,
+                format!("refused, and what stands there does not show ({refusal})"),
+            );
+        }
+        doubts.settle(&about);
+        refusal
     }
 
     /// [`Fault::Gone`] when it was deleted, [`Fault::Moved`] when it was transferred.
     pub async fn issue(&self, number: IssueNo) -> Result<Issue, Fault> {
         #[derive(Deserialize)]
-        struct Found {
+        struct Shown {
             number: u64,
+            #[serde(default)]
+            node_id: String,
             title: String,
             body: Option<String>,
             state: String,
@@ -200,13 +322,14 @@ impl Repo {
             Name(String),
             Whole { name: Option<String> },
         }
-        let found: Found = self.send(self.request(&ISSUE, &[&number.to_string()])).await?.json()?;
+        let found: Shown = self.send(self.request(&ISSUE, &[&number.to_string()]).kept()).await?.json()?;
         let label = |label| match label {
             LabelText::Name(name) => Some(name),
             LabelText::Whole { name } => name,
         };
         Ok(Issue {
             number: IssueNo(found.number),
+            node: found.node_id,
             title: found.title,
             body: found.body.unwrap_or_default(),
             state_open: found.state == "open",
@@ -223,31 +346,67 @@ impl Repo {
     pub async fn ensure_label(&self, issue: IssueNo, label: LabelSpec<'_>) -> Result<(), Fault> {
         self.define_label(label).await?;
         let add = self.request(&ADD_LABELS, &[&issue.to_string()]).body(json!({ "labels": [label.name] }));
-        self.write(add).await.map(drop)
+        self.write(add.urgency(Urgency::Decoration)).await.map(drop)
+    }
+
+    /// Puts a label in the place of another, whether that one is there or not. What else is on the issue
+    /// stays: the whole set is never written, since somebody may be changing it just now.
+    pub async fn swap_label(&self, swap: &LabelSwap<'_>) -> Result<(), Fault> {
+        let Some(fields) = self.label_fields(swap).await? else {
+            return self.ensure_label(swap.issue, swap.new).await;
+        };
+        swapped(&SWAP_LABELS, &self.mutate(&SWAP_LABELS, &fields, Urgency::Decoration).await?)
+    }
+
+    /// None when there is no such label as the old one in the repository.
+    pub(super) async fn label_fields(&self, swap: &LabelSwap<'_>) -> Result<Option<Vec<Field>>, Fault> {
+        let Some(old) = self.label(swap.old).await? else { return Ok(None) };
+        let new = self.define_label(swap.new).await?;
+        let on = self.issue(swap.issue).await?.node;
+        let field = |alias, mutation, takes, label: LabelNode| Field {
+            alias,
+            mutation,
+            takes,
+            gives: "clientMutationId",
+            input: json!({ "labelableId": on, "labelIds": [label.node_id] }),
+        };
+        Ok(Some(vec![
+            field("add", "addLabelsToLabelable", "AddLabelsToLabelableInput", new),
+            field("remove", "removeLabelsFromLabelable", "RemoveLabelsFromLabelableInput", old),
+        ]))
     }
 
     /// Makes a label known in the repository. One that is there keeps the look people gave it.
-    pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<(), Fault> {
-        match self.send(self.request(&LABEL, &[label.name])).await {
-            Ok(_) => Ok(()),
-            Err(Fault::NotFound { .. }) => self.create_label(label).await,
+    pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<LabelNode, Fault> {
+        if let Some(found) = self.label(label.name).await? {
+            return Ok(found);
+        }
+        let LabelSpec { name, color, description } = label;
+        let body = json!({ "name": name, "color": color, "description": description });
+        let create = self.request(&CREATE_LABEL, &[]).body(body).urgency(Urgency::Decoration);
+        match self.write(create).await {
+            Ok(answer) => answer.json(),
+            // Someone was faster, unless it was something else.
+            Err(fault @ Fault::Rejected { status: 422, .. }) => match self.label(name).await? {
+                Some(found) => Ok(self.sure(&format!("label {name}"), found)),
+                None => Err(self.unless_behind(&format!("label {name}"), fault)),
+            },
             Err(fault) => Err(fault),
         }
     }
 
-    async fn create_label(&self, label: LabelSpec<'_>) -> Result<(), Fault> {
-        let LabelSpec { name, color, description } = label;
-        let body = json!({ "name": name, "color": color, "description": description });
-        match self.write(self.request(&CREATE_LABEL, &[]).body(body)).await {
-            // Someone was faster; adding it will tell if it was something else.
-            Ok(_) | Err(Fault::Rejected { status: 422, .. }) => Ok(()),
+    async fn label(&self, name: &str) -> Result<Option<LabelNode>, Fault> {
+        match self.send(self.request(&LABEL, &[name]).kept()).await {
+            Ok(answer) => answer.json().map(Some),
+            Err(Fault::NotFound { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
     /// Takes a label off an issue. That it is not there is fine.
     pub async fn remove_label(&self, issue: IssueNo, name: &str) -> Result<(), Fault> {
-        match self.write(self.request(&REMOVE_LABEL, &[&issue.to_string(), name])).await {
+        let remove = self.request(&REMOVE_LABEL, &[&issue.to_string(), name]).urgency(Urgency::Heard);
+        match self.write(remove).await {
             Ok(_) | Err(Fault::NotFound { .. }) => Ok(()),
             Err(fault) => Err(fault),
         }

@@ -1,21 +1,70 @@
 //! What can be made to go wrong, from Rust only.
 
-use super::{Hub, lock};
+use std::{sync::Arc, time::Duration};
 
-/// A fault that hits the next matching REST requests.
+use super::{Hub, lock, model::State, views};
+use crate::types::{Oid, RepoId, Timestamp};
+
+/// A fault that hits REST requests. Those with `times` hit the next matching ones and are then used up; the
+/// others hold until [`Hub::mend`] or the moment they name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// The request takes effect; its answer is lost to a 502.
     AnswerBadGatewayAfter { method: String, path_contains: String, times: u32 },
     /// The request is answered with this status and has no effect.
     Status { method: String, path_contains: String, status: u16, times: u32 },
+    /// 422 with GitHub's list of what is wrong, and no effect.
+    Unprocessable { method: String, path_contains: String, field: String, code: String, times: u32 },
+    /// The secondary rate limit: 403 with `Retry-After`, and no effect.
+    SecondaryLimit { method: String, path_contains: String, retry_after: Duration, times: u32 },
+    /// The connection is closed without an answer, after the effect or before it.
+    Drop { method: String, path_contains: String, after_effect: bool, times: u32 },
+    /// The answer takes this much longer, in real time, and never more than a few seconds.
+    Slow { method: String, path_contains: String, by: Duration, times: u32 },
+    /// The primary rate limit: whatever an installation asks is refused until then, with 403 or 429.
+    PrimaryLimit { status: u16, until: Timestamp },
+    /// Reads of what the path names are 404 until then, as they are for a moment after an event.
+    HiddenUntil { path_contains: String, until: Timestamp },
+    /// Reads of issues, comments, labels, branches and pull requests show what was this long ago.
+    ReadsLag { by: Duration },
 }
 
+/// A fault that is meant to be waited out by nobody stays below a client's patience.
+const SLOWEST: Duration = Duration::from_secs(5);
+
 /// What a request meets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Hit {
     LoseAnswer,
     Instead(u16),
+    Unprocessable { field: String, code: String },
+    RetryAfter(Duration),
+    UsedUp { status: u16, until: Timestamp },
+    Drop { after_effect: bool },
+    Slow(Duration),
+    Lag(Duration),
+}
+
+/// Everything as it was before the change at `until`.
+pub(super) struct Moment {
+    until: Timestamp,
+    pub(super) state: State,
+    refs: Vec<(RepoId, String, Oid)>,
+}
+
+impl Moment {
+    pub(super) fn branch(&self, repo: RepoId, name: &str) -> Option<&Oid> {
+        self.refs.iter().find(|(r, n, _)| *r == repo && n == name).map(|(_, _, oid)| oid)
+    }
+}
+
+/// How a request looks to a fault.
+pub(super) struct Meets<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    /// It carries an installation's token.
+    pub(super) installation: bool,
+    pub(super) now: Timestamp,
 }
 
 impl Hub {
@@ -24,14 +73,51 @@ impl Hub {
         lock(&self.0.faults).push(fault);
     }
 
-    /// Disarms what is left.
-    pub(super) fn meet_fault(&self, method: &str, path: &str) -> Option<Hit> {
-        lock(&self.0.faults).iter_mut().find_map(|fault| fault.hit(method, path))
+    /// Disarms all faults.
+    pub fn mend(&self) {
+        lock(&self.0.faults).clear();
+        lock(&self.0.moments).clear();
+    }
+
+    /// No token that was handed out so far is accepted any more.
+    pub fn expire_tokens(&self) -> Result<(), super::HubError> {
+        self.change(|c| {
+            c.state.tokens.clear();
+            Ok(())
+        })
+    }
+
+    pub(super) fn meet_fault(&self, request: &Meets<'_>) -> Option<Hit> {
+        lock(&self.0.faults).iter_mut().find_map(|fault| fault.hit(request))
+    }
+
+    /// Keeps what is there now, before it is changed, for as long as reads lag.
+    pub(super) fn keep_moment(&self, state: &State) {
+        let lag = lock(&self.0.faults).iter().find_map(|fault| match fault {
+            Fault::ReadsLag { by } => Some(*by),
+            _ => None,
+        });
+        let Some(lag) = lag else { return };
+        let branches = |id: &RepoId| {
+            let id = *id;
+            views::branches(&self.0.git(id)).into_iter().map(move |(name, oid)| (id, name, oid))
+        };
+        let refs = state.repositories.keys().flat_map(branches).collect();
+        let now = (self.0.now)();
+        let mut moments = lock(&self.0.moments);
+        moments.retain(|moment| now.since(moment.until) < lag);
+        moments.push(Arc::new(Moment { until: now, state: state.clone(), refs }));
+    }
+
+    /// What a read that lags sees; none when nothing has changed since.
+    pub(super) fn moment(&self, lag: Duration) -> Option<Arc<Moment>> {
+        let (now, moments) = ((self.0.now)(), lock(&self.0.moments));
+        moments.iter().find(|moment| now.since(moment.until) < lag).cloned()
     }
 }
 
 impl Fault {
-    fn hit(&mut self, on: &str, path: &str) -> Option<Hit> {
+    fn hit(&mut self, on: &Meets<'_>) -> Option<Hit> {
         let (method, part, times, hit) = match self {
             Self::AnswerBadGatewayAfter { method, path_contains, times } => {
                 (method, path_contains, times, Hit::LoseAnswer)
@@ -39,8 +125,30 @@ impl Fault {
             Self::Status { method, path_contains, status, times } => {
                 (method, path_contains, times, Hit::Instead(*status))
             }
+            Self::Unprocessable { method, path_contains, field, code, times } => {
+                let (field, code) = (field.clone(), code.clone());
+                (method, path_contains, times, Hit::Unprocessable { field, code })
+            }
+            Self::SecondaryLimit { method, path_contains, retry_after, times } => {
+                (method, path_contains, times, Hit::RetryAfter(*retry_after))
+            }
+            Self::Drop { method, path_contains, after_effect, times } => {
+                (method, path_contains, times, Hit::Drop { after_effect: *after_effect })
+            }
+            Self::Slow { method, path_contains, by, times } => {
+                (method, path_contains, times, Hit::Slow((*by).min(SLOWEST)))
+            }
+            Self::PrimaryLimit { status, until } => {
+                let hit = Hit::UsedUp { status: *status, until: *until };
+                return (on.installation && on.now < *until).then_some(hit);
+            }
+            Self::HiddenUntil { path_contains, until } => {
+                let hidden = on.method == "GET" && on.path.contains(path_contains.as_str());
+                return (hidden && on.now < *until).then_some(Hit::Instead(404));
+            }
+            Self::ReadsLag { by } => return (on.method == "GET").then_some(Hit::Lag(*by)),
         };
-        let meant = method.eq_ignore_ascii_case(on) && path.contains(part.as_str()) && *times > 0;
+        let meant = method.eq_ignore_ascii_case(on.method) && on.path.contains(part.as_str()) && *times > 0;
         meant.then(|| {
             *times -= 1;
             hit

@@ -83,6 +83,8 @@ pub(crate) struct Inner {
     requests: Mutex<Vec<RequestView>>,
     writes: AtomicUsize,
     faults: Mutex<Vec<Fault>>,
+    /// What was, for reads that lag; empty unless that fault is armed.
+    moments: Mutex<Vec<Arc<faults::Moment>>>,
     /// Requests of each token in the current hour, for the rate limit's headers.
     used: Mutex<HashMap<String, (i64, u64)>>,
     stop: CancellationToken,
@@ -114,6 +116,7 @@ impl Hub {
             requests: Mutex::default(),
             writes: AtomicUsize::new(0),
             faults: Mutex::default(),
+            moments: Mutex::default(),
             used: Mutex::default(),
             stop: CancellationToken::new(),
             tasks: Mutex::default(),
@@ -201,6 +204,7 @@ impl Hub {
         act: impl FnOnce(&mut Change<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut state = lock(&self.0.state);
+        self.keep_moment(&state);
         let mut change = Change::new(&mut state, &self.0);
         let result = act(&mut change);
         let happened = change.finish();

@@ -10,7 +10,7 @@ use crate::types::{CommentId, InstallationId, Oid, RepoId, RepoName, Role, Times
 /// Ids of every kind come from one counter, so an id used in the wrong place finds nothing.
 const FIRST_ID: u64 = 1001;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Clone)]
 pub(super) struct State {
     pub(super) next_id: u64,
     pub(super) accounts: BTreeMap<UserId, Account>,

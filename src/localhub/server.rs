@@ -1,7 +1,7 @@
 //! The listener: one door for the API, git and the pages. Requests are read whole, answered on a
 //! blocking thread (git is a process) and told apart by their path.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -22,9 +22,21 @@ const BODY_BYTES: usize = 40 * 1024 * 1024;
 /// Where the API hangs, as on a GitHub Enterprise server.
 const API: &str = "/api/v3";
 
+/// Where GraphQL is, beside it.
+const GRAPHQL: &str = "/api/graphql";
+
 /// First segments of the API that may also be asked without [`API`]; pages use none of them.
-const BARE_API: [&str; 8] =
-    ["app", "app-manifests", "installation", "meta", "rate_limit", "repos", "repositories", "users"];
+const BARE_API: [&str; 9] = [
+    "app",
+    "app-manifests",
+    "graphql",
+    "installation",
+    "meta",
+    "rate_limit",
+    "repos",
+    "repositories",
+    "users",
+];
 
 pub(super) struct Request {
     pub(super) method: Method,
@@ -42,6 +54,17 @@ pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
+    pub(super) sent: Sent,
+}
+
+/// How an answer gets to whoever asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Sent {
+    #[default]
+    Whole,
+    Late(Duration),
+    /// The connection is closed instead.
+    Never,
 }
 
 impl Request {
@@ -58,7 +81,7 @@ impl Reply {
     pub(super) fn new(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Self {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        Self { status, headers, body }
+        Self { status, headers, body, sent: Sent::Whole }
     }
 
     pub(super) fn json(status: StatusCode, body: &Value) -> Self {
@@ -70,7 +93,7 @@ impl Reply {
     }
 
     pub(super) fn empty(status: StatusCode) -> Self {
-        Self { status, headers: HeaderMap::new(), body: Vec::new() }
+        Self { status, headers: HeaderMap::new(), body: Vec::new(), sent: Sent::Whole }
     }
 
     /// Adds a header; a value that can't stand in one is left out.
@@ -101,6 +124,7 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
         return respond(Reply::text(StatusCode::PAYLOAD_TOO_LARGE, "The request is too large.\n"));
     };
     let path = parts.uri.path();
+    let path = if path == GRAPHQL { "/graphql" } else { path };
     let api = path.strip_prefix(API).filter(|rest| rest.is_empty() || rest.starts_with('/'));
     let bare = path.split('/').nth(1).is_some_and(|first| BARE_API.contains(&first));
     let is_api = api.is_some() || bare;
@@ -127,11 +151,13 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
             pages::answer(&hub, &request)
         }
     });
-    respond(
-        answered
-            .await
-            .unwrap_or_else(|_| Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "localhub failed.\n")),
-    )
+    let reply = answered
+        .await
+        .unwrap_or_else(|_| Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "localhub failed.\n"));
+    if let Sent::Late(by) = reply.sent {
+        tokio::time::sleep(by).await;
+    }
+    respond(reply)
 }
 
 /// A page elsewhere can make a browser send requests here, but not under a name of ours.
@@ -144,6 +170,11 @@ fn names_this_machine(hub: &Hub, headers: &HeaderMap) -> bool {
 }
 
 fn respond(reply: Reply) -> Response {
+    if reply.sent == Sent::Never {
+        // A body that breaks before its first byte: nothing has been sent by then, not even the status.
+        let broken = futures_util::stream::once(async { Err::<Bytes, _>(io::Error::other("dropped")) });
+        return Response::new(Body::from_stream(broken));
+    }
     let mut response = Response::new(Body::from(reply.body));
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;

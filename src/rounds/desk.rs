@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::Cx;
+use super::{Cx, fault};
 use crate::{
     codebase::TreeIndex,
     config::{REPOSITORY_FILE, RepoSettings, Settings},
-    engine::{RunInfo, StepError},
+    engine::StepError,
     git::{GitError, Mirrors, Snapshot},
-    github::{Fault, GitHub, Repo},
+    github::{Counter, GitHub, Repo},
     limits,
     providers::Providers,
     store::Store,
@@ -87,9 +87,10 @@ impl Desk {
         Policy::of_server(&self.settings).rehearsal()
     }
 
-    /// A handle on the run's repository, by its number; the name is whatever it is called now.
-    pub async fn repo(&self, run: &RunInfo) -> Result<Repo, StepError> {
-        let known = self.store.directory().repository(run.id.repo).await.map_err(anyhow::Error::new)?;
+    /// A handle on the run's repository, by its number; the name is whatever it is called now. What is asked by
+    /// it is counted with the run.
+    pub async fn repo(&self, cx: &Cx) -> Result<Repo, StepError> {
+        let known = self.store.directory().repository(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
         let row = known.ok_or_else(|| {
             StepError::User(
                 "This repository was removed from the App's installation. Add it again in the App's settings, then \
@@ -97,12 +98,14 @@ impl Desk {
                     .to_owned(),
             )
         })?;
-        Ok(self.github.repo(row.installation, row.id, row.name))
+        let tally = Arc::clone(cx.tally());
+        let counter = Counter::new(move |write| tally.add(write));
+        Ok(self.github.repo(row.installation, row.id, row.name).counted(counter))
     }
 
     /// Reads the issue and stores its text.
     pub async fn issue(&self, cx: &Cx, repo: &Repo) -> Result<IssueSnapshot, StepError> {
-        let issue = repo.issue(cx.run().trigger.issue).await.map_err(fault)?;
+        let issue = self.find_issue(cx, repo).await?;
         if !issue.state_open {
             return Err(StepError::User("The issue is closed. Reopen it, then start anew.".to_owned()));
         }
@@ -170,21 +173,6 @@ impl Desk {
     pub async fn tree(&self, cx: &Cx, base: &Base) -> Result<TreeIndex, StepError> {
         let snapshot = self.snapshot(cx, base).await?;
         Ok(TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str())))
-    }
-}
-
-/// What a fault of GitHub's means for a step: wait, tell people, or look into it.
-pub fn fault(fault: Fault) -> StepError {
-    match fault {
-        // How long that is, the engine's clock says; asking again early costs one refused call.
-        Fault::RateLimited { .. } => {
-            StepError::Later { why: "GitHub asks us to slow down".to_owned(), after: Duration::from_secs(60) }
-        }
-        Fault::Transient { .. } => StepError::Later {
-            why: "GitHub did not answer properly".to_owned(),
-            after: Duration::from_secs(10),
-        },
-        other => StepError::User(other.to_string()),
     }
 }
 

@@ -98,7 +98,7 @@ pub async fn propose(
     known: Option<Hash>,
     shown: &Shown<'_>,
 ) -> Result<Landed<Proposal>, StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let name = branch(publication.issue.number);
     let place = Place {
         branch: &name,
@@ -171,6 +171,7 @@ async fn land(
 ) -> Result<Landed<Oid>, StepError> {
     let mut spec = CommitSpec {
         branch: place.branch.to_owned(),
+        begins: false,
         parent: place.base.clone(),
         files,
         message: message.to_owned(),
@@ -180,13 +181,8 @@ async fn land(
         match (seen.head, seen.document) {
             (_, Some(theirs)) if seen.foreign => return Ok(Landed::Theirs(theirs)),
             (Some(head), Some(there)) if Some(there) == place.wanted => return Ok(Landed::Ours(head)),
-            (Some(head), _) => spec.parent = head,
-            (None, _) => {
-                let begin =
-                    async |_| repo.ensure_branch(place.branch, place.base).await.map(drop).map_err(fault);
-                let _: () = cx.once(&format!("{key}-branch-{attempt}"), begin).await?;
-                spec.parent = place.base.clone();
-            }
+            (Some(head), _) => (spec.begins, spec.parent) = (false, head),
+            (None, _) => (spec.begins, spec.parent) = (true, place.base.clone()),
         }
         let ready = &spec;
         let landed: Option<Oid> = cx
@@ -241,7 +237,7 @@ fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String {
 
 /// Posts the gate comment: the one that sends mail.
 pub async fn announce(cx: &Cx, key: &str, body: &Body) -> Result<(String, Timestamp), StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let marker = &format!("{key}-{}-{}", cx.run().id, cx.visit());
     let repo = &repo;
     cx.once(key, |entry| async move {
@@ -263,7 +259,7 @@ pub async fn hear(
     asked: Hash,
     shown_at: Timestamp,
 ) -> Result<Heard, StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let key = |what: &str| format!("{what}-{}", answer.cause);
     let place = Place {
         branch: &proposal.branch,
@@ -360,7 +356,7 @@ pub async fn publish(
     log: (String, String),
     message: &str,
 ) -> Result<Landed<Oid>, StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let place = Place {
         branch: &proposal.branch,
         path: &proposal.path,

@@ -13,15 +13,17 @@ mod draft;
 mod gate;
 mod page;
 mod review;
+mod standing;
 
 pub use ask::{FailureKind, Served};
-pub use desk::{Base, Desk, IssueSnapshot, Policy, fault};
+pub use desk::{Base, Desk, IssueSnapshot, Policy};
 pub use draft::{Brief, Drafted, draft};
 pub use gate::{
     Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
 };
 pub use page::{StatusComment, Urgency};
 pub use review::{ReviewBrief, Reviewed, Why, review};
+pub use standing::fault;
 
 use serde::{Deserialize, Serialize};
 

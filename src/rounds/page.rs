@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Cx, fault};
 use crate::{
     engine::StepError,
-    github::{Body, Comment, Fault},
+    github::{Body, Comment, Fault, LabelSwap},
     limits,
     types::{CommentId, Timestamp},
 };
@@ -14,6 +14,9 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusComment {
     id: Option<CommentId>,
+    /// As GraphQL knows it; none where an earlier version made it.
+    #[serde(default)]
+    node: Option<String>,
     pub url: Option<String>,
     touched: Option<Timestamp>,
 }
@@ -30,14 +33,28 @@ pub enum Urgency {
 impl StatusComment {
     /// Shows `body`, as a new comment the first time.
     pub async fn show(&mut self, cx: &Cx, key: &str, body: &Body, urgency: Urgency) -> Result<(), StepError> {
+        self.turn(cx, key, body, urgency, None).await
+    }
+
+    /// As [`show`](Self::show), and moves the state label with it.
+    pub async fn turn(
+        &mut self,
+        cx: &Cx,
+        key: &str,
+        body: &Body,
+        urgency: Urgency,
+        swap: Option<LabelSwap<'_>>,
+    ) -> Result<(), StepError> {
         let now = cx.now(&format!("{key}-at")).await?;
         let fresh = self.touched.is_some_and(|t| now.since(t) < limits::STATUS_EDIT_GAP);
         if fresh && urgency == Urgency::Progress {
             return Ok(());
         }
-        let before = self.id;
-        let shown: Shown = cx.once(key, |entry| write(cx, before, body, entry.interrupted)).await?;
+        let before = &*self;
+        let shown: Shown =
+            cx.once(key, |entry| write(cx, before, body, swap.as_ref(), entry.interrupted)).await?;
         self.id = Some(shown.id);
+        self.node = shown.node;
         self.url = Some(shown.url);
         self.touched = Some(now);
         Ok(())
@@ -47,24 +64,40 @@ impl StatusComment {
 #[derive(Serialize, Deserialize)]
 struct Shown {
     id: CommentId,
+    #[serde(default)]
+    node: Option<String>,
     url: String,
 }
 
 impl From<Comment> for Shown {
     fn from(comment: Comment) -> Self {
-        Self { id: comment.id, url: comment.url }
+        let node = Some(comment.node).filter(|node| !node.is_empty());
+        Self { id: comment.id, node, url: comment.url }
     }
 }
 
 async fn write(
     cx: &Cx,
-    before: Option<CommentId>,
+    before: &StatusComment,
     body: &Body,
+    swap: Option<&LabelSwap<'_>>,
     interrupted: bool,
 ) -> Result<Shown, StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let marker = format!("status-{}", cx.run().id);
-    if let Some(id) = before {
+    if let (StatusComment { id: Some(id), node: Some(node), url: Some(url), .. }, Some(swap)) = (before, swap)
+    {
+        match repo.edit_and_swap(node, &marker, body, swap).await {
+            Ok(()) => return Ok(Shown { id: *id, node: Some(node.clone()), url: url.clone() }),
+            // The comment or the old label was deleted: one after the other, what can be done is done.
+            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
+            Err(other) => return Err(fault(other)),
+        }
+    }
+    if let Some(swap) = swap {
+        repo.swap_label(swap).await.map_err(fault)?;
+    }
+    if let Some(id) = before.id {
         match repo.edit_comment(id, &marker, body).await {
             Ok(comment) => return Ok(comment.into()),
             // Somebody deleted it: people shall still see where the run stands.

@@ -8,7 +8,7 @@ use super::{super::not_the_app, Report};
 use crate::{
     clock::SystemClock,
     config::Settings,
-    github::{Fault, GitHub, GitHubOptions, InstallationInfo, Manifest},
+    github::{Fault, GitHub, GitHubOptions, InstallationInfo, Manifest, Pacing},
 };
 
 /// The App and where it is installed, when GitHub lets us in.
@@ -41,6 +41,7 @@ pub(super) async fn look(report: &mut Report, settings: &Settings) -> Option<Kno
         web_url: settings.github.web_url.clone(),
         app_id: settings.app.id,
         private_key: SecretString::from(pem),
+        pacing: Pacing::Off,
         clock: Arc::new(SystemClock),
     }) {
         Ok(github) => github,

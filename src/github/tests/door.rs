@@ -76,6 +76,75 @@ async fn nothing_is_sent_before_a_rate_limit_ends() {
     assert_eq!(repo.issue(IssueNo(1)).await, Err(Fault::RateLimited { until }));
     assert_eq!(repo.info().await, Err(Fault::RateLimited { until }), "the whole installation waits");
     assert_eq!(fake.count("GET "), 1);
+    fake.clock.pass(Duration::from_secs(120));
+    repo.info().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_last_call_of_an_hour_is_known_to_be_the_last() {
+    let reset = NOW.0 / 1000 + 600;
+    let fake = Fake::start(move |seen, _| match seen.line.as_str() {
+        "GET /repos/o/r/issues/1" => answer(200, issue(1))
+            .map(|a| a.header("x-ratelimit-remaining", "0").header("x-ratelimit-reset", reset.to_string())),
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    repo.issue(IssueNo(1)).await.unwrap();
+    let until = Timestamp((reset + 1) * 1000);
+    assert_eq!(repo.info().await, Err(Fault::RateLimited { until }));
+    assert_eq!(fake.count("GET "), 1, "the answer itself was good, and nothing is sent to be refused");
+}
+
+#[tokio::test]
+async fn what_has_not_changed_is_not_read_again_and_not_believed_to_be_another_installations() {
+    let fake = Fake::start(|seen, _| match (seen.line.as_str(), seen.known.as_deref()) {
+        ("GET /repos/o/r/issues/1", None) => answer(200, issue(1)).map(|a| a.header("etag", "W/\"one\"")),
+        ("GET /repos/o/r/issues/1", Some("W/\"one\"")) => answer(304, Value::Null),
+        ("POST /app/installations/4/access_tokens", _) => {
+            answer(201, json!({ "token": "ghs_4", "expires_at": "2099-01-01T00:00:00Z" }))
+        }
+        _ => None,
+    })
+    .await;
+    let counted = Arc::new(Mutex::new((0, 0)));
+    let counter = Arc::clone(&counted);
+    let repo = fake.repo().counted(Counter::new(move |write| {
+        let mut counted = counter.lock().unwrap();
+        if write { counted.1 += 1 } else { counted.0 += 1 }
+    }));
+    let first = repo.issue(IssueNo(1)).await.unwrap();
+    assert_eq!(repo.issue(IssueNo(1)).await.unwrap(), first);
+    let asked: Vec<_> = fake.seen().into_iter().filter(|s| s.line.contains("/issues/1")).collect();
+    assert_eq!([asked[0].known.as_deref(), asked[1].known.as_deref()], [None, Some("W/\"one\"")]);
+    assert_eq!(*counted.lock().unwrap(), (2, 0), "both were waited for; the token is everybody's");
+    let theirs = repo.github().repo(InstallationId(4), OURS, "o/r".parse().unwrap());
+    theirs.issue(IssueNo(1)).await.unwrap();
+    assert_eq!(fake.seen().pop().unwrap().known, None);
+}
+
+#[tokio::test]
+async fn a_repository_that_does_not_show_is_asked_for_by_its_number() {
+    let installed = json!({ "id": 3, "account": { "login": "o" }, "suspended_at": null });
+    let fake = Fake::start(move |seen, before| match (seen.line.as_str(), before) {
+        ("GET /app/installations/3", 0) => answer(404, json!({})),
+        ("GET /app/installations/3", 1) => {
+            answer(200, json!({ "id": 3, "account": null, "suspended_at": "2026-01-01T00:00:00Z" }))
+        }
+        ("GET /app/installations/3", _) => answer(200, installed.clone()),
+        ("GET /repositories/9", 0) => answer(404, json!({})),
+        ("GET /repositories/9", _) => {
+            answer(200, json!({ "id": 9, "full_name": "p/moved", "default_branch": "main" }))
+        }
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    assert_eq!(repo.whereabouts().await, Ok(Whereabouts::Uninstalled));
+    assert_eq!(repo.whereabouts().await, Ok(Whereabouts::Suspended));
+    assert_eq!(repo.whereabouts().await, Ok(Whereabouts::OutOfReach));
+    let Ok(Whereabouts::Here(info)) = repo.whereabouts().await else { panic!("it is there") };
+    assert_eq!(info.name.to_string(), "p/moved");
 }
 
 #[tokio::test]
@@ -210,11 +279,11 @@ async fn a_new_app_comes_out_of_its_code_and_its_code_stays_out_of_errors() {
     })
     .await;
     let url = fake.origin.parse().unwrap();
-    let app = convert_manifest(&url, "good", Arc::new(Still)).await.unwrap();
+    let app = convert_manifest(&url, "good", Arc::<Still>::default()).await.unwrap();
     assert_eq!((app.id, app.slug.as_str()), (5, "s"));
     assert!(!format!("{app:?}").contains("PEM"));
     assert_eq!(fake.seen()[0].authorization, "");
-    let fault = convert_manifest(&url, "badcode", Arc::new(Still)).await.unwrap_err();
+    let fault = convert_manifest(&url, "badcode", Arc::<Still>::default()).await.unwrap_err();
     assert!(!format!("{fault} {fault:?}").contains("badcode"), "{fault}");
 }
 
@@ -227,7 +296,8 @@ async fn keys_and_addresses_that_cannot_work_are_named() {
         web_url: fake.origin.parse().unwrap(),
         app_id: 1,
         private_key,
-        clock: Arc::new(Still),
+        pacing: Pacing::Off,
+        clock: Arc::<Still>::default(),
     };
     let bad_key = GitHub::new(options(&fake.origin, "-----BEGIN nothing".into())).unwrap_err();
     assert!(

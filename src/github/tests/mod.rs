@@ -1,12 +1,16 @@
 //! The client against a server that answers what each test says and remembers what it was sent.
 
 mod door;
+mod pace;
 mod writes;
 
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,6 +18,7 @@ use axum::{body::Bytes, http::Request, response::Response};
 use rsa::{RsaPrivateKey, pkcs1::EncodeRsaPrivateKey, pkcs8::LineEnding, rand_core::OsRng};
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::*;
 use crate::{
@@ -25,16 +30,36 @@ const NOW: Timestamp = Timestamp(1_771_500_000_000);
 const OURS: RepoId = RepoId(9);
 const BOT: u64 = 77;
 
-/// A clock that stands still.
-struct Still;
+/// A clock that stands still until it is moved.
+#[derive(Default)]
+struct Still {
+    passed: AtomicI64,
+    moved: Notify,
+}
+
+impl Still {
+    fn pass(&self, duration: Duration) {
+        self.passed.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
+        self.moved.notify_waiters();
+    }
+}
 
 impl Clock for Still {
     fn now(&self) -> Timestamp {
-        NOW
+        Timestamp(NOW.0 + self.passed.load(Ordering::SeqCst))
     }
 
-    fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {})
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let until = self.now().plus(duration);
+        Box::pin(async move {
+            loop {
+                let moved = self.moved.notified();
+                if self.now() >= until {
+                    return;
+                }
+                moved.await;
+            }
+        })
     }
 }
 
@@ -44,6 +69,8 @@ struct Seen {
     /// `GET /repos/o/r?x=y`
     line: String,
     authorization: String,
+    /// `If-None-Match`
+    known: Option<String>,
     body: Value,
 }
 
@@ -70,6 +97,7 @@ impl Answer {
 struct Fake {
     origin: String,
     seen: Arc<Mutex<Vec<Seen>>>,
+    clock: Arc<Still>,
 }
 
 impl Fake {
@@ -85,10 +113,14 @@ impl Fake {
             move |request: Request<axum::body::Body>| respond(request, Arc::clone(&log), Arc::clone(&script));
         let app = axum::Router::new().fallback(handler);
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { origin, seen }
+        Self { origin, seen, clock: Arc::default() }
     }
 
     fn github_at(&self, path: &str) -> GitHub {
+        self.paced_at(path, Pacing::Off)
+    }
+
+    fn paced_at(&self, path: &str, pacing: Pacing) -> GitHub {
         let url = |path: &str| format!("{}{path}", self.origin).parse().unwrap();
         GitHub::new(GitHubOptions {
             api_url: url(path),
@@ -96,7 +128,8 @@ impl Fake {
             web_url: url("/"),
             app_id: 1,
             private_key: key(),
-            clock: Arc::new(Still) as SharedClock,
+            pacing,
+            clock: self.clock.clone() as SharedClock,
         })
         .unwrap()
     }
@@ -132,6 +165,7 @@ async fn respond(request: Request<axum::body::Body>, log: Arc<Mutex<Vec<Seen>>>,
     let seen = Seen {
         line: format!("{} {}", head.method, head.uri),
         authorization,
+        known: head.headers.get("if-none-match").map(|v| v.to_str().unwrap().to_owned()),
         body: serde_json::from_slice(&body).unwrap_or_default(),
     };
     let before = {
@@ -169,7 +203,9 @@ fn known(seen: &Seen, before: usize) -> Option<Answer> {
         "GET /users/countersign%5Bbot%5D" => {
             answer(200, json!({ "id": BOT, "login": "countersign[bot]", "type": "Bot" }))
         }
-        "GET /repos/o/r" => answer(200, json!({ "id": 9, "full_name": "o/r", "default_branch": "main" })),
+        "GET /repos/o/r" => {
+            answer(200, json!({ "id": 9, "node_id": "R_9", "full_name": "o/r", "default_branch": "main" }))
+        }
         _ => None,
     }
 }

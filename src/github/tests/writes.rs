@@ -1,7 +1,7 @@
 //! A write that is made twice leaves one.
 
 use super::*;
-use crate::types::{CommentId, IssueNo, Oid};
+use crate::types::{CommentId, InstallationId, IssueNo, Oid};
 
 fn body(text: &str) -> Body {
     Body::frame(text.to_owned())
@@ -104,22 +104,19 @@ async fn a_label_is_made_at_its_first_use() {
 fn spec(path: &str) -> CommitSpec {
     CommitSpec {
         branch: "countersign/issue-1".into(),
+        begins: false,
         parent: oid('a'),
         files: vec![(path.into(), vec![0xff, b'\n'])],
         message: "Design\n\nCountersign-Run: 9-1\n".into(),
     }
 }
 
-/// A repository whose branch is at `head` and refuses to move when `refuse`.
-fn tree(head: char, refuse: bool) -> impl Fn(&Seen, usize) -> Option<Answer> {
+/// A repository whose branch is at `head` and takes our commit only when that is where we think it is.
+fn tree(head: char) -> impl Fn(&Seen, usize) -> Option<Answer> {
     move |seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/countersign/issue-1" => {
             answer(200, json!({ "ref": "refs/heads/countersign/issue-1", "object": { "sha": oid(head) } }))
         }
-        "GET /repos/o/r/git/commits/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" => answer(
-            200,
-            json!({ "sha": oid('a'), "tree": { "sha": oid('1') }, "parents": [], "message": "base" }),
-        ),
         // Ours, as GitHub keeps it: without the last line's end.
         "GET /repos/o/r/git/commits/cccccccccccccccccccccccccccccccccccccccc" => answer(
             200,
@@ -131,62 +128,209 @@ fn tree(head: char, refuse: bool) -> impl Fn(&Seen, usize) -> Option<Answer> {
             json!({ "sha": oid('d'), "tree": { "sha": oid('2') }, "parents": [{ "sha": oid('a') }],
                     "message": "Someone else's" }),
         ),
-        "POST /repos/o/r/git/blobs" => answer(201, json!({ "sha": oid('b') })),
-        "POST /repos/o/r/git/trees" => answer(201, json!({ "sha": oid('2') })),
-        "POST /repos/o/r/git/commits" => answer(201, json!({ "sha": oid('c') })),
-        "PATCH /repos/o/r/git/refs/heads/countersign/issue-1" if refuse => {
-            answer(422, json!({ "message": "Update is not a fast forward" }))
+        "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => {
+            answer(200, json!({ "type": "file", "sha": oid('b'), "content": "/wo=\n", "encoding": "base64" }))
         }
-        "PATCH /repos/o/r/git/refs/heads/countersign/issue-1" => answer(200, json!({})),
+        "POST /graphql" if head == 'a' => {
+            answer(200, json!({ "data": { "begin": {}, "commit": { "commit": { "oid": oid('c') } } } }))
+        }
+        "POST /graphql" => answer(200, stale()),
         _ => None,
     }
 }
 
+fn stale() -> Value {
+    json!({ "data": { "commit": null }, "errors": [{
+        "type": "STALE_DATA", "path": ["commit"], "message": "Expected branch to point to something else.",
+    }] })
+}
+
 #[tokio::test]
-async fn a_commit_is_bytes_on_a_base_moved_forward() {
-    let fake = Fake::start(tree('a', false)).await;
+async fn a_commit_is_bytes_on_top_of_where_the_branch_was_seen() {
+    let fake = Fake::start(tree('a')).await;
     let commit = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap();
     assert_eq!(commit.oid, oid('c'));
     assert_eq!(commit.url, format!("{}/o/r/commit/{}", fake.origin, oid('c')));
-    let bodies: Vec<Value> = fake.writes().into_iter().map(|seen| seen.body).collect();
-    assert_eq!(bodies[0], json!({ "content": "/wo=", "encoding": "base64" }));
-    assert_eq!(bodies[1]["base_tree"], oid('1').as_str());
-    assert_eq!(bodies[1]["tree"][0]["path"], "docs/a.md");
+    let sent = fake.writes().pop().unwrap().body;
     assert_eq!(
-        bodies[2],
-        json!({ "message": "Design\n\nCountersign-Run: 9-1\n", "tree": oid('2'), "parents": [oid('a')] }),
+        sent["variables"]["commit"],
+        json!({
+            "branch": { "repositoryNameWithOwner": "o/r", "branchName": "countersign/issue-1" },
+            "message": { "headline": "Design", "body": "Countersign-Run: 9-1\n" },
+            "fileChanges": { "additions": [{ "path": "docs/a.md", "contents": "/wo=" }] },
+            "expectedHeadOid": oid('a'),
+        }),
         "no author and no committer, so that GitHub signs it"
     );
-    assert_eq!(bodies[3], json!({ "sha": oid('c'), "force": false }));
+    insta::assert_snapshot!(
+        sent["query"].as_str().unwrap(),
+        @"mutation($commit: CreateCommitOnBranchInput!) { commit: createCommitOnBranch(input: $commit) { commit { oid } } }"
+    );
+}
+
+#[tokio::test]
+async fn a_branch_begins_with_its_first_commit() {
+    let fake = Fake::start(tree('a')).await;
+    let spec = CommitSpec { begins: true, ..spec("docs/a.md") };
+    fake.repo().ensure_commit(&spec, false).await.unwrap();
+    assert_eq!(fake.writes().len(), 1);
+    let sent = fake.writes().pop().unwrap().body;
+    let begin = json!({ "repositoryId": "R_9", "name": "refs/heads/countersign/issue-1", "oid": oid('a') });
+    assert_eq!(sent["variables"]["begin"], begin);
+    assert!(sent["query"].as_str().unwrap().contains("{ begin: createRef(input: $begin)"), "{sent}");
+}
+
+#[tokio::test]
+async fn graphql_is_beside_the_third_version_of_rest() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "GET /api/v3/repos/o/r" => {
+            answer(200, json!({ "id": 9, "full_name": "o/r", "default_branch": "main" }))
+        }
+        "POST /api/graphql" => {
+            answer(200, json!({ "data": { "commit": { "commit": { "oid": oid('c') } } } }))
+        }
+        _ => None,
+    })
+    .await;
+    let repo = fake.github_at("/api/v3/").repo(InstallationId(3), OURS, "o/r".parse().unwrap());
+    repo.ensure_commit(&spec("docs/a.md"), false).await.unwrap();
+    assert!(fake.writes()[0].authorization.starts_with("Bearer ghs_"));
 }
 
 #[tokio::test]
 async fn an_interrupted_commit_is_recognised_and_another_is_not() {
-    let fake = Fake::start(tree('c', true)).await;
+    let fake = Fake::start(tree('c')).await;
     assert_eq!(fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap().oid, oid('c'));
-    assert_eq!(fake.count("POST /repos/o/r/git/commits"), 0);
-    let fake = Fake::start(tree('d', true)).await;
+    assert_eq!(fake.count("POST /graphql"), 0);
+    // The look before it may have been behind.
+    assert_eq!(fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap().oid, oid('c'));
+    let fake = Fake::start(tree('d')).await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap_err();
     assert!(matches!(fault, Fault::Conflict { .. }), "{fault}");
 }
 
 #[tokio::test]
-async fn a_refused_move_is_a_conflict_only_if_the_branch_moved() {
-    let fake = Fake::start(tree('d', true)).await;
+async fn a_copied_message_around_other_bytes_is_not_ours() {
+    let fake = Fake::start(|seen, before| match seen.line.as_str() {
+        "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => answer(
+            200,
+            json!({ "type": "file", "sha": oid('b'), "content": "aGVsbG8=\n", "encoding": "base64" }),
+        ),
+        _ => tree('c')(seen, before),
+    })
+    .await;
+    let fault = fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap_err();
+    assert!(matches!(fault, Fault::Conflict { .. }), "{fault}");
+}
+
+#[tokio::test]
+async fn a_refused_commit_is_a_conflict_only_if_the_branch_moved() {
+    let fake = Fake::start(tree('d')).await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
     assert_eq!(
         fault.to_string(),
         "moving countersign/issue-1 in o/r conflicts with what is there now: \
          it is at ddddddd and no longer at aaaaaaa"
     );
-    let fake = Fake::start(tree('a', true)).await;
-    let fault = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
+    // Refused, though the branch shows where it should be: reads that are behind, or a rule of the branch.
+    let fake = Fake::start(|seen, before| match seen.line.as_str() {
+        "POST /graphql" => answer(200, stale()),
+        _ => tree('a')(seen, before),
+    })
+    .await;
+    let repo = fake.repo();
+    let fault = repo.ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
+    assert!(fault.passes(), "{fault}");
+    fake.clock.pass(crate::limits::LAG);
+    let fault = repo.ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
     assert!(matches!(fault, Fault::Rejected { status: 422, .. }), "a rule of the branch: {fault}");
 }
 
 #[tokio::test]
+async fn a_label_takes_anothers_place_in_one_write() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "GET /repos/o/r/labels/working" => answer(200, json!({ "node_id": "LA_1" })),
+        "POST /repos/o/r/labels" => answer(201, json!({ "node_id": "LA_2" })),
+        "GET /repos/o/r/issues/1" => answer(
+            200,
+            json!({ "number": 1, "node_id": "I_1", "title": "t", "state": "open", "updated_at": "2026-02-19T10:00:00Z" }),
+        ),
+        "POST /graphql" => answer(
+            200,
+            json!({ "data": { "add": {}, "remove": null },
+                    "errors": [{ "type": "NOT_FOUND", "path": ["remove"], "message": "it is not on it" }] }),
+        ),
+        _ => None,
+    })
+    .await;
+    let label = LabelSpec { name: "done", color: "0e8a16", description: "why" };
+    let swap = LabelSwap { issue: IssueNo(1), old: "working", new: label };
+    fake.repo().swap_label(&swap).await.unwrap();
+    let sent = fake.writes().pop().unwrap().body;
+    assert_eq!(
+        sent["variables"],
+        json!({
+            "add": { "labelableId": "I_1", "labelIds": ["LA_2"] },
+            "remove": { "labelableId": "I_1", "labelIds": ["LA_1"] },
+        })
+    );
+}
+
+/// Comments as a server shows them that is behind: those written by `Said` show only from the `from`th look.
+fn behind(from: usize, lost: usize) -> impl Fn(&Seen, usize) -> Option<Answer> {
+    let looks = Mutex::new(0);
+    let written = Mutex::new(Vec::<(u64, usize)>::new());
+    move |seen, before| match seen.line.as_str() {
+        "POST /repos/o/r/issues/1/comments" => {
+            let (mut written, looks) = (written.lock().unwrap(), looks.lock().unwrap());
+            let id = 5 + before as u64;
+            written.push((id, *looks));
+            if before < lost { answer(502, json!({})) } else { answer(201, comment(id, BOT, MARKED)) }
+        }
+        "GET /repos/o/r/issues/1/comments?per_page=100&page=1" => {
+            let mut looks = looks.lock().unwrap();
+            *looks += 1;
+            let shows = |(id, at): &(u64, usize)| (*looks > at + from).then(|| comment(*id, BOT, MARKED));
+            answer(200, Value::Array(written.lock().unwrap().iter().filter_map(shows).collect()))
+        }
+        line if line.starts_with("DELETE ") => {
+            let id: u64 = line.rsplit('/').next().unwrap().parse().unwrap();
+            written.lock().unwrap().retain(|(there, _)| *there != id);
+            answer(204, Value::Null)
+        }
+        _ => None,
+    }
+}
+
+/// Writes the comment as a step does: again after a while, as long as it is told that this may help.
+async fn persistent(fake: &Fake) -> Comment {
+    let repo = fake.repo();
+    for attempt in 0..60 {
+        match repo.ensure_comment(IssueNo(1), "m", &body("hello"), attempt > 0).await {
+            Ok(comment) => return comment,
+            Err(fault) => assert!(fault.passes(), "{fault}"),
+        }
+        fake.clock.pass(Duration::from_secs(5));
+    }
+    panic!("it never ends");
+}
+
+#[tokio::test]
+async fn a_lost_answer_leaves_one_comment_however_far_github_is_behind() {
+    for looks in 0..6 {
+        for lost in 1..3 {
+            let fake = Fake::start(behind(looks, lost)).await;
+            assert_eq!(persistent(&fake).await.id, CommentId(5), "the first stays");
+            let (made, removed) = (fake.count("POST /repos/o/r/issues/1/comments"), fake.count("DELETE "));
+            assert_eq!(made - removed, 1, "{looks} looks behind, {lost} answers lost");
+            assert!(looks > 1 || made == 1, "two looks find what is {looks} looks behind");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_path_out_of_the_tree_is_never_sent() {
-    let fake = Fake::start(tree('a', false)).await;
+    let fake = Fake::start(tree('a')).await;
     for path in ["../x", ".git/config", "/x"] {
         let fault = fake.repo().ensure_commit(&spec(path), false).await.unwrap_err();
         assert!(matches!(fault, Fault::Invalid(_)), "{fault}");

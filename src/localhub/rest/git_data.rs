@@ -204,7 +204,12 @@ impl Call<'_> {
 
     fn one_ref(&self, repo: RepoId, name: &str) -> Answer {
         let (git, name) = (self.git(repo), format!("refs/{name}"));
-        let oid = git.reference(&name).ok_or_else(Refusal::not_found)?;
+        let then = self.then.as_ref().and_then(|then| Some((then, name.strip_prefix("refs/heads/")?)));
+        let oid = match then {
+            Some((then, branch)) => then.branch(repo, branch).cloned(),
+            None => git.reference(&name),
+        };
+        let oid = oid.ok_or_else(Refusal::not_found)?;
         let kind = git.kind(oid.as_str()).unwrap_or_else(|| "commit".into());
         Ok(self.ok(&self.ref_json(repo, &name, &oid, &kind)?))
     }

@@ -4,9 +4,12 @@
 mod apps;
 pub(super) mod auth;
 mod git_data;
+mod graphql;
 mod issues;
 mod pulls;
 mod repos;
+
+use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
@@ -14,16 +17,16 @@ use serde_json::{Value, json};
 
 use super::{
     Hub, HubError,
-    faults::Hit,
+    faults::{Hit, Meets, Moment},
     git::{Git, GitError},
     json::Json,
     lock,
     model::{Issue, Repository, State},
     random_hex,
-    server::{Reply, Request},
+    server::{Reply, Request, Sent},
     views::RequestView,
 };
-use crate::types::{IssueNo, RepoId, RepoName, UserId};
+use crate::types::{Hash, IssueNo, RepoId, RepoName, UserId};
 use auth::{Caller, Level};
 
 const DOCS: &str = "https://docs.github.com/rest";
@@ -103,25 +106,85 @@ struct Call<'a> {
     hub: &'a Hub,
     request: &'a Request,
     caller: Caller,
+    /// What is read instead of what is, where reads lag.
+    then: Option<Arc<Moment>>,
 }
 
 pub(super) fn answer(hub: &Hub, request: &Request) -> Reply {
-    let hit = hub.meet_fault(request.method.as_str(), &request.path);
-    let (caller, reply) = match hit {
-        Some(Hit::Instead(status)) => {
-            (Caller::Anonymous, Refusal::new(status, "A fault that was asked for").reply())
+    let installation = request.header("authorization").is_some_and(|value| value.contains("ghs_"));
+    let (method, path, now) = (request.method.as_str(), request.path.as_str(), (hub.0.now)());
+    let hit = hub.meet_fault(&Meets { method, path, installation, now });
+    let lag = match &hit {
+        Some(Hit::Lag(by)) => hub.moment(*by).filter(|_| lags(&request.segments)),
+        _ => None,
+    };
+    let (caller, reply) = match hit.as_ref().and_then(instead) {
+        Some(reply) => (Caller::Anonymous, reply),
+        None => {
+            let (caller, reply) = route(hub, request, lag);
+            (caller, unchanged(request, reply))
         }
-        _ => route(hub, request),
     };
     note(hub, request, &caller, reply.status.as_u16());
-    let reply = match hit {
+    let reply = match &hit {
         Some(Hit::LoseAnswer) => Reply::json(StatusCode::BAD_GATEWAY, &json!({ "message": "Server Error" })),
+        Some(Hit::Slow(by)) => Reply { sent: Sent::Late(*by), ..reply },
+        Some(Hit::Drop { .. }) => Reply { sent: Sent::Never, ..reply },
         _ => reply,
     };
-    decorate(hub, &caller, reply)
+    match hit {
+        // It says itself what is left.
+        Some(Hit::UsedUp { .. }) => reply,
+        _ => decorate(hub, &caller, reply),
+    }
 }
 
-fn route(hub: &Hub, request: &Request) -> (Caller, Reply) {
+/// What a fault answers in place of the route, which then has no effect.
+fn instead(hit: &Hit) -> Option<Reply> {
+    let asked_for = "A fault that was asked for";
+    let refusal = match hit {
+        Hit::Instead(status) => Refusal::new(*status, asked_for),
+        Hit::Unprocessable { field, code } => Refusal::invalid("Resource", field, code, None),
+        Hit::RetryAfter(wait) => Refusal {
+            headers: vec![("retry-after", wait.as_secs().to_string())],
+            ..Refusal::new(403, "You have exceeded a secondary rate limit.")
+        },
+        Hit::UsedUp { status, until } => Refusal {
+            headers: vec![
+                ("x-ratelimit-limit", HOURLY.to_string()),
+                ("x-ratelimit-remaining", "0".to_owned()),
+                ("x-ratelimit-reset", until.0.div_euclid(1000).to_string()),
+            ],
+            ..Refusal::new(*status, "API rate limit exceeded for installation.")
+        },
+        Hit::Drop { after_effect: false } => Refusal::new(503, asked_for),
+        Hit::Drop { after_effect: true } | Hit::LoseAnswer | Hit::Slow(_) | Hit::Lag(_) => return None,
+    };
+    Some(refusal.reply())
+}
+
+/// What GitHub keeps copies of, which may be behind.
+fn lags(segments: &[String]) -> bool {
+    let kind = match segments.first().map(String::as_str) {
+        Some("repos") => segments.get(3),
+        Some("repositories") => segments.get(2),
+        _ => None,
+    };
+    kind.is_some_and(|kind| matches!(kind.as_str(), "issues" | "labels" | "pulls" | "git"))
+}
+
+/// Says by which tag an answer is known, or only that it is still the one the caller has.
+fn unchanged(request: &Request, reply: Reply) -> Reply {
+    if request.method != Method::GET || reply.status != StatusCode::OK {
+        return reply;
+    }
+    let tag = format!("W/\"{}\"", Hash::of(&reply.body));
+    let known = request.header("if-none-match").is_some_and(|known| known == tag);
+    let reply = if known { Reply::empty(StatusCode::NOT_MODIFIED) } else { reply };
+    reply.with("etag", &tag)
+}
+
+fn route(hub: &Hub, request: &Request, then: Option<Arc<Moment>>) -> (Caller, Reply) {
     if request.header("user-agent").is_none() {
         let text = "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.";
         return (Caller::Anonymous, Refusal::new(403, text).reply());
@@ -130,7 +193,7 @@ fn route(hub: &Hub, request: &Request) -> (Caller, Reply) {
         Ok(caller) => caller,
         Err(refusal) => return (Caller::Anonymous, refusal.reply()),
     };
-    let call = Call { hub, request, caller };
+    let call = Call { hub, request, caller, then };
     let reply = call.dispatch().unwrap_or_else(|refusal| refusal.reply());
     (call.caller, reply)
 }
@@ -144,7 +207,8 @@ fn note(hub: &Hub, request: &Request, caller: &Caller, status: u16) {
         status,
         actor: hub.read(|s| caller.name(s)),
     };
-    let visible = request.segments.first().is_some_and(|s| s == "repos" || s == "repositories");
+    let visible =
+        request.segments.first().is_some_and(|s| matches!(s.as_str(), "repos" | "repositories" | "graphql"));
     if request.method != Method::GET && (200..300).contains(&status) && visible {
         hub.0.writes.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
@@ -164,7 +228,10 @@ fn decorate(hub: &Hub, caller: &Caller, reply: Reply) -> Reply {
         if entry.0 != now / 3600 {
             *entry = (now / 3600, 0);
         }
-        entry.1 += 1;
+        // To hear that nothing has changed costs nothing.
+        if reply.status != StatusCode::NOT_MODIFIED {
+            entry.1 += 1;
+        }
         *entry
     };
     let id = random_hex(16).unwrap_or_else(|_| "0".repeat(32)).to_ascii_uppercase();
@@ -196,6 +263,7 @@ impl Call<'_> {
             ("GET", ["rate_limit"]) => Ok(self.rate_limit()),
             ("GET", ["meta"]) => Ok(self.ok(&json!({ "verifiable_password_authentication": false }))),
             ("GET", ["users", login]) => self.user(login),
+            ("POST", ["graphql"]) => self.graphql(),
             (method, segments) => self.app_route(method, segments),
         }
     }
@@ -238,7 +306,10 @@ impl Call<'_> {
     }
 
     fn state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        self.hub.read(look)
+        match &self.then {
+            Some(then) => look(&then.state),
+            None => self.hub.read(look),
+        }
     }
 
     fn json<'s>(&'s self, state: &'s State) -> Json<'s> {

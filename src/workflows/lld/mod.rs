@@ -190,7 +190,7 @@ impl Workflow<Desk> for Lld {
 
 async fn load(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let desk = cx.tools();
-    let repo = desk.repo(cx.run()).await?;
+    let repo = desk.repo(cx).await?;
     let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
     if text(cx, &issue.body).await?.trim().is_empty() {
         return Err(StepError::User(
@@ -214,14 +214,14 @@ async fn load(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 
 async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let desk = cx.tools();
-    let repo = desk.repo(cx.run()).await?;
+    let repo = desk.repo(cx).await?;
     let base = desk.fetch(cx, "fetch", &repo).await?;
     let issue = need(&s.issue)?;
     let words = format!("{}\n{}", issue.title, text(cx, &issue.body).await?);
     let (excerpt, left_out, sample): (Hash, usize, Option<String>) = cx
         .once("excerpt", |_| async {
             let snapshot = desk.snapshot(cx, &base).await?;
-            let (excerpt, sample) = look(&snapshot, &words).await?;
+            let (excerpt, sample) = choose(&snapshot, &words).await?;
             Ok((cx.put(excerpt.text.as_bytes()).await?, excerpt.left_out.len(), sample))
         })
         .await?;
@@ -233,7 +233,7 @@ async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 }
 
 /// What of the repository to show, and one file of code for scripted answers to speak of.
-async fn look(snapshot: &Snapshot, words: &str) -> Result<(Excerpt, Option<String>), StepError> {
+async fn choose(snapshot: &Snapshot, words: &str) -> Result<(Excerpt, Option<String>), StepError> {
     let files: Vec<FileInfo> = snapshot
         .entries()
         .iter()
@@ -273,6 +273,7 @@ fn sample_path(files: &[FileInfo]) -> Option<String> {
 async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
+    look(s, cx, "look").await?;
     let shown = show::status(s, cx, At::Draft, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     show::label(s, cx, messages::WORKING).await?;
@@ -348,6 +349,7 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
+    look(s, cx, "look").await?;
     let shown = show::status(s, cx, At::Review, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     let (body, excerpt) = (issue_text(cx, &issue).await?, text(cx, need(&s.excerpt)?).await?);
@@ -409,9 +411,10 @@ async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let document = *need(&s.round.document)?;
     let signed = cx.countersigned(document).await?;
+    look(s, cx, "look").await?;
     let proposal = need(&s.proposal)?.clone();
     let issue = need(&s.issue)?.clone();
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     let approval = signed.approval();
     let detail = serde_json::json!({
         "document": document, "subject": approval.subject, "by": approval.answer.by.id,
@@ -434,9 +437,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         })
         .await?;
     s.proposal = Some(Proposal { commit, ..proposal.clone() });
-    show::label(s, cx, messages::DONE).await?;
-    let shown = show::status(s, cx, At::Finalize, Shown::Done).await?;
-    s.status.show(cx, "status", &shown, Urgency::Turning).await?;
+    show::turn(s, cx, At::Finalize, Shown::Done, messages::DONE).await?;
     Ok(Next::Done(Outcome {
         summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
         url: Some(proposal.pull_url),
@@ -447,6 +448,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
 async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
+    look(s, cx, "look").await?;
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
     let base = need(&s.base)?.clone();
@@ -475,12 +477,10 @@ async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
         }
         Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
     }
-    show::label(s, cx, messages::NEEDS_YOU).await?;
     let gate = show::gate(s, cx, subject).await?;
     let (url, shown_at) = rounds::announce(cx, "gate", &gate).await?;
     s.asked = Some(Asked { subject, shown_at, url });
-    let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
-    s.status.show(cx, "status", &shown, Urgency::Turning).await?;
+    show::turn(s, cx, at, Shown::NeedsYou, messages::NEEDS_YOU).await?;
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
 }
 
@@ -513,6 +513,11 @@ async fn ask_again(
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
 }
 
+/// Before a stage: is this still wanted?
+async fn look(s: &State, cx: &Cx, key: &str) -> Result<(), StepError> {
+    cx.tools().look(cx, key, s.proposal.as_ref().map(|p| p.pull)).await
+}
+
 /// A `/revise` said at this gate after the answer that is being heard: an objection outweighs it.
 async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>, StepError> {
     cx.once(&format!("objection-{}", answer.cause), |_| async {
@@ -528,6 +533,7 @@ async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>, StepError
 }
 
 async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<Heard, StepError> {
+    look(s, cx, &format!("look-{}", answer.cause)).await?;
     let (issue, policy, base) = (need(&s.issue)?, need(&s.policy)?, need(&s.base)?);
     let (proposal, asked) = (need(&s.proposal)?, need(&s.asked)?);
     let paths = paths(&document(s, cx).await?);
@@ -558,7 +564,7 @@ async fn take_over(
     if let Some(answer) = answer.filter(|a| a.verb == "revise") {
         return send_back(s, cx, answer).await;
     }
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     s.base = Some(cx.tools().fetch(cx, "their-base", &repo).await?);
     s.asked = None;
     Ok(Next::Go(At::Check))
@@ -567,7 +573,7 @@ async fn take_over(
 /// Back to the drafter with a person's words, and with the issue and the code as they are now.
 async fn send_back(s: &mut State, cx: &Cx, answer: &Answer) -> Result<Next<At>, StepError> {
     let desk = cx.tools();
-    let repo = desk.repo(cx.run()).await?;
+    let repo = desk.repo(cx).await?;
     s.issue = Some(cx.once("issue-again", |_| desk.issue(cx, &repo)).await?);
     let more = need(&s.policy)?.max_rounds;
     s.round.send_back(&answer.text, more);

@@ -7,7 +7,7 @@ use crate::{
     commands::CommandSpec,
     documents::lld,
     engine::{ApprovalKind, ApprovalRow, Halt, Step, StepError, Workflow},
-    github::{Body, Fault, LabelSpec, Repo},
+    github::{Body, Fault, LabelSpec, LabelSwap, Repo},
     limits,
     messages::{
         self, ApprovalLine, ApproveLine, CommitCard, CommitKind, DraftView, GateCard, HaltCard, HaltReason,
@@ -205,23 +205,44 @@ pub(super) async fn label(s: &mut State, cx: &Cx, view: LabelView) -> Result<(),
     if s.label.as_deref() == Some(view.name) {
         return Ok(());
     }
-    move_label(s, cx, view).await?;
+    let repo = cx.tools().repo(cx).await?;
+    cx.once("label", |_| async {
+        let moved = match s.label.as_deref() {
+            Some(old) => repo.swap_label(&swap(cx, old, view)).await,
+            None => repo.ensure_label(cx.run().trigger.issue, spec(view)).await,
+        };
+        moved.map_err(fault)
+    })
+    .await?;
     s.label = Some(view.name.to_owned());
     Ok(())
 }
 
-async fn move_label(s: &State, cx: &Cx, view: LabelView) -> Result<(), StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
-    let issue = cx.run().trigger.issue;
-    let spec = LabelSpec { name: view.name, color: view.color, description: view.description };
-    cx.once("label", |_| async {
-        repo.ensure_label(issue, spec).await.map_err(fault)?;
-        match s.label.as_deref().filter(|old| *old != view.name) {
-            Some(old) => repo.remove_label(issue, old).await.map_err(fault),
-            None => Ok(()),
-        }
-    })
-    .await
+/// Shows a turn of the run and moves the label with it: one write, where there is a label to take away.
+pub(super) async fn turn(
+    s: &mut State,
+    cx: &Cx,
+    at: At,
+    state: messages::State,
+    view: LabelView,
+) -> Result<(), StepError> {
+    if s.label.is_none() {
+        label(s, cx, view).await?;
+    }
+    let shown = status(s, cx, at, state).await?;
+    let old = s.label.take().filter(|old| old != view.name);
+    let swap = old.as_deref().map(|old| swap(cx, old, view));
+    s.status.turn(cx, "status", &shown, Urgency::Turning, swap).await?;
+    s.label = Some(view.name.to_owned());
+    Ok(())
+}
+
+fn spec(view: LabelView) -> LabelSpec<'static> {
+    LabelSpec { name: view.name, color: view.color, description: view.description }
+}
+
+fn swap<'a>(cx: &Cx, old: &'a str, view: LabelView) -> LabelSwap<'a> {
+    LabelSwap { issue: cx.run().trigger.issue, old, new: spec(view) }
 }
 
 /// Makes the label that starts this workflow known in the repository, so that whoever typed the command can
@@ -231,7 +252,7 @@ pub(super) async fn offer_label(cx: &Cx, repo: &Repo) -> Result<(), StepError> {
         messages::LABELS.iter().find(|view| Lld::COMMANDS.iter().any(|row| row.label == Some(view.name)));
     let Some(LabelView { name, color, description }) = ours else { return Ok(()) };
     let spec = LabelSpec { name, color, description };
-    cx.once("offer-label", |_| async { repo.define_label(spec).await.map_err(fault) }).await
+    cx.once("offer-label", |_| async { repo.define_label(spec).await.map(drop).map_err(fault) }).await
 }
 
 /// The state label that an earlier run left on the issue.
@@ -253,18 +274,15 @@ pub(super) async fn halted(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<()
 }
 
 async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<(), StepError> {
-    let repo = cx.tools().repo(cx.run()).await?;
+    let repo = cx.tools().repo(cx).await?;
     match repo.issue(cx.run().trigger.issue).await {
         Ok(_) => {}
         Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(()),
         Err(other) => return Err(fault(other)),
     }
-    move_label(s, cx, messages::STOPPED).await?;
     let stopped = matches!(halt, Halt::Stopped { .. });
     let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
-    let shown = status(s, cx, at, state).await?;
-    let mut comment = s.status.clone();
-    comment.show(cx, "status", &shown, Urgency::Turning).await?;
+    turn(&mut s.clone(), cx, at, state, messages::STOPPED).await?;
     if !stopped {
         announce(cx, "halted", &messages::halted(&halt_card(at, s, halt, cx)?)).await?;
     }

@@ -1,0 +1,84 @@
+//! Answers kept with the tag GitHub gave them. It counts a question whose answer has not changed (304) as
+//! none, and such an answer is as fresh as any other.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+
+use crate::{limits, types::InstallationId};
+
+/// An answer and its tag.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    pub(crate) tag: String,
+    pub(crate) body: Bytes,
+}
+
+/// What was asked, by whom: another installation may be shown something else.
+type Question = (InstallationId, String);
+
+/// The answers used last, within [`limits::ANSWERS_KEPT`].
+#[derive(Default)]
+pub(crate) struct Answers(Mutex<Shelf>);
+
+#[derive(Default)]
+struct Shelf {
+    kept: HashMap<Question, (Kept, u64)>,
+    /// Counts uses, so that what was not used for longest is known.
+    clock: u64,
+}
+
+impl Answers {
+    pub(crate) fn get(&self, by: InstallationId, target: &str) -> Option<Kept> {
+        let mut shelf = self.lock();
+        shelf.clock += 1;
+        let now = shelf.clock;
+        let (kept, used) = shelf.kept.get_mut(&(by, target.to_owned()))?;
+        *used = now;
+        Some(kept.clone())
+    }
+
+    pub(crate) fn keep(&self, by: InstallationId, target: &str, answer: Kept) {
+        if answer.body.len() > limits::ANSWER_KEPT_BYTES {
+            return;
+        }
+        let mut shelf = self.lock();
+        shelf.clock += 1;
+        let now = shelf.clock;
+        shelf.kept.insert((by, target.to_owned()), (answer, now));
+        if shelf.kept.len() > limits::ANSWERS_KEPT {
+            let oldest = shelf.kept.iter().min_by_key(|(_, (_, used))| *used);
+            if let Some(question) = oldest.map(|(question, _)| question.clone()) {
+                shelf.kept.remove(&question);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_asked_for_longest_makes_room() {
+        let answers = Answers::default();
+        let (me, you) = (InstallationId(1), InstallationId(2));
+        let kept = |n: usize| Kept { tag: n.to_string(), body: Bytes::new() };
+        for n in 0..limits::ANSWERS_KEPT {
+            answers.keep(me, &n.to_string(), kept(n));
+        }
+        assert!(answers.get(me, "0").is_some() && answers.get(you, "0").is_none());
+        answers.keep(me, "one more", kept(0));
+        assert!(answers.get(me, "0").is_some() && answers.get(me, "1").is_none());
+        let large = Kept { tag: String::new(), body: vec![0; limits::ANSWER_KEPT_BYTES + 1].into() };
+        answers.keep(me, "large", large);
+        assert!(answers.get(me, "large").is_none());
+    }
+}

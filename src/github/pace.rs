@@ -1,0 +1,239 @@
+//! The pace of writes: a bucket for each installation, and who goes first when it is empty.
+//!
+//! GitHub asks Apps for a second between writes and punishes bursts with its secondary limits, which stop
+//! everything. So writes wait here for their turn. What tells a person that they were heard goes first, and
+//! a part of the bucket is kept for it; decoration goes last.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+use url::Url;
+
+use crate::{
+    clock::{Clock, SharedClock},
+    limits,
+    types::{InstallationId, Timestamp},
+};
+
+/// Are writes paced?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pacing {
+    /// As GitHub asks for.
+    GitHub,
+    /// Not at all: nobody is spared by it.
+    Off,
+}
+
+impl Pacing {
+    /// An API on this machine is a rehearsal and has no limits to spare.
+    pub fn of(api_url: &Url) -> Self {
+        let here = match api_url.host() {
+            Some(url::Host::Domain(name)) => name == "localhost",
+            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+            None => false,
+        };
+        if here { Self::Off } else { Self::GitHub }
+    }
+}
+
+/// What a write is for, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    /// Somebody waits to see that they were heard: 👀, a thumb, their label taken off.
+    Heard,
+    /// A new comment: a question to people, an answer, a reason.
+    Said,
+    /// Branches, commits, pull requests: what a comment will speak of.
+    Work,
+    /// What shows where things stand and will be overtaken: status edits, state labels.
+    Decoration,
+}
+
+impl Urgency {
+    /// What must be left in the bucket for others once this write has been let through.
+    fn leaves(self) -> Duration {
+        if self == Self::Heard { Duration::ZERO } else { limits::WRITE_GAP * limits::WRITES_RESERVED }
+    }
+}
+
+/// The buckets of all installations.
+pub(crate) struct Pace {
+    pacing: Pacing,
+    clock: SharedClock,
+    buckets: Mutex<HashMap<InstallationId, Arc<Bucket>>>,
+}
+
+impl Pace {
+    pub(crate) fn new(pacing: Pacing, clock: SharedClock) -> Self {
+        Self { pacing, clock, buckets: Mutex::default() }
+    }
+
+    /// Resolves when the write may be sent. Dropping the future gives the place in the queue up.
+    pub(crate) async fn turn(&self, installation: InstallationId, urgency: Urgency) {
+        if self.pacing == Pacing::Off {
+            return;
+        }
+        let bucket = {
+            let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+            let full = || Arc::new(Bucket::full(self.clock.now()));
+            Arc::clone(buckets.entry(installation).or_insert_with(full))
+        };
+        bucket.turn(self.clock.as_ref(), urgency).await;
+    }
+}
+
+/// Writes by urgency, then in the order they came.
+type Place = (Urgency, u64);
+
+struct Bucket {
+    queue: Mutex<Queue>,
+    /// Somebody came, went or was let through: whoever is first now should look.
+    changed: Notify,
+}
+
+struct Queue {
+    waiting: BTreeSet<Place>,
+    /// The number of the next one who comes.
+    next: u64,
+    /// What is in the bucket, as the time it takes to fill that far.
+    level: Duration,
+    /// When that was so.
+    at: Timestamp,
+}
+
+/// What whoever looks is told.
+enum Look {
+    Go,
+    /// First, but there is not enough in the bucket yet.
+    In(Duration),
+    /// Others are before.
+    Behind,
+}
+
+impl Bucket {
+    fn full(now: Timestamp) -> Self {
+        let level = limits::WRITE_GAP * limits::WRITES_AT_ONCE;
+        let queue = Queue { waiting: BTreeSet::new(), next: 0, level, at: now };
+        Self { queue: Mutex::new(queue), changed: Notify::new() }
+    }
+
+    async fn turn(&self, clock: &dyn Clock, urgency: Urgency) {
+        let ticket = Ticket::take(self, urgency);
+        loop {
+            let changed = self.changed.notified();
+            let look = self.lock().look(ticket.place, clock.now());
+            match look {
+                Look::Go => return,
+                Look::In(wait) => tokio::select! {
+                    () = clock.sleep(wait) => {}
+                    () = changed => {}
+                },
+                Look::Behind => changed.await,
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn look(&mut self, place: Place, now: Timestamp) -> Look {
+        // A clock that was put back fills nothing, and neither does it empty what is there.
+        let full = limits::WRITE_GAP * limits::WRITES_AT_ONCE;
+        self.level = (self.level + now.since(self.at)).min(full);
+        self.at = now;
+        if self.waiting.first() != Some(&place) {
+            return Look::Behind;
+        }
+        let needed = limits::WRITE_GAP + place.0.leaves();
+        if self.level < needed {
+            return Look::In(needed - self.level);
+        }
+        self.level -= limits::WRITE_GAP;
+        Look::Go
+    }
+}
+
+/// A place in the queue, given up when it is dropped.
+struct Ticket<'a> {
+    bucket: &'a Bucket,
+    place: Place,
+}
+
+impl<'a> Ticket<'a> {
+    fn take(bucket: &'a Bucket, urgency: Urgency) -> Self {
+        let mut queue = bucket.lock();
+        let place = (urgency, queue.next);
+        queue.next += 1;
+        queue.waiting.insert(place);
+        Self { bucket, place }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.bucket.lock().waiting.remove(&self.place);
+        self.bucket.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_at_once_then_one_a_second_and_two_kept_for_those_who_wait() {
+        let mut queue = Bucket::full(Timestamp(0)).queue.into_inner().unwrap();
+        let mut look = |urgency, at| {
+            queue.waiting = [(urgency, 0)].into();
+            match queue.look((urgency, 0), Timestamp(at)) {
+                Look::Go => 0,
+                Look::In(wait) => wait.as_millis(),
+                Look::Behind => unreachable!("there is no other"),
+            }
+        };
+        let work: Vec<_> = (0..4).map(|_| look(Urgency::Work, 0)).collect();
+        assert_eq!(work, [0, 0, 0, 1000]);
+        assert_eq!([look(Urgency::Heard, 0), look(Urgency::Heard, 0), look(Urgency::Heard, 0)], [0, 0, 1000]);
+        assert_eq!(look(Urgency::Heard, 600), 400);
+        assert_eq!([look(Urgency::Heard, 1000), look(Urgency::Heard, 1000)], [0, 1000]);
+        assert_eq!(look(Urgency::Heard, 500), 1000, "a clock put back fills nothing");
+        assert_eq!(
+            look(Urgency::Work, 1_000_000_000),
+            0,
+            "and one put forward fills no more than the bucket"
+        );
+        let rest: Vec<_> = (0..5).map(|_| look(Urgency::Heard, 1_000_000_000)).collect();
+        assert_eq!(rest, [0, 0, 0, 0, 1000]);
+    }
+
+    #[test]
+    fn the_more_urgent_goes_first_and_then_whoever_came_first() {
+        let bucket = Bucket::full(Timestamp(0));
+        let decoration = Ticket::take(&bucket, Urgency::Decoration);
+        let (first, second) = (Ticket::take(&bucket, Urgency::Work), Ticket::take(&bucket, Urgency::Work));
+        let heard = Ticket::take(&bucket, Urgency::Heard);
+        for (second, ticket) in (9..).zip([heard, first, second, decoration]) {
+            assert!(matches!(bucket.lock().look(ticket.place, Timestamp(second * 1000)), Look::Go));
+        }
+        assert!(bucket.lock().waiting.is_empty(), "whoever is done or gives up leaves the queue");
+    }
+
+    #[test]
+    fn only_this_machine_is_not_paced() {
+        let of = |url: &str| Pacing::of(&url.parse().unwrap());
+        for here in ["http://127.0.0.1:3000/api/v3", "http://localhost/", "http://[::1]:1/"] {
+            assert_eq!(of(here), Pacing::Off, "{here}");
+        }
+        for there in ["https://api.github.com/", "https://ghe.example/api/v3", "http://127.0.0.1.example/"] {
+            assert_eq!(of(there), Pacing::GitHub, "{there}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Who goes first when the bucket is empty.
+
+use super::*;
+use crate::types::{CommentId, IssueNo};
+
+/// A server that takes every write there is here.
+async fn willing() -> Fake {
+    let comment = json!({
+        "id": 5, "user": null, "html_url": "https://x/c",
+        "created_at": "2026-02-19T10:00:00Z", "updated_at": "2026-02-19T10:00:05Z",
+    });
+    Fake::start(move |seen, _| match seen.line.as_str() {
+        line if line.starts_with("POST /repos") || line.starts_with("PATCH ") => answer(200, comment.clone()),
+        _ => None,
+    })
+    .await
+}
+
+/// Until that many writes have arrived. The clock stands; only the loopback connection takes time.
+async fn arrived(fake: &Fake, writes: usize) -> Vec<String> {
+    while fake.writes().len() < writes {
+        tokio::task::yield_now().await;
+    }
+    fake.writes().into_iter().map(|seen| seen.line.replace(" /repos/o/r/issues", "")).collect()
+}
+
+#[tokio::test]
+async fn eyes_are_seen_while_everything_else_waits() {
+    let fake = willing().await;
+    let repo = fake.paced_at("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());
+    // The name is known and the token there, so that what follows is the pace alone.
+    for _ in 0..3 {
+        repo.edit_comment(CommentId(1), "m", &Body::frame("text".to_owned())).await.unwrap();
+    }
+    let waiting: Vec<_> = [1, 2, 3]
+        .map(|n| {
+            let repo = repo.clone();
+            tokio::spawn(async move {
+                let body = Body::frame("text".to_owned());
+                match n {
+                    3 => drop(repo.ensure_comment(IssueNo(1), "m", &body, false).await.unwrap()),
+                    n => drop(repo.edit_comment(CommentId(10 + n), "m", &body).await.unwrap()),
+                }
+            })
+        })
+        .into();
+    repo.react_comment(CommentId(7), Reaction::Eyes).await.unwrap();
+    repo.remove_label(IssueNo(1), "countersign:lld").await.unwrap();
+    assert_eq!(
+        arrived(&fake, 5).await[3..],
+        ["POST/comments/7/reactions", "DELETE/1/labels/countersign%3Alld"]
+    );
+    assert!(waiting.iter().all(|task| !task.is_finished()), "what is kept for the eyes is kept");
+
+    // What they took comes back first; then the comment goes before the edits, and these in their order.
+    fake.clock.pass(Duration::from_secs(3));
+    assert_eq!(arrived(&fake, 6).await[5], "POST/1/comments");
+    for (count, edit) in [(7, "PATCH/comments/11"), (8, "PATCH/comments/12")] {
+        fake.clock.pass(Duration::from_secs(1));
+        assert_eq!(arrived(&fake, count).await[count - 1], edit);
+    }
+    for task in waiting {
+        task.await.unwrap();
+    }
+}

@@ -1,0 +1,296 @@
+//! GraphQL, as far as anybody here asks for it: five mutations, one after the other in one request, each of
+//! which may fail without the others.
+//!
+//! The query's text is read only for which mutations it names and where their inputs are; what is given
+//! back is always all there is.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+
+use super::{Answer, Call, Level, Refusal};
+use crate::{
+    localhub::{
+        HubError,
+        acts::signature,
+        git::NewEntry,
+        json::node,
+        model::{Repository, State},
+    },
+    types::{IssueNo, Oid, RepoId, RepoName, UserId},
+};
+
+#[derive(Deserialize)]
+struct Asked {
+    query: String,
+    #[serde(default)]
+    variables: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NewRef {
+    repository_id: String,
+    name: String,
+    oid: Oid,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NewCommit {
+    branch: Branch,
+    message: Message,
+    #[serde(default)]
+    file_changes: Files,
+    expected_head_oid: Oid,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Branch {
+    repository_name_with_owner: String,
+    branch_name: String,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    headline: String,
+    #[serde(default)]
+    body: String,
+}
+
+#[derive(Deserialize, Default)]
+struct Files {
+    #[serde(default)]
+    additions: Vec<Addition>,
+}
+
+#[derive(Deserialize)]
+struct Addition {
+    path: String,
+    contents: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Labels {
+    labelable_id: String,
+    label_ids: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct NewText {
+    id: String,
+    body: String,
+}
+
+/// Why a field has no result: GitHub's word for the kind, and its sentence.
+struct Failed(&'static str, String);
+
+type Field = Result<Value, Failed>;
+
+impl From<HubError> for Failed {
+    fn from(error: HubError) -> Self {
+        match error {
+            HubError::Missing(what) => Self("NOT_FOUND", format!("Could not resolve to {what}.")),
+            other => Self("UNPROCESSABLE", other.to_string()),
+        }
+    }
+}
+
+impl From<crate::localhub::GitError> for Failed {
+    fn from(error: crate::localhub::GitError) -> Self {
+        HubError::from(error).into()
+    }
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        let kind = match refusal.status {
+            404 | 410 => "NOT_FOUND",
+            401 | 403 => "FORBIDDEN",
+            _ => "UNPROCESSABLE",
+        };
+        Self(kind, refusal.message)
+    }
+}
+
+impl Call<'_> {
+    pub(super) fn graphql(&self) -> Answer {
+        let by = self.actor()?;
+        let asked: Asked = self.body()?;
+        let (mut data, mut errors) = (Map::new(), Vec::new());
+        for (alias, mutation, variable) in mutations(&asked.query) {
+            let input = asked.variables.get(&variable).cloned().unwrap_or_default();
+            let result = match mutation.as_str() {
+                "createRef" => read(input).and_then(|input| self.create_ref(by, input)),
+                "createCommitOnBranch" => read(input).and_then(|input| self.commit_on_branch(by, input)),
+                "addLabelsToLabelable" => read(input).and_then(|input| self.label_all(by, input, true)),
+                "updateIssueComment" => read(input).and_then(|input| self.edit_by_node(by, input)),
+                "removeLabelsFromLabelable" => read(input).and_then(|input| self.label_all(by, input, false)),
+                other => Err(Failed("undefinedField", format!("localhub has no mutation {other}"))),
+            };
+            let value = result.unwrap_or_else(|Failed(kind, message)| {
+                errors.push(json!({ "type": kind, "path": [alias], "message": message }));
+                Value::Null
+            });
+            data.insert(alias, value);
+        }
+        let mut body = json!({ "data": data });
+        if !errors.is_empty() {
+            body["errors"] = Value::Array(errors);
+        }
+        Ok(self.ok(&body))
+    }
+
+    fn create_ref(&self, by: UserId, input: NewRef) -> Field {
+        let found =
+            self.state(|s| s.repositories.keys().copied().find(|id| node("R", id.0) == input.repository_id));
+        let repo = found.ok_or_else(Refusal::not_found)?;
+        self.allowed(repo, &[("contents", Level::Write)])?;
+        let git = self.git(repo);
+        self.hub.change(|c| {
+            if git.reference(&input.name).is_some() {
+                let message = format!("A ref named {:?} already exists in the repository.", input.name);
+                return Err(Failed("UNPROCESSABLE", message));
+            }
+            git.set_reference(&input.name, &input.oid)?;
+            if let Some(branch) = input.name.strip_prefix("refs/heads/") {
+                c.branch_moved(repo, branch, None, Some(input.oid.clone()), by)?;
+            }
+            Ok(json!({ "clientMutationId": null, "ref": { "name": input.name } }))
+        })
+    }
+
+    fn commit_on_branch(&self, by: UserId, input: NewCommit) -> Field {
+        let name: RepoName = input
+            .branch
+            .repository_name_with_owner
+            .parse()
+            .map_err(|_| Failed("NOT_FOUND", "Could not resolve to a Repository.".into()))?;
+        let repo = self.repo(&name.owner, &name.name, &[("contents", Level::Write)])?;
+        let (git, branch) = (self.git(repo), input.branch.branch_name);
+        let mut entries = Vec::new();
+        for Addition { path, contents } in input.file_changes.additions {
+            let bytes = STANDARD.decode(contents);
+            let bytes = bytes.map_err(|_| Failed("UNPROCESSABLE", "contents is not valid Base64".into()))?;
+            entries.push(NewEntry { path, mode: "100644".into(), oid: Some(git.write_blob(&bytes)?) });
+        }
+        let message = match input.message.body.as_str() {
+            "" => input.message.headline,
+            body => format!("{}\n\n{body}", input.message.headline),
+        };
+        let expected = input.expected_head_oid;
+        self.hub.change(|c| {
+            let from = git.branch(&branch).ok_or_else(|| {
+                Failed("NOT_FOUND", format!("Could not resolve to a Ref with the name {branch:?}."))
+            })?;
+            if from != expected {
+                let message = format!(
+                    "Expected branch to point to \"{expected}\" but it did not.  Pull and try again."
+                );
+                return Err(Failed("STALE_DATA", message));
+            }
+            let author = signature(c.account(by)?, c.at);
+            let tree = git.make_tree(git.tree_of(from.as_str()).as_ref(), &entries)?;
+            let oid = git.commit(&tree, std::slice::from_ref(&from), &author, &author, &message)?;
+            git.set_reference(&format!("refs/heads/{branch}"), &oid)?;
+            c.branch_moved(repo, &branch, Some(from), Some(oid.clone()), by)?;
+            Ok(json!({ "clientMutationId": null, "commit": { "oid": oid } }))
+        })
+    }
+
+    fn edit_by_node(&self, by: UserId, input: NewText) -> Field {
+        let found = self.state(|s| {
+            let mut comments = s.repositories.values().flat_map(|repo| {
+                repo.issues.values().flat_map(|issue| &issue.comments).map(|comment| (repo.id, comment.id))
+            });
+            comments.find(|(_, comment)| node("IC", comment.0) == input.id)
+        });
+        let (repo, comment) = found.ok_or_else(Refusal::not_found)?;
+        self.allowed(repo, &[("issues", Level::Write), ("pull_requests", Level::Write)])?;
+        self.check_text("IssueComment", Some(&input.body), true)?;
+        self.hub.change(|c| c.edit_comment(repo, comment, by, &input.body).map_err(Failed::from))?;
+        Ok(json!({ "clientMutationId": null }))
+    }
+
+    fn label_all(&self, by: UserId, input: Labels, add: bool) -> Field {
+        let (repo, number, names) = self
+            .state(|s| labelable(s, &input))
+            .ok_or_else(|| Failed("NOT_FOUND", "Could not resolve to a node with the global id.".into()))?;
+        self.allowed(repo, &[("issues", Level::Write), ("pull_requests", Level::Write)])?;
+        self.hub.change(|c| {
+            if add {
+                c.add_labels(repo, number, by, &names)?;
+                return Ok(json!({ "clientMutationId": null }));
+            }
+            for name in names {
+                if c.issue(repo, number)?.labels.contains(&name) {
+                    c.remove_label(repo, number, by, &name)?;
+                }
+            }
+            Ok(json!({ "clientMutationId": null }))
+        })
+    }
+}
+
+fn read<T: DeserializeOwned>(input: Value) -> Result<T, Failed> {
+    serde_json::from_value(input)
+        .map_err(|e| Failed("UNPROCESSABLE", format!("the input can't be read: {e}")))
+}
+
+/// The issue and the labels that an input names.
+fn labelable(state: &State, input: &Labels) -> Option<(RepoId, IssueNo, Vec<String>)> {
+    let on = |repo: &Repository| {
+        let issue = repo.issues.values().find(|issue| node("I", issue.id) == input.labelable_id)?;
+        let names = input.label_ids.iter().map(|id| {
+            repo.labels.iter().find(|label| node("LA", label.id) == *id).map(|label| label.name.clone())
+        });
+        Some((repo.id, IssueNo(issue.number), names.collect::<Option<Vec<_>>>()?))
+    };
+    state.repositories.values().find_map(on)
+}
+
+/// `alias: mutation(input: $variable)` of each field at the top of a mutation's text, in order.
+fn mutations(query: &str) -> Vec<(String, String, String)> {
+    let Some((_, fields)) = query.split_once('{') else { return Vec::new() };
+    let (mut found, mut text, mut depth) = (Vec::new(), String::new(), 0);
+    for c in fields.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            c if depth == 0 => text.push(c),
+            _ => {}
+        }
+        if c == '{' && depth == 1 {
+            found.extend(field(&std::mem::take(&mut text)));
+        }
+    }
+    found
+}
+
+fn field(text: &str) -> Option<(String, String, String)> {
+    let (head, input) = text.split_once('(')?;
+    let (alias, mutation) = head.split_once(':').unwrap_or((head, head));
+    let variable = input.split_once('$')?.1.trim_end_matches([')', ' ']);
+    Some((alias.trim().to_owned(), mutation.trim().to_owned(), variable.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_mutation_are_found_in_order() {
+        let query = "mutation($a: A!, $b: B!) { one: createRef(input: $a) { ref { name } } \
+                     createCommitOnBranch(input: $b) { commit { oid } } }";
+        let owned = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
+        assert_eq!(
+            mutations(query),
+            [owned("one", "createRef", "a"), owned("createCommitOnBranch", "createCommitOnBranch", "b")]
+        );
+        assert_eq!(mutations("{ viewer { login } }"), []);
+    }
+}

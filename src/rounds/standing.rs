@@ -1,0 +1,263 @@
+//! Where things stand on GitHub, looked at before each stage; and what a fault of GitHub's means for a step.
+//!
+//! Webhooks are hints and some are lost. So a stage does not begin before the issue and its pull request were
+//! read again, and what a webhook would have stopped stops here as well.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cx, Desk};
+use crate::{
+    commands,
+    engine::StepError,
+    github::{Fault, Issue, Problem, Repo, Whereabouts},
+    limits,
+    store::RepoRow,
+    types::{Actor, IssueNo, UserId},
+};
+
+/// What the look before a stage saw.
+#[derive(Serialize, Deserialize)]
+struct Standing {
+    open: bool,
+    /// The label that stops a run is on the issue.
+    stop: bool,
+    /// None: there is none yet.
+    pull: Option<PullState>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum PullState {
+    Open,
+    Closed,
+    Merged,
+}
+
+/// Between two looks for what does not show, or may have been written.
+const AGAIN: Duration = limits::LOOK_GAP;
+
+impl Desk {
+    /// Looks at the issue and the run's pull request before a stage. Ends the run where a webhook would have,
+    /// had it come.
+    pub async fn look(&self, cx: &Cx, key: &str, pull: Option<IssueNo>) -> Result<(), StepError> {
+        let repo = self.repo(cx).await?;
+        let seen: Standing = cx.once(key, |_| self.standing(cx, &repo, pull)).await?;
+        let stopped = |why: &str| {
+            // Who did it is in the webhook that was lost.
+            let by = Actor { id: UserId(0), login: "someone".to_owned(), bot: false };
+            Err(StepError::Stopped { by, why: why.to_owned() })
+        };
+        match seen.pull {
+            _ if !seen.open => stopped("the issue was closed"),
+            _ if seen.stop => {
+                if let Some(label) = stop_label() {
+                    repo.remove_label(cx.run().trigger.issue, label).await.map_err(fault)?;
+                }
+                stopped("asked to by the label")
+            }
+            Some(PullState::Merged) => stopped("its pull request was merged"),
+            Some(PullState::Closed) => stopped("its pull request was closed"),
+            Some(PullState::Open) | None => Ok(()),
+        }
+    }
+
+    async fn standing(&self, cx: &Cx, repo: &Repo, pull: Option<IssueNo>) -> Result<Standing, StepError> {
+        let issue = self.find_issue(cx, repo).await?;
+        let pull = match pull {
+            Some(number) => {
+                let found = repo.pull(number).await.map_err(fault)?;
+                Some(match (found.merged, found.open) {
+                    (true, _) => PullState::Merged,
+                    (false, true) => PullState::Open,
+                    (false, false) => PullState::Closed,
+                })
+            }
+            None => None,
+        };
+        Ok(Standing { open: issue.state_open, stop: stops(&issue), pull })
+    }
+
+    /// The run's issue as it is now. One that does not show is waited for, since GitHub's reads lag its
+    /// webhooks; then it is found out why.
+    pub(super) async fn find_issue(&self, cx: &Cx, repo: &Repo) -> Result<Issue, StepError> {
+        let number = cx.run().trigger.issue;
+        let about = format!("issue {number}");
+        let issue = match repo.issue(number).await {
+            Ok(issue) => repo.sure(&about, issue),
+            Err(missing @ Fault::NotFound { .. }) => {
+                return Err(match repo.unless_behind(&about, missing) {
+                    Fault::NotFound { .. } => self.why_missing(repo, number).await?,
+                    waiting => fault(waiting),
+                });
+            }
+            Err(other) => return Err(fault(other)),
+        };
+        if repo.was_redirected() {
+            self.rename(repo).await?;
+        }
+        // What started the run touched the issue: a copy from before that says nothing of now.
+        let stale = issue.updated_at < cx.run().trigger.at;
+        if stale && (!issue.state_open || stops(&issue)) {
+            return Err(StepError::Later {
+                why: "GitHub still shows the issue as it was".to_owned(),
+                after: AGAIN,
+            });
+        }
+        Ok(issue)
+    }
+
+    /// Keeps the name that the repository has now.
+    async fn rename(&self, repo: &Repo) -> Result<(), StepError> {
+        let info = repo.info().await.map_err(fault)?;
+        let row = RepoRow { id: repo.id(), installation: repo.installation(), name: info.name };
+        self.store.directory().saw_repository(row).await.map_err(|error| StepError::Bug(error.into()))
+    }
+
+    /// Why an issue is not to be found, when waiting has not helped.
+    async fn why_missing(&self, repo: &Repo, number: IssueNo) -> Result<StepError, StepError> {
+        let why = match repo.whereabouts().await.map_err(fault)? {
+            Whereabouts::Here(info) if info.name != *repo.name() => {
+                self.rename(repo).await?;
+                let why = "the repository has another name now".to_owned();
+                return Ok(StepError::Later { why, after: AGAIN });
+            }
+            Whereabouts::Here(_) => format!(
+                "Issue #{number} is not in this repository any more. If it was moved, start anew where it is now."
+            ),
+            Whereabouts::OutOfReach => {
+                "The repository was deleted or taken out of the App's installation. Add it \
+                                        again in the App's settings, then start anew."
+                    .to_owned()
+            }
+            Whereabouts::Suspended => {
+                "The App's installation is suspended. Lift that in the App's settings, then start anew."
+                    .to_owned()
+            }
+            Whereabouts::Uninstalled => {
+                "The App was uninstalled. Install it again, then start anew.".to_owned()
+            }
+        };
+        Ok(StepError::User(why))
+    }
+}
+
+fn stop_label() -> Option<&'static str> {
+    commands::COMMON.iter().find(|row| row.name == "stop").and_then(|row| row.label)
+}
+
+fn stops(issue: &Issue) -> bool {
+    stop_label().is_some_and(|stop| issue.labels.iter().any(|label| label == stop))
+}
+
+/// What a fault of GitHub's means for a step: wait, tell people, or look into it. People are told in sentences
+/// of ours; GitHub's own words, which may quote anything, are for the server's log.
+pub fn fault(fault: Fault) -> StepError {
+    let later = |why: &str, after| StepError::Later { why: why.to_owned(), after };
+    let sentence = match &fault {
+        // How long that is, GitHub's client knows: asking it early sends nothing.
+        Fault::RateLimited { .. } => return later("GitHub asks us to slow down", limits::LIMIT_CHECK),
+        Fault::Transient { .. } => return later("GitHub did not answer properly", AGAIN),
+        Fault::NotFound { .. } => {
+            "GitHub shows the App nothing where there was something a moment ago. Look whether it \
+                                   was deleted or taken out of the App's installation, then start anew."
+                .to_owned()
+        }
+        Fault::Gone { .. } | Fault::Moved { .. } => {
+            "What this run worked on was deleted or moved elsewhere. Start anew where it is now.".to_owned()
+        }
+        Fault::Forbidden { accepted_permissions, .. } => match wanted(accepted_permissions.as_deref()) {
+            Some(wanted) => format!(
+                "GitHub refused it and wanted {wanted}. Give the App that permission, then start anew."
+            ),
+            None => {
+                "GitHub does not let the App do this here. Look at the rules of the branch and the App's \
+                     permissions, then start anew."
+                    .to_owned()
+            }
+        },
+        Fault::Unauthorized { .. } => {
+            "GitHub does not accept the App's credentials. Whoever runs this server has to \
+                                       look at the App's id and key; then start anew."
+                .to_owned()
+        }
+        Fault::Conflict { .. } => {
+            "Somebody changed the same thing at the same moment. Start anew on what is there now.".to_owned()
+        }
+        Fault::Rejected { problems, .. } => refused(problems),
+        Fault::Unexpected { .. } => {
+            "GitHub's answer could not be read. Start anew; if it happens again, the server's \
+                                     log has the details."
+                .to_owned()
+        }
+        // Ours alone: nothing was sent.
+        Fault::Invalid(why) => format!("Not sent to GitHub: {why}"),
+    };
+    tracing::warn!(%fault, "GitHub ended a step");
+    StepError::User(sentence)
+}
+
+/// GitHub's word for permissions, if it is one.
+fn wanted(accepted: Option<&str>) -> Option<String> {
+    let plain = |c: char| c.is_ascii_lowercase() || "_=;, ".contains(c);
+    let accepted =
+        accepted.filter(|text| !text.is_empty() && text.len() <= 200 && text.chars().all(plain))?;
+    Some(accepted.replace("; ", " or ").replace(';', " or "))
+}
+
+/// What GitHub holds against what we wrote, in our words.
+fn refused(problems: &[Problem]) -> String {
+    let told: Vec<_> = problems
+        .iter()
+        .take(3)
+        .map(|Problem { field, code }| {
+            let what = match code.as_str() {
+                "missing" => "does not exist",
+                "missing_field" => "is missing",
+                "invalid" => "is not valid",
+                "already_exists" => "exists already",
+                "unprocessable" => "cannot be used",
+                _ => "was refused",
+            };
+            format!("{field} {what}")
+        })
+        .collect();
+    let told = if told.is_empty() { String::new() } else { format!(": {}", told.join(", ")) };
+    format!("GitHub refused what was to be written here{told}. GitHub's own words are in the server's log.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_are_told_in_our_words() {
+        let call = || "POST /repos/o/r/pulls".to_owned();
+        let problem = |field: &str, code: &str| Problem { field: field.into(), code: code.into() };
+        let rejected = Fault::Rejected {
+            call: call(),
+            status: 422,
+            message: "@everyone <b>".into(),
+            problems: vec![problem("title", "missing_field"), problem("head", "custom")],
+        };
+        let said = |given: Fault| fault(given).to_string();
+        insta::assert_snapshot!(
+            said(rejected),
+            @"GitHub refused what was to be written here: title is missing, head was refused. GitHub's own words are in the server's log."
+        );
+        let forbidden = |accepted: &str| Fault::Forbidden {
+            call: call(),
+            accepted_permissions: Some(accepted.into()),
+            message: "@everyone".into(),
+        };
+        assert!(
+            said(forbidden("issues=write; pull_requests=write"))
+                .contains("issues=write or pull_requests=write")
+        );
+        assert!(!said(forbidden("@everyone")).contains('@'), "nothing of an answer that is not a permission");
+        assert!(matches!(
+            fault(Fault::Transient { call: call(), why: String::new() }),
+            StepError::Later { .. }
+        ));
+    }
+}
