@@ -143,7 +143,9 @@ impl App {
             }
         };
         let work = async {
-            let (_, ()) = tokio::join!(self.intake.run(stop.clone()), self.engine.run(stop.clone()));
+            let intake =
+                async { tokio::join!(self.intake.run(stop.clone()), self.intake.patrol(stop.clone())) };
+            let (_, ()) = tokio::join!(intake, self.engine.run(stop.clone()));
             ended.cancel();
         };
         let parking = async {

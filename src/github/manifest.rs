@@ -65,6 +65,8 @@ const PROPOSE: Needs = Needs::Permission("pull_requests", Level::Write);
 calls! {
     APP: GET "/app" Needs::App;
     HOOK_CONFIG: GET "/app/hook/config" Needs::App;
+    DELIVERIES: GET "/app/hook/deliveries" Needs::App;
+    DELIVERY: GET "/app/hook/deliveries/{delivery}" Needs::App;
     INSTALLATIONS: GET "/app/installations" Needs::App;
     INSTALLATION_TOKEN: POST "/app/installations/{installation}/access_tokens" Needs::App;
     CONVERT_MANIFEST: POST "/app-manifests/{code}/conversions" Needs::Nothing;
@@ -74,6 +76,8 @@ calls! {
     REPOSITORY: GET "/repos/{owner}/{repo}" METADATA;
     PERMISSION: GET "/repos/{owner}/{repo}/collaborators/{login}/permission" METADATA;
 
+    ISSUES_LIST: GET "/repos/{owner}/{repo}/issues" ISSUES;
+    ISSUE_EVENTS: GET "/repos/{owner}/{repo}/issues/{issue}/events" ISSUES;
     ISSUE: GET "/repos/{owner}/{repo}/issues/{issue}" ISSUES;
     COMMENTS: GET "/repos/{owner}/{repo}/issues/{issue}/comments" ISSUES;
     POST_COMMENT: POST "/repos/{owner}/{repo}/issues/{issue}/comments" DISCUSS;

@@ -7,7 +7,12 @@
 
 mod answer;
 mod comment;
+mod labels;
+mod patrol;
 mod route;
+mod sweep;
+
+pub use labels::Labels;
 
 use std::{
     any::Any,
@@ -105,6 +110,8 @@ pub enum Trouble {
     Store(#[from] StoreError),
     #[error("the gate it answers is about to open")]
     Opening,
+    #[error("deliveries wait that may tell of it")]
+    Pending,
 }
 
 /// How a delivery ended: one line for the log and the inbox row.
@@ -251,7 +258,7 @@ impl Intake {
             ) => Some(soon),
             Trouble::GitHub(_) => None,
             Trouble::Opening => Some(now.plus(OPENING)),
-            Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),
+            Trouble::Pending | Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),
             Trouble::Engine(_) => None,
         };
         match at {

@@ -11,6 +11,7 @@ mod directory;
 mod error;
 pub mod hints;
 mod inbox;
+mod patrol;
 mod pauses;
 mod repository;
 mod rows;
@@ -35,12 +36,16 @@ pub use self::{
     error::StoreError,
     hints::{Hint, Rest},
     inbox::{Accepted, Inbox, InboxCounts, NewDelivery, Taken},
+    patrol::LabelingKey,
     repository::RepoDb,
     rows::*,
 };
 use crate::{clock::SharedClock, types::RepoId};
 
-const MAIN: Schema = Schema { mark: 0x4353_6d31, migrations: &[include_str!("migrations/main-1.sql")] };
+const MAIN: Schema = Schema {
+    mark: 0x4353_6d31,
+    migrations: &[include_str!("migrations/main-1.sql"), include_str!("migrations/main-2.sql")],
+};
 
 /// The open data directory.
 pub struct Store {
@@ -73,7 +78,10 @@ impl Store {
         let file = root.join("main.db");
         let watch = Watch::default();
         let main = Database::open(&file, &MAIN, Arc::clone(&watch))?;
-        let epoch = main.write_now(boot)?;
+        let epoch = main.write_now(|tx| {
+            patrol::begin_sweeping(tx, clock.now())?;
+            boot(tx)
+        })?;
         Ok(Arc::new(Self {
             root: root.to_owned(),
             main,
@@ -248,7 +256,7 @@ mod tests {
         connection.pragma_update(None, "user_version", 99).unwrap();
         drop(connection);
         let refused = open(root.path()).err().unwrap();
-        assert!(matches!(refused, StoreError::Newer { found: 99, known: 1, .. }), "{refused}");
+        assert!(matches!(refused, StoreError::Newer { found: 99, known: 2, .. }), "{refused}");
         assert!(refused.to_string().contains("main.db"));
     }
 

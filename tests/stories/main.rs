@@ -6,6 +6,7 @@ mod bad_input;
 mod doors;
 mod faults;
 mod lld;
+mod missed;
 mod models;
 mod script;
 mod shell;

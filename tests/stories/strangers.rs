@@ -12,7 +12,8 @@ use std::{
 use countersign::{
     clock::Clock,
     engine::{
-        Cancel, Cancelled, EngineError, Filter, Port, RunView, Signal, Signalled, Start, Started, Status,
+        Cancel, Cancelled, EngineError, Filter, Pause, PauseScope, Port, Retried, Retry, RunView, Signal,
+        Signalled, Start, Started, Status,
     },
     intake::{Intake, IntakeOptions},
     localhub::{CommentView, Fault, IssueView},
@@ -256,6 +257,22 @@ impl Port for Startling {
             (self.first)();
         }
         self.engine.list(filter)
+    }
+
+    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Retried, EngineError>> {
+        self.engine.retry(retry)
+    }
+
+    fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.engine.pause(scope, by, why)
+    }
+
+    fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>> {
+        self.engine.resume(scope, by)
+    }
+
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>> {
+        self.engine.pauses()
     }
 }
 
