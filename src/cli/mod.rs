@@ -1,9 +1,13 @@
 //! The command line: one file a command. Exit code 0 for done, 1 for failed, 2 for wrong usage, 130 for interrupted.
 
+mod backup;
+mod control;
 mod demo;
 mod doctor;
 mod graph;
 mod hub;
+mod pause;
+mod runs;
 mod serve;
 mod setup;
 
@@ -57,6 +61,12 @@ enum Command {
     Setup(setup::Setup),
     Doctor(doctor::Doctor),
     Serve(serve::Serve),
+    Runs(runs::Runs),
+    Pause(pause::Pause),
+    Resume(pause::Resume),
+    Retry(pause::RetryRun),
+    Backup(backup::Backup),
+    Check(backup::Check),
     Graph(graph::Graph),
     Localhub(hub::Localhub),
 }
@@ -89,6 +99,12 @@ pub fn main() -> ExitCode {
             Command::Setup(command) => command.run().await,
             Command::Doctor(command) => command.run().await,
             Command::Serve(command) => command.run().await,
+            Command::Runs(command) => command.run().await,
+            Command::Pause(command) => command.run().await,
+            Command::Resume(command) => command.run().await,
+            Command::Retry(command) => command.run().await,
+            Command::Backup(command) => command.run().await,
+            Command::Check(command) => command.run().await,
             Command::Graph(command) => command.run(),
             Command::Localhub(command) => command.run().await,
         }

@@ -6,6 +6,8 @@
 //! file; what must hold across files is said in [`hints`]. Nothing here decides anything: no
 //! workflow, no GitHub, no rule about who may do what.
 
+mod backup;
+mod check;
 mod database;
 mod directory;
 mod error;
@@ -27,11 +29,9 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use self::{
-    database::{Database, Schema, Watch},
-    error::Fault,
-};
 pub use self::{
+    backup::BackedUp,
+    check::{Checked, check},
     directory::{Directory, InstallationRow, RepoRow},
     error::StoreError,
     hints::{Hint, Rest},
@@ -39,6 +39,10 @@ pub use self::{
     patrol::LabelingKey,
     repository::RepoDb,
     rows::*,
+};
+use self::{
+    database::{Database, Schema, Watch},
+    error::Fault,
 };
 use crate::{clock::SharedClock, types::RepoId};
 
@@ -141,20 +145,24 @@ impl Store {
 
     /// Every repository that has a database, by number.
     pub fn repos(&self) -> Result<Vec<RepoId>, StoreError> {
-        let path = self.root.join("repos");
-        let entries = match fs::read_dir(&path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(StoreError::Io { path, source }),
-        };
-        let mut found: Vec<RepoId> = entries
-            .filter_map(Result::ok)
-            .filter(|entry| entry.path().join("checkpoints.db").exists())
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect();
-        found.sort_unstable();
-        Ok(found)
+        repositories_in(&self.root)
     }
+}
+
+fn repositories_in(root: &Path) -> Result<Vec<RepoId>, StoreError> {
+    let path = root.join("repos");
+    let entries = match fs::read_dir(&path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(StoreError::Io { path, source }),
+    };
+    let mut found: Vec<RepoId> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().join("checkpoints.db").exists())
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// A new epoch; every repository with a hint is due for a look, whatever it had been waiting for.
