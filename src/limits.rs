@@ -169,3 +169,58 @@ pub const EVENT_LOOK_PAGES: usize = 20;
 /// A webhook tells of a label by the issue's time, the issue's history by the event's own: the same act when they are
 /// this close.
 pub const SAME_LABELING: Duration = Duration::from_secs(5);
+/// Writes that share one commit, and how long they may gather: the first of them waits for the last.
+pub const COMMIT_WRITES: usize = 256;
+pub const COMMIT_TIME: Duration = Duration::from_millis(5);
+
+/// Prepared statements kept for each open database; the busiest uses about thirty.
+pub const STATEMENTS: usize = 40;
+
+/// Lanes that are worked on at the same time; most of the time goes into waiting for GitHub.
+pub const LANES: usize = 8;
+
+/// Deliveries of one lane that are taken at once, and their bytes as stored: one commit for many, and others
+/// have their turn after a few.
+pub const LANE_DELIVERIES: usize = 16;
+pub const LANE_BYTES: u64 = 1024 * 1024;
+
+/// How many unfinished deliveries of one repository a claim looks at. Behind so many that wait, a few more
+/// make no difference.
+pub const LOOK_AHEAD: u64 = 128;
+
+/// A delivery that was put off keeps later ones about the same issue waiting this long after it came. A fault of
+/// GitHub's is mostly over by then; what is still not done is most likely never done.
+pub const DELIVERY_HOLDS: Duration = Duration::from_secs(600);
+
+/// Deliveries of a suspended installation are looked at again after this long, or when it is told that the
+/// suspension was lifted.
+pub const SUSPENDED_RETRY: Duration = Duration::from_secs(3600);
+
+/// Bodies of deliveries in memory, read and not yet committed. Beyond it a sender is told to come again: GitHub
+/// keeps what it sent, and the sweep fetches it.
+pub const DOOR_BYTES: u32 = 64 * 1024 * 1024;
+
+/// What a request is counted for at least, whatever its body: its buffers and its place in the queue.
+pub const DOOR_REQUEST_BYTES: u32 = 4096;
+
+/// Room made for a body on its announcement alone; most are smaller.
+pub const DOOR_RESERVE: usize = 64 * 1024;
+
+/// When a sender who was turned away may come again.
+pub const DOOR_RETRY: Duration = Duration::from_secs(5);
+
+/// Bodies are kept for looking into what went wrong: of what was done a week, of what was given up a month.
+pub const BODY_KEPT_DONE: Duration = Duration::from_secs(7 * 24 * 3600);
+pub const BODY_KEPT_DEAD: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A delivery's id is remembered for three months: GitHub redelivers for three days, and an operator who
+/// restores a backup may sweep a month.
+pub const DELIVERY_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
+
+/// What belongs to a repository that was deleted or taken from the App is kept for a month, for whoever
+/// took it away by mistake; then it is removed.
+pub const GONE_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How often what is too old is looked for, and how much is dropped in one go: never enough to be felt.
+pub const TIDY_EVERY: Duration = Duration::from_secs(3600);
+pub const TIDY_ROWS: u64 = 500;

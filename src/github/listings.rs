@@ -1,17 +1,19 @@
 //! What a repository's issues bear now, and who put it there.
 
 use serde::Deserialize;
+use serde_json::json;
 
 use super::{
     api::{Answer, Request},
     error::Fault,
+    event::RepoRef,
     manifest::{ISSUE_EVENTS, ISSUES_LIST},
     repo::{Repo, time},
     wire::{User, author},
 };
 use crate::{
     limits,
-    types::{Actor, IssueNo, Timestamp},
+    types::{Actor, DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
 };
 
 /// The act of putting a label on an issue.
@@ -24,6 +26,39 @@ pub struct Labeling {
     /// By GitHub's clock.
     pub at: Timestamp,
 }
+
+impl Labeling {
+    /// The id under which [`told`](Self::told) is handed in: the act's own, so that it counts once.
+    pub fn id(&self, repo: RepoId) -> DeliveryId {
+        DeliveryId(format!("{FOUND}{repo}-{}", self.event))
+    }
+
+    /// Was this delivery made up for a label that was found on an issue? GitHub's own ids do not look like it.
+    pub fn was_found(id: &DeliveryId) -> bool {
+        id.0.starts_with(FOUND)
+    }
+
+    /// The delivery that should have told of it, of the event `issues`.
+    pub fn told(&self, repo: &RepoRef, installation: InstallationId, issue: IssueNo, label: &str) -> Vec<u8> {
+        let Actor { id, login, bot } = &self.actor;
+        let owner = if repo.user_owned { "User" } else { "Organization" };
+        let body = json!({
+            "action": "labeled",
+            "label": { "name": label },
+            "issue": { "number": issue, "updated_at": self.at.to_string() },
+            "repository": {
+                "id": repo.id, "full_name": repo.name.to_string(), "private": repo.private,
+                "default_branch": repo.default_branch, "owner": { "type": owner },
+            },
+            "installation": { "id": installation },
+            "sender": { "id": id, "login": login, "type": if *bot { "Bot" } else { "User" } },
+        });
+        body.to_string().into_bytes()
+    }
+}
+
+/// What such an id begins with.
+const FOUND: &str = "labeling-";
 
 #[derive(Deserialize)]
 struct Event {

@@ -1,6 +1,6 @@
 //! What a person asked for comes back as words, as a thumb down or as nothing but a line in the log.
 
-use super::{Intake, LAG, Trouble, route::reply_marker};
+use super::{Intake, LAG, Trouble, cause, route::reply_marker};
 use crate::{
     engine::{Answer, GateView, RunView, Signal, Signalled},
     github::{Body, Repo},
@@ -66,12 +66,13 @@ impl Intake {
     pub(super) async fn say(
         &self,
         taken: &Taken,
+        cause: &Cause,
         repo: &Repo,
         issue: IssueNo,
         words: &[Body],
     ) -> Result<(), Trouble> {
         if !words.is_empty() {
-            let marker = reply_marker(&Cause::of(&taken.id, 0));
+            let marker = reply_marker(&cause::nth(cause, 0));
             repo.ensure_comment(issue, &marker, &messages::together(words), taken.again).await?;
         }
         Ok(())

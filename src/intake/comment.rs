@@ -1,6 +1,11 @@
 //! Commands in comments: read, permitted, carried out, answered.
 
-use super::{Handled, Intake, Trouble, answer::Reply, route::Place};
+use super::{
+    Handled, Intake, Trouble,
+    answer::Reply,
+    cause,
+    route::{Place, TOLD, moved_on},
+};
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
     engine::{Answer, Cancel, Filter, RunView, Trigger},
@@ -14,6 +19,7 @@ use crate::{
 /// Everything one command needs to be answered.
 struct Said<'a> {
     taken: &'a Taken,
+    cause: Cause,
     event: &'a CommentEvent,
     at: Place<'a>,
     repo: Repo,
@@ -43,6 +49,9 @@ impl Intake {
         let Some(said) = self.listen(taken, e, &found).await? else {
             return Ok("nothing of ours is alive here".to_owned());
         };
+        if !self.store.inbox().owns(&taken.id, &said.cause).await? {
+            return Ok(TOLD.to_owned());
+        }
         self.hear(&said, &found).await
     }
 
@@ -58,7 +67,7 @@ impl Intake {
                 }
                 Ok(command) => {
                     obeyed += 1;
-                    self.obey(said, command, Cause::of(&said.taken.id, index)).await?
+                    self.obey(said, command, cause::nth(&said.cause, index as u64)).await?
                 }
                 Err(mistake) => self.correct(said, mistake),
             };
@@ -81,7 +90,7 @@ impl Intake {
             }
         }
         self.show(said, &shown).await?;
-        self.say(said.taken, &said.repo, said.event.issue, &words).await?;
+        self.say(said.taken, &said.cause, &said.repo, said.event.issue, &words).await?;
         notes.dedup();
         Ok(notes.join("; "))
     }
@@ -119,7 +128,8 @@ impl Intake {
             return Ok(None);
         }
         let role = repo.permission(&e.sender).await?.role;
-        Ok(Some(Said { taken, event: e, at, repo, role, live }))
+        let cause = cause::comment(e.comment);
+        Ok(Some(Said { taken, cause, event: e, at, repo, role, live }))
     }
 
     async fn obey(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {
@@ -134,6 +144,10 @@ impl Intake {
             return Ok(Reply::No(format!("refused: {} may not {}", said.role, row.name)));
         }
         said.repo.react_comment(said.event.comment, Reaction::Eyes).await?;
+        if said.taken.swept && row.kind != CommandKind::Starts && moved_on(&said.live, said.event.created_at)
+        {
+            return Ok(Reply::Words(messages::came_late(row.name)));
+        }
         if let Some((workflow, _)) = self.router.by_command(row.name) {
             let trigger = Trigger {
                 command: row.name.to_owned(),

@@ -1,23 +1,24 @@
 //! Labels of ours that open issues bear although nobody told us: found on the issue, traced to whoever put them
 //! there, and obeyed like a webhook's.
 //!
-//! The label itself says nothing of who set it, so the issue's history is asked, and what *that* person may do now
-//! decides. A labelling is dealt with once, whichever way we learn of it first.
+//! The label itself says nothing of who set it, so the issue's history is asked, and the delivery that should have told
+//! us is put into the inbox: there it waits its turn, is permitted by what *that* person may do now, and is tried again
+//! when that cannot be asked. A labelling is dealt with once, whichever way we learn of it first.
 
 use super::{Handled, Intake, Trouble, route::Place};
 use crate::{
     engine::Filter,
-    github::{Fault, Labeling, RepoRef},
-    store::{LabelingKey, RepoRow, Taken},
-    types::{DeliveryId, InstallationId},
+    github::{Event, Fault, Labeling, RepoRef},
+    store::{Accepted, LabelingKey, NewDelivery, RepoRow, Taken},
+    types::InstallationId,
 };
 
 /// What a look for labels came to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Labels {
-    /// Labels that were dealt with, refusals included.
-    pub handled: usize,
-    /// Labels or repositories that could not be looked at now, or are about to be dealt with by a delivery.
+    /// Labels that nobody had told us of; the inbox has them now.
+    pub found: usize,
+    /// Labels or repositories that could not be looked at now.
     pub unsure: usize,
 }
 
@@ -65,11 +66,7 @@ impl Intake {
         for issue in handle.issues_labeled(label).await? {
             let at = Place { repo, installation, issue };
             match self.trace(&at, label).await {
-                Ok(Some(note)) => {
-                    tracing::info!(repository = %repo.name, %issue, label, %note, "found on the issue");
-                    labels.handled += 1;
-                }
-                Ok(None) => {}
+                Ok(found) => labels.found += usize::from(found),
                 Err(trouble) => {
                     labels.unsure += usize::from(passes(&trouble));
                     tracing::warn!(repository = %repo.name, %issue, label, %trouble, "a label waits");
@@ -79,28 +76,24 @@ impl Intake {
         Ok(())
     }
 
-    /// Deals with a label on an issue; none when that was done before.
-    async fn trace(&self, at: &Place<'_>, label: &str) -> Result<Option<String>, Trouble> {
-        let repo = self.repo(at);
-        let Some(labeling) = repo.newest_labeling(at.issue, label).await? else {
-            return Ok(None);
+    /// Hands in what a label tells, unless that was dealt with before; false then.
+    async fn trace(&self, at: &Place<'_>, label: &str) -> Result<bool, Trouble> {
+        let Some(labeling) = self.repo(at).newest_labeling(at.issue, label).await? else {
+            return Ok(false);
         };
-        let key = key(at, label, &labeling);
-        if self.store.labeling_note(&key, false).await?.is_some() {
-            return Ok(None);
+        if self.store.labeling_note(&key(at, label, &labeling), false).await?.is_some() {
+            return Ok(false);
         }
-        if self.store.inbox().pending().await? > 0 {
-            return Err(Trouble::Pending); // one of them may be its webhook
+        let body = labeling.told(at.repo, at.installation, at.issue, label);
+        let (id, event) = (labeling.id(at.repo.id), "issues".to_owned());
+        let subject = Event::subject(&event, &body);
+        let new = NewDelivery { id, event, subject, swept: true, body };
+        let found = self.store.inbox().accept(new).await? != Accepted::Duplicate;
+        if found {
+            tracing::info!(repository = %at.repo.name, issue = %at.issue, label, by = %labeling.actor.login, "found on the issue");
+            self.woken.notify_one();
         }
-        let note = if self.started(at, label, &labeling).await? {
-            repo.remove_label(at.issue, label).await?;
-            "it had started its run before".to_owned()
-        } else {
-            let as_told = self.as_told(at, &labeling);
-            self.labeled(&as_told, at, label, &labeling.actor, labeling.at).await?
-        };
-        self.store.note_labeling(&key, true, &note).await?;
-        Ok(Some(note))
+        Ok(found)
     }
 
     /// Has a run come of it that we know of? Then the label only failed to come off.
@@ -114,21 +107,8 @@ impl Intake {
         }))
     }
 
-    /// The delivery that should have told us. Its id is the act's own, so that it starts one run at most.
-    fn as_told(&self, at: &Place<'_>, labeling: &Labeling) -> Taken {
-        Taken {
-            id: DeliveryId(format!("labeling-{}-{}", at.repo.id, labeling.event)),
-            event: "issues".to_owned(),
-            installation: Some(at.installation),
-            body: Vec::new(),
-            attempts: 1,
-            again: true, // an earlier look may have been cut short
-            received_at: self.clock.now(),
-        }
-    }
-
-    /// A webhook's label: not obeyed again when it was found on the issue before, and noted, so that a refusal is
-    /// not asked about again.
+    /// Obeys a label once, and notes what came of it, so that a refusal is not asked about again. Of the two ways we
+    /// learn of a label, the one that is second finds the note of the first.
     pub(super) async fn told_of_label(
         &self,
         taken: &Taken,
@@ -139,12 +119,17 @@ impl Intake {
         if self.router.by_label(label).is_none() {
             return Ok("not a label of ours".to_owned());
         }
-        let key = key(at, label, &labeling);
-        if let Some(note) = self.store.labeling_note(&key, true).await? {
-            return Ok(format!("found on the issue before: {note}"));
+        let (key, found) = (key(at, label, &labeling), Labeling::was_found(&taken.id));
+        if let Some(note) = self.store.labeling_note(&key, !found).await? {
+            return Ok(format!("heard before: {note}"));
         }
-        let note = self.labeled(taken, at, label, &labeling.actor, labeling.at).await?;
-        self.store.note_labeling(&key, false, &note).await?;
+        let note = if found && self.started(at, label, &labeling).await? {
+            self.repo(at).remove_label(at.issue, label).await?;
+            "it had started its run before".to_owned()
+        } else {
+            self.labeled(taken, at, label, &labeling.actor, labeling.at).await?
+        };
+        self.store.note_labeling(&key, found, &note).await?;
         Ok(note)
     }
 }
@@ -152,7 +137,7 @@ impl Intake {
 fn passes(trouble: &Trouble) -> bool {
     match trouble {
         Trouble::GitHub(fault) => fault.passes() || matches!(fault, Fault::Unauthorized { .. }),
-        Trouble::Engine(_) | Trouble::Store(_) | Trouble::Opening | Trouble::Pending => true,
+        Trouble::Engine(_) | Trouble::Store(_) | Trouble::Opening => true,
     }
 }
 

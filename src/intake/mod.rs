@@ -4,27 +4,29 @@
 //! row, so that a restart in the middle starts the same row again; what was already done is recognised by
 //! the delivery's id. A delivery is a hint that it is time to look: rights and state are read from GitHub
 //! now, never from the payload.
+//!
+//! Several are dealt with side by side, those about one issue one after the other; which may be taken is the
+//! inbox's business.
 
 mod answer;
+mod cause;
 mod comment;
 mod labels;
+mod lifecycle;
 mod patrol;
 mod route;
 mod sweep;
+mod workers;
 
 pub use labels::Labels;
 
 use std::{
-    any::Any,
     collections::BTreeSet,
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use futures_util::FutureExt;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::SharedClock,
@@ -32,8 +34,8 @@ use crate::{
     engine::{EngineError, Port},
     github::{Event, Fault, GitHub},
     limits,
-    store::{Store, StoreError, Taken},
-    types::{Actor, DeliveryId, InstallationId, Timestamp},
+    store::{Ending, Store, StoreError, Taken},
+    types::{Actor, DeliveryId, InstallationId},
 };
 
 /// Reads deliveries and turns them into requests to the engine.
@@ -46,15 +48,7 @@ pub struct Intake {
     clock: SharedClock,
     woken: Arc<Notify>,
     /// What could not be written down; it is, before another delivery is taken.
-    unwritten: Mutex<Option<(DeliveryId, Ending)>>,
-}
-
-/// What became of a delivery that was taken.
-#[derive(Debug, Clone)]
-enum Ending {
-    Done(String),
-    Dead(String),
-    Later(String, Timestamp),
+    unwritten: Mutex<Vec<(DeliveryId, Ending)>>,
 }
 
 /// What the intake needs besides the rooms it talks to.
@@ -110,8 +104,6 @@ pub enum Trouble {
     Store(#[from] StoreError),
     #[error("the gate it answers is about to open")]
     Opening,
-    #[error("deliveries wait that may tell of it")]
-    Pending,
 }
 
 /// How a delivery ended: one line for the log and the inbox row.
@@ -147,89 +139,27 @@ impl Intake {
         self.woken.clone()
     }
 
-    /// Deals with every delivery that is ready, oldest first; says how many there were.
-    pub async fn tick(&self) -> Result<usize, StoreError> {
-        self.work_off(&CancellationToken::new()).await
-    }
-
-    /// Works until told to stop. What is acknowledged and not dealt with by then waits for the next boot.
-    pub async fn run(&self, stop: CancellationToken) {
-        while !stop.is_cancelled() {
-            let due = match self.work_off(&stop).await {
-                Ok(_) => self.next_due().await,
-                Err(error) => {
-                    tracing::error!(%error, "the inbox could not be read or written; trying again");
-                    limits::DELIVERY_RETRY
-                }
-            };
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.woken.notified() => {}
-                () = self.clock.sleep(due) => {}
-            }
-        }
-    }
-
-    async fn next_due(&self) -> Duration {
-        match self.store.inbox().next_due().await {
-            Ok(Some(at)) => at.since(self.clock.now()).clamp(Duration::from_millis(50), limits::LONGEST_NAP),
-            Ok(None) => limits::LONGEST_NAP,
-            Err(_) => Duration::from_secs(1),
-        }
-    }
-
-    async fn work_off(&self, stop: &CancellationToken) -> Result<usize, StoreError> {
-        let mut count = 0;
-        while !stop.is_cancelled() {
-            let unwritten = self.unwritten().clone();
-            if let Some((id, ending)) = unwritten {
-                self.write_down(&id, &ending).await?;
-                *self.unwritten() = None;
-            }
-            let Some(taken) = self.store.inbox().claim().await? else { break };
-            let ending = match AssertUnwindSafe(self.deal_with(&taken)).catch_unwind().await {
-                Ok(ending) => ending,
-                Err(panic) => {
-                    let why = format!("our own fault: {}", panicked(panic.as_ref()));
-                    tracing::error!(delivery = %taken.id, event = %taken.event, why, "put aside");
-                    Ending::Dead(why)
-                }
-            };
-            if let Err(error) = self.write_down(&taken.id, &ending).await {
-                *self.unwritten() = Some((taken.id, ending));
-                return Err(error);
-            }
-            count += 1;
-        }
-        Ok(count)
-    }
-
-    fn unwritten(&self) -> std::sync::MutexGuard<'_, Option<(DeliveryId, Ending)>> {
-        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn write_down(&self, id: &DeliveryId, ending: &Ending) -> Result<(), StoreError> {
-        let inbox = self.store.inbox();
-        match ending {
-            Ending::Done(note) => inbox.done(id, note).await,
-            Ending::Dead(reason) => inbox.dead(id, reason).await,
-            Ending::Later(why, at) => inbox.later(id, why, *at).await,
-        }
-    }
-
     async fn deal_with(&self, taken: &Taken) -> Ending {
-        let event = match Event::parse(&taken.event, &taken.body) {
-            Ok(event) => event,
-            Err(error) => {
-                tracing::warn!(delivery = %taken.id, event = %taken.event, %error, "delivery cannot be read");
-                return Ending::Dead(error.to_string());
-            }
-        };
-        if let Some(why) = self.not_ours(&event) {
-            tracing::debug!(delivery = %taken.id, event = %taken.event, why, "ignored");
-            return Ending::Done(why.to_owned());
+        // Before anything else: whoever is not ours costs us nothing.
+        if taken.subject.installation.is_some_and(|installation| !self.allow.contains(&installation)) {
+            tracing::debug!(delivery = %taken.id, event = %taken.event, "ignored: not ours");
+            return Ending::Done("ignored: its installation is not in [installations] allow".to_owned());
         }
-        match self.route(taken, &event).await {
+        let unreadable = |error: &dyn std::fmt::Display| {
+            tracing::warn!(delivery = %taken.id, event = %taken.event, %error, "delivery cannot be read");
+            Ending::Dead(error.to_string())
+        };
+        let event = match taken.body().map(|body| Event::parse(&taken.event, &body)) {
+            Ok(Ok(event)) => event,
+            Ok(Err(error)) => return unreadable(&error),
+            Err(error) => return unreadable(&error),
+        };
+        let handled = match self.rests(&event).await {
+            Ok(true) => return self.rest(taken),
+            Ok(false) => self.route(taken, &event).await,
+            Err(trouble) => Err(trouble),
+        };
+        match handled {
             Ok(note) => {
                 tracing::info!(delivery = %taken.id, event = %taken.event, %note, "handled");
                 Ending::Done(note)
@@ -238,10 +168,13 @@ impl Intake {
         }
     }
 
-    fn not_ours(&self, event: &Event) -> Option<&'static str> {
-        let installation = event.installation()?;
-        (!self.allow.contains(&installation))
-            .then_some("ignored: its installation is not in [installations] allow")
+    /// Kept until its installation is taken up again; it must not hold back the delivery that says so.
+    fn rest(&self, taken: &Taken) -> Ending {
+        let (now, why) = (self.clock.now(), "its installation is suspended".to_owned());
+        if now.since(taken.received_at) < limits::DELIVERY_AGE {
+            return Ending::Later { why, at: now.plus(limits::SUSPENDED_RETRY), holds: now };
+        }
+        Ending::Dead(why)
     }
 
     /// GitHub was told that we have it, so only time or a fault that no waiting mends makes us give it up.
@@ -258,13 +191,15 @@ impl Intake {
             ) => Some(soon),
             Trouble::GitHub(_) => None,
             Trouble::Opening => Some(now.plus(OPENING)),
-            Trouble::Pending | Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),
+            Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),
             Trouble::Engine(_) => None,
         };
         match at {
-            Some(at) if age < limits::DELIVERY_AGE => {
+            // At its first trouble also one that looks old: a clock that jumped makes everything old.
+            Some(at) if age < limits::DELIVERY_AGE || !taken.again => {
                 tracing::info!(delivery = %taken.id, %trouble, %at, "put off");
-                Ending::Later(trouble.to_string(), at)
+                let holds = taken.received_at.plus(limits::DELIVERY_HOLDS);
+                Ending::Later { why: trouble.to_string(), at, holds }
             }
             _ => {
                 tracing::warn!(delivery = %taken.id, %trouble, "put aside");
@@ -277,10 +212,4 @@ impl Intake {
     pub(crate) async fn bot(&self) -> Result<Actor, Trouble> {
         Ok(self.github.bot().await?)
     }
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
 }

@@ -1,24 +1,30 @@
 //! What each event means to us.
 
-use std::collections::BTreeSet;
-
-use super::{Handled, Intake, Trouble, answer::Reply};
+use super::{Handled, Intake, Trouble, answer::Reply, cause};
 use crate::{
-    engine::{Answer, Cancel, Filter, Start, Started, Trigger},
+    engine::{Answer, Cancel, Filter, RunView, Start, Started, Trigger},
     github::{
         Labeling, Reaction, Repo,
-        event::{
-            Event, InstallationAction, IssueAction, PullAction, RepoRef, RepositoryAction, RepositoryEvent,
-            ReviewEvent, ReviewState,
-        },
+        event::{Event, IssueAction, PullAction, RepoRef, ReviewEvent, ReviewState},
     },
     messages,
     store::{RepoRow, Taken},
-    types::{Actor, Cause, InstallationId, IssueNo},
+    types::{Actor, Cause, InstallationId, IssueNo, Timestamp},
 };
 
 impl Intake {
     pub(crate) async fn route(&self, taken: &Taken, event: &Event) -> Handled {
+        if self.too_late(taken, event).await? {
+            return Ok("ignored: its repository is gone".to_owned());
+        }
+        match event {
+            Event::Repository(e) => return self.repository(taken, e).await,
+            Event::Installation(e) => return self.installation(taken, e).await,
+            Event::InstallationRepositories { installation, added, removed, sender } => {
+                return self.repositories(taken, *installation, added, removed, sender).await;
+            }
+            _ => {}
+        }
         if let (Some(repo), Some(installation)) = (event.repo(), event.installation()) {
             self.store.directory().saw_repository(row(repo, installation)).await?;
         }
@@ -50,27 +56,6 @@ impl Intake {
                 let what = if merged { "its pull request was merged" } else { "its pull request was closed" };
                 self.stop(taken, &at, &e.sender, what).await
             }
-            Event::Repository(e) if e.action == RepositoryAction::Deleted => self.deleted(taken, e).await,
-            Event::Installation(e) => {
-                let directory = self.store.directory();
-                if e.action == InstallationAction::Deleted {
-                    directory.forget_installation(e.installation).await?;
-                    return Ok(format!("uninstalled by {}", e.account));
-                }
-                let suspended = e.action == InstallationAction::Suspended;
-                directory.saw_installation(e.installation, &e.account, suspended).await?;
-                Ok(format!("installation of {}: {:?}", e.account, e.action))
-            }
-            Event::InstallationRepositories { installation, added, removed } => {
-                for (id, name) in added {
-                    let row = RepoRow { id: *id, installation: *installation, name: name.clone() };
-                    self.store.directory().saw_repository(row).await?;
-                }
-                for (id, _) in removed {
-                    self.store.directory().forget_repository(*id).await?;
-                }
-                Ok(format!("{} repositories added, {} removed", added.len(), removed.len()))
-            }
             Event::Ping => Ok("pong".to_owned()),
             Event::Ignored { why } => Ok(format!("ignored: {why}")),
             _ => Ok("nothing to do yet".to_owned()),
@@ -83,7 +68,7 @@ impl Intake {
         at: &Place<'_>,
         label: &str,
         sender: &Actor,
-        when: crate::types::Timestamp,
+        when: Timestamp,
     ) -> Handled {
         if sender.bot || sender.id == self.bot().await?.id {
             return Ok("a bot's label never acts".to_owned());
@@ -91,6 +76,10 @@ impl Intake {
         let Some(row) = self.router.by_label(label) else {
             return Ok("not a label of ours".to_owned());
         };
+        let cause = cause::label(at.issue, label, sender, when);
+        if !self.store.inbox().owns(&taken.id, &cause).await? {
+            return Ok(TOLD.to_owned());
+        }
         let repo = self.repo(at);
         let role = repo.permission(sender).await?.role;
         if role < row.role {
@@ -110,14 +99,14 @@ impl Intake {
             issue: at.issue,
             actor: sender.clone(),
             role,
-            cause: Cause::of(&taken.id, 0),
+            cause: cause::nth(&cause, 0),
             at: when,
             comment: None,
         };
         match self.start(workflow, trigger).await? {
             Reply::Note(note) | Reply::No(note) => Ok(note),
             Reply::Words(body) | Reply::Shown(body) => {
-                self.say(taken, &repo, at.issue, &[body]).await?;
+                self.say(taken, &cause, &repo, at.issue, &[body]).await?;
                 Ok("answered".to_owned())
             }
         }
@@ -143,7 +132,7 @@ impl Intake {
                 repo: at.repo.id,
                 issue: at.issue,
                 run: None,
-                cause: Cause::of(&taken.id, 0),
+                cause: cause::nth(&cause::delivery(taken), 0),
                 by: by.clone(),
                 why: why.to_owned(),
             })
@@ -152,25 +141,6 @@ impl Intake {
             0 => "nothing was running".to_owned(),
             n => format!("stopping {n} of its runs: {why}"),
         })
-    }
-
-    /// The repository is gone: nobody is left to answer what its runs ask.
-    async fn deleted(&self, taken: &Taken, e: &RepositoryEvent) -> Handled {
-        let live = Filter { repo: Some(e.repo.id), issue: None, live_only: true };
-        let issues: BTreeSet<_> = self.engine.list(live).await?.iter().map(|run| run.issue).collect();
-        for issue in &issues {
-            let cancel = Cancel {
-                repo: e.repo.id,
-                issue: *issue,
-                run: None,
-                // By the issue's number: what is still alive at a second try does not shift it.
-                cause: Cause::of(&taken.id, usize::try_from(issue.0).unwrap_or(usize::MAX)),
-                by: e.sender.clone(),
-                why: "the repository was deleted".to_owned(),
-            };
-            self.engine.cancel(cancel).await?;
-        }
-        Ok(format!("the repository was deleted; its runs ended on {} issues", issues.len()))
     }
 
     /// GitHub's own review buttons on the run's pull request mean `/approve` and `/revise`.
@@ -194,14 +164,21 @@ impl Intake {
         }
         // Reviews go on after the work has ended, and are then no business of ours.
         let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
-        if self.engine.list(live).await?.is_empty() {
+        let live = self.engine.list(live).await?;
+        if live.is_empty() {
             return Ok("a review where nothing runs".to_owned());
         }
-        let reply = if verb == "revise" && e.body.trim().is_empty() {
+        let cause = cause::review(e.review);
+        if !self.store.inbox().owns(&taken.id, &cause).await? {
+            return Ok(TOLD.to_owned());
+        }
+        let reply = if taken.swept && moved_on(&live, e.submitted_at) {
+            Reply::Words(messages::came_late(verb))
+        } else if verb == "revise" && e.body.trim().is_empty() {
             Reply::Words(messages::empty_args(verb))
         } else {
             let answer = Answer {
-                cause: Cause::of(&taken.id, 0),
+                cause: cause::nth(&cause, 0),
                 verb: verb.to_owned(),
                 stage: None,
                 hash: None,
@@ -218,7 +195,7 @@ impl Intake {
             // A review takes no thumb.
             Reply::Note(note) | Reply::No(note) => Ok(format!("a review: {note}")),
             Reply::Words(body) | Reply::Shown(body) => {
-                self.say(taken, &self.repo(&at), e.pull, &[body]).await?;
+                self.say(taken, &cause, &self.repo(&at), e.pull, &[body]).await?;
                 Ok("a review: answered".to_owned())
             }
         }
@@ -233,6 +210,14 @@ impl Intake {
     pub(crate) fn repo(&self, at: &Place<'_>) -> Repo {
         self.github.repo(at.installation, at.repo.id, at.repo.name.clone())
     }
+}
+
+/// What is noted of a delivery that tells of what another one told.
+pub(crate) const TOLD: &str = "another delivery told of it";
+
+/// Has any of these runs gone on since somebody said something at `then`? What they said may be about what is past.
+pub(crate) fn moved_on(live: &[RunView], then: Timestamp) -> bool {
+    live.iter().any(|run| run.gate.as_ref().map_or(run.updated_at, |gate| gate.opened_at) > then)
 }
 
 /// Where something happened.
@@ -252,7 +237,7 @@ pub(crate) fn issue_of_branch(branch: &str) -> Option<IssueNo> {
     branch.strip_prefix("countersign/issue-")?.parse().ok()
 }
 
-fn row(repo: &RepoRef, installation: InstallationId) -> RepoRow {
+pub(super) fn row(repo: &RepoRef, installation: InstallationId) -> RepoRow {
     RepoRow { id: repo.id, installation, name: repo.name.clone() }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::{Intake, Trouble};
 use crate::{
-    github::{Attempt, Fault, Further},
+    github::{Attempt, Event, Fault, Further},
     limits,
     store::{Accepted, NewDelivery},
     types::{DeliveryId, Timestamp},
@@ -94,7 +94,8 @@ impl Intake {
                 }
             };
             let (id, event) = (attempt.id.clone(), attempt.event.clone());
-            let new = NewDelivery { id, event, installation: attempt.installation, body };
+            let subject = Event::subject(&event, &body);
+            let new = NewDelivery { id, event, subject, swept: true, body };
             if self.store.inbox().accept(new).await? == Accepted::New {
                 tracing::info!(delivery = %attempt.id, event = %attempt.event, at = %attempt.at, "found in GitHub's log");
                 brought += 1;

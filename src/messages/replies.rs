@@ -77,6 +77,15 @@ pub fn no_such_verb(command: &str, usages: &[&str]) -> Body {
     said(&format!("{command}{why}. What waits takes {}.", usages.join(" or ")))
 }
 
+/// What was said came here long after it was said, and the work has gone on since.
+pub fn came_late(command: &str) -> Body {
+    said(&format!(
+        "Your {} came late: GitHub could not bring it when you wrote it, and the work has gone on since. Nothing was \
+         done; if you still mean it, say it again.",
+        code(&format!("/{command}"), 40)
+    ))
+}
+
 /// All that there is to say to one comment.
 pub fn together(bodies: &[Body]) -> Body {
     let texts: Vec<_> = bodies.iter().map(Body::as_str).collect();

@@ -8,7 +8,7 @@ use super::{
     database::{signed, unsigned},
     error::Fault,
 };
-use crate::types::{InstallationId, RepoId, RepoName};
+use crate::types::{InstallationId, RepoId, RepoName, Timestamp};
 
 /// A repository as it was last seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Directory<'_> {
                 "INSERT INTO repository (id, installation, owner, name, seen)
                  VALUES (?1, ?2, ?3, ?4, (SELECT COALESCE(MAX(seen), 0) + 1 FROM repository))
                  ON CONFLICT (id) DO UPDATE SET installation = excluded.installation, owner = excluded.owner,
-                     name = excluded.name, seen = excluded.seen",
+                     name = excluded.name, seen = excluded.seen, gone_at = NULL",
                 params![signed(row.id.0), signed(row.installation.0), row.name.owner, row.name.name],
             )?;
             Ok(())
@@ -103,25 +103,63 @@ impl Directory<'_> {
             .await
     }
 
-    /// The App was taken off this account; its repositories are no longer ours to look at.
-    pub async fn forget_installation(&self, id: InstallationId) -> Result<(), StoreError> {
+    /// The App was taken off this account; its repositories are no longer ours to look at. Says which those were.
+    pub async fn lost_installation(&self, id: InstallationId) -> Result<Vec<RepoId>, StoreError> {
+        let now = self.store.clock.now().0;
         self.store
             .main
             .write(move |tx| {
-                tx.execute("DELETE FROM repository WHERE installation = ?1", [signed(id.0)])?;
                 tx.execute("DELETE FROM installation WHERE id = ?1", [signed(id.0)])?;
+                tx.execute(
+                    "UPDATE repository SET gone_at = ?2 WHERE installation = ?1 AND gone_at IS NULL",
+                    params![signed(id.0), now],
+                )?;
+                let mut statement =
+                    tx.prepare("SELECT id FROM repository WHERE installation = ?1 ORDER BY id")?;
+                let ids = statement.query_map([signed(id.0)], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+                Ok(ids.collect::<Result<_, _>>()?)
+            })
+            .await
+    }
+
+    /// The repository was deleted or taken from the App. What we have of it stays for a while.
+    pub async fn lost_repository(&self, id: RepoId) -> Result<(), StoreError> {
+        let now = self.store.clock.now().0;
+        self.store
+            .main
+            .write(move |tx| {
+                tx.execute(
+                    "UPDATE repository SET gone_at = ?2 WHERE id = ?1 AND gone_at IS NULL",
+                    params![signed(id.0), now],
+                )?;
                 Ok(())
             })
             .await
     }
 
-    /// The repository was deleted or taken from the App. Its folder stays.
-    pub async fn forget_repository(&self, id: RepoId) -> Result<(), StoreError> {
+    /// Since when this repository is gone, if it is.
+    pub async fn lost_at(&self, id: RepoId) -> Result<Option<Timestamp>, StoreError> {
         self.store
             .main
-            .write(move |tx| {
-                tx.execute("DELETE FROM repository WHERE id = ?1", [signed(id.0)])?;
-                Ok(())
+            .read(move |tx| {
+                let at: Option<Option<i64>> = tx
+                    .prepare_cached("SELECT gone_at FROM repository WHERE id = ?1")?
+                    .query_row([signed(id.0)], |row| row.get(0))
+                    .optional()?;
+                Ok(at.flatten().map(Timestamp))
+            })
+            .await
+    }
+
+    /// Repositories that are gone since `then` or longer.
+    pub async fn lost_before(&self, then: Timestamp) -> Result<Vec<RepoId>, StoreError> {
+        self.store
+            .main
+            .read(move |tx| {
+                let mut statement =
+                    tx.prepare("SELECT id FROM repository WHERE gone_at <= ?1 ORDER BY id")?;
+                let ids = statement.query_map([then.0], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+                Ok(ids.collect::<Result<_, _>>()?)
             })
             .await
     }
@@ -136,14 +174,14 @@ pub(super) fn set_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(
 }
 
 fn by_id(tx: &Transaction<'_>, id: RepoId) -> Result<Option<RepoRow>, Fault> {
-    let sql = "SELECT id, installation, owner, name FROM repository WHERE id = ?1";
-    Ok(tx.query_row(sql, [signed(id.0)], repository).optional()?)
+    let sql = "SELECT id, installation, owner, name FROM repository WHERE id = ?1 AND gone_at IS NULL";
+    Ok(tx.prepare_cached(sql)?.query_row([signed(id.0)], repository).optional()?)
 }
 
 fn owns(tx: &Transaction<'_>, name: &RepoName) -> Result<Option<RepoRow>, Fault> {
     let sql = "SELECT id, installation, owner, name FROM repository
-               WHERE owner = ?1 AND name = ?2 ORDER BY seen DESC LIMIT 1";
-    Ok(tx.query_row(sql, [&name.owner, &name.name], repository).optional()?)
+               WHERE owner = ?1 AND name = ?2 AND gone_at IS NULL ORDER BY seen DESC LIMIT 1";
+    Ok(tx.prepare_cached(sql)?.query_row([&name.owner, &name.name], repository).optional()?)
 }
 
 fn repository(row: &Row<'_>) -> rusqlite::Result<RepoRow> {

@@ -22,6 +22,13 @@ pub enum StoreError {
     Damaged { file: PathBuf, detail: String },
     #[error("{}: {source}; check that the path exists, is writable and has space", .path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    #[error("the disk is full: {} could not grow; make room, nothing that was stored is harmed", .file.display())]
+    Full { file: PathBuf },
+    #[error(
+        "{} may not be written; give this user the right to write it and its directory, or mount its disk for writing",
+        .file.display()
+    )]
+    ReadOnly { file: PathBuf },
     #[error("{}: {source}", .file.display())]
     Sql { file: PathBuf, source: rusqlite::Error },
     #[error("{}: a stored row cannot be read ({detail}); it may have been written by another version", .file.display())]
@@ -48,6 +55,19 @@ pub(super) enum Fault {
 }
 
 impl Fault {
+    /// The same once more, for another who shares this fate.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            Self::Sql(rusqlite::Error::SqliteFailure(code, text)) => {
+                Self::Sql(rusqlite::Error::SqliteFailure(*code, text.clone()))
+            }
+            Self::Sql(other) => Self::Row(other.to_string()),
+            Self::Row(detail) => Self::Row(detail.clone()),
+            Self::Fenced => Self::Fenced,
+            Self::Missing(what) => Self::Missing(what.clone()),
+        }
+    }
+
     pub(super) fn at(self, file: &std::path::Path) -> StoreError {
         let file = file.to_owned();
         match self {
@@ -55,6 +75,8 @@ impl Fault {
                 Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
                     StoreError::Damaged { file, detail: source.to_string() }
                 }
+                Some(rusqlite::ErrorCode::DiskFull) => StoreError::Full { file },
+                Some(rusqlite::ErrorCode::ReadOnly) => StoreError::ReadOnly { file },
                 _ => StoreError::Sql { file, source },
             },
             Self::Row(detail) => StoreError::Row { file, detail },

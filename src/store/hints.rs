@@ -29,6 +29,11 @@ pub enum Rest {
     Never,
 }
 
+/// A hint for a repository whose installation is not suspended, as far as we know either.
+const AWAKE: &str =
+    "NOT EXISTS (SELECT 1 FROM repository JOIN installation ON installation.id = repository.installation
+    WHERE repository.id = hint.repo AND installation.suspended = 1)";
+
 impl Store {
     /// Look into `repo` at `at` or before.
     pub async fn hint(&self, repo: RepoId, at: Timestamp) -> Result<(), StoreError> {
@@ -44,12 +49,13 @@ impl Store {
             .await
     }
 
-    /// Hints whose time has come, the oldest first.
+    /// Hints whose time has come, the oldest first. Repositories of a suspended installation rest.
     pub async fn hints_due(&self, now: Timestamp) -> Result<Vec<Hint>, StoreError> {
         self.main
             .read(move |tx| {
-                let mut statement =
-                    tx.prepare("SELECT repo, seq FROM hint WHERE due <= ?1 ORDER BY due, repo")?;
+                let mut statement = tx.prepare_cached(&format!(
+                    "SELECT repo, seq FROM hint WHERE due <= ?1 AND {AWAKE} ORDER BY due, repo"
+                ))?;
                 let hints = statement.query_map([now.0], |row| {
                     Ok(Hint { repo: RepoId(unsigned(row.get(0)?)), seq: unsigned(row.get(1)?) })
                 })?;
@@ -85,7 +91,9 @@ impl Store {
     pub async fn next_hint(&self) -> Result<Option<Timestamp>, StoreError> {
         self.main
             .read(|tx| {
-                let due: Option<i64> = tx.query_row("SELECT MIN(due) FROM hint", [], |row| row.get(0))?;
+                let due: Option<i64> = tx
+                    .prepare_cached(&format!("SELECT MIN(due) FROM hint WHERE {AWAKE}"))?
+                    .query_row([], |row| row.get(0))?;
                 Ok(due.map(Timestamp))
             })
             .await

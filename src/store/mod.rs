@@ -35,13 +35,13 @@ pub use self::{
     directory::{Directory, InstallationRow, RepoRow},
     error::StoreError,
     hints::{Hint, Rest},
-    inbox::{Accepted, Inbox, InboxCounts, NewDelivery, Taken},
+    inbox::{Accepted, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
     patrol::LabelingKey,
     repository::RepoDb,
     rows::*,
 };
 use self::{
-    database::{Database, Schema, Watch},
+    database::{Database, Schema, Watch, signed},
     error::Fault,
 };
 use crate::{clock::SharedClock, types::RepoId};
@@ -60,6 +60,7 @@ pub struct Store {
     epoch: i64,
     repositories: Mutex<HashMap<RepoId, Arc<RepoDb>>>,
     watch: Watch,
+    inbox: inbox::Memory,
     /// Locked for as long as the store is open.
     _lock: fs::File,
 }
@@ -82,9 +83,10 @@ impl Store {
         let file = root.join("main.db");
         let watch = Watch::default();
         let main = Database::open(&file, &MAIN, Arc::clone(&watch))?;
-        let epoch = main.write_now(|tx| {
-            patrol::begin_sweeping(tx, clock.now())?;
-            boot(tx)
+        let now = clock.now();
+        let (epoch, suspects) = main.write_now(|tx| {
+            patrol::begin_sweeping(tx, now)?;
+            Ok((boot(tx)?, inbox::boot(tx, now)?))
         })?;
         Ok(Arc::new(Self {
             root: root.to_owned(),
@@ -93,6 +95,7 @@ impl Store {
             epoch,
             repositories: Mutex::default(),
             watch,
+            inbox: inbox::Memory::after_boot(suspects),
             _lock: lock,
         }))
     }
@@ -141,6 +144,29 @@ impl Store {
     pub fn repo_if_any(&self, repo: RepoId) -> Result<Option<Arc<RepoDb>>, StoreError> {
         let exists = self.repo_dir(repo).join("checkpoints.db").exists();
         exists.then(|| self.repo(repo)).transpose()
+    }
+
+    /// Removes everything we have of a repository: its folder with database and mirror, the bodies of its
+    /// deliveries, what the directory and the hints know. None of its runs may be in hand.
+    pub async fn forget_repo(&self, repo: RepoId) -> Result<(), StoreError> {
+        // First what leads there, so that nobody opens again what is being removed.
+        self.main
+            .write(move |tx| {
+                tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
+                tx.execute("DELETE FROM repository WHERE id = ?1", [signed(repo.0)])?;
+                Ok(())
+            })
+            .await?;
+        self.inbox().forget(repo).await?;
+        self.repositories.lock().unwrap_or_else(PoisonError::into_inner).remove(&repo);
+        let path = self.repo_dir(repo);
+        let removed = tokio::task::spawn_blocking(move || match fs::remove_dir_all(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::Io { path, source })
+            }
+            _ => Ok(()),
+        });
+        removed.await.unwrap_or(Err(StoreError::Closing))
     }
 
     /// Every repository that has a database, by number.
@@ -221,8 +247,14 @@ mod tests {
     }
 
     fn delivery(id: &str, body: &str) -> NewDelivery {
-        let installation = Some(InstallationId(7));
-        NewDelivery { id: DeliveryId(id.into()), event: "issues".into(), installation, body: body.into() }
+        let subject = Subject { installation: Some(InstallationId(7)), ..Subject::default() };
+        NewDelivery {
+            id: DeliveryId(id.into()),
+            event: "issues".into(),
+            subject,
+            swept: false,
+            body: body.into(),
+        }
     }
 
     fn new_run(repo: RepoId, cause: &str) -> NewRun {
@@ -329,18 +361,23 @@ mod tests {
         assert_eq!(inbox.accept(delivery("g1", "two")).await.unwrap(), Accepted::Duplicate);
         assert_eq!(inbox.accept(delivery("g2", "three")).await.unwrap(), Accepted::New);
         let taken = inbox.claim().await.unwrap().unwrap();
-        assert_eq!((taken.id.0.as_str(), taken.body.as_slice(), taken.attempts), ("g1", &b"one"[..], 1));
-        inbox.dead(&taken.id, "not JSON").await.unwrap();
+        assert_eq!(
+            (taken.id.0.as_str(), taken.body().unwrap().as_slice(), taken.attempts),
+            ("g1", &b"one"[..], 1)
+        );
+        let ended = |id: &DeliveryId, ending| inbox.end(vec![(id.clone(), ending)]);
+        ended(&taken.id, Ending::Dead("not JSON".into())).await.unwrap();
         assert_eq!(inbox.accept(delivery("g1", "again")).await.unwrap(), Accepted::Rearmed);
-        assert_eq!(inbox.claim().await.unwrap().unwrap().body, b"again");
-        inbox.done(&taken.id, "started 1-1").await.unwrap();
+        assert_eq!(inbox.claim().await.unwrap().unwrap().body().unwrap(), b"again");
+        ended(&taken.id, Ending::Done("started 1-1".into())).await.unwrap();
         assert_eq!(inbox.accept(delivery("g1", "late")).await.unwrap(), Accepted::Duplicate);
 
         let other = inbox.claim().await.unwrap().unwrap();
-        let later = NOW.plus(Duration::from_secs(5));
-        inbox.later(&other.id, "GitHub is down", later).await.unwrap();
+        let at = NOW.plus(Duration::from_secs(5));
+        let later = Ending::Later { why: "GitHub is down".into(), at, holds: at };
+        ended(&other.id, later).await.unwrap();
         assert_eq!(inbox.claim().await.unwrap(), None);
-        assert_eq!(inbox.next_due().await.unwrap(), Some(later));
+        assert_eq!(inbox.next_due().await.unwrap(), Some(at));
         assert_eq!(inbox.counts().await.unwrap(), InboxCounts { new: 1, taken: 0, done: 1, dead: 0 });
     }
 

@@ -4,24 +4,27 @@ use std::sync::Arc;
 
 use axum::{
     Json, Router,
-    body::{Body, Bytes},
+    body::Body,
     extract::{Request, State},
-    http::{HeaderMap, StatusCode},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use secrecy::SecretString;
-use serde::Deserialize;
+use serde::Serialize;
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::{
     clock::SharedClock,
-    github::webhook,
+    github::{
+        Event,
+        webhook::{self, Verified},
+    },
     limits,
     store::{Accepted, NewDelivery, Store},
-    types::InstallationId,
+    types::DeliveryId,
 };
 
 /// What the public door needs.
@@ -34,89 +37,116 @@ pub struct Door {
     pub clock: SharedClock,
 }
 
+/// The door and how much may stand in it.
+struct Entrance {
+    door: Door,
+    /// One permit for each byte of a body between its arrival and its commit. What waits to be written holds its
+    /// permits, so that this bounds the writer's queue too.
+    room: Semaphore,
+}
+
 /// The routes the world may reach.
 pub fn public(door: Door) -> Router {
+    let room = Semaphore::new(limits::DOOR_BYTES as usize);
     Router::new()
         .route("/webhook", post(receive))
         .route("/healthz", get(|| async { "ok\n" }))
-        .with_state(Arc::new(door))
+        .with_state(Arc::new(Entrance { door, room }))
 }
 
-async fn receive(State(door): State<Arc<Door>>, request: Request) -> Response {
+async fn receive(State(entrance): State<Arc<Entrance>>, request: Request) -> Response {
+    let door = &entrance.door;
     let (parts, body) = request.into_parts();
     if let Err(refused) = webhook::claimed_digest(&parts.headers) {
         return answer(refused.status, refused.sentence);
     }
     let read = tokio::select! {
-        read = read(&parts.headers, body) => read,
+        read = read(&entrance.room, &parts.headers, body) => read,
         () = door.clock.sleep(limits::WEBHOOK_READ) => {
             let seconds = limits::WEBHOOK_READ.as_secs();
             let sentence = format!("The body did not arrive within {seconds} seconds; send it again.");
             Err(answer(StatusCode::REQUEST_TIMEOUT, &sentence))
         }
     };
-    let bytes = match read {
-        Ok(bytes) => bytes,
+    // The share of the room is given back when the answer is ready.
+    let (bytes, _share) = match read {
+        Ok(read) => read,
         Err(refusal) => return refusal,
     };
     let verified = match webhook::verify(&door.secrets, &parts.headers, &bytes) {
         Ok(verified) => verified,
         Err(refused) => return answer(refused.status, refused.sentence),
     };
-    let delivery = NewDelivery {
-        id: verified.id,
-        event: verified.event,
-        installation: installation(&bytes),
-        body: bytes.to_vec(),
-    };
-    let id = delivery.id.clone();
+    store(door, verified, bytes).await
+}
+
+async fn store(door: &Door, verified: Verified, body: Vec<u8>) -> Response {
+    let Verified { id, event } = verified;
+    let subject = Event::subject(&event, &body);
+    let delivery = NewDelivery { id: id.clone(), event, subject, swept: false, body };
     match door.store.inbox().accept(delivery).await {
         Ok(accepted) => {
             door.bell.notify_one();
-            let said = match accepted {
+            let message = match accepted {
                 Accepted::New => "stored",
                 Accepted::Duplicate => "stored before",
                 Accepted::Rearmed => "stored before; will be tried again",
             };
-            (StatusCode::ACCEPTED, Json(json!({ "delivery": id, "message": said }))).into_response()
+            (StatusCode::ACCEPTED, Json(Stored { delivery: &id, message })).into_response()
         }
         Err(error) => {
             tracing::error!(delivery = %id, %error, "a delivery could not be stored");
-            answer(StatusCode::SERVICE_UNAVAILABLE, "The delivery could not be stored; redeliver it later.")
+            come_again("The delivery could not be stored; redeliver it later.")
         }
     }
 }
 
-/// The whole body, or the refusal: 413 above GitHub's own limit, 400 when it breaks off.
-async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
-    let too_large = || {
-        let limit = limits::WEBHOOK_BODY_BYTES / 1024 / 1024;
-        answer(StatusCode::PAYLOAD_TOO_LARGE, &format!("The body is above {limit} MB, GitHub's own limit."))
-    };
-    let announced =
-        headers.get("content-length").and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > limits::WEBHOOK_BODY_BYTES) {
-        return Err(too_large());
-    }
-    match Limited::new(body, limits::WEBHOOK_BODY_BYTES).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-        Err(_) => Err(answer(StatusCode::BAD_REQUEST, "The body broke off.")),
-    }
+#[derive(Serialize)]
+struct Stored<'a> {
+    delivery: &'a DeliveryId,
+    message: &'static str,
 }
 
-/// The installation, where the body is JSON that names one. A body that is not JSON is stored all the same
-/// and found dead later, with its reason.
-fn installation(body: &[u8]) -> Option<InstallationId> {
-    #[derive(Deserialize)]
-    struct Named {
-        installation: Option<Numbered>,
+/// The whole body and its share of the room, or the refusal: 413 above GitHub's own limit, 400 when it breaks
+/// off, 503 when there is no room. What counts is what came, not what was announced: who only announces takes
+/// nobody's place.
+async fn read<'a>(
+    room: &'a Semaphore,
+    headers: &HeaderMap,
+    mut body: Body,
+) -> Result<(Vec<u8>, SemaphorePermit<'a>), Response> {
+    let announced =
+        headers.get("content-length").and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
+    let announced = announced.unwrap_or(0);
+    if announced > limits::WEBHOOK_BODY_BYTES {
+        return Err(too_large());
     }
-    #[derive(Deserialize)]
-    struct Numbered {
-        id: u64,
+    let full = || come_again("Too much is arriving at once; redeliver it later.");
+    let mut share = room.try_acquire_many(limits::DOOR_REQUEST_BYTES).map_err(|_| full())?;
+    let mut bytes = Vec::with_capacity(announced.min(limits::DOOR_RESERVE));
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| answer(StatusCode::BAD_REQUEST, "The body broke off."))?;
+        let Some(part) = frame.data_ref() else { continue };
+        if bytes.len() + part.len() > limits::WEBHOOK_BODY_BYTES {
+            return Err(too_large());
+        }
+        let more = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        share.merge(room.try_acquire_many(more).map_err(|_| full())?);
+        bytes.extend_from_slice(part);
     }
-    serde_json::from_slice::<Named>(body).ok()?.installation.map(|i| InstallationId(i.id))
+    Ok((bytes, share))
+}
+
+fn too_large() -> Response {
+    let limit = limits::WEBHOOK_BODY_BYTES / 1024 / 1024;
+    answer(StatusCode::PAYLOAD_TOO_LARGE, &format!("The body is above {limit} MB, GitHub's own limit."))
+}
+
+/// Not now. GitHub does not come again by itself; the sweep of its delivery log does.
+fn come_again(sentence: &str) -> Response {
+    let mut response = answer(StatusCode::SERVICE_UNAVAILABLE, sentence);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(limits::DOOR_RETRY.as_secs()));
+    response
 }
 
 fn answer(status: StatusCode, sentence: &str) -> Response {

@@ -13,10 +13,10 @@ use crate::world::{SECRET, Setting, World, world};
 const MEGABYTE: usize = 1024 * 1024;
 
 /// A request to `/webhook`, right in every respect until a test changes one.
-struct Knock {
-    method: Method,
-    headers: HeaderMap,
-    body: Vec<u8>,
+pub(crate) struct Knock {
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
 }
 
 fn signature(secret: &str, body: &[u8]) -> String {
@@ -25,7 +25,7 @@ fn signature(secret: &str, body: &[u8]) -> String {
     format!("sha256={}", hex::encode(mac.finalize().into_bytes()))
 }
 
-fn knock(id: &str, event: &str, body: impl Into<Vec<u8>>) -> Knock {
+pub(crate) fn knock(id: &str, event: &str, body: impl Into<Vec<u8>>) -> Knock {
     let knock = Knock { method: Method::POST, headers: HeaderMap::new(), body: body.into() };
     let signature = signature(SECRET, &knock.body);
     knock
@@ -36,7 +36,7 @@ fn knock(id: &str, event: &str, body: impl Into<Vec<u8>>) -> Knock {
 }
 
 impl Knock {
-    fn with(mut self, name: &'static str, value: &str) -> Self {
+    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Self {
         self.headers.insert(name, value.parse().unwrap());
         self
     }
@@ -47,7 +47,7 @@ impl Knock {
     }
 
     /// The status and what was said.
-    async fn at(self, url: url::Url) -> (StatusCode, String) {
+    pub(crate) async fn at(self, url: url::Url) -> (StatusCode, String) {
         let request = reqwest::Client::new().request(self.method, url).headers(self.headers).body(self.body);
         let answer = request.send().await.unwrap();
         (answer.status(), answer.text().await.unwrap())
@@ -59,7 +59,7 @@ fn ping(id: &str) -> Knock {
 }
 
 impl World {
-    async fn counts(&self) -> InboxCounts {
+    pub(crate) async fn counts(&self) -> InboxCounts {
         self.app.store.inbox().counts().await.unwrap()
     }
 
@@ -70,13 +70,13 @@ impl World {
     }
 
     /// How a delivery ended: its state and the note beside it.
-    fn ending(&self, id: &str) -> (String, String) {
+    pub(crate) fn ending(&self, id: &str) -> (String, String) {
         let sql = "SELECT state, COALESCE(note, '') FROM inbox WHERE id = ?1";
         self.database().query_row(sql, [id], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
     }
 
     /// The newest payload that the hub sent of this event.
-    fn payload(&self, event: &str, action: &str) -> Value {
+    pub(crate) fn payload(&self, event: &str, action: &str) -> Value {
         let sent = self.hub.deliveries();
         let like = |d: &&countersign::localhub::DeliveryView| {
             d.event == event && d.action.as_deref() == Some(action)

@@ -5,6 +5,7 @@
 mod bad_input;
 mod doors;
 mod faults;
+mod intake;
 mod lld;
 mod missed;
 mod models;

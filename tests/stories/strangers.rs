@@ -17,7 +17,7 @@ use countersign::{
     },
     intake::{Intake, IntakeOptions},
     localhub::{CommentView, Fault, IssueView},
-    store::InboxCounts,
+    store::{Ending, InboxCounts},
     types::{IssueNo, RunId},
 };
 use futures_util::future::BoxFuture;
@@ -214,7 +214,9 @@ async fn a_delivery_that_the_process_dies_of_each_time_is_given_up() {
     // Put off in between it is alive, however often that is.
     for _ in 0..3 {
         let taken = w.app.store.inbox().claim().await.unwrap().unwrap();
-        w.app.store.inbox().later(&taken.id, "GitHub is down", w.clock.now()).await.unwrap();
+        let now = w.clock.now();
+        let later = Ending::Later { why: "GitHub is down".to_owned(), at: now, holds: now };
+        w.app.store.inbox().end(vec![(taken.id, later)]).await.unwrap();
     }
     for attempt in 1..=20 {
         let taken = w.app.store.inbox().claim().await.unwrap().expect("it is tried again");

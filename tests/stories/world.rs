@@ -41,6 +41,12 @@ impl ManualClock {
         *now = now.plus(duration);
         self.moved.notify_waiters();
     }
+
+    /// Someone sets the machine's clock back.
+    pub(crate) fn set_back(&self, duration: Duration) {
+        let mut now = self.now.lock().unwrap();
+        *now = now.minus(duration);
+    }
 }
 
 impl Clock for ManualClock {

@@ -6,8 +6,12 @@
 
 mod parse;
 mod payload;
+mod subject;
 
-use crate::types::{Actor, CommentId, InstallationId, IssueNo, Oid, RepoId, RepoName, Timestamp};
+use crate::{
+    store::Subject,
+    types::{Actor, CommentId, InstallationId, IssueNo, Oid, RepoId, RepoName, Timestamp},
+};
 
 /// A payload that cannot be read as the event it is said to be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +51,7 @@ pub enum Event {
         installation: InstallationId,
         added: Vec<(RepoId, RepoName)>,
         removed: Vec<(RepoId, RepoName)>,
+        sender: Actor,
     },
     /// GitHub tries the webhook's address.
     Ping,
@@ -244,6 +249,11 @@ impl Event {
     /// Reads a verified delivery's body as the event its header names.
     pub fn parse(event_name: &str, body: &[u8]) -> Result<Self, PayloadError> {
         parse::parse(event_name, body)
+    }
+
+    /// What a delivery is about, for whoever stores it.
+    pub fn subject(event_name: &str, body: &[u8]) -> Subject {
+        subject::subject(event_name, body)
     }
 
     /// The installation it came through; `None` for what is ignored, and for a ping.

@@ -257,6 +257,7 @@ fn installation_repositories(p: Payload<'_>) -> Parsed {
         installation: p.installation()?,
         added: p.repositories("repositories_added"),
         removed: p.repositories("repositories_removed"),
+        sender: p.sender()?,
     })
 }
 

@@ -1,14 +1,19 @@
 //! One SQLite file: opened with care, migrated, and written by one connection.
 
+mod queue;
+
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use tokio::sync::oneshot;
 
+use self::queue::{Kind, Outcome, Queue};
 use super::error::{Fault, StoreError};
+use crate::limits;
 
 /// The steps from an empty file to what this version expects, and the mark our files carry.
 pub(super) struct Schema {
@@ -29,12 +34,23 @@ pub(super) type Watch = Arc<OnceLock<Box<dyn Fn(&Path) + Send + Sync>>>;
 /// How long a lock that somebody else holds on a file is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A database file with its one writer. Clones share the connection.
+/// A database file with its one connection. Clones share it.
 #[derive(Clone)]
 pub(super) struct Database {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     file: PathBuf,
-    connection: Arc<Mutex<Connection>>,
+    connection: Mutex<Connection>,
+    queue: Mutex<Queue>,
     watch: Watch,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Database {
@@ -47,71 +63,54 @@ impl Database {
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "FULL")?;
             connection.pragma_update(None, "foreign_keys", true)?;
+            connection.set_prepared_statement_cache_capacity(limits::STATEMENTS);
             migrate(&mut connection, schema)?;
             Ok(connection)
         };
-        let connection = open().map_err(|fault| fault.at(file))?;
-        Ok(Self { file: file.to_owned(), connection: Arc::new(Mutex::new(connection)), watch })
+        let connection = Mutex::new(open().map_err(|fault| fault.at(file))?);
+        let shared = Shared { file: file.to_owned(), connection, queue: Mutex::default(), watch };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Runs `work` in one transaction (`BEGIN IMMEDIATE`) and commits it to disk.
+    /// Runs `work` as if in a transaction of its own; when this returns it is on disk. What comes at the same
+    /// time shares the commit, and shares nothing else.
     pub(super) async fn write<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
     ) -> Result<R, StoreError> {
-        let (file, watch) = (self.file.clone(), Arc::clone(&self.watch));
-        self.blocking(move |connection| {
-            let result = commit(connection, work)?;
-            if let Some(tell) = watch.get() {
-                tell(&file);
-            }
-            Ok(result)
-        })
-        .await
+        self.hear(queue::ask(&self.shared, Kind::Write, work)).await
     }
 
-    /// The same on the calling thread, for opening.
-    pub(super) fn write_now<R>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>,
-    ) -> Result<R, StoreError> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        commit(&mut connection, work).map_err(|fault| fault.at(&self.file))
-    }
-
-    /// Runs `work` on one snapshot; nothing it writes is kept.
+    /// Runs `work` on one snapshot; nothing it writes is kept. It waits for one commit at most.
     pub(super) async fn read<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.blocking(move |connection| work(&connection.transaction()?)).await
+        self.hear(queue::ask(&self.shared, Kind::Read, work)).await
     }
 
-    async fn blocking<R: Send + 'static>(
+    /// A write on the calling thread, for opening.
+    pub(super) fn write_now<R>(
         &self,
-        work: impl FnOnce(&mut Connection) -> Result<R, Fault> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>,
     ) -> Result<R, StoreError> {
-        let connection = Arc::clone(&self.connection);
-        let task = tokio::task::spawn_blocking(move || {
-            // A panic while the lock was held rolled its transaction back: the connection is sound.
-            work(&mut connection.lock().unwrap_or_else(PoisonError::into_inner))
-        });
-        match task.await {
-            Ok(result) => result.map_err(|fault| fault.at(&self.file)),
-            Err(join) if join.is_panic() => std::panic::resume_unwind(join.into_panic()),
+        let mut connection = self.shared.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let commit = || -> Result<R, Fault> {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let result = work(&transaction)?;
+            transaction.commit()?;
+            Ok(result)
+        };
+        commit().map_err(|fault| fault.at(&self.shared.file))
+    }
+
+    async fn hear<R>(&self, answer: oneshot::Receiver<Outcome<R>>) -> Result<R, StoreError> {
+        match answer.await {
+            Ok(Ok(result)) => result.map_err(|fault| fault.at(&self.shared.file)),
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
             Err(_) => Err(StoreError::Closing),
         }
     }
-}
-
-fn commit<R>(
-    connection: &mut Connection,
-    work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>,
-) -> Result<R, Fault> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let result = work(&transaction)?;
-    transaction.commit()?;
-    Ok(result)
 }
 
 /// Looks at an existing file through a read-only connection before anything may write to it.
@@ -167,3 +166,6 @@ pub(super) fn signed(number: u64) -> i64 {
 pub(super) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Working the inbox off: live, several lanes side by side; in stories, one delivery after the other.
+
+use std::{any::Any, mem, panic::AssertUnwindSafe, sync::PoisonError, time::Duration};
+
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use tokio_util::sync::CancellationToken;
+
+use super::Intake;
+use crate::{
+    limits,
+    store::{Ending, StoreError, Taken},
+    types::{DeliveryId, RepoId},
+};
+
+impl Intake {
+    /// Deals with every delivery that is ready, oldest first and one at a time; says how many there were.
+    pub async fn tick(&self) -> Result<usize, StoreError> {
+        let stop = CancellationToken::new();
+        let mut count = 0;
+        loop {
+            self.write_what_is_left().await?;
+            let Some(taken) = self.store.inbox().claim().await? else { return Ok(count) };
+            self.work(vec![taken], &stop).await?;
+            count += 1;
+        }
+    }
+
+    /// Works until told to stop. What is acknowledged and not dealt with by then waits for the next boot.
+    pub async fn run(&self, stop: CancellationToken) {
+        tokio::join!(self.keep_working(&stop), self.keep_tidy(&stop));
+    }
+
+    async fn keep_working(&self, stop: &CancellationToken) {
+        let mut lanes = FuturesUnordered::new();
+        // Whose turn was last.
+        let mut turn = None;
+        while !stop.is_cancelled() {
+            let nap = match self.take(limits::LANES - lanes.len(), &mut turn).await {
+                Ok(taken) => {
+                    lanes.extend(taken.into_iter().map(|lane| self.work(lane, stop)));
+                    self.next_due().await
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the inbox could not be read or written; trying again");
+                    limits::DELIVERY_RETRY
+                }
+            };
+            let free = lanes.len() < limits::LANES;
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(worked) = lanes.next() => complain(worked),
+                () = self.woken.notified(), if free => {}
+                () = self.clock.sleep(nap), if free => {}
+            }
+        }
+        while let Some(worked) = lanes.next().await {
+            complain(worked);
+        }
+    }
+
+    async fn keep_tidy(&self, stop: &CancellationToken) {
+        while !stop.is_cancelled() {
+            if let Err(error) = self.tidy().await {
+                tracing::error!(%error, "what is too old could not be removed; trying again later");
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.clock.sleep(limits::TIDY_EVERY) => {}
+            }
+        }
+    }
+
+    async fn take(&self, lanes: usize, turn: &mut Option<RepoId>) -> Result<Vec<Vec<Taken>>, StoreError> {
+        if lanes == 0 {
+            return Ok(Vec::new());
+        }
+        self.write_what_is_left().await?;
+        let taken = self.store.inbox().claim_lanes(lanes, *turn).await?;
+        if let Some(last) = taken.last().and_then(|lane| lane.first()) {
+            *turn = last.subject.repository;
+        }
+        Ok(taken)
+    }
+
+    async fn next_due(&self) -> Duration {
+        match self.store.inbox().next_due().await {
+            Ok(Some(at)) => at.since(self.clock.now()).clamp(Duration::from_millis(50), limits::LONGEST_NAP),
+            Ok(None) => limits::LONGEST_NAP,
+            Err(_) => Duration::from_secs(1),
+        }
+    }
+
+    /// Deals with the deliveries of one lane in order. Behind one that holds it nothing is touched.
+    async fn work(&self, lane: Vec<Taken>, stop: &CancellationToken) -> Result<(), StoreError> {
+        let mut endings = Vec::with_capacity(lane.len());
+        let mut held = false;
+        for taken in lane {
+            let ending = if held || stop.is_cancelled() {
+                Ending::Untouched
+            } else {
+                self.deal_with_safely(&taken).await
+            };
+            held |= matches!(ending, Ending::Later { holds, .. } if holds > self.clock.now());
+            endings.push((taken.id, ending));
+        }
+        self.write_down(endings).await
+    }
+
+    async fn deal_with_safely(&self, taken: &Taken) -> Ending {
+        // Nothing is shared but what is on disk.
+        AssertUnwindSafe(self.deal_with(taken)).catch_unwind().await.unwrap_or_else(|panic| {
+            let why = format!("our own fault: {}", panicked(panic.as_ref()));
+            tracing::error!(delivery = %taken.id, event = %taken.event, why, "put aside");
+            Ending::Dead(why)
+        })
+    }
+
+    async fn write_down(&self, endings: Vec<(DeliveryId, Ending)>) -> Result<(), StoreError> {
+        let written = self.store.inbox().end(endings.clone()).await;
+        if written.is_err() {
+            self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).extend(endings);
+        }
+        written
+    }
+
+    async fn write_what_is_left(&self) -> Result<(), StoreError> {
+        let left = mem::take(&mut *self.unwritten.lock().unwrap_or_else(PoisonError::into_inner));
+        if left.is_empty() { Ok(()) } else { self.write_down(left).await }
+    }
+}
+
+fn complain(worked: Result<(), StoreError>) {
+    if let Err(error) = worked {
+        tracing::error!(%error, "what became of deliveries could not be written; it is, before others are taken");
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
+}

@@ -1,0 +1,231 @@
+//! Group commit: who asks while a commit is on its way shares the next one.
+//!
+//! A commit's price is the disk's, whatever is in it. So requests queue up; whoever finds nobody at work starts
+//! one blocking task, which works the queue off and goes. There is no thread for each database and no timer:
+//! with one writer at a time everything is as if each had its own transaction, and with many the commits are
+//! shared out among them.
+//!
+//! Each write runs in a savepoint of its own, so that one that fails or panics takes nothing along. What was
+//! written is answered only after the commit, and if that fails, with its failure.
+
+use std::{
+    any::Any,
+    collections::VecDeque,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, PoisonError},
+    time::Instant,
+};
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::Shared;
+use crate::{limits, store::error::Fault};
+
+/// What was asked for and what came of it, or the panic that came instead.
+pub(super) type Outcome<R> = Result<Result<R, Fault>, Box<dyn Any + Send>>;
+
+/// Something to do in a transaction.
+trait Job: Send {
+    fn run(&mut self, tx: &Transaction<'_>) -> Result<(), Fault>;
+    /// Tells whoever asked; `lost` is why nothing of it was kept.
+    fn answer(self: Box<Self>, lost: Option<Fault>);
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    reads: Vec<Box<dyn Job>>,
+    writes: VecDeque<Box<dyn Job>>,
+    /// Somebody works it off.
+    led: bool,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Read,
+    Write,
+}
+
+struct Asked<W, R> {
+    work: Option<W>,
+    outcome: Option<Outcome<R>>,
+    answer: oneshot::Sender<Outcome<R>>,
+}
+
+impl<R: Send, W: FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send> Job for Asked<W, R> {
+    fn run(&mut self, tx: &Transaction<'_>) -> Result<(), Fault> {
+        let Some(work) = self.work.take() else { return Ok(()) };
+        // What it leaves half done is rolled back, and nobody else sees what it had borrowed.
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(tx)));
+        let kept = match &outcome {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(fault)) => Err(fault.again()),
+            Err(_) => Err(Fault::Row("a panic".to_owned())),
+        };
+        self.outcome = Some(outcome);
+        kept
+    }
+
+    fn answer(self: Box<Self>, lost: Option<Fault>) {
+        let outcome = match (self.outcome, lost) {
+            (Some(Ok(Ok(_))) | None, Some(fault)) => Ok(Err(fault)),
+            (Some(outcome), _) => outcome,
+            (None, None) => return, // never run and never refused: it is asked again or the process ends
+        };
+        // Whoever asked may have gone.
+        drop(self.answer.send(outcome));
+    }
+}
+
+/// Queues `work` and sees to it that somebody works the queue off.
+pub(super) fn ask<R: Send + 'static>(
+    shared: &Arc<Shared>,
+    kind: Kind,
+    work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+) -> oneshot::Receiver<Outcome<R>> {
+    let (answer, outcome) = oneshot::channel();
+    let job = Box::new(Asked { work: Some(work), outcome: None, answer });
+    let led = {
+        let mut queue = shared.queue();
+        match kind {
+            Kind::Read => queue.reads.push(job),
+            Kind::Write => queue.writes.push_back(job),
+        }
+        mem::replace(&mut queue.led, true)
+    };
+    if !led {
+        let leader = Leader { shared: Arc::clone(shared), over: false };
+        tokio::task::spawn_blocking(move || leader.lead());
+    }
+    outcome
+}
+
+/// Works a queue off. If it is dropped before (the runtime is shutting down), what is queued is refused and the
+/// next one who asks finds nobody at work.
+struct Leader {
+    shared: Arc<Shared>,
+    over: bool,
+}
+
+impl Leader {
+    fn lead(mut self) {
+        while let Some((reads, mut writes)) = self.next() {
+            let mut connection = self.shared.connection.lock().unwrap_or_else(PoisonError::into_inner);
+            for read in reads {
+                look(&mut connection, read);
+            }
+            self.commit(&mut connection, &mut writes);
+            drop(connection);
+            // What found no place in this commit comes first in the next.
+            let mut queue = self.shared.queue();
+            while let Some(job) = writes.pop_back() {
+                queue.writes.push_front(job);
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<(Vec<Box<dyn Job>>, VecDeque<Box<dyn Job>>)> {
+        let mut queue = self.shared.queue();
+        let reads = mem::take(&mut queue.reads);
+        let most = queue.writes.len().min(limits::COMMIT_WRITES);
+        let writes: VecDeque<_> = queue.writes.drain(..most).collect();
+        if reads.is_empty() && writes.is_empty() {
+            queue.led = false;
+            self.over = true;
+            return None;
+        }
+        Some((reads, writes))
+    }
+
+    fn commit(&self, connection: &mut Connection, writes: &mut VecDeque<Box<dyn Job>>) {
+        if writes.is_empty() {
+            return;
+        }
+        let mut run = Vec::with_capacity(writes.len());
+        let committed = together(connection, writes, &mut run);
+        if let (Ok(true), Some(tell)) = (&committed, self.shared.watch.get()) {
+            tell(&self.shared.file);
+        }
+        let lost = committed.err();
+        for job in run {
+            job.answer(lost.as_ref().map(Fault::again));
+        }
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if !self.over {
+            let mut queue = self.shared.queue();
+            queue.led = false;
+            let refused = (mem::take(&mut queue.reads), mem::take(&mut queue.writes));
+            drop(queue);
+            drop(refused);
+        }
+    }
+}
+
+/// A read sees one snapshot; nothing it writes is kept.
+fn look(connection: &mut Connection, mut read: Box<dyn Job>) {
+    let lost = match connection.transaction() {
+        Ok(tx) => {
+            // What it failed with is in its outcome.
+            let _ = read.run(&tx);
+            None
+        }
+        Err(error) => Some(Fault::from(error)),
+    };
+    read.answer(lost);
+}
+
+/// Runs as many of `writes` as fit one transaction and commits; says whether there was anything to commit. Those
+/// that were run, or that can't be, are moved to `run`.
+fn together(
+    connection: &mut Connection,
+    writes: &mut VecDeque<Box<dyn Job>>,
+    run: &mut Vec<Box<dyn Job>>,
+) -> Result<bool, Fault> {
+    let tx = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+        Ok(tx) => tx,
+        Err(error) => {
+            run.extend(writes.drain(..));
+            return Err(error.into());
+        }
+    };
+    // How long it takes, not what time it is: no clock of ours has a say in it.
+    let begun = Instant::now();
+    let alone = writes.len() == 1;
+    let mut any = false;
+    while let Some(mut job) = writes.pop_front() {
+        let kept = if alone { job.run(&tx) } else { apart(&tx, job.as_mut()) };
+        run.push(job);
+        match kept {
+            Ok(()) => any = true,
+            // SQLite itself gave up on the whole transaction, and what was written before in it is gone.
+            Err(fault) if tx.is_autocommit() => return Err(fault),
+            Err(_) if alone => return Ok(false),
+            Err(_) => {}
+        }
+        if begun.elapsed() > limits::COMMIT_TIME {
+            break;
+        }
+    }
+    if any {
+        tx.commit()?;
+    }
+    Ok(any)
+}
+
+/// Runs a job in a savepoint, so that what it leaves when it fails is undone alone.
+fn apart(tx: &Transaction<'_>, job: &mut dyn Job) -> Result<(), Fault> {
+    tx.prepare_cached("SAVEPOINT job")?.execute([])?;
+    let kept = job.run(tx);
+    if kept.is_err() && !tx.is_autocommit() {
+        tx.prepare_cached("ROLLBACK TO job")?.execute([])?;
+    }
+    if !tx.is_autocommit() {
+        tx.prepare_cached("RELEASE job")?.execute([])?;
+    }
+    kept
+}

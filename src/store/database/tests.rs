@@ -1,0 +1,180 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+
+use super::*;
+
+const SCHEMA: Schema = Schema { mark: 7, migrations: &["CREATE TABLE t (x TEXT NOT NULL UNIQUE)"] };
+
+struct Bench {
+    _root: tempfile::TempDir,
+    db: Database,
+    commits: Arc<AtomicUsize>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let watch = Watch::default();
+        let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch)).unwrap();
+        let commits = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&commits);
+        let _ = watch.set(Box::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }));
+        Self { _root: root, db, commits }
+    }
+
+    fn commits(&self) -> usize {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    async fn rows(&self) -> Vec<String> {
+        let all = |tx: &Transaction<'_>| {
+            let mut statement = tx.prepare("SELECT x FROM t ORDER BY x")?;
+            let rows = statement.query_map([], |row| row.get(0))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        };
+        self.db.read(all).await.unwrap()
+    }
+}
+
+fn put(text: &str) -> impl FnOnce(&Transaction<'_>) -> Result<(), Fault> + Send + use<> {
+    let text = text.to_owned();
+    move |tx| {
+        tx.execute("INSERT INTO t VALUES (?1)", [text])?;
+        Ok(())
+    }
+}
+
+/// Runs what `asked` asks while a write before it is on its way, so that all of it comes to one commit.
+async fn at_once<T>(bench: &Bench, asked: impl Future<Output = T>) -> T {
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let (begun, running) = oneshot::channel();
+    let db = bench.db.clone();
+    let first = tokio::spawn(async move {
+        db.write(move |_| {
+            drop(begun.send(()));
+            let _ = gate.recv();
+            Ok(())
+        })
+        .await
+    });
+    running.await.unwrap();
+    // `join!` polls in this order: `asked` has queued everything before the gate is opened.
+    let (answer, ()) = tokio::join!(asked, async { drop(open) });
+    first.await.unwrap().unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn writes_that_come_together_share_a_commit() {
+    let bench = Bench::new();
+    let names: Vec<_> = (0..50).map(|n| format!("{n:02}")).collect();
+    let answers = at_once(&bench, futures(names.iter().map(|name| bench.db.write(put(name))))).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(bench.rows().await, names);
+    assert_eq!(bench.commits(), 2, "the one that held the others, and one for all of them");
+    bench.db.write(put("alone")).await.unwrap();
+    assert_eq!(bench.commits(), 3);
+}
+
+async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
+    use futures_util::{StreamExt, stream::FuturesOrdered};
+    all.collect::<FuturesOrdered<_>>().collect().await
+}
+
+#[tokio::test]
+async fn one_that_fails_leaves_the_others() {
+    let bench = Bench::new();
+    let half_done = |tx: &Transaction<'_>| -> Result<(), Fault> {
+        tx.execute("INSERT INTO t VALUES ('half done')", [])?;
+        Err(Fault::Missing("the other half".into()))
+    };
+    let (before, failed, doubled, after) = at_once(&bench, async {
+        tokio::join!(
+            bench.db.write(put("a")),
+            bench.db.write(half_done),
+            bench.db.write(put("a")),
+            bench.db.write(put("b")),
+        )
+    })
+    .await;
+    before.unwrap();
+    after.unwrap();
+    assert!(matches!(failed, Err(StoreError::Missing { .. })), "{failed:?}");
+    assert!(matches!(doubled, Err(StoreError::Sql { .. })), "{doubled:?}");
+    assert_eq!((bench.rows().await, bench.commits()), (vec!["a".to_owned(), "b".to_owned()], 2));
+}
+
+#[tokio::test]
+async fn a_panic_is_its_callers_alone() {
+    let bench = Bench::new();
+    let db = bench.db.clone();
+    let panics = |tx: &Transaction<'_>| -> Result<(), Fault> {
+        tx.execute("INSERT INTO t VALUES ('panicked')", [])?;
+        panic!("on purpose")
+    };
+    let panicked = std::panic::AssertUnwindSafe(async move { db.write(panics).await }).catch_unwind();
+    let (before, panicked, after) =
+        at_once(&bench, async { tokio::join!(bench.db.write(put("a")), panicked, bench.db.write(put("b"))) })
+            .await;
+    before.unwrap();
+    after.unwrap();
+    assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"on purpose"));
+    assert_eq!(bench.rows().await, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn what_is_rolled_back_is_no_commit() {
+    let bench = Bench::new();
+    let failed = bench.db.write(|_| -> Result<(), Fault> { Err(Fault::Fenced) }).await;
+    assert!(matches!(failed, Err(StoreError::Fenced)));
+    assert_eq!(bench.commits(), 0);
+}
+
+#[tokio::test]
+async fn a_read_sees_what_was_answered_and_keeps_nothing() {
+    let bench = Bench::new();
+    bench.db.write(put("a")).await.unwrap();
+    bench.db.read(put("b")).await.unwrap();
+    assert_eq!(bench.rows().await, ["a"]);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
+    let bench = Bench::new();
+    bench.db.write(put("before")).await.unwrap();
+    let pages =
+        |most: &'static str| bench.db.read(move |tx| Ok(tx.pragma_update(None, "max_page_count", most)?));
+    pages("1").await.unwrap(); // no fewer than there are
+    let (large, small) = at_once(&bench, async {
+        let large = "x".repeat(100_000);
+        tokio::join!(bench.db.write(put(&large)), bench.db.write(put("small")))
+    })
+    .await;
+    let refused = large.unwrap_err();
+    assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
+    assert!(refused.to_string().contains("t.db") && refused.to_string().contains("make room"), "{refused}");
+    // Whoever was told that it is stored finds it stored; whoever was not, does not.
+    let kept = small.is_ok();
+    assert_eq!(bench.rows().await.contains(&"small".to_owned()), kept);
+
+    pages("1000000").await.unwrap();
+    bench.db.write(put("after")).await.unwrap();
+    let rows = bench.rows().await;
+    assert!(rows.contains(&"before".to_owned()) && rows.contains(&"after".to_owned()), "{rows:?}");
+}
+
+#[tokio::test]
+async fn a_database_that_may_not_be_written_is_named() {
+    let bench = Bench::new();
+    let query_only = |on: bool| bench.db.read(move |tx| Ok(tx.pragma_update(None, "query_only", on)?));
+    query_only(true).await.unwrap();
+    let refused = bench.db.write(put("a")).await.unwrap_err();
+    assert!(matches!(refused, StoreError::ReadOnly { .. }), "{refused}");
+    assert!(refused.to_string().contains("t.db may not be written"), "{refused}");
+    query_only(false).await.unwrap();
+    bench.db.write(put("a")).await.unwrap();
+    assert_eq!(bench.rows().await, ["a"]);
+}

@@ -1,0 +1,314 @@
+//! Which deliveries may be taken now.
+//!
+//! The rule of order, in the least that is sound:
+//!
+//! - Deliveries about one issue (or pull request) of a repository are dealt with as they came; so are those
+//!   about a repository and no issue of it, among themselves. Such a line is called a lane.
+//! - A fence (see [`Subject::fence`]) waits for everything of its repository or installation that came before
+//!   it, and everything of it that came after waits for the fence.
+//! - One that was put off holds its lane only for a while; after that later ones pass. Order matters to people
+//!   who wait for an answer now, and something that never succeeds must not silence an issue for days.
+//!
+//! Repositories take turns, so that ten thousand deliveries of one keep nobody else's waiting. Nothing of this
+//! is kept in memory: each claim looks a bounded number of rows into each repository's unfinished ones.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::Ordering,
+};
+
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+
+use super::{
+    Inbox, Taken,
+    body::{Packing, Stored},
+};
+use crate::{
+    limits,
+    store::{
+        StoreError, Subject,
+        database::{signed, unsigned},
+        error::Fault,
+    },
+    types::{DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
+};
+
+/// How much one claim takes.
+#[derive(Clone, Copy)]
+enum Most {
+    /// The one that came first.
+    Oldest,
+    /// From so many lanes, a few from each.
+    Lanes(usize),
+}
+
+/// Whose turn it is: a repository's number; 0 stands for what names none.
+type Source = i64;
+
+/// Those in the inbox that are neither done nor dead, written as the index on them is.
+const UNFINISHED: &str = "state IN ('new', 'taken')";
+
+/// Of these, those that can be taken or that hold others back at `?1`. One that was put off at a time that is
+/// still to come was put off by a clock that was wrong.
+const STANDING: &str = "(state = 'taken' OR due <= ?1 OR put_at > ?1 OR holds_until > ?1)";
+
+impl Inbox<'_> {
+    /// Takes the oldest delivery that is ready.
+    pub async fn claim(&self) -> Result<Option<Taken>, StoreError> {
+        Ok(self.take(Most::Oldest, 0).await?.into_iter().flatten().next())
+    }
+
+    /// Takes what is ready in up to `lanes` lanes: for each a few deliveries, to be dealt with in this order.
+    /// Repositories take turns, beginning with the one after `after`.
+    pub async fn claim_lanes(
+        &self,
+        lanes: usize,
+        after: Option<RepoId>,
+    ) -> Result<Vec<Vec<Taken>>, StoreError> {
+        self.take(Most::Lanes(lanes), after.map_or(0, |repo| signed(repo.0))).await
+    }
+
+    async fn take(&self, most: Most, after: Source) -> Result<Vec<Vec<Taken>>, StoreError> {
+        let (now, epoch) = (self.store.clock.now(), self.store.epoch);
+        let suspects = self.store.inbox.suspects.load(Ordering::Relaxed);
+        let (taken, suspects) = self
+            .store
+            .main
+            .write(move |tx| {
+                let (lanes, left) = match suspects.then(|| suspect(tx)).transpose()? {
+                    None | Some(Suspect::None) => (choose(tx, now, most, after)?, false),
+                    Some(Suspect::InHand) => (Vec::new(), true),
+                    Some(Suspect::Next(seq)) => (vec![vec![seq]], true),
+                };
+                let lanes = lanes.into_iter().map(|lane| {
+                    lane.into_iter().map(|seq| mark(tx, seq, epoch)).collect::<Result<Vec<_>, Fault>>()
+                });
+                Ok((lanes.collect::<Result<Vec<_>, Fault>>()?, left))
+            })
+            .await?;
+        self.store.inbox.suspects.store(suspects, Ordering::Relaxed);
+        Ok(taken)
+    }
+}
+
+/// A delivery that was in hand when a process ended may be why it ended. Such are taken one by one, with
+/// nothing else in hand, so that each end counts against the one that caused it.
+enum Suspect {
+    None,
+    InHand,
+    Next(i64),
+}
+
+fn suspect(tx: &Transaction<'_>) -> Result<Suspect, Fault> {
+    let sql = format!(
+        "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE {UNFINISHED} AND state = 'taken') FROM inbox
+         WHERE {UNFINISHED} AND (attempts > 1 OR (attempts = 1 AND state = 'new'))
+         ORDER BY state DESC, seq LIMIT 1"
+    );
+    let found = tx.prepare_cached(&sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    Ok(match found {
+        None => Suspect::None,
+        Some((_, true)) => Suspect::InHand,
+        Some((seq, false)) => Suspect::Next(seq),
+    })
+}
+
+/// The lanes to take from, each with its rows in order.
+fn choose(tx: &Transaction<'_>, now: Timestamp, most: Most, after: Source) -> Result<Vec<Vec<i64>>, Fault> {
+    let fences = fences(tx, now)?;
+    let (wanted, mut found) = (if let Most::Lanes(n) = most { n } else { usize::MAX }, Vec::new());
+    let mut from = after;
+    let mut wrapped = false;
+    while found.len() < wanted {
+        let Some(source) = next_source(tx, from)?.filter(|next| !wrapped || *next <= after) else {
+            if wrapped {
+                break;
+            }
+            (wrapped, from) = (true, -1);
+            continue;
+        };
+        let lanes = ready_in(tx, source, now, most, &fences)?;
+        if !lanes.is_empty() {
+            found.push(lanes);
+        }
+        from = source;
+    }
+    Ok(match most {
+        Most::Oldest => found.into_iter().flatten().min().into_iter().map(|lane| vec![lane[0]]).collect(),
+        Most::Lanes(most) => round_robin(found, most),
+    })
+}
+
+/// One from each source, then a second from each, and so on.
+fn round_robin(sources: Vec<Vec<Vec<i64>>>, most: usize) -> Vec<Vec<i64>> {
+    let mut sources: Vec<_> = sources.into_iter().map(Vec::into_iter).collect();
+    let mut chosen = Vec::new();
+    while chosen.len() < most {
+        let before = chosen.len();
+        chosen.extend(sources.iter_mut().filter_map(Iterator::next).take(most - before));
+        if chosen.len() == before {
+            break;
+        }
+    }
+    chosen
+}
+
+/// The next one in the order of turns that has anything unfinished.
+fn next_source(tx: &Transaction<'_>, after: Source) -> Result<Option<Source>, Fault> {
+    if after < 0 {
+        let sql = format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {UNFINISHED} AND repository IS NULL)");
+        if tx.prepare_cached(&sql)?.query_row([], |row| row.get(0))? {
+            return Ok(Some(0));
+        }
+    }
+    let sql = format!("SELECT MIN(repository) FROM inbox WHERE {UNFINISHED} AND repository > ?1");
+    Ok(tx.prepare_cached(&sql)?.query_row([after.max(0)], |row| row.get(0))?)
+}
+
+/// From which row on each installation is fenced off.
+fn fences(tx: &Transaction<'_>, now: Timestamp) -> Result<HashMap<Option<i64>, i64>, Fault> {
+    let sql = format!(
+        "SELECT installation, MIN(seq) FROM inbox
+         WHERE {UNFINISHED} AND repository IS NULL AND fence = 1 AND {STANDING} GROUP BY installation"
+    );
+    let mut statement = tx.prepare_cached(&sql)?;
+    let rows = statement.query_map([now.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// A row as far as its order goes.
+struct Standing {
+    seq: i64,
+    installation: Option<i64>,
+    issue: Option<i64>,
+    fence: bool,
+    /// It can be taken; otherwise it is in hand or put off, and holds others back.
+    ready: bool,
+    bytes: u64,
+}
+
+fn ready_in(
+    tx: &Transaction<'_>,
+    source: Source,
+    now: Timestamp,
+    most: Most,
+    fences: &HashMap<Option<i64>, i64>,
+) -> Result<Vec<Vec<i64>>, Fault> {
+    let (lanes, chain) = match most {
+        Most::Oldest => (1, 1),
+        Most::Lanes(lanes) => (lanes, limits::LANE_DELIVERIES),
+    };
+    let mut walk = Walk { lanes: Vec::new(), keys: Vec::new(), bytes: Vec::new(), held: HashSet::new() };
+    for row in standing(tx, source, now)? {
+        if fences.get(&row.installation).is_some_and(|fence| *fence < row.seq) {
+            continue;
+        }
+        if row.fence {
+            let first = match source {
+                0 => alone(tx, &row, now)?,
+                _ => walk.held.is_empty() && walk.lanes.is_empty(),
+            };
+            if row.ready && first {
+                walk.lanes.push(vec![row.seq]);
+            }
+            if source != 0 {
+                break;
+            }
+            continue; // installations do not wait for each other
+        }
+        walk.step(&row, if source == 0 { row.installation } else { row.issue }, lanes, chain);
+    }
+    Ok(walk.lanes)
+}
+
+/// What is known after some rows of a source were looked at.
+struct Walk {
+    lanes: Vec<Vec<i64>>,
+    keys: Vec<Option<i64>>,
+    bytes: Vec<u64>,
+    held: HashSet<Option<i64>>,
+}
+
+impl Walk {
+    fn step(&mut self, row: &Standing, key: Option<i64>, lanes: usize, chain: usize) {
+        if !row.ready {
+            self.held.insert(key);
+        }
+        if self.held.contains(&key) {
+            return;
+        }
+        match self.keys.iter().position(|known| *known == key) {
+            Some(at) if self.lanes[at].len() < chain && self.bytes[at] + row.bytes <= limits::LANE_BYTES => {
+                self.lanes[at].push(row.seq);
+                self.bytes[at] += row.bytes;
+            }
+            None if self.lanes.len() < lanes => {
+                self.lanes.push(vec![row.seq]);
+                self.keys.push(key);
+                self.bytes.push(row.bytes);
+            }
+            _ => {
+                self.held.insert(key);
+            }
+        }
+    }
+}
+
+fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<Standing>, Fault> {
+    let sql = format!(
+        "SELECT seq, installation, issue, fence, state = 'new' AND (due <= ?1 OR put_at > ?1), length(body) FROM inbox
+         WHERE {UNFINISHED} AND repository IS ?2 AND {STANDING} ORDER BY seq LIMIT ?3"
+    );
+    let mut statement = tx.prepare_cached(&sql)?;
+    let source = (source != 0).then_some(source);
+    let rows = statement.query_map(params![now.0, source, signed(limits::LOOK_AHEAD)], |row| {
+        Ok(Standing {
+            seq: row.get(0)?,
+            installation: row.get(1)?,
+            issue: row.get(2)?,
+            fence: row.get(3)?,
+            ready: row.get::<_, Option<bool>>(4)?.unwrap_or(false),
+            bytes: unsigned(row.get(5)?),
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Has everything of this installation that came before its fence been dealt with?
+fn alone(tx: &Transaction<'_>, fence: &Standing, now: Timestamp) -> Result<bool, Fault> {
+    let sql = format!(
+        "SELECT NOT EXISTS (SELECT 1 FROM inbox
+                            WHERE {UNFINISHED} AND {STANDING} AND installation IS ?2 AND seq < ?3)"
+    );
+    let row = params![now.0, fence.installation, fence.seq];
+    Ok(tx.prepare_cached(&sql)?.query_row(row, |row| row.get(0))?)
+}
+
+fn mark(tx: &Transaction<'_>, seq: i64, epoch: i64) -> Result<Taken, Fault> {
+    let mut statement = tx.prepare_cached(
+        "UPDATE inbox SET state = 'taken', epoch = ?2, attempts = attempts + 1 WHERE seq = ?1
+         RETURNING id, event, installation, repository, issue, fence, attempts, attempts > 1 OR note IS NOT NULL,
+             swept, received_at, packing, body",
+    )?;
+    statement.query_row(params![seq, epoch], |row| Ok(taken(row)))?
+}
+
+fn taken(row: &Row<'_>) -> Result<Taken, Fault> {
+    let number =
+        |at: usize| -> Result<Option<u64>, Fault> { Ok(row.get::<_, Option<i64>>(at)?.map(unsigned)) };
+    Ok(Taken {
+        id: DeliveryId(row.get(0)?),
+        event: row.get(1)?,
+        subject: Subject {
+            installation: number(2)?.map(InstallationId),
+            repository: number(3)?.map(RepoId),
+            issue: number(4)?.map(IssueNo),
+            fence: row.get(5)?,
+        },
+        attempts: row.get(6)?,
+        again: row.get(7)?,
+        swept: row.get(8)?,
+        received_at: Timestamp(row.get(9)?),
+        stored: Stored { packing: Packing::read(&row.get::<_, String>(10)?)?, bytes: row.get(11)? },
+    })
+}

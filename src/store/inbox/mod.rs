@@ -1,0 +1,318 @@
+//! The inbox: every delivery that was acknowledged, until what it asks for has been done.
+//!
+//! What may be taken next, and in which order, is said in [`claim`]; how long what is kept in [`retention`].
+
+mod body;
+mod claim;
+mod retention;
+
+use std::sync::atomic::AtomicBool;
+
+use rusqlite::{Transaction, params};
+
+use self::body::Stored;
+use super::{
+    Store, StoreError,
+    database::{signed, unsigned},
+    error::Fault,
+};
+use crate::{
+    limits,
+    types::{Cause, DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
+};
+
+/// A verified delivery, about to be acknowledged.
+#[derive(Debug, Clone)]
+pub struct NewDelivery {
+    pub id: DeliveryId,
+    pub event: String,
+    pub subject: Subject,
+    /// Found in the delivery log; no webhook brought it.
+    pub swept: bool,
+    pub body: Vec<u8>,
+}
+
+/// What a delivery is about: it decides what must not overtake what.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    pub installation: Option<InstallationId>,
+    pub repository: Option<RepoId>,
+    /// An issue or a pull request; they share their numbers.
+    pub issue: Option<IssueNo>,
+    /// It changes what the others mean (a repository is renamed, an installation suspended): nothing of the
+    /// same repository, or where it names none of the same installation, passes it in either direction.
+    pub fence: bool,
+}
+
+/// What became of a delivery that was handed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    New,
+    /// This id is here already; nothing was changed.
+    Duplicate,
+    /// It had been given up; this copy takes its place and is tried again.
+    Rearmed,
+}
+
+/// A delivery someone is working on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    pub id: DeliveryId,
+    pub event: String,
+    pub subject: Subject,
+    /// How often it was taken since it was last put off, this time included.
+    pub attempts: u32,
+    /// It was taken before, whatever came of that: some of its effects may be there already.
+    pub again: bool,
+    /// It comes late: it was found in the delivery log.
+    pub swept: bool,
+    /// When it came here; a redelivery of what had been given up counts anew.
+    pub received_at: Timestamp,
+    stored: Stored,
+}
+
+impl Taken {
+    /// The body as GitHub sent it. Unpacked at each call, so that what waits for its turn stays small.
+    pub fn body(&self) -> Result<Vec<u8>, StoreError> {
+        self.stored.unpack().map_err(|fault| fault.at(std::path::Path::new("main.db")))
+    }
+}
+
+/// What became of a delivery that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// It has had its effect; the note says which, for the operator.
+    Done(String),
+    /// It can have no effect; only a redelivery will be tried again.
+    Dead(String),
+    /// Put back, to be taken again at `at`. Whoever puts it back is alive, so its attempts begin anew. Until
+    /// `holds` it keeps back later ones about the same.
+    Later { why: String, at: Timestamp, holds: Timestamp },
+    /// Nobody came to it; it lies as it lay.
+    Untouched,
+}
+
+/// Why a delivery is given up that was taken too often.
+const FATAL: &str = "our own fault: each time it was taken the process ended before it was dealt with";
+
+/// How many deliveries are in which state.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct InboxCounts {
+    pub new: u64,
+    pub taken: u64,
+    pub done: u64,
+    pub dead: u64,
+}
+
+/// What one process knows of its inbox.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// Some deliveries were in hand when an earlier process ended: one of them may be why it did.
+    suspects: AtomicBool,
+}
+
+impl Memory {
+    pub(super) fn after_boot(suspects: bool) -> Self {
+        Self { suspects: AtomicBool::new(suspects) }
+    }
+}
+
+/// At boot: what an earlier process had taken is free, and what was put off is tried at once. One that was in
+/// hand each time the process ended is given up. Says whether any was in hand at all.
+pub(super) fn boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, Fault> {
+    let buried = tx.execute(
+        "UPDATE inbox SET state = 'dead', epoch = NULL, note = ?2, ended_at = ?1
+         WHERE state IN ('new', 'taken') AND state = 'taken' AND attempts >= ?3",
+        params![now.0, FATAL, limits::DELIVERY_CRASHES],
+    )?;
+    if buried > 0 {
+        tracing::error!(buried, "deliveries were given up: {FATAL}");
+    }
+    tx.execute(
+        "UPDATE inbox SET state = 'new', epoch = NULL, due = 0 WHERE state IN ('new', 'taken') AND (state = 'taken' OR due > 0)",
+        [],
+    )?;
+    let sql = "SELECT EXISTS (SELECT 1 FROM inbox WHERE state IN ('new', 'taken') AND attempts > 0)";
+    Ok(tx.query_row(sql, [], |row| row.get(0))?)
+}
+
+/// The inbox of one store.
+pub struct Inbox<'a> {
+    pub(super) store: &'a Store,
+}
+
+impl Inbox<'_> {
+    /// Commits a delivery to disk. After this it may be acknowledged.
+    pub async fn accept(&self, new: NewDelivery) -> Result<Accepted, StoreError> {
+        let now = self.store.clock.now();
+        let body = Stored::pack(new.body);
+        let (id, event, subject, swept) = (new.id, new.event, new.subject, new.swept);
+        self.store.main.write(move |tx| insert(tx, now, &id, &event, &subject, swept, &body)).await
+    }
+
+    /// Writes down what became of deliveries, all at once.
+    pub async fn end(&self, endings: Vec<(DeliveryId, Ending)>) -> Result<(), StoreError> {
+        let now = self.store.clock.now();
+        self.store
+            .main
+            .write(move |tx| endings.iter().try_for_each(|(id, ending)| end(tx, now, id, ending)))
+            .await
+    }
+
+    /// Takes what GitHub numbers for this delivery; false when another one has it, because two hooks told of
+    /// one thing. One that was given up leaves it to others.
+    pub async fn owns(&self, id: &DeliveryId, cause: &Cause) -> Result<bool, StoreError> {
+        let (id, cause) = (id.0.clone(), cause.0.clone());
+        self.store
+            .main
+            .write(move |tx| {
+                let changed = tx
+                    .prepare_cached(
+                        "UPDATE inbox SET cause = ?2 WHERE id = ?1 AND NOT EXISTS (
+                             SELECT 1 FROM inbox WHERE cause = ?2 AND cause IS NOT NULL AND id <> ?1 AND state <> 'dead')",
+                    )?
+                    .execute([id, cause])?;
+                Ok(changed == 1)
+            })
+            .await
+    }
+
+    /// What was put off because this installation was suspended is ready.
+    pub async fn resume(&self, installation: InstallationId) -> Result<(), StoreError> {
+        self.store
+            .main
+            .write(move |tx| {
+                tx.execute(
+                    "UPDATE inbox SET due = 0 WHERE state = 'new' AND due > 0 AND installation = ?1",
+                    [signed(installation.0)],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// How many deliveries are not finished, those that wait for a later time included.
+    pub async fn pending(&self) -> Result<usize, StoreError> {
+        self.store
+            .main
+            .read(|tx| {
+                let sql = "SELECT COUNT(*) FROM inbox WHERE state IN ('new', 'taken')";
+                Ok(usize::try_from(unsigned(tx.query_row(sql, [], |row| row.get(0))?)).unwrap_or(usize::MAX))
+            })
+            .await
+    }
+
+    /// When, after now, one that was put off becomes ready or lets others pass. What is ready already waits
+    /// only for what is in hand.
+    pub async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        let now = self.store.clock.now().0;
+        self.store
+            .main
+            .read(move |tx| {
+                let mut next = None;
+                for sql in [
+                    "SELECT MIN(due) FROM inbox WHERE state = 'new' AND due > 0 AND due > ?1",
+                    "SELECT MIN(holds_until) FROM inbox WHERE state = 'new' AND due > 0 AND holds_until > ?1",
+                ] {
+                    let at: Option<i64> = tx.prepare_cached(sql)?.query_row([now], |row| row.get(0))?;
+                    next = next.into_iter().chain(at.map(Timestamp)).min();
+                }
+                Ok(next)
+            })
+            .await
+    }
+
+    pub async fn counts(&self) -> Result<InboxCounts, StoreError> {
+        self.store
+            .main
+            .read(|tx| {
+                let mut counts = InboxCounts::default();
+                // Each part can be answered from an index alone: the bodies are not touched.
+                let mut statement = tx.prepare(
+                    "SELECT state, COUNT(*) FROM inbox WHERE state IN ('new', 'taken') GROUP BY state
+                     UNION ALL SELECT state, COUNT(*) FROM inbox
+                         WHERE ended_at IS NOT NULL AND packing <> 'dropped' GROUP BY state
+                     UNION ALL SELECT state, COUNT(*) FROM inbox
+                         WHERE ended_at IS NOT NULL AND packing = 'dropped' GROUP BY state",
+                )?;
+                let mut rows = statement.query([])?;
+                while let Some(row) = rows.next()? {
+                    let count = unsigned(row.get(1)?);
+                    match row.get_ref(0)?.as_str().unwrap_or_default() {
+                        "new" => counts.new += count,
+                        "taken" => counts.taken += count,
+                        "done" => counts.done += count,
+                        _ => counts.dead += count,
+                    }
+                }
+                Ok(counts)
+            })
+            .await
+    }
+}
+
+fn insert(
+    tx: &Transaction<'_>,
+    now: Timestamp,
+    id: &DeliveryId,
+    event: &str,
+    subject: &Subject,
+    swept: bool,
+    body: &Stored,
+) -> Result<Accepted, Fault> {
+    let row = params![
+        id.0,
+        event,
+        subject.installation.map(|id| signed(id.0)),
+        subject.repository.map(|id| signed(id.0)),
+        subject.issue.map(|number| signed(number.0)),
+        subject.fence,
+        swept,
+        body.packing.as_str(),
+        body.bytes,
+        now.0
+    ];
+    let inserted = tx
+        .prepare_cached(
+            "INSERT INTO inbox (id, event, installation, repository, issue, fence, swept, packing, body, state, due,
+                 received_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'new', 0, ?10) ON CONFLICT (id) DO NOTHING",
+        )?
+        .execute(row)?;
+    if inserted == 1 {
+        return Ok(Accepted::New);
+    }
+    let rearmed = tx
+        .prepare_cached(
+            "UPDATE inbox SET event = ?2, installation = ?3, repository = ?4, issue = ?5, fence = ?6, swept = ?7,
+                 packing = ?8, body = ?9, state = 'new', attempts = 0, due = 0, received_at = ?10, epoch = NULL,
+                 ended_at = NULL
+             WHERE id = ?1 AND state = 'dead'",
+        )?
+        .execute(row)?;
+    Ok(if rearmed == 1 { Accepted::Rearmed } else { Accepted::Duplicate })
+}
+
+fn end(tx: &Transaction<'_>, now: Timestamp, id: &DeliveryId, ending: &Ending) -> Result<(), Fault> {
+    let over = "UPDATE inbox SET state = ?2, epoch = NULL, note = ?3, ended_at = ?4 WHERE id = ?1";
+    match ending {
+        Ending::Done(note) => tx.prepare_cached(over)?.execute(params![id.0, "done", note, now.0])?,
+        Ending::Dead(note) => tx.prepare_cached(over)?.execute(params![id.0, "dead", note, now.0])?,
+        Ending::Later { why, at, holds } => tx
+            .prepare_cached(
+                "UPDATE inbox SET state = 'new', attempts = 0, epoch = NULL, note = ?2, due = ?3, holds_until = ?4,
+                     put_at = ?5
+                 WHERE id = ?1 AND state = 'taken'",
+            )?
+            .execute(params![id.0, why, at.0, holds.0, now.0])?,
+        Ending::Untouched => tx
+            .prepare_cached(
+                "UPDATE inbox SET state = 'new', attempts = attempts - 1, epoch = NULL WHERE id = ?1 AND state = 'taken'",
+            )?
+            .execute(params![id.0])?,
+    };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! How long deliveries are kept. Bodies go first; the ids stay long after, because an id that is forgotten is a
+//! delivery that could be dealt with twice.
+
+use rusqlite::{Transaction, params};
+
+use super::Inbox;
+use crate::{
+    limits,
+    store::{StoreError, database::signed, error::Fault},
+    types::{RepoId, Timestamp},
+};
+
+impl Inbox<'_> {
+    /// Drops a bounded number of bodies and rows that are old enough; says how many. To be called until there
+    /// are none.
+    pub async fn tidy(&self) -> Result<usize, StoreError> {
+        let now = self.store.clock.now();
+        self.store.main.write(move |tx| tidy(tx, now)).await
+    }
+
+    /// Drops the bodies of everything that came from this repository; what was not dealt with will not be.
+    pub(in crate::store) async fn forget(&self, repo: RepoId) -> Result<(), StoreError> {
+        let now = self.store.clock.now().0;
+        let mut from = 0;
+        loop {
+            // By ranges of rows: no index leads from a repository to what it once sent, and nobody should wait
+            // for us to read the whole inbox.
+            let last = self
+                .store
+                .main
+                .write(move |tx| {
+                    tx.execute(
+                        "UPDATE inbox SET body = x'', packing = 'dropped', ended_at = COALESCE(ended_at, ?3), epoch = NULL,
+                             note = CASE WHEN state IN ('new', 'taken') THEN 'its repository was forgotten' ELSE note END,
+                             state = CASE WHEN state IN ('new', 'taken') THEN 'done' ELSE state END
+                         WHERE seq > ?1 AND seq <= ?1 + ?4 AND repository = ?2",
+                        params![from, signed(repo.0), now, signed(limits::TIDY_ROWS)],
+                    )?;
+                    let last: Option<i64> = tx.query_row("SELECT MAX(seq) FROM inbox", [], |row| row.get(0))?;
+                    Ok(last.unwrap_or(0))
+                })
+                .await?;
+            from += signed(limits::TIDY_ROWS);
+            if from >= last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn tidy(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, Fault> {
+    let drop_bodies = "UPDATE inbox SET body = x'', packing = 'dropped' WHERE seq IN (
+         SELECT seq FROM inbox WHERE state = ?1 AND ended_at < ?2 AND ended_at IS NOT NULL AND packing <> 'dropped'
+         ORDER BY ended_at LIMIT ?3)";
+    let most = signed(limits::TIDY_ROWS);
+    let mut gone = 0;
+    for (state, kept) in [("done", limits::BODY_KEPT_DONE), ("dead", limits::BODY_KEPT_DEAD)] {
+        gone += tx.prepare_cached(drop_bodies)?.execute(params![state, now.minus(kept).0, most])?;
+        gone += tx
+            .prepare_cached(
+                "DELETE FROM inbox WHERE seq IN (
+                     SELECT seq FROM inbox WHERE state = ?1 AND ended_at < ?2 AND ended_at IS NOT NULL AND packing = 'dropped'
+                     ORDER BY ended_at LIMIT ?3)",
+            )?
+            .execute(params![state, now.minus(limits::DELIVERY_KEPT).0, most])?;
+    }
+    Ok(gone)
+}

@@ -1,0 +1,408 @@
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use rusqlite::Connection;
+
+use super::*;
+use crate::clock::Clock;
+
+/// A clock that stands where it is put.
+struct Hands(Mutex<Timestamp>);
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        *self.0.lock().unwrap()
+    }
+
+    fn sleep(&self, _: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+struct Bench {
+    root: tempfile::TempDir,
+    clock: Arc<Hands>,
+    store: Arc<Store>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::at(tempfile::tempdir().unwrap())
+    }
+
+    fn at(root: tempfile::TempDir) -> Self {
+        let clock = Arc::new(Hands(Mutex::new(NOW)));
+        let store = Store::open(root.path(), clock.clone()).unwrap();
+        Self { root, clock, store }
+    }
+
+    fn reboot(self) -> Self {
+        let Self { root, clock, store } = self;
+        drop(store);
+        let store = Store::open(root.path(), clock.clone()).unwrap();
+        Self { root, clock, store }
+    }
+
+    fn pass(&self, time: Duration) {
+        let mut now = self.clock.0.lock().unwrap();
+        *now = now.plus(time);
+    }
+
+    fn go_back(&self, time: Duration) {
+        let mut now = self.clock.0.lock().unwrap();
+        *now = now.minus(time);
+    }
+
+    async fn come(&self, id: &str, subject: Subject) {
+        let new = NewDelivery {
+            id: DeliveryId(id.into()),
+            event: "issues".into(),
+            subject,
+            swept: false,
+            body: id.as_bytes().to_vec(),
+        };
+        assert_eq!(self.store.inbox().accept(new).await.unwrap(), Accepted::New);
+    }
+
+    /// The ids that a claim takes, lane by lane.
+    async fn claim(&self, lanes: usize) -> Vec<String> {
+        self.claim_after(lanes, None).await
+    }
+
+    async fn claim_after(&self, lanes: usize, after: Option<RepoId>) -> Vec<String> {
+        let lanes = self.store.inbox().claim_lanes(lanes, after).await.unwrap();
+        let ids = lanes.iter().map(|lane| lane.iter().map(|taken| taken.id.0.as_str()).collect::<Vec<_>>());
+        ids.map(|lane| lane.join(" ")).collect()
+    }
+
+    async fn end(&self, id: &str, ending: Ending) {
+        self.store.inbox().end(vec![(DeliveryId(id.into()), ending)]).await.unwrap();
+    }
+
+    async fn done(&self, id: &str) {
+        self.end(id, Ending::Done("dealt with".into())).await;
+    }
+
+    async fn put_off(&self, id: &str, by: Duration) {
+        let now = self.clock.now();
+        let holds = now.plus(limits::DELIVERY_HOLDS);
+        self.end(id, Ending::Later { why: "GitHub is down".into(), at: now.plus(by), holds }).await;
+    }
+}
+
+fn issue(repository: u64, issue: u64) -> Subject {
+    Subject { issue: Some(IssueNo(issue)), ..repo(repository) }
+}
+
+fn repo(repository: u64) -> Subject {
+    Subject { repository: Some(RepoId(repository)), ..installation() }
+}
+
+fn installation() -> Subject {
+    Subject { installation: Some(InstallationId(7)), ..Subject::default() }
+}
+
+fn fence(subject: Subject) -> Subject {
+    Subject { fence: true, ..subject }
+}
+
+#[tokio::test]
+async fn issues_go_side_by_side_and_each_in_its_order() {
+    let b = Bench::new();
+    for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2)), ("a2", issue(1, 1)), ("r", repo(1))] {
+        b.come(id, on).await;
+    }
+    assert_eq!(b.claim(8).await, ["a1 a2", "b1", "r"]);
+    b.come("a3", issue(1, 1)).await;
+    b.come("c1", issue(1, 3)).await;
+    assert_eq!(b.claim(8).await, ["c1"], "its issue is in hand");
+    b.done("a1").await;
+    assert!(b.claim(8).await.is_empty(), "and still is");
+    b.done("a2").await;
+    assert_eq!(b.claim(8).await, ["a3"]);
+}
+
+#[tokio::test]
+async fn what_was_put_off_holds_its_issue_for_a_while_and_no_longer() {
+    let b = Bench::new();
+    for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2))] {
+        b.come(id, on).await;
+    }
+    assert_eq!(b.claim(1).await, ["a1"]);
+    b.put_off("a1", Duration::from_secs(3600)).await;
+    b.come("a2", issue(1, 1)).await;
+    assert_eq!(b.claim(8).await, ["b1"], "others do not wait for it");
+    let free = b.clock.now().plus(limits::DELIVERY_HOLDS);
+    assert_eq!(b.store.inbox().next_due().await.unwrap(), Some(free));
+    b.pass(limits::DELIVERY_HOLDS);
+    assert_eq!(b.claim(8).await, ["a2"], "it does not silence its issue");
+    b.pass(Duration::from_secs(3600));
+    assert!(b.claim(8).await.is_empty(), "and still they are not dealt with at once");
+    b.done("a2").await;
+    assert_eq!(b.claim(8).await, ["a1"]);
+}
+
+#[tokio::test]
+async fn untouched_means_as_it_was() {
+    let b = Bench::new();
+    b.come("a1", issue(1, 1)).await;
+    b.come("a2", issue(1, 1)).await;
+    let lane = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0);
+    let endings = vec![
+        (lane[0].id.clone(), Ending::Later { why: "later".into(), at: NOW, holds: NOW }),
+        (lane[1].id.clone(), Ending::Untouched),
+    ];
+    b.store.inbox().end(endings).await.unwrap();
+    let lane = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0);
+    assert_eq!((lane[1].attempts, lane[0].again, lane[1].again), (1, true, false));
+}
+
+#[tokio::test]
+async fn a_fence_is_passed_in_neither_direction() {
+    let b = Bench::new();
+    for (id, on) in [
+        ("a1", issue(1, 1)),
+        ("other", issue(2, 1)),
+        ("renamed", fence(repo(1))),
+        ("a2", issue(1, 1)),
+        ("b1", issue(1, 2)),
+    ] {
+        b.come(id, on).await;
+    }
+    assert_eq!(b.claim(8).await, ["a1", "other"]);
+    assert!(b.claim(8).await.is_empty());
+    b.done("a1").await;
+    assert_eq!(b.claim(8).await, ["renamed"]);
+    assert!(b.claim(8).await.is_empty());
+    b.done("renamed").await;
+    assert_eq!(b.claim(8).await, ["a2", "b1"]);
+}
+
+#[tokio::test]
+async fn an_installations_fence_waits_for_all_its_repositories() {
+    let b = Bench::new();
+    let stranger = Subject { installation: Some(InstallationId(8)), ..issue(3, 1) };
+    for (id, on) in [
+        ("a", issue(1, 1)),
+        ("suspended", fence(installation())),
+        ("late", issue(2, 1)),
+        ("stranger", stranger),
+        ("unsuspended", fence(installation())),
+    ] {
+        b.come(id, on).await;
+    }
+    assert_eq!(b.claim(8).await, ["a", "stranger"]);
+    b.done("a").await;
+    assert_eq!(b.claim(8).await, ["suspended"]);
+    b.done("suspended").await;
+    assert_eq!(b.claim(8).await, ["late"]);
+    // It rests with its installation, and must not keep away the word that ends that.
+    let now = b.clock.now();
+    b.end("late", Ending::Later { why: "suspended".into(), at: now.plus(DAY), holds: now }).await;
+    assert_eq!(b.claim(8).await, ["unsuspended"]);
+    b.store.inbox().resume(InstallationId(7)).await.unwrap();
+    b.done("unsuspended").await;
+    assert_eq!(b.claim(8).await, ["late"]);
+}
+
+#[tokio::test]
+async fn a_flood_of_one_repository_keeps_nobody_waiting() {
+    let b = Bench::new();
+    for n in 0..300 {
+        b.come(&format!("flood-{n}"), issue(5, n)).await;
+    }
+    b.come("before", issue(4, 1)).await;
+    b.come("after", issue(6, 1)).await;
+    assert_eq!(b.claim_after(3, Some(RepoId(5))).await, ["after", "before", "flood-0"]);
+    assert_eq!(b.claim_after(2, Some(RepoId(5))).await, ["flood-1", "flood-2"], "and nobody idles for it");
+    for n in 0..5 {
+        b.come(&format!("one-issue-{n}"), issue(7, 1)).await;
+    }
+    assert_eq!(
+        b.claim_after(2, Some(RepoId(5))).await,
+        ["one-issue-0 one-issue-1 one-issue-2 one-issue-3 one-issue-4", "flood-3"]
+    );
+}
+
+#[tokio::test]
+async fn the_oldest_is_taken_alone_where_order_is_all() {
+    let b = Bench::new();
+    for (id, on) in [("1", issue(9, 1)), ("2", repo(1)), ("3", Subject::default()), ("4", issue(9, 1))] {
+        b.come(id, on).await;
+    }
+    for id in ["1", "2", "3", "4"] {
+        assert_eq!(b.store.inbox().claim().await.unwrap().unwrap().id.0, id);
+        b.done(id).await;
+    }
+}
+
+#[tokio::test]
+async fn who_ends_the_process_takes_nobody_along() {
+    let mut b = Bench::new();
+    b.come("poison", issue(1, 1)).await;
+    b.come("beside", issue(1, 2)).await;
+    b.come("behind", issue(1, 1)).await;
+    assert_eq!(b.claim(8).await, ["poison behind", "beside"]);
+    for _ in 1..limits::DELIVERY_CRASHES {
+        b = b.reboot();
+        b.come("new", issue(3, 1)).await;
+        assert_eq!(b.claim(8).await, ["poison"], "alone, so that each end counts against it");
+        assert!(b.claim(8).await.is_empty());
+        let forget = "DELETE FROM inbox WHERE id = 'new'";
+        b.store.main.write(move |tx| Ok(tx.execute(forget, [])?)).await.unwrap();
+    }
+    b = b.reboot();
+    assert_eq!(b.store.inbox().counts().await.unwrap().dead, 1);
+    assert_eq!(b.claim(8).await, ["beside"]);
+    b.done("beside").await;
+    assert_eq!(b.claim(8).await, ["behind"]);
+    b.done("behind").await;
+    b.come("x", issue(3, 1)).await;
+    b.come("y", issue(3, 2)).await;
+    assert_eq!(b.claim(8).await, ["x", "y"], "with the suspects gone, side by side again");
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_makes_nobody_wait() {
+    let b = Bench::new();
+    b.come("a", issue(1, 1)).await;
+    b.go_back(Duration::from_secs(3600));
+    assert_eq!(b.claim(8).await, ["a"], "what came an hour from now is ready");
+    b.put_off("a", Duration::from_secs(5)).await;
+    b.go_back(Duration::from_secs(3600));
+    assert_eq!(b.claim(8).await, ["a"], "so is what was put off by a clock that was wrong");
+    b.done("a").await;
+    b.pass(365 * DAY);
+    b.come("b", issue(1, 1)).await;
+    assert_eq!(b.claim(8).await, ["b"]);
+}
+
+#[tokio::test]
+async fn what_github_numbers_belongs_to_one_delivery() {
+    let b = Bench::new();
+    for id in ["app-hook", "other-hook"] {
+        b.come(id, issue(1, 1)).await;
+    }
+    let cause = Cause("comment-5".into());
+    let owns = |id: &str| {
+        let id = DeliveryId(id.into());
+        let (store, cause) = (b.store.clone(), cause.clone());
+        async move { store.inbox().owns(&id, &cause).await.unwrap() }
+    };
+    assert!(owns("app-hook").await);
+    assert!(owns("app-hook").await, "also at a second try");
+    assert!(!owns("other-hook").await);
+    b.end("app-hook", Ending::Dead("given up".into())).await;
+    assert!(owns("other-hook").await, "what was given up is left to others");
+}
+
+#[tokio::test]
+async fn bodies_go_with_age_and_ids_long_after() {
+    let b = Bench::new();
+    for (id, on) in [("done", issue(1, 1)), ("dead", issue(1, 2)), ("waiting", issue(1, 3))] {
+        b.come(id, on).await;
+    }
+    b.done("done").await;
+    b.end("dead", Ending::Dead("unreadable".into())).await;
+    let bodies = || async {
+        while b.store.inbox().tidy().await.unwrap() > 0 {}
+        let sql = "SELECT id FROM inbox WHERE length(body) > 0 ORDER BY seq";
+        let ids = |tx: &Transaction<'_>| {
+            let mut statement = tx.prepare(sql)?;
+            let ids = statement.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>();
+            Ok(ids?)
+        };
+        b.store.main.read(ids).await.unwrap()
+    };
+    assert_eq!(bodies().await, ["done", "dead", "waiting"]);
+    b.pass(8 * DAY);
+    assert_eq!(bodies().await, ["dead", "waiting"]);
+    b.pass(30 * DAY);
+    assert_eq!(bodies().await, ["waiting"]);
+    let counts = b.store.inbox().counts().await.unwrap();
+    assert_eq!((counts.new, counts.done, counts.dead), (1, 1, 1), "the ids are known for longer");
+    b.pass(90 * DAY);
+    assert_eq!(bodies().await, ["waiting"]);
+    let counts = b.store.inbox().counts().await.unwrap();
+    assert_eq!((counts.new, counts.done, counts.dead), (1, 0, 0));
+    assert_eq!(b.claim(8).await, ["waiting"], "what is not done is never dropped");
+}
+
+#[tokio::test]
+async fn a_database_of_the_first_version_is_read_on() {
+    let root = tempfile::tempdir().unwrap();
+    first_version(&root.path().join("main.db"));
+    let b = Bench::at(root);
+    let counts = b.store.inbox().counts().await.unwrap();
+    assert_eq!(counts, InboxCounts { new: 4, taken: 0, done: 1, dead: 1 });
+
+    // In hand when the old version ended; so it comes first and alone.
+    let taken = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0).remove(0);
+    assert_eq!((taken.id.0.as_str(), taken.attempts, taken.again, taken.swept), ("taken", 2, true, false));
+    assert_eq!(taken.subject, issue(9, 4));
+    let body = String::from_utf8(taken.body().unwrap()).unwrap();
+    assert!(body.starts_with("{\"repository\""), "{body}");
+    b.done("taken").await;
+    let lanes = b.store.inbox().claim_lanes(8, None).await.unwrap();
+    let ids: Vec<_> = lanes.iter().map(|lane| lane[0].id.0.as_str()).collect();
+    assert_eq!(ids, ["new", "strange", "not json"]);
+    assert_eq!(lanes[0][0].subject, issue(9, 5));
+    for id in ["new", "strange", "not json"] {
+        b.done(id).await;
+    }
+    assert_eq!(b.claim(8).await, ["renamed"], "what came after a fence then still does");
+
+    let again = |id: &str| NewDelivery {
+        id: DeliveryId(id.into()),
+        event: "issues".into(),
+        subject: issue(9, 4),
+        swept: false,
+        body: b"{\"again\":true}".to_vec(),
+    };
+    assert_eq!(b.store.inbox().accept(again("done")).await.unwrap(), Accepted::Duplicate);
+    assert_eq!(b.store.inbox().accept(again("dead")).await.unwrap(), Accepted::Rearmed);
+}
+
+/// What the first version left: a delivery in each of its states, and the oddest bodies it took.
+fn first_version(file: &Path) {
+    let connection = Connection::open(file).unwrap();
+    connection.execute_batch(include_str!("../migrations/main-1.sql")).unwrap();
+    connection.execute_batch("PRAGMA application_id = 0x43536d31; PRAGMA user_version = 1").unwrap();
+    connection.execute_batch("INSERT INTO meta VALUES ('epoch', '3')").unwrap();
+    connection
+        .execute_batch(
+            "INSERT INTO repository VALUES (9, 7, 'maya', 'tally', 1); INSERT INTO hint VALUES (9, 1, 5)",
+        )
+        .unwrap();
+    let on = |number: u64| {
+        format!(
+            "{{\"repository\":{{\"id\":9}},\"issue\":{{\"number\":{number}}},\"installation\":{{\"id\":7}}}}"
+        )
+    };
+    let rows = [
+        ("done", "issues", "done", 1, on(4).into_bytes()),
+        ("dead", "issues", "dead", 1, on(4).into_bytes()),
+        ("taken", "issue_comment", "taken", 1, on(4).into_bytes()),
+        ("new", "issues", "new", 0, on(5).into_bytes()),
+        ("strange", "issues", "new", 0, b"{\"repository\":{\"id\":\"x\"},\"issue\":[]}".to_vec()),
+        ("not json", "issues", "new", 0, vec![0xff, 0xfe]),
+        ("renamed", "repository", "new", 0, b"{\"repository\":{\"id\":9}}".to_vec()),
+    ];
+    for (id, event, state, attempts, body) in rows {
+        let ended = matches!(state, "done" | "dead").then_some(NOW.0 - 1);
+        connection
+            .execute(
+                "INSERT INTO inbox (id, event, installation, body, state, attempts, due, epoch, received_at, ended_at)
+                 VALUES (?1, ?2, 7, ?3, ?4, ?5, ?6, CASE ?4 WHEN 'taken' THEN 3 END, ?6, ?7)",
+                params![id, event, body, state, attempts, NOW.0 - 60_000, ended],
+            )
+            .unwrap();
+    }
+}

@@ -1,0 +1,437 @@
+//! Deliveries that come twice, late, in the wrong order, all at once, or from where nothing should come.
+
+use std::{sync::Arc, time::Duration};
+
+use countersign::{
+    engine::Status,
+    store::{NewDelivery, Subject},
+    types::{CommentId, DeliveryId, IssueNo},
+};
+use futures_util::{StreamExt, stream};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    doors::knock,
+    world::{World, world},
+};
+
+const DAY: u64 = 24 * 3600;
+
+impl World {
+    /// A delivery of our own making, through the front door.
+    async fn delivered(&self, id: &str, event: &str, payload: &Value) {
+        let (status, said) = knock(id, event, payload.to_string()).at(self.webhook.clone()).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{said}");
+    }
+
+    /// A comment that GitHub has and of which no webhook came; what the webhook would have said.
+    fn unheard(&self, who: &str, text: &str) -> Value {
+        let mut payload = self.payload("issue_comment", "created");
+        let id = self.hub.comment(self.repo, self.issue, self.user(who), text).unwrap();
+        self.say(&mut payload, who, text, id);
+        payload
+    }
+
+    fn say(&self, payload: &mut Value, who: &str, text: &str, id: CommentId) {
+        let user = json!({ "id": self.user(who).0, "login": who, "type": "User" });
+        payload["sender"] = user.clone();
+        payload["comment"]["user"] = user;
+        payload["comment"]["id"] = json!(id.0);
+        payload["comment"]["body"] = json!(text);
+        use countersign::clock::Clock;
+        payload["comment"]["created_at"] = json!(self.clock.now().to_string());
+    }
+
+    /// As the sweep of the delivery log does it.
+    async fn swept(&self, id: &str, event: &str, payload: &Value) {
+        let body = payload.to_string().into_bytes();
+        let subject = Subject {
+            installation: Some(self.installation),
+            repository: Some(self.repo),
+            issue: Some(self.issue),
+            fence: false,
+        };
+        let new = NewDelivery {
+            id: DeliveryId(id.to_owned()),
+            event: event.to_owned(),
+            subject,
+            swept: true,
+            body,
+        };
+        self.app.store.inbox().accept(new).await.unwrap();
+    }
+
+    async fn status(&self) -> Status {
+        self.run().await.unwrap().status
+    }
+
+    fn lifecycle(&self, action: &str, more: &[(&str, Value)]) -> Value {
+        let user = json!({ "id": self.user("maya").0, "login": "maya", "type": "User" });
+        let mut payload = json!({
+            "action": action, "sender": user, "installation": { "id": self.installation.0, "account": user },
+        });
+        for (key, value) in more {
+            payload[*key] = value.clone();
+        }
+        payload
+    }
+
+    fn listed(&self) -> Value {
+        json!([{ "id": self.repo.0, "full_name": "maya/tally", "name": "tally" }])
+    }
+}
+
+#[tokio::test]
+async fn two_hooks_for_one_comment_have_one_effect() {
+    let mut w = world().await;
+    w.comment("tess", "/lld").await;
+    let payload = w.payload("issue_comment", "created");
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    let (run, said) = (w.run().await.unwrap().id, w.notifying());
+    w.delivered("another-hook", "issue_comment", &payload).await;
+    w.settle().await;
+    assert_eq!(w.ending("another-hook"), ("done".to_owned(), "another delivery told of it".to_owned()));
+    w.comment("sam", "/stop").await;
+    w.delivered("a-third-hook", "issue_comment", &payload).await;
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().id, run, "also when the run is over");
+
+    // An answer in words is given once.
+    w.comment("sam", "/countersign aprove").await;
+    let payload = w.payload("issue_comment", "created");
+    w.find("Did you mean");
+    w.delivered("a-fourth-hook", "issue_comment", &payload).await;
+    w.settle().await;
+    assert_eq!(w.notifying(), said + 1, "{}", w.thread());
+}
+
+#[tokio::test]
+async fn two_hooks_for_one_label_start_one_run() {
+    let mut w = world().await;
+    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
+    w.hub.settled().await;
+    let payload = w.payload("issues", "labeled");
+    w.settle().await;
+    w.comment("sam", "/stop").await;
+    let run = w.run().await.unwrap();
+    w.delivered("another-hook", "issues", &payload).await;
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().id, run.id);
+    assert_eq!(w.ending("another-hook").1, "another delivery told of it");
+}
+
+#[tokio::test]
+async fn deliveries_out_of_order_confuse_nobody() {
+    let mut w = world().await;
+    w.comment("sam", "hello").await;
+    let start = w.unheard("sam", "/lld");
+    w.pass(60);
+    let stop = w.unheard("sam", "/stop");
+    w.delivered("second", "issue_comment", &stop).await;
+    w.settle().await;
+    w.delivered("first", "issue_comment", &start).await;
+    w.settle().await;
+    assert_eq!(w.status().await, Status::Asking, "what came last counts: nobody knows of an order");
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    w.comment("sam", "/stop").await;
+    assert_eq!(w.status().await, Status::Stopped);
+    // The issue was closed; the word of it comes after its run has ended.
+    w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
+    w.settle().await;
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_command_found_late_is_asked_for_again_and_a_start_is_not() {
+    let mut w = world().await;
+    w.comment("sam", "hello").await;
+    let start = w.unheard("sam", "/lld");
+    w.pass(600);
+    w.swept("lost-start", "issue_comment", &start).await;
+    w.settle().await;
+    assert_eq!(w.status().await, Status::Asking, "nothing has happened since, so it holds");
+    w.find("Rehearsal");
+    w.find("waits for a person");
+
+    let mut revise = w.unheard("sam", "/revise Say more.");
+    let stop = w.unheard("sam", "/stop");
+    let written = w.clock.clone();
+    w.pass(60);
+    w.comment("sam", "/revise Say what an empty file does.").await;
+    let (run, said) = (w.run().await.unwrap(), w.notifying());
+    assert_eq!(run.status, Status::Asking, "it went round, and a new gate is open");
+    w.newest();
+    drop(written);
+    for (id, payload) in [("lost-revise", &revise), ("lost-stop", &stop)] {
+        w.swept(id, "issue_comment", payload).await;
+        w.settle().await;
+    }
+    let now = w.run().await.unwrap();
+    assert_eq!((now.status, now.visit), (Status::Asking, run.visit), "neither was carried out");
+    assert_eq!(w.notifying(), said + 2, "{}", w.thread());
+    assert!(w.find("Your `/revise` came late").body.contains("say it again"), "{}", w.thread());
+    w.find("Your `/stop` came late");
+
+    // Written after the gate was opened, a late one is not too late.
+    w.pass(60);
+    let line = w.approve_line();
+    let id = w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
+    w.say(&mut revise, "sam", &line, id);
+    w.swept("lost-approval", "issue_comment", &revise).await;
+    w.settle().await;
+    assert_eq!(w.status().await, Status::Done, "{}", w.thread());
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn ten_thousand_at_once_are_kept_and_dealt_with() {
+    const MANY: usize = 10_000;
+    let w = world().await;
+    let before = w.counts().await;
+    let (inbox, client) = (w.app.store.clone(), reqwest::Client::new());
+    let answers = stream::iter(0..MANY).map(|n| {
+        // Of as many repositories and issues as there may be; nothing acts on a star.
+        let body = json!({
+            "action": "created", "installation": { "id": w.installation.0 }, "repository": { "id": 1000 + n % 7 },
+            "issue": { "number": n % 11 },
+        });
+        let knock = knock(&format!("flood-{n}"), "star", body.to_string());
+        let sent = client.post(w.webhook.clone()).headers(knock.headers).body(knock.body).send();
+        async move { sent.await.unwrap().status() }
+    });
+    let answers: Vec<_> = answers.buffer_unordered(64).collect().await;
+    assert!(answers.iter().all(|status| *status == StatusCode::ACCEPTED));
+    assert_eq!(w.counts().await.new, before.new + MANY as u64, "each 202 is on disk");
+
+    let stop = CancellationToken::new();
+    let (intake, stopped) = (Arc::clone(&w.app), stop.clone());
+    let working = tokio::spawn(async move { intake.intake.run(stopped).await });
+    let all = async {
+        while inbox.inbox().pending().await.unwrap() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(120), all).await.expect("all are dealt with");
+    stop.cancel();
+    working.await.unwrap();
+    let after = w.counts().await;
+    assert_eq!((after.done, after.dead), (before.done + MANY as u64, before.dead));
+}
+
+#[tokio::test]
+async fn more_than_memory_may_hold_is_sent_away() {
+    let w = world().await;
+    let room = countersign::limits::DOOR_BYTES as usize;
+    let share = countersign::limits::DOOR_REQUEST_BYTES as usize;
+    // Nobody has verified these: they stand in the door until their bodies are complete.
+    let mut left = room;
+    let mut standing = Vec::new();
+    for body in [24 << 20, 24 << 20, room - 2 * ((24 << 20) + share) - share - 100] {
+        let mut stream = TcpStream::connect(w.webhook.socket_addrs(|| None).unwrap()[0]).await.unwrap();
+        let head = format!(
+            "POST /webhook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256={}\r\nContent-Length: {}\r\n\r\n",
+            "0".repeat(64),
+            25 << 20
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![b' '; body]).await.unwrap();
+        left -= body + share;
+        standing.push(stream);
+    }
+    assert!(left < share);
+    let refused = async {
+        loop {
+            let knock = knock("crowded", "ping", "{}");
+            let client = reqwest::Client::new().post(w.webhook.clone());
+            let answer = client.headers(knock.headers).body(knock.body).send().await.unwrap();
+            if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
+                return answer;
+            }
+        }
+    };
+    let refused = timeout(Duration::from_secs(20), refused).await.expect("the door is full");
+    assert_eq!(refused.headers()["retry-after"], "5");
+    assert!(refused.text().await.unwrap().contains("redeliver it later"));
+
+    // One that grows beyond what is left is sent away in the middle; the others' places are theirs.
+    let mut last = standing.pop().unwrap();
+    last.write_all(&[b' '; 4096]).await.unwrap();
+    let mut answer = [0; 12];
+    last.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 503");
+    drop((last, standing));
+    let (status, _) = knock("in", "ping", "{}").at(w.webhook.clone()).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "there is room again");
+}
+
+#[tokio::test]
+async fn a_suspended_installation_rests_and_goes_on() {
+    let mut w = world().await;
+    w.comment("sam", "hello").await;
+    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
+    w.step(2).await;
+    let visit = w.run().await.unwrap().visit;
+    w.hub.suspend(w.installation, true).unwrap();
+    w.settle().await;
+    w.wait(600).await;
+    let run = w.run().await.unwrap();
+    assert_eq!((run.status, run.visit), (Status::Ready, visit), "it neither runs nor ends");
+    // A delivery that was on its way is kept; other installations go on meanwhile.
+    let status = w.unheard("tess", "/status");
+    w.delivered("on-its-way", "issue_comment", &status).await;
+    w.settle().await;
+    assert_eq!(w.ending("on-its-way"), ("new".to_owned(), "its installation is suspended".to_owned()));
+    w = w.restart().await;
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().visit, visit, "another process knows it too");
+
+    w.hub.suspend(w.installation, false).unwrap();
+    w.settle().await;
+    assert_eq!(w.status().await, Status::Asking, "{}", w.thread());
+    assert_eq!(w.ending("on-its-way").0, "done");
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    w.newest();
+}
+
+#[tokio::test]
+async fn an_installation_that_is_not_ours_is_thanked_and_ignored() {
+    let mut w = world().await;
+    w.comment("sam", "hello").await;
+    let mut payload = w.unheard("sam", "/lld");
+    payload["installation"]["id"] = json!(w.installation.0 + 1);
+    w.delivered("stranger", "issue_comment", &payload).await;
+    let requests = w.hub.requests().len();
+    w.settle().await;
+    let (state, note) = w.ending("stranger");
+    assert_eq!(state, "done");
+    assert!(note.contains("not in [installations] allow"), "{note}");
+    assert_eq!(w.hub.requests().len(), requests, "GitHub is not asked for strangers");
+    assert!(w.run().await.is_none());
+}
+
+#[tokio::test]
+async fn a_repository_taken_from_the_app_ends_its_runs_and_is_kept_for_a_month() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let folder = w.app.store.repo_dir(w.repo);
+    let removed =
+        w.lifecycle("removed", &[("repositories_removed", w.listed()), ("repositories_added", json!([]))]);
+    w.delivered("removed", "installation_repositories", &removed).await;
+    let late = w.unheard("sam", "/help");
+    w.settle().await;
+    w.wait(60).await;
+    assert!(!w.status().await.live(), "{:?}", w.run().await);
+    w.delivered("late", "issue_comment", &late).await;
+    w.settle().await;
+    assert_eq!(w.ending("late").1, "ignored: its repository is gone");
+    assert!(w.app.store.directory().repository(w.repo).await.unwrap().is_none());
+
+    w.pass(29 * DAY);
+    w.app.intake.tidy().await.unwrap();
+    assert!(folder.join("checkpoints.db").exists());
+    w.pass(DAY);
+    w.app.intake.tidy().await.unwrap();
+    assert!(!folder.exists());
+    assert!(w.run().await.is_none(), "and nothing brings it back");
+}
+
+#[tokio::test]
+async fn a_repository_given_back_in_time_is_as_it_was() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let lists =
+        |added: Value, removed: Value| [("repositories_added", added), ("repositories_removed", removed)];
+    let removed = w.lifecycle("removed", &lists(json!([]), w.listed()));
+    w.delivered("removed", "installation_repositories", &removed).await;
+    w.settle().await;
+    w.wait(60).await;
+    let added = w.lifecycle("added", &lists(w.listed(), json!([])));
+    w.delivered("added", "installation_repositories", &added).await;
+    w.settle().await;
+    w.pass(60 * DAY);
+    w.app.intake.tidy().await.unwrap();
+    assert!(w.run().await.is_some(), "what was done is still known");
+    w.label("maya", "countersign:lld").await;
+    assert_eq!(w.run().await.unwrap().id.seq, 2);
+    assert_eq!(w.status().await, Status::Asking, "{}", w.thread());
+}
+
+#[tokio::test]
+async fn an_archived_or_transferred_repository_ends_its_runs() {
+    for (action, elsewhere) in [("archived", false), ("transferred", true), ("renamed", false)] {
+        let mut w = world().await;
+        w.label("maya", "countersign:lld").await;
+        let mut payload = w.payload("issues", "labeled");
+        payload["action"] = json!(action);
+        if elsewhere {
+            // Its new owner has the App too, and has been let in.
+            payload["installation"]["id"] = json!(w.installation.0 + 1);
+        }
+        w.delivered("changed", "repository", &payload).await;
+        w.settle().await;
+        w.wait(60).await;
+        let live = w.status().await.live();
+        // Another installation is none of ours here, so its word is not taken.
+        assert_eq!(live, action != "archived", "{action}: {:?}", w.ending("changed"));
+    }
+}
+
+#[tokio::test]
+async fn an_uninstalled_app_ends_its_runs() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    w.hub.uninstall(w.installation).unwrap();
+    for _ in 0..20 {
+        w.pass(60);
+        w.settle().await;
+    }
+    assert!(!w.status().await.live(), "{:?}", w.run().await);
+    assert_eq!(w.counts().await.dead, 0);
+}
+
+#[tokio::test]
+async fn a_clock_set_back_an_hour_delays_nothing() {
+    let mut w = world().await;
+    w.comment("sam", "/lld").await;
+    w.find("Rehearsal");
+    w.find("waits for a person");
+    w.pass(60);
+    let line = w.approve_line();
+    w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
+    w.hub.settled().await;
+    w.clock.set_back(Duration::from_secs(3600));
+    w.settle().await;
+    assert_eq!(w.status().await, Status::Done, "{}", w.thread());
+    assert_eq!(w.counts().await.dead, 0);
+}
+
+#[tokio::test]
+async fn a_clock_a_year_ahead_loses_nothing() {
+    let mut w = world().await;
+    w.hub.comment(w.repo, w.issue, w.user("sam"), "/lld").unwrap();
+    w.hub.settled().await;
+    w.hub.fault(countersign::localhub::Fault::Status {
+        method: "GET".to_owned(),
+        path_contains: "/collaborators/".to_owned(),
+        status: 500,
+        times: 3,
+    });
+    w.pass(365 * DAY);
+    w.app.intake.tidy().await.unwrap();
+    w.settle().await;
+    assert_eq!(w.counts().await.dead, 0, "its first trouble is not its last, however old it looks");
+    w.wait(600).await;
+    assert!(w.run().await.is_some(), "{}", w.thread());
+    let issue: IssueNo = w.run().await.unwrap().issue;
+    assert_eq!(issue, w.issue);
+}
