@@ -1,14 +1,10 @@
 //! `countersign backup` and `check`: a copy that can be gone on from, and whether what lies on disk is sound.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::{Context, anyhow};
 
-use super::{ConfigFlag, control, say};
+use super::{ConfigFlag, control, must_hold_data, say};
 use crate::{
     clock::SystemClock,
     config::Settings,
@@ -96,11 +92,4 @@ impl Check {
         ));
         Ok(ExitCode::FAILURE)
     }
-}
-
-fn must_hold_data(data: &Path) -> anyhow::Result<()> {
-    if data.join("main.db").exists() {
-        return Ok(());
-    }
-    Err(anyhow!("{} holds no data of countersign; check [data] dir in the settings", data.display()))
 }

@@ -4,6 +4,7 @@ mod backup;
 mod control;
 mod demo;
 mod doctor;
+mod forget;
 mod graph;
 mod hub;
 mod pause;
@@ -65,6 +66,7 @@ enum Command {
     Pause(pause::Pause),
     Resume(pause::Resume),
     Retry(pause::RetryRun),
+    Forget(forget::Forget),
     Backup(backup::Backup),
     Check(backup::Check),
     Graph(graph::Graph),
@@ -103,6 +105,7 @@ pub fn main() -> ExitCode {
             Command::Pause(command) => command.run().await,
             Command::Resume(command) => command.run().await,
             Command::Retry(command) => command.run().await,
+            Command::Forget(command) => command.run().await,
             Command::Backup(command) => command.run().await,
             Command::Check(command) => command.run().await,
             Command::Graph(command) => command.run(),
@@ -170,6 +173,14 @@ fn wrong_usage(message: impl Display) -> ExitCode {
 
 /// Ended by Ctrl-C before it was done, as shells count it.
 const INTERRUPTED: u8 = 130;
+
+/// Commands that look into a data directory make none.
+fn must_hold_data(data: &std::path::Path) -> anyhow::Result<()> {
+    if data.join("main.db").exists() {
+        return Ok(());
+    }
+    Err(anyhow::anyhow!("{} holds no data of countersign; check [data] dir in the settings", data.display()))
+}
 
 /// One line for the person at the terminal. A closed pipe is not our trouble.
 fn say(line: impl Display) {

@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 
 use anyhow::{Context, anyhow};
 
-use super::{ConfigFlag, say};
+use super::{ConfigFlag, must_hold_data, say};
 use crate::{
     clock::SystemClock,
     config::Settings,
@@ -61,9 +61,7 @@ impl Runs {
 
 /// Reads the directory itself, which nobody serves.
 async fn read(data: &Path, name: Option<&RepoName>, all: bool) -> anyhow::Result<Vec<RunLine>> {
-    if !data.join("main.db").exists() {
-        return Err(anyhow!("{} holds no data of countersign; check [data] dir", data.display()));
-    }
+    must_hold_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
     let repos = match name {
         None => store.repos()?,

@@ -55,6 +55,11 @@ pub struct Retrying {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
+pub struct Forgetting {
+    pub repository: RepoName,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
 pub struct BackingUp {
     /// Absolute: the server's working directory is not the caller's.
     pub directory: PathBuf,
@@ -160,6 +165,7 @@ pub fn routes(control: Control) -> Router {
         .route("/pause", post(pause))
         .route("/resume", post(resume))
         .route("/retry", post(retry))
+        .route("/forget", post(forget))
         .route("/backup", post(backup))
         .with_state(control)
 }
@@ -257,6 +263,29 @@ pub async fn lines(store: &Store, runs: &[RunView]) -> Result<Vec<RunLine>, Stor
     Ok(lines)
 }
 
+async fn forget(State(control): State<Control>, Json(asked): Json<Forgetting>) -> Answer<Said> {
+    let name = &asked.repository;
+    let repo = repository(&control, name).await?;
+    let live = control.engine.list(Filter { repo: Some(repo), issue: None, live_only: true }).await?;
+    if let Some(run) = live.first() {
+        let why = format!(
+            "{} runs of {name} are alive, {} on issue #{} first; end them with `/stop` there, or stop the server and ask again",
+            live.len(),
+            run.id,
+            run.issue
+        );
+        return Err(Refusal(StatusCode::CONFLICT, why));
+    }
+    control.store.forget_repo(repo).await?;
+    tracing::warn!(repository = %name, %repo, "forgotten");
+    said(forgotten(name))
+}
+
+/// What a person is told who had a repository forgotten.
+pub fn forgotten(name: &RepoName) -> String {
+    format!("nothing is kept of {name} any more; while the App is installed there, it is new to it")
+}
+
 async fn backup(State(control): State<Control>, Json(asked): Json<BackingUp>) -> Answer<Made> {
     Ok(Json(make_backup(&control.store, &asked.directory).await?))
 }
@@ -293,6 +322,8 @@ pub async fn ask<T: DeserializeOwned>(
         Ok(_) => {}
         Err(_) => return Ok(Heard::Nobody),
     }
+    // One provider a process; an earlier one is as good. Nothing here is encrypted, and the client asks for one anyway.
+    drop(rustls::crypto::ring::default_provider().install_default());
     let client = reqwest::Client::builder().no_proxy().unix_socket(socket).build()?;
     let url = format!("http://countersign{path}");
     let request = match &body {

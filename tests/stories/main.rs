@@ -9,6 +9,7 @@ mod intake;
 mod lld;
 mod missed;
 mod models;
+mod operator;
 mod script;
 mod shell;
 mod strangers;
