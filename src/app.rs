@@ -1,6 +1,6 @@
 //! Wiring and shutdown: settings in, a running server out.
 
-use std::{collections::BTreeSet, io, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, future::IntoFuture, io, path::PathBuf, sync::Arc};
 
 use axum::Router;
 use secrecy::SecretString;
@@ -120,6 +120,31 @@ impl App {
         web::private(self.store.clone(), self.engine.clone())
     }
 
+    /// The routes of the control socket.
+    pub fn control(&self) -> Router {
+        let (store, engine, clock) = (self.store.clone(), self.engine.clone(), self.clock.clone());
+        web::control::routes(web::control::Control { store, engine, clock })
+    }
+
+    /// Answers the command line until `ended`. A server without a socket is still a server.
+    async fn serve_control(&self, ended: CancellationToken) {
+        let data = &self.settings.data_dir;
+        let socket = web::control::control_socket(data);
+        let listener = match web::control::listen(data) {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::error!(socket = %socket.display(), %error, "`countersign pause` and the like will not reach this server");
+                return;
+            }
+        };
+        let served = axum::serve(listener, self.control()).into_future();
+        tokio::select! {
+            () = ended.cancelled() => {}
+            _ = served => {}
+        }
+        drop(std::fs::remove_file(socket));
+    }
+
     /// Serves until `stop`; then nothing new is begun, and steps in flight are awaited until `park`. A client
     /// that is in the middle of a request when all of that has ended does not keep the server up.
     pub async fn serve(
@@ -154,7 +179,9 @@ impl App {
             }
         };
         let work = async {
-            let (_, ()) = tokio::join!(self.intake.run(stop.clone()), self.engine.run(stop.clone()));
+            let intake =
+                async { tokio::join!(self.intake.run(stop.clone()), self.intake.patrol(stop.clone())) };
+            let (_, ()) = tokio::join!(intake, self.engine.run(stop.clone()));
             ended.cancel();
         };
         let parking = async {
@@ -163,7 +190,8 @@ impl App {
                 () = ended.cancelled() => {}
             }
         };
-        let (served, (), ()) = tokio::join!(doors, work, parking);
+        let control = self.serve_control(ended.clone());
+        let (served, (), (), ()) = tokio::join!(doors, work, parking, control);
         served
     }
 }

@@ -156,6 +156,30 @@ pub const OPEN_REPOSITORIES: usize = 64;
 
 /// What one open repository database may keep in memory of its pages.
 pub const REPOSITORY_CACHE_KIB: u32 = 256;
+/// How often the log of deliveries is looked through for what never arrived.
+pub const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// How much of the log that was looked through already is looked through again: an attempt may be listed late.
+pub const SWEEP_OVERLAP: Duration = Duration::from_secs(600);
+
+/// Pages of a hundred of the log whose unknown deliveries are held in memory at once, and how many such parts one
+/// look has before the log is called endless. Together they are more than GitHub keeps of the busiest App.
+pub const SWEEP_PAGES: usize = 100;
+pub const SWEEP_PARTS: usize = 100;
+
+/// How often issues are looked for that bear a label of ours nobody told us of.
+pub const LABELS_EVERY: Duration = Duration::from_secs(6 * 3600);
+
+/// The first wait before such a look is repeated that could not see everything; doubled up to the longest.
+pub const LABELS_RETRY: Duration = Duration::from_secs(30);
+pub const LABELS_LONGEST_RETRY: Duration = Duration::from_secs(1800);
+
+/// Pages of an issue's events that are searched, newest first, for who put a label on it.
+pub const EVENT_LOOK_PAGES: usize = 20;
+
+/// A webhook tells of a label by the issue's time, the issue's history by the event's own: the same act when they are
+/// this close.
+pub const SAME_LABELING: Duration = Duration::from_secs(5);
 /// Writes that share one commit, and how long they may gather: the first of them waits for the last.
 pub const COMMIT_WRITES: usize = 256;
 pub const COMMIT_TIME: Duration = Duration::from_millis(5);

@@ -1,9 +1,14 @@
 //! The command line: one file a command. Exit code 0 for done, 1 for failed, 2 for wrong usage, 130 for interrupted.
 
+mod backup;
+mod control;
 mod demo;
 mod doctor;
+mod forget;
 mod graph;
 mod hub;
+mod pause;
+mod runs;
 mod serve;
 mod setup;
 
@@ -57,6 +62,13 @@ enum Command {
     Setup(setup::Setup),
     Doctor(doctor::Doctor),
     Serve(serve::Serve),
+    Runs(runs::Runs),
+    Pause(pause::Pause),
+    Resume(pause::Resume),
+    Retry(pause::RetryRun),
+    Forget(forget::Forget),
+    Backup(backup::Backup),
+    Check(backup::Check),
     Graph(graph::Graph),
     Localhub(hub::Localhub),
 }
@@ -89,6 +101,13 @@ pub fn main() -> ExitCode {
             Command::Setup(command) => command.run().await,
             Command::Doctor(command) => command.run().await,
             Command::Serve(command) => command.run().await,
+            Command::Runs(command) => command.run().await,
+            Command::Pause(command) => command.run().await,
+            Command::Resume(command) => command.run().await,
+            Command::Retry(command) => command.run().await,
+            Command::Forget(command) => command.run().await,
+            Command::Backup(command) => command.run().await,
+            Command::Check(command) => command.run().await,
             Command::Graph(command) => command.run(),
             Command::Localhub(command) => command.run().await,
         }
@@ -154,6 +173,14 @@ fn wrong_usage(message: impl Display) -> ExitCode {
 
 /// Ended by Ctrl-C before it was done, as shells count it.
 const INTERRUPTED: u8 = 130;
+
+/// Commands that look into a data directory make none.
+fn must_hold_data(data: &std::path::Path) -> anyhow::Result<()> {
+    if data.join("main.db").exists() {
+        return Ok(());
+    }
+    Err(anyhow::anyhow!("{} holds no data of countersign; check [data] dir in the settings", data.display()))
+}
 
 /// One line for the person at the terminal. A closed pipe is not our trouble.
 fn say(line: impl Display) {

@@ -222,7 +222,7 @@ impl From<&GateRow> for GateView {
 
 impl RunView {
     /// `step` is what the workflow calls the saved step, if this version knows both.
-    pub(super) fn new(row: &RunRow, step: Option<StepInfo>) -> Self {
+    pub fn new(row: &RunRow, step: Option<StepInfo>) -> Self {
         let status = match row.status {
             status if !status.live() => status.into(),
             _ if row.taken => Status::Running,

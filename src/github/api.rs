@@ -465,6 +465,12 @@ impl Api {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The route of a listing's next page.
+    pub(crate) fn next_page(&self, answer: &Answer) -> Option<String> {
+        let link = answer.link("next")?;
+        Some(link.strip_prefix(&self.base_path).unwrap_or(&link).to_owned())
+    }
+
     /// All items of a listing. `key` names the array where GitHub wraps it in an object.
     pub(crate) async fn paged<T: DeserializeOwned>(
         &self,
@@ -477,10 +483,9 @@ impl Api {
         for _ in 0..limits::GITHUB_PAGES {
             let answer = self.send(who, next.clone()).await?;
             items.extend(answer.items::<T>(key)?);
-            let Some(link) = answer.link("next") else {
+            let Some(route) = self.next_page(&answer) else {
                 return Ok(items);
             };
-            let route = link.strip_prefix(&self.base_path).unwrap_or(&link).to_owned();
             next.query.clear();
             next = next.moved_to(route);
         }

@@ -65,6 +65,8 @@ const PROPOSE: Needs = Needs::Permission("pull_requests", Level::Write);
 calls! {
     APP: GET "/app" Needs::App;
     HOOK_CONFIG: GET "/app/hook/config" Needs::App;
+    DELIVERIES: GET "/app/hook/deliveries" Needs::App;
+    DELIVERY: GET "/app/hook/deliveries/{delivery}" Needs::App;
     INSTALLATIONS: GET "/app/installations" Needs::App;
     INSTALLATION: GET "/app/installations/{installation}" Needs::App;
     INSTALLATION_TOKEN: POST "/app/installations/{installation}/access_tokens" Needs::App;
@@ -76,6 +78,8 @@ calls! {
     REPOSITORY_BY_ID: GET "/repositories/{id}" METADATA;
     PERMISSION: GET "/repos/{owner}/{repo}/collaborators/{login}/permission" METADATA;
 
+    ISSUES_LIST: GET "/repos/{owner}/{repo}/issues" ISSUES;
+    ISSUE_EVENTS: GET "/repos/{owner}/{repo}/issues/{issue}/events" ISSUES;
     ISSUE: GET "/repos/{owner}/{repo}/issues/{issue}" ISSUES;
     COMMENTS: GET "/repos/{owner}/{repo}/issues/{issue}/comments" ISSUES;
     POST_COMMENT: POST "/repos/{owner}/{repo}/issues/{issue}/comments" DISCUSS;

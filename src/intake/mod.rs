@@ -11,9 +11,14 @@
 mod answer;
 mod cause;
 mod comment;
+mod labels;
 mod lifecycle;
+mod patrol;
 mod route;
+mod sweep;
 mod workers;
+
+pub use labels::Labels;
 
 use std::{
     collections::BTreeSet,

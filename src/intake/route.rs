@@ -4,7 +4,7 @@ use super::{Handled, Intake, Trouble, answer::Reply, cause};
 use crate::{
     engine::{Answer, Cancel, Filter, RunView, Start, Started, Trigger},
     github::{
-        Reaction, Repo,
+        Labeling, Reaction, Repo,
         event::{Event, IssueAction, PullAction, RepoRef, ReviewEvent, ReviewState},
     },
     messages,
@@ -32,7 +32,10 @@ impl Intake {
             Event::Issue(e) => {
                 let at = Place { repo: &e.repo, installation: e.installation, issue: e.issue };
                 match &e.action {
-                    IssueAction::Labeled { label } => self.labeled(taken, &at, label, &e.sender, e.at).await,
+                    IssueAction::Labeled { label } => {
+                        let by = Labeling { event: 0, actor: e.sender.clone(), at: e.at };
+                        self.told_of_label(taken, &at, label, by).await
+                    }
                     IssueAction::Closed => self.stop(taken, &at, &e.sender, "the issue was closed").await,
                     IssueAction::Deleted => self.stop(taken, &at, &e.sender, "the issue was deleted").await,
                     IssueAction::Transferred => {
@@ -59,7 +62,7 @@ impl Intake {
         }
     }
 
-    async fn labeled(
+    pub(super) async fn labeled(
         &self,
         taken: &Taken,
         at: &Place<'_>,

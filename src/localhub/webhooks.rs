@@ -119,6 +119,14 @@ impl Hub {
         drop(self.0.pending.subscribe().wait_for(|n| *n == 0).await);
     }
 
+    /// The log of deliveries as it is when GitHub has forgotten everything in it. What waits goes out all the same.
+    pub fn forget_deliveries(&self) -> Result<(), HubError> {
+        self.change(|c| {
+            c.state.deliveries.retain(|d| d.status.is_none());
+            Ok(())
+        })
+    }
+
     /// Delivers again what was delivered before, under the same delivery id.
     pub fn redeliver(&self, guid: &str) -> Result<(), HubError> {
         self.change(|c| {

@@ -7,12 +7,15 @@
 //! workflow, no GitHub, no rule about who may do what.
 
 mod agenda;
+mod backup;
+mod check;
 mod database;
 mod directory;
 mod error;
 mod gathered;
 mod hints;
 mod inbox;
+mod patrol;
 mod pauses;
 mod repository;
 mod rows;
@@ -35,10 +38,13 @@ use self::{
     shelf::Shelf,
 };
 pub use self::{
+    backup::BackedUp,
+    check::{Checked, check},
     directory::{Directory, InstallationRow, RepoRow},
     error::StoreError,
     gathered::{Calls, Gathered, Tally},
     inbox::{Accepted, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
+    patrol::LabelingKey,
     repository::RepoDb,
     rows::*,
 };
@@ -83,7 +89,10 @@ impl Store {
         let watch = Watch::default();
         let main = Database::open(&file, &MAIN, Arc::clone(&watch))?;
         let now = clock.now();
-        let ((epoch, agenda), suspects) = main.write_now(|tx| Ok((boot(tx)?, inbox::boot(tx, now)?)))?;
+        let ((epoch, agenda), suspects) = main.write_now(|tx| {
+            patrol::begin_sweeping(tx, now)?;
+            Ok((boot(tx)?, inbox::boot(tx, now)?))
+        })?;
         Ok(Arc::new(Self {
             root: root.to_owned(),
             main,
@@ -174,20 +183,24 @@ impl Store {
 
     /// Every repository that has a database, by number.
     pub fn repos(&self) -> Result<Vec<RepoId>, StoreError> {
-        let path = self.root.join("repos");
-        let entries = match fs::read_dir(&path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(StoreError::Io { path, source }),
-        };
-        let mut found: Vec<RepoId> = entries
-            .filter_map(Result::ok)
-            .filter(|entry| entry.path().join(repository::FILE).exists())
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect();
-        found.sort_unstable();
-        Ok(found)
+        repositories_in(&self.root)
     }
+}
+
+fn repositories_in(root: &Path) -> Result<Vec<RepoId>, StoreError> {
+    let path = root.join("repos");
+    let entries = match fs::read_dir(&path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(StoreError::Io { path, source }),
+    };
+    let mut found: Vec<RepoId> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().join(repository::FILE).exists())
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// A new epoch, and what there is to do in it.

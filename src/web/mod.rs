@@ -1,8 +1,9 @@
-//! The two doors: a public one for webhooks, a private one for the people who run the server.
+//! The doors: a public one for webhooks, a private one and a control socket for the people who run the server.
 //!
 //! The public door verifies a delivery on its raw bytes, has it committed to disk and answers 202; it
-//! parses nothing and starts nothing. The private door stays on loopback.
+//! parses nothing and starts nothing. The private door stays on loopback, the socket in the data directory.
 
+pub mod control;
 mod private;
 mod public;
 

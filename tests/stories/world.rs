@@ -215,10 +215,17 @@ impl World {
 
     /// The bot ends between two steps and another one starts on what it left on disk.
     pub(crate) async fn restart(self) -> Self {
+        self.restart_after(|_| ()).await
+    }
+
+    /// The same, and `meanwhile` happens while no bot is there to hear of it.
+    pub(crate) async fn restart_after(self, meanwhile: impl FnOnce(&Hub)) -> Self {
         let Self { hub, app, clock, repo, issue, installation, webhook, directory, public, read } = self;
         let address = webhook.socket_addrs(|| None).unwrap();
         public.stop().await;
         drop(app);
+        meanwhile(&hub);
+        hub.settled().await;
         let app = build(&directory.path().join("bot/countersign.toml"), &clock, Pacing::Off).await;
         let door = TcpListener::bind(address.as_slice()).await.unwrap();
         let public = Listening::start(door, app.public());

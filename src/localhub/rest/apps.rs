@@ -193,9 +193,24 @@ impl Call<'_> {
 
     fn deliveries(&self) -> Answer {
         let app = self.app()?;
-        let rows =
-            self.state(|s| s.deliveries.iter().rev().filter(|d| d.app == app).map(delivery_item).collect());
-        Ok(self.list(rows))
+        let before = match self.request.query("cursor") {
+            None => u64::MAX,
+            Some(cursor) => cursor
+                .strip_prefix("v1_")
+                .and_then(|id| id.parse().ok())
+                .ok_or_else(|| Refusal::new(422, "Invalid cursor"))?,
+        };
+        let size = self.page().1;
+        let mut rows: Vec<Delivery> = self.state(|s| {
+            let own = s.deliveries.iter().rev().filter(|d| d.app == app && d.id < before);
+            own.take(size + 1).cloned().collect()
+        });
+        let more = rows.len() > size;
+        rows.truncate(size);
+        let reply = self.ok(&rows.iter().map(delivery_item).collect());
+        let Some(oldest) = rows.last().filter(|_| more) else { return Ok(reply) };
+        let url = format!("{}/api/v3/app/hook/deliveries", self.hub.0.base);
+        Ok(reply.with("link", &format!("<{url}?per_page={size}&cursor=v1_{}>; rel=\"next\"", oldest.id)))
     }
 
     fn own_delivery(&self, id: &str) -> Result<Delivery, Refusal> {

@@ -31,6 +31,9 @@ impl Schema {
 /// Told of every commit, with the file it went to, before whoever asked for it hears of it.
 pub(super) type Watch = Arc<OnceLock<Box<dyn Fn(&Path) + Send + Sync>>>;
 
+/// How long a lock that somebody else holds on a file is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
 /// When a file is read through at opening, which takes time by its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Check {
@@ -74,7 +77,7 @@ impl Database {
         inspect(file, schema, check)?;
         let open = || -> Result<Connection, Fault> {
             let mut connection = Connection::open(file)?;
-            connection.busy_timeout(Duration::from_secs(10))?;
+            connection.busy_timeout(PATIENCE)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "FULL")?;
             connection.pragma_update(None, "foreign_keys", true)?;
@@ -149,7 +152,7 @@ fn inspect(file: &Path, schema: &Schema, check: Check) -> Result<(), StoreError>
     let damaged = |detail: String| StoreError::Damaged { file: file.to_owned(), detail };
     let look = || -> Result<(i32, u32, String), Fault> {
         let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(Duration::from_secs(10))?;
+        connection.busy_timeout(PATIENCE)?;
         let mark = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
         let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let check = if whole { "PRAGMA quick_check(1)" } else { "SELECT 'ok'" };

@@ -36,3 +36,15 @@ CREATE INDEX inbox_cause ON inbox (cause) WHERE cause IS NOT NULL;
 
 -- Since when it is gone from us: deleted, taken from the App, or the App from its account.
 ALTER TABLE repository ADD COLUMN gone_at INTEGER;
+
+-- Trigger labels that were dealt with, however we came to know of them.
+CREATE TABLE labeling (
+    repo  INTEGER NOT NULL,
+    issue INTEGER NOT NULL,
+    label TEXT NOT NULL COLLATE NOCASE,
+    actor INTEGER NOT NULL,
+    at    INTEGER NOT NULL, -- GitHub's time of it
+    found INTEGER NOT NULL, -- 1: seen on the issue, 0: told by a webhook
+    note  TEXT NOT NULL,
+    PRIMARY KEY (repo, issue, label, actor, at)
+) STRICT;

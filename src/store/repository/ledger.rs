@@ -124,7 +124,7 @@ fn answers(tx: &Transaction<'_>, run: RunId) -> Result<Vec<(crate::store::Answer
     .collect()
 }
 
-fn audit_row(repo: RepoId, row: &Row<'_>) -> Result<AuditRow, Fault> {
+pub(in crate::store) fn audit_row(repo: RepoId, row: &Row<'_>) -> Result<AuditRow, Fault> {
     Ok(AuditRow {
         run: RunId { repo, seq: unsigned(row.get("run")?) },
         visit: unsigned(row.get("visit")?),

@@ -9,6 +9,8 @@ mod read;
 mod requests;
 mod steps;
 
+pub(super) use ledger::audit_row;
+
 use std::{
     path::Path,
     sync::atomic::{AtomicBool, Ordering::Relaxed},

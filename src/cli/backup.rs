@@ -1,0 +1,95 @@
+//! `countersign backup` and `check`: a copy that can be gone on from, and whether what lies on disk is sound.
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+use anyhow::{Context, anyhow};
+
+use super::{ConfigFlag, control, must_hold_data, say};
+use crate::{
+    clock::SystemClock,
+    config::Settings,
+    store::{self, Store},
+    web::control::{BackingUp, Heard, Made, make_backup},
+};
+
+/// Copy the data directory, also while the server works.
+///
+/// The copy is complete and consistent once the command ends with success, and DIR appears only then. To go on from it,
+/// point `[data] dir` at it (or move it there) and start the server: runs continue from their last step in the copy, and
+/// what GitHub delivered since is fetched from its log. Not in it: mirrors of repositories (fetched again), settings,
+/// keys and `.env`.
+#[derive(clap::Args)]
+pub(super) struct Backup {
+    /// A directory that does not exist yet, or is empty.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+/// Look whether the databases are sound; changes nothing.
+///
+/// Reads every page, every document against its hash, every link of the audit chains. May run beside a server: each
+/// database is read as it is at one moment. Exit code 1 when something is wrong.
+#[derive(clap::Args)]
+pub(super) struct Check {
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+impl Backup {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let settings = Settings::load(&self.config.config)?;
+        let directory = std::path::absolute(&self.directory)
+            .with_context(|| format!("{} is no place for a backup", self.directory.display()))?;
+        let data = &settings.data_dir;
+        let asked = BackingUp { directory: directory.clone() };
+        let made: Made = match control::post(data, "/backup", &asked).await? {
+            Heard::Done(made) => made,
+            Heard::Refused(why) => return Err(anyhow!(why)),
+            Heard::Nobody => {
+                must_hold_data(data)?;
+                make_backup(&*Store::open(data, Arc::new(SystemClock))?, &directory).await?
+            }
+        };
+        say(format_args!(
+            "{} holds main.db and the databases of {} repositories: {} KiB in {} ms",
+            directory.display(),
+            made.repositories,
+            made.bytes.div_ceil(1024),
+            made.milliseconds
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Check {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let data = Settings::load(&self.config.config)?.data_dir;
+        must_hold_data(&data)?;
+        let checked = {
+            let data = data.clone();
+            tokio::task::spawn_blocking(move || store::check(&data)).await??
+        };
+        let mut sound = true;
+        for database in &checked {
+            let file = database.file.display();
+            if database.wrong.is_empty() {
+                say(format_args!("{file}: sound; {}", database.holds));
+            }
+            for wrong in &database.wrong {
+                say(format_args!("{file}: WRONG: {wrong}"));
+                sound = false;
+            }
+        }
+        if sound {
+            return Ok(ExitCode::SUCCESS);
+        }
+        say(format_args!(
+            "Stop the server, keep {} as it is for whoever looks into it, and go on from a backup. A repository's file \
+             harms no other: it alone may be taken from the backup.",
+            data.display()
+        ));
+        Ok(ExitCode::FAILURE)
+    }
+}

@@ -1,0 +1,75 @@
+//! `countersign pause`, `resume` and `retry`: an operator's hand on a running server.
+
+use std::process::ExitCode;
+
+use super::{ConfigFlag, control};
+use crate::{
+    config::Settings,
+    types::{RepoName, RunId},
+    web::control::{Pausing, Retrying},
+};
+
+/// Begin no step from now on, of one repository or of all.
+///
+/// What people say is still taken in and acknowledged, and steps that are under way end as they would. A pause outlives
+/// restarts; `countersign resume` ends it, and everything goes on where it stood.
+#[derive(clap::Args)]
+pub(super) struct Pause {
+    /// Only this repository, as OWNER/REPO.
+    #[arg(value_name = "OWNER/REPO")]
+    repository: Option<RepoName>,
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+/// End a pause.
+///
+/// A repository that was paused by itself stays so until it is named here; while the whole server is paused, nothing
+/// goes on.
+#[derive(clap::Args)]
+pub(super) struct Resume {
+    /// Only this repository, as OWNER/REPO.
+    #[arg(value_name = "OWNER/REPO")]
+    repository: Option<RepoName>,
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+/// Try a run again that failed or is parked.
+///
+/// It goes on at the step it failed at, with everything it had by then; answers of models that were paid for are not
+/// bought again. For when the cause is mended: a key, a quota, a full disk, a newer version.
+#[derive(clap::Args)]
+pub(super) struct RetryRun {
+    /// The run, as its comments and `countersign runs --all` show it, for example 8123-4.
+    #[arg(value_name = "RUN")]
+    run: RunId,
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+impl Pause {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        ask("/pause", self.repository, &self.config).await
+    }
+}
+
+impl Resume {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        ask("/resume", self.repository, &self.config).await
+    }
+}
+
+async fn ask(path: &str, repository: Option<RepoName>, config: &ConfigFlag) -> anyhow::Result<ExitCode> {
+    let settings = Settings::load(&config.config)?;
+    control::tell(&settings, path, &Pausing { repository, by: control::me() }).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl RetryRun {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let settings = Settings::load(&self.config.config)?;
+        control::tell(&settings, "/retry", &Retrying { run: self.run, by: control::me() }).await?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

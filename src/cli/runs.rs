@@ -1,0 +1,109 @@
+//! `countersign runs`: what is at work, and what it waits for.
+
+use std::{path::Path, process::ExitCode, sync::Arc};
+
+use anyhow::{Context, anyhow};
+
+use super::{ConfigFlag, must_hold_data, say};
+use crate::{
+    clock::SystemClock,
+    config::Settings,
+    engine::{Filter, RunView},
+    store::{RunRow, Store},
+    types::RepoName,
+    web::control::{self, Heard, Listing, RunLine},
+    workflows,
+};
+
+/// List runs: where each stands, since when, what it waits for and what it has cost GitHub.
+///
+/// Asks the server of this data directory; where none runs, the directory is opened and read. CALLS are requests to
+/// GitHub's API so far, and behind the stroke how many of them wrote something.
+#[derive(clap::Args)]
+pub(super) struct Runs {
+    /// Only runs of this repository.
+    #[arg(long, value_name = "OWNER/REPO")]
+    repo: Option<RepoName>,
+    /// Also runs that are done, failed or stopped.
+    #[arg(long)]
+    all: bool,
+    /// Print a JSON array instead of a table.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+impl Runs {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let settings = Settings::load(&self.config.config)?;
+        let asked = Listing { repository: self.repo.as_ref().map(RepoName::to_string), all: self.all };
+        let repository = asked.repository.iter().map(|name| ("repository", name.as_str()));
+        let all = [("all", if asked.all { "true" } else { "false" })];
+        let query: String =
+            url::form_urlencoded::Serializer::new(String::new()).extend_pairs(repository.chain(all)).finish();
+        let heard = control::ask(&settings.data_dir, &format!("/runs?{query}"), None).await;
+        let lines: Vec<RunLine> = match heard.context("the server did not answer")? {
+            Heard::Done(lines) => lines,
+            Heard::Refused(why) => return Err(anyhow!(why)),
+            Heard::Nobody => read(&settings.data_dir, self.repo.as_ref(), self.all).await?,
+        };
+        if self.json {
+            say(serde_json::to_string_pretty(&lines)?);
+        } else if lines.is_empty() {
+            say(if self.all { "There are no runs." } else { "Nothing runs now; --all shows what ended." });
+        } else {
+            table(&lines).iter().for_each(say);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Reads the directory itself, which nobody serves.
+async fn read(data: &Path, name: Option<&RepoName>, all: bool) -> anyhow::Result<Vec<RunLine>> {
+    must_hold_data(data)?;
+    let store = Store::open(data, Arc::new(SystemClock))?;
+    let repos = match name {
+        None => store.repos()?,
+        Some(name) => vec![control::named(&store, name).await?.map_err(|why| anyhow!(why))?],
+    };
+    let mut views = Vec::new();
+    for repo in repos {
+        let Some(db) = store.repo_if_any(repo)? else { continue };
+        let rows = db.runs(Filter { repo: Some(repo), issue: None, live_only: !all }).await?;
+        let view = |row: &RunRow| {
+            let workflow = workflows::ALL.iter().find(|workflow| workflow.name() == row.workflow);
+            RunView::new(row, workflow.and_then(|workflow| workflow.step(&row.step)))
+        };
+        views.extend(rows.iter().map(view));
+    }
+    Ok(control::lines(&store, &views).await?)
+}
+
+/// Columns as wide as they must be; the reason is last and as long as it is.
+fn table(lines: &[RunLine]) -> Vec<String> {
+    let head = ["RUN", "REPOSITORY", "ISSUE", "WORKFLOW", "STEP", "STATUS", "SINCE", "CALLS", "WHY"];
+    let rows: Vec<[String; 9]> = std::iter::once(head.map(str::to_owned))
+        .chain(lines.iter().map(|line| {
+            [
+                line.run.to_string(),
+                line.repository.clone(),
+                format!("#{}", line.issue),
+                line.workflow.clone(),
+                line.step.clone(),
+                line.status.clone(),
+                line.since.clone(),
+                format!("{}/{}", line.calls, line.writes),
+                line.why.clone().unwrap_or_default(),
+            ]
+        }))
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |row: &[String; 9]| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}

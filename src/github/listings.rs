@@ -1,0 +1,125 @@
+//! What a repository's issues bear now, and who put it there.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    api::{Answer, Request},
+    error::Fault,
+    event::RepoRef,
+    manifest::{ISSUE_EVENTS, ISSUES_LIST},
+    repo::{Repo, time},
+    wire::{User, author},
+};
+use crate::{
+    limits,
+    types::{Actor, DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
+};
+
+/// The act of putting a label on an issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Labeling {
+    /// GitHub's number of it, which no other act has.
+    pub event: u64,
+    /// Taken for a bot where an App acted in somebody's name.
+    pub actor: Actor,
+    /// By GitHub's clock.
+    pub at: Timestamp,
+}
+
+impl Labeling {
+    /// The id under which [`told`](Self::told) is handed in: the act's own, so that it counts once.
+    pub fn id(&self, repo: RepoId) -> DeliveryId {
+        DeliveryId(format!("{FOUND}{repo}-{}", self.event))
+    }
+
+    /// Was this delivery made up for a label that was found on an issue? GitHub's own ids do not look like it.
+    pub fn was_found(id: &DeliveryId) -> bool {
+        id.0.starts_with(FOUND)
+    }
+
+    /// The delivery that should have told of it, of the event `issues`.
+    pub fn told(&self, repo: &RepoRef, installation: InstallationId, issue: IssueNo, label: &str) -> Vec<u8> {
+        let Actor { id, login, bot } = &self.actor;
+        let owner = if repo.user_owned { "User" } else { "Organization" };
+        let body = json!({
+            "action": "labeled",
+            "label": { "name": label },
+            "issue": { "number": issue, "updated_at": self.at.to_string() },
+            "repository": {
+                "id": repo.id, "full_name": repo.name.to_string(), "private": repo.private,
+                "default_branch": repo.default_branch, "owner": { "type": owner },
+            },
+            "installation": { "id": installation },
+            "sender": { "id": id, "login": login, "type": if *bot { "Bot" } else { "User" } },
+        });
+        body.to_string().into_bytes()
+    }
+}
+
+/// What such an id begins with.
+const FOUND: &str = "labeling-";
+
+#[derive(Deserialize)]
+struct Event {
+    id: u64,
+    event: String,
+    actor: Option<User>,
+    label: Option<Name>,
+    created_at: String,
+    performed_via_github_app: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    name: String,
+}
+
+impl Event {
+    fn is_about(&self, label: &str) -> bool {
+        matches!(self.event.as_str(), "labeled" | "unlabeled")
+            && self.label.as_ref().is_some_and(|l| l.name.eq_ignore_ascii_case(label))
+    }
+}
+
+impl Repo {
+    /// Open issues that bear a label; pull requests are none.
+    pub async fn issues_labeled(&self, label: &str) -> Result<Vec<IssueNo>, Fault> {
+        #[derive(Deserialize)]
+        struct Listed {
+            number: u64,
+            pull_request: Option<serde::de::IgnoredAny>,
+        }
+        let request = self.request(&ISSUES_LIST, &[]).query("labels", label).query("state", "open");
+        let found: Vec<Listed> = self.paged(request).await?;
+        Ok(found.iter().filter(|i| i.pull_request.is_none()).map(|i| IssueNo(i.number)).collect())
+    }
+
+    /// Who put the label on that the issue bears now; none when its history does not show it.
+    pub async fn newest_labeling(&self, issue: IssueNo, label: &str) -> Result<Option<Labeling>, Fault> {
+        let page = |page: usize| -> Request {
+            self.request(&ISSUE_EVENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
+        };
+        // GitHub lists the oldest first and cannot be asked otherwise, so the first page is read for the number
+        // of the last.
+        let first: Answer = self.send(page(1)).await?;
+        let last = first.pages();
+        for number in (last.saturating_sub(limits::EVENT_LOOK_PAGES)..=last).rev().filter(|n| *n > 0) {
+            let events: Vec<Event> =
+                if number == 1 { first.items(None)? } else { self.send(page(number)).await?.items(None)? };
+            if let Some(newest) = events.into_iter().rev().find(|event| event.is_about(label)) {
+                return labeling(newest);
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn labeling(newest: Event) -> Result<Option<Labeling>, Fault> {
+    if newest.event == "unlabeled" {
+        return Ok(None); // taken off since the issue was listed
+    }
+    let mut actor = author(newest.actor);
+    actor.bot |= newest.performed_via_github_app.is_some();
+    Ok(Some(Labeling { event: newest.id, actor, at: time(&ISSUE_EVENTS, &newest.created_at)? }))
+}

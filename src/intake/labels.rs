@@ -1,0 +1,152 @@
+//! Labels of ours that open issues bear although nobody told us: found on the issue, traced to whoever put them
+//! there, and obeyed like a webhook's.
+//!
+//! The label itself says nothing of who set it, so the issue's history is asked, and the delivery that should have told
+//! us is put into the inbox: there it waits its turn, is permitted by what *that* person may do now, and is tried again
+//! when that cannot be asked. A labelling is dealt with once, whichever way we learn of it first.
+
+use super::{Handled, Intake, Trouble, route::Place};
+use crate::{
+    engine::Filter,
+    github::{Event, Fault, Labeling, RepoRef},
+    store::{Accepted, LabelingKey, NewDelivery, RepoRow, Taken},
+    types::InstallationId,
+};
+
+/// What a look for labels came to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Labels {
+    /// Labels that nobody had told us of; the inbox has them now.
+    pub found: usize,
+    /// Labels or repositories that could not be looked at now.
+    pub unsure: usize,
+}
+
+impl Intake {
+    /// Looks for labels of ours in every repository that we were given and work for.
+    pub async fn look_for_labels(&self) -> Result<Labels, Trouble> {
+        let mut labels = Labels::default();
+        let installations = self.github.installations().await?;
+        for installation in installations.iter().filter(|i| !i.suspended && self.allow.contains(&i.id)) {
+            if let Err(trouble) = self.look_in_installation(installation.id, &mut labels).await {
+                labels.unsure += usize::from(passes(&trouble));
+                tracing::warn!(installation = %installation.id, %trouble, "cannot look for labels");
+            }
+        }
+        Ok(labels)
+    }
+
+    async fn look_in_installation(
+        &self,
+        installation: InstallationId,
+        labels: &mut Labels,
+    ) -> Result<(), Trouble> {
+        for repo in self.github.repositories(installation).await? {
+            let (id, name) = (repo.id, repo.name.clone());
+            self.store.directory().saw_repository(RepoRow { id, installation, name }).await?;
+            for label in self.router.rows().iter().filter_map(|row| row.label) {
+                if let Err(trouble) = self.look_in(&repo, installation, label, labels).await {
+                    labels.unsure += usize::from(passes(&trouble));
+                    tracing::warn!(repository = %repo.name, label, %trouble, "cannot look for labels");
+                    break; // what keeps us from the one label keeps us from the next
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_in(
+        &self,
+        repo: &RepoRef,
+        installation: InstallationId,
+        label: &str,
+        labels: &mut Labels,
+    ) -> Result<(), Trouble> {
+        let handle = self.github.repo(installation, repo.id, repo.name.clone());
+        for issue in handle.issues_labeled(label).await? {
+            let at = Place { repo, installation, issue };
+            match self.trace(&at, label).await {
+                Ok(found) => labels.found += usize::from(found),
+                Err(trouble) => {
+                    labels.unsure += usize::from(passes(&trouble));
+                    tracing::warn!(repository = %repo.name, %issue, label, %trouble, "a label waits");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands in what a label tells, unless that was dealt with before; false then.
+    async fn trace(&self, at: &Place<'_>, label: &str) -> Result<bool, Trouble> {
+        let Some(labeling) = self.repo(at).newest_labeling(at.issue, label).await? else {
+            return Ok(false);
+        };
+        if self.store.labeling_note(&key(at, label, &labeling), false).await?.is_some() {
+            return Ok(false);
+        }
+        let body = labeling.told(at.repo, at.installation, at.issue, label);
+        let (id, event) = (labeling.id(at.repo.id), "issues".to_owned());
+        let subject = Event::subject(&event, &body);
+        let new = NewDelivery { id, event, subject, swept: true, body };
+        let found = self.store.inbox().accept(new).await? != Accepted::Duplicate;
+        if found {
+            tracing::info!(repository = %at.repo.name, issue = %at.issue, label, by = %labeling.actor.login, "found on the issue");
+            self.woken.notify_one();
+        }
+        Ok(found)
+    }
+
+    /// Has a run come of it that we know of? Then the label only failed to come off.
+    async fn started(&self, at: &Place<'_>, label: &str, by: &Labeling) -> Result<bool, Trouble> {
+        let Some(command) = self.router.by_label(label) else { return Ok(false) };
+        let Some((workflow, _)) = self.router.by_command(command.name) else { return Ok(false) };
+        let filter = Filter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: false };
+        let runs = self.engine.list(filter).await?;
+        Ok(runs.iter().any(|run| {
+            run.workflow == workflow && run.trigger.actor.id == by.actor.id && run.trigger.at >= by.at
+        }))
+    }
+
+    /// Obeys a label once, and notes what came of it, so that a refusal is not asked about again. Of the two ways we
+    /// learn of a label, the one that is second finds the note of the first.
+    pub(super) async fn told_of_label(
+        &self,
+        taken: &Taken,
+        at: &Place<'_>,
+        label: &str,
+        labeling: Labeling,
+    ) -> Handled {
+        if self.router.by_label(label).is_none() {
+            return Ok("not a label of ours".to_owned());
+        }
+        let (key, found) = (key(at, label, &labeling), Labeling::was_found(&taken.id));
+        if let Some(note) = self.store.labeling_note(&key, !found).await? {
+            return Ok(format!("heard before: {note}"));
+        }
+        let note = if found && self.started(at, label, &labeling).await? {
+            self.repo(at).remove_label(at.issue, label).await?;
+            "it had started its run before".to_owned()
+        } else {
+            self.labeled(taken, at, label, &labeling.actor, labeling.at).await?
+        };
+        self.store.note_labeling(&key, found, &note).await?;
+        Ok(note)
+    }
+}
+
+fn passes(trouble: &Trouble) -> bool {
+    match trouble {
+        Trouble::GitHub(fault) => fault.passes() || matches!(fault, Fault::Unauthorized { .. }),
+        Trouble::Engine(_) | Trouble::Store(_) | Trouble::Opening => true,
+    }
+}
+
+fn key(at: &Place<'_>, label: &str, labeling: &Labeling) -> LabelingKey {
+    LabelingKey {
+        repo: at.repo.id,
+        issue: at.issue,
+        label: label.to_owned(),
+        actor: labeling.actor.id,
+        at: labeling.at,
+    }
+}

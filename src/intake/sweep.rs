@@ -1,0 +1,117 @@
+//! What GitHub delivered and we never had, fetched from its log and put into the inbox.
+//!
+//! The log is authority enough: only the App itself can read it, so what it holds needs no signature. It is read
+//! back to a mark that moves only once everything older is in the inbox; whatever goes wrong on the way, the next look
+//! begins at the same mark, and the deliveries' ids keep anything from counting twice.
+
+use std::collections::HashSet;
+
+use super::{Intake, Trouble};
+use crate::{
+    github::{Attempt, Event, Fault, Further},
+    limits,
+    store::{Accepted, NewDelivery},
+    types::{DeliveryId, Timestamp},
+};
+
+/// A stretch of the log: what of it the inbox lacks, the newest first.
+struct Part {
+    missing: Vec<Attempt>,
+    newest: Option<Timestamp>,
+    /// None: the mark or the log's end is reached.
+    further: Option<Further>,
+}
+
+impl Intake {
+    /// Looks through the log once; says how many deliveries it brought.
+    pub async fn sweep(&self) -> Result<usize, Trouble> {
+        let mark = self.store.swept_to().await?;
+        let (mut brought, mut from, mut newest) = (0, None, None);
+        for _ in 0..limits::SWEEP_PARTS {
+            let part = self.part_of_log(mark, from.take()).await?;
+            newest = newest.or(part.newest);
+            brought += self.fetch(part.missing).await?;
+            if part.further.is_none() {
+                self.move_mark(mark, newest).await?;
+                return Ok(brought);
+            }
+            from = part.further;
+        }
+        let call = "GET /app/hook/deliveries".to_owned();
+        Err(Fault::Unexpected { call, why: "the log of deliveries does not end".to_owned() }.into())
+    }
+
+    async fn part_of_log(&self, mark: Timestamp, mut from: Option<Further>) -> Result<Part, Trouble> {
+        let (mut missing, mut newest, mut seen) = (Vec::new(), None, HashSet::new());
+        for _ in 0..limits::SWEEP_PAGES {
+            let page = self.github.deliveries(from.as_ref()).await?;
+            let since = self.not_ahead(mark);
+            newest = newest.or(page.attempts.first().map(|attempt| attempt.at));
+            let reached = page.attempts.last().is_none_or(|oldest| oldest.at < since);
+            let wanted = page.attempts.into_iter().filter(|a| a.at >= since && self.may_fetch(a)).collect();
+            missing.extend(self.unheard(wanted).await?.into_iter().filter(|a| seen.insert(a.id.clone())));
+            from = page.further.filter(|_| !reached);
+            if from.is_none() {
+                break;
+            }
+        }
+        Ok(Part { missing, newest, further: from })
+    }
+
+    /// GitHub's clock counts in its log. A mark that lies ahead of it was set by a clock of ours that was wrong.
+    fn not_ahead(&self, mark: Timestamp) -> Timestamp {
+        let ahead = self.github.clock_ahead().unwrap_or(0);
+        mark.min(Timestamp(self.clock.now().0.saturating_add(ahead)))
+    }
+
+    fn may_fetch(&self, attempt: &Attempt) -> bool {
+        attempt.installation.is_none_or(|id| self.allow.contains(&id))
+    }
+
+    async fn unheard(&self, attempts: Vec<Attempt>) -> Result<Vec<Attempt>, Trouble> {
+        let ids = attempts.iter().map(|attempt| attempt.id.clone()).collect();
+        let unheard: HashSet<DeliveryId> = self.store.unheard(ids).await?.into_iter().collect();
+        Ok(attempts.into_iter().filter(|attempt| unheard.contains(&attempt.id)).collect())
+    }
+
+    /// The oldest first, as they would have come.
+    async fn fetch(&self, missing: Vec<Attempt>) -> Result<usize, Trouble> {
+        let mut brought = 0;
+        for attempt in missing.into_iter().rev() {
+            let body = match self.github.delivered(&attempt).await {
+                Ok(Some(body)) => body,
+                Ok(None) => {
+                    tracing::warn!(delivery = %attempt.id, event = %attempt.event, "GitHub no longer has what it delivered");
+                    continue;
+                }
+                // Waiting mends the one kind; the other would keep everything older out for ever.
+                Err(fault) if fault.passes() || matches!(fault, Fault::Unauthorized { .. }) => {
+                    return Err(fault.into());
+                }
+                Err(fault) => {
+                    tracing::error!(delivery = %attempt.id, event = %attempt.event, %fault, "a missed delivery cannot be had");
+                    continue;
+                }
+            };
+            let (id, event) = (attempt.id.clone(), attempt.event.clone());
+            let subject = Event::subject(&event, &body);
+            let new = NewDelivery { id, event, subject, swept: true, body };
+            if self.store.inbox().accept(new).await? == Accepted::New {
+                tracing::info!(delivery = %attempt.id, event = %attempt.event, at = %attempt.at, "found in GitHub's log");
+                brought += 1;
+                self.woken.notify_one();
+            }
+        }
+        Ok(brought)
+    }
+
+    async fn move_mark(&self, mark: Timestamp, newest: Option<Timestamp>) -> Result<(), Trouble> {
+        let since = self.not_ahead(mark);
+        let overlap = i64::try_from(limits::SWEEP_OVERLAP.as_millis()).unwrap_or(0);
+        let to = newest.map_or(since, |newest| since.max(Timestamp(newest.0.saturating_sub(overlap))));
+        if to != mark {
+            self.store.set_swept_to(to).await?;
+        }
+        Ok(())
+    }
+}

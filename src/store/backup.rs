@@ -1,0 +1,137 @@
+//! A copy of a data directory, made while it is in use.
+//!
+//! Each database is copied as one snapshot, `main.db` first and the repositories after it. So the copy may hold a run
+//! whose delivery it shows as not yet dealt with, which is then dealt with again and recognised by its id; the other way
+//! round the delivery would be lost. What wakes runs is not left to chance: the copy carries a hint for every
+//! repository in it. Mirrors are fetched anew and not copied.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, OpenFlags, params};
+
+use super::{Store, StoreError, create_directory, database::signed, error::Fault};
+use crate::types::RepoId;
+
+/// What a copy holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct BackedUp {
+    pub repositories: usize,
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Copies everything but the mirrors into `to`, which must be empty or not exist; the copy is whole when it appears
+    /// there.
+    pub async fn backup(&self, to: &Path) -> Result<BackedUp, StoreError> {
+        let (from, to) = (self.root.clone(), to.to_owned());
+        // Listed after main.db was copied: a repository that is new by then is in the copy as well.
+        let work = move || copy(&from, &to);
+        match tokio::task::spawn_blocking(work).await {
+            Ok(result) => result,
+            Err(_) => Err(StoreError::Closing),
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<BackedUp, StoreError> {
+    must_be_free(to)?;
+    let half = half_done(to)?;
+    // One that was cut short, if it is there at all.
+    drop(fs::remove_dir_all(&half));
+    let done = fill(from, &half).and_then(|done| {
+        let io = |source| StoreError::Io { path: to.to_owned(), source };
+        fs::rename(&half, to).map_err(io)?;
+        sync_directory(to.parent().unwrap_or(to))?;
+        Ok(done)
+    });
+    if done.is_err() {
+        drop(fs::remove_dir_all(&half));
+    }
+    done
+}
+
+fn must_be_free(to: &Path) -> Result<(), StoreError> {
+    let taken = |what: &str| StoreError::Io {
+        path: to.to_owned(),
+        source: io::Error::new(io::ErrorKind::AlreadyExists, what.to_owned()),
+    };
+    match fs::read_dir(to).map(|mut entries| entries.next().is_some()) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(taken("a backup goes into a new directory, and this one holds something")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(StoreError::Io { path: to.to_owned(), source }),
+    }
+}
+
+/// Beside the place it is for, so that it gets there in one move.
+fn half_done(to: &Path) -> Result<PathBuf, StoreError> {
+    let nameless = || StoreError::Io {
+        path: to.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidInput, "a backup needs a directory with a name"),
+    };
+    let mut name = to.file_name().ok_or_else(nameless)?.to_owned();
+    name.push(".half-done");
+    Ok(to.with_file_name(name))
+}
+
+fn fill(from: &Path, half: &Path) -> Result<BackedUp, StoreError> {
+    create_directory(half)?;
+    let main = half.join("main.db");
+    let mut bytes = copy_database(&from.join("main.db"), &main)?;
+    let repositories = super::repositories_in(from)?;
+    for repo in &repositories {
+        let place = half.join("repos").join(repo.to_string());
+        create_directory(&place)?;
+        let source = from.join("repos").join(repo.to_string()).join("checkpoints.db");
+        bytes += copy_database(&source, &place.join("checkpoints.db"))?;
+        sync_directory(&place)?;
+    }
+    hint_at_all(&main, &repositories).map_err(|fault| fault.at(&main))?;
+    sync(&main)?;
+    if !repositories.is_empty() {
+        sync_directory(&half.join("repos"))?;
+    }
+    sync_directory(half)?;
+    Ok(BackedUp { repositories: repositories.len(), bytes })
+}
+
+/// One snapshot of a database, without its free pages; writers are not kept waiting.
+fn copy_database(from: &Path, to: &Path) -> Result<u64, StoreError> {
+    let run = || -> Result<(), Fault> {
+        let connection = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.busy_timeout(super::database::PATIENCE)?;
+        connection.execute("VACUUM INTO ?1", [to.to_string_lossy()])?;
+        Ok(())
+    };
+    run().map_err(|fault| fault.at(from))?;
+    sync(to)?;
+    let size = fs::metadata(to).map_err(|source| StoreError::Io { path: to.to_owned(), source })?;
+    Ok(size.len())
+}
+
+fn hint_at_all(main: &Path, repositories: &[RepoId]) -> Result<(), Fault> {
+    let mut connection = Connection::open(main)?;
+    let tx = connection.transaction()?;
+    for repo in repositories {
+        tx.execute(
+            "INSERT INTO hint (repo, seq, due) VALUES (?1, 1, 0)
+             ON CONFLICT (repo) DO UPDATE SET seq = seq + 1, due = 0",
+            params![signed(repo.0)],
+        )?;
+    }
+    Ok(tx.commit()?)
+}
+
+fn sync(file: &Path) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { path: file.to_owned(), source };
+    File::open(file).and_then(|file| file.sync_all()).map_err(io)
+}
+
+fn sync_directory(directory: &Path) -> Result<(), StoreError> {
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    sync(directory)
+}

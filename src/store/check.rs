@@ -1,0 +1,215 @@
+//! Is what lies in a data directory sound? Reads only, on connections of its own, so that a server may be at work in
+//! it: each database is looked at as it was at one moment.
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, OpenFlags, Transaction};
+
+use super::{
+    AuditRow, StoreError,
+    database::{PATIENCE, unsigned},
+    error::Fault,
+    repository::audit_row,
+};
+use crate::types::{Hash, RepoId};
+
+/// What was found in one database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// Below the data directory.
+    pub file: PathBuf,
+    /// What it holds, for people.
+    pub holds: String,
+    /// What is wrong with it; nothing when it is sound.
+    pub wrong: Vec<String>,
+}
+
+/// Of each kind of damage this many are named; the rest is counted.
+const NAMED: usize = 5;
+
+/// Where a repository's database may name a document, besides the columns that must.
+const MENTIONS: [&str; 10] = [
+    "SELECT state FROM run",
+    "SELECT request FROM run",
+    "SELECT state FROM trail",
+    "SELECT value FROM journal WHERE value IS NOT NULL",
+    "SELECT spec FROM gate",
+    "SELECT body FROM answer",
+    "SELECT body FROM call",
+    "SELECT body FROM verdict",
+    "SELECT body FROM finding",
+    "SELECT body FROM approval",
+];
+
+/// Looks at every database of a data directory.
+pub fn check(root: &Path) -> Result<Vec<Checked>, StoreError> {
+    let mut all = vec![look(root, PathBuf::from("main.db"), main)];
+    for repo in super::repositories_in(root)? {
+        let file = PathBuf::from("repos").join(repo.to_string()).join("checkpoints.db");
+        all.push(look(root, file, |tx, wrong| repository(tx, repo, wrong)));
+    }
+    Ok(all)
+}
+
+fn look(
+    root: &Path,
+    file: PathBuf,
+    inside: impl Fn(&Transaction<'_>, &mut Vec<String>) -> Result<String, Fault>,
+) -> Checked {
+    let read = || -> Result<(String, Vec<String>), Fault> {
+        let mut connection = Connection::open_with_flags(root.join(&file), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.busy_timeout(PATIENCE)?;
+        let tx = connection.transaction()?;
+        let mut wrong = sqlites_own(&tx)?;
+        // What SQLite itself cannot read says nothing about what we wrote into it.
+        let holds = if wrong.is_empty() { inside(&tx, &mut wrong)? } else { String::new() };
+        Ok((holds, wrong))
+    };
+    let (holds, wrong) = read().unwrap_or_else(|fault| (String::new(), vec![fault.at(&file).to_string()]));
+    Checked { file, holds, wrong }
+}
+
+fn sqlites_own(tx: &Transaction<'_>) -> Result<Vec<String>, Fault> {
+    let mut wrong = Vec::new();
+    let mut statement = tx.prepare("PRAGMA integrity_check(5)")?;
+    let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
+    for line in lines {
+        let line = line?;
+        if line != "ok" {
+            wrong.push(line);
+        }
+    }
+    let mut statement = tx.prepare("PRAGMA foreign_key_check")?;
+    let mut rows = statement.query([])?;
+    let mut dangling = Named::new("rows point to something that is not there");
+    while let Some(row) = rows.next()? {
+        let (table, parent): (String, String) = (row.get(0)?, row.get(2)?);
+        dangling.add(format!("{table} to {parent}"));
+    }
+    wrong.extend(dangling.line());
+    Ok(wrong)
+}
+
+fn main(tx: &Transaction<'_>, _: &mut Vec<String>) -> Result<String, Fault> {
+    let [deliveries, repositories] = ["inbox", "repository"].map(|table| count(tx, table));
+    Ok(format!("{} deliveries, {} repositories", deliveries?, repositories?))
+}
+
+fn repository(tx: &Transaction<'_>, repo: RepoId, wrong: &mut Vec<String>) -> Result<String, Fault> {
+    let runs = count(tx, "run")?;
+    let (documents, damaged) = documents(tx)?;
+    wrong.extend(damaged.line());
+    wrong.extend(missing(tx, &documents)?.line());
+    let (links, broken) = chain(tx, repo)?;
+    wrong.extend(broken.line());
+    let idle = unmentioned(tx, &documents)?;
+    let idle = if idle == 0 { String::new() } else { format!(" ({idle} of them left over by a crash)") };
+    Ok(format!("{runs} runs, {} documents{idle}, {links} audit links", documents.len()))
+}
+
+fn count(tx: &Transaction<'_>, table: &str) -> Result<u64, Fault> {
+    let sql = format!("SELECT COUNT(*) FROM {table}");
+    Ok(unsigned(tx.query_row(&sql, [], |row| row.get(0))?))
+}
+
+/// The names of all documents, and which of them do not hold what their name says.
+fn documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, Named), Fault> {
+    let (mut names, mut damaged) = (HashSet::new(), Named::new("documents are not what their hash says"));
+    let mut statement = tx.prepare("SELECT hash, bytes, zstd FROM document ORDER BY rowid")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (name, bytes, packed): (String, i64, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let size = usize::try_from(bytes).unwrap_or(0);
+        let text = zstd::bulk::decompress(&packed, size);
+        if text.map_or(true, |text| text.len() != size || Hash::of(&text).to_string() != name) {
+            damaged.add(name.clone());
+        }
+        names.insert(name);
+    }
+    Ok((names, damaged))
+}
+
+/// Verdicts and approvals are of a document, and are worth nothing without it.
+fn missing(tx: &Transaction<'_>, documents: &HashSet<String>) -> Result<Named, Fault> {
+    let mut missing = Named::new("documents are missing that were reviewed or approved");
+    let mut statement = tx.prepare(
+        "SELECT document FROM verdict WHERE document IS NOT NULL
+         UNION SELECT document FROM approval WHERE document IS NOT NULL",
+    )?;
+    let names = statement.query_map([], |row| row.get::<_, String>(0))?;
+    for name in names {
+        let name = name?;
+        if !documents.contains(&name) {
+            missing.add(name);
+        }
+    }
+    Ok(missing)
+}
+
+fn chain(tx: &Transaction<'_>, repo: RepoId) -> Result<(usize, Named), Fault> {
+    let mut broken = Named::new("links of the audit chain do not hold");
+    let (mut links, mut head) = (0, Hash::of(b""));
+    let mut statement = tx.prepare("SELECT * FROM audit ORDER BY seq")?;
+    let rows = statement.query_map([], |row| Ok(audit_row(repo, row)))?;
+    for row in rows {
+        links += 1;
+        match row? {
+            Ok(row) => {
+                if row.previous != head || !AuditRow::sound(&row) {
+                    broken.add(format!("link {links} (`{}` of run {})", row.what, row.run));
+                }
+                head = row.hash;
+            }
+            Err(_) => broken.add(format!("link {links} (unreadable)")),
+        }
+    }
+    Ok((links, broken))
+}
+
+/// How many documents nothing points to: written, and the process died before it said what for.
+fn unmentioned(tx: &Transaction<'_>, documents: &HashSet<String>) -> Result<usize, Fault> {
+    let mut left: HashSet<&str> = documents.iter().map(String::as_str).collect();
+    for sql in MENTIONS {
+        let mut statement = tx.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let value = row.get_ref(0)?;
+            let bytes = value.as_bytes().map_err(|error| Fault::Row(error.to_string()))?;
+            for word in bytes.split(|byte| !byte.is_ascii_hexdigit()).filter(|word| word.len() == 64) {
+                if let Ok(word) = std::str::from_utf8(word) {
+                    left.remove(word);
+                }
+            }
+        }
+    }
+    Ok(left.len())
+}
+
+/// A kind of damage, with some examples of it.
+struct Named {
+    what: &'static str,
+    examples: Vec<String>,
+    count: usize,
+}
+
+impl Named {
+    fn new(what: &'static str) -> Self {
+        Self { what, examples: Vec::new(), count: 0 }
+    }
+
+    fn add(&mut self, example: String) {
+        if self.examples.len() < NAMED {
+            self.examples.push(example);
+        }
+        self.count += 1;
+    }
+
+    fn line(self) -> Option<String> {
+        let more = self.count - self.examples.len();
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        (self.count > 0).then(|| format!("{} {}: {}{more}", self.count, self.what, self.examples.join(", ")))
+    }
+}

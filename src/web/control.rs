@@ -1,0 +1,340 @@
+//! The control socket: how the command line speaks to the server of the same data directory.
+//!
+//! A Unix socket in a directory that only its owner may enter, so whoever can connect is the operator. JSON both
+//! ways; what is refused comes with a sentence for the person who asked.
+
+use std::{
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use axum::{
+    Json, Router,
+    extract::{Query, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::net::UnixListener;
+
+use crate::{
+    clock::SharedClock,
+    engine::{EngineError, Filter, PauseScope, Port, Retried, Retry, RunView},
+    store::{Store, StoreError},
+    types::{Cause, RepoId, RepoName, RunId},
+};
+
+/// Where the socket of a data directory is.
+pub fn control_socket(data: &Path) -> PathBuf {
+    data.join("control.sock")
+}
+
+/// What the socket's routes work on.
+#[derive(Clone)]
+pub struct Control {
+    pub store: Arc<Store>,
+    pub engine: Arc<dyn Port>,
+    pub clock: SharedClock,
+}
+
+/// Asks for a pause or for its end; without a repository, of the whole server.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Pausing {
+    pub repository: Option<RepoName>,
+    pub by: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Retrying {
+    pub run: RunId,
+    pub by: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Forgetting {
+    pub repository: RepoName,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct BackingUp {
+    /// Absolute: the server's working directory is not the caller's.
+    pub directory: PathBuf,
+}
+
+/// Which runs to list.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub struct Listing {
+    /// `OWNER/REPO`.
+    pub repository: Option<String>,
+    /// Those that ended as well.
+    pub all: bool,
+}
+
+/// One run as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunLine {
+    pub run: RunId,
+    /// Its name, or its number where we know no name any more.
+    pub repository: String,
+    pub issue: u64,
+    pub workflow: String,
+    pub step: String,
+    pub status: String,
+    /// When it last moved, as GitHub writes times.
+    pub since: String,
+    /// Calls of GitHub's API it has cost so far, and how many of them wrote.
+    pub calls: u64,
+    pub writes: u64,
+    pub why: Option<String>,
+}
+
+/// An answer in words, and the body of every refusal.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Said {
+    pub message: String,
+}
+
+/// A backup that was made.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Made {
+    pub repositories: usize,
+    pub bytes: u64,
+    pub milliseconds: u64,
+}
+
+impl RunLine {
+    pub fn new(run: &RunView, name: Option<&RepoName>) -> Self {
+        Self {
+            run: run.id,
+            repository: name.map_or_else(|| run.id.repo.to_string(), RepoName::to_string),
+            issue: run.issue.0,
+            workflow: run.workflow.clone(),
+            step: format!("{} {}", run.step_id, run.step_title).trim_end().to_owned(),
+            status: run.status.to_string(),
+            since: run.updated_at.to_string(),
+            calls: run.calls.calls,
+            writes: run.calls.writes,
+            why: run.why.clone(),
+        }
+    }
+}
+
+/// Why something asked for is not done.
+struct Refusal(StatusCode, String);
+
+type Answer<T> = Result<Json<T>, Refusal>;
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(Said { message: self.1 })).into_response()
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+impl From<EngineError> for Refusal {
+    fn from(error: EngineError) -> Self {
+        Self(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+/// Opens the socket. What lies in its place was left by a server that died: the data directory's lock is ours.
+pub fn listen(data: &Path) -> io::Result<UnixListener> {
+    let path = control_socket(data);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// The socket's routes.
+pub fn routes(control: Control) -> Router {
+    Router::new()
+        .route("/runs", get(runs))
+        .route("/pause", post(pause))
+        .route("/resume", post(resume))
+        .route("/retry", post(retry))
+        .route("/forget", post(forget))
+        .route("/backup", post(backup))
+        .with_state(control)
+}
+
+/// The repository last seen under a name, or a refusal that says how it would become known.
+pub async fn named(store: &Store, name: &RepoName) -> Result<Result<RepoId, String>, StoreError> {
+    let found = store.directory().repository_named(name).await?;
+    Ok(found.map(|row| row.id).ok_or_else(|| {
+        format!("no repository {name} is known here; check the name, as GitHub writes it now: OWNER/REPO")
+    }))
+}
+
+async fn repository(control: &Control, name: &RepoName) -> Result<RepoId, Refusal> {
+    named(&control.store, name).await?.map_err(|why| Refusal(StatusCode::NOT_FOUND, why))
+}
+
+async fn scope(control: &Control, name: Option<&RepoName>) -> Result<(PauseScope, String), Refusal> {
+    Ok(match name {
+        None => (PauseScope::Server, "the server".to_owned()),
+        Some(name) => (PauseScope::Repo(repository(control, name).await?), name.to_string()),
+    })
+}
+
+async fn pause(State(control): State<Control>, Json(asked): Json<Pausing>) -> Answer<Said> {
+    let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
+    control.engine.pause(scope, asked.by, "asked to on the command line".to_owned()).await?;
+    said(format!(
+        "{what} is paused: deliveries are still taken in, and no step begins until `countersign resume`"
+    ))
+}
+
+async fn resume(State(control): State<Control>, Json(asked): Json<Pausing>) -> Answer<Said> {
+    let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
+    let ended = control.engine.resume(scope, asked.by).await?;
+    let still = scope != PauseScope::Server
+        && control.engine.pauses().await?.iter().any(|pause| pause.scope == PauseScope::Server);
+    said(match (ended, still) {
+        (_, true) => {
+            format!("{what} itself is not paused now, but the whole server is: `countersign resume`")
+        }
+        (true, false) => format!("{what} goes on"),
+        (false, false) => format!("{what} was not paused"),
+    })
+}
+
+async fn retry(State(control): State<Control>, Json(asked): Json<Retrying>) -> Answer<Said> {
+    let Retrying { run, by } = asked;
+    // Each time it is typed it is a wish of its own.
+    let cause = Cause(format!("command-line-{run}-{}", control.clock.now().0));
+    let no = |status, why| Err(Refusal(status, why));
+    match control.engine.retry(Retry { run, cause, by }).await? {
+        Retried::Going | Retried::Duplicate => said(format!("{run} is tried again at the step it failed at")),
+        Retried::NoRun => {
+            no(StatusCode::NOT_FOUND, format!("there is no run {run}; `countersign runs --all` lists them"))
+        }
+        Retried::NotFailed(view) => no(
+            StatusCode::CONFLICT,
+            format!("{run} is {}: only a run that failed or is parked can be tried again", view.status),
+        ),
+        Retried::Another(view) => no(
+            StatusCode::CONFLICT,
+            format!(
+                "{} of the same workflow is at work on issue #{} now; wait for it or end it with `/stop`",
+                view.id, view.issue
+            ),
+        ),
+    }
+}
+
+async fn runs(State(control): State<Control>, Query(asked): Query<Listing>) -> Answer<Vec<RunLine>> {
+    let repo = match &asked.repository {
+        None => None,
+        Some(text) => {
+            let name = text.parse().map_err(|_| {
+                Refusal(StatusCode::BAD_REQUEST, format!("`{text}` is not a repository's name: OWNER/REPO"))
+            })?;
+            Some(repository(&control, &name).await?)
+        }
+    };
+    let found = control.engine.list(Filter { repo, issue: None, live_only: !asked.all }).await?;
+    Ok(Json(lines(&control.store, &found).await?))
+}
+
+/// Runs as they are listed, with the names of now.
+pub async fn lines(store: &Store, runs: &[RunView]) -> Result<Vec<RunLine>, StoreError> {
+    let mut lines = Vec::with_capacity(runs.len());
+    let mut known: Option<(RepoId, Option<RepoName>)> = None;
+    for run in runs {
+        if known.as_ref().is_none_or(|(id, _)| *id != run.id.repo) {
+            let row = store.directory().repository(run.id.repo).await?;
+            known = Some((run.id.repo, row.map(|row| row.name)));
+        }
+        lines.push(RunLine::new(run, known.as_ref().and_then(|(_, name)| name.as_ref())));
+    }
+    Ok(lines)
+}
+
+async fn forget(State(control): State<Control>, Json(asked): Json<Forgetting>) -> Answer<Said> {
+    let name = &asked.repository;
+    let repo = repository(&control, name).await?;
+    let live = control.engine.list(Filter { repo: Some(repo), issue: None, live_only: true }).await?;
+    if let Some(run) = live.first() {
+        let why = format!(
+            "{} runs of {name} are alive, {} on issue #{} first; end them with `/stop` there, or stop the server and ask again",
+            live.len(),
+            run.id,
+            run.issue
+        );
+        return Err(Refusal(StatusCode::CONFLICT, why));
+    }
+    control.store.forget_repo(repo).await?;
+    tracing::warn!(repository = %name, %repo, "forgotten");
+    said(forgotten(name))
+}
+
+/// What a person is told who had a repository forgotten.
+pub fn forgotten(name: &RepoName) -> String {
+    format!("nothing is kept of {name} any more; while the App is installed there, it is new to it")
+}
+
+async fn backup(State(control): State<Control>, Json(asked): Json<BackingUp>) -> Answer<Made> {
+    Ok(Json(make_backup(&control.store, &asked.directory).await?))
+}
+
+pub async fn make_backup(store: &Store, to: &Path) -> Result<Made, StoreError> {
+    let begun = Instant::now(); // for the person who waited for it; decides nothing
+    let made = store.backup(to).await?;
+    let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::info!(directory = %to.display(), made.repositories, made.bytes, milliseconds, "backed up");
+    Ok(Made { repositories: made.repositories, bytes: made.bytes, milliseconds })
+}
+
+fn said(message: String) -> Answer<Said> {
+    Ok(Json(Said { message }))
+}
+
+/// What came back from a server.
+#[derive(Debug)]
+pub enum Heard<T> {
+    /// No server runs on this data directory.
+    Nobody,
+    Done(T),
+    Refused(String),
+}
+
+/// Asks the server of a data directory; without `body` it is a question.
+pub async fn ask<T: DeserializeOwned>(
+    data: &Path,
+    path: &str,
+    body: Option<serde_json::Value>,
+) -> Result<Heard<T>, reqwest::Error> {
+    let socket = control_socket(data);
+    match tokio::net::UnixStream::connect(&socket).await {
+        Ok(_) => {}
+        Err(_) => return Ok(Heard::Nobody),
+    }
+    // One provider a process; an earlier one is as good. Nothing here is encrypted, and the client asks for one anyway.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let client = reqwest::Client::builder().no_proxy().unix_socket(socket).build()?;
+    let url = format!("http://countersign{path}");
+    let request = match &body {
+        None => client.get(url),
+        Some(body) => client.post(url).json(body),
+    };
+    let answer = request.send().await?;
+    if answer.status().is_success() {
+        return answer.json().await.map(Heard::Done);
+    }
+    let status = answer.status();
+    let why = answer.json::<Said>().await.map(|said| said.message);
+    Ok(Heard::Refused(why.unwrap_or_else(|_| format!("the server answered {status}"))))
+}

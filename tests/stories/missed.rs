@@ -1,0 +1,296 @@
+//! What happened while nobody was listening: found in GitHub's log of deliveries, or on the issue itself.
+
+use std::time::Duration;
+
+use countersign::{
+    engine::Status,
+    intake::{Labels, Trouble},
+    localhub::{Fault, Hub, RepoSource},
+    store::{Ending, InboxCounts},
+    types::{DeliveryId, Role},
+};
+
+use crate::world::{World, world};
+
+const LABEL: &str = "countersign:lld";
+
+impl World {
+    /// Someone labels the issue while the bot is down; it is up again and has read nothing.
+    async fn labeled_while_down(self, who: &str) -> Self {
+        let (repo, issue, user) = (self.repo, self.issue, self.user(who));
+        self.pass(60);
+        self.restart_after(|hub| hub.label(repo, issue, user, LABEL).unwrap()).await
+    }
+
+    async fn sweep(&mut self) -> usize {
+        let brought = self.app.intake.sweep().await.unwrap();
+        self.settle().await;
+        brought
+    }
+
+    async fn look(&mut self) -> Labels {
+        let found = self.app.intake.look_for_labels().await.unwrap();
+        self.settle().await;
+        found
+    }
+
+    async fn inbox_counts(&self) -> InboxCounts {
+        self.app.store.inbox().counts().await.unwrap()
+    }
+
+    /// How often GitHub was asked for something under this path.
+    fn asked(&self, path: &str) -> usize {
+        self.hub.requests().iter().filter(|r| r.method == "GET" && r.path.contains(path)).count()
+    }
+}
+
+fn found(n: usize) -> Labels {
+    Labels { found: n, unsure: 0 }
+}
+
+fn unwell(path: &str, status: u16, times: u32) -> Fault {
+    Fault::Status { method: "GET".to_owned(), path_contains: path.to_owned(), status, times }
+}
+
+#[tokio::test]
+async fn what_was_said_while_the_bot_was_down_is_heard_afterwards() {
+    let mut w = world().await.labeled_while_down("maya").await;
+    assert!(w.run().await.is_none());
+    assert!(w.sweep().await > 0);
+    w.wait(60).await;
+    let line = w.approve_line();
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+
+    w.pass(60);
+    let (repo, issue, sam) = (w.repo, w.issue, w.user("sam"));
+    w = w
+        .restart_after(|hub| {
+            hub.comment(repo, issue, sam, &line).unwrap();
+        })
+        .await;
+    assert_eq!(w.sweep().await, 1);
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    assert_eq!(w.sweep().await, 0, "what is known is not fetched again");
+}
+
+#[tokio::test]
+async fn a_redelivery_and_the_sweep_are_one_delivery() {
+    let mut w = world().await.labeled_while_down("maya").await;
+    let missed = w.hub.deliveries().into_iter().find(|d| d.status == Some(0)).unwrap();
+    w.hub.redeliver(&missed.guid).unwrap();
+    w.settle().await;
+    let before = w.inbox_counts().await;
+    assert_eq!(w.sweep().await, 0);
+    w.hub.redeliver(&missed.guid).unwrap();
+    w.settle().await;
+    assert_eq!(w.inbox_counts().await, before);
+    assert_eq!(w.run().await.unwrap().id.seq, 1);
+}
+
+#[tokio::test]
+async fn a_sweep_that_fails_begins_again_where_it_began() {
+    let mut w = world().await.labeled_while_down("maya").await;
+    let mark = w.app.store.swept_to().await.unwrap();
+    w.hub.fault(unwell("/app/hook/deliveries/", 500, 2)); // a read is tried twice
+    assert!(matches!(w.app.intake.sweep().await, Err(Trouble::GitHub(fault)) if fault.passes()));
+    assert_eq!(w.app.store.swept_to().await.unwrap(), mark);
+    assert_eq!(w.sweep().await, 1);
+    assert!(w.run().await.is_some());
+
+    // Later it moves, and stays so far behind that what is listed late is still seen.
+    w.pass(24 * 3600);
+    w.comment("maya", "just talk").await;
+    w.sweep().await;
+    let moved = w.app.store.swept_to().await.unwrap();
+    let behind = countersign::clock::Clock::now(&*w.clock).since(moved);
+    assert!(moved > mark && behind >= Duration::from_secs(600), "{behind:?}");
+}
+
+#[tokio::test]
+async fn what_github_no_longer_has_keeps_nothing_else_out() {
+    let w = world().await;
+    let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
+    w.pass(60);
+    let mut w = w
+        .restart_after(|hub| {
+            hub.comment(repo, issue, maya, "/status").unwrap();
+            hub.label(repo, issue, maya, LABEL).unwrap();
+        })
+        .await;
+    w.hub.fault(unwell("/app/hook/deliveries/", 404, 1));
+    assert_eq!(w.sweep().await, 1);
+    assert!(w.run().await.is_some());
+}
+
+#[tokio::test]
+async fn a_long_silence_is_read_page_by_page_and_in_order() {
+    let w = world().await;
+    let (repo, issue, maya, clock) = (w.repo, w.issue, w.user("maya"), w.clock.clone());
+    let mut w = w
+        .restart_after(|hub| {
+            for n in 0..130 {
+                clock.pass(Duration::from_secs(1));
+                hub.comment(repo, issue, maya, &format!("remark {n}")).unwrap();
+            }
+        })
+        .await;
+    assert_eq!(w.app.intake.sweep().await.unwrap(), 130);
+    for n in 0..130 {
+        let taken = w.app.store.inbox().claim().await.unwrap().unwrap();
+        let body = String::from_utf8(taken.body().unwrap()).unwrap();
+        assert!(body.contains(&format!("\"remark {n}\"")), "{n}: {body}");
+        let done = Ending::Done("read".to_owned());
+        w.app.store.inbox().end(vec![(taken.id, done)]).await.unwrap();
+    }
+    w.settle().await;
+    assert!(w.asked("cursor=v1_") >= 1);
+}
+
+#[tokio::test]
+async fn strangers_installations_are_not_fetched() {
+    let w = world().await;
+    let other = w.hub.create_user("mallory").unwrap();
+    let app = w.app.settings.app.id;
+    let mut w = w
+        .restart_after(|hub: &Hub| {
+            let source = RepoSource::Files(vec![("README.md".to_owned(), b"hi".to_vec())]);
+            let theirs = hub.create_repo(other, "theirs", source, false).unwrap();
+            hub.install(app, &[theirs]).unwrap();
+            let issue = hub.open_issue(theirs, other, "Work for me", "please").unwrap();
+            hub.label(theirs, issue, other, LABEL).unwrap();
+        })
+        .await;
+    assert_eq!(w.sweep().await, 0);
+    assert_eq!(w.asked("/app/hook/deliveries/"), 0);
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_and_lost_comes_back_and_what_was_before_us_does_not() {
+    let mut w = world().await;
+    w.comment("maya", "/lld").await;
+    let guid = w.hub.deliveries().into_iter().rfind(|d| d.event == "issue_comment").unwrap().guid;
+    let main = w.app.settings.data_dir.join("main.db");
+    let data = w.app.settings.data_dir.clone();
+    let inbox = rusqlite::Connection::open(&main).unwrap();
+    inbox.execute("DELETE FROM inbox WHERE id = ?1", [&guid]).unwrap();
+    drop(inbox);
+    w.sweep().await;
+    let known = w.app.store.unheard(vec![DeliveryId(guid.clone())]).await.unwrap();
+    assert!(known.is_empty(), "GitHub was told that we have it, and now we do");
+    assert_eq!(w.run().await.unwrap().id.seq, 1, "it had started its run already");
+
+    // A new data directory is a new bot: what people said before it came is not for it.
+    w.pass(60);
+    let clock = w.clock.clone();
+    w = w
+        .restart_after(|_| {
+            std::fs::remove_dir_all(&data).unwrap();
+            clock.pass(Duration::from_secs(1));
+        })
+        .await;
+    assert_eq!(w.sweep().await, 0);
+    assert!(w.run().await.is_none());
+}
+
+#[tokio::test]
+async fn a_label_nobody_told_of_is_found_on_the_issue() {
+    let mut w = world().await.labeled_while_down("maya").await;
+    w.hub.forget_deliveries().unwrap();
+    assert_eq!(w.sweep().await, 0);
+    assert_eq!(w.look().await, found(1));
+    w.wait(60).await;
+    let run = w.run().await.unwrap();
+    assert_eq!((run.trigger.actor.login.as_str(), run.status), ("maya", Status::Asking), "{}", w.thread());
+    assert!(!w.view().labels.contains(&LABEL.to_owned()));
+    assert_eq!(w.look().await, found(0));
+}
+
+#[tokio::test]
+async fn a_label_by_a_reader_is_refused_once() {
+    let mut w = world().await.labeled_while_down("stranger").await;
+    w.hub.forget_deliveries().unwrap();
+    assert_eq!(w.look().await, found(1));
+    let asked = w.asked("/collaborators/");
+    assert_eq!(asked, 1);
+    let thumbs = vec![("countersign[bot]".to_owned(), "-1".to_owned())];
+    assert_eq!(w.view().reactions, thumbs);
+    w = w.restart().await;
+    assert_eq!(w.look().await, found(0));
+    assert_eq!(w.asked("/collaborators/"), asked, "nobody is asked again");
+
+    // Rights that came later change nothing; setting the label anew does.
+    w.hub.set_role(w.repo, w.user("stranger"), Role::Triage).unwrap();
+    assert_eq!(w.look().await, found(0));
+    assert!(w.run().await.is_none());
+    let (repo, issue, stranger) = (w.repo, w.issue, w.user("stranger"));
+    w.pass(60);
+    w = w
+        .restart_after(|hub| {
+            hub.unlabel(repo, issue, stranger, LABEL).unwrap();
+            hub.label(repo, issue, stranger, LABEL).unwrap();
+            hub.forget_deliveries().unwrap();
+        })
+        .await;
+    w.hub.forget_deliveries().unwrap();
+    assert_eq!(w.look().await, found(1));
+    assert!(w.run().await.is_some());
+}
+
+#[tokio::test]
+async fn a_refusal_by_webhook_is_not_asked_about_again() {
+    let mut w = world().await;
+    w.label("stranger", LABEL).await;
+    let asked = w.asked("/collaborators/");
+    assert_eq!(w.look().await, found(0));
+    assert_eq!(w.asked("/collaborators/"), asked);
+    assert!(w.run().await.is_none());
+}
+
+#[tokio::test]
+async fn not_knowing_who_may_leaves_a_found_label_for_later() {
+    let mut w = world().await.labeled_while_down("maya").await;
+    w.hub.forget_deliveries().unwrap();
+    w.hub.fault(unwell("/collaborators/", 500, 2));
+    assert_eq!(w.look().await, found(1));
+    assert!(w.run().await.is_none());
+    assert!(w.view().reactions.is_empty());
+    assert_eq!(w.look().await, found(0), "it waits in the inbox");
+    w.wait(30).await;
+    assert!(w.run().await.is_some());
+}
+
+#[tokio::test]
+async fn a_bots_label_never_acts_wherever_it_is_found() {
+    let mut w = world().await.labeled_while_down("countersign[bot]").await;
+    w.hub.forget_deliveries().unwrap();
+    assert_eq!(w.look().await, found(1));
+    assert_eq!(w.look().await, found(0));
+    assert!(w.run().await.is_none());
+    assert_eq!(w.asked("/collaborators/"), 0);
+
+    // What could not be seen is said, and seen the next time.
+    w.hub.fault(unwell("/issues", 500, 2));
+    assert_eq!(w.look().await, Labels { found: 0, unsure: 1 });
+}
+
+#[tokio::test]
+async fn a_label_that_was_found_and_is_then_told_of_starts_one_run() {
+    let mut w = world().await.labeled_while_down("maya").await;
+    assert_eq!(w.look().await, found(1));
+    w.wait(60).await;
+    w.comment("maya", "/stop").await;
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    assert_eq!(w.sweep().await, 1, "the label's own delivery");
+    assert_eq!(w.run().await.unwrap().id.seq, 1, "{}", w.thread());
+}
+
+#[tokio::test]
+async fn a_label_that_is_told_of_and_found_at_the_same_time_starts_one_run() {
+    let mut w = world().await.labeled_while_down("maya").await;
+    w.app.intake.sweep().await.unwrap();
+    assert_eq!(w.look().await, found(1));
+    assert_eq!(w.look().await, found(0));
+    assert_eq!(w.run().await.unwrap().id.seq, 1);
+}

@@ -1,0 +1,299 @@
+//! The operator's hand: the control socket, and copies of the data that can be gone on from.
+
+use std::{os::unix::fs::PermissionsExt, path::Path};
+
+use countersign::{
+    engine::Status,
+    store::{AuditEntry, Gathered, Checked, check},
+    web::control::{
+        BackingUp, Forgetting, Heard, Made, Pausing, Retrying, RunLine, Said, ask, control_socket, listen,
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use crate::world::{World, world};
+
+const LABEL: &str = "countersign:lld";
+
+impl World {
+    fn data(&self) -> &Path {
+        &self.app.settings.data_dir
+    }
+
+    /// Opens the control socket.
+    fn socket(&self) -> JoinHandle<()> {
+        let (socket, routes) = (listen(self.data()).unwrap(), self.app.control());
+        tokio::spawn(async move { axum::serve(socket, routes).await.unwrap() })
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: impl Serialize) -> Heard<T> {
+        ask(self.data(), path, Some(serde_json::to_value(body).unwrap())).await.unwrap()
+    }
+
+    async fn said(&self, path: &str, body: impl Serialize) -> String {
+        match self.post::<Said>(path, body).await {
+            Heard::Done(said) => said.message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn refused(&self, path: &str, body: impl Serialize) -> String {
+        match self.post::<Said>(path, body).await {
+            Heard::Refused(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn run_lines(&self, query: &str) -> Vec<RunLine> {
+        match ask(self.data(), &format!("/runs?{query}"), None).await.unwrap() {
+            Heard::Done(lines) => lines,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The repository's database in some data directory.
+    fn checkpoints(&self, data: &Path) -> rusqlite::Connection {
+        rusqlite::Connection::open(data.join(format!("repos/{}/checkpoints.db", self.repo))).unwrap()
+    }
+}
+
+fn pausing(repository: Option<&str>) -> Pausing {
+    Pausing { repository: repository.map(|name| name.parse().unwrap()), by: "ops".to_owned() }
+}
+
+#[tokio::test]
+async fn the_socket_answers_whoever_owns_the_data_and_says_when_nobody_is_there() {
+    let w = world().await;
+    assert!(matches!(w.post::<Said>("/pause", pausing(None)).await, Heard::Nobody));
+    // What a server left that died is in nobody's way.
+    std::fs::write(control_socket(w.data()), "").unwrap();
+    assert!(matches!(w.post::<Said>("/pause", pausing(None)).await, Heard::Nobody));
+    let _open = w.socket();
+    let mode = std::fs::metadata(control_socket(w.data())).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(w.said("/pause", pausing(None)).await.contains("the server is paused"));
+    assert!(w.said("/resume", pausing(None)).await.contains("goes on"));
+    assert!(w.said("/resume", pausing(None)).await.contains("was not paused"));
+    let why = w.refused("/pause", pausing(Some("maya/nothing"))).await;
+    assert!(why.contains("no repository maya/nothing is known here"), "{why}");
+}
+
+#[tokio::test]
+async fn runs_are_listed_with_where_they_stand() {
+    let mut w = world().await;
+    let _open = w.socket();
+    assert_eq!(w.run_lines("all=false").await, []);
+    w.label("maya", LABEL).await;
+    w.wait(60).await;
+    let lines = w.run_lines("all=false&repository=maya%2Ftally").await;
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(
+        (line.repository.as_str(), line.issue, line.workflow.as_str()),
+        ("maya/tally", w.issue.0, "lld")
+    );
+    assert_eq!((line.step.as_str(), line.run), ("N4 Human gate: verdict", w.run().await.unwrap().id));
+    w.comment("maya", "/stop").await;
+    w.wait(60).await;
+    assert_eq!(w.run_lines("all=false").await, []);
+    assert_eq!(w.run_lines("all=true").await.len(), 1);
+}
+
+#[tokio::test]
+async fn only_what_failed_is_tried_again() {
+    let mut w = world().await;
+    let _open = w.socket();
+    w.label("maya", LABEL).await;
+    let run = w.run().await.unwrap().id;
+    let by = || "ops".to_owned();
+    let why = w.refused("/retry", Retrying { run, by: by() }).await;
+    assert!(why.contains("only a run that failed or is parked"), "{why}");
+    let run = "999-1".parse().unwrap();
+    let why = w.refused("/retry", Retrying { run, by: by() }).await;
+    assert!(why.contains("there is no run 999-1"), "{why}");
+}
+
+#[tokio::test]
+async fn a_repository_is_forgotten_once_nothing_of_it_is_alive() {
+    let mut w = world().await;
+    let _open = w.socket();
+    w.label("maya", LABEL).await;
+    w.wait(60).await;
+    let forgetting = || Forgetting { repository: "maya/tally".parse().unwrap() };
+    let why = w.refused("/forget", forgetting()).await;
+    assert!(why.contains("end them with `/stop`"), "{why}");
+    assert!(w.run().await.is_some());
+    w.comment("maya", "/stop").await;
+    w.wait(60).await;
+    assert!(w.said("/forget", forgetting()).await.contains("nothing is kept of maya/tally"));
+    assert!(!w.app.store.repo_dir(w.repo).exists());
+    w.label("maya", LABEL).await;
+    assert!(w.run().await.is_some(), "it may come back, as a new one");
+}
+
+#[tokio::test]
+async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
+    let mut w = world().await;
+    let open = w.socket();
+    w.label("maya", LABEL).await;
+    w.wait(60).await;
+    let home = w.data().parent().unwrap().to_owned();
+    let directory = home.join("copy");
+    // Writers go on meanwhile.
+    let busy = {
+        let (hub, repo, issue, maya) = (w.hub.clone(), w.repo, w.issue, w.user("maya"));
+        tokio::task::spawn_blocking(move || {
+            for n in 0..20 {
+                hub.comment(repo, issue, maya, &format!("talk {n}")).unwrap();
+            }
+        })
+    };
+    let asked = || BackingUp { directory: directory.clone() };
+    let Heard::Done(made) = w.post::<Made>("/backup", asked()).await else { panic!() };
+    busy.await.unwrap();
+    assert!(made.repositories == 1 && made.bytes > 10_000, "{made:?}");
+    assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
+    let why = w.refused("/backup", asked()).await;
+    assert!(why.contains("this one holds something"), "{why}");
+    assert!(check(&directory).unwrap().iter().all(|database| database.wrong.is_empty()));
+
+    // The original goes on to its end, and is then lost with all that came after the copy.
+    w.settle().await;
+    let line = w.approve_line();
+    open.abort();
+    let data = w.data().to_owned();
+    w = w
+        .restart_after(|_| {
+            std::fs::remove_dir_all(&data).unwrap();
+            std::fs::rename(&directory, &data).unwrap();
+        })
+        .await;
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.comment("sam", &line).await;
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+}
+
+/// What is wrong with a copy after something was done to it.
+async fn harmed(w: &World, name: &str, harm: &str) -> Vec<String> {
+    let copy = w.data().with_file_name(name);
+    w.app.store.backup(&copy).await.unwrap();
+    let database = w.checkpoints(&copy);
+    database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+    assert!(database.execute(harm, []).unwrap() > 0, "{harm}");
+    drop(database);
+    check(&copy).unwrap().into_iter().flat_map(|checked| checked.wrong).collect()
+}
+
+#[tokio::test]
+async fn damage_is_found_and_named() {
+    let mut w = world().await;
+    w.label("maya", LABEL).await;
+    w.wait(60).await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    w.wait(60).await;
+    for key in ["one", "two"] {
+        let run = w.run().await.unwrap().id;
+        let entry =
+            AuditEntry { run, visit: 99, key: key.to_owned(), what: "seen".to_owned(), detail: Value::Null };
+        w.app.store.repo(w.repo).unwrap().audit(&Gathered::default(), entry).await.unwrap();
+    }
+    let sound = check(w.data()).unwrap();
+    assert!(sound.iter().all(|database| database.wrong.is_empty()), "a live directory: {sound:?}");
+    let holds: Vec<_> = sound.iter().map(|Checked { holds, .. }| holds.as_str()).collect();
+    assert!(holds[0].contains("deliveries") && holds[1].contains("1 runs, "), "{holds:?}");
+    assert!(!holds[1].contains(" 0 audit links"), "{holds:?}");
+
+    for (name, harm, words) in [
+        (
+            "flipped",
+            "UPDATE document SET zstd = zeroblob(length(zstd)) WHERE rowid = 1",
+            "not what their hash says",
+        ),
+        ("lost", "DELETE FROM document", "documents are missing that were reviewed or approved"),
+        (
+            "forged",
+            "UPDATE audit SET what = 'nothing' WHERE seq = 1",
+            "links of the audit chain do not hold: link 1",
+        ),
+        ("cut", "DELETE FROM audit WHERE seq = 1", "links of the audit chain do not hold"),
+        ("torn", "DELETE FROM run", "rows point to something that is not there"),
+    ] {
+        let wrong = harmed(&w, name, harm).await;
+        assert!(wrong.iter().any(|line| line.contains(words)), "{name}: {wrong:?}");
+    }
+}
+
+/// A command as it is typed, beside the world's own configuration.
+async fn typed(w: &World, arguments: &[&str]) -> (Option<i32>, String) {
+    let config = w.app.settings.file.clone();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_countersign"));
+    command.args(arguments).arg("--config").arg(config).stdin(std::process::Stdio::null());
+    let output = command.output().await.unwrap();
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (output.status.code(), said)
+}
+
+#[tokio::test]
+async fn the_command_line_speaks_to_the_server_that_runs() {
+    let mut w = world().await;
+    let (code, said) = typed(&w, &["pause"]).await;
+    assert_eq!(code, Some(1));
+    assert!(
+        said.contains("no server runs on") && said.contains("start it with `countersign serve"),
+        "{said}"
+    );
+    // The world's own process holds the directory, so nobody else opens it.
+    let (code, said) = typed(&w, &["runs"]).await;
+    assert!(code == Some(1) && said.contains("is in use by another countersign"), "{said}");
+    let _open = w.socket();
+    w.label("maya", LABEL).await;
+    let run = w.run().await.unwrap().id.to_string();
+    for (arguments, code, words) in [
+        (&["runs"][..], 0, "N4 Human gate: verdict"),
+        (&["runs", "--json", "--repo", "maya/tally"], 0, "\"workflow\": \"lld\""),
+        (&["runs", "--repo", "maya/other"], 1, "no repository maya/other is known here"),
+        (&["pause", "maya/tally"], 0, "maya/tally is paused"),
+        (&["resume", "maya/tally"], 0, "maya/tally goes on"),
+        (&["retry", &run], 1, "only a run that failed or is parked"),
+        (&["forget", "maya/tally", "--yes"], 1, "end them with `/stop`"),
+        (&["forget", "maya/tally"], 2, "add --yes"),
+        (&["check"], 0, "main.db: sound"),
+    ] {
+        let (ended, said) = typed(&w, arguments).await;
+        assert!(ended == Some(code) && said.contains(words), "{arguments:?}: {ended:?} {said}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_server_the_command_line_looks_for_itself() {
+    let mut w = world().await;
+    w.label("maya", LABEL).await;
+    let config = w.app.settings.file.clone();
+    let (config, copy) = (config.to_str().unwrap().to_owned(), w.data().with_file_name("copy"));
+    let copy = copy.to_str().unwrap().to_owned();
+    let _w = w
+        .restart_after(|_| {
+            for (arguments, words) in [
+                (&["runs"][..], "N4 Human gate: verdict"),
+                (&["backup", &copy], "holds main.db and the databases of 1 repositories"),
+                (&["check"], "1 runs, "),
+                (&["forget", "maya/tally", "--yes"], "nothing is kept of maya/tally"),
+                (&["runs", "--all"], "There are no runs."),
+            ] {
+                let arguments = [arguments, &["--config", &config]].concat();
+                let output = std::process::Command::new(env!("CARGO_BIN_EXE_countersign"))
+                    .args(&arguments)
+                    .output()
+                    .unwrap();
+                let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+                assert!(output.status.success() && said.contains(words), "{arguments:?}: {said}");
+            }
+        })
+        .await;
+    let copied = check(Path::new(&copy)).unwrap();
+    assert!(copied.iter().all(|database| database.wrong.is_empty()), "{copied:?}");
+}
