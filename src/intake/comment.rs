@@ -144,7 +144,8 @@ impl Intake {
             return Ok(Reply::No(format!("refused: {} may not {}", said.role, row.name)));
         }
         said.repo.react_comment(said.event.comment, Reaction::Eyes).await?;
-        if said.taken.swept && row.kind != CommandKind::Starts && moved_on(&said.live, said.event.created_at) {
+        if said.taken.swept && row.kind != CommandKind::Starts && moved_on(&said.live, said.event.created_at)
+        {
             return Ok(Reply::Words(messages::came_late(row.name)));
         }
         if let Some((workflow, _)) = self.router.by_command(row.name) {

@@ -27,7 +27,9 @@ impl Intake {
                     tracing::info!(%repo, "what was kept of a repository that is gone was removed");
                 }
                 Ok(_) => tracing::warn!(%repo, "a repository is gone and its runs have not ended"),
-                Err(error) => tracing::error!(%repo, %error, "a repository that is gone cannot be looked into"),
+                Err(error) => {
+                    tracing::error!(%repo, %error, "a repository that is gone cannot be looked into")
+                }
             }
         }
         Ok(())
@@ -53,7 +55,9 @@ impl Intake {
                 self.store.inbox().resume(e.installation).await?;
                 Ok(format!("at work for {account}"))
             }
-            InstallationAction::PermissionsAccepted => Ok(format!("{account} accepted what the App asks for")),
+            InstallationAction::PermissionsAccepted => {
+                Ok(format!("{account} accepted what the App asks for"))
+            }
         }
     }
 
@@ -75,7 +79,8 @@ impl Intake {
 
     pub(super) async fn repository(&self, taken: &Taken, e: &RepositoryEvent) -> Handled {
         let (directory, repo) = (self.store.directory(), e.repo.id);
-        let elsewhere = directory.repository(repo).await?.is_some_and(|known| known.installation != e.installation);
+        let elsewhere =
+            directory.repository(repo).await?.is_some_and(|known| known.installation != e.installation);
         let why = match e.action {
             RepositoryAction::Deleted => Some("the repository was deleted"),
             RepositoryAction::Archived => Some("the repository was archived"),
@@ -110,11 +115,17 @@ impl Intake {
     pub(super) async fn rests(&self, event: &Event) -> Result<bool, Trouble> {
         match (event, event.installation()) {
             (Event::Installation(_) | Event::InstallationRepositories { .. }, _) | (_, None) => Ok(false),
-            (_, Some(id)) => Ok(self.store.directory().installation(id).await?.is_some_and(|row| row.suspended)),
+            (_, Some(id)) => {
+                Ok(self.store.directory().installation(id).await?.is_some_and(|row| row.suspended))
+            }
         }
     }
 
-    async fn saw(&self, installation: InstallationId, repositories: &[(RepoId, RepoName)]) -> Result<(), Trouble> {
+    async fn saw(
+        &self,
+        installation: InstallationId,
+        repositories: &[(RepoId, RepoName)],
+    ) -> Result<(), Trouble> {
         for (id, name) in repositories {
             let row = RepoRow { id: *id, installation, name: name.clone() };
             self.store.directory().saw_repository(row).await?;

@@ -5,9 +5,7 @@ use crate::{
     engine::{Answer, Cancel, Filter, RunView, Start, Started, Trigger},
     github::{
         Reaction, Repo,
-        event::{
-            Event, IssueAction, PullAction, RepoRef, ReviewEvent, ReviewState,
-        },
+        event::{Event, IssueAction, PullAction, RepoRef, ReviewEvent, ReviewState},
     },
     messages,
     store::{RepoRow, Taken},

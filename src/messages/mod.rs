@@ -21,8 +21,8 @@ pub use pull::{
     pull_title, review_log,
 };
 pub use replies::{
-    HelpRow, RunLine, already_running, came_late, empty_args, files_changed, help, issue_changed, no_gate, no_such_verb,
-    not_understood, runs, several, stale, together, too_soon, unknown_command, wrong_stage,
+    HelpRow, RunLine, already_running, came_late, empty_args, files_changed, help, issue_changed, no_gate,
+    no_such_verb, not_understood, runs, several, stale, together, too_soon, unknown_command, wrong_stage,
 };
 pub use status::{DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, Waiting, status};
 

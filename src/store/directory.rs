@@ -156,7 +156,8 @@ impl Directory<'_> {
         self.store
             .main
             .read(move |tx| {
-                let mut statement = tx.prepare("SELECT id FROM repository WHERE gone_at <= ?1 ORDER BY id")?;
+                let mut statement =
+                    tx.prepare("SELECT id FROM repository WHERE gone_at <= ?1 ORDER BY id")?;
                 let ids = statement.query_map([then.0], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
                 Ok(ids.collect::<Result<_, _>>()?)
             })

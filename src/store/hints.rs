@@ -30,7 +30,8 @@ pub enum Rest {
 }
 
 /// A hint for a repository whose installation is not suspended, as far as we know either.
-const AWAKE: &str = "NOT EXISTS (SELECT 1 FROM repository JOIN installation ON installation.id = repository.installation
+const AWAKE: &str =
+    "NOT EXISTS (SELECT 1 FROM repository JOIN installation ON installation.id = repository.installation
     WHERE repository.id = hint.repo AND installation.suspended = 1)";
 
 impl Store {
@@ -52,8 +53,9 @@ impl Store {
     pub async fn hints_due(&self, now: Timestamp) -> Result<Vec<Hint>, StoreError> {
         self.main
             .read(move |tx| {
-                let mut statement =
-                    tx.prepare_cached(&format!("SELECT repo, seq FROM hint WHERE due <= ?1 AND {AWAKE} ORDER BY due, repo"))?;
+                let mut statement = tx.prepare_cached(&format!(
+                    "SELECT repo, seq FROM hint WHERE due <= ?1 AND {AWAKE} ORDER BY due, repo"
+                ))?;
                 let hints = statement.query_map([now.0], |row| {
                     Ok(Hint { repo: RepoId(unsigned(row.get(0)?)), seq: unsigned(row.get(1)?) })
                 })?;

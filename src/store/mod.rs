@@ -347,7 +347,10 @@ mod tests {
         assert_eq!(inbox.accept(delivery("g1", "two")).await.unwrap(), Accepted::Duplicate);
         assert_eq!(inbox.accept(delivery("g2", "three")).await.unwrap(), Accepted::New);
         let taken = inbox.claim().await.unwrap().unwrap();
-        assert_eq!((taken.id.0.as_str(), taken.body().unwrap().as_slice(), taken.attempts), ("g1", &b"one"[..], 1));
+        assert_eq!(
+            (taken.id.0.as_str(), taken.body().unwrap().as_slice(), taken.attempts),
+            ("g1", &b"one"[..], 1)
+        );
         let ended = |id: &DeliveryId, ending| inbox.end(vec![(id.clone(), ending)]);
         ended(&taken.id, Ending::Dead("not JSON".into())).await.unwrap();
         assert_eq!(inbox.accept(delivery("g1", "again")).await.unwrap(), Accepted::Rearmed);

@@ -37,7 +37,9 @@ impl World {
         let sent = self.hub.deliveries();
         let comments = sent.iter().rev().filter(|d| d.event == "issue_comment");
         let mut bodies = comments.filter_map(|d| self.hub.delivery_body(&d.guid));
-        let by = |body: Vec<u8>| serde_json::from_slice::<Value>(&body).ok().filter(|v| v["sender"]["login"] == who);
+        let by = |body: Vec<u8>| {
+            serde_json::from_slice::<Value>(&body).ok().filter(|v| v["sender"]["login"] == who)
+        };
         bodies.find_map(by).unwrap()
     }
 
@@ -321,7 +323,8 @@ async fn a_repository_taken_from_the_app_ends_its_runs_and_is_kept_for_a_month()
     let mut w = world().await;
     w.label("maya", "countersign:lld").await;
     let folder = w.app.store.repo_dir(w.repo);
-    let removed = w.lifecycle("removed", &[("repositories_removed", w.listed()), ("repositories_added", json!([]))]);
+    let removed =
+        w.lifecycle("removed", &[("repositories_removed", w.listed()), ("repositories_added", json!([]))]);
     w.delivered("removed", "installation_repositories", &removed).await;
     let late = w.lost("sam", "/help").await;
     w.settle().await;
@@ -345,7 +348,8 @@ async fn a_repository_taken_from_the_app_ends_its_runs_and_is_kept_for_a_month()
 async fn a_repository_given_back_in_time_is_as_it_was() {
     let mut w = world().await;
     w.label("maya", "countersign:lld").await;
-    let lists = |added: Value, removed: Value| [("repositories_added", added), ("repositories_removed", removed)];
+    let lists =
+        |added: Value, removed: Value| [("repositories_added", added), ("repositories_removed", removed)];
     let removed = w.lifecycle("removed", &lists(json!([]), w.listed()));
     w.delivered("removed", "installation_repositories", &removed).await;
     w.settle().await;

@@ -42,7 +42,8 @@ mod tests {
 
     #[test]
     fn a_subject_is_found_among_the_rest() {
-        let body = br#"{"action":"x","issue":{"user":{"id":1},"number":4},"repository":{"id":9,"owner":{"id":2}},
+        let body =
+            br#"{"action":"x","issue":{"user":{"id":1},"number":4},"repository":{"id":9,"owner":{"id":2}},
             "installation":{"id":7,"node_id":"m"}}"#;
         let found = subject("issues", body);
         let expected = Subject {

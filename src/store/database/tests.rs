@@ -145,9 +145,8 @@ async fn a_read_sees_what_was_answered_and_keeps_nothing() {
 async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
     let bench = Bench::new();
     bench.db.write(put("before")).await.unwrap();
-    let pages = |most: &'static str| {
-        bench.db.read(move |tx| Ok(tx.pragma_update(None, "max_page_count", most)?))
-    };
+    let pages =
+        |most: &'static str| bench.db.read(move |tx| Ok(tx.pragma_update(None, "max_page_count", most)?));
     pages("1").await.unwrap(); // no fewer than there are
     let (large, small) = at_once(&bench, async {
         let large = "x".repeat(100_000);

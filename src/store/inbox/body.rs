@@ -74,8 +74,10 @@ impl Stored {
     }
 
     fn decompress(&self) -> Result<Vec<u8>, String> {
-        let size = get_frame_content_size(&self.bytes).ok().flatten().and_then(|size| usize::try_from(size).ok());
-        let size = size.filter(|size| *size <= limits::WEBHOOK_BODY_BYTES).ok_or("no size that a body may have")?;
+        let size =
+            get_frame_content_size(&self.bytes).ok().flatten().and_then(|size| usize::try_from(size).ok());
+        let size =
+            size.filter(|size| *size <= limits::WEBHOOK_BODY_BYTES).ok_or("no size that a body may have")?;
         Decompressor::new().and_then(|mut zstd| zstd.decompress(&self.bytes, size)).map_err(|e| e.to_string())
     }
 }

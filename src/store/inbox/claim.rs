@@ -239,9 +239,7 @@ impl Walk {
             return;
         }
         match self.keys.iter().position(|known| *known == key) {
-            Some(at)
-                if self.lanes[at].len() < chain && self.bytes[at] + row.bytes <= limits::LANE_BYTES =>
-            {
+            Some(at) if self.lanes[at].len() < chain && self.bytes[at] + row.bytes <= limits::LANE_BYTES => {
                 self.lanes[at].push(row.seq);
                 self.bytes[at] += row.bytes;
             }
@@ -264,7 +262,8 @@ fn in_hand(tx: &Transaction<'_>, source: Source) -> Result<Option<HashSet<Option
         "SELECT CASE WHEN ?1 IS NULL THEN installation ELSE issue END, fence AND ?1 IS NOT NULL FROM inbox
          WHERE state = 'taken' AND repository IS ?1",
     )?;
-    let rows = statement.query_map([(source != 0).then_some(source)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows =
+        statement.query_map([(source != 0).then_some(source)], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut lanes = HashSet::new();
     for row in rows {
         let (lane, fenced) = row?;
@@ -316,7 +315,8 @@ fn mark(tx: &Transaction<'_>, seq: i64, epoch: i64) -> Result<Taken, Fault> {
 }
 
 fn taken(row: &Row<'_>) -> Result<Taken, Fault> {
-    let number = |at: usize| -> Result<Option<u64>, Fault> { Ok(row.get::<_, Option<i64>>(at)?.map(unsigned)) };
+    let number =
+        |at: usize| -> Result<Option<u64>, Fault> { Ok(row.get::<_, Option<i64>>(at)?.map(unsigned)) };
     Ok(Taken {
         id: DeliveryId(row.get(0)?),
         event: row.get(1)?,

@@ -6,11 +6,7 @@ use rusqlite::{Transaction, params};
 use super::Inbox;
 use crate::{
     limits,
-    store::{
-        StoreError,
-        database::signed,
-        error::Fault,
-    },
+    store::{StoreError, database::signed, error::Fault},
     types::{RepoId, Timestamp},
 };
 

@@ -374,10 +374,14 @@ fn first_version(file: &Path) {
     connection.execute_batch("PRAGMA application_id = 0x43536d31; PRAGMA user_version = 1").unwrap();
     connection.execute_batch("INSERT INTO meta VALUES ('epoch', '3')").unwrap();
     connection
-        .execute_batch("INSERT INTO repository VALUES (9, 7, 'maya', 'tally', 1); INSERT INTO hint VALUES (9, 1, 5)")
+        .execute_batch(
+            "INSERT INTO repository VALUES (9, 7, 'maya', 'tally', 1); INSERT INTO hint VALUES (9, 1, 5)",
+        )
         .unwrap();
     let on = |number: u64| {
-        format!("{{\"repository\":{{\"id\":9}},\"issue\":{{\"number\":{number}}},\"installation\":{{\"id\":7}}}}")
+        format!(
+            "{{\"repository\":{{\"id\":9}},\"issue\":{{\"number\":{number}}},\"installation\":{{\"id\":7}}}}"
+        )
     };
     let rows = [
         ("done", "issues", "done", 1, on(4).into_bytes()),
