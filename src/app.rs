@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, future::IntoFuture, io, path::PathBuf, sync::Arc};
 
-use axum::Router;
+use axum::{Router, serve::ListenerExt};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -158,6 +158,8 @@ impl App {
         let ended = CancellationToken::new();
         let doors = [(public, self.public()), (private, self.private())].map(|(listener, router)| {
             let stop = stop.clone();
+            // An answer is one small packet; nothing follows that it could wait for.
+            let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
             async move { axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await }
         });
         let [public, private] = doors;

@@ -4,7 +4,7 @@ use std::{os::unix::fs::PermissionsExt, path::Path};
 
 use countersign::{
     engine::Status,
-    store::{AuditEntry, Gathered, Checked, check},
+    store::{AuditEntry, Checked, Gathered, check},
     web::control::{
         BackingUp, Forgetting, Heard, Made, Pausing, Retrying, RunLine, Said, ask, control_socket, listen,
     },

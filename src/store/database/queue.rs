@@ -14,6 +14,7 @@ use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError},
+    thread,
     time::Instant,
 };
 
@@ -33,10 +34,12 @@ trait Job: Send {
     fn answer(self: Box<Self>, lost: Option<Fault>);
 }
 
+type Work = Box<dyn Job>;
+
 #[derive(Default)]
 pub(super) struct Queue {
-    reads: Vec<Box<dyn Job>>,
-    writes: VecDeque<Box<dyn Job>>,
+    reads: Vec<Work>,
+    writes: VecDeque<Work>,
     /// Somebody works it off.
     led: bool,
 }
@@ -125,20 +128,28 @@ impl Leader {
         }
     }
 
-    fn next(&mut self) -> Option<(Vec<Box<dyn Job>>, VecDeque<Box<dyn Job>>)> {
-        let mut queue = self.shared.queue();
-        let reads = mem::take(&mut queue.reads);
-        let most = queue.writes.len().min(limits::COMMIT_WRITES);
-        let writes: VecDeque<_> = queue.writes.drain(..most).collect();
-        if reads.is_empty() && writes.is_empty() {
-            queue.led = false;
-            self.over = true;
-            return None;
+    fn next(&mut self) -> Option<(Vec<Work>, VecDeque<Work>)> {
+        for last_look in [false, true] {
+            let mut queue = self.shared.queue();
+            let reads = mem::take(&mut queue.reads);
+            let most = queue.writes.len().min(limits::COMMIT_WRITES);
+            let writes: VecDeque<_> = queue.writes.drain(..most).collect();
+            if !reads.is_empty() || !writes.is_empty() {
+                return Some((reads, writes));
+            }
+            if last_look {
+                queue.led = false;
+                self.over = true;
+            } else {
+                drop(queue);
+                // Those who were just answered may ask again: waiting for them costs less than starting anew.
+                thread::yield_now();
+            }
         }
-        Some((reads, writes))
+        None
     }
 
-    fn commit(&self, connection: &mut Connection, writes: &mut VecDeque<Box<dyn Job>>) {
+    fn commit(&self, connection: &mut Connection, writes: &mut VecDeque<Work>) {
         if writes.is_empty() {
             return;
         }
@@ -167,7 +178,7 @@ impl Drop for Leader {
 }
 
 /// A read sees one snapshot; nothing it writes is kept.
-fn look(connection: &mut Connection, mut read: Box<dyn Job>) {
+fn look(connection: &mut Connection, mut read: Work) {
     let lost = match connection.transaction() {
         Ok(tx) => {
             // What it failed with is in its outcome.
@@ -183,8 +194,8 @@ fn look(connection: &mut Connection, mut read: Box<dyn Job>) {
 /// that were run, or that can't be, are moved to `run`.
 fn together(
     connection: &mut Connection,
-    writes: &mut VecDeque<Box<dyn Job>>,
-    run: &mut Vec<Box<dyn Job>>,
+    writes: &mut VecDeque<Work>,
+    run: &mut Vec<Work>,
 ) -> Result<bool, Fault> {
     let tx = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
         Ok(tx) => tx,
