@@ -1,5 +1,6 @@
 //! The contract of the engine, the same on disk and in memory.
 
+mod interleavings;
 mod world;
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};

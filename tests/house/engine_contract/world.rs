@@ -35,7 +35,7 @@ pub(super) const BEGINNING: Timestamp = Timestamp(1_770_000_000_000);
 pub(super) struct Hands(watch::Sender<Timestamp>);
 
 impl Hands {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(watch::Sender::new(BEGINNING)))
     }
 
