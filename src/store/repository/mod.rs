@@ -132,3 +132,6 @@ fn unload(tx: &Transaction<'_>, run: i64, load: &Load, now: i64) -> Result<(), F
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,8 @@ use std::{
 use countersign::{
     engine::{Backing, Filter, GateSpec, Outcome, Pause, PauseScope, Trigger, memory::Memory},
     store::{
-        Begun, Booked, CancelRow, Checkpoint, Lease, NewRun, Opened, Rerun, RunRow, RunStatus, Store, StoreError,
+        Begun, Booked, CancelRow, Checkpoint, Lease, NewRun, Opened, Rerun, RunRow, RunStatus, Store,
+        StoreError,
     },
     types::{Cause, Hash, InstallationId, IssueNo, RepoId, Role, RunId},
 };
@@ -197,7 +198,8 @@ impl Game {
         let begun = backing.begin(lease, KEYS[key]).await.unwrap();
         match (self.journal.get(&(run, visit, key)), begun) {
             (Some(Some(value)), Begun::Done(read)) => assert_eq!(*value, read),
-            (None, Begun::Fresh { interrupted: false }) | (Some(None), Begun::Fresh { interrupted: true }) => {
+            (None, Begun::Fresh { interrupted: false })
+            | (Some(None), Begun::Fresh { interrupted: true }) => {
                 self.journal.insert((run, visit, key), None);
                 *inside = Some(key);
             }
