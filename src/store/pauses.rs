@@ -38,7 +38,7 @@ impl Store {
     }
 
     pub async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        self.main.read(|tx| all(tx)).await
+        self.main.read(all).await
     }
 }
 

@@ -402,10 +402,10 @@ async fn play(sqlite: bool, games: u64, moves: u32) {
 
 #[tokio::test]
 async fn on_disk_no_order_of_things_loses_or_doubles_anything() {
-    play(true, 12, 250).await;
+    play(true, 6, 200).await;
 }
 
 #[tokio::test]
 async fn in_memory_no_order_of_things_loses_or_doubles_anything() {
-    play(false, 200, 400).await;
+    play(false, 100, 300).await;
 }
