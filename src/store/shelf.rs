@@ -74,15 +74,19 @@ impl Shelf {
             places.iter().map(|(repo, place)| (place.used.load(Relaxed), *repo)).collect();
         by_use.sort_unstable();
         let mut closed = Vec::new();
-        for (_, repo) in by_use.into_iter().take(places.len() - limits::OPEN_REPOSITORIES) {
+        let too_many = places.len() - limits::OPEN_REPOSITORIES;
+        for (_, repo) in by_use {
+            if closed.len() == too_many {
+                break;
+            }
             let Some(place) = places.get(&repo) else { continue };
             // Nobody can begin to use it while the shelf is locked.
             let Ok(book) = place.book.try_lock() else { continue };
-            let idle = Arc::strong_count(place) == 1;
-            let closable =
-                !book.suspect && book.open.as_ref().is_none_or(|open| Arc::strong_count(open) == 1);
+            let in_use = Arc::strong_count(place) > 1
+                || book.open.as_ref().is_some_and(|open| Arc::strong_count(open) > 1);
+            let keep = in_use || book.suspect;
             drop(book);
-            if idle && closable {
+            if !keep {
                 closed.extend(places.remove(&repo));
             }
         }

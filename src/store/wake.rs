@@ -140,7 +140,8 @@ impl Store {
 
     /// Gives a run back as it was taken.
     pub fn release_run(&self, lease: &Lease) -> Result<(), StoreError> {
-        if self.agenda.release(picked(lease)) { Ok(()) } else { Err(StoreError::Fenced) }
+        let ours = lease.epoch == self.epoch && self.agenda.release(picked(lease));
+        if ours { Ok(()) } else { Err(StoreError::Fenced) }
     }
 
     /// When something will be due, or may be.
@@ -150,7 +151,7 @@ impl Store {
 
     /// The database of a run whose holder still is its holder.
     pub(crate) fn held(&self, lease: &Lease) -> Result<Arc<RepoDb>, StoreError> {
-        if !self.agenda.holds(picked(lease)) {
+        if lease.epoch != self.epoch || !self.agenda.holds(picked(lease)) {
             return Err(StoreError::Fenced);
         }
         self.repo(lease.run.id.repo)

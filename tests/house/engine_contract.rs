@@ -1,17 +1,18 @@
 //! The contract of the engine, the same on disk and in memory.
 
+mod interleavings;
 mod world;
 
-use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{collections::HashSet, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use countersign::{
     commands::CommandSpec,
     engine::{
-        Answer, AnyWorkflow, Cx, Halt, Kind, Next, Signalled, Started, Status, Step, StepError, Trigger,
-        Workflow,
+        Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, PauseScope, Port, Retried, Retry, Saved,
+        Signalled, Started, Status, Step, StepError, Trigger, Workflow,
     },
     limits,
-    types::{Cause, IssueNo, Role},
+    types::{Cause, IssueNo, RepoId, Role},
 };
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,13 @@ contract! {
     a_cancel_reaches_a_step_in_flight
     a_cancel_reaches_a_run_that_waits
     a_run_nobody_can_read_is_parked
+    an_older_shape_is_brought_up_to_date
+    a_run_that_failed_is_tried_again_by_hand
+    a_paused_server_begins_no_step
+    what_a_step_asks_of_github_is_counted
+    a_busy_repository_starves_nobody
+    waiting_holds_no_worker
+    a_server_that_stops_begins_no_effect
     only_stored_rows_countersign
     issues_go_on_side_by_side
     the_live_loop_runs_and_stops
@@ -415,6 +423,164 @@ async fn a_run_nobody_can_read_is_parked(mut world: World) {
     world.cancel("delivery-4#0").await;
     world.settle().await;
     assert_eq!(world.view(run).await.status, Status::Stopped);
+}
+
+/// The toy whose first step has another name now, and brings the old one along.
+struct Renamed;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Now {
+    Write,
+}
+
+impl Step for Now {
+    fn id(self) -> &'static str {
+        "N1"
+    }
+    fn title(self) -> &'static str {
+        "Write"
+    }
+    fn kind(self) -> Kind {
+        Kind::Work
+    }
+}
+
+impl Workflow<Toys> for Renamed {
+    const NAME: &'static str = "toy";
+    const VERSION: u32 = 5;
+    type Step = Now;
+    type State = Vec<String>;
+    const GRAPH: &'static [(Now, &'static [Now])] = &[(Now::Write, &[])];
+    const COMMANDS: &'static [CommandSpec] = &[];
+    fn max_iterations() -> u32 {
+        1
+    }
+    fn start(&self, _trigger: &Trigger) -> Vec<String> {
+        Vec::new()
+    }
+    fn upcast(version: u32, saved: &Saved) -> Option<Saved> {
+        let older = version == 3 && saved.step == "\"Draft\"";
+        older.then(|| Saved { step: "\"Write\"".into(), state: b"[\"from version 3\"]".to_vec() })
+    }
+    async fn run(&self, _at: Now, state: &mut Vec<String>, _cx: &Cx<Toys>) -> Result<Next<Now>, StepError> {
+        Err(StepError::User(state.join(", ")))
+    }
+    async fn halted(&self, _: Now, _: &Vec<String>, _: &Halt, _: &Cx<Toys>) -> Result<(), StepError> {
+        Ok(())
+    }
+}
+
+static RENAMED: &[&dyn AnyWorkflow<Toys>] = &[&Renamed];
+
+async fn an_older_shape_is_brought_up_to_date(mut world: World) {
+    let Started::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    world.restart(RENAMED);
+    world.settle().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.why.as_deref()), (Status::Failed, Some("from version 3")));
+}
+
+async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
+    let run = world.started("user").await;
+    let retry = |cause: &str| Retry { run, cause: Cause(cause.into()), by: "root".into() };
+    let retried = world.engine().retry(retry("r1")).await.unwrap();
+    assert!(matches!(retried, Retried::Going), "{retried:?}");
+    assert!(matches!(world.engine().retry(retry("r1")).await.unwrap(), Retried::Duplicate));
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.visit, view.step_id.as_str()), (Status::Ready, 3, "N1"));
+    assert!(matches!(world.engine().retry(retry("r2")).await.unwrap(), Retried::NotFailed(_)));
+    world.settle().await;
+    assert_eq!((world.view(run).await.status, world.toys.attempts.load(SeqCst)), (Status::Failed, 2));
+    assert_eq!(world.toys.told.lock().unwrap().len(), 2, "people are told again");
+
+    let Started::New(other) = world.start("walk", "delivery-2#0").await else { panic!() };
+    let refused = world.engine().retry(retry("r3")).await.unwrap();
+    assert!(matches!(refused, Retried::Another(view) if view.id == other));
+    let nobody = countersign::types::RunId { seq: 99, ..run };
+    let unknown = Retry { run: nobody, ..retry("r4") };
+    assert!(matches!(world.engine().retry(unknown).await.unwrap(), Retried::NoRun));
+
+    // One that is parked is read once more.
+    world.restart(REWRITTEN);
+    world.settle().await;
+    assert_eq!(world.view(other).await.status, Status::Parked);
+    let again = Retry { run: other, ..retry("r5") };
+    assert!(matches!(world.engine().retry(again).await.unwrap(), Retried::Going));
+    assert_eq!(world.engine().tick().await.unwrap(), 1);
+}
+
+async fn a_paused_server_begins_no_step(mut world: World) {
+    let Started::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let repo = PauseScope::Repo(run.repo);
+    for scope in [PauseScope::Server, repo] {
+        world.engine().pause(scope, "root".into(), "upgrade".into()).await.unwrap();
+    }
+    world.restart(TOYS);
+    assert_eq!(world.engine().tick().await.unwrap(), 0);
+    assert_eq!(world.engine().next_due().await.unwrap(), None, "nothing to wake up for");
+    assert_eq!(world.engine().pauses().await.unwrap().len(), 2);
+    assert!(world.engine().resume(PauseScope::Server, "root".into()).await.unwrap());
+    assert_eq!(world.engine().tick().await.unwrap(), 0, "the repository still is");
+    assert!(world.engine().resume(repo, "root".into()).await.unwrap());
+    assert!(!world.engine().resume(repo, "root".into()).await.unwrap());
+    world.settle().await;
+    assert_eq!(world.view(run).await.status, Status::Asking);
+}
+
+async fn what_a_step_asks_of_github_is_counted(world: World) {
+    let run = world.started("walk").await;
+    world.signal(says("revise", "delivery-2#0")).await;
+    world.settle().await;
+    let calls = world.view(run).await.calls;
+    assert_eq!((calls.calls, calls.writes), (4, 2), "a read and a write at each of two gates");
+}
+
+async fn a_busy_repository_starves_nobody(world: World) {
+    for issue in 100..130 {
+        world.start_on(IssueNo(issue), "loop", &format!("busy-{issue}")).await;
+    }
+    let quiet = world.start_in(RepoId(8), IssueNo(1), "walk", "quiet").await;
+    let Started::New(quiet) = quiet else { panic!() };
+    let mut claims = Vec::new();
+    let backing = world.backing();
+    for _ in 0..4 {
+        let now = BEGINNING.plus(Duration::from_secs(1));
+        claims.push(backing.claim(now, &HashSet::new()).await.unwrap().unwrap());
+    }
+    assert!(claims[..2].iter().any(|lease| lease.run.id == quiet), "it is one of the first two");
+}
+
+async fn waiting_holds_no_worker(world: World) {
+    for issue in 100..140 {
+        world.start_on(IssueNo(issue), "later", &format!("later-{issue}")).await;
+    }
+    world.toys.attempts.store(0, SeqCst);
+    world.engine().tick().await.unwrap();
+    let held = world.engine().list(Filter::default()).await.unwrap();
+    assert!(held.iter().all(|view| view.status != Status::Running));
+    let Started::New(run) = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await else { panic!() };
+    world.settle().await;
+    assert_eq!(world.view(run).await.status, Status::Asking);
+}
+
+async fn a_server_that_stops_begins_no_effect(mut world: World) {
+    let shutdown = CancellationToken::new();
+    let live = tokio::spawn({
+        let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
+        async move { engine.run(shutdown).await }
+    });
+    let Started::New(run) = world.start("two", "delivery-1#0").await else { panic!() };
+    world.toys.entered.notified().await;
+    shutdown.cancel();
+    while !live.is_finished() {
+        world.toys.leave.notify_one();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.toys.paid.load(SeqCst), 1, "the call in flight was awaited, the next one not begun");
+    assert_eq!(world.view(run).await.status, Status::Ready);
+    world.restart(TOYS);
+    world.settle().await;
+    assert_eq!(world.toys.paid.load(SeqCst), 102, "and the first is not paid again");
 }
 
 async fn only_stored_rows_countersign(world: World) {

@@ -3,6 +3,7 @@
 mod queue;
 
 use std::{
+    io::Read,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
@@ -64,10 +65,10 @@ impl Shared {
 impl Database {
     /// Opens or creates `file`. A damaged, foreign or newer file is refused and left as it is.
     pub(super) fn open(file: &Path, schema: &Schema, watch: Watch) -> Result<Self, StoreError> {
-        Self::open_checked(file, schema, watch, Check::Whole)
+        Self::open_checked(file, schema, watch, Check::IfUnclean)
     }
 
-    /// The same, reading it through only when there is reason to.
+    /// The same, when there is more or less reason to read it through first.
     pub(super) fn open_checked(
         file: &Path,
         schema: &Schema,
@@ -138,30 +139,27 @@ impl Database {
     }
 }
 
-/// Looks at an existing file through a read-only connection before anything may write to it.
+/// Looks at an existing file before anything may write to it.
 fn inspect(file: &Path, schema: &Schema, check: Check) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { path: file.to_owned(), source };
     let size = match std::fs::metadata(file) {
         Ok(metadata) => metadata.len(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(StoreError::Io { path: file.to_owned(), source }),
+        Err(source) => return Err(io(source)),
     };
     if size == 0 {
         return Ok(()); // created, and the machine stopped before the first migration
     }
-    let whole = check == Check::Whole || unclean(file);
     let damaged = |detail: String| StoreError::Damaged { file: file.to_owned(), detail };
-    let look = || -> Result<(i32, u32, String), Fault> {
-        let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(PATIENCE)?;
-        let mark = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-        let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        let check = if whole { "PRAGMA quick_check(1)" } else { "SELECT 'ok'" };
-        Ok((mark, version, connection.query_row(check, [], |row| row.get(0))?))
+    let (mark, version) = if check == Check::Whole || unclean(file) {
+        let (mark, version, check) = read_through(file).map_err(|fault| fault.at(file))?;
+        if check != "ok" {
+            return Err(damaged(check));
+        }
+        (mark, version)
+    } else {
+        header(file).map_err(io)?.ok_or_else(|| damaged("it is not an SQLite file".to_owned()))?
     };
-    let (mark, version, check) = look().map_err(|fault| fault.at(file))?;
-    if check != "ok" {
-        return Err(damaged(check));
-    }
     if version > schema.version() {
         return Err(StoreError::Newer { file: file.to_owned(), found: version, known: schema.version() });
     }
@@ -170,6 +168,29 @@ fn inspect(file: &Path, schema: &Schema, check: Check) -> Result<(), StoreError>
         return Err(damaged(format!("it carries the mark {mark:#x} instead of {:#x}", schema.mark)));
     }
     Ok(())
+}
+
+/// Mark and version of a whole file with its log, and what SQLite finds wrong with it, through a connection that
+/// can't write.
+fn read_through(file: &Path) -> Result<(i32, u32, String), Fault> {
+    let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    connection.busy_timeout(PATIENCE)?;
+    let mark = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let check = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    Ok((mark, version, check))
+}
+
+/// Mark and version as they stand in the first bytes of a file that has no log; none: it is no database.
+fn header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
+    let mut bytes = [0; 72];
+    match std::fs::File::open(file)?.read_exact(&mut bytes) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let number = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+    let ours = bytes.starts_with(b"SQLite format 3\0");
+    Ok(ours.then(|| (i32::from_be_bytes(number(68)), u32::from_be_bytes(number(60)))))
 }
 
 /// Closing a database writes its log back and removes it.

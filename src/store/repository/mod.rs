@@ -49,7 +49,6 @@ pub struct RepoDb {
 }
 
 impl RepoDb {
-    /// Opens the database for this boot, so that the writers of an older one are refused from now on.
     pub(super) fn open(
         directory: &Path,
         repo: RepoId,
@@ -60,12 +59,6 @@ impl RepoDb {
     ) -> Result<Self, StoreError> {
         let db = Database::open_checked(&directory.join(FILE), &REPOSITORY, watch, check)?;
         db.lean(limits::REPOSITORY_CACHE_KIB);
-        db.write_now(|tx| {
-            if boot(tx)? != epoch {
-                tx.execute("UPDATE boot SET epoch = ?1", [epoch])?;
-            }
-            Ok(())
-        })?;
         Ok(Self { repo, epoch, db, clock, damaged: AtomicBool::new(false) })
     }
 
@@ -124,11 +117,6 @@ impl RepoDb {
     }
 }
 
-/// The boot that may write leases here.
-fn boot(tx: &Transaction<'_>) -> Result<i64, Fault> {
-    Ok(tx.prepare_cached("SELECT epoch FROM boot")?.query_row([], |row| row.get(0))?)
-}
-
 fn unload(tx: &Transaction<'_>, run: i64, load: &Load, now: i64) -> Result<(), Fault> {
     for (hash, document) in &load.documents {
         tx.prepare_cached(
@@ -146,3 +134,6 @@ fn unload(tx: &Transaction<'_>, run: i64, load: &Load, now: i64) -> Result<(), F
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

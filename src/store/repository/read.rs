@@ -141,17 +141,14 @@ impl Reader {
 impl Reader {
     /// What the agenda is to know of a run.
     pub(super) fn became(self, tx: &Transaction<'_>, seq: i64) -> Result<Became, Fault> {
-        let slot = tx
-            .prepare_cached(&slots("seq = ?2"))?
-            .query_row([self.epoch, seq], |row| slot(row))
-            .optional()?;
+        let slot = tx.prepare_cached(&slots("seq = ?2"))?.query_row([self.epoch, seq], slot).optional()?;
         Ok((unsigned(seq), slot))
     }
 
     /// The same of every live run.
     pub(super) fn live(self, tx: &Transaction<'_>) -> Result<Vec<Slot>, Fault> {
         let mut statement = tx.prepare(&slots("TRUE"))?;
-        let slots = statement.query_map([self.epoch], |row| slot(row))?;
+        let slots = statement.query_map([self.epoch], slot)?;
         Ok(slots.collect::<Result<_, _>>()?)
     }
 }

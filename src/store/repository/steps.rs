@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{
-    RepoDb, boot,
+    RepoDb,
     read::{LIVE, Reader, status_text},
 };
 use crate::{
@@ -59,8 +59,15 @@ impl Reader {
             .prepare_cached("SELECT lease FROM run WHERE seq = ?1")?
             .query_row([signed(lease.run.id.seq)], |row| row.get(0))
             .optional()?;
-        let holds = number.map(unsigned) == Some(lease.number) && boot(tx)? == lease.epoch;
-        if holds { Ok(()) } else { Err(Fault::Fenced) }
+        let epoch: i64 = tx.prepare_cached("SELECT epoch FROM boot")?.query_row([], |row| row.get(0))?;
+        if number.map(unsigned) != Some(lease.number) || epoch > lease.epoch {
+            return Err(Fault::Fenced);
+        }
+        if epoch < lease.epoch {
+            // The first word of this boot here; from now on the older ones are refused.
+            tx.execute("UPDATE boot SET epoch = ?1", [lease.epoch])?;
+        }
+        Ok(())
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) const BEGINNING: Timestamp = Timestamp(1_770_000_000_000);
 pub(super) struct Hands(watch::Sender<Timestamp>);
 
 impl Hands {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(watch::Sender::new(BEGINNING)))
     }
 
@@ -65,6 +65,8 @@ pub(super) struct Toys {
     pub(super) attempts: AtomicU32,
     /// A step has got to the point where it waits for ever.
     pub(super) entered: Notify,
+    /// An effect that waits may come back.
+    pub(super) leave: Notify,
     /// While set, `hang` and `half` wait for ever inside an effect.
     pub(super) stuck: Mutex<bool>,
     /// What steps saw, in order.
@@ -223,6 +225,16 @@ async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> 
             cx.once("paid", pay).await?;
             cx.once("paid", pay).await?;
         }
+        "two" => {
+            cx.once("first", |_| async {
+                toys.entered.notify_one();
+                toys.leave.notified().await;
+                toys.paid.fetch_add(1, SeqCst);
+                Ok(())
+            })
+            .await?;
+            cx.once("paid", pay).await?;
+        }
         "nested" => {
             cx.once("outer", |_| async { cx.once("inner", pay).await }).await?;
         }
@@ -289,6 +301,8 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
     let shown_at = cx
         .once("show", |_| async {
             toys.paid.fetch_add(100, SeqCst);
+            cx.tally().add(false);
+            cx.tally().add(true);
             Ok(BEGINNING)
         })
         .await?;
@@ -405,6 +419,13 @@ impl World {
         self.open(workflows);
     }
 
+    pub(super) fn backing(&self) -> Arc<dyn Backing> {
+        match &self.ground {
+            Ground::Memory(memory) => memory.clone(),
+            Ground::Sqlite(_, store) => store.clone().unwrap(),
+        }
+    }
+
     pub(super) fn engine(&self) -> &Arc<Engine<Toys>> {
         self.engine.as_ref().unwrap()
     }
@@ -414,10 +435,14 @@ impl World {
     }
 
     pub(super) async fn start_on(&self, issue: IssueNo, mode: &str, cause: &str) -> Started {
+        self.start_in(REPO, issue, mode, cause).await
+    }
+
+    pub(super) async fn start_in(&self, repo: RepoId, issue: IssueNo, mode: &str, cause: &str) -> Started {
         let trigger = Trigger {
             command: "toy".into(),
             args: mode.into(),
-            repo: REPO,
+            repo,
             installation: InstallationId(5),
             issue,
             actor: person("ada", 1001),

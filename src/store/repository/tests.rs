@@ -1,0 +1,240 @@
+//! What a repository database must survive: older versions, lost and damaged files, being closed.
+
+use std::{collections::HashSet, fs, path::Path, sync::Arc, time::Duration};
+
+use rusqlite::Connection;
+
+use crate::{
+    clock::SystemClock,
+    limits,
+    store::{
+        Checkpoint, Filter, Lease, NewRun, Opened, Pause, PauseScope, Rerun, RunStatus, Store, StoreError,
+        Trigger,
+    },
+    types::{Actor, Cause, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Timestamp, UserId},
+};
+
+const REPO: RepoId = RepoId(3);
+
+fn open(root: &Path) -> Arc<Store> {
+    Store::open(root, Arc::new(SystemClock)).unwrap()
+}
+
+fn new_run(repo: RepoId, issue: u64) -> NewRun {
+    let actor = Actor { id: UserId(1), login: "ada".into(), bot: false };
+    let trigger = Trigger {
+        command: "lld".into(),
+        args: String::new(),
+        repo,
+        installation: InstallationId(7),
+        issue: IssueNo(issue),
+        actor,
+        role: Role::Triage,
+        cause: Cause(format!("{repo}-{issue}")),
+        at: Timestamp(0),
+        comment: None,
+    };
+    NewRun { workflow: "lld".into(), version: 1, trigger, step: "\"Load\"".into(), state: b"{}".to_vec() }
+}
+
+async fn claim(store: &Store) -> Option<Lease> {
+    store.claim_run(Timestamp(i64::MAX), &HashSet::new()).await.unwrap()
+}
+
+fn go() -> Checkpoint {
+    Checkpoint::Go { step: "\"Draft\"".into(), state: b"{}".to_vec(), moves: 1 }
+}
+
+fn file(root: &Path, repo: RepoId) -> std::path::PathBuf {
+    root.join(format!("repos/{repo}/checkpoints.db"))
+}
+
+#[tokio::test]
+async fn a_database_of_the_first_version_reads_right() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.start_run(new_run(REPO, 9)).await.unwrap(); // for its hint
+    drop(store);
+    let file = file(root.path(), REPO);
+    fs::remove_file(&file).unwrap();
+    let old = Connection::open(&file).unwrap();
+    old.pragma_update(None, "journal_mode", "WAL").unwrap();
+    old.execute_batch(include_str!("../migrations/repository-1.sql")).unwrap();
+    old.execute_batch("PRAGMA application_id = 0x43537231; PRAGMA user_version = 1").unwrap();
+    let request = serde_json::to_string(&new_run(REPO, 42).trigger).unwrap();
+    old.execute_batch(&format!(
+        "INSERT INTO run (workflow, version, issue, cause, request, status, step, state, visit, moves, attempts, due,
+             taken, lease, started_at, updated_at)
+         VALUES ('lld', 1, 42, 'a', '{request}', 'ready', '\"Draft\"', x'7b7d', 2, 1, 0, 5, 4, 7, 1, 2),
+                ('lld', 1, 43, 'b', '{request}', 'done', '\"Done\"', x'7b7d', 9, 1, 0, NULL, NULL, 30, 1, 2);
+         INSERT INTO trail (run, visit, step, state, entered_at) VALUES (1, 1, '\"Load\"', x'7b7d', 1),
+             (1, 2, '\"Draft\"', x'7b7d', 2);
+         INSERT INTO journal (run, visit, key, value, begun_at) VALUES (1, 2, 'now', x'31', 2);"
+    ))
+    .unwrap();
+    drop(old);
+
+    let store = open(root.path());
+    let lease = claim(&store).await.unwrap();
+    assert_eq!((lease.run.id.seq, lease.run.visit, lease.number, lease.run.calls.calls), (1, 2, 7, 0));
+    let db = store.repo(REPO).unwrap();
+    assert_eq!(db.journal_begin(&lease, "now").await.unwrap(), crate::store::Begun::Done(b"1".to_vec()));
+    lease.gathered.tally().add(true);
+    lease.gathered.tally().add(false);
+    store.save_step(&lease, go()).await.unwrap();
+    let run = store.run_row(lease.run.id).await.unwrap().unwrap();
+    assert_eq!((run.visit, run.calls.calls, run.calls.writes), (3, 2, 1));
+    let done = store.run_row(RunId { repo: REPO, seq: 2 }).await.unwrap().unwrap();
+    assert_eq!(done.status, RunStatus::Done);
+}
+
+#[tokio::test]
+async fn a_newer_database_holds_up_its_own_repository_only() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.start_run(new_run(REPO, 1)).await.unwrap();
+    store.start_run(new_run(RepoId(4), 1)).await.unwrap();
+    drop(store);
+    let newer = Connection::open(file(root.path(), REPO)).unwrap();
+    newer.pragma_update(None, "user_version", 99).unwrap();
+    drop(newer);
+    let store = open(root.path());
+    assert_eq!(claim(&store).await.unwrap().run.id.repo, RepoId(4));
+    let refused = store.repo(REPO).err().unwrap();
+    assert!(matches!(refused, StoreError::Newer { found: 99, .. }), "{refused}");
+    assert!(refused.to_string().contains("repos/3/checkpoints.db"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_database_that_was_lost_is_not_begun_anew() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.start_run(new_run(REPO, 1)).await.unwrap();
+    drop(store);
+    fs::create_dir(root.path().join("repos/3/mirror.git")).unwrap();
+    fs::remove_file(file(root.path(), REPO)).unwrap();
+    let store = open(root.path());
+    assert!(claim(&store).await.is_none());
+    let refused = store.start_run(new_run(REPO, 2)).await.err().unwrap();
+    assert!(matches!(refused, StoreError::Lost { .. }), "{refused}");
+    assert!(!file(root.path(), REPO).exists());
+
+    // Without its folder it was forgotten on purpose.
+    fs::remove_dir_all(root.path().join("repos/3")).unwrap();
+    assert!(matches!(store.start_run(new_run(REPO, 2)).await.unwrap(), Opened::New(_)));
+}
+
+#[tokio::test]
+async fn a_torn_log_loses_its_end_and_nothing_else() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.start_run(new_run(REPO, 1)).await.unwrap();
+    let lease = claim(&store).await.unwrap();
+    store.save_step(&lease, go()).await.unwrap();
+    // The machine stops here: what lies on disk is the log without its last page.
+    let (copy, log) = (tempfile::tempdir().unwrap(), "repos/3/checkpoints.db-wal");
+    fs::create_dir_all(copy.path().join("repos/3")).unwrap();
+    for name in ["main.db", "main.db-wal", "repos/3/checkpoints.db", log] {
+        fs::copy(root.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let torn = fs::OpenOptions::new().write(true).open(copy.path().join(log)).unwrap();
+    torn.set_len(torn.metadata().unwrap().len() - 1000).unwrap();
+    let store = open(copy.path());
+    let lease = claim(&store).await.unwrap();
+    assert_eq!((lease.run.visit, lease.run.step.as_str()), (1, "\"Load\""), "the step before is taken again");
+    store.save_step(&lease, go()).await.unwrap();
+}
+
+#[tokio::test]
+async fn damage_that_shows_late_holds_up_its_own_repository_only() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    for issue in 1..=200 {
+        store.start_run(new_run(REPO, issue)).await.unwrap();
+    }
+    store.start_run(new_run(RepoId(4), 1)).await.unwrap();
+    drop(store);
+    let file = file(root.path(), REPO);
+    let mut bytes = fs::read(&file).unwrap();
+    // Closed well, so nobody reads it through; the pages in the middle are what runs lie on.
+    let (from, to) = (bytes.len() / 4 / 4096 * 4096, bytes.len() / 4 * 3);
+    bytes[from..to].fill(0xA5);
+    fs::write(&file, &bytes).unwrap();
+
+    let store = open(root.path());
+    assert_eq!(claim(&store).await.unwrap().run.id.repo, RepoId(4));
+    assert!(claim(&store).await.is_none());
+    let refused = store.repo(REPO).err().unwrap();
+    assert!(matches!(&refused, StoreError::Damaged { file: named, .. } if *named == file), "{refused}");
+}
+
+#[tokio::test]
+async fn more_repositories_than_may_be_open_go_on_all_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let repos = limits::OPEN_REPOSITORIES as u64 + 5;
+    let first = store.repo(RepoId(1)).unwrap();
+    for repo in 1..=repos {
+        store.start_run(new_run(RepoId(repo), 1)).await.unwrap();
+    }
+    assert!(Arc::ptr_eq(&first, &store.repo(RepoId(1)).unwrap()), "what is in use is not closed");
+    let logs =
+        (1..=repos).filter(|repo| root.path().join(format!("repos/{repo}/checkpoints.db-wal")).exists());
+    assert!(logs.count() <= limits::OPEN_REPOSITORIES, "the others are closed");
+    let mut served = HashSet::new();
+    while let Some(lease) = claim(&store).await {
+        let done = Checkpoint::Ended { status: RunStatus::Failed, why: "seen".into() };
+        store.save_step(&lease, done).await.unwrap();
+        served.insert(lease.run.id.repo);
+    }
+    assert_eq!(served.len() as u64, repos);
+}
+
+#[tokio::test]
+async fn a_pause_outlives_a_restart_and_a_suspended_installation_rests() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.start_run(new_run(REPO, 1)).await.unwrap();
+    let pause =
+        Pause { scope: PauseScope::Server, by: "root".into(), why: "upgrade".into(), at: Timestamp(1) };
+    store.pause(pause.clone()).await.unwrap();
+    drop(store);
+    let store = open(root.path());
+    assert!(claim(&store).await.is_none());
+    assert_eq!(store.pauses().await.unwrap(), [pause]);
+    assert!(store.resume(PauseScope::Server).await.unwrap());
+    assert!(!store.resume(PauseScope::Server).await.unwrap());
+
+    store.directory().saw_installation(InstallationId(7), "acme", true).await.unwrap();
+    assert!(claim(&store).await.is_none());
+    drop(store);
+    let store = open(root.path());
+    assert!(claim(&store).await.is_none());
+    store.directory().saw_installation(InstallationId(7), "acme", false).await.unwrap();
+    assert!(claim(&store).await.is_some());
+}
+
+#[tokio::test]
+async fn a_run_that_failed_goes_on_where_it_failed() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let Opened::New(run) = store.start_run(new_run(REPO, 1)).await.unwrap() else { panic!() };
+    let retry = |cause: &str| store.retry_run(run, Cause(cause.into()), "root".into());
+    assert!(matches!(retry("r1").await.unwrap(), Rerun::NotFailed(_)));
+    let lease = claim(&store).await.unwrap();
+    let failed = Checkpoint::Ended { status: RunStatus::Failed, why: "broken".into() };
+    store.save_step(&lease, failed).await.unwrap();
+    assert_eq!(store.next_due(), None);
+    assert!(matches!(retry("r2").await.unwrap(), Rerun::Going));
+    assert!(matches!(retry("r2").await.unwrap(), Rerun::Duplicate));
+    drop(store);
+
+    let store = open(root.path());
+    let lease = claim(&store).await.expect("its hint was written anew");
+    assert_eq!((lease.run.id, lease.run.visit, lease.run.step.as_str()), (run, 2, "\"Load\""));
+    let trail = store.repo(REPO).unwrap().trail(run).await.unwrap();
+    assert_eq!(trail.len(), 2);
+    let live = store.run_rows(REPO, Filter { live_only: true, ..Filter::default() }).await.unwrap();
+    assert!(live[0].taken && live[0].updated_at.plus(Duration::from_secs(60)) > lease.run.started_at);
+    assert!(matches!(store.get_document(&lease, Hash::of(b"?")).await, Err(StoreError::Missing { .. })));
+}

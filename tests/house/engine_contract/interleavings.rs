@@ -1,0 +1,411 @@
+//! The protocol under random orders of everything that may happen to it, crashes among them: after each move what
+//! is stored must be what a simple model says, and whatever is due must be handed out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use countersign::{
+    engine::{Backing, Filter, GateSpec, Outcome, Pause, PauseScope, Trigger, memory::Memory},
+    store::{
+        Begun, Booked, CancelRow, Checkpoint, Lease, NewRun, Opened, Rerun, RunRow, RunStatus, Store,
+        StoreError,
+    },
+    types::{Cause, Hash, InstallationId, IssueNo, RepoId, Role, RunId},
+};
+
+use super::world::{BEGINNING, Hands, person, says};
+
+const REPOS: u64 = 2;
+const ISSUES: u64 = 2;
+const KEYS: [&str; 3] = ["first", "second", "third"];
+
+/// Numbers that look random and are the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+enum Ground {
+    Sqlite(tempfile::TempDir, Option<Arc<Store>>),
+    Memory(Arc<Memory>),
+}
+
+/// A lease and how far its attempt has come.
+struct Attempt {
+    lease: Lease,
+    next: usize,
+    /// The key it is inside of.
+    inside: Option<usize>,
+}
+
+struct Game {
+    dice: Dice,
+    ground: Ground,
+    clock: Arc<Hands>,
+    attempts: Vec<Attempt>,
+    /// Leases of earlier boots, and those that were saved or released.
+    stale: Vec<Lease>,
+    causes: u64,
+    starts: Vec<(Cause, RunId)>,
+    /// What each visit's journal holds; none: begun.
+    journal: HashMap<(RunId, u64, usize), Option<Vec<u8>>>,
+    /// Accepted answers that no step has dealt with, by gate.
+    waiting: BTreeMap<(RepoId, u64), BTreeSet<u64>>,
+    consumed: HashSet<(RepoId, u64)>,
+    paused: HashSet<RepoId>,
+}
+
+impl Game {
+    fn new(seed: u64, sqlite: bool) -> Self {
+        let clock = Hands::new();
+        let ground = if sqlite {
+            Ground::Sqlite(tempfile::tempdir().unwrap(), None)
+        } else {
+            Ground::Memory(Memory::new(clock.clone()))
+        };
+        let mut game = Self {
+            dice: Dice(seed),
+            ground,
+            clock,
+            attempts: Vec::new(),
+            stale: Vec::new(),
+            causes: 0,
+            starts: Vec::new(),
+            journal: HashMap::new(),
+            waiting: BTreeMap::new(),
+            consumed: HashSet::new(),
+            paused: HashSet::new(),
+        };
+        game.open();
+        game
+    }
+
+    fn open(&mut self) {
+        if let Ground::Sqlite(directory, store) = &mut self.ground {
+            *store = Some(Store::open(directory.path(), self.clock.clone()).unwrap());
+        }
+    }
+
+    fn backing(&self) -> Arc<dyn Backing> {
+        match &self.ground {
+            Ground::Sqlite(_, store) => store.clone().unwrap(),
+            Ground::Memory(memory) => memory.clone(),
+        }
+    }
+
+    fn cause(&mut self) -> Cause {
+        self.causes += 1;
+        Cause(format!("delivery-{}#0", self.causes))
+    }
+
+    async fn step(&mut self) {
+        match self.dice.roll(100) {
+            0..12 => self.start().await,
+            12..30 => self.claim().await,
+            30..52 => self.work().await,
+            52..70 => self.save().await,
+            70..74 => self.release().await,
+            74..86 => self.answer().await,
+            86..89 => self.cancel().await,
+            89..91 => self.retry().await,
+            91..93 => self.write_late().await,
+            93..95 => self.pause().await,
+            95..97 => self.clock.advance(Duration::from_secs(self.dice.roll(40))),
+            _ => self.crash(),
+        }
+        self.check().await;
+    }
+
+    async fn start(&mut self) {
+        let repeat = self.dice.roll(4) == 0 && !self.starts.is_empty();
+        let (cause, known) = if repeat {
+            let at = self.dice.roll(self.starts.len() as u64) as usize;
+            (self.starts[at].0.clone(), Some(self.starts[at].1))
+        } else {
+            (self.cause(), None)
+        };
+        let repo = known.map_or(RepoId(1 + self.dice.roll(REPOS)), |run| run.repo);
+        let trigger = Trigger {
+            command: "toy".into(),
+            args: String::new(),
+            repo,
+            installation: InstallationId(5),
+            issue: IssueNo(1 + self.dice.roll(ISSUES)),
+            actor: person("ada", 1001),
+            role: Role::Triage,
+            cause: cause.clone(),
+            at: BEGINNING,
+            comment: None,
+        };
+        let (step, state) = ("\"Draft\"".to_owned(), b"{}".to_vec());
+        let new = NewRun { workflow: "toy".into(), version: 1, trigger, step, state };
+        match (self.backing().start(new).await.unwrap(), known) {
+            (Opened::Duplicate(run), Some(known)) => assert_eq!(run, known),
+            (Opened::New(run), None) => self.starts.push((cause, run)),
+            (Opened::Live(_), None) => {}
+            (opened, known) => panic!("{opened:?} where {known:?} was started before"),
+        }
+    }
+
+    async fn claim(&mut self) {
+        let now = self.clock_now();
+        if let Some(lease) = self.backing().claim(now, &HashSet::new()).await.unwrap() {
+            self.took(&lease);
+            self.attempts.push(Attempt { lease, next: 0, inside: None });
+        }
+    }
+
+    fn took(&self, lease: &Lease) {
+        let run = &lease.run;
+        assert!(self.attempts.iter().all(|held| held.lease.run.id != run.id), "{} is held twice", run.id);
+        assert!(!self.paused.contains(&run.id.repo), "{} is paused", run.id.repo);
+        assert!(run.status.live());
+        if let Some(gate) = &run.gate {
+            let oldest = self.waiting.get(&(run.id.repo, gate.id)).and_then(|ids| ids.first()).copied();
+            assert_eq!(run.answer.as_ref().map(|answer| answer.id), oldest, "the oldest answer comes first");
+        }
+    }
+
+    fn chosen(&mut self) -> Option<usize> {
+        let held = self.attempts.len() as u64;
+        (held > 0).then(|| self.dice.roll(held) as usize)
+    }
+
+    /// Enters or leaves an effect.
+    async fn work(&mut self) {
+        let Some(at) = self.chosen() else { return };
+        let backing = self.backing();
+        let value = vec![self.dice.roll(256) as u8, self.dice.roll(256) as u8];
+        let Attempt { lease, next, inside } = &mut self.attempts[at];
+        let (run, visit) = (lease.run.id, lease.run.visit);
+        if let Some(key) = inside.take() {
+            backing.done(lease, KEYS[key], value.clone()).await.unwrap();
+            self.journal.insert((run, visit, key), Some(value));
+            return;
+        }
+        let key = *next;
+        if key == KEYS.len() {
+            return;
+        }
+        *next += 1;
+        let begun = backing.begin(lease, KEYS[key]).await.unwrap();
+        match (self.journal.get(&(run, visit, key)), begun) {
+            (Some(Some(value)), Begun::Done(read)) => assert_eq!(*value, read),
+            (None, Begun::Fresh { interrupted: false })
+            | (Some(None), Begun::Fresh { interrupted: true }) => {
+                self.journal.insert((run, visit, key), None);
+                *inside = Some(key);
+            }
+            (known, begun) => panic!("{run} visit {visit} {key}: {begun:?} where {known:?} was written"),
+        }
+    }
+
+    async fn save(&mut self) {
+        let Some(at) = self.chosen() else { return };
+        let Attempt { lease, inside, .. } = self.attempts.swap_remove(at);
+        let left = if inside.is_some() { self.retry_later() } else { self.left(&lease.run) };
+        let (run, used) = (&lease.run, uses_the_answer(&left));
+        let closes = used && !matches!(left, Checkpoint::Ask { .. });
+        self.backing().save(&lease, left).await.unwrap();
+        if let (true, Some(gate)) = (used, &run.gate) {
+            let waiting = self.waiting.entry((run.id.repo, gate.id)).or_default();
+            if let Some(answer) = &run.answer {
+                assert!(waiting.remove(&answer.id), "answer {} had been dealt with", answer.id);
+                assert!(self.consumed.insert((run.id.repo, answer.id)), "answer {} twice", answer.id);
+            }
+            if closes {
+                waiting.clear(); // they came too late
+            }
+        }
+        self.stale.push(lease);
+    }
+
+    fn retry_later(&mut self) -> Checkpoint {
+        let due = self.clock_now().plus(Duration::from_secs(self.dice.roll(30)));
+        Checkpoint::Retry { attempts: 1, due, why: "later".into() }
+    }
+
+    fn left(&mut self, run: &RunRow) -> Checkpoint {
+        let state = b"{}".to_vec();
+        if run.status == RunStatus::Halting {
+            return match self.dice.roll(3) {
+                0 => self.retry_later(),
+                _ => Checkpoint::Ended { status: RunStatus::Failed, why: "ended".into() },
+            };
+        }
+        if run.cancel.is_some() {
+            return Checkpoint::Halt { halt: "{}".into(), why: "stopped".into() };
+        }
+        match self.dice.roll(10) {
+            0..3 => Checkpoint::Go { step: "\"Review\"".into(), state, moves: 0 },
+            3..6 => Checkpoint::Ask { state, gate: gate() },
+            6 => {
+                let until = self.clock_now().plus(Duration::from_secs(self.dice.roll(30)));
+                Checkpoint::Wait { state, until, why: "checks".into() }
+            }
+            7 => self.retry_later(),
+            8 => Checkpoint::Done { state, outcome: Outcome { summary: "done".into(), url: None } },
+            _ => Checkpoint::Halt { halt: "{}".into(), why: "broken".into() },
+        }
+    }
+
+    async fn release(&mut self) {
+        let Some(at) = self.chosen() else { return };
+        let held = self.attempts.swap_remove(at);
+        self.backing().release(&held.lease).await.unwrap();
+        self.stale.push(held.lease);
+    }
+
+    async fn answer(&mut self) {
+        let gates: Vec<_> = self.live().await.into_iter().filter_map(|run| run.gate).collect();
+        if gates.is_empty() {
+            return;
+        }
+        let gate = gates[self.dice.roll(gates.len() as u64) as usize].clone();
+        let answer = says("approve", &self.cause().0);
+        let key = (gate.run.repo, gate.id);
+        assert_eq!(self.backing().answer(gate.clone(), answer.clone()).await.unwrap(), Booked::Taken);
+        let again = self.backing().answer(gate.clone(), answer).await.unwrap();
+        assert_eq!(again, Booked::Duplicate);
+        let ledger = self.backing().ledger(gate.run).await.unwrap();
+        self.waiting.entry(key).or_default().insert(ledger.answers.last().unwrap().0.id);
+    }
+
+    async fn cancel(&mut self) {
+        let (repo, issue) = (RepoId(1 + self.dice.roll(REPOS)), IssueNo(1 + self.dice.roll(ISSUES)));
+        let (by, at) = (person("ada", 1001), self.clock_now());
+        let cancel = CancelRow { cause: self.cause(), by, why: String::new(), at };
+        let marked = self.backing().cancel(repo, issue, None, cancel.clone()).await.unwrap();
+        assert_eq!(self.backing().cancel(repo, issue, None, cancel).await.unwrap(), marked);
+    }
+
+    async fn retry(&mut self) {
+        let all = self.backing().runs(Filter::default()).await.unwrap();
+        let Some(run) = all.iter().find(|run| run.status == RunStatus::Failed) else { return };
+        let cause = self.cause();
+        let became = self.backing().retry(run.id, cause.clone(), "root".into()).await.unwrap();
+        if matches!(became, Rerun::Going) {
+            let again = self.backing().retry(run.id, cause, "root".into()).await.unwrap();
+            assert!(matches!(again, Rerun::Duplicate));
+        } else {
+            assert!(matches!(became, Rerun::Another(_)), "{became:?}");
+        }
+    }
+
+    /// Whoever lost its lease changes nothing any more.
+    async fn write_late(&mut self) {
+        let Some(lease) = self.stale.pop() else { return };
+        let (backing, left) = (self.backing(), self.retry_later());
+        let refused = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Fenced));
+        assert!(refused(backing.begin(&lease, "late").await.map(|_| ())));
+        assert!(refused(backing.done(&lease, "first", b"late".to_vec()).await));
+        assert!(refused(backing.save(&lease, left).await));
+        assert!(refused(backing.release(&lease).await));
+    }
+
+    async fn pause(&mut self) {
+        let repo = RepoId(1 + self.dice.roll(REPOS));
+        let scope = PauseScope::Repo(repo);
+        if self.paused.remove(&repo) {
+            assert!(self.backing().resume(scope).await.unwrap());
+        } else {
+            let pause = Pause { scope, by: "root".into(), why: "upgrade".into(), at: self.clock_now() };
+            self.backing().pause(pause).await.unwrap();
+            self.paused.insert(repo);
+        }
+    }
+
+    fn crash(&mut self) {
+        self.stale = self.attempts.drain(..).map(|held| held.lease).collect();
+        match &mut self.ground {
+            Ground::Memory(memory) => memory.reboot(),
+            Ground::Sqlite(_, store) => *store = None,
+        }
+        self.open();
+    }
+
+    async fn live(&self) -> Vec<RunRow> {
+        self.backing().runs(Filter { live_only: true, ..Filter::default() }).await.unwrap()
+    }
+
+    fn clock_now(&self) -> countersign::types::Timestamp {
+        countersign::clock::Clock::now(&*self.clock)
+    }
+
+    /// One live run an issue, no answer forgotten, and all that is due is handed out.
+    async fn check(&mut self) {
+        let (now, backing) = (self.clock_now(), self.backing());
+        let live = self.live().await;
+        let places: HashSet<_> = live.iter().map(|run| (run.id.repo, run.trigger.issue)).collect();
+        assert_eq!(places.len(), live.len(), "one live run of a workflow on an issue");
+        for run in &live {
+            let held = self.attempts.iter().any(|attempt| attempt.lease.run.id == run.id);
+            assert_eq!(run.taken, held, "{}", run.id);
+            let waiting = run.gate.as_ref().and_then(|gate| self.waiting.get(&(run.id.repo, gate.id)));
+            let oldest = waiting.and_then(|ids| ids.first()).copied();
+            assert_eq!(run.answer.as_ref().map(|answer| answer.id), oldest, "{}", run.id);
+        }
+        let due: BTreeSet<_> = live.iter().filter(|run| self.due(run, now)).map(|run| run.id).collect();
+        let mut leases: Vec<Lease> = Vec::new();
+        while let Some(lease) = backing.claim(now, &HashSet::new()).await.unwrap() {
+            self.took(&lease);
+            leases.push(lease);
+        }
+        let claimed: BTreeSet<_> = leases.iter().map(|lease| lease.run.id).collect();
+        assert_eq!(claimed, due, "what is due, and nothing else, is handed out");
+        for lease in &leases {
+            backing.release(lease).await.unwrap();
+        }
+        if !due.is_empty() {
+            assert!(backing.next_due().await.unwrap().is_some_and(|next| next <= now));
+        }
+    }
+
+    fn due(&self, run: &RunRow, now: countersign::types::Timestamp) -> bool {
+        let ends = run.cancel.is_some() && run.status != RunStatus::Halting;
+        !run.taken && !self.paused.contains(&run.id.repo) && (ends || run.due.is_some_and(|due| due <= now))
+    }
+}
+
+fn gate() -> GateSpec {
+    GateSpec {
+        stage: "lld".into(),
+        subject: Hash::of(b"the design"),
+        verbs: vec![("approve".into(), Role::Write)],
+        shown_at: BEGINNING,
+        needed: 1,
+        expires: None,
+    }
+}
+
+/// Going on uses an answer up, asking again refuses it; after both it is dealt with.
+fn uses_the_answer(left: &Checkpoint) -> bool {
+    !matches!(left, Checkpoint::Wait { .. } | Checkpoint::Retry { .. } | Checkpoint::Park { .. })
+}
+
+async fn play(sqlite: bool, games: u64, moves: u32) {
+    for seed in 1..=games {
+        let mut game = Game::new(seed, sqlite);
+        for _ in 0..moves {
+            game.step().await;
+        }
+        assert!(!game.starts.is_empty(), "seed {seed} played nothing");
+    }
+}
+
+#[tokio::test]
+async fn on_disk_no_order_of_things_loses_or_doubles_anything() {
+    play(true, 6, 200).await;
+}
+
+#[tokio::test]
+async fn in_memory_no_order_of_things_loses_or_doubles_anything() {
+    play(false, 100, 300).await;
+}
