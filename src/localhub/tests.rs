@@ -1,6 +1,9 @@
 //! The hub over HTTP, as a client meets it.
 
-use std::sync::{Arc, Mutex, atomic::AtomicI64, atomic::Ordering::SeqCst};
+use std::{
+    sync::{Arc, Mutex, atomic::AtomicI64, atomic::Ordering::SeqCst},
+    time::Duration,
+};
 
 use axum::{Router, extract::State as Shared, http::HeaderMap, routing::post};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -9,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::types::{InstallationId, IssueNo, Role, UserId};
+use crate::types::{InstallationId, IssueNo, Oid, Role, UserId};
 
 const NOON: i64 = 1_771_495_200_000;
 
@@ -533,4 +536,93 @@ async fn octocrab_finds_every_field_it_looks_for() {
     assert_eq!(file.items[0].decoded_content().unwrap(), "# hello\n");
     let commits = crab.repos("ada", "tally").list_commits().send().await.unwrap();
     assert_eq!(commits.items[0].commit.message, "Initial commit");
+}
+
+#[tokio::test]
+async fn faults_are_as_githubs() {
+    let w = world().await;
+    let token = w.token(json!({})).await;
+    let number = w.hub.open_issue(w.repo, w.owner, "t", "b").unwrap();
+    let comments = format!("/repos/ada/tally/issues/{number}/comments");
+    let seen = async || w.get(&comments, &token).await.1.as_array().unwrap().len();
+
+    w.hub.fault(Fault::ReadsLag { by: Duration::from_secs(10) });
+    w.post(&comments, &token, json!({ "body": "one" })).await;
+    w.hub.push_commit(w.repo, "new", w.owner, &[("a", b"a")], "m").unwrap();
+    let branch = async || w.get("/repos/ada/tally/git/ref/heads/new", &token).await.0;
+    assert_eq!((seen().await, branch().await), (0, 404), "neither shows yet");
+    w.clock.fetch_add(4_000, SeqCst);
+    w.post(&comments, &token, json!({ "body": "two" })).await;
+    w.clock.fetch_add(6_000, SeqCst);
+    assert_eq!(
+        (seen().await, branch().await),
+        (1, 200),
+        "what is ten seconds old shows, what is six does not"
+    );
+    w.hub.mend();
+    assert_eq!(seen().await, 2);
+
+    let whole = w.send(Method::GET, &comments, &token, None).await;
+    let (tag, left) = (whole.headers()["etag"].clone(), whole.headers()["x-ratelimit-remaining"].clone());
+    let again = w.client.get(format!("{}{comments}", w.hub.api_url())).bearer_auth(&token);
+    let again = again.header("if-none-match", tag).send().await.unwrap();
+    assert_eq!((again.status().as_u16(), &again.headers()["x-ratelimit-remaining"]), (304, &left));
+
+    let (method, path_contains) = ("POST".to_owned(), "/comments".to_owned());
+    let drop = |after_effect| Fault::Drop {
+        method: method.clone(),
+        path_contains: path_contains.clone(),
+        after_effect,
+        times: 1,
+    };
+    for (after_effect, there) in [(false, 2), (true, 3)] {
+        w.hub.fault(drop(after_effect));
+        let post = w.client.post(format!("{}{comments}", w.hub.api_url())).bearer_auth(&token);
+        let error = post.json(&json!({ "body": "x" })).send().await.unwrap_err();
+        assert!(!error.is_status() && !error.is_decode(), "no answer at all: {error:?}");
+        assert_eq!(seen().await, there);
+    }
+
+    w.hub.fault(Fault::PrimaryLimit { status: 429, until: Timestamp(w.clock.load(SeqCst) + 5_000) });
+    let refused = w.send(Method::GET, &comments, &token, None).await;
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["x-ratelimit-remaining"]),
+        (429, &"0".parse().unwrap())
+    );
+    w.clock.fetch_add(5_000, SeqCst);
+    assert_eq!(seen().await, 3);
+    w.hub.expire_tokens().unwrap();
+    assert_eq!(w.get(&comments, &token).await.0, 401);
+}
+
+#[tokio::test]
+async fn a_commit_by_graphql_holds_only_where_the_branch_is() {
+    let w = world().await;
+    let token = w.token(json!({})).await;
+    let head = w.hub.log(w.repo, "main")[0].oid.clone();
+    let input = |oid: &Oid| {
+        json!({
+            "branch": { "repositoryNameWithOwner": "ada/tally", "branchName": "main" },
+            "message": { "headline": "One", "body": "Two" },
+            "fileChanges": { "additions": [{ "path": "a", "contents": "/wo=" }] },
+            "expectedHeadOid": oid,
+        })
+    };
+    let query = "mutation($c: CreateCommitOnBranchInput!) { made: createCommitOnBranch(input: $c) { commit { oid } } }";
+    let send = async |oid: &Oid| {
+        let body = json!({ "query": query, "variables": { "c": input(oid) } });
+        let url = w.hub.base_url().join("/api/graphql").unwrap();
+        let answer = w.client.post(url).bearer_auth(&token).json(&body).send().await.unwrap();
+        assert_eq!(answer.status(), 200);
+        answer.json::<Value>().await.unwrap()
+    };
+    let made = send(&head).await;
+    assert_eq!(w.hub.branch_file(w.repo, "main", "a").unwrap(), [0xff, b'\n']);
+    let newest = &w.hub.log(w.repo, "main")[0];
+    assert_eq!(
+        (made["data"]["made"]["commit"]["oid"].as_str(), newest.message.trim()),
+        (Some(newest.oid.as_str()), "One\n\nTwo")
+    );
+    let stale = send(&head).await;
+    assert_eq!((&stale["data"]["made"], &stale["errors"][0]["type"]), (&Value::Null, &json!("STALE_DATA")));
 }
