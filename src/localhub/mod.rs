@@ -33,7 +33,7 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicUsize},
 };
 
 use tokio::{sync::broadcast, sync::watch, task::JoinHandle};
@@ -68,6 +68,8 @@ pub struct HubOptions {
 #[derive(Clone)]
 pub struct Hub(Arc<Inner>);
 
+type WriteWatch = OnceLock<Box<dyn Fn(&RequestView) + Send + Sync>>;
+
 pub(crate) struct Inner {
     state: Mutex<State>,
     data: PathBuf,
@@ -83,6 +85,7 @@ pub(crate) struct Inner {
     requests: Mutex<Vec<RequestView>>,
     writes: AtomicUsize,
     faults: Mutex<Vec<Fault>>,
+    write_watch: WriteWatch,
     /// Requests of each token in the current hour, for the rate limit's headers.
     used: Mutex<HashMap<String, (i64, u64)>>,
     stop: CancellationToken,
@@ -114,6 +117,7 @@ impl Hub {
             requests: Mutex::default(),
             writes: AtomicUsize::new(0),
             faults: Mutex::default(),
+            write_watch: WriteWatch::default(),
             used: Mutex::default(),
             stop: CancellationToken::new(),
             tasks: Mutex::default(),

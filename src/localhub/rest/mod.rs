@@ -144,8 +144,11 @@ fn note(hub: &Hub, request: &Request, caller: &Caller, status: u16) {
         status,
         actor: hub.read(|s| caller.name(s)),
     };
+    if let Some(tell) = hub.0.write_watch.get().filter(|_| is_write(request, status)) {
+        tell(&view);
+    }
     let visible = request.segments.first().is_some_and(|s| s == "repos" || s == "repositories");
-    if request.method != Method::GET && (200..300).contains(&status) && visible {
+    if is_write(request, status) && visible {
         hub.0.writes.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
     let mut requests = lock(&hub.0.requests);
@@ -153,6 +156,10 @@ fn note(hub: &Hub, request: &Request, caller: &Caller, status: u16) {
         requests.remove(0);
     }
     requests.push(view);
+}
+
+fn is_write(request: &Request, status: u16) -> bool {
+    request.method != Method::GET && (200..300).contains(&status)
 }
 
 /// The headers every answer carries.

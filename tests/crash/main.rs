@@ -1,0 +1,12 @@
+//! Killed anywhere, it goes on as if nothing had happened: shown by trying it everywhere.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
+
+mod matrix;
+mod models;
+mod points;
+mod scenarios;
+mod seen;
+#[path = "../stories/world.rs"]
+#[allow(dead_code, reason = "stories are told of the same world and need other parts")]
+mod world;
