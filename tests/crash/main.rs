@@ -2,9 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
+mod kills;
 mod matrix;
 mod models;
 mod points;
+#[path = "../stories/shell/process.rs"]
+#[allow(dead_code, reason = "shared with the stories told at a shell")]
+mod process;
+mod random;
 mod scenarios;
 mod seen;
 #[path = "../stories/world.rs"]

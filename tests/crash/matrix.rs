@@ -13,13 +13,13 @@ use std::{
 
 use countersign::{
     engine::{CallStatus, Status},
-    workflows,
+    localhub::Hub,
 };
 
 use crate::{
     models::Models,
     points::{Moment, Point, Recorder, Sample},
-    scenarios::{self, Act, Scenario},
+    scenarios::{self, Scenario, Thread, Turn},
     seen::seen,
     world::{Setting, World},
 };
@@ -28,19 +28,18 @@ use crate::{
 const AWAY: Duration = Duration::from_secs(7);
 
 /// What the run that nobody killed came to.
-struct Baseline {
-    seen: String,
-    calls: usize,
-    /// The steps it passed, by id.
-    steps: BTreeSet<&'static str>,
-    moments: usize,
+pub(crate) struct Baseline {
+    pub(crate) seen: String,
+    pub(crate) calls: usize,
+    /// The steps it passed, as they are stored.
+    steps: BTreeSet<String>,
 }
 
 /// What a run came to that was killed at one point and resumed.
 struct Resumed {
     number: usize,
     moment: Moment,
-    /// Where the run was when it was killed; none before it began and after its end.
+    /// The run's step when it was killed, as it is stored; none before there was a run.
     step: Option<String>,
     seen: String,
     /// Paid calls before and after the kill.
@@ -49,58 +48,88 @@ struct Resumed {
     lost: usize,
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// Lets people act and the bot work until there is nothing left to do.
-async fn play(w: &mut World, acts: &[Act], acted: impl Fn(&'static str)) {
+async fn play(w: &mut World, scenario: &Scenario, acted: impl Fn(&'static str)) {
     for _ in 0..200 {
         w.settle().await;
         let running = w.run().await.is_some_and(|run| run.status.live());
-        match acts.iter().find(|act| !(act.done)(w)) {
-            Some(act) if (act.ready)(w) => {
+        match scenario.turn(&thread_of(w)) {
+            Turn::Person(act) => {
                 w.pass(60);
-                (act.act)(w);
+                (act.act)(&thread_of(w));
                 acted(act.what);
             }
             // What comes late comes now.
-            None if !running => return w.wait(120).await,
+            Turn::Over if !running => return w.wait(120).await,
             _ => w.pass(15),
         }
     }
     panic!("it comes to no end:\n{}", w.thread());
 }
 
-/// Plays the scenario once, handing out a copy of everything at each moment of the sample.
-async fn record(
+fn thread_of(w: &World) -> Thread<'_> {
+    Thread { hub: &w.hub, repo: w.repo, issue: w.issue }
+}
+
+/// The usual world, with models that cost money.
+pub(crate) async fn world(models: &Models, key: &str) -> World {
+    let (toml, env) = (models.toml(), Models::env(key));
+    World::new(Setting { models: Some(("claude:opus", "gemini:pro")), toml, env, ..Setting::default() }).await
+}
+
+/// Plays a scenario that nobody kills.
+pub(crate) async fn baseline(
+    mut w: World,
     scenario: &Scenario,
-    models: &Arc<Models>,
-    sample: Sample,
-    keep: impl Fn(Point) + Send + 'static,
+    (models, key): (&Models, &str),
+    acted: impl Fn(&'static str),
 ) -> Baseline {
-    let key = format!("{}-{}", scenario.workflow, scenario.name.replace(' ', "-"));
-    let (toml, env) = (models.toml(), Models::env(&key));
-    let pair = Some(("claude:opus", "gemini:pro"));
-    let mut w = World::new(Setting { models: pair, toml, env, ..Setting::default() }).await;
-    let recorder = Recorder::watch(&w, models, &key, sample, keep);
-    play(&mut w, scenario.acts, |what| recorder.moment(Moment::Act(what))).await;
-    let moments = recorder.end();
+    play(&mut w, scenario, acted).await;
     let run = w.run().await.unwrap();
     assert_eq!(run.status, Status::Done, "{}", w.thread());
-    let workflow = workflows::ALL.iter().find(|w| w.name() == scenario.workflow).unwrap();
     let trail = w.app.store.repo(w.repo).unwrap().trail(run.id).await.unwrap();
     Baseline {
         seen: seen(&w, &[]).await,
-        calls: models.calls(w.directory(), &key),
-        steps: trail.iter().map(|row| workflow.step(&row.step).unwrap().id).collect(),
-        moments,
+        calls: models.calls(w.directory(), key),
+        steps: trail.into_iter().map(|row| row.step).collect(),
     }
+}
+
+/// The same, killed at times: whatever GitHub was told in vain is asked for again, and it is played to its end.
+pub(crate) async fn played_on(w: &mut World, scenario: &Scenario) {
+    // GitHub does not try again by itself; whoever looks through its log of deliveries asks for it.
+    redeliver(&w.hub);
+    play(w, scenario, |_| ()).await;
+}
+
+/// Asks for every delivery again that was not taken.
+pub(crate) fn redeliver(hub: &Hub) {
+    let all = hub.deliveries();
+    let settled = |guid: &str| {
+        let attempts = all.iter().filter(|d| d.guid == guid);
+        attempts.clone().any(|d| d.status.is_none_or(|status| (200..300).contains(&status)))
+    };
+    for guid in all.iter().map(|d| &d.guid).collect::<BTreeSet<_>>() {
+        if !settled(guid) {
+            hub.redeliver(guid).unwrap();
+        }
+    }
+}
+
+/// Calls in the ledger that nobody knows the end of.
+pub(crate) async fn lost(w: &World) -> usize {
+    let run = w.run().await.unwrap();
+    let ledger = w.app.store.repo(w.repo).unwrap().ledger(run.id).await.unwrap();
+    ledger.calls.iter().filter(|row| row.status == CallStatus::Lost).count()
 }
 
 /// Starts bot and hub on what the kill left and plays on.
 async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
-    let Point { number, moment, directory, now, calls, known, address } = point;
+    let Point { number, moment, step, directory, now, calls, known, address } = point;
     let key = format!("{}-{}-{number}", scenario.workflow, scenario.name.replace(' ', "-"));
     std::fs::write(
         directory.path().join("bot/.env"),
@@ -109,29 +138,21 @@ async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
     .unwrap();
     let drafts_before = models.calls(directory.path(), &key);
     let mut w = World::go_on(directory, known, now.plus(AWAY)).await;
-    let before = w.run().await.filter(|run| run.status.live());
     // A person who reads the thread while nobody answers acts then and there.
     if number % 2 == 1
-        && let Some(act) = scenario.acts.iter().find(|act| !(act.done)(&w)).filter(|act| (act.ready)(&w))
+        && let Turn::Person(act) = scenario.turn(&thread_of(&w))
     {
         w.pass(60);
-        (act.act)(&w);
+        (act.act)(&thread_of(&w));
     }
-    // GitHub does not try again by itself; whoever looks through its log of deliveries asks for it.
-    let deliveries = w.hub.deliveries();
-    for lost in deliveries.iter().filter(|d| d.status.is_some_and(|s| !(200..300).contains(&s))) {
-        w.hub.redeliver(&lost.guid).unwrap();
-    }
-    play(&mut w, scenario.acts, |_| ()).await;
-    let run = w.run().await.unwrap();
-    let ledger = w.app.store.repo(w.repo).unwrap().ledger(run.id).await.unwrap();
+    played_on(&mut w, scenario).await;
     Resumed {
         number,
         moment,
-        step: before.map(|run| run.step_id),
+        step,
         seen: seen(&w, &[address]).await,
         calls: calls + models.calls(w.directory(), &key) - drafts_before,
-        lost: ledger.calls.iter().filter(|row| row.status == CallStatus::Lost).count(),
+        lost: lost(&w).await,
     }
 }
 
@@ -141,11 +162,18 @@ fn wrong(resumed: &Resumed, baseline: &Baseline) -> Option<String> {
     if *lost > 1 {
         return Some(format!("one kill lost {lost} calls"));
     }
-    if *calls < baseline.calls || *calls > baseline.calls + lost {
-        return Some(format!("{calls} paid calls, {lost} of them lost, instead of {}", baseline.calls));
+    baseline.differs(&resumed.seen, *calls, *lost)
+}
+
+impl Baseline {
+    /// In what another end of the same story differs, and whether it cost more than what was lost.
+    pub(crate) fn differs(&self, seen: &str, calls: usize, lost: usize) -> Option<String> {
+        if calls < self.calls || calls > self.calls + lost {
+            return Some(format!("{calls} paid calls, {lost} of them lost, instead of {}", self.calls));
+        }
+        let diff = similar::TextDiff::from_lines(self.seen.as_str(), seen);
+        (self.seen != seen).then(|| diff.unified_diff().context_radius(2).to_string())
     }
-    let (was, is) = (&baseline.seen, &resumed.seen);
-    (was != is).then(|| similar::TextDiff::from_lines(was, is).unified_diff().context_radius(2).to_string())
 }
 
 /// Resumes points as they come, two at a time.
@@ -182,16 +210,20 @@ fn sample() -> Sample {
 
 fn killed_everywhere(scenario: &'static Scenario) {
     let begun = Instant::now();
-    let models = Arc::new(Models::start());
+    let models = Arc::new(Models::start(Duration::ZERO));
     let sample = sample();
     let (give, points) = channel();
     let resuming = {
         let models = models.clone();
         thread::spawn(move || resume_all(points, scenario, &models))
     };
-    let baseline = runtime().block_on(record(scenario, &models, sample, move |point| {
-        give.send(point).unwrap();
-    }));
+    let (baseline, moments) = runtime().block_on(async {
+        let key = format!("{}-{}", scenario.workflow, scenario.name.replace(' ', "-"));
+        let w = world(&models, &key).await;
+        let recorder = Recorder::watch(&w, &models, &key, sample, move |point| give.send(point).unwrap());
+        let acted = |what| recorder.moment(Moment::Act(what));
+        (baseline(w, scenario, (&models, &key), acted).await, recorder.end())
+    });
     let all = resuming.join().unwrap();
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for resumed in &all {
@@ -203,16 +235,20 @@ fn killed_everywhere(scenario: &'static Scenario) {
         };
         *kinds.entry(kind).or_default() += 1;
     }
-    let hit: BTreeSet<&str> = all.iter().filter_map(|resumed| resumed.step.as_deref()).collect();
+    let hit: BTreeSet<String> = all.iter().filter_map(|resumed| resumed.step.clone()).collect();
     let lost: usize = all.iter().map(|resumed| resumed.lost).sum();
     println!(
-        "{}, {}: {} of {} moments killed ({kinds:?}), {} of {} steps hit, {lost} calls lost, {} s",
+        "{}, {}: {} kills at {} moments ({kinds:?}; first {}, step {}), {} of {} steps hit, {} comparisons, {lost} calls \
+         lost, {} s",
         scenario.workflow,
         scenario.name,
         all.len(),
-        baseline.moments,
+        moments,
+        sample.first,
+        sample.step,
         hit.len(),
         baseline.steps.len(),
+        all.len(),
         begun.elapsed().as_secs(),
     );
     let wrong: Vec<_> =
@@ -224,6 +260,9 @@ fn killed_everywhere(scenario: &'static Scenario) {
         );
     }
     assert!(wrong.is_empty(), "{} of {} kills show", wrong.len(), all.len());
+    assert_eq!(hit, baseline.steps, "a step in which nothing was killed");
+    assert!(moments > 200 && all.len() >= moments / sample.step);
+    assert!(sample.step > 1 || (kinds.len() == 4 && lost > 0), "a kind of moment was not tried: {kinds:?}");
 }
 
 #[test]

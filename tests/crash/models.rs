@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use axum::{
@@ -39,15 +40,16 @@ pub(crate) struct Models {
 
 #[derive(Default)]
 struct Reviewer {
+    thinking: Duration,
     calls: Mutex<HashMap<Key, usize>>,
     /// Told of a call that has come and is not answered yet.
     told: Mutex<HashMap<Key, Told>>,
 }
 
 impl Models {
-    /// Serves until the process ends, on a thread of its own: worlds come and go.
-    pub(crate) fn start() -> Self {
-        let reviewer = Arc::new(Reviewer::default());
+    /// Serves until the process ends, on a thread of its own: worlds come and go. Each answer takes so long.
+    pub(crate) fn start(thinking: Duration) -> Self {
+        let reviewer = Arc::new(Reviewer { thinking, ..Reviewer::default() });
         let router = Router::new().route("/v1beta/models/{call}", post(review)).with_state(reviewer.clone());
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -60,7 +62,8 @@ impl Models {
             });
         });
         let drafter = tempfile::tempdir().unwrap();
-        fs::write(drafter.path().join("claude"), PROGRAM).unwrap();
+        let program = PROGRAM.replace("THINKING", &thinking.as_secs_f64().to_string());
+        fs::write(drafter.path().join("claude"), program).unwrap();
         fs::set_permissions(drafter.path().join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
         let better = json!({ "edits": [{ "search": WEAK, "replace": STRONG }] });
         let asked = format!("A maintainer asked for more.\n\n{ANCHOR}");
@@ -114,6 +117,7 @@ case "$(cat)" in
 *'What a maintainer asks for'*) answer=revised ;;
 *) answer=better ;;
 esac
+sleep THINKING
 exec cat "${0%/*}/$answer"
 "#;
 
@@ -134,7 +138,7 @@ fn design() -> String {
         toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
     let text = rehearsal["answer"][0]["text"].as_str().unwrap();
     assert!(text.contains(WEAK) && text.contains(ANCHOR));
-    let (_, title) = (1, countersign::localhub::sample().issues[0].0);
+    let title = countersign::localhub::sample().issues[0].0;
     text.replace("{{issue}}", "1").replace("{{title}}", title).replace("{{path}}", "src/lib.rs")
 }
 
@@ -150,6 +154,7 @@ async fn review(
     if let Some(told) = told {
         tokio::task::spawn_blocking(move || told()).await.unwrap();
     }
+    tokio::time::sleep(reviewer.thinking).await;
     let prompt = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
     let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap();
     let findings = json!([{

@@ -3,6 +3,7 @@
 //! kill would leave it.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::{
@@ -12,6 +13,7 @@ use std::{
 };
 
 use countersign::{clock::Clock, localhub::Hub, types::Timestamp};
+use rusqlite::OpenFlags;
 use tempfile::TempDir;
 
 use crate::{
@@ -37,6 +39,8 @@ pub(crate) struct Point {
     /// Counted from 0 over all moments, also those not kept.
     pub(crate) number: usize,
     pub(crate) moment: Moment,
+    /// The run's step as it is stored; none before there is a run.
+    pub(crate) step: Option<String>,
     pub(crate) directory: TempDir,
     pub(crate) now: Timestamp,
     /// Paid calls until then.
@@ -46,7 +50,7 @@ pub(crate) struct Point {
     pub(crate) address: String,
 }
 
-/// Which moments are kept: each `step`th, beginning at `first`.
+/// Which moments are kept: each `step`th, beginning at `first`, and the first in each step of the workflow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) first: usize,
@@ -58,6 +62,7 @@ pub(crate) struct Recorder {
     /// None once it is over.
     source: Mutex<Option<Source>>,
     seen: AtomicUsize,
+    steps: Mutex<BTreeSet<String>>,
     sample: Sample,
 }
 
@@ -70,6 +75,14 @@ struct Source {
     models: Arc<Models>,
     key: String,
     known: Known,
+}
+
+impl Source {
+    fn step(&self) -> Option<String> {
+        let file = self.bot.join(format!("data/repos/{}/checkpoints.db", self.known.repo));
+        let database = rusqlite::Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
+        database.query_row("SELECT step FROM run ORDER BY seq DESC LIMIT 1", [], |row| row.get(0)).ok()
+    }
 }
 
 impl Recorder {
@@ -90,7 +103,8 @@ impl Recorder {
             key: key.to_owned(),
             known: world.known(),
         };
-        let recorder = Arc::new(Self { source: Mutex::new(Some(source)), seen: AtomicUsize::new(0), sample });
+        let (source, seen) = (Mutex::new(Some(source)), AtomicUsize::new(0));
+        let recorder = Arc::new(Self { source, seen, steps: Mutex::default(), sample });
         let data = world.directory().join("bot/data");
         let told = recorder.clone();
         world.app.store.watch(move |file| {
@@ -110,7 +124,9 @@ impl Recorder {
         let source = self.source.lock().unwrap();
         let Some(source) = source.as_ref() else { return };
         let number = self.seen.fetch_add(1, Ordering::SeqCst);
-        if number < self.sample.first || (number - self.sample.first) % self.sample.step != 0 {
+        let step = source.step();
+        let new = step.clone().is_some_and(|step| self.steps.lock().unwrap().insert(step));
+        if !new && number % self.sample.step != self.sample.first % self.sample.step {
             return;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -119,7 +135,7 @@ impl Recorder {
         let calls = source.models.calls(source.bot.parent().unwrap(), &source.key);
         let now = source.clock.now();
         let (known, address) = (source.known, source.hub.base_url().to_string());
-        (source.keep)(Point { number, moment, directory, now, calls, known, address });
+        (source.keep)(Point { number, moment, step, directory, now, calls, known, address });
     }
 
     /// No moment counts after this; how many there were.

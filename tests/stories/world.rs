@@ -125,7 +125,7 @@ impl Listening {
 /// What a copy of a world is found again by.
 #[derive(Clone, Copy)]
 pub(crate) struct Known {
-    app: u64,
+    pub(crate) app: u64,
     pub(crate) repo: RepoId,
     pub(crate) issue: IssueNo,
     installation: InstallationId,
@@ -249,6 +249,15 @@ impl World {
         let public = Listening::start(door, app.public(), &turn);
         let read = BTreeSet::new();
         Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read }
+    }
+
+    /// Bot and hub end; what they keep stays.
+    pub(crate) async fn leave(self) -> TempDir {
+        let Self { hub, app, directory, public, .. } = self;
+        public.stop().await;
+        hub.stop().await;
+        drop(app);
+        directory
     }
 
     pub(crate) fn known(&self) -> Known {
