@@ -23,8 +23,39 @@ impl Schema {
     }
 }
 
-/// Told of every commit, with the file it went to, before whoever asked for it hears of it.
-pub(super) type Watch = Arc<OnceLock<Box<dyn Fn(&Path) + Send + Sync>>>;
+/// Shared by all databases of a store, for proofs: who hears of commits, and what the disk is made to do.
+pub(super) type Watch = Arc<Proof>;
+
+#[derive(Default)]
+pub(super) struct Proof {
+    /// Told of every commit, with the file it went to, before whoever asked for it hears of it.
+    pub(super) told: OnceLock<Box<dyn Fn(&Path) + Send + Sync>>,
+    /// None: never asked for, and connections are left as they are.
+    pub(super) disk: Mutex<Option<Disk>>,
+}
+
+/// What a disk does to a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    Sound,
+    /// No file can grow.
+    Full,
+    ReadOnly,
+}
+
+impl Proof {
+    fn apply(&self, connection: &Connection) -> Result<(), Fault> {
+        let Some(disk) = *self.disk.lock().unwrap_or_else(PoisonError::into_inner) else { return Ok(()) };
+        // SQLite takes any number below the file's own length for that length.
+        let most: u32 = if disk == Disk::Full { 1 } else { MOST_PAGES };
+        connection.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(()))?;
+        connection.pragma_update(None, "query_only", disk == Disk::ReadOnly)?;
+        Ok(())
+    }
+}
+
+/// SQLite's own limit.
+const MOST_PAGES: u32 = 4_294_967_294;
 
 /// A database file with its one writer. Clones share the connection.
 #[derive(Clone)]
@@ -58,8 +89,9 @@ impl Database {
     ) -> Result<R, StoreError> {
         let (file, watch) = (self.file.clone(), Arc::clone(&self.watch));
         self.blocking(move |connection| {
+            watch.apply(connection)?;
             let result = commit(connection, work)?;
-            if let Some(tell) = watch.get() {
+            if let Some(tell) = watch.told.get() {
                 tell(&file);
             }
             Ok(result)

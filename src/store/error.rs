@@ -22,6 +22,10 @@ pub enum StoreError {
     Damaged { file: PathBuf, detail: String },
     #[error("{}: {source}; check that the path exists, is writable and has space", .path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: the disk is full; make room on it, nothing written before is lost", .file.display())]
+    Full { file: PathBuf },
+    #[error("{}: the file or its disk is read-only; make it writable, nothing written before is lost", .file.display())]
+    ReadOnly { file: PathBuf },
     #[error("{}: {source}", .file.display())]
     Sql { file: PathBuf, source: rusqlite::Error },
     #[error("{}: a stored row cannot be read ({detail}); it may have been written by another version", .file.display())]
@@ -55,6 +59,8 @@ impl Fault {
                 Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
                     StoreError::Damaged { file, detail: source.to_string() }
                 }
+                Some(rusqlite::ErrorCode::DiskFull) => StoreError::Full { file },
+                Some(rusqlite::ErrorCode::ReadOnly) => StoreError::ReadOnly { file },
                 _ => StoreError::Sql { file, source },
             },
             Self::Row(detail) => StoreError::Row { file, detail },

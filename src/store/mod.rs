@@ -25,17 +25,18 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use self::{
-    database::{Database, Schema, Watch},
-    error::Fault,
-};
 pub use self::{
+    database::Disk,
     directory::{Directory, InstallationRow, RepoRow},
     error::StoreError,
     hints::{Hint, Rest},
     inbox::{Accepted, Inbox, InboxCounts, NewDelivery, Taken},
     repository::RepoDb,
     rows::*,
+};
+use self::{
+    database::{Database, Schema, Watch},
+    error::Fault,
 };
 use crate::{clock::SharedClock, types::RepoId};
 
@@ -87,7 +88,12 @@ impl Store {
     /// Calls `told` after every commit, with the file it went to, before the caller hears of it: where a crash
     /// could come. For proofs that none does harm. Only the first watcher is kept.
     pub fn watch(&self, told: impl Fn(&Path) + Send + Sync + 'static) {
-        let _ = self.watch.set(Box::new(told));
+        let _ = self.watch.told.set(Box::new(told));
+    }
+
+    /// Makes every write from now on meet this disk. For proofs that nothing is lost by it.
+    pub fn pretend(&self, disk: Disk) {
+        *self.watch.disk.lock().unwrap_or_else(PoisonError::into_inner) = Some(disk);
     }
 
     pub fn inbox(&self) -> Inbox<'_> {

@@ -167,8 +167,8 @@ fn killed_at_random_the_last_boot_ends_it_as_if_nothing_had_happened() {
             (stories, lost_calls) = (stories + 1, lost_calls + lost);
         }
     });
-    println!(
+    crate::say(&format!(
         "{kills} kills of the program in {stories} stories, {lost_calls} calls lost, {} s",
         begun.elapsed().as_secs()
-    );
+    ));
 }

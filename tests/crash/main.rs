@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
+use std::io::Write as _;
+
 mod demo;
+mod disk;
 mod kills;
 mod matrix;
 mod models;
@@ -16,3 +19,8 @@ mod seen;
 #[path = "../stories/world.rs"]
 #[allow(dead_code, reason = "stories are told of the same world and need other parts")]
 mod world;
+
+/// Says it also where the output of tests that pass is not shown: without the counts nobody knows what was tried.
+fn say(text: &str) {
+    writeln!(std::io::stderr(), "{text}").unwrap();
+}

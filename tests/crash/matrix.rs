@@ -19,6 +19,7 @@ use countersign::{
 use crate::{
     models::Models,
     points::{Moment, Point, Recorder, Sample},
+    random::Random,
     scenarios::{self, Scenario, Thread, Turn},
     seen::seen,
     world::{Setting, World},
@@ -198,20 +199,17 @@ fn resume_all(points: Receiver<Point>, scenario: &'static Scenario, models: &Arc
     all
 }
 
-/// All points, or every so manieth from a random one on.
-fn sample() -> Sample {
+/// All points, or every so manieth commit from a random one on.
+fn sample(scenario: &Scenario) -> Sample {
     let all = std::env::var("COUNTERSIGN_CRASH").is_ok_and(|value| value == "all");
-    let step = if all { 1 } else { 7 };
-    let mut random = [0];
-    getrandom::fill(&mut random).unwrap();
-    let first = std::env::var("COUNTERSIGN_CRASH_FIRST").ok().map(|text| text.parse().unwrap());
-    Sample { first: first.unwrap_or(usize::from(random[0]) % step), step }
+    let step = if all { 1 } else { 12 };
+    Sample { first: Random::seeded(scenario.name).below(step), step }
 }
 
 fn killed_everywhere(scenario: &'static Scenario) {
     let begun = Instant::now();
     let models = Arc::new(Models::start(Duration::ZERO));
-    let sample = sample();
+    let sample = sample(scenario);
     let (give, points) = channel();
     let resuming = {
         let models = models.clone();
@@ -237,7 +235,7 @@ fn killed_everywhere(scenario: &'static Scenario) {
     }
     let hit: BTreeSet<String> = all.iter().filter_map(|resumed| resumed.step.clone()).collect();
     let lost: usize = all.iter().map(|resumed| resumed.lost).sum();
-    println!(
+    crate::say(&format!(
         "{}, {}: {} kills at {} moments ({kinds:?}; first {}, step {}), {} of {} steps hit, {} comparisons, {lost} calls \
          lost, {} s",
         scenario.workflow,
@@ -250,7 +248,7 @@ fn killed_everywhere(scenario: &'static Scenario) {
         baseline.steps.len(),
         all.len(),
         begun.elapsed().as_secs(),
-    );
+    ));
     let wrong: Vec<_> =
         all.iter().filter_map(|resumed| Some((resumed, wrong(resumed, &baseline)?))).collect();
     for (resumed, why) in &wrong {

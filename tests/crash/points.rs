@@ -50,7 +50,8 @@ pub(crate) struct Point {
     pub(crate) address: String,
 }
 
-/// Which moments are kept: each `step`th, beginning at `first`, and the first in each step of the workflow.
+/// Which commits are kept: each `step`th, beginning at `first`, and the first in each step of the workflow. Of
+/// what happens outside nothing is left out: there a moment can be the only one of its kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) first: usize,
@@ -126,7 +127,8 @@ impl Recorder {
         let number = self.seen.fetch_add(1, Ordering::SeqCst);
         let step = source.step();
         let new = step.clone().is_some_and(|step| self.steps.lock().unwrap().insert(step));
-        if !new && number % self.sample.step != self.sample.first % self.sample.step {
+        let commit = matches!(moment, Moment::Commit(_));
+        if commit && !new && number % self.sample.step != self.sample.first % self.sample.step {
             return;
         }
         let directory = tempfile::tempdir().unwrap();

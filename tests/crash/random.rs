@@ -15,7 +15,7 @@ impl Random {
                 u64::from(u32::from_le_bytes(bytes))
             }
         };
-        println!("{what}: COUNTERSIGN_SEED={seed}");
+        crate::say(&format!("{what}: COUNTERSIGN_SEED={seed}"));
         Self(seed)
     }
 
