@@ -26,10 +26,12 @@ impl Schema {
 /// Shared by all databases of a store, for proofs: who hears of commits, and what the disk is made to do.
 pub(super) type Watch = Arc<Proof>;
 
+/// Told of every commit, with the file it went to, before whoever asked for it hears of it.
+type Told = Box<dyn Fn(&Path) + Send + Sync>;
+
 #[derive(Default)]
 pub(super) struct Proof {
-    /// Told of every commit, with the file it went to, before whoever asked for it hears of it.
-    pub(super) told: OnceLock<Box<dyn Fn(&Path) + Send + Sync>>,
+    pub(super) told: OnceLock<Told>,
     /// None: never asked for, and connections are left as they are.
     pub(super) disk: Mutex<Option<Disk>>,
 }
