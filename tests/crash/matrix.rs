@@ -249,15 +249,14 @@ fn killed_everywhere(scenario: &'static Scenario) {
         all.len(),
         begun.elapsed().as_secs(),
     ));
-    let wrong: Vec<_> =
-        all.iter().filter_map(|resumed| Some((resumed, wrong(resumed, &baseline)?))).collect();
-    for (resumed, why) in &wrong {
-        println!(
-            "--- killed at moment {} ({:?}, step {:?}):\n{why}",
-            resumed.number, resumed.moment, resumed.step
-        );
-    }
-    assert!(wrong.is_empty(), "{} of {} kills show", wrong.len(), all.len());
+    let wrong: Vec<String> = all
+        .iter()
+        .filter_map(|resumed| {
+            let (Resumed { number, moment, step, .. }, why) = (resumed, wrong(resumed, &baseline)?);
+            Some(format!("--- killed at moment {number} ({moment:?}, step {step:?}):\n{why}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{} of {} kills show:\n{}", wrong.len(), all.len(), wrong.join("\n"));
     assert_eq!(hit, baseline.steps, "a step in which nothing was killed");
     assert!(moments > 200 && all.len() >= moments / sample.step);
     assert!(sample.step > 1 || (kinds.len() == 4 && lost > 0), "a kind of moment was not tried: {kinds:?}");
