@@ -287,6 +287,8 @@ impl Change<'_> {
 
     /// Makes the bare repository and its first commits; answers the default branch.
     fn fill(&self, id: RepoId, owner: UserId, source: RepoSource) -> Result<String, HubError> {
+        // Nobody has this number yet: what is there was begun by a hub that was killed.
+        drop(std::fs::remove_dir_all(self.hub.git_dir(id)));
         let git = Git::init(self.hub.git_dir(id), "main")?;
         match source {
             RepoSource::Files(files) => {

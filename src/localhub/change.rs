@@ -206,6 +206,14 @@ impl<'a> Change<'a> {
         }
     }
 
+    /// Does what was left undone when this hub was killed.
+    pub(super) fn catch_up(&mut self) -> Result<(), HubError> {
+        for LeftBehind { repo, branch, from, to, by } in left_behind(self.state, self.hub) {
+            self.branch_moved(repo, &branch, Some(from), Some(to), by)?;
+        }
+        Ok(())
+    }
+
     /// After a branch was made, moved or deleted: pull requests follow, `push` is told.
     pub(super) fn branch_moved(
         &mut self,
@@ -261,6 +269,31 @@ impl<'a> Change<'a> {
         }
         Ok(())
     }
+}
+
+/// A branch that moved, and its pull request that does not know it.
+pub(super) struct LeftBehind {
+    repo: RepoId,
+    branch: String,
+    from: Oid,
+    to: Oid,
+    by: UserId,
+}
+
+/// What a kill between git's move of a branch and our note of it left.
+pub(super) fn left_behind(state: &State, hub: &Inner) -> Vec<LeftBehind> {
+    let mut found = Vec::new();
+    for repo in state.repositories.values() {
+        for issue in repo.issues.values().filter(|issue| issue.open) {
+            let Some(pull) = &issue.pull else { continue };
+            let Some(to) = hub.git(repo.id).branch(&pull.head).filter(|head| *head != pull.head_oid) else {
+                continue;
+            };
+            let (branch, from) = (pull.head.clone(), pull.head_oid.clone());
+            found.push(LeftBehind { repo: repo.id, branch, from, to, by: issue.author });
+        }
+    }
+    found
 }
 
 /// A random id in the form of a version 4 UUID, as GitHub's delivery ids are.

@@ -31,9 +31,11 @@ mod tests;
 
 use std::{
     collections::HashMap,
+    io::Write as _,
     net::SocketAddr,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicUsize},
 };
 
 use tokio::{sync::broadcast, sync::watch, task::JoinHandle};
@@ -68,6 +70,8 @@ pub struct HubOptions {
 #[derive(Clone)]
 pub struct Hub(Arc<Inner>);
 
+type WriteWatch = OnceLock<Box<dyn Fn(&RequestView) + Send + Sync>>;
+
 pub(crate) struct Inner {
     state: Mutex<State>,
     data: PathBuf,
@@ -85,6 +89,7 @@ pub(crate) struct Inner {
     faults: Mutex<Vec<Fault>>,
     /// What was, for reads that lag; empty unless that fault is armed.
     moments: Mutex<Vec<Arc<faults::Moment>>>,
+    write_watch: WriteWatch,
     /// Requests of each token in the current hour, for the rate limit's headers.
     used: Mutex<HashMap<String, (i64, u64)>>,
     stop: CancellationToken,
@@ -117,10 +122,14 @@ impl Hub {
             writes: AtomicUsize::new(0),
             faults: Mutex::default(),
             moments: Mutex::default(),
+            write_watch: WriteWatch::default(),
             used: Mutex::default(),
             stop: CancellationToken::new(),
             tasks: Mutex::default(),
         }));
+        if hub.read(|s| !change::left_behind(s, &hub.0).is_empty()) {
+            hub.change(|c| c.catch_up())?;
+        }
         let courier = webhooks::Courier::new(hub.clone())?;
         let tasks = vec![tokio::spawn(server::serve(hub.clone(), listener)), tokio::spawn(courier.run())];
         *lock(&hub.0.tasks) = tasks;
@@ -257,11 +266,17 @@ fn save(data: &Path, state: &State) -> Result<(), HubError> {
     let path = data.join("hub.json");
     let unusable = |source: std::io::Error| HubError::Data { path: path.clone(), source };
     let bytes = serde_json::to_vec(state).map_err(|e| unusable(e.into()))?;
-    // The file holds the rehearsal App's key; `tempfile` makes it readable by its owner alone.
-    let mut fresh = tempfile::NamedTempFile::new_in(data).map_err(unusable)?;
-    std::io::Write::write_all(&mut fresh, &bytes).map_err(unusable)?;
-    fresh.persist(&path).map_err(|e| unusable(e.error))?;
-    Ok(())
+    // Whole or not at all, whatever ends us; for its owner alone, because it holds the rehearsal App's key.
+    let fresh = data.join("hub.json.new");
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&fresh)
+        .map_err(unusable)?;
+    file.write_all(&bytes).and_then(|()| file.sync_data()).map_err(unusable)?;
+    std::fs::rename(&fresh, &path).map_err(unusable)
 }
 
 fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {

@@ -346,6 +346,36 @@ async fn webhooks_come_in_order_and_wait_for_a_restart() {
 }
 
 #[tokio::test]
+async fn killed_between_git_and_its_own_notes_it_catches_up() {
+    let w = world().await;
+    w.hub.push_commit(w.repo, "topic", w.owner, &[("a", b"1")], "One").unwrap();
+    let head = || w.hub.branches(w.repo).into_iter().find(|(name, _)| name == "topic").unwrap().1;
+    let (first, base_oid) = (head(), w.hub.log(w.repo, "main")[0].oid.clone());
+    let new = acts::NewPull {
+        title: "A pull request".into(),
+        body: None,
+        draft: false,
+        head: "topic".into(),
+        base: "main".into(),
+        head_oid: first.clone(),
+        base_oid,
+    };
+    w.hub.change(|c| c.open_pull(w.repo, w.owner, new)).unwrap();
+    let notes = std::fs::read(w.data.path().join("hub.json")).unwrap();
+    w.hub.push_commit(w.repo, "topic", w.owner, &[("a", b"2")], "Two").unwrap();
+    w.hub.stop().await;
+    std::fs::write(w.data.path().join("hub.json"), notes).unwrap();
+    // Begun for a repository that never came to be.
+    std::fs::create_dir(w.hub.git_dir(RepoId(w.hub.read(|s| s.next_id)))).unwrap();
+
+    let again = Hub::start(options(w.data.path(), &w.clock)).await.unwrap();
+    assert_ne!(again.pulls(w.repo)[0].head_oid, first);
+    assert_eq!(again.pulls(w.repo)[0].head_oid, head());
+    let files = RepoSource::Files(vec![("a".into(), b"3".to_vec())]);
+    again.create_repo(w.owner, "another", files, false).unwrap();
+}
+
+#[tokio::test]
 async fn a_copy_goes_its_own_way() {
     let w = world().await;
     w.hub.open_issue(w.repo, w.owner, "Before", "A body").unwrap();

@@ -197,6 +197,12 @@ impl Hub {
         lock(&self.0.requests).clone()
     }
 
+    /// Calls `told` after every REST request that changed something, before its answer leaves: where a client
+    /// could die without knowing. Only the first watcher is kept.
+    pub fn watch_writes(&self, told: impl Fn(&RequestView) + Send + Sync + 'static) {
+        let _ = self.0.write_watch.set(Box::new(told));
+    }
+
     /// How many REST requests changed something people can see.
     pub fn writes(&self) -> usize {
         self.0.writes.load(std::sync::atomic::Ordering::SeqCst)

@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeSet,
     future::Future,
+    path::Path,
     pin::Pin,
     sync::{Arc, Mutex, OnceLock},
     time::Duration,
@@ -21,6 +22,7 @@ use countersign::{
     types::{CommentId, InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
 };
 use secrecy::{ExposeSecret, SecretString};
+use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +34,10 @@ pub(crate) struct ManualClock {
 
 impl ManualClock {
     fn new() -> Arc<Self> {
-        let now = Timestamp::parse("2026-03-02T09:00:00Z").unwrap();
+        Self::at(Timestamp::parse("2026-03-02T09:00:00Z").unwrap())
+    }
+
+    fn at(now: Timestamp) -> Arc<Self> {
         Arc::new(Self { now: Mutex::new(now), moved: Notify::new() })
     }
 
@@ -81,10 +86,14 @@ pub(crate) struct World {
     pub(crate) issue: IssueNo,
     pub(crate) installation: InstallationId,
     pub(crate) webhook: url::Url,
-    directory: tempfile::TempDir,
+    directory: TempDir,
     public: Listening,
+    turn: Turn,
     read: BTreeSet<CommentId>,
 }
+
+/// The bot works or GitHub delivers, never both at once: a story told twice goes the same way twice.
+type Turn = Arc<tokio::sync::Mutex<()>>;
 
 /// A door that is open until it is told to close.
 struct Listening {
@@ -93,7 +102,17 @@ struct Listening {
 }
 
 impl Listening {
-    fn start(listener: TcpListener, router: axum::Router) -> Self {
+    fn start(listener: TcpListener, router: axum::Router, turn: &Turn) -> Self {
+        let turn = Arc::clone(turn);
+        let router = router.layer(axum::middleware::from_fn(
+            move |request: axum::extract::Request, next: axum::middleware::Next| {
+                let turn = Arc::clone(&turn);
+                async move {
+                    let _mine = turn.lock().await;
+                    next.run(request).await
+                }
+            },
+        ));
         let close = CancellationToken::new();
         let closed = close.clone().cancelled_owned();
         let task = tokio::spawn(async move {
@@ -109,11 +128,22 @@ impl Listening {
     }
 }
 
+/// What a copy of a world is found again by.
+#[derive(Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) app: u64,
+    pub(crate) repo: RepoId,
+    pub(crate) issue: IssueNo,
+    installation: InstallationId,
+}
+
 /// How a world differs from the usual one.
 #[derive(Default)]
 pub(crate) struct Setting {
     /// Scripted answers; the rehearsal's own where there are none.
     pub(crate) script: Option<String>,
+    /// Drafter and reviewer, where they are not the rehearsal's.
+    pub(crate) models: Option<(&'static str, &'static str)>,
     pub(crate) issue: Option<(String, String)>,
     /// Lines added to `countersign.toml`.
     pub(crate) toml: String,
@@ -134,14 +164,7 @@ impl World {
     pub(crate) async fn new(setting: Setting) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let clock = ManualClock::new();
-        let hub_clock = clock.clone();
-        let hub = Hub::start(HubOptions {
-            listen: ([127, 0, 0, 1], 0).into(),
-            data: directory.path().join("hub"),
-            now: Arc::new(move || hub_clock.now()),
-        })
-        .await
-        .unwrap();
+        let hub = start_hub(directory.path(), &clock).await;
         let maya = hub.create_user("maya").unwrap();
         let sample = sample();
         let mut files: Vec<_> = sample.files.iter().map(|(p, b)| ((*p).to_owned(), b.to_vec())).collect();
@@ -193,10 +216,11 @@ impl World {
             }
             None => "",
         };
+        let (drafter, reviewer) = setting.models.unwrap_or(("stub:drafter", "stub:reviewer"));
         let toml = format!(
             "[app]\nid = {}\nprivate_key_file = \"key.pem\"\n[github]\napi_url = \"{}\"\ngit_url = \"{}\"\nweb_url = \
              \"{}\"\n[data]\ndir = \"data\"\n[installations]\nallow = [{installation}]\n[models]\ndrafter = \
-             \"stub:drafter\"\nreviewer = \"stub:reviewer\"\n{script}{}",
+             \"{drafter}\"\nreviewer = \"{reviewer}\"\n{script}{}",
             credentials.id,
             hub.api_url(),
             hub.git_url(),
@@ -206,11 +230,53 @@ impl World {
         std::fs::write(home.join("countersign.toml"), toml).unwrap();
         let pacing = if setting.paced { Pacing::GitHub } else { Pacing::Off };
         let app = build(&home.join("countersign.toml"), &clock, pacing).await;
-        let public = Listening::start(door, app.public());
+        let turn = Turn::default();
+        let public = Listening::start(door, app.public(), &turn);
         let read = BTreeSet::new();
-        let mut world = Self { hub, app, clock, repo, issue, installation, webhook, directory, public, read };
+        let mut world =
+            Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read };
         world.settle().await;
         world
+    }
+
+    /// A hub and a bot that go on from what is in `directory`, where others lived as these `known` ones do: a
+    /// copy of a world, at this time. What was on its way to the bot then goes nowhere.
+    pub(crate) async fn go_on(directory: TempDir, known: Known, now: Timestamp) -> Self {
+        let Known { app: id, repo, issue, installation } = known;
+        let clock = ManualClock::at(now);
+        give_up_deliveries(&directory.path().join("hub/hub.json"));
+        let hub = start_hub(directory.path(), &clock).await;
+        let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let webhook: url::Url = format!("http://{}/webhook", door.local_addr().unwrap()).parse().unwrap();
+        hub.set_webhook(id, Some(webhook.clone()), &SecretString::from(SECRET)).unwrap();
+        let config = directory.path().join("bot/countersign.toml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        let before = text.split("web_url = \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        std::fs::write(&config, text.replace(&before, hub.base_url().as_str())).unwrap();
+        let app = build(&config, &clock, Pacing::Off).await;
+        let turn = Turn::default();
+        let public = Listening::start(door, app.public(), &turn);
+        let read = BTreeSet::new();
+        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read }
+    }
+
+    /// Bot and hub end; what they keep stays.
+    pub(crate) async fn leave(self) -> TempDir {
+        let Self { hub, app, directory, public, .. } = self;
+        public.stop().await;
+        hub.stop().await;
+        drop(app);
+        directory
+    }
+
+    pub(crate) fn known(&self) -> Known {
+        let Self { repo, issue, installation, .. } = *self;
+        Known { app: self.app.settings.app.id, repo, issue, installation }
+    }
+
+    /// The directories of the hub and of the bot are in it.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// The bot ends between two steps and another one starts on what it left on disk.
@@ -220,7 +286,8 @@ impl World {
 
     /// The same, and `meanwhile` happens while no bot is there to hear of it.
     pub(crate) async fn restart_after(self, meanwhile: impl FnOnce(&Hub)) -> Self {
-        let Self { hub, app, clock, repo, issue, installation, webhook, directory, public, read } = self;
+        let Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read } =
+            self;
         let address = webhook.socket_addrs(|| None).unwrap();
         public.stop().await;
         drop(app);
@@ -228,8 +295,8 @@ impl World {
         hub.settled().await;
         let app = build(&directory.path().join("bot/countersign.toml"), &clock, Pacing::Off).await;
         let door = TcpListener::bind(address.as_slice()).await.unwrap();
-        let public = Listening::start(door, app.public());
-        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, read }
+        let public = Listening::start(door, app.public(), &turn);
+        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read }
     }
 
     /// Opens the private door and says where it is.
@@ -279,6 +346,7 @@ impl World {
     /// Whatever was delivered is read, then each ready run takes this many steps.
     pub(crate) async fn step(&mut self, steps: usize) {
         self.hub.settled().await;
+        let _ours = self.turn.lock().await;
         self.app.intake.tick().await.unwrap();
         for _ in 0..steps {
             self.app.engine.tick().await.unwrap();
@@ -297,6 +365,7 @@ impl World {
     pub(crate) async fn settle(&mut self) {
         for _ in 0..500 {
             self.hub.settled().await;
+            let _ours = self.turn.lock().await;
             let read = self.app.intake.tick().await.unwrap();
             let stepped = self.app.engine.tick().await.unwrap();
             if read + stepped == 0 && self.hub.webhooks_pending() == 0 {
@@ -394,7 +463,28 @@ impl World {
     }
 }
 
-async fn build(config: &std::path::Path, clock: &Arc<ManualClock>, pacing: Pacing) -> Arc<App> {
+/// Notes that nobody answered what was on its way.
+fn give_up_deliveries(file: &Path) {
+    let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    for delivery in state["deliveries"].as_array_mut().unwrap() {
+        if delivery["status"].is_null() {
+            delivery["status"] = 0.into();
+        }
+    }
+    std::fs::write(file, state.to_string()).unwrap();
+}
+
+async fn start_hub(directory: &Path, clock: &Arc<ManualClock>) -> Hub {
+    let clock = clock.clone();
+    let options = HubOptions {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data: directory.join("hub"),
+        now: Arc::new(move || clock.now()),
+    };
+    Hub::start(options).await.unwrap()
+}
+
+async fn build(config: &Path, clock: &Arc<ManualClock>, pacing: Pacing) -> Arc<App> {
     let settings = Settings::load(config).unwrap();
     Arc::new(App::build_paced(settings, clock.clone(), pacing).await.unwrap())
 }

@@ -151,7 +151,7 @@ impl Demo {
                     asked = Some(gate.subject);
                     let line = format!("/approve {} {}", gate.stage, gate.subject.short());
                     if self.yes {
-                        stage.say(&line)?;
+                        stage.say_once(&line)?;
                     } else {
                         say(format_args!("\nAnswer on the page, or here; for example:  {line}\n"));
                     }

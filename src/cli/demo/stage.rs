@@ -19,7 +19,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{ModelSettings, Secrets, Settings},
     github::manifest,
-    localhub::{self, AppSpec, Hub, HubOptions, RepoSource},
+    localhub::{self, AppCredentials, AppSpec, Hub, HubOptions, RepoSource},
     types::{Hash, InstallationId, IssueNo, RepoId, Role, UserId},
 };
 
@@ -143,8 +143,12 @@ impl Stage {
         self.hub.page_of(self.repo, &path).unwrap_or_else(|| self.hub.page_url()).to_string()
     }
 
-    /// The maintainer puts the label on.
+    /// The maintainer puts the label on, unless they did before this demo was interrupted.
     pub(super) fn label(&self) -> anyhow::Result<()> {
+        let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
+        if issue.timeline.iter().any(|item| item.event == "labeled" && item.actor == MAINTAINER) {
+            return Ok(());
+        }
         Ok(self.hub.label(self.repo, self.issue, self.maintainer, "countersign:lld")?)
     }
 
@@ -152,6 +156,15 @@ impl Stage {
     pub(super) fn say(&self, text: &str) -> anyhow::Result<()> {
         self.hub.comment(self.repo, self.issue, self.maintainer, text)?;
         Ok(())
+    }
+
+    /// The same, unless they wrote it before this demo was interrupted.
+    pub(super) fn say_once(&self, text: &str) -> anyhow::Result<()> {
+        let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
+        if issue.comments.iter().any(|comment| comment.author == MAINTAINER && comment.body == text) {
+            return Ok(());
+        }
+        self.say(text)
     }
 
     /// A person answers what they can read, so the demo waits for the line to be on the page.
@@ -194,7 +207,8 @@ impl Files {
     }
 }
 
-/// Makes the people, the repository with its issues, and the App.
+/// Makes the people, the repository with its issues, and the App; whatever an interrupted start had made of
+/// them already is taken as it is.
 fn furnish(
     hub: &Hub,
     files: &Files,
@@ -202,21 +216,41 @@ fn furnish(
     webhook: Url,
     material: &Material,
 ) -> anyhow::Result<Remembered> {
-    let repo = hub.create_repo(maintainer, &material.name, material.source.clone(), false)?;
+    let repo = match hub.repository_id(MAINTAINER, &material.name) {
+        Some(repo) => repo,
+        None => hub.create_repo(maintainer, &material.name, material.source.clone(), false)?,
+    };
     hub.set_role(repo, maintainer, Role::Admin)?;
     for (login, role) in [("sam", Role::Write), ("tess", Role::Triage), ("stranger", Role::None)] {
         let user = hub.create_user(login)?;
         hub.set_role(repo, user, role)?;
     }
-    let mut issue = None;
-    for (title, body) in &material.issues {
-        let number = hub.open_issue(repo, maintainer, title, body)?;
-        issue.get_or_insert(number);
+    for (number, (title, body)) in (1..).zip(&material.issues) {
+        if hub.issue(repo, IssueNo(number)).is_none() {
+            hub.open_issue(repo, maintainer, title, body)?;
+        }
     }
+    let credentials = match hub.credentials(BOT) {
+        Some(known) => {
+            hub.set_webhook(known.id, Some(webhook), &known.webhook_secret)?;
+            known
+        }
+        None => register(hub, maintainer, webhook)?,
+    };
+    let installation = hub.install(credentials.id, &[repo])?;
+    crate::cli::setup::write_secret(&files.key, credentials.pem.expose_secret())?;
+    let env = format!("COUNTERSIGN_WEBHOOK_SECRET={}\n", credentials.webhook_secret.expose_secret());
+    crate::cli::setup::write_secret(&files.env, &env)?;
+    let remembered = Remembered { app: credentials.id, installation, repo, issue: IssueNo(1) };
+    crate::cli::setup::write_secret(&files.memory, &serde_json::to_string_pretty(&remembered)?)?;
+    Ok(remembered)
+}
+
+fn register(hub: &Hub, owner: UserId, webhook: Url) -> anyhow::Result<AppCredentials> {
     let wanted = manifest::Manifest::embedded();
     let mut random = [0; 32];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
-    let credentials = hub.create_app(AppSpec {
+    Ok(hub.create_app(AppSpec {
         name: "Countersign".to_owned(),
         slug: BOT.to_owned(),
         permissions: wanted.permissions.iter().map(|(k, v)| (k.clone(), v.as_str().to_owned())).collect(),
@@ -224,20 +258,8 @@ fn furnish(
         webhook_url: Some(webhook),
         private_key: None,
         webhook_secret: SecretString::from(hex::encode(random)),
-        owner: maintainer,
-    })?;
-    let installation = hub.install(credentials.id, &[repo])?;
-    crate::cli::setup::write_secret(&files.key, credentials.pem.expose_secret())?;
-    let env = format!("COUNTERSIGN_WEBHOOK_SECRET={}\n", credentials.webhook_secret.expose_secret());
-    crate::cli::setup::write_secret(&files.env, &env)?;
-    let remembered = Remembered {
-        app: credentials.id,
-        installation,
-        repo,
-        issue: issue.context("the demo has no issue")?,
-    };
-    fs::write(&files.memory, serde_json::to_vec_pretty(&remembered)?)?;
-    Ok(remembered)
+        owner,
+    })?)
 }
 
 fn settings_text(hub: &Hub, remembered: &Remembered) -> String {

@@ -207,9 +207,12 @@ fn note(hub: &Hub, request: &Request, caller: &Caller, status: u16) {
         status,
         actor: hub.read(|s| caller.name(s)),
     };
+    if let Some(tell) = hub.0.write_watch.get().filter(|_| is_write(request, status)) {
+        tell(&view);
+    }
     let visible =
         request.segments.first().is_some_and(|s| matches!(s.as_str(), "repos" | "repositories" | "graphql"));
-    if request.method != Method::GET && (200..300).contains(&status) && visible {
+    if is_write(request, status) && visible {
         hub.0.writes.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
     let mut requests = lock(&hub.0.requests);
@@ -217,6 +220,10 @@ fn note(hub: &Hub, request: &Request, caller: &Caller, status: u16) {
         requests.remove(0);
     }
     requests.push(view);
+}
+
+fn is_write(request: &Request, status: u16) -> bool {
+    request.method != Method::GET && (200..300).contains(&status)
 }
 
 /// The headers every answer carries.

@@ -1,11 +1,12 @@
 //! One SQLite file: opened with care, migrated, and written by one connection.
 
+mod proof;
 mod queue;
 
 use std::{
     io::Read,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -29,8 +30,10 @@ impl Schema {
     }
 }
 
-/// Told of every commit, with the file it went to, before whoever asked for it hears of it.
-pub(super) type Watch = Arc<OnceLock<Box<dyn Fn(&Path) + Send + Sync>>>;
+pub use proof::Disk;
+
+/// What all databases of a store share.
+pub(super) type Watch = Arc<proof::Proof>;
 
 /// How long a lock that somebody else holds on a file is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

@@ -154,8 +154,14 @@ impl Leader {
             return;
         }
         let mut run = Vec::with_capacity(writes.len());
-        let committed = together(connection, writes, &mut run);
-        if let (Ok(true), Some(tell)) = (&committed, self.shared.watch.get()) {
+        let committed = match self.shared.watch.apply(connection) {
+            Ok(()) => together(connection, writes, &mut run),
+            Err(fault) => {
+                run.extend(writes.drain(..));
+                Err(fault)
+            }
+        };
+        if let (Ok(true), Some(tell)) = (&committed, self.shared.watch.told.get()) {
             tell(&self.shared.file);
         }
         let lost = committed.err();

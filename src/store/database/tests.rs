@@ -19,7 +19,7 @@ impl Bench {
         let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch)).unwrap();
         let commits = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&commits);
-        let _ = watch.set(Box::new(move |_| {
+        let _ = watch.told.set(Box::new(move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
         }));
         Self { _root: root, db, commits }

@@ -1,0 +1,99 @@
+//! `countersign demo`, killed in the middle and started again with the same data: the thread it leaves is the
+//! one it would have left.
+
+use std::{fs, path::Path, time::Duration};
+
+use countersign::{
+    clock::{Clock, SystemClock},
+    localhub::{Hub, HubOptions},
+    types::IssueNo,
+};
+use rustix::process::Signal;
+
+use crate::{
+    matrix::runtime,
+    process::{Running, countersign, finished, text},
+    random::Random,
+};
+
+fn demo(data: &Path) -> [String; 4] {
+    ["demo", "--yes", "--data", data.to_str().unwrap()].map(str::to_owned)
+}
+
+/// Lets it play to its end.
+fn played(data: &Path) -> String {
+    let arguments = demo(data);
+    let output = finished(&arguments.each_ref().map(String::as_str));
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    said
+}
+
+/// What the hub it leaves shows of its issue, its pull requests and its branch.
+fn left(data: &Path) -> String {
+    runtime().block_on(async {
+        let hub = Hub::start(HubOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            data: data.join("hub"),
+            now: std::sync::Arc::new(|| SystemClock.now()),
+        })
+        .await
+        .unwrap();
+        let repo = hub.repository_id("maya", "tally").unwrap();
+        let issue = hub.issue(repo, IssueNo(1)).unwrap();
+        let heading = |body: &str| {
+            body.lines().find(|l| l.starts_with("### ") || l.starts_with('/')).map(str::to_owned)
+        };
+        let comments: Vec<_> = issue
+            .comments
+            .iter()
+            .map(|c| (c.author.clone(), heading(&c.body), c.reactions.clone()))
+            .collect();
+        let acts: Vec<_> =
+            issue.timeline.iter().map(|i| (i.event.clone(), i.actor.clone(), i.detail.clone())).collect();
+        let human: Vec<_> = acts.iter().filter(|(_, actor, _)| actor == "maya").collect();
+        let pulls: Vec<_> =
+            hub.pulls(repo).into_iter().map(|p| (p.number, p.title, p.state, p.draft)).collect();
+        let log: Vec<_> = hub
+            .log(repo, "countersign/issue-1")
+            .into_iter()
+            .map(|c| c.message.lines().next().unwrap().to_owned())
+            .collect();
+        let design = hub.branch_file(repo, "countersign/issue-1", "docs/lld/LLD-1.md").unwrap();
+        let design = String::from_utf8(design).unwrap();
+        let mut labels = issue.labels;
+        labels.sort();
+        let reactions = issue.reactions;
+        hub.stop().await;
+        format!("{labels:?} {reactions:?}\n{comments:#?}\n{human:#?}\n{pulls:#?}\n{log:#?}\n{design}")
+    })
+}
+
+#[test]
+fn killed_twice_the_thread_is_as_if_nothing_had_happened() {
+    let home = tempfile::tempdir().unwrap();
+    let calm = home.path().join("calm");
+    played(&calm);
+    let expected = left(&calm);
+
+    let mut random = Random::seeded("demo");
+    // Early: it is still setting its stage. Later: everywhere.
+    for (round, longest) in [300, 1_500, 3_000, 3_000].into_iter().enumerate() {
+        let data = home.path().join(format!("killed-{round}"));
+        let mut kills = Vec::new();
+        for _ in 0..2 {
+            let arguments = demo(&data);
+            let mut running = Running::start(&mut countersign(&arguments.each_ref().map(String::as_str)));
+            let after = random.between(Duration::from_millis(5), Duration::from_millis(longest));
+            std::thread::sleep(after);
+            running.signal(Signal::KILL);
+            running.child.wait().unwrap();
+            kills.push(after);
+        }
+        let said = played(&data);
+        let is = left(&data);
+        let diff = similar::TextDiff::from_lines(&expected, &is).unified_diff().to_string();
+        assert!(expected == is, "killed after {kills:?}:\n{diff}\n{said}");
+        assert!(fs::read_dir(data.join("hub/repositories")).unwrap().count() == 1);
+    }
+}

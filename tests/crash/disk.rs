@@ -1,0 +1,136 @@
+//! The disk fills up or turns read-only, again and again, in the middle of everything: nothing is corrupted, what
+//! could not be kept is not acknowledged, and with room again it goes on.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use countersign::{
+    store::{Disk, NewDelivery, Subject},
+    types::DeliveryId,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    matrix::{self, redeliver, runtime},
+    models::Models,
+    say,
+    scenarios::{self, Thread, Turn},
+    seen::seen,
+    world::World,
+};
+
+/// A disk breaks after so many commits; a number that divides none of the patterns a run has.
+const COMMITS: usize = 23;
+
+/// How long it stays broken, in looks of a second each.
+const BROKEN: usize = 4;
+
+#[test]
+fn a_disk_that_fails_costs_nothing_but_time() {
+    let scenario = &scenarios::ALL[0];
+    let models = Models::start(Duration::ZERO);
+    runtime().block_on(async {
+        let calm = matrix::world(&models, "calm").await;
+        let expected = matrix::baseline(calm, scenario, (&models, "calm"), |_| ()).await;
+
+        let mut w = matrix::world(&models, "broken").await;
+        let commits = Arc::new(AtomicUsize::new(0));
+        let seen_by_store = commits.clone();
+        w.app.store.watch(move |_| {
+            seen_by_store.fetch_add(1, Ordering::SeqCst);
+        });
+        let stop = CancellationToken::new();
+        let (intake, engine) = (w.app.intake.clone(), w.app.engine.clone());
+        let (stop_intake, stop_engine) = (stop.clone(), stop.clone());
+        let working = [
+            tokio::spawn(async move { intake.run(stop_intake).await }),
+            tokio::spawn(async move { engine.run(stop_engine).await }),
+        ];
+        let broken = live_through(&w, scenario, &commits).await;
+        stop.cancel();
+        for work in working {
+            work.await.unwrap();
+        }
+        let refused = w.hub.deliveries().iter().filter(|d| d.status == Some(503)).count();
+        matrix::played_on(&mut w, scenario).await;
+        let lost = matrix::lost(&w).await;
+        let difference = expected.differs(&seen(&w, &[]).await, models.calls(w.directory(), "broken"), lost);
+        assert!(difference.is_none(), "{}", difference.unwrap());
+        say(&format!("the disk failed {broken} times, {refused} deliveries were refused, {lost} calls lost"));
+        assert!(broken >= 8 && refused >= 2);
+        assert!(w.hub.deliveries().iter().all(|d| d.status.is_some_and(|s| s == 202 || s == 503)));
+    });
+}
+
+/// People act and time passes while the disk breaks now and then; says how often it did.
+async fn live_through(w: &World, scenario: &scenarios::Scenario, commits: &AtomicUsize) -> usize {
+    let thread = Thread { hub: &w.hub, repo: w.repo, issue: w.issue };
+    let (mut broken, mut left) = (0, 0);
+    for look in 0..2_000 {
+        let due = (broken + 1) * COMMITS;
+        if left == 0 && commits.load(Ordering::SeqCst) >= due {
+            left = BROKEN;
+            broken += 1;
+            w.app.store.pretend(if broken % 2 == 0 { Disk::ReadOnly } else { Disk::Full });
+            refuses(w, look, broken % 2 == 0).await;
+        } else if left > 0 {
+            left -= 1;
+            if left == 0 {
+                sound(w);
+                w.app.store.pretend(Disk::Sound);
+            }
+        }
+        if left == 0 {
+            redeliver(&w.hub);
+            match scenario.turn(&thread) {
+                Turn::Person(act) => (act.act)(&thread),
+                Turn::Over if thread.view().comments.iter().any(|c| c.body.contains(scenario.end)) => {
+                    return broken;
+                }
+                _ => {}
+            }
+        }
+        w.pass(1);
+        // Others work in real time.
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+    panic!("it comes to no end:\n{}", w.thread());
+}
+
+/// Nothing is taken that cannot be kept, and the reason is said.
+async fn refuses(w: &World, number: usize, read_only: bool) {
+    let maya = w.user("maya");
+    let body = w.view().body;
+    w.hub.edit_issue(w.repo, w.issue, maya, None, Some(&body)).unwrap();
+    // Larger than any page that happens to be free, also when it is packed.
+    let new = NewDelivery {
+        id: DeliveryId(format!("unkept-{number}")),
+        event: "ping".to_owned(),
+        subject: Subject::default(),
+        swept: false,
+        body: (0..40_000_u64)
+            .flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).to_be_bytes())
+            .collect(),
+    };
+    let said = w.app.store.inbox().accept(new).await.unwrap_err().to_string();
+    let reason = if read_only { "may not be written" } else { "the disk is full" };
+    assert!(said.contains("main.db") && said.contains(reason), "{said}");
+}
+
+/// Every database holds together while the disk is broken.
+fn sound(w: &World) {
+    let data = w.directory().join("bot/data");
+    for file in ["main.db".to_owned(), format!("repos/{}/checkpoints.db", w.repo)] {
+        let path = data.join(file);
+        if path.exists() {
+            let database = rusqlite::Connection::open(path).unwrap();
+            let says: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+            assert_eq!(says, "ok");
+        }
+    }
+}

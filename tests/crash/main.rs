@@ -1,0 +1,26 @@
+//! Killed anywhere, it goes on as if nothing had happened: shown by trying it everywhere.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
+
+use std::io::Write as _;
+
+mod demo;
+mod disk;
+mod kills;
+mod matrix;
+mod models;
+mod points;
+#[path = "../stories/shell/process.rs"]
+#[allow(dead_code, reason = "shared with the stories told at a shell")]
+mod process;
+mod random;
+mod scenarios;
+mod seen;
+#[path = "../stories/world.rs"]
+#[allow(dead_code, reason = "stories are told of the same world and need other parts")]
+mod world;
+
+/// Says it also where the output of tests that pass is not shown: without the counts nobody knows what was tried.
+fn say(text: &str) {
+    std::io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
+}

@@ -1,0 +1,270 @@
+//! The crash matrix: one run of each scenario, killed after everything it does, each time resumed apart and
+//! compared with the run that nobody killed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use countersign::{
+    engine::{CallStatus, Status},
+    localhub::Hub,
+};
+
+use crate::{
+    models::Models,
+    points::{Moment, Point, Recorder, Sample},
+    random::Random,
+    scenarios::{self, Scenario, Thread, Turn},
+    seen::seen,
+    world::{Setting, World},
+};
+
+/// Some time after a kill somebody starts it again.
+const AWAY: Duration = Duration::from_secs(7);
+
+/// What the run that nobody killed came to.
+pub(crate) struct Baseline {
+    pub(crate) seen: String,
+    pub(crate) calls: usize,
+    /// The steps it passed, as they are stored.
+    steps: BTreeSet<String>,
+}
+
+/// What a run came to that was killed at one point and resumed.
+struct Resumed {
+    number: usize,
+    moment: Moment,
+    /// The run's step when it was killed, as it is stored; none before there was a run.
+    step: Option<String>,
+    seen: String,
+    /// Paid calls before and after the kill.
+    calls: usize,
+    /// Calls in the ledger that nobody knows the end of.
+    lost: usize,
+}
+
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Lets people act and the bot work until there is nothing left to do.
+async fn play(w: &mut World, scenario: &Scenario, acted: impl Fn(&'static str)) {
+    for _ in 0..200 {
+        w.settle().await;
+        let running = w.run().await.is_some_and(|run| run.status.live());
+        match scenario.turn(&thread_of(w)) {
+            Turn::Person(act) => {
+                w.pass(60);
+                (act.act)(&thread_of(w));
+                acted(act.what);
+            }
+            // What comes late comes now.
+            Turn::Over if !running => return w.wait(120).await,
+            _ => w.pass(15),
+        }
+    }
+    panic!("it comes to no end:\n{}", w.thread());
+}
+
+fn thread_of(w: &World) -> Thread<'_> {
+    Thread { hub: &w.hub, repo: w.repo, issue: w.issue }
+}
+
+/// The usual world, with models that cost money.
+pub(crate) async fn world(models: &Models, key: &str) -> World {
+    let (toml, env) = (models.toml(), Models::env(key));
+    World::new(Setting { models: Some(("claude:opus", "gemini:pro")), toml, env, ..Setting::default() }).await
+}
+
+/// Plays a scenario that nobody kills.
+pub(crate) async fn baseline(
+    mut w: World,
+    scenario: &Scenario,
+    (models, key): (&Models, &str),
+    acted: impl Fn(&'static str),
+) -> Baseline {
+    play(&mut w, scenario, acted).await;
+    let run = w.run().await.unwrap();
+    assert_eq!(run.status, Status::Done, "{}", w.thread());
+    let trail = w.app.store.repo(w.repo).unwrap().trail(run.id).await.unwrap();
+    Baseline {
+        seen: seen(&w, &[]).await,
+        calls: models.calls(w.directory(), key),
+        steps: trail.into_iter().map(|row| row.step).collect(),
+    }
+}
+
+/// The same, killed at times: whatever GitHub was told in vain is asked for again, and it is played to its end.
+pub(crate) async fn played_on(w: &mut World, scenario: &Scenario) {
+    // GitHub does not try again by itself; whoever looks through its log of deliveries asks for it.
+    redeliver(&w.hub);
+    play(w, scenario, |_| ()).await;
+}
+
+/// Asks for every delivery again that was not taken.
+pub(crate) fn redeliver(hub: &Hub) {
+    let all = hub.deliveries();
+    let settled = |guid: &str| {
+        let attempts = all.iter().filter(|d| d.guid == guid);
+        attempts.clone().any(|d| d.status.is_none_or(|status| (200..300).contains(&status)))
+    };
+    for guid in all.iter().map(|d| &d.guid).collect::<BTreeSet<_>>() {
+        if !settled(guid) {
+            hub.redeliver(guid).unwrap();
+        }
+    }
+}
+
+/// Calls in the ledger that nobody knows the end of.
+pub(crate) async fn lost(w: &World) -> usize {
+    let run = w.run().await.unwrap();
+    let ledger = w.app.store.repo(w.repo).unwrap().ledger(run.id).await.unwrap();
+    ledger.calls.iter().filter(|row| row.status == CallStatus::Lost).count()
+}
+
+/// Starts bot and hub on what the kill left and plays on.
+async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
+    let Point { number, moment, step, directory, now, calls, known, address } = point;
+    let key = format!("{}-{}-{number}", scenario.workflow, scenario.name.replace(' ', "-"));
+    std::fs::write(
+        directory.path().join("bot/.env"),
+        format!("COUNTERSIGN_WEBHOOK_SECRET={}\n{}", crate::world::SECRET, Models::env(&key)),
+    )
+    .unwrap();
+    let drafts_before = models.calls(directory.path(), &key);
+    let mut w = World::go_on(directory, known, now.plus(AWAY)).await;
+    // A person who reads the thread while nobody answers acts then and there.
+    if number % 2 == 1
+        && let Turn::Person(act) = scenario.turn(&thread_of(&w))
+    {
+        w.pass(60);
+        (act.act)(&thread_of(&w));
+    }
+    played_on(&mut w, scenario).await;
+    Resumed {
+        number,
+        moment,
+        step,
+        seen: seen(&w, &[address]).await,
+        calls: calls + models.calls(w.directory(), &key) - drafts_before,
+        lost: lost(&w).await,
+    }
+}
+
+/// What is wrong with a resumed run, if anything.
+fn wrong(resumed: &Resumed, baseline: &Baseline) -> Option<String> {
+    let Resumed { calls, lost, .. } = resumed;
+    if *lost > 1 {
+        return Some(format!("one kill lost {lost} calls"));
+    }
+    baseline.differs(&resumed.seen, *calls, *lost)
+}
+
+impl Baseline {
+    /// In what another end of the same story differs, and whether it cost more than what was lost.
+    pub(crate) fn differs(&self, seen: &str, calls: usize, lost: usize) -> Option<String> {
+        if calls < self.calls || calls > self.calls + lost {
+            return Some(format!("{calls} paid calls, {lost} of them lost, instead of {}", self.calls));
+        }
+        let diff = similar::TextDiff::from_lines(self.seen.as_str(), seen);
+        (self.seen != seen).then(|| diff.unified_diff().context_radius(2).to_string())
+    }
+}
+
+/// Resumes points as they come, two at a time.
+fn resume_all(points: Receiver<Point>, scenario: &'static Scenario, models: &Arc<Models>) -> Vec<Resumed> {
+    let points = Mutex::new(points);
+    let all = Mutex::new(Vec::new());
+    let workers = thread::available_parallelism().map_or(2, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let next = points.lock().unwrap().recv();
+                    let Ok(point) = next else { return };
+                    let resumed = runtime().block_on(resume(point, scenario, models));
+                    all.lock().unwrap().push(resumed);
+                }
+            });
+        }
+    });
+    let mut all = all.into_inner().unwrap();
+    all.sort_by_key(|resumed| resumed.number);
+    all
+}
+
+/// All points, or every so manieth commit from a random one on.
+fn sample(scenario: &Scenario) -> Sample {
+    let all = std::env::var("COUNTERSIGN_CRASH").is_ok_and(|value| value == "all");
+    let step = if all { 1 } else { 12 };
+    Sample { first: Random::seeded(scenario.name).below(step), step }
+}
+
+fn killed_everywhere(scenario: &'static Scenario) {
+    let begun = Instant::now();
+    let models = Arc::new(Models::start(Duration::ZERO));
+    let sample = sample(scenario);
+    let (give, points) = channel();
+    let resuming = {
+        let models = models.clone();
+        thread::spawn(move || resume_all(points, scenario, &models))
+    };
+    let (baseline, moments) = runtime().block_on(async {
+        let key = format!("{}-{}", scenario.workflow, scenario.name.replace(' ', "-"));
+        let w = world(&models, &key).await;
+        let recorder = Recorder::watch(&w, &models, &key, sample, move |point| give.send(point).unwrap());
+        let acted = |what| recorder.moment(Moment::Act(what));
+        (baseline(w, scenario, (&models, &key), acted).await, recorder.end())
+    });
+    let all = resuming.join().unwrap();
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for resumed in &all {
+        let kind = match &resumed.moment {
+            Moment::Commit(_) => "commits",
+            Moment::Write(_) => "writes",
+            Moment::Call => "calls",
+            Moment::Act(_) => "acts",
+        };
+        *kinds.entry(kind).or_default() += 1;
+    }
+    let hit: BTreeSet<String> = all.iter().filter_map(|resumed| resumed.step.clone()).collect();
+    let lost: usize = all.iter().map(|resumed| resumed.lost).sum();
+    crate::say(&format!(
+        "{}, {}: {} kills at {} moments ({kinds:?}; first {}, step {}), {} of {} steps hit, {} comparisons, {lost} calls \
+         lost, {} s",
+        scenario.workflow,
+        scenario.name,
+        all.len(),
+        moments,
+        sample.first,
+        sample.step,
+        hit.len(),
+        baseline.steps.len(),
+        all.len(),
+        begun.elapsed().as_secs(),
+    ));
+    let wrong: Vec<String> = all
+        .iter()
+        .filter_map(|resumed| {
+            let (Resumed { number, moment, step, .. }, why) = (resumed, wrong(resumed, &baseline)?);
+            Some(format!("--- killed at moment {number} ({moment:?}, step {step:?}):\n{why}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{} of {} kills show:\n{}", wrong.len(), all.len(), wrong.join("\n"));
+    assert_eq!(hit, baseline.steps, "a step in which nothing was killed");
+    assert!(moments > 200 && all.len() >= moments / sample.step);
+    assert!(sample.step > 1 || (kinds.len() == 4 && lost > 0), "a kind of moment was not tried: {kinds:?}");
+}
+
+#[test]
+fn killed_anywhere_the_thread_is_as_if_nothing_had_happened() {
+    for scenario in scenarios::ALL {
+        killed_everywhere(scenario);
+    }
+}

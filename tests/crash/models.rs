@@ -1,0 +1,179 @@
+//! Two models that cost money: each call is counted where it arrives, whatever becomes of its answer. What they
+//! answer depends on the prompt alone, as if to whoever asks again.
+
+use std::{
+    collections::HashMap,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    extract::{Path as InPath, State},
+    http::HeaderMap,
+    routing::post,
+};
+use serde_json::{Value, json};
+use url::Url;
+
+/// Each world pays with a key of its own.
+pub(crate) type Key = String;
+
+type Told = Arc<dyn Fn() + Send + Sync>;
+
+/// The first draft has this weakness, and a review finds it.
+const WEAK: &str = "2. Invalid input is handled appropriately.";
+const STRONG: &str =
+    "2. An invalid input ends with exit status 2 and one line on standard error; no file is changed.";
+/// Stands in every version, so that a person can have any of them revised.
+const ANCHOR: &str = "### Open Questions";
+
+/// Both models, for every world there is.
+pub(crate) struct Models {
+    reviewer: Arc<Reviewer>,
+    url: Url,
+    drafter: tempfile::TempDir,
+}
+
+#[derive(Default)]
+struct Reviewer {
+    thinking: Duration,
+    calls: Mutex<HashMap<Key, usize>>,
+    /// Told of a call that has come and is not answered yet.
+    told: Mutex<HashMap<Key, Told>>,
+}
+
+impl Models {
+    /// Serves until the process ends, on a thread of its own: worlds come and go. Each answer takes so long.
+    pub(crate) fn start(thinking: Duration) -> Self {
+        let reviewer = Arc::new(Reviewer { thinking, ..Reviewer::default() });
+        let router = Router::new().route("/v1beta/models/{call}", post(review)).with_state(reviewer.clone());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                axum::serve(listener, router).await.unwrap();
+            });
+        });
+        let drafter = tempfile::tempdir().unwrap();
+        let program = PROGRAM.replace("THINKING", &thinking.as_secs_f64().to_string());
+        fs::write(drafter.path().join("claude"), program).unwrap();
+        fs::set_permissions(drafter.path().join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+        let better = json!({ "edits": [{ "search": WEAK, "replace": STRONG }] });
+        let asked = format!("A maintainer asked for more.\n\n{ANCHOR}");
+        let revised = json!({ "edits": [{ "search": ANCHOR, "replace": asked }] });
+        for (name, text, value) in [
+            ("first", design(), None),
+            ("better", String::new(), Some(better)),
+            ("revised", String::new(), Some(revised)),
+        ] {
+            fs::write(drafter.path().join(name), transcript(&text, value)).unwrap();
+        }
+        Self { reviewer, url, drafter }
+    }
+
+    /// The lines of `countersign.toml` that make a world use them. Calls of the drafter are counted below the
+    /// world's own data directory, so a copy of it begins with what was paid for until then.
+    pub(crate) fn toml(&self) -> String {
+        format!(
+            "[providers.claude]\npath = {:?}\nbase_url = \"{1}\"\n[providers.gemini]\nbase_url = \"{1}\"\n",
+            self.drafter.path().join("claude"),
+            self.url
+        )
+    }
+
+    pub(crate) fn env(key: &str) -> String {
+        format!("GEMINI_API_KEY={key}\n")
+    }
+
+    /// Every call there was in the world in `directory`, which pays with this key.
+    pub(crate) fn calls(&self, directory: &Path, key: &str) -> usize {
+        let drafts = fs::read_to_string(counter(directory)).map_or(0, |text| text.lines().count());
+        drafts + self.reviewer.calls.lock().unwrap().get(key).copied().unwrap_or(0)
+    }
+
+    /// Calls `told` while a review is being written.
+    pub(crate) fn watch(&self, key: &str, told: impl Fn() + Send + Sync + 'static) {
+        self.reviewer.told.lock().unwrap().insert(key.to_owned(), Arc::new(told));
+    }
+}
+
+/// Where the drafter notes its calls: the settings make this its configuration directory.
+fn counter(directory: &Path) -> PathBuf {
+    directory.join("bot/data/claude/calls")
+}
+
+/// The drafter. It is given no environment but its own and the prompt on its standard input.
+const PROGRAM: &str = r#"#!/bin/sh
+echo called >>"$CLAUDE_CONFIG_DIR/calls"
+case "$(cat)" in
+'Write the'*) answer=first ;;
+*'What a maintainer asks for'*) answer=revised ;;
+*) answer=better ;;
+esac
+sleep THINKING
+exec cat "${0%/*}/$answer"
+"#;
+
+fn transcript(text: &str, value: Option<Value>) -> String {
+    let usage = json!({ "input_tokens": 1000, "output_tokens": 500 });
+    let message = json!({ "id": "m", "model": "claude-opus-4-6", "usage": usage });
+    let said = json!({ "type": "assistant", "message": message });
+    let result = json!({
+        "type": "result", "subtype": "success", "is_error": false, "result": text, "structured_output": value,
+        "usage": usage,
+    });
+    format!("{said}\n{result}\n")
+}
+
+/// The rehearsal's first draft, for the first issue of the sample.
+fn design() -> String {
+    let rehearsal: toml::Value =
+        toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
+    let text = rehearsal["answer"][0]["text"].as_str().unwrap();
+    assert!(text.contains(WEAK) && text.contains(ANCHOR));
+    let title = countersign::localhub::sample().issues[0].0;
+    text.replace("{{issue}}", "1").replace("{{title}}", title).replace("{{path}}", "src/lib.rs")
+}
+
+async fn review(
+    State(reviewer): State<Arc<Reviewer>>,
+    InPath(_): InPath<String>,
+    headers: HeaderMap,
+    Json(request): Json<Value>,
+) -> Json<Value> {
+    let key = headers["x-goog-api-key"].to_str().unwrap().to_owned();
+    *reviewer.calls.lock().unwrap().entry(key.clone()).or_default() += 1;
+    let told = reviewer.told.lock().unwrap().get(&key).cloned();
+    if let Some(told) = told {
+        tokio::task::spawn_blocking(move || told()).await.unwrap();
+    }
+    tokio::time::sleep(reviewer.thinking).await;
+    let prompt = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
+    let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap();
+    let findings = json!([{
+        "severity": "high", "category": "tests", "place": "3", "title": "Requirement 2 can't be tested as written",
+        "detail": "Say what is observed.", "repeats": null,
+    }]);
+    let (verdict, findings, resolved) = if prompt.contains(WEAK) {
+        ("REVISE", findings, json!([]))
+    } else {
+        ("APPROVED", json!([]), json!(["F1"]))
+    };
+    let review = json!({
+        "nonce": nonce, "verdict": verdict, "rationale": "A reason in one sentence.", "findings": findings,
+        "resolved": resolved,
+    });
+    let parts = json!([{ "text": review.to_string() }]);
+    Json(json!({
+        "candidates": [{ "content": { "role": "model", "parts": parts }, "finishReason": "STOP" }],
+        "usageMetadata": { "promptTokenCount": 1000, "candidatesTokenCount": 100 },
+        "modelVersion": "gemini-3-pro-preview",
+    }))
+}

@@ -1,0 +1,162 @@
+//! Where it could be killed: after each commit, after each write that GitHub took, inside each paid call, and
+//! between a person's act and the first that the bot hears of it. At each such point everything is copied as a
+//! kill would leave it.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use countersign::{clock::Clock, localhub::Hub, types::Timestamp};
+use rusqlite::OpenFlags;
+use tempfile::TempDir;
+
+use crate::{
+    models::Models,
+    world::{Known, ManualClock, World},
+};
+
+/// What had just happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// This database was committed to.
+    Commit(String),
+    /// GitHub did this and its answer is on its way.
+    Write(String),
+    /// A model has been asked.
+    Call,
+    /// A person acted.
+    Act(&'static str),
+}
+
+/// A world as a kill at that moment leaves it.
+pub(crate) struct Point {
+    /// Counted from 0 over all moments, also those not kept.
+    pub(crate) number: usize,
+    pub(crate) moment: Moment,
+    /// The run's step as it is stored; none before there is a run.
+    pub(crate) step: Option<String>,
+    pub(crate) directory: TempDir,
+    pub(crate) now: Timestamp,
+    /// Paid calls until then.
+    pub(crate) calls: usize,
+    pub(crate) known: Known,
+    /// Where its hub was: texts name it.
+    pub(crate) address: String,
+}
+
+/// Which commits are kept: each `step`th, beginning at `first`, and the first in each step of the workflow. Of
+/// what happens outside nothing is left out: there a moment can be the only one of its kind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    pub(crate) first: usize,
+    pub(crate) step: usize,
+}
+
+/// Copies a world at the moments asked for.
+pub(crate) struct Recorder {
+    /// None once it is over.
+    source: Mutex<Option<Source>>,
+    seen: AtomicUsize,
+    steps: Mutex<BTreeSet<String>>,
+    sample: Sample,
+}
+
+/// What is copied, and who gets the copies.
+struct Source {
+    keep: Box<dyn Fn(Point) + Send>,
+    hub: Hub,
+    clock: Arc<ManualClock>,
+    bot: PathBuf,
+    models: Arc<Models>,
+    key: String,
+    known: Known,
+}
+
+impl Source {
+    fn step(&self) -> Option<String> {
+        let file = self.bot.join(format!("data/repos/{}/checkpoints.db", self.known.repo));
+        let database = rusqlite::Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
+        database.query_row("SELECT step FROM run ORDER BY seq DESC LIMIT 1", [], |row| row.get(0)).ok()
+    }
+}
+
+impl Recorder {
+    /// Watches `world`, which pays with `key`.
+    pub(crate) fn watch(
+        world: &World,
+        models: &Arc<Models>,
+        key: &str,
+        sample: Sample,
+        keep: impl Fn(Point) + Send + 'static,
+    ) -> Arc<Self> {
+        let source = Source {
+            keep: Box::new(keep),
+            hub: world.hub.clone(),
+            clock: world.clock.clone(),
+            bot: world.directory().join("bot"),
+            models: models.clone(),
+            key: key.to_owned(),
+            known: world.known(),
+        };
+        let (source, seen) = (Mutex::new(Some(source)), AtomicUsize::new(0));
+        let recorder = Arc::new(Self { source, seen, steps: Mutex::default(), sample });
+        let data = world.directory().join("bot/data");
+        let told = recorder.clone();
+        world.app.store.watch(move |file| {
+            let file = file.strip_prefix(&data).unwrap_or(file);
+            told.moment(Moment::Commit(file.display().to_string()));
+        });
+        let told = recorder.clone();
+        world.hub.watch_writes(move |request| {
+            told.moment(Moment::Write(format!("{} {}", request.method, request.path)));
+        });
+        let told = recorder.clone();
+        models.watch(key, move || told.moment(Moment::Call));
+        recorder
+    }
+
+    pub(crate) fn moment(&self, moment: Moment) {
+        let source = self.source.lock().unwrap();
+        let Some(source) = source.as_ref() else { return };
+        let number = self.seen.fetch_add(1, Ordering::SeqCst);
+        let step = source.step();
+        let new = step.clone().is_some_and(|step| self.steps.lock().unwrap().insert(step));
+        let commit = matches!(moment, Moment::Commit(_));
+        if commit && !new && number % self.sample.step != self.sample.first % self.sample.step {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        source.hub.copy_to(&directory.path().join("hub")).unwrap();
+        copy(&source.bot, &directory.path().join("bot"));
+        let calls = source.models.calls(source.bot.parent().unwrap(), &source.key);
+        let now = source.clock.now();
+        let (known, address) = (source.known, source.hub.base_url().to_string());
+        (source.keep)(Point { number, moment, step, directory, now, calls, known, address });
+    }
+
+    /// No moment counts after this; how many there were.
+    pub(crate) fn end(&self) -> usize {
+        *self.source.lock().unwrap() = None;
+        self.seen.load(Ordering::SeqCst)
+    }
+}
+
+/// A directory as it is on disk. The index of a write-ahead log is made anew by whoever opens it next.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().unwrap().is_dir() {
+            copy(&path, &target);
+        } else if !entry.file_name().to_string_lossy().ends_with("-shm") {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}

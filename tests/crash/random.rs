@@ -1,0 +1,38 @@
+//! Chance that can be had again: the seed is printed, and taken from `COUNTERSIGN_SEED`.
+
+use std::time::Duration;
+
+/// `SplitMix64`: what decides when to kill needs no more.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn seeded(what: &str) -> Self {
+        let seed = match std::env::var("COUNTERSIGN_SEED") {
+            Ok(text) => text.parse().expect("COUNTERSIGN_SEED is a number"),
+            Err(_) => {
+                let mut bytes = [0; 4];
+                getrandom::fill(&mut bytes).unwrap();
+                u64::from(u32::from_le_bytes(bytes))
+            }
+        };
+        crate::say(&format!("{what}: COUNTERSIGN_SEED={seed}"));
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    pub(crate) fn between(&mut self, shortest: Duration, longest: Duration) -> Duration {
+        let range = (longest - shortest).as_millis() as usize;
+        shortest + Duration::from_millis(self.below(range) as u64)
+    }
+}

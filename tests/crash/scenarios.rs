@@ -1,0 +1,120 @@
+//! What people do in each workflow, told so that it can go on from any point: who sees this and has not yet done
+//! that, does it.
+
+use countersign::{
+    localhub::{Hub, IssueView},
+    types::{IssueNo, RepoId},
+    workflows,
+};
+
+/// An issue as people meet it.
+pub(crate) struct Thread<'a> {
+    pub(crate) hub: &'a Hub,
+    pub(crate) repo: RepoId,
+    pub(crate) issue: IssueNo,
+}
+
+/// A thing a person does once.
+pub(crate) struct Act {
+    pub(crate) what: &'static str,
+    /// Has it been done?
+    done: fn(&Thread<'_>) -> bool,
+    /// Is there on the thread what it answers?
+    ready: fn(&Thread<'_>) -> bool,
+    pub(crate) act: fn(&Thread<'_>),
+}
+
+pub(crate) struct Scenario {
+    pub(crate) workflow: &'static str,
+    pub(crate) name: &'static str,
+    acts: &'static [Act],
+    /// In the status comment at the end.
+    pub(crate) end: &'static str,
+}
+
+/// Whose turn it is.
+pub(crate) enum Turn {
+    Person(&'static Act),
+    /// The bot's, before a person can do anything.
+    Bot,
+    /// Everything was said that people have to say.
+    Over,
+}
+
+impl Scenario {
+    pub(crate) fn turn(&self, thread: &Thread<'_>) -> Turn {
+        match self.acts.iter().find(|act| !(act.done)(thread)) {
+            Some(act) if (act.ready)(thread) => Turn::Person(act),
+            Some(_) => Turn::Bot,
+            None => Turn::Over,
+        }
+    }
+}
+
+/// At least one for each registered workflow.
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario {
+        workflow: "lld",
+        name: "approved at the first gate",
+        acts: &[LABEL, APPROVE],
+        end: "lld: done",
+    },
+    Scenario {
+        workflow: "lld",
+        name: "sent back once",
+        acts: &[LABEL, REVISE, Act { ready: |t| t.gates().len() == 2, ..APPROVE }],
+        end: "lld: done",
+    },
+];
+
+const LABEL: Act = Act {
+    what: "maya labels the issue",
+    done: |t| t.view().timeline.iter().any(|item| item.event == "labeled" && item.actor == "maya"),
+    ready: |_| true,
+    act: |t| t.hub.label(t.repo, t.issue, t.hub.user_id("maya").unwrap(), "countersign:lld").unwrap(),
+};
+
+const REVISE: Act = Act {
+    what: "sam has it revised",
+    done: |t| t.said("sam", "/revise"),
+    ready: |t| t.gates().len() == 1,
+    act: |t| t.say("sam", "/revise say what happens to an empty file"),
+};
+
+const APPROVE: Act = Act {
+    what: "sam approves",
+    done: |t| t.said("sam", "/approve"),
+    ready: |t| t.gates().len() == 1,
+    act: |t| t.say("sam", t.gates().last().unwrap()),
+};
+
+impl Thread<'_> {
+    pub(crate) fn view(&self) -> IssueView {
+        self.hub.issue(self.repo, self.issue).unwrap()
+    }
+
+    fn said(&self, who: &str, words: &str) -> bool {
+        self.view().comments.iter().any(|c| c.author == who && c.body.starts_with(words))
+    }
+
+    fn say(&self, who: &str, text: &str) {
+        let user = self.hub.user_id(who).unwrap();
+        self.hub.comment(self.repo, self.issue, user, text).unwrap();
+    }
+
+    /// The line to copy from each comment that asks a person.
+    fn gates(&self) -> Vec<String> {
+        let comments = self.view().comments;
+        let asking = comments.iter().filter(|c| c.body.contains("waits for a person"));
+        let line = |body: &str| body.lines().find(|line| line.starts_with("/approve ")).map(str::to_owned);
+        asking.filter_map(|c| line(&c.body)).collect()
+    }
+}
+
+#[test]
+fn every_workflow_has_a_scenario() {
+    for workflow in workflows::ALL {
+        let known = ALL.iter().any(|scenario| scenario.workflow == workflow.name());
+        assert!(known, "add what people do in `{}` to the table in {}", workflow.name(), file!());
+    }
+}

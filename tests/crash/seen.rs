@@ -1,0 +1,114 @@
+//! What people can see of an issue when all is done, and what it cost; without what is different each time.
+
+use std::{fmt::Write as _, path::Path, process::Command};
+
+use countersign::engine::{Filter, Port};
+
+use crate::world::World;
+
+/// Everything that must be the same however often it was killed, as text to be compared.
+pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
+    let mut out = String::new();
+    let view = w.view();
+    let chain = w.app.store.repo(w.repo).unwrap().audit_chain().await.unwrap();
+    assert!(chain.iter().all(|row| row.sound()), "the audit chain is broken");
+    let own = w.hub.base_url().to_string();
+    let hubs = elsewhere.iter().chain([&own]).map(|a| (a.trim_end_matches('/').to_owned(), "HUB".to_owned()));
+    let comments = view.comments.iter().enumerate();
+    let comments = comments.map(|(n, c)| (format!("#issuecomment-{}", c.id), format!("#comment {n}")));
+    let links = chain.iter().enumerate().map(|(n, row)| (row.hash.to_string(), format!("AUDIT {n}")));
+    let names: Vec<(String, String)> = hubs.chain(comments).chain(links).collect();
+    let plain = |text: &str| plain(text, &names);
+    let sorted = |list: &[(String, String)]| {
+        let mut list = list.to_vec();
+        list.sort();
+        list
+    };
+    let mut labels = view.labels.clone();
+    labels.sort();
+    writeln!(out, "issue {:?} {:?} {labels:?} {:?}", view.title, view.state, sorted(&view.reactions))
+        .unwrap();
+    for c in &view.comments {
+        writeln!(out, "--- {} {:?}\n{}", c.author, sorted(&c.reactions), plain(&c.body)).unwrap();
+    }
+    for pull in w.hub.pulls(w.repo) {
+        let comments = w.hub.issue(w.repo, pull.number).unwrap().comments.len();
+        let state = (&pull.state, pull.draft, &pull.head, &pull.base, &pull.labels, comments);
+        writeln!(out, "=== pull {} {:?} {state:?}\n{}", pull.number, pull.title, plain(&pull.body)).unwrap();
+    }
+    let git_dir = w.hub.git_dir(w.repo);
+    for (branch, _) in w.hub.branches(w.repo) {
+        writeln!(out, "=== branch {branch}").unwrap();
+        for commit in w.hub.log(w.repo, &branch) {
+            writeln!(out, "--- by {} {}\n{}", commit.author, commit.committer, plain(&commit.message))
+                .unwrap();
+            for line in git(&git_dir, &["ls-tree", "-r", commit.oid.as_str()]).lines() {
+                let (object, path) = line.split_once('\t').unwrap();
+                // The log of the reviews names commits and times.
+                let log = path.ends_with(".review.md");
+                let object = object.split(' ').next_back().unwrap();
+                let content = if log {
+                    plain(&git(&git_dir, &["cat-file", "blob", object]))
+                } else {
+                    object.to_owned()
+                };
+                writeln!(out, "{path} {content}").unwrap();
+            }
+        }
+    }
+    let runs = w.app.engine.list(Filter { repo: Some(w.repo), issue: None, live_only: false }).await.unwrap();
+    for run in &runs {
+        writeln!(
+            out,
+            "=== run of {} on #{}: {} {:?}",
+            run.workflow,
+            run.issue,
+            run.status,
+            run.outcome.as_ref().map(|o| &o.summary)
+        )
+        .unwrap();
+    }
+    writeln!(out, "gates {}", rows(w, "SELECT COUNT(*) FROM gate")).unwrap();
+    writeln!(out, "answers {}", rows(w, "SELECT COUNT(*) FROM answer")).unwrap();
+    writeln!(out, "approvals {}", rows(w, "SELECT COUNT(*) FROM approval")).unwrap();
+    out
+}
+
+/// One number from the repository's database.
+pub(crate) fn rows(w: &World, sql: &str) -> i64 {
+    let file = w.directory().join(format!("bot/data/repos/{}/checkpoints.db", w.repo));
+    let database = rusqlite::Connection::open(file).unwrap();
+    database.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// Text with these names said otherwise, and without times and commits.
+fn plain(text: &str, names: &[(String, String)]) -> String {
+    let text = names.iter().fold(text.to_owned(), |text, (name, word)| text.replace(name, word));
+    let mut out = String::new();
+    for word in text.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || "-:".contains(c))) {
+        let end = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || "-:".contains(c))).len();
+        let (word, rest) = word.split_at(end);
+        let hex = word.bytes().all(|b| b.is_ascii_hexdigit());
+        let digit = word.bytes().any(|b| b.is_ascii_digit());
+        let time = word.len() >= 20 && word.ends_with('Z') && word.as_bytes()[10] == b'T';
+        out += match word.len() {
+            7 | 40 if hex && digit => "COMMIT",
+            _ if time => "TIME",
+            _ => word,
+        };
+        out += rest;
+    }
+    out
+}
+
+fn git(directory: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(directory)
+        .args(["-c", "safe.directory=*"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
