@@ -93,7 +93,7 @@ pub(crate) struct World {
 }
 
 /// The bot works or GitHub delivers, never both at once: a story told twice goes the same way twice.
-type Turn = Arc<tokio::sync::Mutex<()>>;
+type Turn = Arc<tokio::sync::RwLock<()>>;
 
 /// A door that is open until it is told to close.
 struct Listening {
@@ -108,7 +108,7 @@ impl Listening {
             move |request: axum::extract::Request, next: axum::middleware::Next| {
                 let turn = Arc::clone(&turn);
                 async move {
-                    let _mine = turn.lock().await;
+                    let _theirs = turn.read().await;
                     next.run(request).await
                 }
             },
@@ -346,7 +346,7 @@ impl World {
     /// Whatever was delivered is read, then each ready run takes this many steps.
     pub(crate) async fn step(&mut self, steps: usize) {
         self.hub.settled().await;
-        let _ours = self.turn.lock().await;
+        let _ours = self.turn.write().await;
         self.app.intake.tick().await.unwrap();
         for _ in 0..steps {
             self.app.engine.tick().await.unwrap();
@@ -365,7 +365,7 @@ impl World {
     pub(crate) async fn settle(&mut self) {
         for _ in 0..500 {
             self.hub.settled().await;
-            let _ours = self.turn.lock().await;
+            let _ours = self.turn.write().await;
             let read = self.app.intake.tick().await.unwrap();
             let stepped = self.app.engine.tick().await.unwrap();
             if read + stepped == 0 && self.hub.webhooks_pending() == 0 {
