@@ -176,6 +176,8 @@ pub(crate) fn classify(
             None => Fault::unexpected(&call, "a redirect without a location"),
         },
         401 => Fault::Unauthorized { call, message },
+        // Its owner can lift that at any time; until then nothing of it is begun.
+        403 if message.contains("has been suspended") => Fault::transient(&call, message),
         403 => Fault::Forbidden {
             call,
             accepted_permissions: text(headers, "x-accepted-github-permissions").map(str::to_owned),
@@ -296,6 +298,8 @@ mod tests {
         assert!(matches!(fault(409, &[], ""), Fault::Conflict { .. }));
         assert!(matches!(fault(401, &[], ""), Fault::Unauthorized { .. }));
         assert!(matches!(fault(502, &[], "<html>"), Fault::Transient { .. }));
+        let suspended = r#"{"message":"This installation has been suspended"}"#;
+        assert!(matches!(fault(403, &[], suspended), Fault::Transient { .. }), "it can be lifted");
         assert!(
             matches!(fault(301, &[("location", "https://x/y")], ""), Fault::Moved { location, .. } if location == "https://x/y")
         );

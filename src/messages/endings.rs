@@ -71,8 +71,16 @@ pub fn halted(card: &HaltCard) -> Body {
             format!("Kept:\n\n{}", lines.join("\n"))
         }
     };
+    // Only whoever sees the server's log can know whether it is mended.
+    let on_the_server = match card.reason {
+        HaltReason::Bug { .. } => format!(
+            "Once it is mended, whoever runs the server can go on from this step:\n\n{}\n\n",
+            block(&format!("countersign retry {}", card.run))
+        ),
+        _ => String::new(),
+    };
     Body::frame(format!(
-        "{}### ❌ Halted at {}\n\n{}\n\n{kept}\n\nTo start again:\n\n{}\n\n<sub>Run {}</sub>",
+        "{}### ❌ Halted at {}\n\n{}\n\n{kept}\n\n{on_the_server}To start again:\n\n{}\n\n<sub>Run {}</sub>",
         rehearsal(card.rehearsal),
         plain(&card.at_step, 80),
         sentence(&card.reason.text()),
@@ -128,6 +136,13 @@ mod tests {
 
         <sub>Run 8123-4</sub>
         "#);
+    }
+
+    #[test]
+    fn a_fault_of_ours_can_be_gone_on_from_once_it_is_mended() {
+        let body = halted(&card(HaltReason::Bug { attempts: 5 }, vec![]));
+        assert!(body.as_str().contains("```\ncountersign retry 8123-4\n```"), "{}", body.as_str());
+        assert!(!halted(&card(HaltReason::MoveLimit { moves: 3 }, vec![])).as_str().contains("retry"));
     }
 
     #[test]

@@ -172,9 +172,11 @@ impl Store {
             .write(move |tx| {
                 tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
                 tx.execute("DELETE FROM repository WHERE id = ?1", [signed(repo.0)])?;
+                tx.execute("DELETE FROM labeling WHERE repo = ?1", [signed(repo.0)])?;
                 Ok(())
             })
             .await?;
+        self.resume(PauseScope::Repo(repo)).await?;
         self.inbox().forget(repo).await?;
         self.let_go(repo);
         let path = self.repo_dir(repo);
