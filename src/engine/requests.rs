@@ -1,5 +1,7 @@
 //! What others ask of the engine, each known by its cause: the port's other side.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use futures_util::future::BoxFuture;
 
 use super::{
@@ -72,6 +74,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let Cancel { repo, issue, run, cause, by, why } = cancel;
         let row = CancelRow { cause, by, why, at: self.clock.now() };
         let runs = self.backing.cancel(repo, issue, run, row).await?;
+        // Before the look for tokens: a step that has none yet will notice.
+        self.cancels.fetch_add(1, SeqCst);
         let in_flight = lock(&self.in_flight);
         for token in runs.iter().filter_map(|run| in_flight.get(run)) {
             token.cancel();

@@ -4,7 +4,10 @@ use std::{
     collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -28,6 +31,12 @@ use crate::{
 
 type AnyFlow<T> = &'static dyn AnyWorkflow<T>;
 
+/// A run that was taken, and how many cancels there had been before it was read.
+struct Claimed {
+    lease: Lease,
+    cancels: u64,
+}
+
 /// Runs workflows whose steps use `T`.
 pub struct Engine<T: Send + Sync + 'static> {
     pub(super) backing: Arc<dyn Backing>,
@@ -38,6 +47,8 @@ pub struct Engine<T: Send + Sync + 'static> {
     pub(super) woken: Notify,
     /// Tokens of the steps in flight that a cancel may trip.
     pub(super) in_flight: Mutex<HashMap<RunId, CancellationToken>>,
+    /// How many cancels were written down: a step that sees it grow since its run was read looks for one of its own.
+    pub(super) cancels: AtomicU64,
     /// Since when a run's visit has come to nothing but waiting. Forgotten by a restart, which is only more
     /// patience.
     waits: Mutex<HashMap<RunId, (u64, Timestamp)>>,
@@ -69,6 +80,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             clock,
             woken: Notify::new(),
             in_flight: Mutex::default(),
+            cancels: AtomicU64::new(0),
             waits: Mutex::default(),
             stopping: CancellationToken::new(),
             park: CancellationToken::new(),
@@ -92,9 +104,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
     /// Takes one step of every run that is due, one after the other, and says how many.
     pub async fn tick(&self) -> Result<usize, EngineError> {
         let mut stepped = HashSet::new();
-        while let Some(lease) = self.backing.claim(self.clock.now(), &stepped).await? {
-            stepped.insert(lease.run.id);
-            self.advance(lease).await?;
+        while let Some(claimed) = self.claim(&stepped).await? {
+            stepped.insert(claimed.lease.run.id);
+            self.advance(claimed).await?;
         }
         Ok(stepped.len())
     }
@@ -133,10 +145,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
     /// Starts every step there is room for; says how long to sleep if nothing happens.
     async fn fill(self: &Arc<Self>, steps: &mut JoinSet<()>) -> Duration {
         while steps.len() < limits::LIVE_STEPS {
-            match self.backing.claim(self.clock.now(), &HashSet::new()).await {
-                Ok(Some(lease)) => {
+            match self.claim(&HashSet::new()).await {
+                Ok(Some(claimed)) => {
                     let engine = Arc::clone(self);
-                    steps.spawn(async move { engine.advance_live(lease).await });
+                    steps.spawn(async move { engine.advance_live(claimed).await });
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -155,10 +167,16 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    async fn advance_live(&self, lease: Lease) {
-        let held = lease.clone();
+    async fn claim(&self, except: &HashSet<RunId>) -> Result<Option<Claimed>, StoreError> {
+        let cancels = self.cancels.load(SeqCst);
+        let lease = self.backing.claim(self.clock.now(), except).await?;
+        Ok(lease.map(|lease| Claimed { lease, cancels }))
+    }
+
+    async fn advance_live(&self, claimed: Claimed) {
+        let held = claimed.lease.clone();
         tokio::select! {
-            outcome = self.advance(lease) => {
+            outcome = self.advance(claimed) => {
                 let Err(error) = outcome else { return };
                 tracing::error!(run = %held.run.id, %error, "a step could not be saved; it will be taken again");
                 self.pause().await;
@@ -193,8 +211,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// Takes one step and saves what it left.
-    async fn advance(&self, lease: Lease) -> Result<(), EngineError> {
-        let left = self.step(&lease).await;
+    async fn advance(&self, claimed: Claimed) -> Result<(), EngineError> {
+        let left = self.step(&claimed).await;
+        let lease = claimed.lease;
         lock(&self.in_flight).remove(&lease.run.id);
         match self.backing.save(&lease, left).await {
             Err(StoreError::Fenced) => {
@@ -209,7 +228,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    async fn step(&self, lease: &Lease) -> Checkpoint {
+    async fn step(&self, claimed: &Claimed) -> Checkpoint {
+        let lease = &claimed.lease;
         let run = &lease.run;
         let workflow = self.workflow(&run.workflow);
         if let Some(cancel) = run.cancel.as_ref().filter(|_| run.status != RunStatus::Halting) {
@@ -227,13 +247,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
         if run.status == RunStatus::Halting {
             return self.tell(workflow, lease).await;
         }
-        self.attempt(workflow, lease).await
+        self.attempt(workflow, claimed).await
     }
 
     /// One attempt at the run's step.
-    async fn attempt(&self, workflow: AnyFlow<T>, lease: &Lease) -> Checkpoint {
+    async fn attempt(&self, workflow: AnyFlow<T>, claimed: &Claimed) -> Checkpoint {
+        let lease = &claimed.lease;
         let run = &lease.run;
-        let token = self.cancel_token(run.id).await;
+        let token = self.cancel_token(claimed).await;
         let cx = self.cx(lease, token.clone());
         let from = saved(run);
         let attempt = AssertUnwindSafe(workflow.attempt(&from, &cx)).catch_unwind().await;
@@ -357,10 +378,11 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     /// The token a cancel of this run trips. One that came after the run was claimed and before the
     /// token was known is found in the row.
-    async fn cancel_token(&self, run: RunId) -> CancellationToken {
-        let token = CancellationToken::new();
+    async fn cancel_token(&self, claimed: &Claimed) -> CancellationToken {
+        let (token, run) = (CancellationToken::new(), claimed.lease.run.id);
         lock(&self.in_flight).insert(run, token.clone());
-        if let Ok(Some(RunRow { cancel: Some(_), .. })) = self.backing.run(run).await {
+        let news = self.cancels.load(SeqCst) != claimed.cancels;
+        if news && let Ok(Some(RunRow { cancel: Some(_), .. })) = self.backing.run(run).await {
             token.cancel();
         }
         token

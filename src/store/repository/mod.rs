@@ -87,6 +87,13 @@ impl RepoDb {
         self.heard(self.db.read(work).await)
     }
 
+    async fn glance<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        self.heard(self.db.glance(work).await)
+    }
+
     /// Writes what a step of `run` gathered, and then `work`, in one transaction.
     async fn write_with<R: Send + 'static>(
         &self,

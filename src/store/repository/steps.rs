@@ -21,7 +21,7 @@ impl RepoDb {
     /// is taken is known to the one process that has the directory.
     pub(in crate::store) async fn claim(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
         let at = self.at();
-        self.read(move |tx| {
+        self.glance(move |tx| {
             let number: Option<i64> = tx
                 .prepare_cached(&format!("SELECT lease FROM run WHERE seq = ?1 AND {LIVE}"))?
                 .query_row([signed(run.seq)], |row| row.get(0))
