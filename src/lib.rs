@@ -3,7 +3,8 @@
 //! The story of one webhook:
 //!
 //! 1. [`web`] takes `POST /webhook`. [`github::webhook`] checks the signature over the raw bytes, and
-//!    [`store`] commits them to the inbox. Only then is 202 answered. Nothing has been parsed.
+//!    [`store`] commits them to the inbox. Only then is 202 answered. Nothing
+//!    that could not be parsed has kept it out.
 //! 2. [`intake`] takes the row, reads it as an [`Event`](github::Event), and asks what it means: a label or a
 //!    command ([`commands`]) by someone whose role GitHub confirms now. It reacts with 👀 and asks the engine's
 //!    [`Port`](engine::Port) to start a run, or hands it an answer.

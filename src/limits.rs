@@ -77,6 +77,7 @@ pub const MODEL_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// Linux refuses a single argument above 128 KiB; a longer system prompt goes into the prompt.
 pub const ARGUMENT_BYTES: usize = 100 * 1024;
+
 /// The longest GitHub makes us wait for its rate limit: the primary window is an hour. A header
 /// that says more is a clock that is wrong.
 pub const RATE_WAIT: Duration = Duration::from_secs(3900);
@@ -104,6 +105,7 @@ pub const EXCERPT_LARGEST_FILE: u64 = 256 * 1024;
 
 /// Files whose contents are looked into for the words; each is a read from the mirror.
 pub const EXCERPT_FILES_SCANNED: usize = 400;
+
 /// A repository's name is taken to mean the same repository this long after GitHub said so: the writes of
 /// one step come in a burst, and each would ask again.
 pub const NAME_HOLDS: Duration = Duration::from_secs(10);
@@ -156,6 +158,7 @@ pub const OPEN_REPOSITORIES: usize = 64;
 
 /// What one open repository database may keep in memory of its pages.
 pub const REPOSITORY_CACHE_KIB: u32 = 256;
+
 /// How often the log of deliveries is looked through for what never arrived.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
@@ -180,6 +183,7 @@ pub const EVENT_LOOK_PAGES: usize = 20;
 /// A webhook tells of a label by the time, the history by the event's own: the same act when they are
 /// this close.
 pub const SAME_LABELING: Duration = Duration::from_secs(5);
+
 /// Writes that share one commit, and how long they may gather: the first of them waits for the last.
 pub const COMMIT_WRITES: usize = 256;
 pub const COMMIT_TIME: Duration = Duration::from_millis(5);
@@ -235,6 +239,7 @@ pub const GONE_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How often what is too old is looked for, and how much is dropped in one go: never enough to be felt.
 pub const TIDY_EVERY: Duration = Duration::from_secs(3600);
 pub const TIDY_ROWS: u64 = 500;
+
 /// GitHub asks for a second between one App's writes. Held, it also stays below the secondary limit of 80 new
 /// contents a minute; the one of 500 an hour is GitHub's to announce, since a run makes a handful of contents
 /// among its writes and an installation rarely has a hundred runs in an hour.

@@ -211,7 +211,7 @@ impl Intake {
         let body = messages::together(shown);
         match said.repo.find_comment(said.event.issue, ANSWERS).await? {
             Some(comment) => said.repo.edit_comment(comment.id, ANSWERS, &body).await?,
-            None => said.repo.ensure_comment(said.event.issue, ANSWERS, &body, false).await?,
+            None => said.repo.ensure_comment(said.event.issue, ANSWERS, &body, said.taken.again).await?,
         };
         Ok(())
     }

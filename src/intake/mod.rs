@@ -2,7 +2,7 @@
 //!
 //! The front door only verifies and stores. Everything a delivery causes happens here, from the stored
 //! row, so that a restart in the middle starts the same row again; what was already done is recognised by
-//! the delivery's id. A delivery is a hint that it is time to look: rights and state are read from GitHub
+//! its [`cause`]. A delivery is a hint that it is time to look: rights and state are read from GitHub
 //! now, never from the payload.
 //!
 //! Several are dealt with side by side, those about one issue one after the other; which may be taken is the
@@ -33,7 +33,7 @@ use crate::{
     commands::CommandSpec,
     engine::{EngineError, Port},
     github::{Event, Fault, GitHub},
-    limits,
+    limits::{self, LAG},
     store::{Ending, Store, StoreError, Taken},
     types::{Actor, DeliveryId, InstallationId},
 };
@@ -109,8 +109,6 @@ pub enum Trouble {
 /// How a delivery ended: one line for the log and the inbox row.
 pub(crate) type Handled = Result<String, Trouble>;
 
-/// GitHub's reads lag its webhooks: what is not found this soon after is looked for again.
-const LAG: Duration = Duration::from_secs(120);
 /// A gate's line is on the page a moment before the gate is open; a quick reader's answer comes in between.
 const OPENING: Duration = Duration::from_secs(1);
 

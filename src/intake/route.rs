@@ -120,7 +120,7 @@ impl Intake {
     pub(super) async fn start(&self, workflow: &str, trigger: Trigger) -> Result<Reply, Trouble> {
         Ok(match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
             Started::New(run) => Reply::Note(format!("started {workflow} as {run}")),
-            Started::Duplicate(run) => Reply::Note(format!("{run} was started by this delivery before")),
+            Started::Duplicate(run) => Reply::Note(format!("{run} was started by the same before")),
             Started::Already(run) => Reply::Words(messages::already_running(run.id, workflow, None)),
         })
     }

@@ -74,9 +74,10 @@ impl Intake {
         Ok(attempts.into_iter().filter(|attempt| unheard.contains(&attempt.id)).collect())
     }
 
-    /// The oldest first, as they would have come.
+    /// The oldest first, as they would have come. One that cannot be had keeps the mark where it is, for as long as
+    /// GitHub lists it, and keeps no other out.
     async fn fetch(&self, missing: Vec<Attempt>) -> Result<usize, Trouble> {
-        let mut brought = 0;
+        let (mut brought, mut failed) = (0, None);
         for attempt in missing.into_iter().rev() {
             let body = match self.github.delivered(&attempt).await {
                 Ok(Some(body)) => body,
@@ -84,12 +85,13 @@ impl Intake {
                     tracing::warn!(delivery = %attempt.id, event = %attempt.event, "GitHub no longer has what it delivered");
                     continue;
                 }
-                // Waiting mends the one kind; the other would keep everything older out for ever.
+                // The next one would fare no better.
                 Err(fault) if fault.passes() || matches!(fault, Fault::Unauthorized { .. }) => {
                     return Err(fault.into());
                 }
                 Err(fault) => {
                     tracing::error!(delivery = %attempt.id, event = %attempt.event, %fault, "a missed delivery cannot be had");
+                    failed = Some(fault);
                     continue;
                 }
             };
@@ -102,7 +104,7 @@ impl Intake {
                 self.woken.notify_one();
             }
         }
-        Ok(brought)
+        failed.map_or(Ok(brought), |fault| Err(fault.into()))
     }
 
     async fn move_mark(&self, mark: Timestamp, newest: Option<Timestamp>) -> Result<(), Trouble> {

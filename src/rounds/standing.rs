@@ -66,7 +66,14 @@ impl Desk {
         let issue = self.find_issue(cx, repo).await?;
         let pull = match pull {
             Some(number) => {
-                let found = repo.pull(number).await.map_err(fault)?;
+                let about = format!("pull request {number}");
+                let found = match repo.pull(number).await {
+                    Ok(found) => repo.sure(&about, found),
+                    Err(missing @ Fault::NotFound { .. }) => {
+                        return Err(fault(repo.unless_behind(&about, missing)));
+                    }
+                    Err(other) => return Err(fault(other)),
+                };
                 Some(match (found.merged, found.open) {
                     (true, _) => PullState::Merged,
                     (false, true) => PullState::Open,
@@ -158,6 +165,19 @@ pub fn fault(fault: Fault) -> StepError {
         // How long that is, GitHub's client knows: asking it early sends nothing.
         Fault::RateLimited { .. } => return later("GitHub asks us to slow down", limits::LIMIT_CHECK),
         Fault::Transient { .. } => return later("GitHub did not answer properly", AGAIN),
+        // An outage's page, or credentials that whoever runs the server is mending. The engine's patience ends it.
+        Fault::Unexpected { .. } => {
+            return later(
+                "GitHub's answer could not be read; the server's log has the details",
+                limits::LIMIT_CHECK,
+            );
+        }
+        Fault::Unauthorized { .. } => {
+            return later(
+                "GitHub does not accept the App's credentials; whoever runs this server has to look at the App's id and key",
+                limits::LIMIT_CHECK,
+            );
+        }
         Fault::NotFound { .. } => {
             "GitHub shows the App nothing where there was something a moment ago. Look whether it \
                                    was deleted or taken out of the App's installation, then start anew."
@@ -176,20 +196,10 @@ pub fn fault(fault: Fault) -> StepError {
                     .to_owned()
             }
         },
-        Fault::Unauthorized { .. } => {
-            "GitHub does not accept the App's credentials. Whoever runs this server has to \
-                                       look at the App's id and key; then start anew."
-                .to_owned()
-        }
         Fault::Conflict { .. } => {
             "Somebody changed the same thing at the same moment. Start anew on what is there now.".to_owned()
         }
         Fault::Rejected { problems, .. } => refused(problems),
-        Fault::Unexpected { .. } => {
-            "GitHub's answer could not be read. Start anew; if it happens again, the server's \
-                                     log has the details."
-                .to_owned()
-        }
         // Ours alone: nothing was sent.
         Fault::Invalid(why) => format!("Not sent to GitHub: {why}"),
     };

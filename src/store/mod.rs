@@ -232,7 +232,7 @@ fn refuse_loss(directory: &Path) -> Result<(), StoreError> {
     if used && !file.exists() { Err(StoreError::Lost { file }) } else { Ok(()) }
 }
 
-/// Creates a directory that only we may read; one that exists keeps its mode.
+/// Creates a directory that only we may read; one that was there is closed to others.
 fn create_directory(path: &Path) -> Result<(), StoreError> {
     fs::DirBuilder::new()
         .recursive(true)

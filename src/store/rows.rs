@@ -81,7 +81,7 @@ pub struct Outcome {
     pub url: Option<String>,
 }
 
-/// What a run waits for. Whether a worker holds it right now is told by its lease instead.
+/// What a run waits for. Whether a worker holds it right now is known in memory alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {

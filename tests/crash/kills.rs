@@ -43,6 +43,8 @@ struct Site {
     hub: Hub,
     known: Known,
     webhook: Url,
+    /// Deliveries from before the program's first start.
+    before: usize,
 }
 
 impl Site {
@@ -63,7 +65,8 @@ impl Site {
         let text = fs::read_to_string(&config).unwrap().replace(&address, hub.web_url().as_str());
         let server = format!("[server]\nlisten = \"{door}\"\nprivate_listen = \"{}\"\n", free_address());
         fs::write(&config, format!("{text}{server}")).unwrap();
-        Self { directory, hub, known, webhook }
+        let before = hub.deliveries().len();
+        Self { directory, hub, known, webhook, before }
     }
 
     fn serve(&self) -> Running {
@@ -104,7 +107,8 @@ impl Site {
         over
     }
 
-    /// Every delivery that was answered 202 is in the inbox, as a kill left it.
+    /// Every delivery that was answered 202 is in the inbox, as a kill left it. What came before, by a clock of long
+    /// ago, is old enough to be forgotten.
     fn nothing_acknowledged_is_missing(&self) {
         let data = self.directory.path().join("bot/data");
         let copy = tempfile::tempdir().unwrap();
@@ -119,7 +123,7 @@ impl Site {
             .unwrap()
             .collect::<Result<_, _>>()
             .unwrap();
-        for delivery in self.hub.deliveries().iter().filter(|d| d.status == Some(202)) {
+        for delivery in self.hub.deliveries().iter().skip(self.before).filter(|d| d.status == Some(202)) {
             assert!(stored.contains(&delivery.guid), "{delivery:?} was acknowledged and is not in the inbox");
         }
     }
