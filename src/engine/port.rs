@@ -284,6 +284,8 @@ pub trait Port: Send + Sync {
     /// Ends a pause; false: there was none.
     fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>>;
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>>;
+    /// Runs that had to rest may go on: whoever waits for one looks again.
+    fn wake(&self);
 }
 
 /// What an answer means to the gates that are open on its issue.

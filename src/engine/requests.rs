@@ -147,4 +147,8 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>> {
         Box::pin(async move { Ok(self.backing.pauses().await?) })
     }
+
+    fn wake(&self) {
+        self.woken.notify_one();
+    }
 }

@@ -27,6 +27,17 @@ struct Said<'a> {
     role: Role,
     /// Runs of ours that are alive on this issue.
     live: Vec<RunView>,
+    /// All runs there were on it when we were told late: one of them may have overtaken a start.
+    known: Vec<RunView>,
+}
+
+impl Said<'_> {
+    /// Has this workflow been at work here since the comment was written, for another cause?
+    fn overtaken(&self, workflow: &str, cause: &Cause) -> bool {
+        let runs = || self.known.iter().filter(|run| run.workflow == workflow);
+        let since = |run: &RunView| run.started_at.max(run.updated_at) >= self.event.created_at;
+        runs().all(|run| run.trigger.cause != *cause) && runs().any(since)
+    }
 }
 
 impl Intake {
@@ -129,7 +140,12 @@ impl Intake {
         }
         let role = repo.permission(&e.sender).await?.role;
         let cause = cause::comment(e.comment);
-        Ok(Some(Said { taken, cause, event: e, at, repo, role, live }))
+        let known = if taken.swept {
+            self.engine.list(Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: false }).await?
+        } else {
+            Vec::new()
+        };
+        Ok(Some(Said { taken, cause, event: e, at, repo, role, live, known }))
     }
 
     async fn obey(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {
@@ -149,6 +165,9 @@ impl Intake {
             return Ok(Reply::Words(messages::came_late(row.name)));
         }
         if let Some((workflow, _)) = self.router.by_command(row.name) {
+            if said.overtaken(workflow, &cause) {
+                return Ok(Reply::Words(messages::came_late(row.name)));
+            }
             let trigger = Trigger {
                 command: row.name.to_owned(),
                 args: command.args.clone(),

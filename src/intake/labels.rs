@@ -5,10 +5,13 @@
 //! us is put into the inbox: there it waits its turn, is permitted by what *that* person may do now, and is tried again
 //! when that cannot be asked. A labelling is dealt with once, whichever way we learn of it first.
 
-use super::{Handled, Intake, Trouble, route::Place};
+use super::{
+    Handled, Intake, Trouble,
+    route::{LATE, Place},
+};
 use crate::{
     engine::Filter,
-    github::{Event, Fault, Labeling, RepoRef},
+    github::{Event, Fault, InstallationInfo, Labeling, RepoRef},
     store::{Accepted, LabelingKey, NewDelivery, RepoRow, Taken},
     types::InstallationId,
 };
@@ -27,13 +30,26 @@ impl Intake {
     pub async fn look_for_labels(&self) -> Result<Labels, Trouble> {
         let mut labels = Labels::default();
         let installations = self.github.installations().await?;
-        for installation in installations.iter().filter(|i| !i.suspended && self.allow.contains(&i.id)) {
+        let ours: Vec<_> = installations.iter().filter(|i| self.allow.contains(&i.id)).collect();
+        for installation in &ours {
+            self.heal(installation).await?;
+        }
+        for installation in ours.iter().filter(|i| !i.suspended) {
             if let Err(trouble) = self.look_in_installation(installation.id, &mut labels).await {
                 labels.unsure += usize::from(passes(&trouble));
                 tracing::warn!(installation = %installation.id, %trouble, "cannot look for labels");
             }
         }
         Ok(labels)
+    }
+
+    /// That an installation was suspended, or no longer is, may be among what nobody told us.
+    async fn heal(&self, now: &InstallationInfo) -> Result<(), Trouble> {
+        let known = self.store.directory().installation(now.id).await?;
+        if known.is_some_and(|known| known.suspended == now.suspended) {
+            return Ok(());
+        }
+        self.saw_installation(now.id, &now.account, now.suspended).await
     }
 
     async fn look_in_installation(
@@ -107,6 +123,12 @@ impl Intake {
         }))
     }
 
+    /// Is the label still there? It comes off last, so a second try finds it too.
+    async fn bears(&self, at: &Place<'_>, label: &str) -> Result<bool, Trouble> {
+        let issue = self.repo(at).issue(at.issue).await?;
+        Ok(issue.labels.iter().any(|name| name.eq_ignore_ascii_case(label)))
+    }
+
     /// Obeys a label once, and notes what came of it, so that a refusal is not asked about again. Of the two ways we
     /// learn of a label, the one that is second finds the note of the first.
     pub(super) async fn told_of_label(
@@ -126,6 +148,8 @@ impl Intake {
         let note = if found && self.started(at, label, &labeling).await? {
             self.repo(at).remove_label(at.issue, label).await?;
             "it had started its run before".to_owned()
+        } else if taken.swept && !self.bears(at, label).await? {
+            LATE.to_owned()
         } else {
             self.labeled(taken, at, label, &labeling.actor, labeling.at).await?
         };

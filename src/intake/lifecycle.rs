@@ -5,10 +5,16 @@
 
 use std::collections::BTreeSet;
 
-use super::{Handled, Intake, LAG, Trouble, cause, route::row};
+use super::{
+    Handled, Intake, LAG, Trouble, cause,
+    route::{LATE, row},
+};
 use crate::{
     engine::{Cancel, Filter},
-    github::event::{Event, InstallationAction, InstallationEvent, RepositoryAction, RepositoryEvent},
+    github::{
+        Repo, Whereabouts,
+        event::{Event, InstallationAction, InstallationEvent, RepositoryAction, RepositoryEvent},
+    },
     limits,
     store::{RepoRow, StoreError, Taken},
     types::{Actor, InstallationId, RepoId, RepoName},
@@ -37,7 +43,8 @@ impl Intake {
 
     pub(super) async fn installation(&self, taken: &Taken, e: &InstallationEvent) -> Handled {
         let (directory, account) = (self.store.directory(), &e.account);
-        match e.action {
+        let Some(action) = self.still(taken, e).await? else { return Ok(LATE.to_owned()) };
+        match action {
             InstallationAction::Deleted => {
                 let mut ended = 0;
                 for repo in directory.lost_installation(e.installation).await? {
@@ -46,13 +53,16 @@ impl Intake {
                 Ok(format!("uninstalled by {account}; runs ended on {ended} issues"))
             }
             InstallationAction::Suspended => {
-                directory.saw_installation(e.installation, account, true).await?;
+                self.saw_installation(e.installation, account, true).await?;
                 Ok(format!("suspended by {account}"))
             }
             InstallationAction::Created | InstallationAction::Unsuspended => {
-                directory.saw_installation(e.installation, account, false).await?;
-                self.saw(e.installation, &e.repositories).await?;
-                self.store.inbox().resume(e.installation).await?;
+                self.saw_installation(e.installation, account, false).await?;
+                if taken.swept {
+                    self.saw_given(e.installation).await?;
+                } else {
+                    self.saw(e.installation, &e.repositories).await?;
+                }
                 Ok(format!("at work for {account}"))
             }
             InstallationAction::PermissionsAccepted => {
@@ -69,16 +79,100 @@ impl Intake {
         removed: &[(RepoId, RepoName)],
         by: &Actor,
     ) -> Handled {
+        if taken.swept {
+            return self.repositories_now(taken, installation, removed, by).await;
+        }
         self.saw(installation, added).await?;
+        self.taken_away(taken, removed, by).await?;
+        Ok(format!("{} repositories added, {} removed", added.len(), removed.len()))
+    }
+
+    /// What was told of late: those count that are given to the App now, and those that are not.
+    async fn repositories_now(
+        &self,
+        taken: &Taken,
+        installation: InstallationId,
+        removed: &[(RepoId, RepoName)],
+        by: &Actor,
+    ) -> Handled {
+        // Nothing of a suspended one can be listed; its runs rest, and look for themselves when they go on.
+        let there = self.github.installation(installation).await?;
+        if there.is_none_or(|installation| installation.suspended) {
+            return Ok(LATE.to_owned());
+        }
+        let given = self.saw_given(installation).await?;
+        let removed: Vec<_> = removed.iter().filter(|(repo, _)| !given.contains(repo)).cloned().collect();
+        self.taken_away(taken, &removed, by).await?;
+        Ok(format!("told late; {} repositories are given, {} were removed", given.len(), removed.len()))
+    }
+
+    async fn taken_away(
+        &self,
+        taken: &Taken,
+        removed: &[(RepoId, RepoName)],
+        by: &Actor,
+    ) -> Result<(), Trouble> {
         for (repo, _) in removed {
             self.end_runs(taken, *repo, by, "the repository was taken from the App").await?;
             self.store.directory().lost_repository(*repo).await?;
         }
-        Ok(format!("{} repositories added, {} removed", added.len(), removed.len()))
+        Ok(())
+    }
+
+    /// What an installation's delivery means now. One that was found late may be overtaken by what came after it, so
+    /// GitHub is asked how things are; none when that is not what it tells of.
+    async fn still(
+        &self,
+        taken: &Taken,
+        e: &InstallationEvent,
+    ) -> Result<Option<InstallationAction>, Trouble> {
+        use InstallationAction::{Deleted, PermissionsAccepted, Suspended, Unsuspended};
+        if !taken.swept || e.action == PermissionsAccepted {
+            return Ok(Some(e.action));
+        }
+        let now = self.github.installation(e.installation).await?;
+        Ok(match now.map(|installation| installation.suspended) {
+            None => (e.action == Deleted).then_some(Deleted),
+            Some(_) if e.action == Deleted => None,
+            Some(suspended) => Some(if suspended { Suspended } else { Unsuspended }),
+        })
+    }
+
+    /// Notes whether an installation rests; what waited for one that does not goes on at once.
+    pub(super) async fn saw_installation(
+        &self,
+        installation: InstallationId,
+        account: &str,
+        suspended: bool,
+    ) -> Result<(), Trouble> {
+        self.store.directory().saw_installation(installation, account, suspended).await?;
+        if !suspended {
+            self.store.inbox().resume(installation).await?;
+            self.woken.notify_one();
+            self.engine.wake();
+        }
+        Ok(())
+    }
+
+    /// Notes the repositories that an installation is given now.
+    async fn saw_given(&self, installation: InstallationId) -> Result<BTreeSet<RepoId>, Trouble> {
+        let given = self.github.repositories(installation).await?;
+        for repo in &given {
+            self.store.directory().saw_repository(row(repo, installation)).await?;
+        }
+        Ok(given.iter().map(|repo| repo.id).collect())
     }
 
     pub(super) async fn repository(&self, taken: &Taken, e: &RepositoryEvent) -> Handled {
         let (directory, repo) = (self.store.directory(), e.repo.id);
+        let mut seen = row(&e.repo, e.installation);
+        if taken.swept {
+            let handle = self.github.repo(e.installation, repo, e.repo.name.clone());
+            match name_now(&handle, e.action).await? {
+                Some(name) => seen.name = name,
+                None => return Ok(LATE.to_owned()),
+            }
+        }
         let elsewhere =
             directory.repository(repo).await?.is_some_and(|known| known.installation != e.installation);
         let why = match e.action {
@@ -93,7 +187,7 @@ impl Intake {
             None => 0,
         };
         // Last, so that a second try sees the same.
-        directory.saw_repository(row(&e.repo, e.installation)).await?;
+        directory.saw_repository(seen).await?;
         if e.action == RepositoryAction::Deleted {
             directory.lost_repository(repo).await?;
         }
@@ -151,4 +245,18 @@ impl Intake {
         }
         Ok(issues.len())
     }
+}
+
+/// The name of a repository of which something was told late; none when what was told does not hold any more.
+async fn name_now(repo: &Repo, told: RepositoryAction) -> Result<Option<RepoName>, Trouble> {
+    Ok(match repo.whereabouts().await? {
+        Whereabouts::Here(now) => match told {
+            RepositoryAction::Deleted => None,
+            RepositoryAction::Archived if !now.archived => None,
+            _ => Some(now.name),
+        },
+        Whereabouts::OutOfReach => (told == RepositoryAction::Deleted).then(|| repo.name().clone()),
+        // Its runs rest, or have nobody to work for, and find out for themselves.
+        Whereabouts::Suspended | Whereabouts::Uninstalled => None,
+    })
 }

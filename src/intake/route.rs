@@ -4,7 +4,7 @@ use super::{Handled, Intake, Trouble, answer::Reply, cause};
 use crate::{
     engine::{Answer, Cancel, Filter, RunView, Start, Started, Trigger},
     github::{
-        Labeling, Reaction, Repo,
+        Fault, Labeling, Reaction, Repo,
         event::{Event, IssueAction, PullAction, RepoRef, ReviewEvent, ReviewState},
     },
     messages,
@@ -36,6 +36,7 @@ impl Intake {
                         let by = Labeling { event: 0, actor: e.sender.clone(), at: e.at };
                         self.told_of_label(taken, &at, label, by).await
                     }
+                    IssueAction::Closed if taken.swept && self.is_open(&at).await? => Ok(LATE.to_owned()),
                     IssueAction::Closed => self.stop(taken, &at, &e.sender, "the issue was closed").await,
                     IssueAction::Deleted => self.stop(taken, &at, &e.sender, "the issue was deleted").await,
                     IssueAction::Transferred => {
@@ -52,6 +53,9 @@ impl Intake {
                     return Ok("not a pull request of ours".to_owned());
                 };
                 let at = Place { repo: &e.repo, installation: e.installation, issue };
+                if taken.swept && self.has_open_pull(&at, &e.head_branch).await? {
+                    return Ok(LATE.to_owned());
+                }
                 let merged = e.action == PullAction::Closed { merged: true };
                 let what = if merged { "its pull request was merged" } else { "its pull request was closed" };
                 self.stop(taken, &at, &e.sender, what).await
@@ -86,11 +90,11 @@ impl Intake {
             return self.refuse_label(&repo, at, label).await;
         }
         let Some((workflow, _)) = self.router.by_command(row.name) else {
+            let stopped = self.stop(taken, at, sender, "asked to by the label").await?;
             repo.remove_label(at.issue, label).await?;
-            return self.stop(taken, at, sender, "asked to by the label").await;
+            return Ok(stopped);
         };
         repo.react_issue(at.issue, Reaction::Eyes).await?;
-        repo.remove_label(at.issue, label).await?;
         let trigger = Trigger {
             command: row.name.to_owned(),
             args: String::new(),
@@ -103,13 +107,30 @@ impl Intake {
             at: when,
             comment: None,
         };
-        match self.start(workflow, trigger).await? {
-            Reply::Note(note) | Reply::No(note) => Ok(note),
+        let note = match self.start(workflow, trigger).await? {
+            Reply::Note(note) | Reply::No(note) => note,
             Reply::Words(body) | Reply::Shown(body) => {
                 self.say(taken, &cause, &repo, at.issue, &[body]).await?;
-                Ok("answered".to_owned())
+                "answered".to_owned()
             }
+        };
+        // Last: one that is gone, when we are told of it late, means that somebody took it back.
+        repo.remove_label(at.issue, label).await?;
+        Ok(note)
+    }
+
+    /// Is the issue open? One that is gone is not.
+    async fn is_open(&self, at: &Place<'_>) -> Result<bool, Trouble> {
+        match self.repo(at).issue(at.issue).await {
+            Ok(issue) => Ok(issue.state_open),
+            Err(Fault::Gone { .. } | Fault::Moved { .. }) => Ok(false),
+            Err(fault) => Err(fault.into()),
         }
+    }
+
+    /// Reopened, or followed by another one.
+    async fn has_open_pull(&self, at: &Place<'_>, branch: &str) -> Result<bool, Trouble> {
+        Ok(self.repo(at).pulls_of_branch(branch).await?.iter().any(|pull| pull.open))
     }
 
     async fn refuse_label(&self, repo: &Repo, at: &Place<'_>, label: &str) -> Handled {
@@ -214,6 +235,9 @@ impl Intake {
 
 /// What is noted of a delivery that tells of what another one told.
 pub(crate) const TOLD: &str = "another delivery told of it";
+
+/// What is noted of a delivery that was found when what it tells of held no longer.
+pub(crate) const LATE: &str = "came late: it holds no longer";
 
 /// Has any of these runs gone on since somebody said something at `then`? What they said may be about what is past.
 pub(crate) fn moved_on(live: &[RunView], then: Timestamp) -> bool {

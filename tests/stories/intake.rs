@@ -434,3 +434,26 @@ async fn a_clock_a_year_ahead_loses_nothing() {
     let issue: IssueNo = w.run().await.unwrap().issue;
     assert_eq!(issue, w.issue);
 }
+
+#[tokio::test]
+async fn what_took_a_repository_away_once_takes_nothing_away_when_it_is_there() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let lists = [("repositories_removed", w.listed()), ("repositories_added", json!([]))];
+    let removed = w.lifecycle("removed", &lists);
+    w.swept("late-removed", "installation_repositories", &removed).await;
+    w.swept("late-uninstall", "installation", &w.lifecycle("deleted", &[])).await;
+    let mut payload = w.payload("issues", "labeled");
+    for action in ["archived", "deleted"] {
+        payload["action"] = json!(action);
+        w.swept(&format!("late-{action}"), "repository", &payload).await;
+    }
+    w.settle().await;
+    w.wait(60).await;
+    assert_eq!(w.status().await, Status::Asking, "{:?}", w.run().await);
+    assert!(w.app.store.directory().repository(w.repo).await.unwrap().is_some());
+    for id in ["late-uninstall", "late-archived", "late-deleted"] {
+        assert_eq!(w.ending(id).1, "came late: it holds no longer", "{id}");
+    }
+    assert_eq!(w.ending("late-removed").0, "done");
+}

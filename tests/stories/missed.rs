@@ -1,6 +1,6 @@
 //! What happened while nobody was listening: found in GitHub's log of deliveries, or on the issue itself.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use countersign::{
     engine::Status,
@@ -9,8 +9,11 @@ use countersign::{
     store::{Ending, InboxCounts},
     types::{DeliveryId, Role},
 };
+use secrecy::SecretString;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
-use crate::world::{World, world};
+use crate::world::{SECRET, World, world};
 
 const LABEL: &str = "countersign:lld";
 
@@ -20,6 +23,22 @@ impl World {
         let (repo, issue, user) = (self.repo, self.issue, self.user(who));
         self.pass(60);
         self.restart_after(|hub| hub.label(repo, issue, user, LABEL).unwrap()).await
+    }
+
+    /// Something happens whose webhooks reach nobody; GitHub's log has them.
+    async fn unheard(&mut self, happens: impl FnOnce(&Hub)) {
+        let (app, secret) = (self.app.settings.app.id, SecretString::from(SECRET));
+        self.pass(60);
+        let nobody = "http://127.0.0.1:9/".parse().unwrap();
+        self.hub.set_webhook(app, Some(nobody), &secret).unwrap();
+        happens(&self.hub);
+        self.hub.settled().await;
+        self.hub.set_webhook(app, Some(self.webhook.clone()), &secret).unwrap();
+        self.pass(60);
+    }
+
+    async fn suspended(&self) -> bool {
+        self.app.store.directory().installation(self.installation).await.unwrap().unwrap().suspended
     }
 
     async fn sweep(&mut self) -> usize {
@@ -293,4 +312,159 @@ async fn a_label_that_is_told_of_and_found_at_the_same_time_starts_one_run() {
     assert_eq!(w.look().await, found(1));
     assert_eq!(w.look().await, found(0));
     assert_eq!(w.run().await.unwrap().id.seq, 1);
+}
+
+#[tokio::test]
+async fn a_suspension_that_was_lifted_before_we_heard_of_it_stops_nothing() {
+    let mut w = world().await;
+    let installation = w.installation;
+    w.unheard(|hub| hub.suspend(installation, true).unwrap()).await;
+    w.hub.suspend(installation, false).unwrap();
+    w.settle().await;
+    assert_eq!(w.sweep().await, 1);
+    assert!(!w.suspended().await);
+
+    // The other way round, and one that holds.
+    w.unheard(|hub| hub.suspend(installation, true).unwrap()).await;
+    w.unheard(|hub| hub.suspend(installation, false).unwrap()).await;
+    w.hub.suspend(installation, true).unwrap();
+    w.settle().await;
+    assert_eq!(w.sweep().await, 2);
+    assert!(w.suspended().await);
+    w.unheard(|hub| hub.suspend(installation, false).unwrap()).await;
+    assert_eq!(w.sweep().await, 1);
+    assert!(!w.suspended().await);
+}
+
+#[tokio::test]
+async fn a_suspension_nobody_told_of_is_seen_by_the_look_for_labels() {
+    let mut w = world().await;
+    w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
+    w.step(2).await;
+    let (installation, visit) = (w.installation, w.run().await.unwrap().visit);
+    w.unheard(|hub| hub.suspend(installation, true).unwrap()).await;
+    w.hub.forget_deliveries().unwrap();
+    w.look().await;
+    assert!(w.suspended().await);
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().visit, visit, "it rests");
+    w.unheard(|hub| hub.suspend(installation, false).unwrap()).await;
+    w.hub.forget_deliveries().unwrap();
+    w.look().await;
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+}
+
+#[tokio::test]
+async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
+    let mut w = world().await;
+    w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
+    w.step(2).await;
+    let visit = w.run().await.unwrap().visit;
+    w.hub.suspend(w.installation, true).unwrap();
+    w.settle().await;
+    let (engine, stop) = (Arc::clone(&w.app.engine), CancellationToken::new());
+    let living = tokio::spawn({
+        let stop = stop.clone();
+        async move { engine.run(stop).await }
+    });
+    while !w.app.intake.tick().await.is_ok_and(|read| read == 0) {}
+    tokio::task::yield_now().await; // it naps, and no clock will end that
+    w.hub.suspend(w.installation, false).unwrap();
+    w.hub.settled().await;
+    w.app.intake.tick().await.unwrap();
+    let gone_on = async {
+        while w.run().await.unwrap().visit == visit {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(20), gone_on).await.expect("the clock stands still; only the word wakes it");
+    stop.cancel();
+    living.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_repository_that_was_deleted_unheard_ends_its_runs() {
+    let mut w = world().await;
+    w.label("maya", LABEL).await;
+    let repo = w.repo;
+    w.unheard(|hub| hub.delete_repo(repo).unwrap()).await;
+    assert_eq!(w.sweep().await, 1);
+    w.wait(60).await;
+    assert!(!w.run().await.unwrap().status.live());
+    assert!(w.app.store.directory().repository(repo).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_issue_that_is_open_again_is_not_closed() {
+    let mut w = world().await;
+    w.label("maya", LABEL).await;
+    let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
+    w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
+    w.hub.reopen(repo, issue, maya).unwrap();
+    w.settle().await;
+    assert_eq!(w.sweep().await, 1);
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+
+    let pull = w.hub.pulls(repo).pop().expect("the run opened one").number;
+    w.unheard(|hub| hub.close_issue(repo, pull, maya).unwrap()).await;
+    w.hub.reopen(repo, pull, maya).unwrap();
+    w.settle().await;
+    assert_eq!(w.sweep().await, 1);
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "nor is a pull request");
+
+    w.unheard(|hub| hub.close_issue(repo, pull, maya).unwrap()).await;
+    assert_eq!(w.sweep().await, 1);
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped, "what holds is heard");
+}
+
+#[tokio::test]
+async fn an_issue_that_was_closed_unheard_stops_its_runs() {
+    let mut w = world().await;
+    w.label("maya", LABEL).await;
+    let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
+    w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
+    assert_eq!(w.sweep().await, 1);
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+}
+
+#[tokio::test]
+async fn a_label_that_was_taken_back_before_we_heard_of_it_does_nothing() {
+    let mut w = world().await;
+    let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
+    w.unheard(|hub| hub.label(repo, issue, maya, LABEL).unwrap()).await;
+    w.hub.unlabel(repo, issue, maya, LABEL).unwrap();
+    assert_eq!(w.sweep().await, 1);
+    assert!(w.run().await.is_none());
+
+    w.pass(60);
+    w.label("maya", LABEL).await;
+    const STOP: &str = "countersign:stop";
+    w.unheard(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
+    w.hub.unlabel(repo, issue, maya, STOP).unwrap();
+    assert_eq!(w.sweep().await, 1);
+    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.unheard(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
+    assert_eq!(w.sweep().await, 1);
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped, "one that is there does");
+    assert!(!w.view().labels.contains(&STOP.to_owned()));
+}
+
+#[tokio::test]
+async fn a_start_that_a_later_run_overtook_is_asked_for_again() {
+    let mut w = world().await;
+    let (repo, issue, sam) = (w.repo, w.issue, w.user("sam"));
+    w.unheard(|hub| _ = hub.comment(repo, issue, sam, "/lld").unwrap()).await;
+    w.comment("maya", "/lld").await;
+    w.comment("maya", "/stop").await;
+    w.wait(60).await;
+    assert_eq!(w.sweep().await, 1);
+    let run = w.run().await.unwrap();
+    assert_eq!((run.id.seq, run.status), (1, Status::Stopped), "{}", w.thread());
+    w.find("Your `/lld` came late");
+    w.comment("sam", "/lld").await;
+    assert_eq!(w.run().await.unwrap().id.seq, 2);
 }

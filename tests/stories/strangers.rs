@@ -276,6 +276,10 @@ impl Port for Startling {
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>> {
         self.engine.pauses()
     }
+
+    fn wake(&self) {
+        self.engine.wake();
+    }
 }
 
 /// The world's intake, with an engine that is startled by its first delivery; two comments wait for it.
