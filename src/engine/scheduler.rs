@@ -106,7 +106,11 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let mut stepped = HashSet::new();
         while let Some(claimed) = self.claim(&stepped).await? {
             stepped.insert(claimed.lease.run.id);
-            self.advance(claimed).await?;
+            let held = claimed.lease.clone();
+            match self.advance(claimed).await {
+                Err(EngineError::Store(StoreError::Fenced)) => self.give_back(&held).await,
+                taken => taken?,
+            }
         }
         Ok(stepped.len())
     }
@@ -181,9 +185,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 tracing::error!(run = %held.run.id, %error, "a step could not be saved; it will be taken again");
                 self.pause().await;
             }
-            () = self.park.cancelled() => {}
+            () = self.park.cancelled() => {
+                lock(&self.in_flight).remove(&held.run.id);
+            }
         }
-        lock(&self.in_flight).remove(&held.run.id);
         self.give_back(&held).await;
     }
 
@@ -210,22 +215,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Takes one step and saves what it left.
+    /// Takes one step and saves what it left. If that fails the run is still held, and whoever asked gives it back.
     async fn advance(&self, claimed: Claimed) -> Result<(), EngineError> {
         let left = self.step(&claimed).await;
-        let lease = claimed.lease;
-        lock(&self.in_flight).remove(&lease.run.id);
-        match self.backing.save(&lease, left).await {
-            Err(StoreError::Fenced) => {
-                tracing::warn!(run = %lease.run.id, "a late step was dropped");
-                // If the run is still ours, somebody else wrote to it: it is read afresh.
-                match self.backing.release(&lease).await {
-                    Err(StoreError::Fenced) => Ok(()),
-                    released => Ok(released?),
-                }
-            }
-            saved => Ok(saved?),
+        let run = claimed.lease.run.id;
+        lock(&self.in_flight).remove(&run);
+        let over = matches!(left, Checkpoint::Done { .. } | Checkpoint::Ended { .. });
+        self.backing.save(&claimed.lease, left).await?;
+        if over {
+            lock(&self.waits).remove(&run);
         }
+        Ok(())
     }
 
     async fn step(&self, claimed: &Claimed) -> Checkpoint {
