@@ -447,3 +447,42 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Attempt {
         .unwrap_or_else(|| "no message".to_owned());
     StepError::Bug(anyhow!("panicked: {text}")).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::SystemClock,
+        engine::memory::Memory,
+        store::{CancelRow, NewRun, Opened, Trigger},
+        types::{Actor, Cause, InstallationId, IssueNo, RepoId, Role, UserId},
+    };
+
+    #[tokio::test]
+    async fn a_run_that_ended_is_not_remembered() {
+        let clock: SharedClock = Arc::new(SystemClock);
+        let engine = Engine::new(Memory::new(Arc::clone(&clock)), &[], Arc::new(()), clock).unwrap();
+        let (repo, issue, at) = (RepoId(1), IssueNo(2), Timestamp(0));
+        let by = Actor { id: UserId(1), login: "ada".into(), bot: false };
+        let trigger = Trigger {
+            command: "lld".into(),
+            args: String::new(),
+            repo,
+            installation: InstallationId(7),
+            issue,
+            actor: by.clone(),
+            role: Role::Triage,
+            cause: Cause("a".into()),
+            at,
+            comment: None,
+        };
+        let new = NewRun { workflow: "lld".into(), version: 1, trigger, step: "1".into(), state: Vec::new() };
+        let Opened::New(run) = engine.backing.start(new).await.unwrap() else { panic!() };
+        lock(&engine.waits).insert(run, (1, at));
+        let cancel = CancelRow { cause: Cause("b".into()), by, why: "enough".into(), at };
+        engine.backing.cancel(repo, issue, None, cancel).await.unwrap();
+        assert_eq!(engine.tick().await.unwrap(), 1);
+        assert_eq!(engine.backing.run(run).await.unwrap().unwrap().status, RunStatus::Stopped);
+        assert!(lock(&engine.waits).is_empty());
+    }
+}

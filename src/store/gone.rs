@@ -83,8 +83,6 @@ fn at(path: &Path, source: Error) -> StoreError {
     StoreError::Io { path: PathBuf::from(path), source }
 }
 
-async fn on_disk(
-    work: impl FnOnce() -> Result<(), StoreError> + Send + 'static,
-) -> Result<(), StoreError> {
+async fn on_disk(work: impl FnOnce() -> Result<(), StoreError> + Send + 'static) -> Result<(), StoreError> {
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(StoreError::Closing))
 }

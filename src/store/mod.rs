@@ -79,8 +79,13 @@ impl Store {
         create_directory(root)?;
         let lock_path = root.join("lock");
         let io = |source| StoreError::Io { path: lock_path.clone(), source };
-        let lock =
-            fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&lock_path).map_err(io)?;
+        let lock = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&lock_path)
+            .map_err(io)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
