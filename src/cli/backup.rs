@@ -14,7 +14,8 @@ use crate::{
 
 /// Copy the data directory, also while the server works.
 ///
-/// The copy is complete and consistent once the command ends with success, and DIR appears only then. To go on from it,
+/// The copy is complete and consistent once the command ends with success. A repository whose database cannot be read
+/// is named and left out, and the exit code is 1. DIR appears when everything else is in it. To go on from it,
 /// point `[data] dir` at it (or move it there) and start the server: runs continue from their last step in the copy, and
 /// what GitHub delivered since is fetched from its log. Not in it: mirrors of repositories (fetched again), settings,
 /// keys and `.env`.
@@ -59,7 +60,10 @@ impl Backup {
             made.bytes.div_ceil(1024),
             made.milliseconds
         ));
-        Ok(ExitCode::SUCCESS)
+        for missing in &made.missing {
+            say(format_args!("NOT in it: {missing}"));
+        }
+        Ok(if made.missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 

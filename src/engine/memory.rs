@@ -313,7 +313,7 @@ impl Inner {
 
     fn save(&mut self, lease: &Lease, left: Checkpoint, now: Timestamp) -> Result<(), StoreError> {
         self.held(lease)?;
-        let due_after_ask = match &left {
+        let next_due = match &left {
             Checkpoint::Ask { gate, .. } => self.open_gate(lease, gate, now),
             Checkpoint::Go { .. }
             | Checkpoint::Done { .. }
@@ -322,7 +322,8 @@ impl Inner {
                 self.close_gate(lease);
                 None
             }
-            Checkpoint::Wait { .. } | Checkpoint::Retry { .. } | Checkpoint::Park { .. } => None,
+            Checkpoint::Wait { until, .. } => Some(if self.answered_meanwhile(lease) { now } else { *until }),
+            Checkpoint::Retry { .. } | Checkpoint::Park { .. } => None,
         };
         let epoch = self.epoch;
         let run = self.held(lease)?;
@@ -338,11 +339,11 @@ impl Inner {
                 run.next_visit();
             }
             Checkpoint::Ask { state, .. } => {
-                (row.status, row.state, row.due) = (RunStatus::Asking, state, due_after_ask);
+                (row.status, row.state, row.due) = (RunStatus::Asking, state, next_due);
                 run.saves += 1;
             }
-            Checkpoint::Wait { state, until, why } => {
-                (row.status, row.state, row.due) = (RunStatus::Waiting, state, Some(until));
+            Checkpoint::Wait { state, why, .. } => {
+                (row.status, row.state, row.due) = (RunStatus::Waiting, state, next_due);
                 row.why = Some(why);
                 run.saves += 1;
             }
@@ -376,6 +377,12 @@ impl Inner {
                 .filter(|booking| booking.row.id == had.id)
                 .for_each(|b| b.waiting = false);
         }
+    }
+
+    /// Did somebody answer the open gate while the step worked?
+    fn answered_meanwhile(&self, lease: &Lease) -> bool {
+        let (Some(open), None) = (&lease.run.gate, &lease.run.answer) else { return false };
+        self.answers.iter().any(|booking| booking.waiting && booking.row.gate == open.id)
     }
 
     fn close_gate(&mut self, lease: &Lease) {

@@ -106,7 +106,11 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let mut stepped = HashSet::new();
         while let Some(claimed) = self.claim(&stepped).await? {
             stepped.insert(claimed.lease.run.id);
-            self.advance(claimed).await?;
+            let held = claimed.lease.clone();
+            match self.advance(claimed).await {
+                Err(EngineError::Store(StoreError::Fenced)) => self.give_back(&held).await,
+                taken => taken?,
+            }
         }
         Ok(stepped.len())
     }
@@ -181,9 +185,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 tracing::error!(run = %held.run.id, %error, "a step could not be saved; it will be taken again");
                 self.pause().await;
             }
-            () = self.park.cancelled() => {}
+            () = self.park.cancelled() => {
+                lock(&self.in_flight).remove(&held.run.id);
+            }
         }
-        lock(&self.in_flight).remove(&held.run.id);
         self.give_back(&held).await;
     }
 
@@ -210,22 +215,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Takes one step and saves what it left.
+    /// Takes one step and saves what it left. If that fails the run is still held, and whoever asked gives it back.
     async fn advance(&self, claimed: Claimed) -> Result<(), EngineError> {
         let left = self.step(&claimed).await;
-        let lease = claimed.lease;
-        lock(&self.in_flight).remove(&lease.run.id);
-        match self.backing.save(&lease, left).await {
-            Err(StoreError::Fenced) => {
-                tracing::warn!(run = %lease.run.id, "a late step was dropped");
-                // If the run is still ours, somebody else wrote to it: it is read afresh.
-                match self.backing.release(&lease).await {
-                    Err(StoreError::Fenced) => Ok(()),
-                    released => Ok(released?),
-                }
-            }
-            saved => Ok(saved?),
+        let run = claimed.lease.run.id;
+        lock(&self.in_flight).remove(&run);
+        let over = matches!(left, Checkpoint::Done { .. } | Checkpoint::Ended { .. });
+        self.backing.save(&claimed.lease, left).await?;
+        if over {
+            lock(&self.waits).remove(&run);
         }
+        Ok(())
     }
 
     async fn step(&self, claimed: &Claimed) -> Checkpoint {
@@ -446,4 +446,43 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Attempt {
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
     StepError::Bug(anyhow!("panicked: {text}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::SystemClock,
+        engine::memory::Memory,
+        store::{CancelRow, NewRun, Opened, Trigger},
+        types::{Actor, Cause, InstallationId, IssueNo, RepoId, Role, UserId},
+    };
+
+    #[tokio::test]
+    async fn a_run_that_ended_is_not_remembered() {
+        let clock: SharedClock = Arc::new(SystemClock);
+        let engine = Engine::new(Memory::new(Arc::clone(&clock)), &[], Arc::new(()), clock).unwrap();
+        let (repo, issue, at) = (RepoId(1), IssueNo(2), Timestamp(0));
+        let by = Actor { id: UserId(1), login: "ada".into(), bot: false };
+        let trigger = Trigger {
+            command: "lld".into(),
+            args: String::new(),
+            repo,
+            installation: InstallationId(7),
+            issue,
+            actor: by.clone(),
+            role: Role::Triage,
+            cause: Cause("a".into()),
+            at,
+            comment: None,
+        };
+        let new = NewRun { workflow: "lld".into(), version: 1, trigger, step: "1".into(), state: Vec::new() };
+        let Opened::New(run) = engine.backing.start(new).await.unwrap() else { panic!() };
+        lock(&engine.waits).insert(run, (1, at));
+        let cancel = CancelRow { cause: Cause("b".into()), by, why: "enough".into(), at };
+        engine.backing.cancel(repo, issue, None, cancel).await.unwrap();
+        assert_eq!(engine.tick().await.unwrap(), 1);
+        assert_eq!(engine.backing.run(run).await.unwrap().unwrap().status, RunStatus::Stopped);
+        assert!(lock(&engine.waits).is_empty());
+    }
 }

@@ -9,18 +9,21 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use rusqlite::{Connection, OpenFlags, params};
 
-use super::{Store, StoreError, create_directory, database::signed, error::Fault};
+use super::{Store, StoreError, create_directory, database::signed, error::Fault, repository};
 use crate::types::RepoId;
 
 /// What a copy holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackedUp {
     pub repositories: usize,
     pub bytes: u64,
+    /// What could not be copied, each with its reason. Everything else was.
+    pub missing: Vec<String>,
 }
 
 impl Store {
@@ -40,8 +43,6 @@ impl Store {
 fn copy(from: &Path, to: &Path) -> Result<BackedUp, StoreError> {
     must_be_free(to)?;
     let half = half_done(to)?;
-    // One that was cut short, if it is there at all.
-    drop(fs::remove_dir_all(&half));
     let done = fill(from, &half).and_then(|done| {
         let io = |source| StoreError::Io { path: to.to_owned(), source };
         fs::rename(&half, to).map_err(io)?;
@@ -67,14 +68,16 @@ fn must_be_free(to: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Beside the place it is for, so that it gets there in one move.
+/// Beside the place it is for, so that it gets there in one move; another one for each backup, so that two at a time
+/// do not write into each other's.
 fn half_done(to: &Path) -> Result<PathBuf, StoreError> {
     let nameless = || StoreError::Io {
         path: to.to_owned(),
         source: io::Error::new(io::ErrorKind::InvalidInput, "a backup needs a directory with a name"),
     };
     let mut name = to.file_name().ok_or_else(nameless)?.to_owned();
-    name.push(".half-done");
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    name.push(format!(".{}-{}.half-done", std::process::id(), MADE.fetch_add(1, Relaxed)));
     Ok(to.with_file_name(name))
 }
 
@@ -82,21 +85,39 @@ fn fill(from: &Path, half: &Path) -> Result<BackedUp, StoreError> {
     create_directory(half)?;
     let main = half.join("main.db");
     let mut bytes = copy_database(&from.join("main.db"), &main)?;
-    let repositories = super::repositories_in(from)?;
-    for repo in &repositories {
+    let (mut copied, mut missing) = (Vec::new(), Vec::new());
+    for repo in super::repositories_in(from)? {
         let place = half.join("repos").join(repo.to_string());
         create_directory(&place)?;
-        let source = from.join("repos").join(repo.to_string()).join("checkpoints.db");
-        bytes += copy_database(&source, &place.join("checkpoints.db"))?;
+        let source = from.join("repos").join(repo.to_string()).join(repository::FILE);
+        match copy_database(&source, &place.join(repository::FILE)) {
+            Ok(size) => bytes += size,
+            // Forgotten since it was listed.
+            Err(_) if !source.exists() => {
+                remove(&place)?;
+                continue;
+            }
+            Err(error) => {
+                tracing::error!(%repo, %error, "a repository's database could not be copied");
+                missing.push(error.to_string());
+                remove(&place)?;
+                continue;
+            }
+        }
         sync_directory(&place)?;
+        copied.push(repo);
     }
-    hint_at_all(&main, &repositories).map_err(|fault| fault.at(&main))?;
+    begin_anew(&main, &copied).map_err(|fault| fault.at(&main))?;
     sync(&main)?;
-    if !repositories.is_empty() {
+    if half.join("repos").exists() {
         sync_directory(&half.join("repos"))?;
     }
     sync_directory(half)?;
-    Ok(BackedUp { repositories: repositories.len(), bytes })
+    Ok(BackedUp { repositories: copied.len(), bytes, missing })
+}
+
+fn remove(directory: &Path) -> Result<(), StoreError> {
+    fs::remove_dir_all(directory).map_err(|source| StoreError::Io { path: directory.to_owned(), source })
 }
 
 /// One snapshot of a database, without its free pages; writers are not kept waiting.
@@ -113,7 +134,9 @@ fn copy_database(from: &Path, to: &Path) -> Result<u64, StoreError> {
     Ok(size.len())
 }
 
-fn hint_at_all(main: &Path, repositories: &[RepoId]) -> Result<(), Fault> {
+/// The copy wakes every repository in it. It has not counted a boot: should it come to lie beside other repositories
+/// than its own, its first one looks for them.
+fn begin_anew(main: &Path, repositories: &[RepoId]) -> Result<(), Fault> {
     let mut connection = Connection::open(main)?;
     let tx = connection.transaction()?;
     for repo in repositories {
@@ -123,6 +146,7 @@ fn hint_at_all(main: &Path, repositories: &[RepoId]) -> Result<(), Fault> {
             params![signed(repo.0)],
         )?;
     }
+    tx.execute("DELETE FROM meta WHERE key = 'epoch'", [])?;
     Ok(tx.commit()?)
 }
 

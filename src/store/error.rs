@@ -16,8 +16,8 @@ pub enum StoreError {
     )]
     Newer { file: PathBuf, found: u32, known: u32 },
     #[error(
-        "{} is not a sound countersign database ({detail}); nothing was changed: restore it from a backup or move it away",
-        .file.display()
+        "{} is not a sound countersign database ({detail}); nothing was changed: {}",
+        .file.display(), mend(.file)
     )]
     Damaged { file: PathBuf, detail: String },
     #[error(
@@ -48,6 +48,15 @@ pub enum StoreError {
     Journal(String),
     #[error("the process is shutting down")]
     Closing,
+}
+
+/// The way out of damage. Without its folder a repository is new to us; its database alone must not go.
+fn mend(file: &std::path::Path) -> &'static str {
+    if file.ends_with("main.db") {
+        "stop the server and restore it from a backup, or move it away: runs go on without it, deliveries not yet dealt with are lost"
+    } else {
+        "restore it from a backup, or remove the whole folder it lies in to forget this repository's runs"
+    }
 }
 
 /// A failure inside a transaction, before the file's name is known.

@@ -47,6 +47,16 @@ impl Store {
     }
 }
 
+/// A `main.db` that does not know all of `repos`: each is looked into once.
+pub(super) fn doubt(tx: &Transaction<'_>, repos: &[RepoId]) -> Result<(), Fault> {
+    let mut hint =
+        tx.prepare("INSERT INTO hint (repo, seq, due) VALUES (?1, 1, 0) ON CONFLICT (repo) DO NOTHING")?;
+    for repo in repos {
+        hint.execute([signed(repo.0)])?;
+    }
+    Ok(())
+}
+
 pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<RepoId>, Fault> {
     let mut statement = tx.prepare("SELECT repo FROM hint ORDER BY repo")?;
     let repos = statement.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))?;

@@ -13,6 +13,7 @@ mod database;
 mod directory;
 mod error;
 mod gathered;
+mod gone;
 mod hints;
 mod inbox;
 mod patrol;
@@ -24,7 +25,8 @@ mod wake;
 
 use std::{
     fs,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    io::Read,
+    os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -33,7 +35,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use self::{
     agenda::Agenda,
-    database::{Database, Schema, Watch, signed},
+    database::{Database, Schema, Watch},
     error::Fault,
     shelf::Shelf,
 };
@@ -77,8 +79,13 @@ impl Store {
         create_directory(root)?;
         let lock_path = root.join("lock");
         let io = |source| StoreError::Io { path: lock_path.clone(), source };
-        let lock =
-            fs::OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(io)?;
+        let lock = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&lock_path)
+            .map_err(io)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -86,14 +93,18 @@ impl Store {
             }
             Err(errno) => return Err(io(errno.into())),
         }
+        gone::sweep(root);
         let file = root.join("main.db");
         let watch = Watch::default();
         let main = Database::open(&file, &MAIN, Arc::clone(&watch))?;
         let now = clock.now();
+        let (mark, repos) = (last_boot(&lock), repositories_in(root)?);
         let ((epoch, agenda), suspects) = main.write_now(|tx| {
             patrol::begin_sweeping(tx, now)?;
-            Ok((boot(tx)?, inbox::boot(tx, now)?))
+            Ok((boot(tx, mark.as_deref(), &repos)?, inbox::boot(tx, now)?))
         })?;
+        // If this fails, the next boot looks into every repository, and finds nothing amiss.
+        drop(lock.set_len(0).and_then(|()| lock.write_all_at(epoch.to_string().as_bytes(), 0)));
         Ok(Arc::new(Self {
             root: root.to_owned(),
             main,
@@ -139,12 +150,12 @@ impl Store {
     /// The repository's own database, created at its first use. A damaged one is an error for this
     /// repository only, and is left as it is.
     pub fn repo(&self, repo: RepoId) -> Result<Arc<RepoDb>, StoreError> {
-        self.repositories.get(repo, |check| {
+        self.repositories.get(repo, |opening| {
             let directory = self.repo_dir(repo);
             create_directory(&directory)?;
             refuse_loss(&directory)?;
             let (clock, watch) = (Arc::clone(&self.clock), Arc::clone(&self.watch));
-            RepoDb::open(&directory, repo, self.epoch, clock, watch, check)
+            RepoDb::open(&directory, repo, self.epoch, clock, watch, opening)
         })
     }
 
@@ -156,37 +167,6 @@ impl Store {
         }
         refuse_loss(&directory)?;
         Ok(None)
-    }
-
-    /// Closes a repository's database and forgets its runs, before its folder is removed. None may be in hand.
-    pub fn let_go(&self, repo: RepoId) {
-        self.repositories.forget(repo);
-        self.agenda.forget(repo);
-    }
-
-    /// Removes everything we have of a repository: its folder with database and mirror, the bodies of its
-    /// deliveries, what the directory and the hints know. None of its runs may be in hand.
-    pub async fn forget_repo(&self, repo: RepoId) -> Result<(), StoreError> {
-        // First what leads there, so that nobody opens again what is being removed.
-        self.main
-            .write(move |tx| {
-                tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
-                tx.execute("DELETE FROM repository WHERE id = ?1", [signed(repo.0)])?;
-                tx.execute("DELETE FROM labeling WHERE repo = ?1", [signed(repo.0)])?;
-                Ok(())
-            })
-            .await?;
-        self.resume(PauseScope::Repo(repo)).await?;
-        self.inbox().forget(repo).await?;
-        self.let_go(repo);
-        let path = self.repo_dir(repo);
-        let removed = tokio::task::spawn_blocking(move || match fs::remove_dir_all(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(StoreError::Io { path, source })
-            }
-            _ => Ok(()),
-        });
-        removed.await.unwrap_or(Err(StoreError::Closing))
     }
 
     /// Every repository that has a database, by number.
@@ -211,13 +191,27 @@ fn repositories_in(root: &Path) -> Result<Vec<RepoId>, StoreError> {
     Ok(found)
 }
 
+/// The boot that is noted in the lock's file. A `main.db` that does not know of it is not the one that was here last:
+/// it is new, or came from a backup.
+fn last_boot(mut lock: &fs::File) -> Option<String> {
+    let mut text = String::new();
+    lock.read_to_string(&mut text).ok().map(|_| text)
+}
+
 /// A new epoch, and what there is to do in it.
-fn boot(tx: &rusqlite::Transaction<'_>) -> Result<(i64, Agenda), Fault> {
+fn boot(
+    tx: &rusqlite::Transaction<'_>,
+    mark: Option<&str>,
+    repos: &[RepoId],
+) -> Result<(i64, Agenda), Fault> {
     let before: Option<String> = rusqlite::OptionalExtension::optional(tx.query_row(
         "SELECT value FROM meta WHERE key = 'epoch'",
         [],
         |row| row.get(0),
     ))?;
+    if before.is_none() || before.as_deref() != mark {
+        hints::doubt(tx, repos)?;
+    }
     let epoch = before.and_then(|value| value.parse::<i64>().ok()).unwrap_or(0) + 1;
     directory::set_meta(tx, "epoch", &epoch.to_string())?;
     let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);

@@ -1,7 +1,7 @@
 //! The repository databases that are open: as many as fit, the one used longest ago is closed for another.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -15,6 +15,16 @@ use crate::{limits, types::RepoId};
 pub(super) struct Shelf {
     places: Mutex<HashMap<RepoId, Arc<Place>>>,
     uses: AtomicU64,
+    /// Those that were opened in this boot, whether they still are open or not.
+    met: Mutex<HashSet<RepoId>>,
+}
+
+/// How a database is to be opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opening {
+    pub(super) check: Check,
+    /// For the first time in this boot.
+    pub(super) first: bool,
 }
 
 #[derive(Default)]
@@ -36,7 +46,7 @@ impl Shelf {
     pub(super) fn get(
         &self,
         repo: RepoId,
-        open: impl FnOnce(Check) -> Result<RepoDb, StoreError>,
+        open: impl FnOnce(Opening) -> Result<RepoDb, StoreError>,
     ) -> Result<Arc<RepoDb>, StoreError> {
         let place = Arc::clone(lock(&self.places).entry(repo).or_default());
         place.used.store(self.uses.fetch_add(1, Relaxed), Relaxed);
@@ -49,9 +59,11 @@ impl Shelf {
             return Ok(Arc::clone(found));
         }
         let check = if book.suspect { Check::Whole } else { Check::IfUnclean };
-        let opened = open(check).map(Arc::new).inspect_err(|error| {
+        let first = !lock(&self.met).contains(&repo);
+        let opened = open(Opening { check, first }).map(Arc::new).inspect_err(|error| {
             book.suspect |= matches!(error, StoreError::Damaged { .. });
         })?;
+        lock(&self.met).insert(repo);
         book.suspect = false;
         book.open = Some(Arc::clone(&opened));
         drop(book);
@@ -62,6 +74,7 @@ impl Shelf {
     /// Closes the database of a repository that is gone; whoever still uses it goes on.
     pub(super) fn forget(&self, repo: RepoId) {
         lock(&self.places).remove(&repo);
+        lock(&self.met).remove(&repo);
     }
 
     /// Closes what was used longest ago and is not in use now.

@@ -104,6 +104,8 @@ pub struct Made {
     pub repositories: usize,
     pub bytes: u64,
     pub milliseconds: u64,
+    /// What could not be copied, each with its reason.
+    pub missing: Vec<String>,
 }
 
 impl RunLine {
@@ -295,7 +297,7 @@ pub async fn make_backup(store: &Store, to: &Path) -> Result<Made, StoreError> {
     let made = store.backup(to).await?;
     let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::info!(directory = %to.display(), made.repositories, made.bytes, milliseconds, "backed up");
-    Ok(Made { repositories: made.repositories, bytes: made.bytes, milliseconds })
+    Ok(Made { repositories: made.repositories, bytes: made.bytes, milliseconds, missing: made.missing })
 }
 
 fn said(message: String) -> Answer<Said> {

@@ -6,12 +6,14 @@ mod world;
 use std::{collections::HashSet, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use countersign::{
+    clock::Clock,
     commands::CommandSpec,
     engine::{
         Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, PauseScope, Port, Retried, Retry, Saved,
         Signalled, Started, Status, Step, StepError, Trigger, Workflow,
     },
     limits,
+    store::Checkpoint,
     types::{Cause, IssueNo, RepoId, Role},
 };
 use serde::{Deserialize, Serialize};
@@ -50,6 +52,7 @@ contract! {
     an_answer_to_another_subject_is_late
     answers_are_matched_to_their_gate
     a_gate_that_expires_wakes_its_step
+    an_answer_is_heard_although_its_step_goes_to_wait
     a_cancel_reaches_a_step_in_flight
     a_cancel_reaches_a_run_that_waits
     a_run_nobody_can_read_is_parked
@@ -614,6 +617,50 @@ async fn issues_go_on_side_by_side(world: World) {
     assert_eq!(world.toys.paid.load(SeqCst), 2);
     world.settle().await;
     assert!(matches!(world.signal(says("approve", "c")).await, Signalled::NoRun), "issue 42 has none");
+}
+
+async fn an_answer_is_heard_although_its_step_goes_to_wait(world: World) {
+    let run = world.started("expire").await;
+    world.clock.advance(Duration::from_secs(600));
+    let (backing, now) = (world.backing(), world.clock.now());
+    let until = now.plus(Duration::from_secs(3600));
+    let wait = || Checkpoint::Wait { state: b"{}".to_vec(), until, why: "checks run".into() };
+    let lease = backing.claim(now, &HashSet::new()).await.unwrap().unwrap();
+    assert!(lease.run.id == run && lease.run.gate.is_some() && lease.run.answer.is_none());
+    world.signal(says("approve", "delivery-2#0")).await;
+    backing.save(&lease, wait()).await.unwrap();
+    assert_eq!(backing.next_due().await.unwrap(), Some(now), "somebody spoke meanwhile");
+    let lease = backing.claim(now, &HashSet::new()).await.unwrap().unwrap();
+    assert!(lease.run.answer.is_some());
+    backing.save(&lease, wait()).await.unwrap();
+    assert_eq!(backing.next_due().await.unwrap(), Some(until), "this time it knew of the answer");
+}
+
+#[tokio::test]
+async fn a_repository_that_refuses_us_is_not_asked_again_at_once() {
+    let world = World::sqlite();
+    let Started::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let other = world.checkpoints();
+    other.execute("UPDATE boot SET epoch = 99", []).unwrap();
+    let shutdown = CancellationToken::new();
+    let live = tokio::spawn({
+        let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
+        async move { engine.run(shutdown).await }
+    });
+    while world.toys.attempts.load(SeqCst) == 0 {
+        world.view(run).await;
+    }
+    for _ in 0..200 {
+        world.view(run).await;
+    }
+    assert_eq!(world.toys.attempts.load(SeqCst), 1);
+    other.execute("UPDATE boot SET epoch = 0", []).unwrap();
+    while world.view(run).await.status != Status::Asking {
+        world.clock.advance(limits::STEP_BACKOFF);
+        tokio::task::yield_now().await;
+    }
+    shutdown.cancel();
+    live.await.unwrap();
 }
 
 async fn the_live_loop_runs_and_stops(world: World) {

@@ -275,6 +275,7 @@ async fn without_a_server_the_command_line_looks_for_itself() {
     let config = w.app.settings.file.clone();
     let (config, copy) = (config.to_str().unwrap().to_owned(), w.data().with_file_name("copy"));
     let copy = copy.to_str().unwrap().to_owned();
+    let (data, second) = (w.data().to_owned(), format!("{copy}-2"));
     let _w = w
         .restart_after(|_| {
             for (arguments, words) in [
@@ -292,6 +293,18 @@ async fn without_a_server_the_command_line_looks_for_itself() {
                 let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
                 assert!(output.status.success() && said.contains(words), "{arguments:?}: {said}");
             }
+            // What is damaged is named and left out.
+            let damaged = data.join("repos/99");
+            std::fs::create_dir_all(&damaged).unwrap();
+            std::fs::write(damaged.join("checkpoints.db"), b"junk".repeat(4096)).unwrap();
+            let output = std::process::Command::new(env!("CARGO_BIN_EXE_countersign"))
+                .args(["backup", &second, "--config", &config])
+                .output()
+                .unwrap();
+            let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(output.status.code() == Some(1) && said.contains("NOT in it: "), "{said}");
+            assert!(said.contains("repos/99/checkpoints.db") && said.contains("of 0 repositories"), "{said}");
+            std::fs::remove_dir_all(damaged).unwrap();
         })
         .await;
     let copied = check(Path::new(&copy)).unwrap();

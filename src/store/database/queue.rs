@@ -215,9 +215,9 @@ fn together(
     let alone = writes.len() == 1;
     let mut any = false;
     while let Some(mut job) = writes.pop_front() {
-        let kept = if alone { job.run(&tx) } else { apart(&tx, job.as_mut()) };
+        let kept = if alone { Ok(job.run(&tx)) } else { apart(&tx, job.as_mut()) };
         run.push(job);
-        match kept {
+        match kept? {
             Ok(()) => any = true,
             // SQLite itself gave up on the whole transaction, and what was written before in it is gone.
             Err(fault) if tx.is_autocommit() => return Err(fault),
@@ -234,8 +234,9 @@ fn together(
     Ok(any)
 }
 
-/// Runs a job in a savepoint, so that what it leaves when it fails is undone alone.
-fn apart(tx: &Transaction<'_>, job: &mut dyn Job) -> Result<(), Fault> {
+/// Runs a job in a savepoint, so that what it leaves when it fails is undone alone. The outer error is the
+/// savepoint's own: what the transaction holds is not known any more, so nothing of it may be kept.
+fn apart(tx: &Transaction<'_>, job: &mut dyn Job) -> Result<Result<(), Fault>, Fault> {
     tx.prepare_cached("SAVEPOINT job")?.execute([])?;
     let kept = job.run(tx);
     if kept.is_err() && !tx.is_autocommit() {
@@ -244,5 +245,5 @@ fn apart(tx: &Transaction<'_>, job: &mut dyn Job) -> Result<(), Fault> {
     if !tx.is_autocommit() {
         tx.prepare_cached("RELEASE job")?.execute([])?;
     }
-    kept
+    Ok(kept)
 }

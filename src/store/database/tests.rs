@@ -85,6 +85,23 @@ async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 }
 
 #[tokio::test]
+async fn what_stands_behind_a_broken_savepoint_is_promised_to_nobody() {
+    let bench = Bench::new();
+    let breaks_out = |tx: &Transaction<'_>| -> Result<(), Fault> {
+        tx.execute_batch("INSERT INTO t VALUES ('broken'); RELEASE job")?;
+        Ok(())
+    };
+    let (before, broken, after) = at_once(&bench, async {
+        tokio::join!(bench.db.write(put("a")), bench.db.write(breaks_out), bench.db.write(put("b")))
+    })
+    .await;
+    assert!(matches!(before, Err(StoreError::Sql { .. })), "{before:?}");
+    assert!(matches!(broken, Err(StoreError::Sql { .. })), "{broken:?}");
+    after.unwrap();
+    assert_eq!(bench.rows().await, ["b"], "what came after it has a transaction of its own");
+}
+
+#[tokio::test]
 async fn one_that_fails_leaves_the_others() {
     let bench = Bench::new();
     let half_done = |tx: &Transaction<'_>| -> Result<(), Fault> {

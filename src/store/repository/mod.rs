@@ -21,9 +21,10 @@ use rusqlite::{Transaction, params};
 use super::{
     Calls, Gathered, StoreError,
     agenda::Slot,
-    database::{Check, Database, Schema, Watch, signed},
+    database::{Database, Schema, Watch, signed},
     error::Fault,
     gathered::Load,
+    shelf::Opening,
 };
 use crate::{clock::SharedClock, limits, types::RepoId};
 
@@ -37,6 +38,18 @@ const REPOSITORY: Schema = Schema {
         include_str!("../migrations/repository-2.sql"),
     ],
 };
+
+/// At the first opening in a boot. Whoever had the directory before is dead, or we would not have its lock; so a boot
+/// that seems not to be older than ours was counted by another `main.db`, which was lost or replaced. Ours counts from
+/// now on, and what that boot could not read is tried again.
+fn take_over(tx: &Transaction<'_>, epoch: i64) -> Result<(), Fault> {
+    let before: i64 = tx.query_row("SELECT epoch FROM boot", [], |row| row.get(0))?;
+    if before >= epoch {
+        tx.execute("UPDATE boot SET epoch = ?1", [epoch])?;
+        tx.execute("UPDATE run SET parked = NULL WHERE parked IS NOT NULL", [])?;
+    }
+    Ok(())
+}
 
 /// The database of one repository.
 pub struct RepoDb {
@@ -55,9 +68,12 @@ impl RepoDb {
         epoch: i64,
         clock: SharedClock,
         watch: Watch,
-        check: Check,
+        Opening { check, first }: Opening,
     ) -> Result<Self, StoreError> {
         let db = Database::open_checked(&directory.join(FILE), &REPOSITORY, watch, check)?;
+        if first {
+            db.write_now(|tx| take_over(tx, epoch))?;
+        }
         db.lean(limits::REPOSITORY_CACHE_KIB);
         Ok(Self { repo, epoch, db, clock, damaged: AtomicBool::new(false) })
     }

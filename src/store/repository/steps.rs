@@ -124,7 +124,8 @@ impl Save<'_> {
                 self.update(Columns { status, state, due, ..as_it_was })
             }
             Checkpoint::Wait { state, until, why } => {
-                let (status, state, due) = (RunStatus::Waiting, state.as_slice(), Some(until));
+                let due = if self.answered_meanwhile()? { now } else { Some(until) };
+                let (status, state) = (RunStatus::Waiting, state.as_slice());
                 self.update(Columns { status, state, due, why: Some(&why), ..as_it_was })
             }
             Checkpoint::Done { state, outcome } => {
@@ -236,12 +237,21 @@ impl Save<'_> {
             "UPDATE answer SET state = 'late' WHERE gate = ?1 AND state = 'waiting' AND subject <> ?2",
             params![id, spec.subject.to_string()],
         )?;
-        let more: bool = self.tx.query_row(
-            "SELECT EXISTS (SELECT 1 FROM answer WHERE gate = ?1 AND state = 'waiting')",
-            [id],
-            |row| row.get(0),
-        )?;
-        Ok(if more { Some(self.now) } else { self.expiry(spec) })
+        Ok(if self.has_answer(open.id)? { Some(self.now) } else { self.expiry(spec) })
+    }
+
+    fn has_answer(&self, gate: u64) -> Result<bool, Fault> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM answer WHERE gate = ?1 AND state = 'waiting')";
+        Ok(self.tx.query_row(sql, [signed(gate)], |row| row.get(0))?)
+    }
+
+    /// Did somebody answer the open gate while the step worked? One that was given an answer and waits all the
+    /// same waits knowing it.
+    fn answered_meanwhile(&self) -> Result<bool, Fault> {
+        match (&self.lease.run.gate, &self.lease.run.answer) {
+            (Some(open), None) => self.has_answer(open.id),
+            _ => Ok(false),
+        }
     }
 
     /// A step that asks again after its own expiry waits for people only.

@@ -8,8 +8,8 @@ use crate::{
     clock::SystemClock,
     limits,
     store::{
-        Checkpoint, Filter, Lease, NewRun, Opened, Pause, PauseScope, Rerun, RunStatus, Store, StoreError,
-        Trigger,
+        Checkpoint, Filter, Lease, NewRun, Opened, Pause, PauseScope, RepoRow, Rerun, RunStatus, Store,
+        StoreError, Trigger,
     },
     types::{Actor, Cause, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Timestamp, UserId},
 };
@@ -237,4 +237,109 @@ async fn a_run_that_failed_goes_on_where_it_failed() {
     let live = store.run_rows(REPO, Filter { live_only: true, ..Filter::default() }).await.unwrap();
     assert!(live[0].taken && live[0].updated_at.plus(Duration::from_secs(60)) > lease.run.started_at);
     assert!(matches!(store.get_document(&lease, Hash::of(b"?")).await, Err(StoreError::Missing { .. })));
+}
+
+fn set_back_main(root: &Path, to: Option<&[u8]>) {
+    for name in ["main.db", "main.db-wal", "main.db-shm"] {
+        drop(fs::remove_file(root.join(name)));
+    }
+    if let Some(bytes) = to {
+        fs::write(root.join("main.db"), bytes).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn beside_an_older_or_a_new_main_db_every_run_goes_on() {
+    let root = tempfile::tempdir().unwrap();
+    drop(open(root.path()));
+    let old = fs::read(root.path().join("main.db")).unwrap();
+    for older in [Some(old.as_slice()), None] {
+        for _ in 0..3 {
+            let store = open(root.path());
+            for repo in [1, 2] {
+                store.start_run(new_run(RepoId(repo), 1)).await.unwrap();
+                store.save_step(&claim(&store).await.unwrap(), go()).await.unwrap();
+            }
+        }
+        set_back_main(root.path(), older);
+        let store = open(root.path());
+        let mut served = HashSet::new();
+        for _ in [1, 2] {
+            let lease = claim(&store).await.expect("looked for without a hint");
+            assert!(served.insert(lease.run.id.repo));
+            // Closed for others and opened again it is no stranger.
+            store.save_step(&lease, Checkpoint::Park { why: "unreadable".into() }).await.unwrap();
+        }
+        assert!(claim(&store).await.is_none(), "parked for this boot");
+        drop(store);
+        assert_eq!(
+            fs::read_to_string(root.path().join("lock")).unwrap(),
+            if older.is_some() { "2" } else { "1" }
+        );
+        // The hints are whole again.
+        let store = open(root.path());
+        let runs = [claim(&store).await.unwrap(), claim(&store).await.unwrap()];
+        for lease in runs {
+            store.save_step(&lease, go()).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_boot_that_happens_to_have_the_same_number_tries_again_what_was_parked() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.start_run(new_run(REPO, 1)).await.unwrap();
+    store.save_step(&claim(&store).await.unwrap(), Checkpoint::Park { why: "old".into() }).await.unwrap();
+    drop(store);
+    set_back_main(root.path(), None);
+    assert!(claim(&open(root.path())).await.is_some());
+}
+
+#[tokio::test]
+async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let row = RepoRow { id: REPO, installation: InstallationId(7), name: "acme/shop".parse().unwrap() };
+    store.directory().saw_repository(row).await.unwrap();
+    store.start_run(new_run(REPO, 1)).await.unwrap();
+    let gone = root.path().join("repos/.gone-3");
+    fs::write(&gone, "in the way").unwrap();
+    assert!(store.forget_repo(REPO).await.is_err());
+    assert_eq!(store.repos().unwrap(), [REPO], "nothing was done yet");
+    fs::remove_file(&gone).unwrap();
+    drop(store);
+
+    // The machine stopped after the first move.
+    fs::rename(root.path().join("repos/3"), &gone).unwrap();
+    assert_eq!(super::super::repositories_in(root.path()).unwrap(), []);
+    let store = open(root.path());
+    assert!(!gone.exists() && claim(&store).await.is_none());
+    assert!(store.directory().repository(REPO).await.unwrap().is_some(), "it still can be named");
+    for _ in 0..2 {
+        store.forget_repo(REPO).await.unwrap();
+        assert!(store.directory().repository(REPO).await.unwrap().is_none());
+    }
+    assert!(matches!(store.start_run(new_run(REPO, 1)).await.unwrap(), Opened::New(run) if run.seq == 1));
+    assert!(claim(&store).await.is_some());
+}
+
+#[tokio::test]
+async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.start_run(new_run(REPO, 1)).await.unwrap();
+    store.start_run(new_run(RepoId(4), 1)).await.unwrap();
+    drop(store);
+    fs::write(file(root.path(), REPO), b"junk".repeat(4096)).unwrap();
+    let store = open(root.path());
+    let copy = root.path().join("copy");
+    let made = store.backup(&copy).await.unwrap();
+    assert_eq!((made.repositories, made.missing.len()), (1, 1), "{made:?}");
+    assert!(made.missing[0].contains("repos/3/checkpoints.db") && made.missing[0].contains("whole folder"));
+    let store = open(&copy);
+    assert_eq!(claim(&store).await.unwrap().run.id.repo, RepoId(4));
+    assert!(claim(&store).await.is_none() && !copy.join("repos/3").exists());
+    let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().ends_with("half-done")), "{left:?}");
 }

@@ -426,6 +426,13 @@ impl World {
         }
     }
 
+    /// A connection of somebody else's to the database on disk.
+    pub(super) fn checkpoints(&self) -> rusqlite::Connection {
+        let Ground::Sqlite(directory, _) = &self.ground else { panic!("nothing lies on disk") };
+        let file = directory.path().join(format!("repos/{REPO}/checkpoints.db"));
+        rusqlite::Connection::open(file).unwrap()
+    }
+
     pub(super) fn engine(&self) -> &Arc<Engine<Toys>> {
         self.engine.as_ref().unwrap()
     }
