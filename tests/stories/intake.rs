@@ -297,6 +297,8 @@ async fn a_suspended_installation_rests_and_goes_on() {
     w.hub.suspend(w.installation, false).unwrap();
     w.settle().await;
     assert_eq!(w.status().await, Status::Asking, "{}", w.thread());
+    // It was taken before, so it is made sure that its answer is not there already.
+    w.wait(15).await;
     assert_eq!(w.ending("on-its-way").0, "done");
     w.find("Rehearsal");
     w.find("waits for a person");
