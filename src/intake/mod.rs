@@ -2,7 +2,7 @@
 //!
 //! The front door only verifies and stores. Everything a delivery causes happens here, from the stored
 //! row, so that a restart in the middle starts the same row again; what was already done is recognised by
-//! its [`cause`]. A delivery is a hint that it is time to look: rights and state are read from GitHub
+//! its cause. A delivery is a hint that it is time to look: rights and state are read from GitHub
 //! now, never from the payload.
 //!
 //! Several are dealt with side by side, those about one issue one after the other; which may be taken is the

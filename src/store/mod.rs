@@ -3,7 +3,7 @@
 //! A data directory holds `main.db` (inbox, installations, repositories, wake hints) and, for each
 //! repository, `repos/<id>/checkpoints.db` (runs, their journals, documents and ledgers) beside its
 //! mirror. One process at a time may have the directory. Every function is one transaction on one
-//! file; what must hold across files is said in [`hints`]. Nothing here decides anything: no
+//! file; what must hold across files is said in `hints`. Nothing here decides anything: no
 //! workflow, no GitHub, no rule about who may do what.
 
 mod agenda;
