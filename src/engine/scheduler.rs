@@ -192,8 +192,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         self.give_back(&held).await;
     }
 
-    /// Lets go of a run whose step came to nothing. As long as that cannot be written (a full disk)
-    /// the run stays ours, and the next boot frees it if we never can.
+    /// Lets go of a run whose step came to nothing. As long as the backing refuses that, the run stays ours, and
+    /// the next boot frees it if we never can.
     async fn give_back(&self, held: &Lease) {
         loop {
             match self.backing.release(held).await {

@@ -12,9 +12,9 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags};
 
-use super::{Store, StoreError, create_directory, database::signed, error::Fault, repository};
+use super::{Store, StoreError, create_directory, error::Fault, hints, repository};
 use crate::types::RepoId;
 
 /// What a copy holds.
@@ -139,13 +139,7 @@ fn copy_database(from: &Path, to: &Path) -> Result<u64, StoreError> {
 fn begin_anew(main: &Path, repositories: &[RepoId]) -> Result<(), Fault> {
     let mut connection = Connection::open(main)?;
     let tx = connection.transaction()?;
-    for repo in repositories {
-        tx.execute(
-            "INSERT INTO hint (repo, seq, due) VALUES (?1, 1, 0)
-             ON CONFLICT (repo) DO UPDATE SET seq = seq + 1, due = 0",
-            params![signed(repo.0)],
-        )?;
-    }
+    hints::note(&tx, repositories)?;
     tx.execute("DELETE FROM meta WHERE key = 'epoch'", [])?;
     Ok(tx.commit()?)
 }

@@ -1,7 +1,6 @@
 //! What a step gathers on its way and is written with its next write: documents, and a count of calls.
 
 use std::{
-    cell::RefCell,
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -9,19 +8,8 @@ use std::{
     },
 };
 
-use zstd::bulk::Compressor;
-
-use super::error::Fault;
+use super::{error::Fault, packer};
 use crate::types::Hash;
-
-/// Level 1 packs text within a twentieth of what the default comes to, in two thirds of its time, and a step
-/// waits for it.
-const LEVEL: i32 = 1;
-
-thread_local! {
-    /// Setting one up costs a tenth of packing a design.
-    static PACKER: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
-}
 
 /// Calls of GitHub's API: how many, and how many of them changed something there.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -63,12 +51,8 @@ pub(super) struct Document {
 
 impl Document {
     pub(super) fn pack(hash: Hash, bytes: &[u8]) -> Result<Self, Fault> {
-        let zstd = PACKER.with_borrow_mut(|packer| match packer {
-            Some(packer) => packer.compress(bytes),
-            none => none.insert(Compressor::new(LEVEL)?).compress(bytes),
-        });
-        let zstd =
-            zstd.map_err(|error| Fault::Row(format!("document {hash} cannot be compressed: {error}")))?;
+        let zstd = packer::pack(bytes)
+            .map_err(|error| Fault::Row(format!("document {hash} cannot be compressed: {error}")))?;
         Ok(Self { bytes: bytes.len(), zstd })
     }
 

@@ -20,13 +20,7 @@ impl Store {
         if self.agenda.hinted(repo) {
             return Ok(());
         }
-        self.main
-            .write(move |tx| {
-                let sql = "INSERT INTO hint (repo, seq, due) VALUES (?1, 1, 0) ON CONFLICT (repo) DO NOTHING";
-                tx.execute(sql, [signed(repo.0)])?;
-                Ok(())
-            })
-            .await?;
+        self.main.write(move |tx| note(tx, &[repo])).await?;
         self.agenda.set_hinted(repo, true);
         Ok(())
     }
@@ -47,8 +41,8 @@ impl Store {
     }
 }
 
-/// A `main.db` that does not know all of `repos`: each is looked into once.
-pub(super) fn doubt(tx: &Transaction<'_>, repos: &[RepoId]) -> Result<(), Fault> {
+/// Something may live in these: the next boot looks into each of them.
+pub(super) fn note(tx: &Transaction<'_>, repos: &[RepoId]) -> Result<(), Fault> {
     let mut hint =
         tx.prepare("INSERT INTO hint (repo, seq, due) VALUES (?1, 1, 0) ON CONFLICT (repo) DO NOTHING")?;
     for repo in repos {

@@ -16,6 +16,7 @@ mod gathered;
 mod gone;
 mod hints;
 mod inbox;
+mod packer;
 mod patrol;
 mod pauses;
 mod repository;
@@ -209,8 +210,9 @@ fn boot(
         [],
         |row| row.get(0),
     ))?;
+    // It may not know all that lies beside it.
     if before.is_none() || before.as_deref() != mark {
-        hints::doubt(tx, repos)?;
+        hints::note(tx, repos)?;
     }
     let epoch = before.and_then(|value| value.parse::<i64>().ok()).unwrap_or(0) + 1;
     directory::set_meta(tx, "epoch", &epoch.to_string())?;

@@ -217,7 +217,11 @@ async fn ten_thousand_at_once_are_kept_and_dealt_with() {
     let (intake, stopped) = (Arc::clone(&w.app), stop.clone());
     let working = tokio::spawn(async move { intake.intake.run(stopped).await });
     let all = async {
-        while inbox.inbox().pending().await.unwrap() > 0 {
+        loop {
+            let counts = inbox.inbox().counts().await.unwrap();
+            if counts.new + counts.taken == 0 {
+                return;
+            }
             tokio::task::yield_now().await;
         }
     };

@@ -1,22 +1,12 @@
 //! How a delivery's body lies on disk: compressed, because a webhook says little in many bytes and every byte of
 //! it goes through the write-ahead log before the delivery is acknowledged.
 
-use std::cell::RefCell;
+use zstd::{bulk::Decompressor, zstd_safe::get_frame_content_size};
 
-use zstd::{
-    bulk::{Compressor, Decompressor},
-    zstd_safe::get_frame_content_size,
+use crate::{
+    limits,
+    store::{error::Fault, packer},
 };
-
-use crate::{limits, store::error::Fault};
-
-/// The fastest level. A payload of 12 KB becomes 2 KB; higher levels save little more and cost the caller.
-const LEVEL: i32 = 1;
-
-thread_local! {
-    /// Setting up a compressor costs more than a small body does.
-    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
-}
 
 /// A body as it lies in its row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,14 +43,8 @@ impl Packing {
 
 impl Stored {
     pub(super) fn pack(body: Vec<u8>) -> Self {
-        let packed = COMPRESSOR.with_borrow_mut(|kept| {
-            if kept.is_none() {
-                *kept = Compressor::new(LEVEL).ok();
-            }
-            kept.as_mut()?.compress(&body).ok()
-        });
-        match packed {
-            Some(bytes) if bytes.len() < body.len() => Self { packing: Packing::Zstd, bytes },
+        match packer::pack(&body) {
+            Ok(bytes) if bytes.len() < body.len() => Self { packing: Packing::Zstd, bytes },
             _ => Self { packing: Packing::Raw, bytes: body },
         }
     }

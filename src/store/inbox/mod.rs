@@ -191,17 +191,6 @@ impl Inbox<'_> {
             .await
     }
 
-    /// How many deliveries are not finished, those that wait for a later time included.
-    pub async fn pending(&self) -> Result<usize, StoreError> {
-        self.store
-            .main
-            .read(|tx| {
-                let sql = "SELECT COUNT(*) FROM inbox WHERE state IN ('new', 'taken')";
-                Ok(usize::try_from(unsigned(tx.query_row(sql, [], |row| row.get(0))?)).unwrap_or(usize::MAX))
-            })
-            .await
-    }
-
     /// When, after now, one that was put off becomes ready or lets others pass. What is ready already waits
     /// only for what is in hand.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {

@@ -1,0 +1,21 @@
+//! Compression of what is kept by the thousand: deliveries' bodies and documents.
+
+use std::{cell::RefCell, io};
+
+use zstd::bulk::Compressor;
+
+/// The fastest level: it packs text within a twentieth of what the default comes to, in two thirds of its time,
+/// and somebody waits for it.
+const LEVEL: i32 = 1;
+
+thread_local! {
+    /// Setting one up costs a tenth of packing a design, and more than a small body does.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+}
+
+pub(super) fn pack(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    COMPRESSOR.with_borrow_mut(|kept| match kept {
+        Some(compressor) => compressor.compress(bytes),
+        none => none.insert(Compressor::new(LEVEL)?).compress(bytes),
+    })
+}
