@@ -152,7 +152,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             match self.claim(&HashSet::new()).await {
                 Ok(Some(claimed)) => {
                     let engine = Arc::clone(self);
-                    steps.spawn(async move { engine.advance_live(claimed).await });
+                    steps.spawn(async move { engine.keep_stepping(claimed).await });
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -175,6 +175,19 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let cancels = self.cancels.load(SeqCst);
         let lease = self.backing.claim(self.clock.now(), except).await?;
         Ok(lease.map(|lease| Claimed { lease, cancels }))
+    }
+
+    /// Takes a step, and after it whatever is due next, so that a busy engine changes threads for none of them.
+    async fn keep_stepping(&self, first: Claimed) {
+        let mut claimed = Some(first);
+        while let Some(step) = claimed {
+            self.advance_live(step).await;
+            if self.stopping.is_cancelled() {
+                return;
+            }
+            // The live loop will meet the same trouble and say so.
+            claimed = self.claim(&HashSet::new()).await.unwrap_or_default();
+        }
     }
 
     async fn advance_live(&self, claimed: Claimed) {
@@ -221,7 +234,13 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let run = claimed.lease.run.id;
         lock(&self.in_flight).remove(&run);
         let over = matches!(left, Checkpoint::Done { .. } | Checkpoint::Ended { .. });
+        let timed =
+            matches!(left, Checkpoint::Ask { .. } | Checkpoint::Wait { .. } | Checkpoint::Retry { .. });
         self.backing.save(&claimed.lease, left).await?;
+        if timed {
+            // Whoever sleeps until the next one is due may have to rise earlier.
+            self.woken.notify_one();
+        }
         if over {
             lock(&self.waits).remove(&run);
         }

@@ -37,7 +37,7 @@ impl Directory<'_> {
         let known = row.clone();
         let main = &self.store.main;
         let same = main
-            .read(move |tx| {
+            .glance(move |tx| {
                 Ok(by_id(tx, known.id)? == Some(known.clone()) && owns(tx, &known.name)? == Some(known))
             })
             .await?;
@@ -58,13 +58,13 @@ impl Directory<'_> {
     }
 
     pub async fn repository(&self, id: RepoId) -> Result<Option<RepoRow>, StoreError> {
-        self.store.main.read(move |tx| by_id(tx, id)).await
+        self.store.main.glance(move |tx| by_id(tx, id)).await
     }
 
     /// The repository last seen under this name.
     pub async fn repository_named(&self, name: &RepoName) -> Result<Option<RepoRow>, StoreError> {
         let name = name.clone();
-        self.store.main.read(move |tx| owns(tx, &name)).await
+        self.store.main.glance(move |tx| owns(tx, &name)).await
     }
 
     pub async fn saw_installation(
@@ -92,13 +92,12 @@ impl Directory<'_> {
     pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationRow>, StoreError> {
         self.store
             .main
-            .read(move |tx| {
+            .glance(move |tx| {
                 let row = tx
-                    .query_row(
-                        "SELECT account, suspended FROM installation WHERE id = ?1",
-                        [signed(id.0)],
-                        |row| Ok(InstallationRow { id, account: row.get(0)?, suspended: row.get(1)? }),
-                    )
+                    .prepare_cached("SELECT account, suspended FROM installation WHERE id = ?1")?
+                    .query_row([signed(id.0)], |row| {
+                        Ok(InstallationRow { id, account: row.get(0)?, suspended: row.get(1)? })
+                    })
                     .optional()?;
                 Ok(row)
             })
@@ -147,7 +146,7 @@ impl Directory<'_> {
     pub async fn lost_at(&self, id: RepoId) -> Result<Option<Timestamp>, StoreError> {
         self.store
             .main
-            .read(move |tx| {
+            .glance(move |tx| {
                 let at: Option<Option<i64>> = tx
                     .prepare_cached("SELECT gone_at FROM repository WHERE id = ?1")?
                     .query_row([signed(id.0)], |row| row.get(0))

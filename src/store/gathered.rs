@@ -57,7 +57,7 @@ impl Document {
     }
 
     pub(super) fn unpack(&self, hash: Hash) -> Result<Vec<u8>, Fault> {
-        let bytes = zstd::bulk::decompress(&self.zstd, self.bytes)
+        let bytes = packer::unpack(&self.zstd, self.bytes)
             .map_err(|error| Fault::Row(format!("document {hash} cannot be unpacked: {error}")))?;
         if Hash::of(&bytes) == hash {
             Ok(bytes)

@@ -1,9 +1,9 @@
 //! Wake hints: which repositories may have live runs.
 //!
-//! SQLite is not atomic across files, so the hint is committed before the first live run it points at, and
-//! taken away after the last one has ended: it may be false, it is never missing. A boot looks into every
-//! hinted repository; from then on the [agenda](super::agenda) knows when which run is due, so that a step which
-//! goes on costs no commit here. The columns `seq` and `due` are left from the time when it did.
+//! SQLite is not atomic across files, so the hint is committed before the first live run it points at: it may be
+//! false, it is never missing. A boot looks into every hinted repository and takes away what hints in vain; from then
+//! on the [agenda](super::agenda) knows when which run is due, so that no step and no run's end costs a commit here.
+//! The columns `seq` and `due` are left from the time when they did.
 
 use rusqlite::Transaction;
 

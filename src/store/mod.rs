@@ -36,7 +36,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use self::{
     agenda::Agenda,
-    database::{Database, Schema, Watch},
+    database::{Database, Schema, Traffic, Watch},
     error::Fault,
     shelf::Shelf,
 };
@@ -57,6 +57,7 @@ use crate::{clock::SharedClock, types::RepoId};
 const MAIN: Schema = Schema {
     mark: 0x4353_6d31,
     migrations: &[include_str!("migrations/main-1.sql"), include_str!("migrations/main-2.sql")],
+    traffic: Traffic::Busy,
 };
 
 /// The open data directory.
@@ -105,7 +106,7 @@ impl Store {
             Ok((boot(tx, mark.as_deref(), &repos)?, inbox::boot(tx, now)?))
         })?;
         // If this fails, the next boot looks into every repository, and finds nothing amiss.
-        drop(lock.set_len(0).and_then(|()| lock.write_all_at(epoch.to_string().as_bytes(), 0)));
+        drop(lock.write_all_at(format!("{epoch:>20}").as_bytes(), 0));
         Ok(Arc::new(Self {
             root: root.to_owned(),
             main,
@@ -196,7 +197,7 @@ fn repositories_in(root: &Path) -> Result<Vec<RepoId>, StoreError> {
 /// it is new, or came from a backup.
 fn last_boot(mut lock: &fs::File) -> Option<String> {
     let mut text = String::new();
-    lock.read_to_string(&mut text).ok().map(|_| text)
+    lock.read_to_string(&mut text).ok().map(|_| text.trim().to_owned())
 }
 
 /// A new epoch, and what there is to do in it.

@@ -72,7 +72,7 @@ impl Store {
         let key = key.clone();
         let slack = i64::try_from(limits::SAME_LABELING.as_millis()).unwrap_or(0);
         self.main
-            .read(move |tx| {
+            .glance(move |tx| {
                 let sql =
                     "SELECT note FROM labeling WHERE repo = ?1 AND issue = ?2 AND label = ?3 AND actor = ?4
                                AND at BETWEEN ?5 - ?6 AND ?5 + ?6 AND found >= ?7";

@@ -21,7 +21,6 @@ impl Store {
         let doubt = self.agenda.doubt(repo);
         let (opened, runs) = db.start(new).await?;
         doubt.settle(&runs);
-        self.settle_hint(repo).await;
         Ok(opened)
     }
 
@@ -62,7 +61,6 @@ impl Store {
         let doubt = self.agenda.doubt(repo);
         let (became, runs) = db.retry(run, cause, by).await?;
         doubt.settle(&runs);
-        self.settle_hint(repo).await;
         Ok(became)
     }
 
@@ -115,7 +113,6 @@ impl Store {
         let doubt = self.agenda.doubt(repo);
         let runs = db.save(lease, left).await?;
         doubt.settle_and_release(&runs, picked(lease));
-        self.settle_hint(repo).await;
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
 use tokio::sync::oneshot;
 
 use self::queue::{Kind, Outcome, Queue};
@@ -22,6 +22,17 @@ pub(super) struct Schema {
     /// SQLite's `application_id`, so that a foreign database in our place is not written to.
     pub(super) mark: i32,
     pub(super) migrations: &'static [&'static str],
+    pub(super) traffic: Traffic,
+}
+
+/// How a file is used, which decides on which threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Traffic {
+    /// Mostly one writer at a time, and many such files: who asks does the work.
+    Quiet,
+    /// Many at the same time: commits have a thread while there are any, and short reads a connection of their own,
+    /// so that they wait for no commit.
+    Busy,
 }
 
 impl Schema {
@@ -55,6 +66,8 @@ pub(super) struct Database {
 struct Shared {
     file: PathBuf,
     connection: Mutex<Connection>,
+    /// For a busy file.
+    reader: Option<Mutex<Connection>>,
     queue: Mutex<Queue>,
     watch: Watch,
 }
@@ -62,6 +75,24 @@ struct Shared {
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that no commit occupies.
+    fn free(&self) -> Option<MutexGuard<'_, Connection>> {
+        match &self.reader {
+            Some(reader) => Some(reader.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => self.connection.try_lock().ok(),
+        }
+    }
+}
+
+impl Drop for Shared {
+    /// Writes the log back and leaves an empty one. SQLite would remove it, and the next opening pays for a new
+    /// file more than for all the rest.
+    fn drop(&mut self) {
+        let connection = self.connection.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // What stays in the log is read from there, after the file was read through.
+        let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
 }
 
@@ -85,12 +116,21 @@ impl Database {
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "FULL")?;
             connection.pragma_update(None, "foreign_keys", true)?;
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             connection.set_prepared_statement_cache_capacity(limits::STATEMENTS);
             migrate(&mut connection, schema)?;
             Ok(connection)
         };
-        let connection = Mutex::new(open().map_err(|fault| fault.at(file))?);
-        let shared = Shared { file: file.to_owned(), connection, queue: Mutex::default(), watch };
+        let read = || -> Result<Connection, Fault> {
+            let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            connection.busy_timeout(PATIENCE)?;
+            connection.set_prepared_statement_cache_capacity(limits::STATEMENTS);
+            Ok(connection)
+        };
+        let at = |fault: Fault| fault.at(file);
+        let connection = Mutex::new(open().map_err(at)?);
+        let reader = (schema.traffic == Traffic::Busy).then(read).transpose().map_err(at)?.map(Mutex::new);
+        let shared = Shared { file: file.to_owned(), connection, reader, queue: Mutex::default(), watch };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -118,13 +158,13 @@ impl Database {
         self.hear(queue::ask(&self.shared, Kind::Read, work)).await
     }
 
-    /// The same for a read of a few rows: on the calling thread if nobody is using the connection, which spares two
-    /// changes of threads.
+    /// The same for a read of a few rows: on the calling thread if no commit is in its way, which spares two changes
+    /// of threads.
     pub(super) async fn glance<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
     ) -> Result<R, StoreError> {
-        if let Ok(mut connection) = self.shared.connection.try_lock() {
+        if let Some(mut connection) = self.shared.free() {
             let look = || -> Result<R, Fault> { work(&connection.transaction()?) };
             return look().map_err(|fault| fault.at(&self.shared.file));
         }
@@ -209,7 +249,7 @@ fn header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
     Ok(ours.then(|| (i32::from_be_bytes(number(68)), u32::from_be_bytes(number(60)))))
 }
 
-/// Closing a database writes its log back and removes it.
+/// Closing a database writes its log back and leaves it empty, or removes it.
 fn unclean(file: &Path) -> bool {
     let mut log = file.as_os_str().to_owned();
     log.push("-wal");

@@ -1,9 +1,10 @@
 //! Group commit: who asks while a commit is on its way shares the next one.
 //!
-//! A commit's price is the disk's, whatever is in it. So requests queue up; whoever finds nobody at work starts
-//! one blocking task, which works the queue off and goes. There is no thread for each database and no timer:
-//! with one writer at a time everything is as if each had its own transaction, and with many the commits are
-//! shared out among them.
+//! A commit's price is the disk's, whatever is in it. So requests queue up; whoever finds nobody at work leads. In a
+//! busy database that is a blocking task, which works the queue off and goes; in a quiet one whoever asks takes what is
+//! queued to the disk itself, waits for no other thread, and leaves only what has come meanwhile to such a task.
+//! There is no thread for each database and no timer: with one writer at a time everything is as if each had its own
+//! transaction, and with many the commits are shared out among them.
 //!
 //! Each write runs in a savepoint of its own, so that one that fails or panics takes nothing along. What was
 //! written is answered only after the commit, and if that fails, with its failure.
@@ -19,7 +20,11 @@ use std::{
 };
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
-use tokio::sync::oneshot;
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    sync::oneshot,
+    task::{block_in_place, spawn_blocking},
+};
 
 use super::Shared;
 use crate::{limits, store::error::Fault};
@@ -99,7 +104,14 @@ pub(super) fn ask<R: Send + 'static>(
     };
     if !led {
         let leader = Leader { shared: Arc::clone(shared), over: false };
-        tokio::task::spawn_blocking(move || leader.lead());
+        // Where there are other threads for what else this one would do.
+        let here =
+            shared.reader.is_none() && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        if here {
+            block_in_place(|| leader.lead_once());
+        } else {
+            drop(spawn_blocking(|| leader.lead()));
+        }
     }
     outcome
 }
@@ -113,40 +125,57 @@ struct Leader {
 
 impl Leader {
     fn lead(mut self) {
-        while let Some((reads, mut writes)) = self.next() {
-            let mut connection = self.shared.connection.lock().unwrap_or_else(PoisonError::into_inner);
-            for read in reads {
-                look(&mut connection, read);
+        loop {
+            while let Some(batch) = self.next() {
+                self.work_off(batch);
             }
-            self.commit(&mut connection, &mut writes);
-            drop(connection);
-            // What found no place in this commit comes first in the next.
-            let mut queue = self.shared.queue();
-            while let Some(job) = writes.pop_back() {
-                queue.writes.push_front(job);
+            // Those who were just answered may ask again: waiting for them costs less than starting anew.
+            thread::yield_now();
+            if self.step_down() {
+                return;
             }
         }
     }
 
-    fn next(&mut self) -> Option<(Vec<Work>, VecDeque<Work>)> {
-        for last_look in [false, true] {
-            let mut queue = self.shared.queue();
-            let reads = mem::take(&mut queue.reads);
-            let most = queue.writes.len().min(limits::COMMIT_WRITES);
-            let writes: VecDeque<_> = queue.writes.drain(..most).collect();
-            if !reads.is_empty() || !writes.is_empty() {
-                return Some((reads, writes));
-            }
-            if last_look {
-                queue.led = false;
-                self.over = true;
-            } else {
-                drop(queue);
-                // Those who were just answered may ask again: waiting for them costs less than starting anew.
-                thread::yield_now();
-            }
+    /// For one who has work of its own to go back to.
+    fn lead_once(mut self) {
+        if let Some(batch) = self.next() {
+            self.work_off(batch);
         }
-        None
+        if !self.step_down() {
+            drop(spawn_blocking(|| self.lead()));
+        }
+    }
+
+    fn next(&self) -> Option<(Vec<Work>, VecDeque<Work>)> {
+        let mut queue = self.shared.queue();
+        let reads = mem::take(&mut queue.reads);
+        let most = queue.writes.len().min(limits::COMMIT_WRITES);
+        let writes: VecDeque<_> = queue.writes.drain(..most).collect();
+        (!reads.is_empty() || !writes.is_empty()).then_some((reads, writes))
+    }
+
+    fn work_off(&self, (reads, mut writes): (Vec<Work>, VecDeque<Work>)) {
+        let mut connection = self.shared.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        for read in reads {
+            look(&mut connection, read);
+        }
+        self.commit(&mut connection, &mut writes);
+        drop(connection);
+        // What found no place in this commit comes first in the next.
+        let mut queue = self.shared.queue();
+        while let Some(job) = writes.pop_back() {
+            queue.writes.push_front(job);
+        }
+    }
+
+    /// Over, unless there is something to do.
+    fn step_down(&mut self) -> bool {
+        let mut queue = self.shared.queue();
+        let idle = queue.reads.is_empty() && queue.writes.is_empty();
+        queue.led = !idle;
+        self.over = idle;
+        idle
     }
 
     fn commit(&self, connection: &mut Connection, writes: &mut VecDeque<Work>) {

@@ -4,7 +4,8 @@ use futures_util::FutureExt;
 
 use super::*;
 
-const SCHEMA: Schema = Schema { mark: 7, migrations: &["CREATE TABLE t (x TEXT NOT NULL UNIQUE)"] };
+const SCHEMA: Schema =
+    Schema { mark: 7, migrations: &["CREATE TABLE t (x TEXT NOT NULL UNIQUE)"], traffic: Traffic::Quiet };
 
 struct Bench {
     _root: tempfile::TempDir,

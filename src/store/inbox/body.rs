@@ -1,7 +1,7 @@
 //! How a delivery's body lies on disk: compressed, because a webhook says little in many bytes and every byte of
 //! it goes through the write-ahead log before the delivery is acknowledged.
 
-use zstd::{bulk::Decompressor, zstd_safe::get_frame_content_size};
+use zstd::zstd_safe::get_frame_content_size;
 
 use crate::{
     limits,
@@ -62,7 +62,7 @@ impl Stored {
             get_frame_content_size(&self.bytes).ok().flatten().and_then(|size| usize::try_from(size).ok());
         let size =
             size.filter(|size| *size <= limits::WEBHOOK_BODY_BYTES).ok_or("no size that a body may have")?;
-        Decompressor::new().and_then(|mut zstd| zstd.decompress(&self.bytes, size)).map_err(|e| e.to_string())
+        packer::unpack(&self.bytes, size).map_err(|error| error.to_string())
     }
 }
 

@@ -197,7 +197,7 @@ impl Inbox<'_> {
         let now = self.store.clock.now().0;
         self.store
             .main
-            .read(move |tx| {
+            .glance(move |tx| {
                 let mut next = None;
                 for sql in [
                     "SELECT MIN(due) FROM inbox WHERE state = 'new' AND due > 0 AND due > ?1",

@@ -21,7 +21,7 @@ use rusqlite::{Transaction, params};
 use super::{
     Calls, Gathered, StoreError,
     agenda::Slot,
-    database::{Database, Schema, Watch, signed},
+    database::{Database, Schema, Traffic, Watch, signed},
     error::Fault,
     gathered::Load,
     shelf::Opening,
@@ -37,6 +37,7 @@ const REPOSITORY: Schema = Schema {
         include_str!("../migrations/repository-1.sql"),
         include_str!("../migrations/repository-2.sql"),
     ],
+    traffic: Traffic::Quiet,
 };
 
 /// At the first opening in a boot. Whoever had the directory before is dead, or we would not have its lock; so a boot
