@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::anyhow;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -104,7 +104,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     /// Takes one step of every run that is due, one after the other, and says how many.
     pub async fn tick(&self) -> Result<usize, EngineError> {
         let mut stepped = HashSet::new();
-        while let Some(claimed) = self.claim(&stepped).await? {
+        while let Some(claimed) = self.claim_or_look(&stepped).await? {
             stepped.insert(claimed.lease.run.id);
             let held = claimed.lease.clone();
             match self.advance(claimed).await {
@@ -119,13 +119,15 @@ impl<T: Send + Sync + 'static> Engine<T> {
     /// each run, until `shutdown`. Then steps in flight are awaited, up to [`limits::SHUTDOWN`] or
     /// until [`park`](Self::park), and given up after that.
     pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) {
-        let mut steps = JoinSet::new();
+        let (mut steps, mut looks) = (JoinSet::new(), FuturesUnordered::new());
         while !shutdown.is_cancelled() {
+            looks.extend(self.backing.looks(self.clock.now()));
             let nap = self.fill(&mut steps).await;
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.woken.notified() => {}
                 Some(_) = steps.join_next() => {}
+                Some(()) = looks.next() => {}
                 () = self.clock.sleep(nap) => {}
             }
         }
@@ -175,6 +177,20 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let cancels = self.cancels.load(SeqCst);
         let lease = self.backing.claim(self.clock.now(), except).await?;
         Ok(lease.map(|lease| Claimed { lease, cancels }))
+    }
+
+    /// The same, but nothing is left to be looked into when it finds no run.
+    async fn claim_or_look(&self, except: &HashSet<RunId>) -> Result<Option<Claimed>, StoreError> {
+        loop {
+            if let Some(claimed) = self.claim(except).await? {
+                return Ok(Some(claimed));
+            }
+            let looks = self.backing.looks(self.clock.now());
+            if looks.is_empty() {
+                return Ok(None);
+            }
+            join_all(looks).await;
+        }
     }
 
     async fn advance_live(&self, claimed: Claimed) {
