@@ -256,7 +256,10 @@ async fn documents_are_kept_by_hash_and_the_audit_chain_shows_tampering() {
 /// Locks a repository's database so that nobody else can even read it.
 fn seize(root: &Path, repo: RepoId) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(root.join(format!("repos/{repo}/checkpoints.db"))).unwrap();
-    connection.pragma_update(None, "journal_mode", "DELETE").unwrap();
+    let alone = || connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));
+    while alone().ok().as_deref() != Some("delete") {
+        std::thread::yield_now(); // a database that was dropped is closed by whoever used it last
+    }
     connection.execute_batch("BEGIN EXCLUSIVE").unwrap();
     connection
 }
