@@ -276,3 +276,6 @@ pub const OPENINGS: usize = 16;
 
 /// How long a lock that somebody else holds on a database file is waited for.
 pub const FILE_LOCK: Duration = Duration::from_secs(10);
+
+/// Deliveries that were put off and are woken in one go: never enough to be felt, should all of them be due at once.
+pub const WAKE_ROWS: u64 = 500;

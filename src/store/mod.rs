@@ -56,7 +56,11 @@ use crate::{clock::SharedClock, types::RepoId};
 
 const MAIN: Schema = Schema {
     mark: 0x4353_6d31,
-    migrations: &[include_str!("migrations/main-1.sql"), include_str!("migrations/main-2.sql")],
+    migrations: &[
+        include_str!("migrations/main-1.sql"),
+        include_str!("migrations/main-2.sql"),
+        include_str!("migrations/main-3.sql"),
+    ],
 };
 
 /// The open data directory.
