@@ -132,6 +132,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
         }
         self.stopping.cancel();
+        // One that nobody drives any more must not keep a step from being saved.
+        drop(looks);
         let all = async { while steps.join_next().await.is_some() {} };
         tokio::select! {
             () = all => {}

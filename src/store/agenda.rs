@@ -296,12 +296,13 @@ impl Inner {
     fn open(&self, repo: RepoId) -> bool {
         !self.looks.contains_key(&repo)
             && self.places.get(&repo).is_some_and(|place| place.held.len() < limits::REPOSITORY_STEPS)
-            && !self.paused.contains(&PauseScope::Server)
             && !self.paused.contains(&PauseScope::Repo(repo))
     }
 
+    /// May steps of this installation begin, if its repository lets them?
     fn serves(&self, installation: InstallationId) -> bool {
-        !self.suspended.contains(&installation)
+        !self.paused.contains(&PauseScope::Server)
+            && !self.suspended.contains(&installation)
             && self.busy.get(&installation).is_none_or(|busy| *busy < limits::INSTALLATION_STEPS)
     }
 
