@@ -268,3 +268,14 @@ pub const DOUBT_FORGOTTEN: Duration = Duration::from_secs(3600);
 /// Answers kept with their tags, and the longest one that is: an issue with its text, not a listing.
 pub const ANSWERS_KEPT: usize = 512;
 pub const ANSWER_KEPT_BYTES: usize = 64 * 1024;
+
+/// Repository databases that are being opened at the same time. After an unclean end each is read through, which is
+/// the disk's work: enough that a few large ones leave room for the others, and few enough that their threads and
+/// page caches (two megabytes each) are not felt.
+pub const OPENINGS: usize = 16;
+
+/// How long a lock that somebody else holds on a database file is waited for.
+pub const FILE_LOCK: Duration = Duration::from_secs(10);
+
+/// Deliveries that were put off and are woken in one go: never enough to be felt, should all of them be due at once.
+pub const WAKE_ROWS: u64 = 500;

@@ -69,7 +69,7 @@ async fn read(data: &Path, name: Option<&RepoName>, all: bool) -> anyhow::Result
     };
     let mut views = Vec::new();
     for repo in repos {
-        let Some(db) = store.repo_if_any(repo)? else { continue };
+        let Some(db) = store.repo_if_any(repo).await? else { continue };
         let rows = db.runs(Filter { repo: Some(repo), issue: None, live_only: !all }).await?;
         let view = |row: &RunRow| {
             let workflow = workflows::ALL.iter().find(|workflow| workflow.name() == row.workflow);

@@ -36,7 +36,9 @@ pub trait Backing: Send + Sync + 'static {
     fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>>;
     fn runs(&self, filter: Filter) -> Kept<'_, Vec<RunRow>>;
 
-    /// Takes a run that is due (a cancelled one always is) and not among `except`.
+    /// What must be done before some runs can be claimed: to be driven side by side by whoever claims.
+    fn looks(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>>;
+    /// Takes a run that is due (a cancelled one always is) and not among `except`. Never waits for a look.
     fn claim<'a>(&'a self, now: Timestamp, except: &'a HashSet<RunId>) -> Kept<'a, Option<Lease>>;
     fn save<'a>(&'a self, lease: &'a Lease, left: Checkpoint) -> Kept<'a, ()>;
     /// Gives a run back as it was taken.
@@ -71,7 +73,7 @@ impl Backing for Store {
 
     fn has_answer<'a>(&'a self, repo: RepoId, cause: &'a Cause) -> Kept<'a, bool> {
         Box::pin(async move {
-            match self.repo_if_any(repo)? {
+            match self.repo_if_any(repo).await? {
                 Some(db) => db.has_answer(cause).await,
                 None => Ok(false),
             }
@@ -112,6 +114,10 @@ impl Backing for Store {
         })
     }
 
+    fn looks(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>> {
+        self.looks(now)
+    }
+
     fn claim<'a>(&'a self, now: Timestamp, except: &'a HashSet<RunId>) -> Kept<'a, Option<Lease>> {
         Box::pin(self.claim_run(now, except))
     }
@@ -129,11 +135,11 @@ impl Backing for Store {
     }
 
     fn begin<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Begun> {
-        Box::pin(async move { self.held(lease)?.journal_begin(lease, key).await })
+        Box::pin(async move { self.held(lease).await?.journal_begin(lease, key).await })
     }
 
     fn done<'a>(&'a self, lease: &'a Lease, key: &'a str, value: Vec<u8>) -> Kept<'a, ()> {
-        Box::pin(async move { self.held(lease)?.journal_done(lease, key, value).await })
+        Box::pin(async move { self.held(lease).await?.journal_done(lease, key, value).await })
     }
 
     fn put<'a>(&'a self, lease: &'a Lease, bytes: &'a [u8]) -> Kept<'a, Hash> {
@@ -145,15 +151,15 @@ impl Backing for Store {
     }
 
     fn record<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()> {
-        Box::pin(async move { self.repo(lease.run.id.repo)?.record(lease, key, record).await })
+        Box::pin(async move { self.repo(lease.run.id.repo).await?.record(lease, key, record).await })
     }
 
     fn ledger(&self, run: RunId) -> Kept<'_, Ledger> {
-        Box::pin(async move { self.repo(run.repo)?.ledger(run).await })
+        Box::pin(async move { self.repo(run.repo).await?.ledger(run).await })
     }
 
     fn audit<'a>(&'a self, lease: &'a Lease, entry: AuditEntry) -> Kept<'a, Hash> {
-        Box::pin(async move { self.repo(lease.run.id.repo)?.audit(&lease.gathered, entry).await })
+        Box::pin(async move { self.repo(lease.run.id.repo).await?.audit(&lease.gathered, entry).await })
     }
 
     fn pause(&self, pause: Pause) -> Kept<'_, ()> {

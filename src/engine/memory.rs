@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use futures_util::future::ready;
+use futures_util::future::{BoxFuture, ready};
 
 use super::backing::{Backing, Kept};
 use crate::{
@@ -538,6 +538,10 @@ impl Backing for Memory {
             };
             Ok(inner.runs.values().filter(|run| fits(&run.row)).map(|run| inner.view(run)).collect())
         })
+    }
+
+    fn looks(&self, _: Timestamp) -> Vec<BoxFuture<'_, ()>> {
+        Vec::new()
     }
 
     fn claim<'a>(&'a self, now: Timestamp, except: &'a HashSet<RunId>) -> Kept<'a, Option<Lease>> {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::anyhow;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -104,7 +104,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     /// Takes one step of every run that is due, one after the other, and says how many.
     pub async fn tick(&self) -> Result<usize, EngineError> {
         let mut stepped = HashSet::new();
-        while let Some(claimed) = self.claim(&stepped).await? {
+        while let Some(claimed) = self.claim_or_look(&stepped).await? {
             stepped.insert(claimed.lease.run.id);
             let held = claimed.lease.clone();
             match self.advance(claimed).await {
@@ -119,17 +119,21 @@ impl<T: Send + Sync + 'static> Engine<T> {
     /// each run, until `shutdown`. Then steps in flight are awaited, up to [`limits::SHUTDOWN`] or
     /// until [`park`](Self::park), and given up after that.
     pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) {
-        let mut steps = JoinSet::new();
+        let (mut steps, mut looks) = (JoinSet::new(), FuturesUnordered::new());
         while !shutdown.is_cancelled() {
+            looks.extend(self.backing.looks(self.clock.now()));
             let nap = self.fill(&mut steps).await;
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.woken.notified() => {}
                 Some(_) = steps.join_next() => {}
+                Some(()) = looks.next() => {}
                 () = self.clock.sleep(nap) => {}
             }
         }
         self.stopping.cancel();
+        // One that nobody drives any more must not keep a step from being saved.
+        drop(looks);
         let all = async { while steps.join_next().await.is_some() {} };
         tokio::select! {
             () = all => {}
@@ -187,6 +191,20 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
             // The live loop will meet the same trouble and say so.
             claimed = self.claim(&HashSet::new()).await.unwrap_or_default();
+        }
+    }
+
+    /// The same, but nothing is left to be looked into when it finds no run.
+    async fn claim_or_look(&self, except: &HashSet<RunId>) -> Result<Option<Claimed>, StoreError> {
+        loop {
+            if let Some(claimed) = self.claim(except).await? {
+                return Ok(Some(claimed));
+            }
+            let looks = self.backing.looks(self.clock.now());
+            if looks.is_empty() {
+                return Ok(None);
+            }
+            join_all(looks).await;
         }
     }
 

@@ -6,7 +6,7 @@
 //! into each of them first.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -24,6 +24,10 @@ pub(super) enum Rank {
     Going,
     /// Came to nothing before.
     Again,
+}
+
+impl Rank {
+    const ALL: [Self; 3] = [Self::Spoken, Self::Going, Self::Again];
 }
 
 /// One live run.
@@ -53,7 +57,12 @@ pub(super) struct Agenda {
 
 #[derive(Default)]
 struct Inner {
-    places: BTreeMap<RepoId, Place>,
+    places: HashMap<RepoId, Place>,
+    /// Databases to look into; until that is done nothing of theirs is claimed.
+    looks: BTreeMap<RepoId, Look>,
+    /// For each installation, by when the first of its runs in a repository wants a worker. What nobody may serve
+    /// now and what is not due is never gone through.
+    wanting: BTreeMap<InstallationId, BTreeSet<(Timestamp, RepoId)>>,
     paused: HashSet<PauseScope>,
     suspended: HashSet<InstallationId>,
     /// Steps in flight.
@@ -67,13 +76,10 @@ struct Place {
     order: Arc<tokio::sync::Mutex<()>>,
     /// Main.db says that there may be live runs here.
     hinted: bool,
-    /// Look into the database then; until that is done nothing here is claimed.
-    look: Option<Timestamp>,
     live: BTreeMap<u64, Slot>,
     held: BTreeMap<u64, Held>,
-    /// The earliest due time of what is not held, and of that somebody spoke to.
-    next: Option<Timestamp>,
-    spoken: Option<Timestamp>,
+    /// Its runs that want a worker and have none.
+    lines: BTreeMap<InstallationId, Line>,
     /// The claim it was last served by.
     served: u64,
 }
@@ -81,7 +87,18 @@ struct Place {
 struct Held {
     claim: u64,
     installation: InstallationId,
+    /// What `served` was before.
+    served: u64,
 }
+
+struct Look {
+    due: Timestamp,
+    under_way: bool,
+}
+
+/// Runs of one installation in one repository, as they are served.
+#[derive(Default)]
+struct Line(BTreeSet<(Rank, Timestamp, u64)>);
 
 impl Agenda {
     /// What a boot knows before it has looked.
@@ -90,9 +107,12 @@ impl Agenda {
         paused: impl IntoIterator<Item = PauseScope>,
         suspended: impl IntoIterator<Item = InstallationId>,
     ) -> Self {
-        let place = || Place { hinted: true, look: Some(Timestamp(0)), ..Place::default() };
+        let place = || Place { hinted: true, ..Place::default() };
+        let places: HashMap<_, _> = hinted.into_iter().map(|repo| (repo, place())).collect();
+        let look = || Look { due: Timestamp(0), under_way: false };
         let inner = Inner {
-            places: hinted.into_iter().map(|repo| (repo, place())).collect(),
+            looks: places.keys().map(|repo| (*repo, look())).collect(),
+            places,
             paused: paused.into_iter().collect(),
             suspended: suspended.into_iter().collect(),
             ..Inner::default()
@@ -115,10 +135,9 @@ impl Agenda {
 
     /// Is there a hint although nothing lives here?
     pub(super) fn hinted_in_vain(&self, repo: RepoId) -> bool {
-        self.lock()
-            .places
-            .get(&repo)
-            .is_some_and(|place| place.hinted && place.look.is_none() && place.live.is_empty())
+        let inner = self.lock();
+        !inner.looks.contains_key(&repo)
+            && inner.places.get(&repo).is_some_and(|place| place.hinted && place.live.is_empty())
     }
 
     /// The runs of `repo` are about to change.
@@ -128,70 +147,62 @@ impl Agenda {
 
     /// What stands here about `repo` may be wrong; look into its database then.
     pub(super) fn look_at(&self, repo: RepoId, when: Timestamp) {
-        self.lock().places.entry(repo).or_default().look = Some(when);
+        let look = Look { due: when, under_way: false };
+        self.lock().looks.entry(repo).or_insert(look).due = when;
     }
 
-    /// Repositories whose databases are to be looked into.
-    pub(super) fn to_look_at(&self, now: Timestamp) -> Vec<RepoId> {
-        let inner = self.lock();
-        let due = inner.places.iter().filter(|(_, place)| place.look.is_some_and(|at| at <= now));
-        due.map(|(repo, _)| *repo).collect()
+    /// Looks that are due and that nobody has begun.
+    pub(super) fn begin_looks(&self, now: Timestamp) -> Vec<Looking<'_>> {
+        let mut inner = self.lock();
+        let due = inner.looks.iter_mut().filter(|(_, look)| look.due <= now && !look.under_way);
+        due.map(|(repo, look)| {
+            look.under_way = true;
+            Looking { agenda: self, repo: *repo }
+        })
+        .collect()
     }
 
-    /// All that lives in `repo`, as its database says.
+    /// What lives in `repo`, as its database says.
     pub(super) fn looked(&self, repo: RepoId, slots: Vec<Slot>) {
         let mut inner = self.lock();
-        let place = inner.places.entry(repo).or_default();
-        place.look = None;
-        place.live = slots.into_iter().map(|slot| (slot.seq, slot)).collect();
-        place.reckon();
+        inner.looks.remove(&repo);
+        inner.clear(repo);
+        for slot in slots {
+            inner.set(repo, slot.seq, Some(slot));
+        }
     }
 
     /// A run that is no longer what stands here.
     pub(super) fn became(&self, repo: RepoId, runs: &[Became]) {
-        self.lock().places.entry(repo).or_default().apply(runs);
+        self.lock().apply(repo, runs);
     }
 
     /// A run that cannot be read; the others of its repository go on.
     pub(super) fn postpone(&self, run: RunId, until: Timestamp) {
-        let mut inner = self.lock();
-        let place = inner.places.entry(run.repo).or_default();
-        if let Some(slot) = place.live.get_mut(&run.seq) {
-            slot.due = Some(until);
-        }
-        place.reckon();
+        self.lock().change(run.repo, run.seq, |place| {
+            if let Some(slot) = place.live.get_mut(&run.seq) {
+                slot.due = Some(until);
+            }
+        });
     }
 
     /// Chooses a run that is due and not among `except`: of a repository where somebody spoke, or else of the
     /// one that was served least recently. The run is held until it is released.
     pub(super) fn pick(&self, now: Timestamp, except: &HashSet<RunId>) -> Option<Picked> {
         let mut inner = self.lock();
-        let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-        let mut ready: Vec<_> = inner
-            .places
-            .iter()
-            .filter(|(repo, place)| due(place.next) && inner.open(**repo, place))
-            .map(|(repo, place)| (!due(place.spoken), place.served, *repo))
-            .collect();
-        ready.sort_unstable();
-        let slot = ready.into_iter().find_map(|(.., repo)| {
-            let place = inner.places.get(&repo)?;
-            let mut free: Vec<_> = place
-                .free()
-                .filter(|slot| due(slot.due) && inner.serves(slot.installation))
-                .filter(|slot| !except.contains(&RunId { repo, seq: slot.seq }))
-                .collect();
-            free.sort_unstable_by_key(|slot| (slot.rank, slot.due, slot.seq));
-            Some((repo, **free.first()?))
+        let first = inner.candidates(now, except).min_by_key(|(repo, installation, run)| {
+            let (rank, due, seq) = *run;
+            let served = inner.places.get(repo).map_or(0, |place| place.served);
+            (rank != Rank::Spoken, served, *repo, rank, due, seq, *installation)
         });
-        let (repo, Slot { seq, installation, .. }) = slot?;
+        let (repo, installation, (.., seq)) = first?;
         inner.claims += 1;
         let claim = inner.claims;
         *inner.busy.entry(installation).or_default() += 1;
-        let place = inner.places.get_mut(&repo)?;
-        place.served = claim;
-        place.held.insert(seq, Held { claim, installation });
-        place.reckon();
+        inner.change(repo, seq, |place| {
+            let served = std::mem::replace(&mut place.served, claim);
+            place.held.insert(seq, Held { claim, installation, served });
+        });
         Some(Picked { run: RunId { repo, seq }, claim })
     }
 
@@ -209,18 +220,36 @@ impl Agenda {
 
     /// Lets go of a run; false: this claim does not hold it.
     pub(super) fn release(&self, picked: Picked) -> bool {
-        self.lock().release(picked)
+        self.lock().release(picked).is_some()
     }
 
-    /// When something may be claimed, or is to be looked into.
+    /// Lets go of a run whose database is closed, which does not cost its repository its turn. A look opens it.
+    pub(super) fn open_first(&self, picked: Picked) {
+        let repo = picked.run.repo;
+        let mut inner = self.lock();
+        if let Some(held) = inner.release(picked)
+            && let Some(place) = inner.places.get_mut(&repo)
+        {
+            place.served = held.served;
+        }
+        inner.looks.entry(repo).or_insert(Look { due: Timestamp(0), under_way: false });
+    }
+
+    /// When something may be claimed, or is to be looked into by somebody.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         let inner = self.lock();
-        inner.places.iter().filter_map(|(repo, place)| inner.next(*repo, place)).min()
+        let looks = inner.looks.values().filter(|look| !look.under_way).map(|look| look.due);
+        let lines = inner.wanting.iter().filter(|(installation, _)| inner.serves(**installation));
+        let runs = lines.filter_map(|(_, repos)| repos.iter().find(|(_, repo)| inner.open(*repo)));
+        looks.chain(runs.map(|(due, _)| *due)).min()
     }
 
     /// The repository is gone, with its runs.
     pub(super) fn forget(&self, repo: RepoId) {
-        self.lock().places.remove(&repo);
+        let mut inner = self.lock();
+        inner.clear(repo);
+        inner.looks.remove(&repo);
+        inner.places.remove(&repo);
     }
 
     pub(super) fn pause(&self, scope: PauseScope) {
@@ -247,65 +276,150 @@ impl Agenda {
 }
 
 impl Inner {
+    /// Whom a pick chooses from: the first of each line that is due and may be served.
+    fn candidates(
+        &self,
+        now: Timestamp,
+        except: &HashSet<RunId>,
+    ) -> impl Iterator<Item = (RepoId, InstallationId, (Rank, Timestamp, u64))> {
+        let served = self.wanting.iter().filter(|(installation, _)| self.serves(**installation));
+        let due = served.flat_map(move |(installation, repos)| {
+            repos.range(..=(now, RepoId(u64::MAX))).map(|(_, repo)| (*repo, *installation))
+        });
+        due.filter(|(repo, _)| self.open(*repo)).filter_map(move |(repo, installation)| {
+            let line = self.places.get(&repo)?.lines.get(&installation)?;
+            Some((repo, installation, line.first(now, |seq| !except.contains(&RunId { repo, seq }))?))
+        })
+    }
+
     /// May steps of this repository begin?
-    fn open(&self, repo: RepoId, place: &Place) -> bool {
-        place.look.is_none()
-            && place.held.len() < limits::REPOSITORY_STEPS
-            && !self.paused.contains(&PauseScope::Server)
+    fn open(&self, repo: RepoId) -> bool {
+        !self.looks.contains_key(&repo)
+            && self.places.get(&repo).is_some_and(|place| place.held.len() < limits::REPOSITORY_STEPS)
             && !self.paused.contains(&PauseScope::Repo(repo))
     }
 
+    /// May steps of this installation begin, if its repository lets them?
     fn serves(&self, installation: InstallationId) -> bool {
-        !self.suspended.contains(&installation)
+        !self.paused.contains(&PauseScope::Server)
+            && !self.suspended.contains(&installation)
             && self.busy.get(&installation).is_none_or(|busy| *busy < limits::INSTALLATION_STEPS)
     }
 
-    fn next(&self, repo: RepoId, place: &Place) -> Option<Timestamp> {
-        if place.look.is_some() {
-            return place.look;
+    fn apply(&mut self, repo: RepoId, runs: &[Became]) {
+        for (seq, slot) in runs {
+            self.set(repo, *seq, *slot);
         }
-        // Most repositories only wait for people: nothing to go through.
-        place.next.filter(|_| self.open(repo, place))?;
-        place.free().filter(|slot| self.serves(slot.installation)).filter_map(|slot| slot.due).min()
     }
 
-    fn release(&mut self, picked: Picked) -> bool {
-        let Some(place) = self.places.get_mut(&picked.run.repo) else { return false };
-        let seq = picked.run.seq;
-        if place.held.get(&seq).is_none_or(|held| held.claim != picked.claim) {
-            return false;
+    fn set(&mut self, repo: RepoId, seq: u64, slot: Option<Slot>) {
+        self.change(repo, seq, |place| match slot {
+            Some(slot) => place.live.insert(seq, slot),
+            None => place.live.remove(&seq),
+        });
+    }
+
+    fn clear(&mut self, repo: RepoId) {
+        let known: Vec<_> =
+            self.places.get(&repo).into_iter().flat_map(|place| place.live.keys().copied()).collect();
+        for seq in known {
+            self.set(repo, seq, None);
         }
-        if let Some(Held { installation, .. }) = place.held.remove(&seq)
-            && let Some(busy) = self.busy.get_mut(&installation)
-        {
+    }
+
+    fn release(&mut self, picked: Picked) -> Option<Held> {
+        let RunId { repo, seq } = picked.run;
+        self.places.get(&repo)?.held.get(&seq).filter(|held| held.claim == picked.claim)?;
+        let held = self.change(repo, seq, |place| place.held.remove(&seq))?;
+        if let Some(busy) = self.busy.get_mut(&held.installation) {
             *busy -= 1;
             if *busy == 0 {
-                self.busy.remove(&installation);
+                self.busy.remove(&held.installation);
             }
         }
-        place.reckon();
-        true
+        Some(held)
+    }
+
+    /// Changes what is known of a run, and its place in the lines with it.
+    fn change<R>(&mut self, repo: RepoId, seq: u64, change: impl FnOnce(&mut Place) -> R) -> R {
+        let place = self.places.entry(repo).or_default();
+        let before = place.wants(seq);
+        let result = change(place);
+        let after = place.wants(seq);
+        if before != after {
+            if let Some((installation, at)) = before {
+                self.in_line(repo, installation, |line| line.0.remove(&at));
+            }
+            if let Some((installation, at)) = after {
+                self.in_line(repo, installation, |line| line.0.insert(at));
+            }
+        }
+        result
+    }
+
+    fn in_line(
+        &mut self,
+        repo: RepoId,
+        installation: InstallationId,
+        change: impl FnOnce(&mut Line) -> bool,
+    ) {
+        let lines = &mut self.places.entry(repo).or_default().lines;
+        let line = lines.entry(installation).or_default();
+        let before = line.due();
+        change(line);
+        let after = line.due();
+        if after.is_none() {
+            lines.remove(&installation);
+        }
+        if before == after {
+            return;
+        }
+        let repos = self.wanting.entry(installation).or_default();
+        before.map(|due| repos.remove(&(due, repo)));
+        repos.extend(after.map(|due| (due, repo)));
+        if repos.is_empty() {
+            self.wanting.remove(&installation);
+        }
     }
 }
 
 impl Place {
-    fn free(&self) -> impl Iterator<Item = &Slot> {
-        self.live.values().filter(|slot| !self.held.contains_key(&slot.seq))
+    /// In which line a run stands that wants a worker, and where in it.
+    fn wants(&self, seq: u64) -> Option<(InstallationId, (Rank, Timestamp, u64))> {
+        let slot = self.live.get(&seq).filter(|_| !self.held.contains_key(&seq))?;
+        Some((slot.installation, (slot.rank, slot.due?, seq)))
+    }
+}
+
+impl Line {
+    /// When the first of it is due.
+    fn due(&self) -> Option<Timestamp> {
+        Rank::ALL.into_iter().filter_map(|rank| self.of(rank).next()).map(|(_, due, _)| *due).min()
     }
 
-    fn apply(&mut self, runs: &[Became]) {
-        for (seq, slot) in runs {
-            match slot {
-                Some(slot) => self.live.insert(*seq, *slot),
-                None => self.live.remove(seq),
-            };
+    /// Who is served first of those that are due.
+    fn first(&self, now: Timestamp, may: impl Fn(u64) -> bool) -> Option<(Rank, Timestamp, u64)> {
+        Rank::ALL.into_iter().find_map(|rank| {
+            self.of(rank).take_while(|(_, due, _)| *due <= now).find(|(.., seq)| may(*seq)).copied()
+        })
+    }
+
+    fn of(&self, rank: Rank) -> impl Iterator<Item = &(Rank, Timestamp, u64)> {
+        self.0.range((rank, Timestamp(i64::MIN), 0)..=(rank, Timestamp(i64::MAX), u64::MAX))
+    }
+}
+
+/// A look that somebody has begun; given up when it is dropped before what it found is known.
+pub(super) struct Looking<'a> {
+    agenda: &'a Agenda,
+    pub(super) repo: RepoId,
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        if let Some(look) = self.agenda.lock().looks.get_mut(&self.repo) {
+            look.under_way = false;
         }
-        self.reckon();
-    }
-
-    fn reckon(&mut self) {
-        self.next = self.free().filter_map(|slot| slot.due).min();
-        self.spoken = self.free().filter(|slot| slot.rank == Rank::Spoken).filter_map(|slot| slot.due).min();
     }
 }
 
@@ -328,7 +442,7 @@ impl Doubt<'_> {
         self.settled = true;
         let mut inner = self.agenda.lock();
         inner.release(picked);
-        inner.places.entry(self.repo).or_default().apply(runs);
+        inner.apply(self.repo, runs);
     }
 }
 
@@ -343,6 +457,7 @@ impl Drop for Doubt<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const NOW: Timestamp = Timestamp(1000);
 
@@ -401,12 +516,43 @@ mod tests {
     }
 
     #[test]
+    fn what_is_put_off_costs_a_pick_nothing() {
+        let agenda = Agenda::at_boot([], [], [InstallationId(2)]);
+        for repo in 1..=100 {
+            let later =
+                |seq| Slot { due: Some(NOW.plus(Duration::from_secs(1))), ..slot(seq, Rank::Spoken, 1) };
+            let suspended = (1..=20).map(|seq| slot(seq, Rank::Spoken, 2));
+            agenda.looked(RepoId(repo), suspended.chain((21..=40).map(later)).collect());
+        }
+        let paused = (1..=2000).map(|seq| slot(seq, Rank::Going, 3)).collect();
+        agenda.looked(RepoId(500), paused);
+        agenda.pause(PauseScope::Repo(RepoId(500)));
+        agenda.looked(RepoId(501), (1..=2000).map(|seq| slot(seq, Rank::Going, 3)).collect());
+        let looked_at = |agenda: &Agenda| agenda.lock().candidates(NOW, &HashSet::new()).count();
+        assert_eq!(looked_at(&agenda), 1, "one line is due and served, and only its first is looked at");
+        assert_eq!(picked(&agenda), Some((501, 1)));
+        agenda.suspend(InstallationId(2), false);
+        assert_eq!(looked_at(&agenda), 101);
+        for seq in 1..=2000 {
+            agenda.became(RepoId(501), &[(seq, None)]);
+        }
+        agenda.forget(RepoId(500));
+        assert!(!agenda.lock().wanting.contains_key(&InstallationId(3)), "nothing is left behind");
+    }
+
+    #[test]
     fn what_was_left_in_doubt_is_looked_at() {
         let agenda = Agenda::default();
         agenda.looked(RepoId(1), vec![slot(1, Rank::Going, 1)]);
         drop(agenda.doubt(RepoId(1)));
         assert_eq!(picked(&agenda), None, "it may have ended");
-        assert_eq!((agenda.next_due(), agenda.to_look_at(NOW)), (Some(Timestamp(0)), vec![RepoId(1)]));
+        assert_eq!(agenda.next_due(), Some(Timestamp(0)));
+        let looks = agenda.begin_looks(NOW);
+        assert_eq!(looks.iter().map(|look| look.repo).collect::<Vec<_>>(), [RepoId(1)]);
+        assert!(agenda.begin_looks(NOW).is_empty(), "somebody is at it");
+        assert_eq!(agenda.next_due(), None);
+        drop(looks);
+        assert_eq!(agenda.next_due(), Some(Timestamp(0)), "nobody is any more");
         agenda.looked(RepoId(1), vec![slot(1, Rank::Going, 1)]);
         let chosen = agenda.pick(NOW, &HashSet::new()).unwrap();
         agenda.doubt(RepoId(1)).settle_and_release(&[(1, None)], chosen);

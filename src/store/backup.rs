@@ -14,8 +14,8 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Store, StoreError, create_directory, error::Fault, hints, repository};
-use crate::types::RepoId;
+use super::{Store, StoreError, create_directory, error::Fault, hints, off_thread, repository};
+use crate::{limits, types::RepoId};
 
 /// What a copy holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,11 +32,7 @@ impl Store {
     pub async fn backup(&self, to: &Path) -> Result<BackedUp, StoreError> {
         let (from, to) = (self.root.clone(), to.to_owned());
         // Listed after main.db was copied: a repository that is new by then is in the copy as well.
-        let work = move || copy(&from, &to);
-        match tokio::task::spawn_blocking(work).await {
-            Ok(result) => result,
-            Err(_) => Err(StoreError::Closing),
-        }
+        off_thread(move || copy(&from, &to)).await
     }
 }
 
@@ -124,7 +120,7 @@ fn remove(directory: &Path) -> Result<(), StoreError> {
 fn copy_database(from: &Path, to: &Path) -> Result<u64, StoreError> {
     let run = || -> Result<(), Fault> {
         let connection = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(super::database::PATIENCE)?;
+        connection.busy_timeout(limits::FILE_LOCK)?;
         connection.execute("VACUUM INTO ?1", [to.to_string_lossy()])?;
         Ok(())
     };

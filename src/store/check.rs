@@ -8,13 +8,11 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 
-use super::{
-    AuditRow, StoreError,
-    database::{PATIENCE, unsigned},
-    error::Fault,
-    repository::audit_row,
+use super::{AuditRow, StoreError, database::unsigned, error::Fault, repository::audit_row};
+use crate::{
+    limits,
+    types::{Hash, RepoId},
 };
-use crate::types::{Hash, RepoId};
 
 /// What was found in one database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +59,7 @@ fn look(
 ) -> Checked {
     let read = || -> Result<(String, Vec<String>), Fault> {
         let mut connection = Connection::open_with_flags(root.join(&file), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(PATIENCE)?;
+        connection.busy_timeout(limits::FILE_LOCK)?;
         let tx = connection.transaction()?;
         let mut wrong = sqlites_own(&tx)?;
         // What SQLite itself cannot read says nothing about what we wrote into it.

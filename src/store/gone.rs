@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{PauseScope, Store, StoreError, database::signed};
+use super::{PauseScope, Store, StoreError, database::signed, off_thread};
 use crate::types::RepoId;
 
 /// Begins the name of a folder that is being removed.
@@ -22,10 +22,14 @@ impl Store {
         let order = self.agenda.order(repo);
         let _order = order.lock().await;
         let doubt = self.agenda.doubt(repo);
-        self.repositories.forget(repo);
+        let leaving = self.repositories.forget(repo).await;
         let (folder, gone) = (self.repo_dir(repo), self.repos_dir().join(format!("{GONE}{repo}")));
         let aside = gone.clone();
-        on_disk(move || set_aside(&folder, &aside)).await?;
+        off_thread(move || {
+            let _nobody_opens_it = leaving.close();
+            set_aside(&folder, &aside)
+        })
+        .await?;
         self.main
             .write(move |tx| {
                 tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
@@ -36,7 +40,7 @@ impl Store {
         self.agenda.set_hinted(repo, false);
         self.resume(PauseScope::Repo(repo)).await?;
         self.inbox().forget(repo).await?;
-        on_disk(move || remove(&gone)).await?;
+        off_thread(move || remove(&gone)).await?;
         self.main
             .write(move |tx| {
                 tx.execute("DELETE FROM repository WHERE id = ?1", [signed(repo.0)])?;
@@ -81,8 +85,4 @@ fn remove(path: &Path) -> Result<(), StoreError> {
 
 fn at(path: &Path, source: Error) -> StoreError {
     StoreError::Io { path: PathBuf::from(path), source }
-}
-
-async fn on_disk(work: impl FnOnce() -> Result<(), StoreError> + Send + 'static) -> Result<(), StoreError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or(Err(StoreError::Closing))
 }

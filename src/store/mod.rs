@@ -56,7 +56,11 @@ use crate::{clock::SharedClock, types::RepoId};
 
 const MAIN: Schema = Schema {
     mark: 0x4353_6d31,
-    migrations: &[include_str!("migrations/main-1.sql"), include_str!("migrations/main-2.sql")],
+    migrations: &[
+        include_str!("migrations/main-1.sql"),
+        include_str!("migrations/main-2.sql"),
+        include_str!("migrations/main-3.sql"),
+    ],
     traffic: Traffic::Busy,
 };
 
@@ -67,12 +71,12 @@ pub struct Store {
     clock: SharedClock,
     /// Counts boots; what an older boot had taken is free.
     epoch: i64,
-    repositories: Shelf,
+    repositories: Arc<Shelf>,
     agenda: Agenda,
     watch: Watch,
     inbox: inbox::Memory,
-    /// Locked for as long as the store is open.
-    _lock: fs::File,
+    /// Locked for as long as the store is open, or something of it is being opened.
+    lock: Arc<fs::File>,
 }
 
 impl Store {
@@ -112,11 +116,11 @@ impl Store {
             main,
             clock,
             epoch,
-            repositories: Shelf::default(),
+            repositories: Arc::default(),
             agenda,
             watch,
             inbox: inbox::Memory::after_boot(suspects),
-            _lock: lock,
+            lock: Arc::new(lock),
         }))
     }
 
@@ -150,30 +154,55 @@ impl Store {
     }
 
     /// The repository's own database, created at its first use. A damaged one is an error for this
-    /// repository only, and is left as it is.
-    pub fn repo(&self, repo: RepoId) -> Result<Arc<RepoDb>, StoreError> {
-        self.repositories.get(repo, |opening| {
-            let directory = self.repo_dir(repo);
-            create_directory(&directory)?;
-            refuse_loss(&directory)?;
-            let (clock, watch) = (Arc::clone(&self.clock), Arc::clone(&self.watch));
-            RepoDb::open(&directory, repo, self.epoch, clock, watch, opening)
-        })
+    /// repository only, and is left as it is. Waits for nothing if it is open.
+    pub async fn repo(&self, repo: RepoId) -> Result<Arc<RepoDb>, StoreError> {
+        match self.repositories.at_hand(repo) {
+            Some(open) => Ok(open),
+            None => self.open_repo(repo).await,
+        }
     }
 
     /// The same, but a repository that has no database yet is not given one.
-    pub fn repo_if_any(&self, repo: RepoId) -> Result<Option<Arc<RepoDb>>, StoreError> {
+    pub async fn repo_if_any(&self, repo: RepoId) -> Result<Option<Arc<RepoDb>>, StoreError> {
+        if let Some(open) = self.repositories.at_hand(repo) {
+            return Ok(Some(open));
+        }
         let directory = self.repo_dir(repo);
         if directory.join(repository::FILE).exists() {
-            return self.repo(repo).map(Some);
+            return self.open_repo(repo).await.map(Some);
         }
         refuse_loss(&directory)?;
         Ok(None)
     }
 
+    async fn open_repo(&self, repo: RepoId) -> Result<Arc<RepoDb>, StoreError> {
+        let (directory, epoch, lock) = (self.repo_dir(repo), self.epoch, Arc::clone(&self.lock));
+        let (clock, watch) = (Arc::clone(&self.clock), Arc::clone(&self.watch));
+        let open = move |opening| {
+            let _nobody_elses_yet = lock;
+            create_directory(&directory)?;
+            refuse_loss(&directory)?;
+            RepoDb::open(&directory, repo, epoch, clock, watch, opening)
+        };
+        self.repositories.get(repo, open).await
+    }
+
     /// Every repository that has a database, by number.
     pub fn repos(&self) -> Result<Vec<RepoId>, StoreError> {
         repositories_in(&self.root)
+    }
+}
+
+/// Does what takes its time with files where nobody waits for it who did not ask.
+async fn off_thread<V: Send + 'static>(
+    work: impl FnOnce() -> Result<V, StoreError> + Send + 'static,
+) -> Result<V, StoreError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(StoreError::Closing), // the runtime is shutting down
+        },
     }
 }
 
@@ -241,249 +270,4 @@ fn create_directory(path: &Path) -> Result<(), StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        clock::Clock,
-        types::{Actor, Cause, DeliveryId, Hash, InstallationId, IssueNo, Role, Timestamp, UserId},
-    };
-    use std::{collections::HashSet, future::Future, pin::Pin, time::Duration};
-
-    struct Fixed(Timestamp);
-
-    impl Clock for Fixed {
-        fn now(&self) -> Timestamp {
-            self.0
-        }
-
-        fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-            Box::pin(std::future::pending())
-        }
-    }
-
-    const NOW: Timestamp = Timestamp(1_000_000);
-
-    fn clock() -> SharedClock {
-        Arc::new(Fixed(NOW))
-    }
-
-    fn open(root: &Path) -> Result<Arc<Store>, StoreError> {
-        Store::open(root, clock())
-    }
-
-    fn delivery(id: &str, body: &str) -> NewDelivery {
-        let subject = Subject { installation: Some(InstallationId(7)), ..Subject::default() };
-        NewDelivery {
-            id: DeliveryId(id.into()),
-            event: "issues".into(),
-            subject,
-            swept: false,
-            body: body.into(),
-        }
-    }
-
-    fn new_run(repo: RepoId, cause: &str) -> NewRun {
-        let actor = Actor { id: UserId(1), login: "ada".into(), bot: false };
-        let trigger = Trigger {
-            command: "lld".into(),
-            args: String::new(),
-            repo,
-            installation: InstallationId(7),
-            issue: IssueNo(42),
-            actor,
-            role: Role::Triage,
-            cause: Cause(cause.into()),
-            at: NOW,
-            comment: None,
-        };
-        NewRun { workflow: "lld".into(), version: 1, trigger, step: "\"Load\"".into(), state: b"{}".to_vec() }
-    }
-
-    #[test]
-    fn a_directory_has_one_owner_and_only_we_may_read_it() {
-        let root = tempfile::tempdir().unwrap();
-        let data = root.path().join("data");
-        let first = open(&data).unwrap();
-        let mode = fs::metadata(&data).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
-        let refused = open(&data).err().unwrap();
-        assert!(matches!(&refused, StoreError::InUse { directory } if *directory == data), "{refused}");
-        drop(first);
-        assert!(open(&data).is_ok());
-    }
-
-    #[test]
-    fn a_newer_database_is_refused() {
-        let root = tempfile::tempdir().unwrap();
-        drop(open(root.path()).unwrap());
-        let file = root.path().join("main.db");
-        let connection = rusqlite::Connection::open(&file).unwrap();
-        connection.pragma_update(None, "user_version", 99).unwrap();
-        drop(connection);
-        let refused = open(root.path()).err().unwrap();
-        assert!(matches!(refused, StoreError::Newer { found: 99, known: 2, .. }), "{refused}");
-        assert!(refused.to_string().contains("main.db"));
-    }
-
-    #[test]
-    fn damaged_and_foreign_files_are_named_and_left_alone() {
-        let root = tempfile::tempdir().unwrap();
-        drop(open(root.path()).unwrap());
-        let file = root.path().join("main.db");
-        let sound = fs::read(&file).unwrap();
-
-        let mut torn = sound.clone();
-        torn[4096..].fill(0xA5); // every page but the first
-        let foreign = {
-            let other = root.path().join("other.db");
-            let connection = rusqlite::Connection::open(&other).unwrap();
-            connection.execute_batch("CREATE TABLE t (x); PRAGMA application_id = 7").unwrap();
-            drop(connection);
-            fs::read(&other).unwrap()
-        };
-        for bytes in [b"not a database at all, but long enough for a header".repeat(40), torn, foreign] {
-            fs::write(&file, &bytes).unwrap();
-            let refused = open(root.path()).err().unwrap();
-            assert!(
-                matches!(&refused, StoreError::Damaged { file: named, .. } if *named == file),
-                "{refused}"
-            );
-            assert!(fs::read(&file).unwrap() == bytes, "the file was changed");
-        }
-        fs::write(&file, sound).unwrap();
-        assert!(open(root.path()).is_ok());
-    }
-
-    #[tokio::test]
-    async fn a_damaged_repository_keeps_nobody_else_waiting() {
-        let root = tempfile::tempdir().unwrap();
-        let store = open(root.path()).unwrap();
-        let (broken, sound) = (RepoId(1), RepoId(2));
-        store.start_run(new_run(broken, "a")).await.unwrap();
-        store.start_run(new_run(sound, "b")).await.unwrap();
-        drop(store);
-        let file = root.path().join("repos/1/checkpoints.db");
-        let junk = b"junk".repeat(4096);
-        fs::write(&file, &junk).unwrap();
-
-        let store = open(root.path()).unwrap();
-        let error = store.repo(broken).err().unwrap();
-        assert!(error.to_string().contains("repos/1/checkpoints.db"), "{error}");
-        let lease = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
-        assert_eq!(lease.run.id.repo, sound);
-        assert!(fs::read(&file).unwrap() == junk);
-        assert!(store.claim_run(NOW, &HashSet::new()).await.unwrap().is_none());
-        let again = NOW.plus(crate::limits::DAMAGED_RETRY);
-        assert_eq!(store.next_due(), Some(again), "the broken one is looked at again");
-    }
-
-    #[tokio::test]
-    async fn a_delivery_is_kept_once_and_a_dead_one_comes_back() {
-        let root = tempfile::tempdir().unwrap();
-        let store = open(root.path()).unwrap();
-        let inbox = store.inbox();
-        assert_eq!(inbox.accept(delivery("g1", "one")).await.unwrap(), Accepted::New);
-        assert_eq!(inbox.accept(delivery("g1", "two")).await.unwrap(), Accepted::Duplicate);
-        assert_eq!(inbox.accept(delivery("g2", "three")).await.unwrap(), Accepted::New);
-        let taken = inbox.claim().await.unwrap().unwrap();
-        assert_eq!(
-            (taken.id.0.as_str(), taken.body().unwrap().as_slice(), taken.attempts),
-            ("g1", &b"one"[..], 1)
-        );
-        let ended = |id: &DeliveryId, ending| inbox.end(vec![(id.clone(), ending)]);
-        ended(&taken.id, Ending::Dead("not JSON".into())).await.unwrap();
-        assert_eq!(inbox.accept(delivery("g1", "again")).await.unwrap(), Accepted::Rearmed);
-        assert_eq!(inbox.claim().await.unwrap().unwrap().body().unwrap(), b"again");
-        ended(&taken.id, Ending::Done("started 1-1".into())).await.unwrap();
-        assert_eq!(inbox.accept(delivery("g1", "late")).await.unwrap(), Accepted::Duplicate);
-
-        let other = inbox.claim().await.unwrap().unwrap();
-        let at = NOW.plus(Duration::from_secs(5));
-        let later = Ending::Later { why: "GitHub is down".into(), at, holds: at };
-        ended(&other.id, later).await.unwrap();
-        assert_eq!(inbox.claim().await.unwrap(), None);
-        assert_eq!(inbox.next_due().await.unwrap(), Some(at));
-        assert_eq!(inbox.counts().await.unwrap(), InboxCounts { new: 1, taken: 0, done: 1, dead: 0 });
-    }
-
-    #[tokio::test]
-    async fn what_an_older_boot_had_taken_is_free() {
-        let root = tempfile::tempdir().unwrap();
-        let store = open(root.path()).unwrap();
-        store.inbox().accept(delivery("g1", "one")).await.unwrap();
-        store.start_run(new_run(RepoId(3), "a")).await.unwrap();
-        store.inbox().claim().await.unwrap().unwrap();
-        let old = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
-        assert!(store.inbox().claim().await.unwrap().is_none());
-        assert!(store.claim_run(NOW, &HashSet::new()).await.unwrap().is_none());
-        assert_eq!(store.next_due(), None, "nothing to do before the next boot");
-        drop(store);
-
-        let store = open(root.path()).unwrap();
-        assert_eq!(store.inbox().claim().await.unwrap().unwrap().attempts, 2);
-        let new = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
-        assert_eq!(new.run.id, old.run.id);
-        let left = || Checkpoint::Go { step: "\"Draft\"".into(), state: b"{}".to_vec(), moves: 1 };
-        assert!(matches!(store.save_step(&old, left()).await, Err(StoreError::Fenced)));
-        store.save_step(&new, left()).await.unwrap();
-        assert!(
-            matches!(store.save_step(&new, left()).await, Err(StoreError::Fenced)),
-            "a lease is for one save"
-        );
-    }
-
-    #[tokio::test]
-    async fn a_name_belongs_to_the_repository_last_seen_under_it() {
-        let root = tempfile::tempdir().unwrap();
-        let store = open(root.path()).unwrap();
-        let directory = store.directory();
-        let row = |id, name: &str| RepoRow {
-            id: RepoId(id),
-            installation: InstallationId(7),
-            name: name.parse().unwrap(),
-        };
-        directory.saw_repository(row(1, "Acme/shop")).await.unwrap();
-        directory.saw_repository(row(1, "acme/store")).await.unwrap(); // renamed
-        directory.saw_repository(row(2, "acme/Shop")).await.unwrap(); // a new one takes the name
-        let named = directory.repository_named(&"ACME/shop".parse().unwrap()).await.unwrap().unwrap();
-        assert_eq!(named.id, RepoId(2));
-        assert_eq!(
-            directory.repository(RepoId(1)).await.unwrap().unwrap().name,
-            "acme/store".parse().unwrap()
-        );
-        directory.saw_repository(row(1, "acme/shop")).await.unwrap(); // and gives it back
-        let named = directory.repository_named(&"acme/shop".parse().unwrap()).await.unwrap().unwrap();
-        assert_eq!(named.id, RepoId(1));
-    }
-
-    #[tokio::test]
-    async fn documents_are_kept_by_hash_and_the_audit_chain_shows_tampering() {
-        let root = tempfile::tempdir().unwrap();
-        let store = open(root.path()).unwrap();
-        let Opened::New(run) = store.start_run(new_run(RepoId(3), "a")).await.unwrap() else { panic!() };
-        let repo = store.repo(RepoId(3)).unwrap();
-        let lease = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
-        let text = "a design ".repeat(50_000).into_bytes();
-        let hash = store.put_document(&lease, &text).unwrap();
-        assert_eq!((hash, store.put_document(&lease, &text).unwrap()), (Hash::of(&text), hash));
-        assert_eq!(store.get_document(&lease, hash).await.unwrap(), text, "readable before it is written");
-        assert!(matches!(repo.get(hash).await, Err(StoreError::Missing { .. })));
-
-        let entry = |key: &str| AuditEntry {
-            run,
-            visit: 1,
-            key: key.into(),
-            what: "approved".into(),
-            detail: serde_json::json!({ "by": key }),
-        };
-        let first = repo.audit(&lease.gathered, entry("ada")).await.unwrap();
-        assert_eq!(repo.get(hash).await.unwrap(), text, "written with what may refer to it");
-        let second = repo.audit(&lease.gathered, entry("lin")).await.unwrap();
-        assert_eq!(repo.audit(&lease.gathered, entry("ada")).await.unwrap(), first);
-        let mut chain = repo.audit_chain().await.unwrap();
-        assert_eq!((chain.len(), chain[1].previous, chain[1].hash), (2, first, second));
-        assert!(chain.iter().all(AuditRow::sound));
-        chain[0].detail = serde_json::json!({ "by": "eve" });
-        assert!(!chain[0].sound());
-    }
-}
+mod tests;

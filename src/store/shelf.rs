@@ -1,22 +1,45 @@
 //! The repository databases that are open: as many as fit, the one used longest ago is closed for another.
+//!
+//! Opening one may mean reading all of it, and closing one writes its log back. Both happen on threads of their own,
+//! one at a time for each repository and several side by side, so that a slow file keeps only those waiting who ask
+//! for it. One that is open is handed out at once.
 
 use std::{
-    collections::{HashMap, HashSet},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{RepoDb, StoreError, database::Check};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore};
+
+use super::{RepoDb, StoreError, database::Check, off_thread};
 use crate::{limits, types::RepoId};
 
-#[derive(Default)]
 pub(super) struct Shelf {
-    places: Mutex<HashMap<RepoId, Arc<Place>>>,
-    uses: AtomicU64,
-    /// Those that were opened in this boot, whether they still are open or not.
-    met: Mutex<HashSet<RepoId>>,
+    inner: Mutex<Inner>,
+    openings: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Inner {
+    open: HashMap<RepoId, Open>,
+    places: HashMap<RepoId, Place>,
+    uses: u64,
+}
+
+struct Open {
+    db: Arc<RepoDb>,
+    used: u64,
+}
+
+/// What is known of a repository's database, open or not.
+#[derive(Default)]
+struct Place {
+    /// Held by whoever opens or closes it.
+    turn: Arc<Turn<()>>,
+    /// It was opened in this boot before.
+    met: bool,
+    /// It was found damaged: it is checked whole before it is used again.
+    suspect: bool,
 }
 
 /// How a database is to be opened.
@@ -27,88 +50,134 @@ pub(super) struct Opening {
     pub(super) first: bool,
 }
 
-#[derive(Default)]
-struct Place {
-    used: AtomicU64,
-    /// Locked while it is opened: others may open theirs meanwhile.
-    book: Mutex<Book>,
+/// A database that left the shelf, to be closed on a thread that may wait. Nobody opens it before that.
+pub(super) struct Leaving {
+    db: Option<Arc<RepoDb>>,
+    turn: OwnedMutexGuard<()>,
 }
 
-#[derive(Default)]
-struct Book {
-    open: Option<Arc<RepoDb>>,
-    /// It was found damaged: it is checked whole before it is used again.
-    suspect: bool,
+impl Leaving {
+    /// Closes it, unless somebody still uses it. Nobody opens it before what is returned is dropped.
+    pub(super) fn close(self) -> OwnedMutexGuard<()> {
+        drop(self.db);
+        self.turn
+    }
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self { inner: Mutex::default(), openings: Arc::new(Semaphore::new(limits::OPENINGS)) }
+    }
 }
 
 impl Shelf {
-    /// The open database of `repo`, or what `open` makes of it.
-    pub(super) fn get(
-        &self,
+    /// The database of `repo` if it is open, and nobody found it damaged.
+    pub(super) fn at_hand(&self, repo: RepoId) -> Option<Arc<RepoDb>> {
+        let mut inner = self.lock();
+        inner.uses += 1;
+        let used = inner.uses;
+        let open = inner.open.get_mut(&repo).filter(|open| !open.db.damaged())?;
+        open.used = used;
+        Some(Arc::clone(&open.db))
+    }
+
+    /// The open database of `repo`, or what `open` makes of it. What was begun is finished and kept, though whoever
+    /// asked for it has gone.
+    pub(super) async fn get(
+        self: &Arc<Self>,
         repo: RepoId,
-        open: impl FnOnce(Opening) -> Result<RepoDb, StoreError>,
+        open: impl FnOnce(Opening) -> Result<RepoDb, StoreError> + Send + 'static,
     ) -> Result<Arc<RepoDb>, StoreError> {
-        let place = Arc::clone(lock(&self.places).entry(repo).or_default());
-        place.used.store(self.uses.fetch_add(1, Relaxed), Relaxed);
-        let mut book = lock(&place.book);
-        if let Some(found) = book.open.take_if(|found| found.damaged()) {
-            drop(found);
-            book.suspect = true;
+        let turn = self.turn(repo).lock_owned().await;
+        if let Some(opened) = self.at_hand(repo) {
+            return Ok(opened);
         }
-        if let Some(found) = &book.open {
-            return Ok(Arc::clone(found));
-        }
-        let check = if book.suspect { Check::Whole } else { Check::IfUnclean };
-        let first = !lock(&self.met).contains(&repo);
-        let opened = open(Opening { check, first }).map(Arc::new).inspect_err(|error| {
-            book.suspect |= matches!(error, StoreError::Damaged { .. });
-        })?;
-        lock(&self.met).insert(repo);
-        book.suspect = false;
-        book.open = Some(Arc::clone(&opened));
-        drop(book);
-        self.make_room();
-        Ok(opened)
+        let place = Arc::clone(&self.openings).acquire_owned().await.map_err(|_| StoreError::Closing)?;
+        let shelf = Arc::clone(self);
+        off_thread(move || {
+            let _until_it_is_open = (turn, place);
+            drop(shelf.damaged(repo));
+            let opened = open(shelf.opening(repo)).map(Arc::new);
+            for other in shelf.opened(repo, &opened) {
+                drop(other.close());
+            }
+            opened
+        })
+        .await
     }
 
-    /// Closes the database of a repository that is gone; whoever still uses it goes on.
-    pub(super) fn forget(&self, repo: RepoId) {
-        lock(&self.places).remove(&repo);
-        lock(&self.met).remove(&repo);
+    /// Takes away the database of a repository that is gone; whoever still uses it goes on.
+    pub(super) async fn forget(&self, repo: RepoId) -> Leaving {
+        let turn = self.turn(repo).lock_owned().await;
+        let mut inner = self.lock();
+        let place = inner.places.entry(repo).or_default();
+        (place.met, place.suspect) = (false, false);
+        Leaving { db: inner.open.remove(&repo).map(|open| open.db), turn }
     }
 
-    /// Closes what was used longest ago and is not in use now.
-    fn make_room(&self) {
-        let mut places = lock(&self.places);
-        if places.len() <= limits::OPEN_REPOSITORIES {
-            return;
-        }
-        let mut by_use: Vec<_> =
-            places.iter().map(|(repo, place)| (place.used.load(Relaxed), *repo)).collect();
-        by_use.sort_unstable();
-        let mut closed = Vec::new();
-        let too_many = places.len() - limits::OPEN_REPOSITORIES;
-        for (_, repo) in by_use {
-            if closed.len() == too_many {
-                break;
+    fn turn(&self, repo: RepoId) -> Arc<Turn<()>> {
+        Arc::clone(&self.lock().places.entry(repo).or_default().turn)
+    }
+
+    /// Takes it away if somebody found it damaged.
+    fn damaged(&self, repo: RepoId) -> Option<Open> {
+        let mut inner = self.lock();
+        let damaged = inner.open.remove(&repo)?;
+        inner.places.entry(repo).or_default().suspect = true;
+        Some(damaged)
+    }
+
+    fn opening(&self, repo: RepoId) -> Opening {
+        let mut inner = self.lock();
+        let place = inner.places.entry(repo).or_default();
+        let check = if place.suspect { Check::Whole } else { Check::IfUnclean };
+        Opening { check, first: !place.met }
+    }
+
+    /// Keeps what was opened, and says what is to be closed for it.
+    fn opened(&self, repo: RepoId, opened: &Result<Arc<RepoDb>, StoreError>) -> Vec<Leaving> {
+        let mut inner = self.lock();
+        inner.uses += 1;
+        let used = inner.uses;
+        let place = inner.places.entry(repo).or_default();
+        match opened {
+            Ok(db) => {
+                (place.met, place.suspect) = (true, false);
+                inner.open.insert(repo, Open { db: Arc::clone(db), used });
+                inner.make_room()
             }
-            let Some(place) = places.get(&repo) else { continue };
-            // Nobody can begin to use it while the shelf is locked.
-            let Ok(book) = place.book.try_lock() else { continue };
-            let in_use = Arc::strong_count(place) > 1
-                || book.open.as_ref().is_some_and(|open| Arc::strong_count(open) > 1);
-            let keep = in_use || book.suspect;
-            drop(book);
-            if !keep {
-                closed.extend(places.remove(&repo));
+            Err(error) => {
+                place.suspect |= matches!(error, StoreError::Damaged { .. });
+                Vec::new()
             }
         }
-        // Closing writes the log back, which takes a while. Whoever opens the file meanwhile waits for SQLite.
-        drop(places);
-        drop(closed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl Inner {
+    /// Takes away what was used longest ago and is not in use now. Nobody can begin to use it meanwhile.
+    fn make_room(&mut self) -> Vec<Leaving> {
+        let too_many = self.open.len().saturating_sub(limits::OPEN_REPOSITORIES);
+        if too_many == 0 {
+            return Vec::new();
+        }
+        let idle = self.open.iter().filter(|(_, open)| Arc::strong_count(&open.db) == 1);
+        let mut by_use: Vec<_> = idle.map(|(repo, open)| (open.used, *repo)).collect();
+        by_use.sort_unstable();
+        let mut leaving = Vec::new();
+        for (_, repo) in by_use {
+            if leaving.len() == too_many {
+                break;
+            }
+            let Some(place) = self.places.get(&repo) else { continue };
+            // Somebody is about to use it.
+            let Ok(turn) = Arc::clone(&place.turn).try_lock_owned() else { continue };
+            leaving.push(Leaving { db: self.open.remove(&repo).map(|open| open.db), turn });
+        }
+        leaving
+    }
 }

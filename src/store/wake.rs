@@ -2,9 +2,13 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use futures_util::future::BoxFuture;
+
 use super::{
     Answer, Booked, CancelRow, Checkpoint, GateRow, Gathered, Lease, NewRun, Opened, RepoDb, Rerun, RunRow,
-    Store, StoreError, agenda::Picked, gathered::Document,
+    Store, StoreError,
+    agenda::{Looking, Picked},
+    gathered::Document,
 };
 use crate::{
     limits,
@@ -16,7 +20,7 @@ impl Store {
         let repo = new.trigger.repo;
         let order = self.agenda.order(repo);
         let _order = order.lock().await;
-        let db = self.repo(repo)?;
+        let db = self.repo(repo).await?;
         self.hint(repo).await?;
         let doubt = self.agenda.doubt(repo);
         let (opened, runs) = db.start(new).await?;
@@ -29,7 +33,7 @@ impl Store {
         let repo = gate.run.repo;
         let order = self.agenda.order(repo);
         let _order = order.lock().await;
-        let db = self.repo(repo)?;
+        let db = self.repo(repo).await?;
         let doubt = self.agenda.doubt(repo);
         let (booked, runs) = db.answer(gate, answer).await?;
         doubt.settle(&runs);
@@ -43,7 +47,7 @@ impl Store {
         run: Option<RunId>,
         cancel: CancelRow,
     ) -> Result<Vec<RunId>, StoreError> {
-        let Some(db) = self.repo_if_any(repo)? else { return Ok(Vec::new()) };
+        let Some(db) = self.repo_if_any(repo).await? else { return Ok(Vec::new()) };
         let order = self.agenda.order(repo);
         let _order = order.lock().await;
         let doubt = self.agenda.doubt(repo);
@@ -54,7 +58,7 @@ impl Store {
 
     pub async fn retry_run(&self, run: RunId, cause: Cause, by: String) -> Result<Rerun, StoreError> {
         let repo = run.repo;
-        let Some(db) = self.repo_if_any(repo)? else { return Ok(Rerun::NoRun) };
+        let Some(db) = self.repo_if_any(repo).await? else { return Ok(Rerun::NoRun) };
         let order = self.agenda.order(repo);
         let _order = order.lock().await;
         self.hint(repo).await?;
@@ -64,24 +68,37 @@ impl Store {
         Ok(became)
     }
 
-    /// Takes a run whose time has come; nothing is written for it. A repository that cannot be read is logged,
-    /// looked at again later and keeps nobody else waiting.
+    /// Looks into the repositories of which it is not known what lives in them: all that are due, and for each one to
+    /// drive, so that a file that is slow keeps nobody else waiting. What cannot be read is logged and looked at again
+    /// later.
+    pub fn looks(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>> {
+        let begun = self.agenda.begin_looks(now).into_iter();
+        begun.map(|looking| Box::pin(self.look_or_later(looking)) as BoxFuture<'_, ()>).collect()
+    }
+
+    async fn look_or_later(&self, looking: Looking<'_>) {
+        let repo = looking.repo;
+        if let Err(error) = self.look(repo).await {
+            tracing::error!(%repo, %error, "cannot look into a repository's database");
+            self.agenda.look_at(repo, self.clock.now().plus(limits::DAMAGED_RETRY));
+        }
+    }
+
+    /// Takes a run whose time has come; nothing is written for it, and no database is opened: of one that is closed, or
+    /// was found damaged, a run is taken after the next look.
     pub async fn claim_run(
         &self,
         now: Timestamp,
         except: &HashSet<RunId>,
     ) -> Result<Option<Lease>, StoreError> {
-        let again = now.plus(limits::DAMAGED_RETRY);
-        for repo in self.agenda.to_look_at(now) {
-            if let Err(error) = self.look(repo).await {
-                tracing::error!(%repo, %error, "cannot look into a repository's database");
-                self.agenda.look_at(repo, again);
-            }
-        }
         while let Some(picked) = self.agenda.pick(now, except) {
-            let hold = Hold { store: self, picked: Some(picked) };
             let run = picked.run;
-            let (row, number) = match self.picked(run).await {
+            let Some(db) = self.repositories.at_hand(run.repo) else {
+                self.agenda.open_first(picked);
+                continue;
+            };
+            let hold = Hold { store: self, picked: Some(picked) };
+            let (row, number) = match db.claim(run).await {
                 Ok(Some(found)) => found,
                 // It ended, and the agenda missed it.
                 Ok(None) => {
@@ -90,6 +107,7 @@ impl Store {
                 }
                 Err(error) => {
                     tracing::error!(%run, %error, "cannot read a run that is due");
+                    let again = now.plus(limits::DAMAGED_RETRY);
                     match error {
                         StoreError::Row { .. } => self.agenda.postpone(run, again),
                         _ => self.agenda.look_at(run.repo, again),
@@ -98,8 +116,9 @@ impl Store {
                 }
             };
             hold.keep();
+            let run = RunRow { taken: true, ..row };
             let gathered = Arc::new(Gathered::default());
-            return Ok(Some(Lease { run: row, number, epoch: self.epoch, claim: picked.claim, gathered }));
+            return Ok(Some(Lease { run, number, epoch: self.epoch, claim: picked.claim, gathered }));
         }
         Ok(None)
     }
@@ -109,7 +128,7 @@ impl Store {
         let repo = lease.run.id.repo;
         let order = self.agenda.order(repo);
         let _order = order.lock().await;
-        let db = self.held(lease)?;
+        let db = self.held(lease).await?;
         let doubt = self.agenda.doubt(repo);
         let runs = db.save(lease, left).await?;
         doubt.settle_and_release(&runs, picked(lease));
@@ -131,7 +150,7 @@ impl Store {
         let repo = lease.run.id.repo;
         match lease.gathered.document(hash) {
             Some(document) => document.unpack(hash).map_err(|fault| fault.at(&self.repo_dir(repo))),
-            None => self.repo(repo)?.get(hash).await,
+            None => self.repo(repo).await?.get(hash).await,
         }
     }
 
@@ -147,23 +166,23 @@ impl Store {
     }
 
     /// The database of a run whose holder still is its holder.
-    pub(crate) fn held(&self, lease: &Lease) -> Result<Arc<RepoDb>, StoreError> {
+    pub(crate) async fn held(&self, lease: &Lease) -> Result<Arc<RepoDb>, StoreError> {
         if lease.epoch != self.epoch || !self.agenda.holds(picked(lease)) {
             return Err(StoreError::Fenced);
         }
-        self.repo(lease.run.id.repo)
+        self.repo(lease.run.id.repo).await
     }
 
     /// Reads a run, and whether somebody takes a step of it right now.
     pub async fn run_row(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
-        let Some(db) = self.repo_if_any(id.repo)? else { return Ok(None) };
+        let Some(db) = self.repo_if_any(id.repo).await? else { return Ok(None) };
         let row = db.run(id).await?;
         Ok(row.map(|row| RunRow { taken: self.agenda.held(id), ..row }))
     }
 
     /// The same for the runs of one repository.
     pub async fn run_rows(&self, repo: RepoId, filter: super::Filter) -> Result<Vec<RunRow>, StoreError> {
-        let Some(db) = self.repo_if_any(repo)? else { return Ok(Vec::new()) };
+        let Some(db) = self.repo_if_any(repo).await? else { return Ok(Vec::new()) };
         let rows = db.runs(filter).await?;
         Ok(rows.into_iter().map(|row| RunRow { taken: self.agenda.held(row.id), ..row }).collect())
     }
@@ -172,19 +191,13 @@ impl Store {
     async fn look(&self, repo: RepoId) -> Result<(), StoreError> {
         let order = self.agenda.order(repo);
         let _order = order.lock().await;
-        let live = match self.repo_if_any(repo)? {
+        let live = match self.repo_if_any(repo).await? {
             Some(db) => db.live().await?,
             None => Vec::new(), // the machine stopped between the hint and the run
         };
         self.agenda.looked(repo, live);
         self.settle_hint(repo).await;
         Ok(())
-    }
-
-    /// A run that was picked, and its version; none if it does not live.
-    async fn picked(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
-        let found = self.repo(run.repo)?.claim(run).await?;
-        Ok(found.map(|(row, number)| (RunRow { taken: true, ..row }, number)))
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) async fn baseline(
     play(&mut w, scenario, acted).await;
     let run = w.run().await.unwrap();
     assert_eq!(run.status, Status::Done, "{}", w.thread());
-    let trail = w.app.store.repo(w.repo).unwrap().trail(run.id).await.unwrap();
+    let trail = w.app.store.repo(w.repo).await.unwrap().trail(run.id).await.unwrap();
     Baseline {
         seen: seen(&w, &[]).await,
         calls: models.calls(w.directory(), key),
@@ -124,7 +124,7 @@ pub(crate) fn redeliver(hub: &Hub) {
 /// Calls in the ledger that nobody knows the end of.
 pub(crate) async fn lost(w: &World) -> usize {
     let run = w.run().await.unwrap();
-    let ledger = w.app.store.repo(w.repo).unwrap().ledger(run.id).await.unwrap();
+    let ledger = w.app.store.repo(w.repo).await.unwrap().ledger(run.id).await.unwrap();
     ledger.calls.iter().filter(|row| row.status == CallStatus::Lost).count()
 }
 

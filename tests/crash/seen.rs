@@ -10,7 +10,7 @@ use crate::world::World;
 pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     let mut out = String::new();
     let view = w.view();
-    let chain = w.app.store.repo(w.repo).unwrap().audit_chain().await.unwrap();
+    let chain = w.app.store.repo(w.repo).await.unwrap().audit_chain().await.unwrap();
     assert!(chain.iter().all(|row| row.sound()), "the audit chain is broken");
     let own = w.hub.base_url().to_string();
     let hubs = elsewhere.iter().chain([&own]).map(|a| (a.trim_end_matches('/').to_owned(), "HUB".to_owned()));

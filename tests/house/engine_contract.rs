@@ -663,6 +663,28 @@ async fn a_repository_that_refuses_us_is_not_asked_again_at_once() {
     live.await.unwrap();
 }
 
+/// On one thread, where whoever waits for a file as threads do keeps all others waiting.
+#[tokio::test]
+async fn a_repository_whose_file_is_slow_to_open_keeps_no_other_waiting() {
+    let mut world = World::sqlite();
+    let Started::New(slow) = world.start("walk", "slow").await else { panic!() };
+    let other = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await;
+    let Started::New(other) = other else { panic!() };
+    world.restart(TOYS);
+    let seized = world.seize();
+    let shutdown = CancellationToken::new();
+    let live = tokio::spawn({
+        let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
+        async move { engine.run(shutdown).await }
+    });
+    until(&world, other, Status::Asking).await;
+    drop(seized);
+    // What had to wait is done as soon as it can be, and not after a failure.
+    until(&world, slow, Status::Asking).await;
+    shutdown.cancel();
+    live.await.unwrap();
+}
+
 async fn the_live_loop_runs_and_stops(world: World) {
     let shutdown = CancellationToken::new();
     let live = tokio::spawn({

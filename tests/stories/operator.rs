@@ -199,7 +199,7 @@ async fn damage_is_found_and_named() {
         let run = w.run().await.unwrap().id;
         let entry =
             AuditEntry { run, visit: 99, key: key.to_owned(), what: "seen".to_owned(), detail: Value::Null };
-        w.app.store.repo(w.repo).unwrap().audit(&Gathered::default(), entry).await.unwrap();
+        w.app.store.repo(w.repo).await.unwrap().audit(&Gathered::default(), entry).await.unwrap();
     }
     let sound = check(w.data()).unwrap();
     assert!(sound.iter().all(|database| database.wrong.is_empty()), "a live directory: {sound:?}");

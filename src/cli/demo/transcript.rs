@@ -55,7 +55,7 @@ impl Transcript {
     /// Steps from the run's trail, each review followed by its verdict, as the store has them.
     async fn steps(&mut self, stage: &Stage) -> anyhow::Result<Vec<(Timestamp, Vec<String>)>> {
         let Some(run) = stage.run().await? else { return Ok(Vec::new()) };
-        let rows = stage.app.store.repo(stage.repo)?;
+        let rows = stage.app.store.repo(stage.repo).await?;
         let (trail, ledger) = (rows.trail(run.id).await?, rows.ledger(run.id).await?);
         let workflow = stage.app.engine.workflows().iter().find(|w| w.name() == run.workflow);
         let told = self.told.entry(run.id).or_default();

@@ -7,7 +7,6 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
@@ -45,9 +44,6 @@ pub use proof::Disk;
 
 /// What all databases of a store share.
 pub(super) type Watch = Arc<proof::Proof>;
-
-/// How long a lock that somebody else holds on a file is waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// When a file is read through at opening, which takes time by its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +108,7 @@ impl Database {
         inspect(file, schema, check)?;
         let open = || -> Result<Connection, Fault> {
             let mut connection = Connection::open(file)?;
-            connection.busy_timeout(PATIENCE)?;
+            connection.busy_timeout(limits::FILE_LOCK)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "FULL")?;
             connection.pragma_update(None, "foreign_keys", true)?;
@@ -230,7 +226,7 @@ fn inspect(file: &Path, schema: &Schema, check: Check) -> Result<(), StoreError>
 /// can't write.
 fn read_through(file: &Path) -> Result<(i32, u32, String), Fault> {
     let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(limits::FILE_LOCK)?;
     let mark = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let check = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;

@@ -10,7 +10,8 @@
 //!   who wait for an answer now, and something that never succeeds must not silence an issue for days.
 //!
 //! Repositories take turns, so that ten thousand deliveries of one keep nobody else's waiting. Nothing of this
-//! is kept in memory: each claim looks a bounded number of rows into each repository's unfinished ones.
+//! is kept in memory: each claim looks a bounded number of rows into each repository's unfinished ones. What was put
+//! off and holds nobody back is asleep, and not among these.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -35,7 +36,7 @@ use crate::{
 
 /// How much one claim takes.
 #[derive(Clone, Copy)]
-enum Most {
+pub(super) enum Most {
     /// The one that came first.
     Oldest,
     /// From so many lanes, a few from each.
@@ -43,14 +44,10 @@ enum Most {
 }
 
 /// Whose turn it is: a repository's number; 0 stands for what names none.
-type Source = i64;
+pub(super) type Source = i64;
 
-/// Those in the inbox that are neither done nor dead, written as the index on them is.
-const UNFINISHED: &str = "state IN ('new', 'taken')";
-
-/// Of these, those that can be taken or that hold others back at `?1`. One that was put off at a time that is
-/// still to come was put off by a clock that was wrong.
-const STANDING: &str = "(state = 'taken' OR due <= ?1 OR put_at > ?1 OR holds_until > ?1)";
+/// Those in the inbox that can be taken, are in hand or hold others back, written as the index on them is.
+const AWAKE: &str = "state IN ('new', 'taken') AND asleep = 0";
 
 impl Inbox<'_> {
     /// Takes the oldest delivery that is ready.
@@ -71,24 +68,49 @@ impl Inbox<'_> {
     async fn take(&self, most: Most, after: Source) -> Result<Vec<Vec<Taken>>, StoreError> {
         let (now, epoch) = (self.store.clock.now(), self.store.epoch);
         let suspects = self.store.inbox.suspects.load(Ordering::Relaxed);
-        let (taken, suspects) = self
-            .store
-            .main
-            .write(move |tx| {
-                let (lanes, left) = match suspects.then(|| suspect(tx)).transpose()? {
-                    None | Some(Suspect::None) => (choose(tx, now, most, after)?, false),
-                    Some(Suspect::InHand) => (Vec::new(), true),
-                    Some(Suspect::Next(seq)) => (vec![vec![seq]], true),
-                };
-                let lanes = lanes.into_iter().map(|lane| {
-                    lane.into_iter().map(|seq| mark(tx, seq, epoch)).collect::<Result<Vec<_>, Fault>>()
-                });
-                Ok((lanes.collect::<Result<Vec<_>, Fault>>()?, left))
-            })
-            .await?;
+        let (taken, suspects) =
+            self.store.main.write(move |tx| take(tx, now, epoch, suspects, most, after)).await?;
         self.store.inbox.suspects.store(suspects, Ordering::Relaxed);
         Ok(taken)
     }
+}
+
+/// What one claim takes, and whether there are suspects left.
+pub(super) fn take(
+    tx: &Transaction<'_>,
+    now: Timestamp,
+    epoch: i64,
+    suspects: bool,
+    most: Most,
+    after: Source,
+) -> Result<(Vec<Vec<Taken>>, bool), Fault> {
+    wake(tx, now)?;
+    let (lanes, left) = match suspects.then(|| suspect(tx)).transpose()? {
+        None | Some(Suspect::None) => (choose(tx, now, most, after)?, false),
+        Some(Suspect::InHand) => (Vec::new(), true),
+        Some(Suspect::Next(seq)) => (vec![vec![seq]], true),
+    };
+    let lanes = lanes
+        .into_iter()
+        .map(|lane| lane.into_iter().map(|seq| mark(tx, seq, epoch)).collect::<Result<Vec<_>, Fault>>());
+    Ok((lanes.collect::<Result<Vec<_>, Fault>>()?, left))
+}
+
+/// Wakes what is due, and lets sleep what holds others back no longer: a bounded number of rows, the rest at the next
+/// claim. One that was put off at a time that is still to come was put off by a clock that was wrong.
+fn wake(tx: &Transaction<'_>, now: Timestamp) -> Result<(), Fault> {
+    for (change, which) in [
+        ("due = 0, asleep = 0", "INDEXED BY inbox_put_off WHERE state = 'new' AND due > 0 AND due <= ?1"),
+        ("due = 0, asleep = 0", "INDEXED BY inbox_put_at WHERE state = 'new' AND due > 0 AND put_at > ?1"),
+        (
+            "asleep = 1",
+            "INDEXED BY inbox_holding WHERE state = 'new' AND due > 0 AND asleep = 0 AND holds_until <= ?1",
+        ),
+    ] {
+        let sql = format!("UPDATE inbox SET {change} WHERE seq IN (SELECT seq FROM inbox {which} LIMIT ?2)");
+        tx.prepare_cached(&sql)?.execute([now.0, signed(limits::WAKE_ROWS)])?;
+    }
+    Ok(())
 }
 
 /// A delivery that was in hand when a process ended may be why it ended. Such are taken one by one, with
@@ -102,7 +124,7 @@ enum Suspect {
 fn suspect(tx: &Transaction<'_>) -> Result<Suspect, Fault> {
     let sql = format!(
         "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE state = 'taken') FROM inbox
-         WHERE {UNFINISHED} AND (attempts > 1 OR (attempts = 1 AND state = 'new'))
+         WHERE {AWAKE} AND (attempts > 1 OR (attempts = 1 AND state = 'new'))
          ORDER BY state DESC, seq LIMIT 1"
     );
     let found = tx.prepare_cached(&sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
@@ -115,7 +137,7 @@ fn suspect(tx: &Transaction<'_>) -> Result<Suspect, Fault> {
 
 /// The lanes to take from, each with its rows in order.
 fn choose(tx: &Transaction<'_>, now: Timestamp, most: Most, after: Source) -> Result<Vec<Vec<i64>>, Fault> {
-    let fences = fences(tx, now)?;
+    let fences = fences(tx)?;
     let (wanted, mut found) = (if let Most::Lanes(n) = most { n } else { usize::MAX }, Vec::new());
     let mut from = after;
     let mut wrapped = false;
@@ -156,23 +178,23 @@ fn round_robin(sources: Vec<Vec<Vec<i64>>>, most: usize) -> Vec<Vec<i64>> {
 /// The next one in the order of turns that has anything unfinished.
 fn next_source(tx: &Transaction<'_>, after: Source) -> Result<Option<Source>, Fault> {
     if after < 0 {
-        let sql = format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {UNFINISHED} AND repository IS NULL)");
+        let sql = format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {AWAKE} AND repository IS NULL)");
         if tx.prepare_cached(&sql)?.query_row([], |row| row.get(0))? {
             return Ok(Some(0));
         }
     }
-    let sql = format!("SELECT MIN(repository) FROM inbox WHERE {UNFINISHED} AND repository > ?1");
+    let sql = format!("SELECT MIN(repository) FROM inbox WHERE {AWAKE} AND repository > ?1");
     Ok(tx.prepare_cached(&sql)?.query_row([after.max(0)], |row| row.get(0))?)
 }
 
 /// From which row on each installation is fenced off; from the first while its fence is in hand.
-fn fences(tx: &Transaction<'_>, now: Timestamp) -> Result<HashMap<Option<i64>, i64>, Fault> {
+fn fences(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, Fault> {
     let sql = format!(
         "SELECT installation, MIN(CASE state WHEN 'taken' THEN 0 ELSE seq END) FROM inbox
-         WHERE {UNFINISHED} AND repository IS NULL AND fence = 1 AND {STANDING} GROUP BY installation"
+         WHERE {AWAKE} AND repository IS NULL AND fence = 1 GROUP BY installation"
     );
     let mut statement = tx.prepare_cached(&sql)?;
-    let rows = statement.query_map([now.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -206,7 +228,7 @@ fn ready_in(
         }
         if row.fence {
             let first = match source {
-                0 => alone(tx, &row, now)?,
+                0 => alone(tx, &row)?,
                 _ => walk.held.is_empty() && walk.lanes.is_empty(),
             };
             if row.ready && first {
@@ -277,8 +299,8 @@ fn in_hand(tx: &Transaction<'_>, source: Source) -> Result<Option<HashSet<Option
 
 fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<Standing>, Fault> {
     let sql = format!(
-        "SELECT seq, installation, issue, fence, state = 'new' AND (due <= ?1 OR put_at > ?1), length(body) FROM inbox
-         WHERE {UNFINISHED} AND repository IS ?2 AND {STANDING} ORDER BY seq LIMIT ?3"
+        "SELECT seq, installation, issue, fence, state = 'new' AND due <= ?1, length(body) FROM inbox
+         WHERE {AWAKE} AND repository IS ?2 ORDER BY seq LIMIT ?3"
     );
     let mut statement = tx.prepare_cached(&sql)?;
     let source = (source != 0).then_some(source);
@@ -288,7 +310,7 @@ fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<
             installation: row.get(1)?,
             issue: row.get(2)?,
             fence: row.get(3)?,
-            ready: row.get::<_, Option<bool>>(4)?.unwrap_or(false),
+            ready: row.get(4)?,
             bytes: unsigned(row.get(5)?),
         })
     })?;
@@ -296,12 +318,12 @@ fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<
 }
 
 /// Has everything of this installation that came before its fence been dealt with?
-fn alone(tx: &Transaction<'_>, fence: &Standing, now: Timestamp) -> Result<bool, Fault> {
+fn alone(tx: &Transaction<'_>, fence: &Standing) -> Result<bool, Fault> {
     let sql = format!(
         "SELECT NOT EXISTS (SELECT 1 FROM inbox
-                            WHERE {UNFINISHED} AND {STANDING} AND installation IS ?2 AND seq < ?3)"
+                            WHERE {AWAKE} AND installation IS ?1 AND seq < ?2)"
     );
-    let row = params![now.0, fence.installation, fence.seq];
+    let row = params![fence.installation, fence.seq];
     Ok(tx.prepare_cached(&sql)?.query_row(row, |row| row.get(0))?)
 }
 

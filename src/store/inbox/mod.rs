@@ -122,17 +122,16 @@ impl Memory {
 pub(super) fn boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, Fault> {
     let buried = tx.execute(
         "UPDATE inbox SET state = 'dead', epoch = NULL, note = ?2, ended_at = ?1
-         WHERE state IN ('new', 'taken') AND state = 'taken' AND attempts >= ?3",
+         WHERE state = 'taken' AND attempts >= ?3",
         params![now.0, FATAL, limits::DELIVERY_CRASHES],
     )?;
     if buried > 0 {
         tracing::error!(buried, "deliveries were given up: {FATAL}");
     }
-    tx.execute(
-        "UPDATE inbox SET state = 'new', epoch = NULL, due = 0 WHERE state IN ('new', 'taken') AND (state = 'taken' OR due > 0)",
-        [],
-    )?;
-    let sql = "SELECT EXISTS (SELECT 1 FROM inbox WHERE state IN ('new', 'taken') AND attempts > 0)";
+    tx.execute("UPDATE inbox SET state = 'new', epoch = NULL, due = 0 WHERE state = 'taken'", [])?;
+    tx.execute("UPDATE inbox SET due = 0, asleep = 0 WHERE state = 'new' AND due > 0", [])?;
+    let sql =
+        "SELECT EXISTS (SELECT 1 FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND attempts > 0)";
     Ok(tx.query_row(sql, [], |row| row.get(0))?)
 }
 
@@ -183,7 +182,7 @@ impl Inbox<'_> {
             .main
             .write(move |tx| {
                 tx.execute(
-                    "UPDATE inbox SET due = 0 WHERE state = 'new' AND due > 0 AND installation = ?1",
+                    "UPDATE inbox SET due = 0, asleep = 0 WHERE state = 'new' AND due > 0 AND installation = ?1",
                     [signed(installation.0)],
                 )?;
                 Ok(())
@@ -191,53 +190,48 @@ impl Inbox<'_> {
             .await
     }
 
-    /// When, after now, one that was put off becomes ready or lets others pass. What is ready already waits
-    /// only for what is in hand.
+    /// When one that was put off becomes ready or lets others pass. What is ready already waits only for what is
+    /// in hand.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        let now = self.store.clock.now().0;
-        self.store
-            .main
-            .glance(move |tx| {
-                let mut next = None;
-                for sql in [
-                    "SELECT MIN(due) FROM inbox WHERE state = 'new' AND due > 0 AND due > ?1",
-                    "SELECT MIN(holds_until) FROM inbox WHERE state = 'new' AND due > 0 AND holds_until > ?1",
-                ] {
-                    let at: Option<i64> = tx.prepare_cached(sql)?.query_row([now], |row| row.get(0))?;
-                    next = next.into_iter().chain(at.map(Timestamp)).min();
-                }
-                Ok(next)
-            })
-            .await
+        self.store.main.glance(next_due).await
     }
 
     pub async fn counts(&self) -> Result<InboxCounts, StoreError> {
         self.store
             .main
             .read(|tx| {
-                let mut counts = InboxCounts::default();
                 // Each part can be answered from an index alone: the bodies are not touched.
-                let mut statement = tx.prepare(
-                    "SELECT state, COUNT(*) FROM inbox WHERE state IN ('new', 'taken') GROUP BY state
-                     UNION ALL SELECT state, COUNT(*) FROM inbox
-                         WHERE ended_at IS NOT NULL AND packing <> 'dropped' GROUP BY state
-                     UNION ALL SELECT state, COUNT(*) FROM inbox
-                         WHERE ended_at IS NOT NULL AND packing = 'dropped' GROUP BY state",
-                )?;
-                let mut rows = statement.query([])?;
-                while let Some(row) = rows.next()? {
-                    let count = unsigned(row.get(1)?);
-                    match row.get_ref(0)?.as_str().unwrap_or_default() {
-                        "new" => counts.new += count,
-                        "taken" => counts.taken += count,
-                        "done" => counts.done += count,
-                        _ => counts.dead += count,
-                    }
-                }
+                let count = |which: &str| -> Result<u64, Fault> {
+                    let sql = format!("SELECT COUNT(*) FROM inbox WHERE {which}");
+                    Ok(unsigned(tx.query_row(&sql, [], |row| row.get(0))?))
+                };
+                let ended = |state: &str| -> Result<u64, Fault> {
+                    let ended = format!("state = '{state}' AND ended_at IS NOT NULL AND packing");
+                    Ok(count(&format!("{ended} <> 'dropped'"))? + count(&format!("{ended} = 'dropped'"))?)
+                };
+                let (awake, taken) =
+                    (count("state IN ('new', 'taken') AND asleep = 0")?, count("state = 'taken'")?);
+                let asleep =
+                    count("state = 'new' AND due > 0")? - count("state = 'new' AND due > 0 AND asleep = 0")?;
+                let new = awake - taken + asleep;
+                let counts = InboxCounts { new, taken, done: ended("done")?, dead: ended("dead")? };
                 Ok(counts)
             })
             .await
     }
+}
+
+fn next_due(tx: &Transaction<'_>) -> Result<Option<Timestamp>, Fault> {
+    let mut next = None;
+    for sql in [
+        "SELECT MIN(due) FROM inbox INDEXED BY inbox_put_off WHERE state = 'new' AND due > 0",
+        "SELECT MIN(holds_until) FROM inbox INDEXED BY inbox_holding
+         WHERE state = 'new' AND due > 0 AND asleep = 0",
+    ] {
+        let at: Option<i64> = tx.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+        next = next.into_iter().chain(at.map(Timestamp)).min();
+    }
+    Ok(next)
 }
 
 fn insert(
@@ -290,7 +284,7 @@ fn end(tx: &Transaction<'_>, now: Timestamp, id: &DeliveryId, ending: &Ending) -
         Ending::Later { why, at, holds } => tx
             .prepare_cached(
                 "UPDATE inbox SET state = 'new', attempts = 0, epoch = NULL, note = ?2, due = ?3, holds_until = ?4,
-                     put_at = ?5
+                     put_at = ?5, asleep = ?4 <= ?5
                  WHERE id = ?1 AND state = 'taken'",
             )?
             .execute(params![id.0, why, at.0, holds.0, now.0])?,

@@ -1,6 +1,9 @@
 use std::{
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -80,6 +83,32 @@ impl Bench {
         let lanes = self.store.inbox().claim_lanes(lanes, after).await.unwrap();
         let ids = lanes.iter().map(|lane| lane.iter().map(|taken| taken.id.0.as_str()).collect::<Vec<_>>());
         ids.map(|lane| lane.join(" ")).collect()
+    }
+
+    /// As if these had been taken just now.
+    async fn in_hand(&self, rows: &[(DeliveryId, Subject, Ending)]) {
+        let rows: Vec<_> = rows.iter().map(|(id, subject, _)| (id.clone(), *subject)).collect();
+        let taken = move |tx: &Transaction<'_>| {
+            for (id, subject) in &rows {
+                insert(tx, NOW, id, "issues", subject, false, &Stored::pack(Vec::new()))?;
+            }
+            Ok(tx.execute("UPDATE inbox SET state = 'taken' WHERE id LIKE 'put-off-%'", [])?)
+        };
+        assert!(self.store.main.write(taken).await.unwrap() > 0);
+    }
+
+    /// How many steps SQLite takes for a claim and a look at what is next; nothing of it is kept.
+    fn steps(&self) -> u64 {
+        let mut connection = Connection::open(self.root.path().join("main.db")).unwrap();
+        let steps = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&steps);
+        let count = move || counted.fetch_add(1, Ordering::Relaxed) == u64::MAX;
+        connection.progress_handler(1, Some(count)).unwrap();
+        let tx = connection.transaction().unwrap();
+        let (taken, _) = claim::take(&tx, self.clock.now(), 1, false, claim::Most::Lanes(8), 0).unwrap();
+        assert_eq!(taken.len(), 1);
+        next_due(&tx).unwrap();
+        steps.load(Ordering::Relaxed)
     }
 
     async fn end(&self, id: &str, ending: Ending) {
@@ -232,6 +261,48 @@ async fn a_flood_of_one_repository_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
+async fn what_was_put_off_costs_a_claim_nothing() {
+    let b = Bench::new();
+    b.come("ready", issue(5, 1)).await;
+    let alone = b.steps();
+    // Of one repository and of many, of issues and of none, fences as well; of a suspended installation, and by a fault.
+    let now = b.clock.now();
+    let mut endings = Vec::new();
+    for n in 0..3000 {
+        let (id, repository) = (format!("put-off-{n}"), if n % 2 == 0 { 4 } else { 1000 + n });
+        let subject = match n % 10 {
+            0 => fence(installation()),
+            1 => fence(repo(repository)),
+            2 => repo(repository),
+            _ => issue(repository, n),
+        };
+        let holds = if n % 3 == 0 { now.plus(limits::DELIVERY_HOLDS) } else { now };
+        endings.push((
+            DeliveryId(id),
+            subject,
+            Ending::Later { why: "not now".into(), at: now.plus(DAY), holds },
+        ));
+    }
+    b.in_hand(&endings).await;
+    b.store.inbox().end(endings.into_iter().map(|(id, _, ending)| (id, ending)).collect()).await.unwrap();
+    assert_eq!(b.store.inbox().counts().await.unwrap().new, 3001);
+    b.pass(limits::DELIVERY_HOLDS);
+    let most = usize::try_from(limits::WAKE_ROWS).unwrap();
+    for _ in 0..=1000 / most {
+        assert!(b.claim(0).await.is_empty());
+    }
+    let among_them = b.steps();
+    assert!(among_them < alone + 50, "{among_them} steps instead of {alone}");
+    assert_eq!(b.claim(8).await, ["ready"]);
+    assert_eq!(b.store.inbox().next_due().await.unwrap(), Some(now.plus(DAY)));
+    b.pass(DAY);
+    for _ in 0..=3000 / most {
+        b.claim(0).await;
+    }
+    assert_eq!(b.store.inbox().next_due().await.unwrap(), None, "all of them are awake");
+}
+
+#[tokio::test]
 async fn the_oldest_is_taken_alone_where_order_is_all() {
     let b = Bench::new();
     for (id, on) in [("1", issue(9, 1)), ("2", repo(1)), ("3", Subject::default()), ("4", issue(9, 1))] {
@@ -365,6 +436,31 @@ async fn a_database_of_the_first_version_is_read_on() {
     };
     assert_eq!(b.store.inbox().accept(again("done")).await.unwrap(), Accepted::Duplicate);
     assert_eq!(b.store.inbox().accept(again("dead")).await.unwrap(), Accepted::Rearmed);
+}
+
+#[tokio::test]
+async fn a_database_of_the_second_version_is_read_on() {
+    let root = tempfile::tempdir().unwrap();
+    let connection = Connection::open(root.path().join("main.db")).unwrap();
+    for migration in [include_str!("../migrations/main-1.sql"), include_str!("../migrations/main-2.sql")] {
+        connection.execute_batch(migration).unwrap();
+    }
+    connection.execute_batch("PRAGMA application_id = 0x43536d31; PRAGMA user_version = 2").unwrap();
+    for (id, state, due, holds) in
+        [("asleep", "new", NOW.0 + 9, NOW.0), ("holding", "new", NOW.0 + 9, NOW.0 + 5), ("new", "new", 0, 0)]
+    {
+        connection
+            .execute(
+                "INSERT INTO inbox (id, event, repository, issue, body, state, due, put_at, holds_until, received_at)
+                 VALUES (?1, 'issues', 9, 4, x'', ?2, ?3, ?4, ?5, ?4)",
+                params![id, state, due, NOW.0, holds],
+            )
+            .unwrap();
+    }
+    drop(connection);
+    let b = Bench::at(root);
+    assert_eq!(b.store.inbox().counts().await.unwrap().new, 3);
+    assert_eq!(b.claim(8).await, ["asleep holding new"], "a boot tries all at once, in their order");
 }
 
 /// What the first version left: a delivery in each of its states, and the oddest bodies it took.

@@ -8,10 +8,10 @@ use crate::{
     clock::SystemClock,
     limits,
     store::{
-        Checkpoint, Filter, Lease, NewRun, Opened, Pause, PauseScope, RepoRow, Rerun, RunStatus, Store,
-        StoreError, Trigger,
+        Checkpoint, Filter, Lease, Opened, Pause, PauseScope, RepoRow, Rerun, RunStatus, Store, StoreError,
+        tests::{claim_at, new_run},
     },
-    types::{Actor, Cause, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Timestamp, UserId},
+    types::{Cause, Hash, InstallationId, RepoId, RunId, Timestamp},
 };
 
 const REPO: RepoId = RepoId(3);
@@ -20,25 +20,8 @@ fn open(root: &Path) -> Arc<Store> {
     Store::open(root, Arc::new(SystemClock)).unwrap()
 }
 
-fn new_run(repo: RepoId, issue: u64) -> NewRun {
-    let actor = Actor { id: UserId(1), login: "ada".into(), bot: false };
-    let trigger = Trigger {
-        command: "lld".into(),
-        args: String::new(),
-        repo,
-        installation: InstallationId(7),
-        issue: IssueNo(issue),
-        actor,
-        role: Role::Triage,
-        cause: Cause(format!("{repo}-{issue}")),
-        at: Timestamp(0),
-        comment: None,
-    };
-    NewRun { workflow: "lld".into(), version: 1, trigger, step: "\"Load\"".into(), state: b"{}".to_vec() }
-}
-
 async fn claim(store: &Store) -> Option<Lease> {
-    store.claim_run(Timestamp(i64::MAX), &HashSet::new()).await.unwrap()
+    claim_at(store, Timestamp(i64::MAX)).await
 }
 
 fn go() -> Checkpoint {
@@ -77,7 +60,7 @@ async fn a_database_of_the_first_version_reads_right() {
     let store = open(root.path());
     let lease = claim(&store).await.unwrap();
     assert_eq!((lease.run.id.seq, lease.run.visit, lease.number, lease.run.calls.calls), (1, 2, 7, 0));
-    let db = store.repo(REPO).unwrap();
+    let db = store.repo(REPO).await.unwrap();
     assert_eq!(db.journal_begin(&lease, "now").await.unwrap(), crate::store::Begun::Done(b"1".to_vec()));
     lease.gathered.tally().add(true);
     lease.gathered.tally().add(false);
@@ -100,7 +83,7 @@ async fn a_newer_database_holds_up_its_own_repository_only() {
     drop(newer);
     let store = open(root.path());
     assert_eq!(claim(&store).await.unwrap().run.id.repo, RepoId(4));
-    let refused = store.repo(REPO).err().unwrap();
+    let refused = store.repo(REPO).await.err().unwrap();
     assert!(matches!(refused, StoreError::Newer { found: 99, .. }), "{refused}");
     assert!(refused.to_string().contains("repos/3/checkpoints.db"), "{refused}");
 }
@@ -164,7 +147,7 @@ async fn damage_that_shows_late_holds_up_its_own_repository_only() {
     let store = open(root.path());
     assert_eq!(claim(&store).await.unwrap().run.id.repo, RepoId(4));
     assert!(claim(&store).await.is_none());
-    let refused = store.repo(REPO).err().unwrap();
+    let refused = store.repo(REPO).await.err().unwrap();
     assert!(matches!(&refused, StoreError::Damaged { file: named, .. } if *named == file), "{refused}");
 }
 
@@ -173,11 +156,11 @@ async fn more_repositories_than_may_be_open_go_on_all_the_same() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let repos = limits::OPEN_REPOSITORIES as u64 + 5;
-    let first = store.repo(RepoId(1)).unwrap();
+    let first = store.repo(RepoId(1)).await.unwrap();
     for repo in 1..=repos {
         store.start_run(new_run(RepoId(repo), 1)).await.unwrap();
     }
-    assert!(Arc::ptr_eq(&first, &store.repo(RepoId(1)).unwrap()), "what is in use is not closed");
+    assert!(Arc::ptr_eq(&first, &store.repo(RepoId(1)).await.unwrap()), "what is in use is not closed");
     let log = |repo: &u64| fs::metadata(root.path().join(format!("repos/{repo}/checkpoints.db-wal")));
     let logs = (1..=repos).filter(|repo| log(repo).is_ok_and(|log| log.len() > 0));
     assert!(logs.count() <= limits::OPEN_REPOSITORIES, "the others are closed");
@@ -232,7 +215,7 @@ async fn a_run_that_failed_goes_on_where_it_failed() {
     let store = open(root.path());
     let lease = claim(&store).await.expect("its hint was written anew");
     assert_eq!((lease.run.id, lease.run.visit, lease.run.step.as_str()), (run, 2, "\"Load\""));
-    let trail = store.repo(REPO).unwrap().trail(run).await.unwrap();
+    let trail = store.repo(REPO).await.unwrap().trail(run).await.unwrap();
     assert_eq!(trail.len(), 2);
     let live = store.run_rows(REPO, Filter { live_only: true, ..Filter::default() }).await.unwrap();
     assert!(live[0].taken && live[0].updated_at.plus(Duration::from_secs(60)) > lease.run.started_at);

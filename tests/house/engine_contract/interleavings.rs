@@ -156,10 +156,16 @@ impl Game {
 
     async fn claim(&mut self) {
         let now = self.clock_now();
-        if let Some(lease) = self.backing().claim(now, &HashSet::new()).await.unwrap() {
+        if let Some(lease) = self.claim_at(now).await {
             self.took(&lease);
             self.attempts.push(Attempt { lease, next: 0, inside: None });
         }
+    }
+
+    async fn claim_at(&self, now: countersign::types::Timestamp) -> Option<Lease> {
+        let backing = self.backing();
+        futures_util::future::join_all(backing.looks(now)).await;
+        backing.claim(now, &HashSet::new()).await.unwrap()
     }
 
     fn took(&self, lease: &Lease) {
@@ -354,7 +360,7 @@ impl Game {
         }
         let due: BTreeSet<_> = live.iter().filter(|run| self.due(run, now)).map(|run| run.id).collect();
         let mut leases: Vec<Lease> = Vec::new();
-        while let Some(lease) = backing.claim(now, &HashSet::new()).await.unwrap() {
+        while let Some(lease) = self.claim_at(now).await {
             self.took(&lease);
             leases.push(lease);
         }

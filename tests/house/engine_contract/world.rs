@@ -433,6 +433,17 @@ impl World {
         rusqlite::Connection::open(file).unwrap()
     }
 
+    /// Locks it so that nobody else can even read it. Nobody may have it open.
+    pub(super) fn seize(&self) -> rusqlite::Connection {
+        let file = self.checkpoints();
+        let alone = || file.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));
+        while alone().ok().as_deref() != Some("delete") {
+            std::thread::yield_now();
+        }
+        file.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        file
+    }
+
     pub(super) fn engine(&self) -> &Arc<Engine<Toys>> {
         self.engine.as_ref().unwrap()
     }

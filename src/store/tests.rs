@@ -1,0 +1,315 @@
+//! What the data directory promises as a whole, and what the tests of this room share.
+
+use futures_util::{StreamExt, future::join_all, poll, stream::FuturesUnordered};
+
+use super::*;
+use crate::{
+    clock::Clock,
+    types::{Actor, Cause, DeliveryId, Hash, InstallationId, IssueNo, Role, Timestamp, UserId},
+};
+use std::{collections::HashSet, future::Future, pin::Pin, time::Duration};
+
+struct Fixed(Timestamp);
+
+impl Clock for Fixed {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+
+    fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+const NOW: Timestamp = Timestamp(1_000_000);
+
+fn clock() -> SharedClock {
+    Arc::new(Fixed(NOW))
+}
+
+fn open(root: &Path) -> Result<Arc<Store>, StoreError> {
+    Store::open(root, clock())
+}
+
+fn delivery(id: &str, body: &str) -> NewDelivery {
+    let subject = Subject { installation: Some(InstallationId(7)), ..Subject::default() };
+    NewDelivery {
+        id: DeliveryId(id.into()),
+        event: "issues".into(),
+        subject,
+        swept: false,
+        body: body.into(),
+    }
+}
+
+/// A run of `lld` on an issue, of installation 7.
+pub(super) fn new_run(repo: RepoId, issue: u64) -> NewRun {
+    let actor = Actor { id: UserId(1), login: "ada".into(), bot: false };
+    let trigger = Trigger {
+        command: "lld".into(),
+        args: String::new(),
+        repo,
+        installation: InstallationId(7),
+        issue: IssueNo(issue),
+        actor,
+        role: Role::Triage,
+        cause: Cause(format!("{repo}-{issue}")),
+        at: NOW,
+        comment: None,
+    };
+    NewRun { workflow: "lld".into(), version: 1, trigger, step: "\"Load\"".into(), state: b"{}".to_vec() }
+}
+
+/// Claims a run once all has been looked into that must be.
+pub(super) async fn claim_at(store: &Store, now: Timestamp) -> Option<Lease> {
+    for _ in 0..2 {
+        if let Some(lease) = store.claim_run(now, &HashSet::new()).await.unwrap() {
+            return Some(lease);
+        }
+        join_all(store.looks(now)).await;
+    }
+    store.claim_run(now, &HashSet::new()).await.unwrap()
+}
+
+#[test]
+fn a_directory_has_one_owner_and_only_we_may_read_it() {
+    let root = tempfile::tempdir().unwrap();
+    let data = root.path().join("data");
+    let first = open(&data).unwrap();
+    let mode = fs::metadata(&data).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let refused = open(&data).err().unwrap();
+    assert!(matches!(&refused, StoreError::InUse { directory } if *directory == data), "{refused}");
+    drop(first);
+    assert!(open(&data).is_ok());
+}
+
+#[test]
+fn a_newer_database_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    drop(open(root.path()).unwrap());
+    let file = root.path().join("main.db");
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(connection);
+    let refused = open(root.path()).err().unwrap();
+    assert!(matches!(refused, StoreError::Newer { found: 99, known: 3, .. }), "{refused}");
+    assert!(refused.to_string().contains("main.db"));
+}
+
+#[test]
+fn damaged_and_foreign_files_are_named_and_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    drop(open(root.path()).unwrap());
+    let file = root.path().join("main.db");
+    let sound = fs::read(&file).unwrap();
+
+    let mut torn = sound.clone();
+    torn[4096..].fill(0xA5); // every page but the first
+    let foreign = {
+        let other = root.path().join("other.db");
+        let connection = rusqlite::Connection::open(&other).unwrap();
+        connection.execute_batch("CREATE TABLE t (x); PRAGMA application_id = 7").unwrap();
+        drop(connection);
+        fs::read(&other).unwrap()
+    };
+    for bytes in [b"not a database at all, but long enough for a header".repeat(40), torn, foreign] {
+        fs::write(&file, &bytes).unwrap();
+        let refused = open(root.path()).err().unwrap();
+        assert!(matches!(&refused, StoreError::Damaged { file: named, .. } if *named == file), "{refused}");
+        assert!(fs::read(&file).unwrap() == bytes, "the file was changed");
+    }
+    fs::write(&file, sound).unwrap();
+    assert!(open(root.path()).is_ok());
+}
+
+#[tokio::test]
+async fn a_damaged_repository_keeps_nobody_else_waiting() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path()).unwrap();
+    let (broken, sound) = (RepoId(1), RepoId(2));
+    store.start_run(new_run(broken, 42)).await.unwrap();
+    store.start_run(new_run(sound, 42)).await.unwrap();
+    drop(store);
+    let file = root.path().join("repos/1/checkpoints.db");
+    let junk = b"junk".repeat(4096);
+    fs::write(&file, &junk).unwrap();
+
+    let store = open(root.path()).unwrap();
+    let error = store.repo(broken).await.err().unwrap();
+    assert!(error.to_string().contains("repos/1/checkpoints.db"), "{error}");
+    let lease = claim_at(&store, NOW).await.unwrap();
+    assert_eq!(lease.run.id.repo, sound);
+    assert!(fs::read(&file).unwrap() == junk);
+    assert!(claim_at(&store, NOW).await.is_none());
+    let again = NOW.plus(crate::limits::DAMAGED_RETRY);
+    assert_eq!(store.next_due(), Some(again), "the broken one is looked at again");
+}
+
+#[tokio::test]
+async fn a_delivery_is_kept_once_and_a_dead_one_comes_back() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path()).unwrap();
+    let inbox = store.inbox();
+    assert_eq!(inbox.accept(delivery("g1", "one")).await.unwrap(), Accepted::New);
+    assert_eq!(inbox.accept(delivery("g1", "two")).await.unwrap(), Accepted::Duplicate);
+    assert_eq!(inbox.accept(delivery("g2", "three")).await.unwrap(), Accepted::New);
+    let taken = inbox.claim().await.unwrap().unwrap();
+    assert_eq!(
+        (taken.id.0.as_str(), taken.body().unwrap().as_slice(), taken.attempts),
+        ("g1", &b"one"[..], 1)
+    );
+    let ended = |id: &DeliveryId, ending| inbox.end(vec![(id.clone(), ending)]);
+    ended(&taken.id, Ending::Dead("not JSON".into())).await.unwrap();
+    assert_eq!(inbox.accept(delivery("g1", "again")).await.unwrap(), Accepted::Rearmed);
+    assert_eq!(inbox.claim().await.unwrap().unwrap().body().unwrap(), b"again");
+    ended(&taken.id, Ending::Done("started 1-1".into())).await.unwrap();
+    assert_eq!(inbox.accept(delivery("g1", "late")).await.unwrap(), Accepted::Duplicate);
+
+    let other = inbox.claim().await.unwrap().unwrap();
+    let at = NOW.plus(Duration::from_secs(5));
+    let later = Ending::Later { why: "GitHub is down".into(), at, holds: at };
+    ended(&other.id, later).await.unwrap();
+    assert_eq!(inbox.claim().await.unwrap(), None);
+    assert_eq!(inbox.next_due().await.unwrap(), Some(at));
+    assert_eq!(inbox.counts().await.unwrap(), InboxCounts { new: 1, taken: 0, done: 1, dead: 0 });
+}
+
+#[tokio::test]
+async fn what_an_older_boot_had_taken_is_free() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path()).unwrap();
+    store.inbox().accept(delivery("g1", "one")).await.unwrap();
+    store.start_run(new_run(RepoId(3), 42)).await.unwrap();
+    store.inbox().claim().await.unwrap().unwrap();
+    let old = claim_at(&store, NOW).await.unwrap();
+    assert!(store.inbox().claim().await.unwrap().is_none());
+    assert!(claim_at(&store, NOW).await.is_none());
+    assert_eq!(store.next_due(), None, "nothing to do before the next boot");
+    drop(store);
+
+    let store = open(root.path()).unwrap();
+    assert_eq!(store.inbox().claim().await.unwrap().unwrap().attempts, 2);
+    let new = claim_at(&store, NOW).await.unwrap();
+    assert_eq!(new.run.id, old.run.id);
+    let left = || Checkpoint::Go { step: "\"Draft\"".into(), state: b"{}".to_vec(), moves: 1 };
+    assert!(matches!(store.save_step(&old, left()).await, Err(StoreError::Fenced)));
+    store.save_step(&new, left()).await.unwrap();
+    assert!(
+        matches!(store.save_step(&new, left()).await, Err(StoreError::Fenced)),
+        "a lease is for one save"
+    );
+}
+
+#[tokio::test]
+async fn a_name_belongs_to_the_repository_last_seen_under_it() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path()).unwrap();
+    let directory = store.directory();
+    let row = |id, name: &str| RepoRow {
+        id: RepoId(id),
+        installation: InstallationId(7),
+        name: name.parse().unwrap(),
+    };
+    directory.saw_repository(row(1, "Acme/shop")).await.unwrap();
+    directory.saw_repository(row(1, "acme/store")).await.unwrap(); // renamed
+    directory.saw_repository(row(2, "acme/Shop")).await.unwrap(); // a new one takes the name
+    let named = directory.repository_named(&"ACME/shop".parse().unwrap()).await.unwrap().unwrap();
+    assert_eq!(named.id, RepoId(2));
+    assert_eq!(directory.repository(RepoId(1)).await.unwrap().unwrap().name, "acme/store".parse().unwrap());
+    directory.saw_repository(row(1, "acme/shop")).await.unwrap(); // and gives it back
+    let named = directory.repository_named(&"acme/shop".parse().unwrap()).await.unwrap().unwrap();
+    assert_eq!(named.id, RepoId(1));
+}
+
+#[tokio::test]
+async fn documents_are_kept_by_hash_and_the_audit_chain_shows_tampering() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path()).unwrap();
+    let Opened::New(run) = store.start_run(new_run(RepoId(3), 42)).await.unwrap() else { panic!() };
+    let repo = store.repo(RepoId(3)).await.unwrap();
+    let lease = claim_at(&store, NOW).await.unwrap();
+    let text = "a design ".repeat(50_000).into_bytes();
+    let hash = store.put_document(&lease, &text).unwrap();
+    assert_eq!((hash, store.put_document(&lease, &text).unwrap()), (Hash::of(&text), hash));
+    assert_eq!(store.get_document(&lease, hash).await.unwrap(), text, "readable before it is written");
+    assert!(matches!(repo.get(hash).await, Err(StoreError::Missing { .. })));
+
+    let entry = |key: &str| AuditEntry {
+        run,
+        visit: 1,
+        key: key.into(),
+        what: "approved".into(),
+        detail: serde_json::json!({ "by": key }),
+    };
+    let first = repo.audit(&lease.gathered, entry("ada")).await.unwrap();
+    assert_eq!(repo.get(hash).await.unwrap(), text, "written with what may refer to it");
+    let second = repo.audit(&lease.gathered, entry("lin")).await.unwrap();
+    assert_eq!(repo.audit(&lease.gathered, entry("ada")).await.unwrap(), first);
+    let mut chain = repo.audit_chain().await.unwrap();
+    assert_eq!((chain.len(), chain[1].previous, chain[1].hash), (2, first, second));
+    assert!(chain.iter().all(AuditRow::sound));
+    chain[0].detail = serde_json::json!({ "by": "eve" });
+    assert!(!chain[0].sound());
+}
+
+/// Locks a repository's database so that nobody else can even read it.
+fn seize(root: &Path, repo: RepoId) -> rusqlite::Connection {
+    let connection = rusqlite::Connection::open(root.join(format!("repos/{repo}/checkpoints.db"))).unwrap();
+    let alone = || connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));
+    while alone().ok().as_deref() != Some("delete") {
+        std::thread::yield_now(); // a database that was dropped is closed by whoever used it last
+    }
+    connection.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    connection
+}
+
+#[tokio::test]
+async fn a_file_that_is_slow_to_open_keeps_nobody_else_waiting() {
+    let root = tempfile::tempdir().unwrap();
+    let (slow, sound) = (RepoId(1), RepoId(2));
+    let store = open(root.path()).unwrap();
+    store.start_run(new_run(slow, 1)).await.unwrap();
+    store.start_run(new_run(sound, 1)).await.unwrap();
+    drop(store);
+    let seized = seize(root.path(), slow);
+
+    // One thread for everything, as busy as a runtime gets.
+    let store = open(root.path()).unwrap();
+    let mut starting = Box::pin(store.start_run(new_run(slow, 2)));
+    assert!(poll!(&mut starting).is_pending());
+    let mut looks: FuturesUnordered<_> = store.looks(NOW).into_iter().collect();
+    assert_eq!(looks.len(), 2);
+    looks.next().await;
+    let lease = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
+    assert_eq!(lease.run.id.repo, sound);
+    assert_eq!(store.inbox().accept(delivery("g1", "one")).await.unwrap(), Accepted::New);
+    assert!(store.claim_run(NOW, &HashSet::new()).await.unwrap().is_none());
+    assert_eq!(store.next_due(), None, "the slow one is being opened");
+    assert!(poll!(&mut starting).is_pending());
+
+    drop(seized);
+    assert!(matches!(starting.await.unwrap(), Opened::New(_)));
+    assert!(looks.next().await.is_some());
+    assert_eq!(store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap().run.id.repo, slow);
+}
+
+#[tokio::test]
+async fn what_somebody_stopped_waiting_for_is_opened_all_the_same_and_once() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path()).unwrap();
+    store.start_run(new_run(RepoId(1), 1)).await.unwrap();
+    drop(store);
+    let seized = seize(root.path(), RepoId(1));
+    let store = open(root.path()).unwrap();
+    let mut given_up = Box::pin(store.repo(RepoId(1)));
+    assert!(poll!(&mut given_up).is_pending());
+    drop(given_up);
+    let mut after = Box::pin(store.repo(RepoId(1)));
+    assert!(poll!(&mut after).is_pending(), "it waits for the first");
+    assert!(store.repositories.at_hand(RepoId(1)).is_none());
+    drop(seized);
+    let opened = after.await.unwrap();
+    assert_eq!(opened.audit_chain().await.unwrap(), []);
+    assert!(Arc::ptr_eq(&opened, &store.repo(RepoId(1)).await.unwrap()));
+}
