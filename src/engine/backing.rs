@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 
 use crate::{
     store::{
-        Answer, AuditEntry, Begun, Booked, CancelRow, Checkpoint, Filter, GateRow, Lease, Ledger, NewRun,
-        Opened, Pause, PauseScope, Record, Rerun, RunRow, Store, StoreError,
+        Answer, AuditEntry, Begun, Booked, CallRow, CancelRow, Checkpoint, Filter, GateRow, Lease, Ledger,
+        NewRun, Opened, Pause, PauseScope, Record, Rerun, RunRow, Store, StoreError,
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -53,6 +53,10 @@ pub trait Backing: Send + Sync + 'static {
     fn put<'a>(&'a self, lease: &'a Lease, bytes: &'a [u8]) -> Kept<'a, Hash>;
     fn get<'a>(&'a self, lease: &'a Lease, hash: Hash) -> Kept<'a, Vec<u8>>;
     fn record<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()>;
+    /// As `record`, and kept with the next `done`, `record`, `audit` or `save` of this lease, or not at all.
+    fn book<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()>;
+    /// The row of a paid call of this visit, if one is kept.
+    fn booked<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Option<CallRow>>;
     fn ledger(&self, run: RunId) -> Kept<'_, Ledger>;
     fn audit<'a>(&'a self, lease: &'a Lease, entry: AuditEntry) -> Kept<'a, Hash>;
 
@@ -152,6 +156,15 @@ impl Backing for Store {
 
     fn record<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()> {
         Box::pin(async move { self.repo(lease.run.id.repo).await?.record(lease, key, record).await })
+    }
+
+    fn book<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()> {
+        lease.gathered.book(lease.run.visit, key, record);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn booked<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Option<CallRow>> {
+        Box::pin(async move { self.repo(lease.run.id.repo)?.booked(lease, key).await })
     }
 
     fn ledger(&self, run: RunId) -> Kept<'_, Ledger> {

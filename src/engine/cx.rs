@@ -19,7 +19,7 @@ use super::{
 use crate::{
     clock::{Clock, SharedClock},
     limits,
-    store::{Answer, AuditEntry, Begun, Lease, Ledger, Record, Tally, Trigger},
+    store::{Answer, AuditEntry, Begun, CallRow, Lease, Ledger, Record, Tally, Trigger},
     types::{Hash, RunId, Timestamp},
 };
 
@@ -185,6 +185,16 @@ impl<T> Cx<T> {
     /// `once`: the row of a paid call is written before the call.
     pub async fn record(&self, key: &str, record: Record) -> Result<(), StepError> {
         self.backing.record(&self.lease, key, record).await.map_err(StepError::bug)
+    }
+
+    /// As [`record`](Self::record), and kept with the value of the `once` it is called in: both or neither.
+    pub async fn book(&self, key: &str, record: Record) -> Result<(), StepError> {
+        self.backing.book(&self.lease, key, record).await.map_err(StepError::bug)
+    }
+
+    /// What the books hold of a paid call of this visit.
+    pub async fn booked(&self, key: &str) -> Result<Option<CallRow>, StepError> {
+        self.backing.booked(&self.lease, key).await.map_err(StepError::bug)
     }
 
     /// Everything the ledgers hold about this run, this visit's rows included.

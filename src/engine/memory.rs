@@ -15,8 +15,8 @@ use crate::{
     clock::SharedClock,
     limits,
     store::{
-        Answer, AnswerRow, AuditEntry, AuditRow, Begun, Booked, Calls, CancelRow, Checkpoint, Filter,
-        GateRow, GateSpec, Lease, Ledger, NewRun, Opened, Pause, PauseScope, Record, Rerun, RunRow,
+        Answer, AnswerRow, AuditEntry, AuditRow, Begun, Booked, CallRow, Calls, CancelRow, Checkpoint,
+        Filter, GateRow, GateSpec, Lease, Ledger, NewRun, Opened, Pause, PauseScope, Record, Rerun, RunRow,
         RunStatus, StoreError,
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
@@ -597,6 +597,21 @@ impl Backing for Memory {
         self.with(|inner, _| {
             inner.record(lease.run.id, lease.run.visit, key, record);
             Ok(())
+        })
+    }
+
+    fn book<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()> {
+        self.record(lease, key, record)
+    }
+
+    fn booked<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Option<CallRow>> {
+        self.with(|inner, _| {
+            let here = (lease.run.id, lease.run.visit, key);
+            let mut records = inner.records.iter();
+            Ok(records.find_map(|(run, visit, name, record)| match record {
+                Record::Call(row) if (*run, *visit, name.as_str()) == here => Some(row.clone()),
+                _ => None,
+            }))
         })
     }
 

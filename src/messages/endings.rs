@@ -47,16 +47,45 @@ impl HaltReason {
 /// Something that is still there after a halt.
 #[derive(Debug, Clone)]
 pub enum Kept {
-    Draft { name: String, hash: Hash, url: Option<String> },
-    Pull { number: u64, url: String },
+    /// The document on the issue's branch.
+    File {
+        name: String,
+        hash: Hash,
+        url: String,
+    },
+    /// A draft that is on no branch; the link is to the status comment.
+    Draft {
+        name: String,
+        hash: Hash,
+        url: String,
+    },
+    /// The issue's branch, without the document.
+    Branch {
+        name: String,
+    },
+    /// There may be a branch: GitHub did not let us look.
+    Unseen {
+        branch: String,
+    },
+    Pull {
+        number: u64,
+        url: String,
+    },
 }
 
 impl Kept {
     fn text(&self) -> String {
         match self {
+            Self::File { name, hash, url } => {
+                format!("{} (`{}`), {}", code(name, 100), hash.short(), link("on the branch", url))
+            }
             Self::Draft { name, hash, url } => {
-                let draft = format!("the best draft, {} (`{}`)", code(name, 100), hash.short());
-                url.as_ref().map_or(draft.clone(), |url| format!("{draft}, {}", link("on the branch", url)))
+                let name = code(name, 100);
+                format!("the last draft, {name} (`{}`), {}", hash.short(), link("in the status comment", url))
+            }
+            Self::Branch { name } => format!("the branch {}", code(name, 100)),
+            Self::Unseen { branch } => {
+                format!("whatever is on the branch {}: GitHub does not show it to us", code(branch, 100))
             }
             Self::Pull { number, url } => format!("the pull request, {}", link(&format!("#{number}"), url)),
         }
@@ -65,7 +94,7 @@ impl Kept {
 
 pub fn halted(card: &HaltCard) -> Body {
     let kept = match card.kept.as_slice() {
-        [] => "Nothing was written to the repository.".to_owned(),
+        [] => "There is no branch and no pull request for this issue.".to_owned(),
         kept => {
             let lines: Vec<String> = kept.iter().map(|k| format!("- {}", k.text())).collect();
             format!("Kept:\n\n{}", lines.join("\n"))
@@ -114,11 +143,14 @@ mod tests {
 
     #[test]
     fn a_halt_says_where_why_what_was_kept_and_what_to_type() {
-        let kept = vec![Kept::Draft {
-            name: "LLD-042.md".into(),
-            hash: Hash::of(b"x"),
-            url: Some("https://x/d".into()),
-        }];
+        let (name, hash) = ("LLD-042.md".to_owned(), Hash::of(b"x"));
+        let kept = vec![
+            Kept::File { name: name.clone(), hash, url: "https://x/d".into() },
+            Kept::Draft { name, hash: Hash::of(b"y"), url: "https://x/s".into() },
+            Kept::Branch { name: "countersign/issue-42".into() },
+            Kept::Unseen { branch: "countersign/issue-42".into() },
+            Kept::Pull { number: 7, url: "https://x/7".into() },
+        ];
         insta::assert_snapshot!(halted(&card(HaltReason::Said("the reviewer's quota is used up".into()), kept)).as_str(), @r#"
         ### ❌ Halted at N3 Review
 
@@ -126,7 +158,11 @@ mod tests {
 
         Kept:
 
-        - the best draft, `LLD-042.md` (`2d711642b726`), [on the branch](https://x/d)
+        - `LLD-042.md` (`2d711642b726`), [on the branch](https://x/d)
+        - the last draft, `LLD-042.md` (`a1fce4363854`), [in the status comment](https://x/s)
+        - the branch `countersign/issue-42`
+        - whatever is on the branch `countersign/issue-42`: GitHub does not show it to us
+        - the pull request, [#7](https://x/7)
 
         To start again:
 

@@ -1,5 +1,5 @@
-//! One paid call, booked: the ledger's row is written before it, settled after it, and an answer that
-//! reached the journal is never bought again.
+//! One paid call, booked: the ledger's row is written before it and settled in one commit with its answer, and an
+//! answer that reached the journal is never bought again.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -134,19 +134,20 @@ async fn buy(
     interrupted: bool,
 ) -> Result<Answered, StepError> {
     let prompt = Hash::of_parts([ask.system.as_bytes(), ask.prompt.as_bytes()]);
-    let mut row = reserved(ask, prompt);
-    if interrupted {
-        // The call was in flight when we were stopped: it may have been billed, so it stays in the books.
-        let lost = CallRow { status: CallStatus::Lost, ..row.clone() };
-        cx.record(&format!("{key}~lost-{}", cx.clock().now().0), Record::Call(lost)).await?;
-    }
-    cx.record(key, Record::Call(row.clone())).await?;
     let (provider, model) = match cx.tools().providers.resolve(ask.spec) {
         Ok(found) => found,
         Err(error) => {
             return Err(StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)));
         }
     };
+    let mut row = reserved(ask, prompt);
+    if interrupted && let Some(before) = cx.booked(key).await? {
+        // It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books
+        // with all that is known of it.
+        let lost = CallRow { status: CallStatus::Lost, ..before };
+        cx.book(&format!("{key}~lost-{}", cx.clock().now().0), Record::Call(lost)).await?;
+    }
+    cx.record(key, Record::Call(row.clone())).await?;
     let call = Call {
         role: ask.role,
         system: ask.system.to_owned(),
@@ -171,7 +172,8 @@ async fn buy(
         Err(error) => error.usage.as_ref(),
     };
     settle(&mut row, usage, result.as_ref().err());
-    cx.record(key, Record::Call(row)).await?;
+    // One commit with the answer: a call is either settled and never bought again, or lost.
+    cx.book(key, Record::Call(row)).await?;
     let served = Served::of(usage);
     let outcome = match result {
         Ok(reply) => Ok(keep(cx, &reply).await?),

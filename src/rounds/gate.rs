@@ -230,7 +230,7 @@ async fn look(cx: &Cx, repo: &Repo, place: &Place<'_>) -> Result<Seen, StepError
     Ok(Seen { head: Some(head), document: Some(document), foreign })
 }
 
-fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String {
+pub(super) fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String {
     let web = cx.tools().settings.github.web_url.as_str().trim_end_matches('/').to_owned();
     format!("{web}/{}/blob/{branch}/{path}", repo.name())
 }

@@ -12,6 +12,7 @@ mod desk;
 mod draft;
 mod gate;
 mod page;
+mod remains;
 mod review;
 mod standing;
 
@@ -22,8 +23,9 @@ pub use gate::{
     Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
 };
 pub use page::{StatusComment, Urgency};
+pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, Why, review};
-pub use standing::fault;
+pub use standing::{fault, stop_label_on};
 
 use serde::{Deserialize, Serialize};
 

@@ -19,6 +19,9 @@ pub struct StatusComment {
     node: Option<String>,
     pub url: Option<String>,
     touched: Option<Timestamp>,
+    /// A visit of which nothing was kept may have made it.
+    #[serde(skip)]
+    in_doubt: bool,
 }
 
 /// May this edit be left out when the last one was a moment ago?
@@ -31,6 +34,11 @@ pub enum Urgency {
 }
 
 impl StatusComment {
+    /// One that may have been made by a visit of which nothing was kept: it is looked for before another is made.
+    pub fn in_doubt(self) -> Self {
+        Self { in_doubt: true, ..self }
+    }
+
     /// Shows `body`, as a new comment the first time.
     pub async fn show(&mut self, cx: &Cx, key: &str, body: &Body, urgency: Urgency) -> Result<(), StepError> {
         self.turn(cx, key, body, urgency, None).await
@@ -97,7 +105,12 @@ async fn write(
     if let Some(swap) = swap {
         repo.swap_label(swap).await.map_err(fault)?;
     }
-    if let Some(id) = before.id {
+    let issue = cx.run().trigger.issue;
+    let id = match before.id {
+        None if before.in_doubt => repo.find_comment(issue, &marker).await.map_err(fault)?.map(|c| c.id),
+        known => known,
+    };
+    if let Some(id) = id {
         match repo.edit_comment(id, &marker, body).await {
             Ok(comment) => return Ok(comment.into()),
             // Somebody deleted it: people shall still see where the run stands.
@@ -105,6 +118,8 @@ async fn write(
             Err(other) => return Err(fault(other)),
         }
     }
-    let issue = cx.run().trigger.issue;
-    repo.ensure_comment(issue, &marker, body, interrupted).await.map(Shown::from).map_err(fault)
+    repo.ensure_comment(issue, &marker, body, interrupted || before.in_doubt)
+        .await
+        .map(Shown::from)
+        .map_err(fault)
 }

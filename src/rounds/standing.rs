@@ -2,12 +2,23 @@
 //!
 //! Webhooks are hints and some are lost. So a stage does not begin before the issue and its pull request were
 //! read again, and what a webhook would have stopped stops here as well.
+//!
+//! Each attempt at a stage looks for itself, and the journal keeps nothing of it: the attempt before may be days
+//! ago. Three things make that sound, and whoever changes this room has to keep them:
+//!
+//! - A look changes nothing, here or on GitHub, so it may be repeated and may come to something else. Even the
+//!   label that stops a run comes off only once the end is on disk, in the visit that tells people: taken off
+//!   here, an answer that was lost would hide the wish from the next look.
+//! - "Go on" leaves nothing behind that a later attempt would have to find again: no value of it gets into the
+//!   state, a prompt or an effect.
+//! - "Stop" comes before the first effect of an attempt, where a person's word stops a run as well. What the
+//!   attempt before had begun is no worse off than there: the visit that tells people looks for the status
+//!   comment before it writes one, and takes the labels, the branch and the pull request as it finds them.
+//!   Publishing alone is not left half done: once the approved commit is there, its step goes on to its end.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::{Cx, Desk};
+use super::{Cx, Desk, Proposal};
 use crate::{
     commands,
     engine::StepError,
@@ -17,72 +28,38 @@ use crate::{
     types::{Actor, IssueNo, UserId},
 };
 
-/// What the look before a stage saw.
-#[derive(Serialize, Deserialize)]
-struct Standing {
-    open: bool,
-    /// The label that stops a run is on the issue.
-    stop: bool,
-    /// None: there is none yet.
-    pull: Option<PullState>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum PullState {
-    Open,
-    Closed,
-    Merged,
-}
-
 /// Between two looks for what does not show, or may have been written.
 const AGAIN: Duration = limits::LOOK_GAP;
 
 impl Desk {
     /// Looks at the issue and the run's pull request before a stage. Ends the run where a webhook would have,
     /// had it come.
-    pub async fn look(&self, cx: &Cx, key: &str, pull: Option<IssueNo>) -> Result<(), StepError> {
+    pub async fn look(&self, cx: &Cx, pull: Option<IssueNo>) -> Result<(), StepError> {
         let repo = self.repo(cx).await?;
-        let seen: Standing = cx.once(key, |_| self.standing(cx, &repo, pull)).await?;
-        let stopped = |why: &str| {
-            // Who did it is in the webhook that was lost.
-            let by = Actor { id: UserId(0), login: "someone".to_owned(), bot: false };
-            Err(StepError::Stopped { by, why: why.to_owned() })
-        };
-        match seen.pull {
-            _ if !seen.open => stopped("the issue was closed"),
-            _ if seen.stop => {
-                if let Some(label) = stop_label() {
-                    repo.remove_label(cx.run().trigger.issue, label).await.map_err(fault)?;
-                }
-                stopped("asked to by the label")
-            }
-            Some(PullState::Merged) => stopped("its pull request was merged"),
-            Some(PullState::Closed) => stopped("its pull request was closed"),
-            Some(PullState::Open) | None => Ok(()),
-        }
-    }
-
-    async fn standing(&self, cx: &Cx, repo: &Repo, pull: Option<IssueNo>) -> Result<Standing, StepError> {
-        let issue = self.find_issue(cx, repo).await?;
-        let pull = match pull {
-            Some(number) => {
-                let about = format!("pull request {number}");
-                let found = match repo.pull(number).await {
-                    Ok(found) => repo.sure(&about, found),
-                    Err(missing @ Fault::NotFound { .. }) => {
-                        return Err(fault(repo.unless_behind(&about, missing)));
-                    }
-                    Err(other) => return Err(fault(other)),
-                };
-                Some(match (found.merged, found.open) {
-                    (true, _) => PullState::Merged,
-                    (false, true) => PullState::Open,
-                    (false, false) => PullState::Closed,
-                })
-            }
+        let issue = self.find_issue(cx, &repo).await?;
+        let over = match pull {
+            _ if !issue.state_open => Some("the issue was closed"),
+            _ if stop_label_on(&issue.labels).is_some() => Some("asked to by the label"),
+            Some(number) => over(&repo, number).await?,
             None => None,
         };
-        Ok(Standing { open: issue.state_open, stop: stops(&issue), pull })
+        let Some(why) = over else { return Ok(()) };
+        // Who did it is in the webhook that was lost.
+        let by = Actor { id: UserId(0), login: "someone".to_owned(), bot: false };
+        Err(StepError::Stopped { by, why: why.to_owned() })
+    }
+
+    /// Is the commit by which this run publishes already there? The pull request knows, though its branch be gone.
+    pub async fn is_published(&self, cx: &Cx, proposal: &Proposal) -> Result<bool, StepError> {
+        let repo = self.repo(cx).await?;
+        let head = match repo.pull(proposal.pull).await {
+            Ok(pull) => pull.head_oid,
+            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(false),
+            Err(other) => return Err(fault(other)),
+        };
+        let message = repo.commit(&head).await.map_err(fault)?.message;
+        let run = format!("Countersign-Run: {}", cx.run().id);
+        Ok(message.lines().any(|line| line == run) && message.contains("\nCountersign-Audit: "))
     }
 
     /// The run's issue as it is now. One that does not show is waited for, since GitHub's reads lag its
@@ -105,7 +82,7 @@ impl Desk {
         }
         // What started the run touched the issue: a copy from before that says nothing of now.
         let stale = issue.updated_at < cx.run().trigger.at;
-        if stale && (!issue.state_open || stops(&issue)) {
+        if stale && (!issue.state_open || stop_label_on(&issue.labels).is_some()) {
             return Err(StepError::Later {
                 why: "GitHub still shows the issue as it was".to_owned(),
                 after: AGAIN,
@@ -149,12 +126,25 @@ impl Desk {
     }
 }
 
-fn stop_label() -> Option<&'static str> {
-    commands::COMMON.iter().find(|row| row.name == "stop").and_then(|row| row.label)
+/// Why the run is over, by the state of its pull request.
+async fn over(repo: &Repo, number: IssueNo) -> Result<Option<&'static str>, StepError> {
+    let about = format!("pull request {number}");
+    let found = match repo.pull(number).await {
+        Ok(found) => repo.sure(&about, found),
+        Err(missing @ Fault::NotFound { .. }) => return Err(fault(repo.unless_behind(&about, missing))),
+        Err(other) => return Err(fault(other)),
+    };
+    Ok(match (found.merged, found.open) {
+        (true, _) => Some("its pull request was merged"),
+        (false, true) => None,
+        (false, false) => Some("its pull request was closed"),
+    })
 }
 
-fn stops(issue: &Issue) -> bool {
-    stop_label().is_some_and(|stop| issue.labels.iter().any(|label| label == stop))
+/// The label that stops a run, if it is among these.
+pub fn stop_label_on(labels: &[String]) -> Option<&'static str> {
+    let label = commands::COMMON.iter().find(|row| row.name == "stop").and_then(|row| row.label)?;
+    labels.iter().any(|on| on == label).then_some(label)
 }
 
 /// What a fault of GitHub's means for a step: wait, tell people, or look into it. People are told in sentences

@@ -1,4 +1,4 @@
-//! What a step gathers on its way and is written with its next write: documents, and a count of calls.
+//! What a step gathers on its way and is written with its next write: documents, ledger rows, and a count of calls.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use super::{error::Fault, packer};
+use super::{Record, error::Fault, packer};
 use crate::types::Hash;
 
 /// Calls of GitHub's API: how many, and how many of them changed something there.
@@ -67,12 +67,26 @@ impl Document {
     }
 }
 
+/// A row for one of the ledgers, with the visit and the key it is known by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Booking {
+    pub(super) visit: u64,
+    pub(super) key: String,
+    pub(super) record: Record,
+}
+
 /// What one attempt has gathered and nobody has written yet. A document that nothing refers to yet may be
 /// lost with the attempt; whatever refers to it is written with it.
 #[derive(Debug, Default)]
 pub struct Gathered {
     tally: Arc<Tally>,
-    documents: Mutex<HashMap<Hash, Arc<Document>>>,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    documents: HashMap<Hash, Arc<Document>>,
+    bookings: Vec<Booking>,
 }
 
 impl Gathered {
@@ -80,42 +94,49 @@ impl Gathered {
         &self.tally
     }
 
+    /// A ledger row that is to be kept with what the step writes next, or not at all.
+    pub fn book(&self, visit: u64, key: &str, record: Record) {
+        self.lock().bookings.push(Booking { visit, key: key.to_owned(), record });
+    }
+
     pub(super) fn add(&self, hash: Hash, document: Document) {
-        self.lock().insert(hash, Arc::new(document));
+        self.lock().documents.insert(hash, Arc::new(document));
     }
 
     pub(super) fn has(&self, hash: Hash) -> bool {
-        self.lock().contains_key(&hash)
+        self.lock().documents.contains_key(&hash)
     }
 
     pub(super) fn document(&self, hash: Hash) -> Option<Arc<Document>> {
-        self.lock().get(&hash).cloned()
+        self.lock().documents.get(&hash).cloned()
     }
 
-    /// What the next write is to take along. It stays readable here until it is [`written`](Self::written).
+    /// What the next write is to take along. It stays here until it is [`written`](Self::written).
     pub(super) fn load(&self) -> Load {
-        let documents = self.lock().iter().map(|(hash, document)| (*hash, Arc::clone(document))).collect();
-        Load { documents, calls: self.tally.take() }
+        let held = self.lock();
+        let documents = held.documents.iter().map(|(hash, document)| (*hash, Arc::clone(document))).collect();
+        Load { documents, bookings: held.bookings.clone(), calls: self.tally.take() }
     }
 
-    /// The attempt came to nothing, and nothing refers to what is left.
+    /// The attempt came to nothing, and nothing refers to what is left. What was booked holds all the same.
     pub(super) fn drop_documents(&self) {
-        self.lock().clear();
+        self.lock().documents.clear();
     }
 
     pub(super) fn written(&self, load: &Load) {
-        let mut documents = self.lock();
+        let mut held = self.lock();
         for (hash, _) in &load.documents {
-            documents.remove(hash);
+            held.documents.remove(hash);
         }
+        held.bookings.retain(|booking| !load.bookings.contains(booking));
     }
 
     pub(super) fn not_written(&self, load: &Load) {
         self.tally.add_all(load.calls);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Hash, Arc<Document>>> {
-        self.documents.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -123,5 +144,6 @@ impl Gathered {
 #[derive(Debug, Clone)]
 pub(super) struct Load {
     pub(super) documents: Vec<(Hash, Arc<Document>)>,
+    pub(super) bookings: Vec<Booking>,
     pub(super) calls: Calls,
 }

@@ -31,6 +31,9 @@ const STRONG: &str =
 /// Stands in every version, so that a person can have any of them revised.
 const ANCHOR: &str = "### Open Questions";
 
+/// What either model says it has read, whatever it was asked.
+pub(crate) const READ: u64 = 1000;
+
 /// Both models, for every world there is.
 pub(crate) struct Models {
     reviewer: Arc<Reviewer>,
@@ -122,7 +125,7 @@ exec cat "${0%/*}/$answer"
 "#;
 
 fn transcript(text: &str, value: Option<Value>) -> String {
-    let usage = json!({ "input_tokens": 1000, "output_tokens": 500 });
+    let usage = json!({ "input_tokens": READ, "output_tokens": 500 });
     let message = json!({ "id": "m", "model": "claude-opus-4-6", "usage": usage });
     let said = json!({ "type": "assistant", "message": message });
     let result = json!({
@@ -173,7 +176,7 @@ async fn review(
     let parts = json!([{ "text": review.to_string() }]);
     Json(json!({
         "candidates": [{ "content": { "role": "model", "parts": parts }, "finishReason": "STOP" }],
-        "usageMetadata": { "promptTokenCount": 1000, "candidatesTokenCount": 100 },
+        "usageMetadata": { "promptTokenCount": READ, "candidatesTokenCount": 100 },
         "modelVersion": "gemini-3-pro-preview",
     }))
 }

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
 };
 
@@ -45,13 +45,15 @@ pub(crate) struct Point {
     pub(crate) now: Timestamp,
     /// Paid calls until then.
     pub(crate) calls: usize,
+    /// What the ledger on disk knew of them by then, in tokens read.
+    pub(crate) settled: u64,
     pub(crate) known: Known,
     /// Where its hub was: texts name it.
     pub(crate) address: String,
 }
 
-/// Which commits are kept: each `step`th, beginning at `first`, and the first in each step of the workflow. Of
-/// what happens outside nothing is left out: there a moment can be the only one of its kind.
+/// Which commits are kept: each `step`th, beginning at `first`, the first in each step of the workflow, and each
+/// that settles a paid call. Of what happens outside nothing is left out: there a moment can be the only one of its kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) first: usize,
@@ -64,6 +66,7 @@ pub(crate) struct Recorder {
     source: Mutex<Option<Source>>,
     seen: AtomicUsize,
     steps: Mutex<BTreeSet<String>>,
+    settled: AtomicI64,
     sample: Sample,
 }
 
@@ -79,10 +82,13 @@ struct Source {
 }
 
 impl Source {
-    fn step(&self) -> Option<String> {
+    /// The run's step and what its calls are known to have read.
+    fn look(&self) -> Option<(String, i64)> {
         let file = self.bot.join(format!("data/repos/{}/checkpoints.db", self.known.repo));
         let database = rusqlite::Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
-        database.query_row("SELECT step FROM run ORDER BY seq DESC LIMIT 1", [], |row| row.get(0)).ok()
+        let sql = "SELECT step, (SELECT COALESCE(SUM(body ->> 'input_tokens'), 0) FROM call)
+                   FROM run ORDER BY seq DESC LIMIT 1";
+        database.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).ok()
     }
 }
 
@@ -105,7 +111,8 @@ impl Recorder {
             known: world.known(),
         };
         let (source, seen) = (Mutex::new(Some(source)), AtomicUsize::new(0));
-        let recorder = Arc::new(Self { source, seen, steps: Mutex::default(), sample });
+        let (steps, settled) = (Mutex::default(), AtomicI64::new(0));
+        let recorder = Arc::new(Self { source, seen, steps, settled, sample });
         let data = world.directory().join("bot/data");
         let told = recorder.clone();
         world.app.store.watch(move |file| {
@@ -125,8 +132,9 @@ impl Recorder {
         let source = self.source.lock().unwrap();
         let Some(source) = source.as_ref() else { return };
         let number = self.seen.fetch_add(1, Ordering::SeqCst);
-        let step = source.step();
-        let new = step.clone().is_some_and(|step| self.steps.lock().unwrap().insert(step));
+        let (step, settled) = source.look().map_or((None, 0), |(step, settled)| (Some(step), settled));
+        let first = step.clone().is_some_and(|step| self.steps.lock().unwrap().insert(step));
+        let new = self.settled.swap(settled, Ordering::SeqCst) != settled || first;
         let commit = matches!(moment, Moment::Commit(_));
         if commit && !new && number % self.sample.step != self.sample.first % self.sample.step {
             return;
@@ -134,10 +142,11 @@ impl Recorder {
         let directory = tempfile::tempdir().unwrap();
         source.hub.copy_to(&directory.path().join("hub")).unwrap();
         copy(&source.bot, &directory.path().join("bot"));
+        let settled = settled.unsigned_abs();
         let calls = source.models.calls(source.bot.parent().unwrap(), &source.key);
         let now = source.clock.now();
         let (known, address) = (source.known, source.hub.base_url().to_string());
-        (source.keep)(Point { number, moment, step, directory, now, calls, known, address });
+        (source.keep)(Point { number, moment, step, directory, now, calls, settled, known, address });
     }
 
     /// No moment counts after this; how many there were.

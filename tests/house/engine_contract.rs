@@ -42,6 +42,7 @@ contract! {
     what_a_person_can_mend_ends_the_run_in_its_words
     an_effect_outlives_a_crash_and_is_not_repeated
     an_error_is_never_read_back
+    what_was_booked_is_kept_though_its_step_failed
     later_keeps_nothing_of_the_state
     waiting_keeps_state_and_visit
     keys_are_unique_nesting_is_refused_and_values_are_small
@@ -191,6 +192,12 @@ async fn an_error_is_never_read_back(world: World) {
     world.started("refuse").await;
     world.settle_in_time().await;
     assert_eq!(world.toys.seen()[..3], ["interrupted false", "interrupted true", "value 2"]);
+}
+
+async fn what_was_booked_is_kept_though_its_step_failed(world: World) {
+    world.started("bill").await;
+    world.settle_in_time().await;
+    assert_eq!(world.toys.seen()[..3], ["booked None", "booked Some(1)", "1 row"]);
 }
 
 async fn later_keeps_nothing_of_the_state(world: World) {

@@ -42,7 +42,7 @@ fn repository_file(text: &str) -> Vec<(String, Vec<u8>)> {
 async fn an_issue_closed_between_two_steps_ends_the_run() {
     let mut w = World::begun().await;
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
-    w.settle().await;
+    w.wait(30).await; // a status comment may have been made, so it is looked for twice
     assert_eq!(w.run().await.unwrap().status, Status::Stopped);
     assert!(w.hub.pulls(w.repo).is_empty());
     assert!(w.view().labels.contains(&"countersign:stopped".to_owned()), "{:?}", w.view().labels);

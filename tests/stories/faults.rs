@@ -242,6 +242,7 @@ async fn what_github_refuses_is_told_in_our_words() {
     let said = w.find("Halted").body;
     assert!(said.contains("GitHub refused what was to be written here: head is not valid."), "{said}");
     assert!(!said.contains("Validation Failed") && !said.contains("422"), "{said}");
+    assert!(said.contains("- `docs/lld/LLD-1.md`") && said.contains("[on the branch]("), "{said}");
     w.nothing_else_was_said();
 }
 

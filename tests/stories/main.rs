@@ -10,6 +10,7 @@ mod lld;
 mod missed;
 mod models;
 mod operator;
+mod resumed;
 mod script;
 mod shell;
 mod strangers;

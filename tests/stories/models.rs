@@ -50,6 +50,7 @@ async fn no_usable_draft_ends_the_run_with_a_reason() {
         let halt = w.halt(&run.id.to_string());
         assert!(halt.contains("No usable draft after 3 tries") && halt.contains(reason), "{what}:\n{halt}");
         assert!(w.hub.pulls(w.repo).is_empty(), "{what}: nothing was published");
+        assert!(halt.contains("There is no branch and no pull request"), "{what}:\n{halt}");
         w.nothing_else_was_said();
     }
 }
@@ -87,6 +88,7 @@ async fn the_same_mechanical_mistakes_three_times_end_the_run() {
     let halt = w.halt(&run.id.to_string());
     assert!(halt.contains("the same mistakes came back three times"), "{halt}");
     assert!(halt.contains("src/nowhere.rs"), "it says which: {halt}");
+    assert!(halt.contains("- the last draft, `docs/lld/LLD-1.md`"), "it is still to be read: {halt}");
     assert_eq!(w.notifying(), 2);
     w.nothing_else_was_said();
 }

@@ -9,9 +9,10 @@ use super::{
 };
 use crate::{
     store::{
-        AuditEntry, AuditRow, GateSpec, Gathered, Lease, Ledger, Record, StoreError,
+        AuditEntry, AuditRow, CallRow, GateSpec, Gathered, Lease, Ledger, Record, StoreError,
         database::{signed, unsigned},
         error::Fault,
+        gathered::Booking,
     },
     types::{Hash, RepoId, RunId, Timestamp},
 };
@@ -20,21 +21,21 @@ impl RepoDb {
     /// Writes a ledger row of the visit; the same key again replaces it in its place. A late writer is not
     /// refused: what was paid was paid.
     pub async fn record(&self, lease: &Lease, key: &str, record: Record) -> Result<(), StoreError> {
-        let (key, now) = (key.to_owned(), self.clock.now().0);
-        let (run, visit) = (signed(lease.run.id.seq), signed(lease.run.visit));
-        self.write_with(&lease.gathered, run, move |tx| {
-            let (table, body) = match &record {
-                Record::Call(row) => ("call", serde_json::to_string(row)?),
-                Record::Verdict(row) => ("verdict", serde_json::to_string(row)?),
-                Record::Finding(row) => ("finding", serde_json::to_string(row)?),
-                Record::Approval(row) => ("approval", serde_json::to_string(row)?),
-            };
-            tx.prepare_cached(&format!(
-                "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)
-                 ON CONFLICT (run, visit, key) DO UPDATE SET body = excluded.body, at = excluded.at"
-            ))?
-            .execute(params![run, visit, key, body, now])?;
-            Ok(())
+        let now = self.clock.now().0;
+        let (run, visit) = (signed(lease.run.id.seq), lease.run.visit);
+        let booking = Booking { visit, key: key.to_owned(), record };
+        self.write_with(&lease.gathered, run, move |tx| book(tx, run, &booking, now)).await
+    }
+
+    /// The row of a paid call of this visit, if there is one on disk.
+    pub async fn booked(&self, lease: &Lease, key: &str) -> Result<Option<CallRow>, StoreError> {
+        let (run, visit, key) = (signed(lease.run.id.seq), signed(lease.run.visit), key.to_owned());
+        self.read(move |tx| {
+            let body: Option<String> = tx
+                .prepare_cached("SELECT body FROM call WHERE run = ?1 AND visit = ?2 AND key = ?3")?
+                .query_row(params![run, visit, key], |row| row.get(0))
+                .optional()?;
+            body.map(|body| json(&body)).transpose()
         })
         .await
     }
@@ -103,6 +104,22 @@ impl RepoDb {
         })
         .await
     }
+}
+
+pub(super) fn book(tx: &Transaction<'_>, run: i64, booking: &Booking, now: i64) -> Result<(), Fault> {
+    let Booking { visit, key, record } = booking;
+    let (table, body) = match record {
+        Record::Call(row) => ("call", serde_json::to_string(row)?),
+        Record::Verdict(row) => ("verdict", serde_json::to_string(row)?),
+        Record::Finding(row) => ("finding", serde_json::to_string(row)?),
+        Record::Approval(row) => ("approval", serde_json::to_string(row)?),
+    };
+    tx.prepare_cached(&format!(
+        "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (run, visit, key) DO UPDATE SET body = excluded.body, at = excluded.at"
+    ))?
+    .execute(params![run, signed(*visit), key, body, now])?;
+    Ok(())
 }
 
 fn bodies<V: DeserializeOwned>(tx: &Transaction<'_>, table: &str, run: RunId) -> Result<Vec<V>, Fault> {

@@ -149,6 +149,9 @@ fn unload(tx: &Transaction<'_>, run: i64, load: &Load, now: i64) -> Result<(), F
         )?
         .execute(params![hash.to_string(), signed(document.bytes as u64), document.zstd, now])?;
     }
+    for booking in &load.bookings {
+        ledger::book(tx, run, booking, now)?;
+    }
     let Calls { calls, writes } = load.calls;
     if calls > 0 {
         tx.prepare_cached(

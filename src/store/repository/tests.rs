@@ -8,7 +8,8 @@ use crate::{
     clock::SystemClock,
     limits,
     store::{
-        Checkpoint, Filter, Lease, Opened, Pause, PauseScope, RepoRow, Rerun, RunStatus, Store, StoreError,
+        CallRow, CallStatus, Checkpoint, Filter, Lease, Opened, Pause, PauseScope, Record, RepoRow, Rerun,
+        RunStatus, Store, StoreError,
         tests::{claim_at, new_run},
     },
     types::{Cause, Hash, InstallationId, RepoId, RunId, Timestamp},
@@ -69,6 +70,51 @@ async fn a_database_of_the_first_version_reads_right() {
     assert_eq!((run.visit, run.calls.calls, run.calls.writes), (3, 2, 1));
     let done = store.run_row(RunId { repo: REPO, seq: 2 }).await.unwrap().unwrap();
     assert_eq!(done.status, RunStatus::Done);
+}
+
+#[tokio::test]
+async fn what_is_booked_is_kept_with_the_next_write_and_not_before() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.start_run(new_run(REPO, 1)).await.unwrap();
+    let lease = claim(&store).await.unwrap();
+    let db = store.repo(REPO).unwrap();
+    let kept = async || db.ledger(lease.run.id).await.unwrap().calls;
+    db.journal_begin(&lease, "draft/1").await.unwrap();
+    db.record(&lease, "draft/1", Record::Call(call(CallStatus::Reserved))).await.unwrap();
+    lease.gathered.book(lease.run.visit, "draft/1", Record::Call(call(CallStatus::Done)));
+    assert_eq!(kept().await, [call(CallStatus::Reserved)]);
+    db.journal_done(&lease, "draft/1", b"1".to_vec()).await.unwrap();
+    assert_eq!(kept().await, [call(CallStatus::Done)]);
+    assert_eq!(db.booked(&lease, "draft/1").await.unwrap(), Some(call(CallStatus::Done)));
+    assert_eq!(db.booked(&lease, "draft/2").await.unwrap(), None);
+
+    // What was paid was paid, though the attempt came to nothing.
+    lease.gathered.book(lease.run.visit, "draft/2", Record::Call(call(CallStatus::Failed)));
+    let again = Checkpoint::Retry { attempts: 1, due: Timestamp(0), why: "a fault".into() };
+    store.save_step(&lease, again).await.unwrap();
+    assert_eq!(kept().await, [call(CallStatus::Done), call(CallStatus::Failed)]);
+}
+
+fn call(status: CallStatus) -> CallRow {
+    CallRow {
+        role: "drafter".into(),
+        provider: "claude".into(),
+        asked: "claude:opus".into(),
+        served: None,
+        family: None,
+        prompt: Hash::of(b"prompt"),
+        status,
+        input_tokens: 1000,
+        output_tokens: 0,
+        cache_read: 0,
+        cache_written: 0,
+        cost_microusd: Some(5),
+        billed: true,
+        elapsed_ms: 0,
+        attempts: 1,
+        error: None,
+    }
 }
 
 #[tokio::test]

@@ -273,7 +273,7 @@ fn sample_path(files: &[FileInfo]) -> Option<String> {
 async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
-    look(s, cx, "look").await?;
+    look(s, cx).await?;
     let shown = show::status(s, cx, At::Draft, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     show::label(s, cx, messages::WORKING).await?;
@@ -349,7 +349,7 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
-    look(s, cx, "look").await?;
+    look(s, cx).await?;
     let shown = show::status(s, cx, At::Review, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     let (body, excerpt) = (issue_text(cx, &issue).await?, text(cx, need(&s.excerpt)?).await?);
@@ -411,8 +411,11 @@ async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let document = *need(&s.round.document)?;
     let signed = cx.countersigned(document).await?;
-    look(s, cx, "look").await?;
     let proposal = need(&s.proposal)?.clone();
+    match look(s, cx).await {
+        Err(StepError::Stopped { .. }) if cx.tools().is_published(cx, &proposal).await? => {}
+        wanted => wanted?,
+    }
     let issue = need(&s.issue)?.clone();
     let repo = cx.tools().repo(cx).await?;
     let approval = signed.approval();
@@ -448,7 +451,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
 async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
-    look(s, cx, "look").await?;
+    look(s, cx).await?;
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
     let base = need(&s.base)?.clone();
@@ -514,8 +517,8 @@ async fn ask_again(
 }
 
 /// Before a stage: is this still wanted?
-async fn look(s: &State, cx: &Cx, key: &str) -> Result<(), StepError> {
-    cx.tools().look(cx, key, s.proposal.as_ref().map(|p| p.pull)).await
+async fn look(s: &State, cx: &Cx) -> Result<(), StepError> {
+    cx.tools().look(cx, s.proposal.as_ref().map(|p| p.pull)).await
 }
 
 /// A `/revise` said at this gate after the answer that is being heard: an objection outweighs it.
@@ -533,7 +536,7 @@ async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>, StepError
 }
 
 async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<Heard, StepError> {
-    look(s, cx, &format!("look-{}", answer.cause)).await?;
+    look(s, cx).await?;
     let (issue, policy, base) = (need(&s.issue)?, need(&s.policy)?, need(&s.base)?);
     let (proposal, asked) = (need(&s.proposal)?, need(&s.asked)?);
     let paths = paths(&document(s, cx).await?);

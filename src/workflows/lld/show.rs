@@ -2,6 +2,8 @@
 //!
 //! Views only: state in, typed values for `messages` out.
 
+use serde::{Deserialize, Serialize};
+
 use super::{At, Lld, STAGE, State, document, need};
 use crate::{
     commands::CommandSpec,
@@ -14,7 +16,7 @@ use crate::{
         Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine, RoundLog,
         StatusView, StepLine, Waiting,
     },
-    rounds::{Cx, FailureKind, Served, Urgency, Why, announce, fault},
+    rounds::{self, Cx, FailureKind, Remains, Seen, Served, Urgency, Why, announce, fault},
     types::{Hash, Role, Verdict},
 };
 
@@ -66,7 +68,7 @@ fn steps(s: &State, at: At, state: messages::State) -> Vec<StepLine> {
         .collect()
 }
 
-fn round(line: &crate::rounds::Line) -> RoundLine {
+fn round(line: &rounds::Line) -> RoundLine {
     RoundLine {
         round: line.round,
         verdict: line.verdict,
@@ -273,44 +275,90 @@ pub(super) async fn halted(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<()
     }
 }
 
-async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<(), StepError> {
-    let repo = cx.tools().repo(cx).await?;
-    match repo.issue(cx.run().trigger.issue).await {
-        Ok(_) => {}
-        Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(()),
-        Err(other) => return Err(fault(other)),
-    }
-    let stopped = matches!(halt, Halt::Stopped { .. });
-    let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
-    turn(&mut s.clone(), cx, at, state, messages::STOPPED).await?;
-    if !stopped {
-        announce(cx, "halted", &messages::halted(&halt_card(at, s, halt, cx)?)).await?;
-    }
-    Ok(())
+/// What the visit that tells of the end finds on GitHub. The state is that of the beginning of the visit before,
+/// whose effects nobody wrote down.
+#[derive(Serialize, Deserialize)]
+struct Found {
+    /// The state label on the issue.
+    label: Option<String>,
+    /// The label that stops a run, if it is still on.
+    stop: Option<String>,
+    /// None where nobody is to be told of it.
+    remains: Option<Remains>,
 }
 
-fn halt_card(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<HaltCard, StepError> {
+/// None: there is no issue to show anything on.
+async fn find(s: &State, cx: &Cx, repo: &Repo, told: bool) -> Result<Option<Found>, StepError> {
+    let issue = match repo.issue(cx.run().trigger.issue).await {
+        Ok(issue) => issue,
+        Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(None),
+        Err(other) => return Err(fault(other)),
+    };
+    let path = path(s).ok();
+    let remains = match told {
+        true => Some(rounds::remains(cx, repo, path.as_deref(), s.proposal.as_ref()).await?),
+        false => None,
+    };
+    let stop = rounds::stop_label_on(&issue.labels).map(str::to_owned);
+    Ok(Some(Found { label: label_left(&issue.labels), stop, remains }))
+}
+
+async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<(), StepError> {
+    let repo = cx.tools().repo(cx).await?;
+    let stopped = matches!(halt, Halt::Stopped { .. });
+    let Some(found) = cx.once("found", |_| find(s, cx, &repo, !stopped)).await? else { return Ok(()) };
+    let mut s = s.clone();
+    s.label = found.label.or(s.label);
+    if !matches!(at, At::Load | At::Analyze) {
+        // Its first draft made it, or was about to.
+        s.status = s.status.in_doubt();
+    }
+    let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
+    turn(&mut s, cx, at, state, messages::STOPPED).await?;
+    if let Some(remains) = &found.remains {
+        announce(cx, "halted", &messages::halted(&halt_card(at, &s, halt, remains, cx))).await?;
+    }
+    match found.stop {
+        Some(label) => repo.remove_label(cx.run().trigger.issue, &label).await.map_err(fault),
+        None => Ok(()),
+    }
+}
+
+/// What there is for people to go on from: on the branch, in the status comment, as a pull request.
+fn kept(s: &State, remains: &Remains) -> Vec<Kept> {
+    let (name, branch) = (path(s).unwrap_or_default(), remains.branch.clone());
+    let (mut kept, mut there) = (Vec::new(), None);
+    match &remains.seen {
+        Seen::Nothing => {}
+        Seen::Branch(None) => kept.push(Kept::Branch { name: branch }),
+        Seen::Branch(Some((hash, url))) => {
+            there = Some(*hash);
+            kept.push(Kept::File { name: name.clone(), hash: *hash, url: url.clone() });
+        }
+        Seen::Unknown => kept.push(Kept::Unseen { branch }),
+    }
+    if let (Some(hash), Some(url)) = (s.round.document.filter(|hash| Some(*hash) != there), &s.status.url) {
+        kept.push(Kept::Draft { name, hash, url: url.clone() });
+    }
+    kept.extend(remains.pull.clone().map(|(number, url)| Kept::Pull { number: number.0, url }));
+    kept
+}
+
+fn halt_card(at: At, s: &State, halt: &Halt, remains: &Remains, cx: &Cx) -> HaltCard {
     let reason = match halt {
         Halt::Bug { attempts, .. } => HaltReason::Bug { attempts: *attempts },
         Halt::Limit { moves } => HaltReason::MoveLimit { moves: *moves },
         Halt::User(_) | Halt::Stopped { .. } => HaltReason::Said(halt.sentence()),
     };
-    let kept = match &s.proposal {
-        Some(p) => vec![
-            Kept::Draft { name: p.path.clone(), hash: p.document, url: Some(p.file_url.clone()) },
-            Kept::Pull { number: p.pull.0, url: p.pull_url.clone() },
-        ],
-        None => Vec::new(),
-    };
     let CommandSpec { usage, .. } = Lld::COMMANDS[0];
-    Ok(HaltCard {
+    HaltCard {
         run: cx.run().id,
         at_step: format!("{} {}", at.id(), at.title()),
         reason,
-        kept,
+        kept: kept(s, remains),
         again: usage.to_owned(),
         rehearsal: rehearsal(s, cx),
-    })
+    }
 }
 
 fn inconclusive(why: Why) -> Inconclusive {
@@ -362,7 +410,7 @@ pub(super) fn log_path(path: &str) -> String {
 
 /// Also of a run that ended before it knew its own policy.
 fn rehearsal(s: &State, cx: &Cx) -> bool {
-    s.policy.as_ref().map_or_else(|| cx.tools().rehearsal(), crate::rounds::Policy::rehearsal)
+    s.policy.as_ref().map_or_else(|| cx.tools().rehearsal(), rounds::Policy::rehearsal)
 }
 
 /// The verdict a gate goes by.

@@ -14,9 +14,9 @@ use countersign::{
     clock::Clock,
     commands::CommandSpec,
     engine::{
-        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Backing, Cancel, Cancelled, Cx, Engine, Filter,
-        GateSpec, Halt, Kind, Next, Outcome, Port, Record, RunView, Signal, Signalled, Start, Started, Step,
-        StepError, Trigger, VerdictRow, Workflow, memory::Memory,
+        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Backing, CallRow, CallStatus, Cancel, Cancelled, Cx,
+        Engine, Filter, GateSpec, Halt, Kind, Next, Outcome, Port, Record, RunView, Signal, Signalled, Start,
+        Started, Step, StepError, Trigger, VerdictRow, Workflow, memory::Memory,
     },
     store::Store,
     types::{
@@ -268,9 +268,42 @@ async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> 
                 .await?;
             toys.saw(format!("value {value}"));
         }
+        "bill" => {
+            let attempt = toys.attempts.load(SeqCst);
+            cx.once("bill", |_| async move {
+                let before = cx.booked("bill").await?.map(|row| row.attempts);
+                toys.saw(format!("booked {before:?}"));
+                cx.book("bill", Record::Call(bill(attempt))).await?;
+                if attempt == 1 { Err(anyhow::anyhow!("the answer was lost").into()) } else { Ok(()) }
+            })
+            .await?;
+            toys.saw(format!("{} row", cx.ledger().await?.calls.len()));
+        }
         _ => cx.once("paid", pay).await?,
     }
     Ok(Next::Go(At::Review))
+}
+
+/// A paid call's row.
+fn bill(attempts: u32) -> CallRow {
+    CallRow {
+        role: "drafter".into(),
+        provider: "claude".into(),
+        asked: "claude:opus".into(),
+        served: None,
+        family: None,
+        prompt: Hash::of(b"prompt"),
+        status: CallStatus::Done,
+        input_tokens: 1000,
+        output_tokens: 500,
+        cache_read: 0,
+        cache_written: 0,
+        cost_microusd: Some(42),
+        billed: true,
+        elapsed_ms: 1,
+        attempts,
+        error: None,
+    }
 }
 
 async fn review(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {

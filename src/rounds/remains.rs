@@ -1,0 +1,65 @@
+//! What is on GitHub of a run that ends before its end. The state knows only what was there at the beginning of
+//! the visit that came to nothing, so it is looked for.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cx, Proposal, branch, fault, gate::file_url};
+use crate::{
+    engine::StepError,
+    github::{Fault, Repo},
+    types::{Hash, IssueNo},
+};
+
+/// What a look at the issue's branch found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Remains {
+    pub branch: String,
+    pub seen: Seen,
+    /// The run's pull request and its address.
+    pub pull: Option<(IssueNo, String)>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Seen {
+    /// There is no such branch.
+    Nothing,
+    /// There is, with this document on it at this address.
+    Branch(Option<(Hash, String)>),
+    /// GitHub does not let us look.
+    Unknown,
+}
+
+/// Looks at the issue's branch, for a document at `path`, and for its pull request.
+pub async fn remains(
+    cx: &Cx,
+    repo: &Repo,
+    path: Option<&str>,
+    known: Option<&Proposal>,
+) -> Result<Remains, StepError> {
+    let name = branch(cx.run().trigger.issue);
+    let known = known.map(|proposal| (proposal.pull, proposal.pull_url.clone()));
+    let looked = match look(cx, repo, &name, path).await {
+        Ok((seen, pull)) => Ok((seen, pull.or(known.clone()))),
+        Err(refused) => match fault(refused) {
+            waits @ StepError::Later { .. } => Err(waits),
+            _ => Ok((Seen::Unknown, known)),
+        },
+    };
+    looked.map(|(seen, pull)| Remains { branch: name, seen, pull })
+}
+
+type Found = (Seen, Option<(IssueNo, String)>);
+
+async fn look(cx: &Cx, repo: &Repo, name: &str, path: Option<&str>) -> Result<Found, Fault> {
+    let Some(head) = repo.branch(name).await? else { return Ok((Seen::Nothing, None)) };
+    let document = match path {
+        Some(path) => {
+            let bytes = repo.file(path, head.as_str()).await?;
+            bytes.map(|bytes| (Hash::of(&bytes), file_url(cx, repo, name, path)))
+        }
+        None => None,
+    };
+    let pulls = repo.pulls_of_branch(name).await?;
+    let pull = pulls.into_iter().find(|pull| pull.open).map(|pull| (pull.number, pull.url));
+    Ok((Seen::Branch(document), pull))
+}

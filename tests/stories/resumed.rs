@@ -1,0 +1,175 @@
+//! A visit that goes on after hours or days: what happened meanwhile counts, and what it had begun is finished.
+
+use std::time::Duration;
+
+use countersign::{
+    engine::{CallRow, Status},
+    localhub::{Fault, Hub},
+};
+
+use crate::{
+    script::{Script, approved, design},
+    world::{Setting, World, world},
+};
+
+impl World {
+    /// Asked for, and put off by the first model it asks.
+    async fn put_off() -> Self {
+        let script = Script::default().fails("drafter", "capacity").drafts(&design()).reviews(&approved());
+        let mut w = Self::new(Setting { script: Some(script.toml()), ..Setting::default() }).await;
+        w.label("maya", "countersign:lld").await;
+        let run = w.run().await.unwrap();
+        assert_eq!((run.status, run.step_id.as_str()), (Status::Ready, "N1"), "{}", w.thread());
+        w
+    }
+
+    /// Approved, and held up by the first write of its last step.
+    async fn held_up(fault: Fault) -> Self {
+        let mut w = world().await;
+        w.hub.refuse_draft_pulls(w.repo, true).unwrap(); // nobody can merge a draft
+        w.label("maya", "countersign:lld").await;
+        let line = w.approve_line();
+        w.pass(60);
+        w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
+        w.step(1).await;
+        w.hub.fault(fault);
+        w.settle().await;
+        let run = w.run().await.unwrap();
+        assert_eq!((run.status, run.step_id.as_str()), (Status::Ready, "N5"), "{}", w.thread());
+        w
+    }
+
+    /// It happens, and nobody tells us.
+    fn untold(&self, happens: impl FnOnce(&Hub)) {
+        self.lose_webhooks(true);
+        happens(&self.hub);
+        self.lose_webhooks(false);
+    }
+
+    async fn calls(&self) -> Vec<CallRow> {
+        let run = self.run().await.unwrap().id;
+        self.app.store.repo(self.repo).unwrap().ledger(run).await.unwrap().calls
+    }
+
+    /// Headlines of the commits on the issue's branch, the newest first.
+    fn commits(&self) -> Vec<String> {
+        let log = self.hub.log(self.repo, &format!("countersign/issue-{}", self.issue));
+        log.iter().map(|commit| commit.message.lines().next().unwrap().to_owned()).collect()
+    }
+
+    async fn ended(&self) -> (Status, String) {
+        let run = self.run().await.unwrap();
+        (run.status, run.why.unwrap_or_default())
+    }
+}
+
+fn graphql_fails() -> Fault {
+    Fault::Status { method: "POST".to_owned(), path_contains: "/graphql".to_owned(), status: 502, times: 1 }
+}
+
+fn answer_lost(method: &str, path: &str) -> Fault {
+    let (method, path_contains) = (method.to_owned(), path.to_owned());
+    Fault::AnswerBadGatewayAfter { method, path_contains, times: 1 }
+}
+
+fn stopped(why: &str) -> (Status, String) {
+    (Status::Stopped, format!("stopped by someone: {why}"))
+}
+
+#[tokio::test]
+async fn a_call_that_was_put_off_is_not_made_for_an_issue_that_was_closed() {
+    let mut w = World::put_off().await;
+    let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
+    w.untold(|hub| hub.close_issue(repo, issue, maya).unwrap());
+    w.wait(60).await;
+    assert_eq!(w.ended().await, stopped("the issue was closed"));
+    assert_eq!(w.calls().await.len(), 1, "nobody asked a model for it");
+    assert_eq!(w.view().labels, ["countersign:stopped"]);
+    assert_eq!(w.notifying(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_was_off_for_days_looks_before_it_goes_on() {
+    let w = World::put_off().await;
+    let (repo, issue, tess, clock) = (w.repo, w.issue, w.user("tess"), w.clock.clone());
+    let mut w = w
+        .restart_after(|hub| {
+            clock.pass(Duration::from_secs(3 * 24 * 3600));
+            hub.label(repo, issue, tess, "countersign:stop").unwrap();
+        })
+        .await;
+    w.wait(60).await;
+    assert_eq!(w.ended().await, stopped("asked to by the label"));
+    assert_eq!(w.calls().await.len(), 1);
+    assert_eq!(w.view().labels, ["countersign:stopped"], "the wish was granted, so its label is off");
+}
+
+#[tokio::test]
+async fn a_wish_to_stop_outlives_a_lost_answer() {
+    let mut w = World::put_off().await;
+    let (repo, issue, tess) = (w.repo, w.issue, w.user("tess"));
+    w.untold(|hub| hub.label(repo, issue, tess, "countersign:stop").unwrap());
+    w.hub.fault(answer_lost("DELETE", "/labels/"));
+    w.wait(60).await;
+    assert_eq!(w.ended().await, stopped("asked to by the label"));
+    assert_eq!(w.view().labels, ["countersign:stopped"]);
+}
+
+#[tokio::test]
+async fn an_approval_that_was_held_up_is_not_published_on_a_closed_pull_request() {
+    let mut w = World::held_up(graphql_fails()).await;
+    let (repo, pull, maya) = (w.repo, w.hub.pulls(w.repo)[0].number, w.user("maya"));
+    w.untold(|hub| hub.close_issue(repo, pull, maya).unwrap());
+    w.wait(60).await;
+    assert_eq!(w.ended().await, stopped("its pull request was closed"));
+    assert!(w.commits()[0].starts_with("docs: propose"), "{:?}", w.commits());
+}
+
+#[tokio::test]
+async fn a_design_whose_approved_commit_is_there_is_finished() {
+    for merged in [false, true] {
+        let mut w = World::held_up(answer_lost("POST", "/graphql")).await;
+        assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
+        let (repo, issue, pull, maya) = (w.repo, w.issue, w.hub.pulls(w.repo)[0].number, w.user("maya"));
+        w.untold(|hub| match merged {
+            true => hub.merge(repo, pull, maya).unwrap(),
+            false => hub.close_issue(repo, issue, maya).unwrap(),
+        });
+        w.wait(60).await;
+        assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+        assert_eq!(w.view().labels, ["countersign:done"]);
+        let accepted = w.commits().iter().filter(|line| line.starts_with("docs: accept")).count();
+        assert_eq!((accepted, w.notifying()), (1, 2), "{:?}", w.commits());
+    }
+}
+
+#[tokio::test]
+async fn a_run_stopped_in_its_first_draft_leaves_one_comment_and_one_label() {
+    let mut w = World::put_off().await;
+    w.comment("tess", "/stop").await;
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    assert_eq!(w.view().labels, ["countersign:stopped"]);
+    w.find("lld: stopped");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_halt_names_what_its_last_visit_had_put_on_github() {
+    let mut w = world().await;
+    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
+    w.step(3).await;
+    // The gate's comment is refused, when commit and pull request are made and nobody has written that down.
+    let (method, path_contains) = ("POST".to_owned(), "/issues/1/comments".to_owned());
+    let (field, code) = ("body".to_owned(), "invalid".to_owned());
+    w.hub.fault(Fault::Unprocessable { method, path_contains, field, code, times: 1 });
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Failed, "{}", w.thread());
+    w.find("lld: halted");
+    let halt = w.find("### ❌ Halted at N4").body;
+    let pull = w.hub.pulls(w.repo)[0].number;
+    assert!(halt.contains("`docs/lld/LLD-1.md`") && halt.contains("[on the branch]("), "{halt}");
+    assert!(halt.contains(&format!("the pull request, [#{pull}](")), "{halt}");
+    assert!(!halt.contains("There is no branch"), "{halt}");
+    w.nothing_else_was_said();
+}
