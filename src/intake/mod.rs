@@ -23,7 +23,6 @@ pub use labels::Labels;
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -109,9 +108,6 @@ pub enum Trouble {
 /// How a delivery ended: one line for the log and the inbox row.
 pub(crate) type Handled = Result<String, Trouble>;
 
-/// A gate's line is on the page a moment before the gate is open; a quick reader's answer comes in between.
-const OPENING: Duration = Duration::from_secs(1);
-
 impl Intake {
     pub fn new(
         store: Arc<Store>,
@@ -188,7 +184,7 @@ impl Intake {
                 Fault::Transient { .. } | Fault::Unauthorized { .. } | Fault::Unexpected { .. },
             ) => Some(soon),
             Trouble::GitHub(_) => None,
-            Trouble::Opening => Some(now.plus(OPENING)),
+            Trouble::Opening => Some(now.plus(limits::GATE_OPENING)),
             Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),
             Trouble::Engine(_) => None,
         };
