@@ -10,6 +10,7 @@
 
 mod answer;
 mod cause;
+mod closing;
 mod comment;
 mod labels;
 mod lifecycle;
