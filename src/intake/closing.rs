@@ -65,9 +65,7 @@ impl Intake {
 
     /// Is this told of so long after it happened that it may hold no longer?
     pub(super) fn told_late(&self, taken: &Taken, at: Timestamp) -> bool {
-        let ahead = self.github.clock_ahead().unwrap_or(0);
-        let now = Timestamp(self.clock.now().0.saturating_add(ahead));
-        taken.swept || now.since(at) > LAG
+        taken.swept || self.githubs_now().since(at) > LAG
     }
 
     /// Is the issue open? One that is gone is not.

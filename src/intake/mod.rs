@@ -35,7 +35,7 @@ use crate::{
     github::{Event, Fault, GitHub},
     limits::{self, LAG},
     store::{Ending, Store, StoreError, Taken},
-    types::{Actor, DeliveryId, InstallationId},
+    types::{Actor, DeliveryId, InstallationId, Timestamp},
 };
 
 /// Reads deliveries and turns them into requests to the engine.
@@ -201,6 +201,12 @@ impl Intake {
                 Ending::Dead(trouble.to_string())
             }
         }
+    }
+
+    /// What time it is by GitHub's clock, as far as it told.
+    fn githubs_now(&self) -> Timestamp {
+        let ahead = self.github.clock_ahead().unwrap_or(0);
+        Timestamp(self.clock.now().0.saturating_add(ahead))
     }
 
     /// Our own account.

@@ -87,8 +87,7 @@ impl Intake {
 
     /// GitHub's clock counts in its log. A mark that lies ahead of it was set by a clock of ours that was wrong.
     fn not_ahead(&self, mark: Timestamp) -> Timestamp {
-        let ahead = self.github.clock_ahead().unwrap_or(0);
-        mark.min(Timestamp(self.clock.now().0.saturating_add(ahead)))
+        mark.min(self.githubs_now())
     }
 
     fn may_fetch(&self, attempt: &Attempt) -> bool {
