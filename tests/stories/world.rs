@@ -9,7 +9,7 @@ use std::{
     path::Path,
     pin::Pin,
     sync::{Arc, Mutex, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use countersign::{
@@ -486,12 +486,15 @@ async fn start_hub(directory: &Path, clock: &Arc<ManualClock>) -> Hub {
 }
 
 async fn build(config: &Path, clock: &Arc<ManualClock>, pacing: Pacing) -> Arc<App> {
+    let patience = Instant::now() + Duration::from_secs(10);
     loop {
         let settings = Settings::load(config).unwrap();
         match App::build_paced(settings, clock.clone(), pacing).await {
             Ok(app) => return Arc::new(app),
             // Between its fork and its start a child of another world's holds whatever we held.
-            Err(AppError::Store(StoreError::InUse { .. })) => tokio::task::yield_now().await,
+            Err(AppError::Store(StoreError::InUse { .. })) if Instant::now() < patience => {
+                tokio::task::yield_now().await;
+            }
             Err(error) => panic!("{error}"),
         }
     }

@@ -275,14 +275,19 @@ pub(super) async fn halted(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<()
 
 async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<(), StepError> {
     let repo = cx.tools().repo(cx).await?;
-    match repo.issue(cx.run().trigger.issue).await {
-        Ok(_) => {}
+    let issue = match repo.issue(cx.run().trigger.issue).await {
+        Ok(issue) => issue,
         Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(()),
         Err(other) => return Err(fault(other)),
+    };
+    let mut shown = s.clone();
+    if shown.label.is_none() {
+        // It ended before it had read the issue.
+        shown.label = cx.once("label-left", |_| async { Ok(label_left(&issue.labels)) }).await?;
     }
     let stopped = matches!(halt, Halt::Stopped { .. });
     let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
-    turn(&mut s.clone(), cx, at, state, messages::STOPPED).await?;
+    turn(&mut shown, cx, at, state, messages::STOPPED).await?;
     if !stopped {
         announce(cx, "halted", &messages::halted(&halt_card(at, s, halt, cx)?)).await?;
     }
