@@ -165,7 +165,7 @@ pub const SWEEP_EVERY: Duration = Duration::from_secs(600);
 /// How much of the log that was looked through already is looked through again: an attempt may be listed late.
 pub const SWEEP_OVERLAP: Duration = Duration::from_secs(600);
 
-/// Pages of a hundred of the log whose unknown deliveries are held in memory at once, and how many such parts one
+/// Pages of a hundred of the log that make a part, of which two are held in memory at once, and how many parts one
 /// look has before the log is called endless. Together they are more than GitHub keeps of the busiest App.
 pub const SWEEP_PAGES: usize = 100;
 pub const SWEEP_PARTS: usize = 100;
@@ -211,12 +211,12 @@ pub const DELIVERY_HOLDS: Duration = Duration::from_secs(600);
 /// suspension was lifted.
 pub const SUSPENDED_RETRY: Duration = Duration::from_secs(3600);
 
-/// Bodies of deliveries in memory, read and not yet committed. Beyond it a sender is told to come again: GitHub
+/// Bodies of deliveries in memory, arriving or not yet committed. Beyond it a sender is told to come again: GitHub
 /// keeps what it sent, and the sweep fetches it.
-pub const DOOR_BYTES: u32 = 64 * 1024 * 1024;
+pub const DOOR_BYTES: usize = 64 * 1024 * 1024;
 
 /// What a request is counted for at least, whatever its body: its buffers and its place in the queue.
-pub const DOOR_REQUEST_BYTES: u32 = 4096;
+pub const DOOR_REQUEST_BYTES: usize = 4096;
 
 /// Room made for a body on its announcement alone; most are smaller.
 pub const DOOR_RESERVE: usize = 64 * 1024;
@@ -279,3 +279,6 @@ pub const FILE_LOCK: Duration = Duration::from_secs(10);
 
 /// Deliveries that were put off and are woken in one go: never enough to be felt, should all of them be due at once.
 pub const WAKE_ROWS: u64 = 500;
+/// A gate's line is on the page a moment before the gate is open; a quick reader's answer, which comes in between, waits
+/// this long.
+pub const GATE_OPENING: Duration = Duration::from_secs(1);

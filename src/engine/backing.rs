@@ -164,7 +164,7 @@ impl Backing for Store {
     }
 
     fn booked<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Option<CallRow>> {
-        Box::pin(async move { self.repo(lease.run.id.repo)?.booked(lease, key).await })
+        Box::pin(async move { self.repo(lease.run.id.repo).await?.booked(lease, key).await })
     }
 
     fn ledger(&self, run: RunId) -> Kept<'_, Ledger> {

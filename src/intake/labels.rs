@@ -148,7 +148,7 @@ impl Intake {
         let note = if found && self.started(at, label, &labeling).await? {
             self.repo(at).remove_label(at.issue, label).await?;
             "it had started its run before".to_owned()
-        } else if taken.swept && !self.bears(at, label).await? {
+        } else if self.told_late(taken, labeling.at) && !self.bears(at, label).await? {
             LATE.to_owned()
         } else {
             self.labeled(taken, at, label, &labeling.actor, labeling.at).await?

@@ -10,6 +10,7 @@
 
 mod answer;
 mod cause;
+mod closing;
 mod comment;
 mod labels;
 mod lifecycle;
@@ -23,7 +24,6 @@ pub use labels::Labels;
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -35,7 +35,7 @@ use crate::{
     github::{Event, Fault, GitHub},
     limits::{self, LAG},
     store::{Ending, Store, StoreError, Taken},
-    types::{Actor, DeliveryId, InstallationId},
+    types::{Actor, DeliveryId, InstallationId, Timestamp},
 };
 
 /// Reads deliveries and turns them into requests to the engine.
@@ -108,9 +108,6 @@ pub enum Trouble {
 
 /// How a delivery ended: one line for the log and the inbox row.
 pub(crate) type Handled = Result<String, Trouble>;
-
-/// A gate's line is on the page a moment before the gate is open; a quick reader's answer comes in between.
-const OPENING: Duration = Duration::from_secs(1);
 
 impl Intake {
     pub fn new(
@@ -188,7 +185,7 @@ impl Intake {
                 Fault::Transient { .. } | Fault::Unauthorized { .. } | Fault::Unexpected { .. },
             ) => Some(soon),
             Trouble::GitHub(_) => None,
-            Trouble::Opening => Some(now.plus(OPENING)),
+            Trouble::Opening => Some(now.plus(limits::GATE_OPENING)),
             Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),
             Trouble::Engine(_) => None,
         };
@@ -204,6 +201,12 @@ impl Intake {
                 Ending::Dead(trouble.to_string())
             }
         }
+    }
+
+    /// What time it is by GitHub's clock, as far as it told.
+    fn githubs_now(&self) -> Timestamp {
+        let ahead = self.github.clock_ahead().unwrap_or(0);
+        Timestamp(self.clock.now().0.saturating_add(ahead))
     }
 
     /// Our own account.

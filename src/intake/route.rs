@@ -2,10 +2,10 @@
 
 use super::{Handled, Intake, Trouble, answer::Reply, cause};
 use crate::{
-    engine::{Answer, Cancel, Filter, RunView, Start, Started, Trigger},
+    engine::{Answer, Filter, RunView, Start, Started, Trigger},
     github::{
-        Fault, Labeling, Reaction, Repo,
-        event::{Event, IssueAction, PullAction, RepoRef, ReviewEvent, ReviewState},
+        Labeling, Reaction, Repo,
+        event::{Event, IssueAction, RepoRef, ReviewEvent, ReviewState},
     },
     messages,
     store::{RepoRow, Taken},
@@ -36,8 +36,7 @@ impl Intake {
                         let by = Labeling { event: 0, actor: e.sender.clone(), at: e.at };
                         self.told_of_label(taken, &at, label, by).await
                     }
-                    IssueAction::Closed if taken.swept && self.is_open(&at).await? => Ok(LATE.to_owned()),
-                    IssueAction::Closed => self.stop(taken, &at, &e.sender, "the issue was closed").await,
+                    IssueAction::Closed => self.issue_closed(taken, &at, e).await,
                     IssueAction::Deleted => self.stop(taken, &at, &e.sender, "the issue was deleted").await,
                     IssueAction::Transferred => {
                         self.stop(taken, &at, &e.sender, "the issue was transferred").await
@@ -47,19 +46,7 @@ impl Intake {
             }
             Event::Comment(e) => self.comment(taken, e).await,
             Event::Review(e) => self.review(taken, e).await,
-            Event::PullRequest(e) if matches!(e.action, PullAction::Closed { .. }) => {
-                let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
-                else {
-                    return Ok("not a pull request of ours".to_owned());
-                };
-                let at = Place { repo: &e.repo, installation: e.installation, issue };
-                if taken.swept && self.has_open_pull(&at, &e.head_branch).await? {
-                    return Ok(LATE.to_owned());
-                }
-                let merged = e.action == PullAction::Closed { merged: true };
-                let what = if merged { "its pull request was merged" } else { "its pull request was closed" };
-                self.stop(taken, &at, &e.sender, what).await
-            }
+            Event::PullRequest(e) => self.pull(taken, e).await,
             Event::Ping => Ok("pong".to_owned()),
             Event::Ignored { why } => Ok(format!("ignored: {why}")),
             _ => Ok("nothing to do yet".to_owned()),
@@ -119,20 +106,6 @@ impl Intake {
         Ok(note)
     }
 
-    /// Is the issue open? One that is gone is not.
-    async fn is_open(&self, at: &Place<'_>) -> Result<bool, Trouble> {
-        match self.repo(at).issue(at.issue).await {
-            Ok(issue) => Ok(issue.state_open),
-            Err(Fault::Gone { .. } | Fault::Moved { .. }) => Ok(false),
-            Err(fault) => Err(fault.into()),
-        }
-    }
-
-    /// Reopened, or followed by another one.
-    async fn has_open_pull(&self, at: &Place<'_>, branch: &str) -> Result<bool, Trouble> {
-        Ok(self.repo(at).pulls_of_branch(branch).await?.iter().any(|pull| pull.open))
-    }
-
     async fn refuse_label(&self, repo: &Repo, at: &Place<'_>, label: &str) -> Handled {
         repo.react_issue(at.issue, Reaction::ThumbsDown).await?;
         Ok(format!("refused: the role of whoever set `{label}` is too low"))
@@ -143,24 +116,6 @@ impl Intake {
             Started::New(run) => Reply::Note(format!("started {workflow} as {run}")),
             Started::Duplicate(run) => Reply::Note(format!("{run} was started by the same before")),
             Started::Already(run) => Reply::Words(messages::already_running(run.id, workflow, None)),
-        })
-    }
-
-    pub(crate) async fn stop(&self, taken: &Taken, at: &Place<'_>, by: &Actor, why: &str) -> Handled {
-        let cancelled = self
-            .engine
-            .cancel(Cancel {
-                repo: at.repo.id,
-                issue: at.issue,
-                run: None,
-                cause: cause::nth(&cause::delivery(taken), 0),
-                by: by.clone(),
-                why: why.to_owned(),
-            })
-            .await?;
-        Ok(match cancelled.runs.len() {
-            0 => "nothing was running".to_owned(),
-            n => format!("stopping {n} of its runs: {why}"),
         })
     }
 

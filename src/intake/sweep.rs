@@ -3,8 +3,11 @@
 //! The log is authority enough: only the App itself can read it, so what it holds needs no signature. It is read
 //! back to a mark that moves only once everything older is in the inbox; whatever goes wrong on the way, the next look
 //! begins at the same mark, and the deliveries' ids keep anything from counting twice.
+//!
+//! The log is read from its newest end and what it tells is handed in from its oldest: people's words count in the order
+//! in which they were said. However much there is, no more than two parts of it are in memory.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, mem};
 
 use super::{Intake, Trouble};
 use crate::{
@@ -22,34 +25,58 @@ struct Part {
     further: Option<Further>,
 }
 
+/// What was brought so far.
+#[derive(Default)]
+struct Brought {
+    count: usize,
+    /// Why one could not be.
+    failed: Option<Fault>,
+}
+
 impl Intake {
     /// Looks through the log once; says how many deliveries it brought.
     pub async fn sweep(&self) -> Result<usize, Trouble> {
         let mark = self.store.swept_to().await?;
-        let (mut brought, mut from, mut newest) = (0, None, None);
-        for _ in 0..limits::SWEEP_PARTS {
-            let part = self.part_of_log(mark, from.take()).await?;
-            newest = newest.or(part.newest);
-            brought += self.fetch(part.missing).await?;
-            if part.further.is_none() {
-                self.move_mark(mark, newest).await?;
-                return Ok(brought);
+        let mut part = self.part_of_log(mark, None).await?;
+        let (newest, latest) = (part.newest, mem::take(&mut part.missing));
+        // Of what is further back only where it begins: what that leads to stays the same, whatever comes meanwhile.
+        let mut earlier = Vec::new();
+        for _ in 1..limits::SWEEP_PARTS {
+            let Some(from) = part.further.take() else { break };
+            part = self.part_of_log(mark, Some(from.clone())).await?;
+            if !part.missing.is_empty() {
+                earlier.push(from);
             }
-            from = part.further;
         }
-        let call = "GET /app/hook/deliveries".to_owned();
-        Err(Fault::Unexpected { call, why: "the log of deliveries does not end".to_owned() }.into())
+        if part.further.is_some() {
+            let call = "GET /app/hook/deliveries".to_owned();
+            return Err(
+                Fault::Unexpected { call, why: "the log of deliveries does not end".to_owned() }.into()
+            );
+        }
+        let mut brought = Brought::default();
+        for from in earlier.into_iter().rev() {
+            let part = self.part_of_log(mark, Some(from)).await?;
+            self.fetch(part.missing, &mut brought).await?;
+        }
+        // An attempt may be another one at what was brought just now.
+        self.fetch(self.unheard(latest).await?, &mut brought).await?;
+        if let Some(failed) = brought.failed {
+            return Err(failed.into());
+        }
+        self.move_mark(mark, newest).await?;
+        Ok(brought.count)
     }
 
     async fn part_of_log(&self, mark: Timestamp, mut from: Option<Further>) -> Result<Part, Trouble> {
-        let (mut missing, mut newest, mut seen) = (Vec::new(), None, HashSet::new());
+        let (mut missing, mut newest) = (Vec::new(), None);
         for _ in 0..limits::SWEEP_PAGES {
             let page = self.github.deliveries(from.as_ref()).await?;
             let since = self.not_ahead(mark);
             newest = newest.or(page.attempts.first().map(|attempt| attempt.at));
             let reached = page.attempts.last().is_none_or(|oldest| oldest.at < since);
             let wanted = page.attempts.into_iter().filter(|a| a.at >= since && self.may_fetch(a)).collect();
-            missing.extend(self.unheard(wanted).await?.into_iter().filter(|a| seen.insert(a.id.clone())));
+            missing.extend(self.unheard(wanted).await?);
             from = page.further.filter(|_| !reached);
             if from.is_none() {
                 break;
@@ -60,8 +87,7 @@ impl Intake {
 
     /// GitHub's clock counts in its log. A mark that lies ahead of it was set by a clock of ours that was wrong.
     fn not_ahead(&self, mark: Timestamp) -> Timestamp {
-        let ahead = self.github.clock_ahead().unwrap_or(0);
-        mark.min(Timestamp(self.clock.now().0.saturating_add(ahead)))
+        mark.min(self.githubs_now())
     }
 
     fn may_fetch(&self, attempt: &Attempt) -> bool {
@@ -76,9 +102,13 @@ impl Intake {
 
     /// The oldest first, as they would have come. One that cannot be had keeps the mark where it is, for as long as
     /// GitHub lists it, and keeps no other out.
-    async fn fetch(&self, missing: Vec<Attempt>) -> Result<usize, Trouble> {
-        let (mut brought, mut failed) = (0, None);
+    async fn fetch(&self, missing: Vec<Attempt>, brought: &mut Brought) -> Result<(), Trouble> {
+        let mut had = HashSet::new();
         for attempt in missing.into_iter().rev() {
+            // A later attempt counts only where an earlier one cannot be had.
+            if had.contains(&attempt.id) {
+                continue;
+            }
             let body = match self.github.delivered(&attempt).await {
                 Ok(Some(body)) => body,
                 Ok(None) => {
@@ -91,7 +121,7 @@ impl Intake {
                 }
                 Err(fault) => {
                     tracing::error!(delivery = %attempt.id, event = %attempt.event, %fault, "a missed delivery cannot be had");
-                    failed = Some(fault);
+                    brought.failed = Some(fault);
                     continue;
                 }
             };
@@ -100,11 +130,12 @@ impl Intake {
             let new = NewDelivery { id, event, subject, swept: true, body };
             if self.store.inbox().accept(new).await? == Accepted::New {
                 tracing::info!(delivery = %attempt.id, event = %attempt.event, at = %attempt.at, "found in GitHub's log");
-                brought += 1;
+                brought.count += 1;
                 self.woken.notify_one();
             }
+            had.insert(attempt.id);
         }
-        failed.map_or(Ok(brought), |fault| Err(fault.into()))
+        Ok(())
     }
 
     async fn move_mark(&self, mark: Timestamp, newest: Option<Timestamp>) -> Result<(), Trouble> {

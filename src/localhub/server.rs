@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use super::{Hub, pages, rest, smart_http};
+use crate::types::Timestamp;
 
 /// GitHub takes blobs up to 100 MB; nothing a rehearsal posts comes near this.
 const BODY_BYTES: usize = 40 * 1024 * 1024;
@@ -142,6 +143,7 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     if !is_api && pages::wants_events(&request) {
         return pages::events(&hub, &request);
     }
+    let date = http_date((hub.0.now)());
     let answered = tokio::task::spawn_blocking(move || {
         if is_api {
             rest::answer(&hub, &request)
@@ -157,7 +159,16 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     if let Sent::Late(by) = reply.sent {
         tokio::time::sleep(by).await;
     }
-    respond(reply)
+    respond(reply.with("date", &date))
+}
+
+/// The hub's own time: whoever compares clocks compares them with this one.
+fn http_date(now: Timestamp) -> String {
+    let format = time::macros::format_description!(
+        "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
+    );
+    let now = time::OffsetDateTime::from_unix_timestamp(now.0.div_euclid(1000)).ok();
+    now.and_then(|now| now.format(format).ok()).unwrap_or_default()
 }
 
 /// A page elsewhere can make a browser send requests here, but not under a name of ours.

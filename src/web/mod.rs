@@ -6,6 +6,7 @@
 pub mod control;
 mod private;
 mod public;
+mod room;
 
 pub use private::private;
 pub use public::{Door, public};

@@ -14,8 +14,9 @@ use http_body_util::BodyExt;
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::Notify;
 
+use super::room::{Full, Room, Share};
 use crate::{
     clock::SharedClock,
     github::{
@@ -40,14 +41,13 @@ pub struct Door {
 /// The door and how much may stand in it.
 struct Entrance {
     door: Door,
-    /// One permit for each byte of a body between its arrival and its commit. What waits to be written holds its
-    /// permits, so that this bounds the writer's queue too.
-    room: Semaphore,
+    /// What waits to be written is in it too, so that it bounds the writer's queue.
+    room: Room,
 }
 
 /// The routes the world may reach.
 pub fn public(door: Door) -> Router {
-    let room = Semaphore::new(limits::DOOR_BYTES as usize);
+    let room = Room::new(limits::DOOR_BYTES);
     Router::new()
         .route("/webhook", post(receive))
         .route("/healthz", get(|| async { "ok\n" }))
@@ -108,33 +108,35 @@ struct Stored<'a> {
 }
 
 /// The whole body and its share of the room, or the refusal: 413 above GitHub's own limit, 400 when it breaks
-/// off, 503 when there is no room. What counts is what came, not what was announced: who only announces takes
-/// nobody's place.
+/// off, 503 when there is no room or it had to give way.
 async fn read<'a>(
-    room: &'a Semaphore,
+    room: &'a Room,
     headers: &HeaderMap,
     mut body: Body,
-) -> Result<(Vec<u8>, SemaphorePermit<'a>), Response> {
+) -> Result<(Vec<u8>, Share<'a>), Response> {
     let announced =
         headers.get("content-length").and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
-    let announced = announced.unwrap_or(0);
-    if announced > limits::WEBHOOK_BODY_BYTES {
+    let longest = announced.unwrap_or(limits::WEBHOOK_BODY_BYTES);
+    if longest > limits::WEBHOOK_BODY_BYTES {
         return Err(too_large());
     }
-    let full = || come_again("Too much is arriving at once; redeliver it later.");
-    let mut share = room.try_acquire_many(limits::DOOR_REQUEST_BYTES).map_err(|_| full())?;
-    let mut bytes = Vec::with_capacity(announced.min(limits::DOOR_RESERVE));
-    while let Some(frame) = body.frame().await {
+    let full = |_: Full| come_again("Too much is arriving at once; redeliver it later.");
+    let mut place = room.enter(longest).map_err(full)?;
+    let mut came = 0;
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            () = place.pushed_out() => return Err(full(Full)),
+        };
+        let Some(frame) = frame else { return place.whole().map_err(full) };
         let frame = frame.map_err(|_| answer(StatusCode::BAD_REQUEST, "The body broke off."))?;
         let Some(part) = frame.data_ref() else { continue };
-        if bytes.len() + part.len() > limits::WEBHOOK_BODY_BYTES {
+        came += part.len();
+        if came > limits::WEBHOOK_BODY_BYTES {
             return Err(too_large());
         }
-        let more = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        share.merge(room.try_acquire_many(more).map_err(|_| full())?);
-        bytes.extend_from_slice(part);
+        place.add(part).map_err(full)?;
     }
-    Ok((bytes, share))
 }
 
 fn too_large() -> Response {

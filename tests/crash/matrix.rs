@@ -229,8 +229,7 @@ fn resume_all(points: Receiver<Point>, scenario: &'static Scenario, models: &Arc
 
 /// All points, or every so manieth commit from a random one on.
 fn sample(scenario: &Scenario) -> Sample {
-    let all = std::env::var("COUNTERSIGN_CRASH").is_ok_and(|value| value == "all");
-    let step = if all { 1 } else { 12 };
+    let step = if crate::all() { 1 } else { 12 };
     Sample { first: Random::seeded(scenario.name).below(step), step }
 }
 

@@ -157,7 +157,7 @@ impl Recorder {
 }
 
 /// A directory as it is on disk. The index of a write-ahead log is made anew by whoever opens it next.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

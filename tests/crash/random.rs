@@ -19,6 +19,15 @@ impl Random {
         Self(seed)
     }
 
+    /// Another one, which goes its own way from here.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(self.next())
+    }
+
+    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

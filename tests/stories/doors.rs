@@ -64,7 +64,7 @@ impl World {
     }
 
     /// The main database, opened a second time by somebody who should not.
-    fn database(&self) -> rusqlite::Connection {
+    pub(crate) fn database(&self) -> rusqlite::Connection {
         let path: PathBuf = self.app.settings.data_dir.join("main.db");
         rusqlite::Connection::open(path).unwrap()
     }

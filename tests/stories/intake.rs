@@ -19,11 +19,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    doors::knock,
+    doors::{Knock, knock},
     world::{SECRET, World, world},
 };
 
 const DAY: u64 = 24 * 3600;
+
+/// A signature in form alone.
+const NOBODYS: &str = "sha256=0000000000000000000000000000000000000000000000000000000000000000";
 
 impl World {
     /// A delivery of our own making, through the front door.
@@ -232,49 +235,92 @@ async fn ten_thousand_at_once_are_kept_and_dealt_with() {
     assert_eq!((after.done, after.dead), (before.done + MANY as u64, before.dead));
 }
 
+const MEGABYTE: usize = 1 << 20;
+
+/// A delivery that announces its whole body and has sent this much of it.
+async fn half_sent(w: &World, knock: &Knock, sent: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(w.webhook.socket_addrs(|| None).unwrap()[0]).await.unwrap();
+    let mut head = format!("POST /webhook HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n", knock.body.len());
+    for (name, value) in &knock.headers {
+        head += &format!("{name}: {}\r\n", value.to_str().unwrap());
+    }
+    stream.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
+    // One that has to go is not read to its end.
+    drop(stream.write_all(&knock.body[..sent]).await);
+    stream
+}
+
+async fn status_of(stream: &mut TcpStream) -> String {
+    let mut line = [0; 12];
+    timeout(Duration::from_secs(20), stream.read_exact(&mut line)).await.expect("an answer").unwrap();
+    String::from_utf8(line.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn half_sent_bodies_keep_nobody_out() {
+    let w = world().await;
+    let room = countersign::limits::DOOR_BYTES;
+    let unsigned = knock("half", "ping", vec![b' '; 25 * MEGABYTE]).with("x-hub-signature-256", NOBODYS);
+    let mut crowd = Vec::new();
+    // Few large ones and many small ones, together twice the room.
+    for size in [[24 * MEGABYTE; 3].as_slice(), &[MEGABYTE; 20], &[100_000; 300]].concat() {
+        crowd.push(half_sent(&w, &unsigned, size).await);
+    }
+    let genuine = knock("genuine", "ping", format!("{{\"zen\":\"{}\"}}", "x".repeat(21 * MEGABYTE)));
+    let mut large = half_sent(&w, &genuine, 20 * MEGABYTE).await;
+    for n in 0..40 {
+        let (status, said) = knock(&format!("small-{n}"), "ping", "{}").at(w.webhook.clone()).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{said}");
+    }
+    for gone in &mut crowd[..3] {
+        assert_eq!(status_of(gone).await, "HTTP/1.1 503", "it was the first, and had to go");
+    }
+    large.write_all(&genuine.body[20 * MEGABYTE..]).await.unwrap();
+    assert_eq!(status_of(&mut large).await, "HTTP/1.1 202");
+    drop(crowd);
+
+    // Filled to the last byte, when the first two have had room made for all they announced.
+    let share = countersign::limits::DOOR_REQUEST_BYTES;
+    let rest = room - 2 * (25 * MEGABYTE + share) - share;
+    let third = knock("half", "ping", vec![b' '; rest]).with("x-hub-signature-256", NOBODYS);
+    let mut first = half_sent(&w, &unsigned, 24 * MEGABYTE).await;
+    let _second = half_sent(&w, &unsigned, 24 * MEGABYTE).await;
+    let _third = half_sent(&w, &third, rest - 1).await;
+    let knocking = async {
+        for n in 0.. {
+            let (status, said) = knock(&format!("again-{n}"), "ping", "{}").at(w.webhook.clone()).await;
+            assert_eq!(status, StatusCode::ACCEPTED, "{said}");
+        }
+    };
+    tokio::select! {
+        () = knocking => {}
+        status = status_of(&mut first) => assert_eq!(status, "HTTP/1.1 503"),
+    }
+}
+
 #[tokio::test]
 async fn more_than_memory_may_hold_is_sent_away() {
     let w = world().await;
-    let room = countersign::limits::DOOR_BYTES as usize;
-    let share = countersign::limits::DOOR_REQUEST_BYTES as usize;
-    // Nobody has verified these: they stand in the door until their bodies are complete.
-    let mut left = room;
-    let mut standing = Vec::new();
-    for body in [24 << 20, 24 << 20, room - 2 * ((24 << 20) + share) - share - 100] {
-        let mut stream = TcpStream::connect(w.webhook.socket_addrs(|| None).unwrap()[0]).await.unwrap();
-        let head = format!(
-            "POST /webhook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256={}\r\nContent-Length: {}\r\n\r\n",
-            "0".repeat(64),
-            25 << 20
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        stream.write_all(&vec![b' '; body]).await.unwrap();
-        left -= body + share;
-        standing.push(stream);
+    let disk = w.database();
+    disk.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let zen = |size: usize| format!("{{\"zen\":\"{}\"}}", "x".repeat(size));
+    // Signed and whole, they wait for a disk that is busy.
+    let mut waiting = Vec::new();
+    for n in 0..3 {
+        let knock = knock(&format!("waits-{n}"), "ping", zen(20 * MEGABYTE));
+        waiting.push(half_sent(&w, &knock, knock.body.len()).await);
     }
-    assert!(left < share);
-    let refused = async {
-        loop {
-            let knock = knock("crowded", "ping", "{}");
-            let client = reqwest::Client::new().post(w.webhook.clone());
-            let answer = client.headers(knock.headers).body(knock.body).send().await.unwrap();
-            if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
-                return answer;
-            }
-        }
-    };
-    let refused = timeout(Duration::from_secs(20), refused).await.expect("the door is full");
+    let large = knock("crowded", "ping", zen(10 * MEGABYTE));
+    let client = reqwest::Client::new().post(w.webhook.clone());
+    let refused = client.headers(large.headers.clone()).body(large.body.clone()).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(refused.headers()["retry-after"], "5");
     assert!(refused.text().await.unwrap().contains("redeliver it later"));
-
-    // One that grows beyond what is left is sent away in the middle; the others' places are theirs.
-    let mut last = standing.pop().unwrap();
-    last.write_all(&[b' '; 4096]).await.unwrap();
-    let mut answer = [0; 12];
-    last.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 503");
-    drop((last, standing));
-    let (status, _) = knock("in", "ping", "{}").at(w.webhook.clone()).await;
+    disk.execute_batch("ROLLBACK").unwrap();
+    for stream in &mut waiting {
+        assert_eq!(status_of(stream).await, "HTTP/1.1 202", "what is whole keeps its place");
+    }
+    let (status, _) = large.at(w.webhook.clone()).await;
     assert_eq!(status, StatusCode::ACCEPTED, "there is room again");
 }
 

@@ -333,3 +333,16 @@ async fn a_person_can_have_their_own_version_revised() {
     w.comment("sam", &line).await;
     assert_eq!(w.run().await.unwrap().status, Status::Done);
 }
+
+#[tokio::test]
+async fn a_run_that_ends_before_it_began_replaces_the_last_ones_label() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.view().labels, ["countersign:done"]);
+    w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
+    w.label("maya", "countersign:lld").await;
+    assert_eq!((w.run().await.unwrap().id.seq, w.run().await.unwrap().status), (2, Status::Failed));
+    assert_eq!(w.view().labels, ["countersign:stopped"], "{}", w.thread());
+}

@@ -7,6 +7,7 @@ mod doors;
 mod faults;
 mod intake;
 mod lld;
+mod long_log;
 mod missed;
 mod models;
 mod operator;

@@ -419,6 +419,98 @@ async fn an_issue_that_is_open_again_is_not_closed() {
     assert_eq!(w.run().await.unwrap().status, Status::Stopped, "what holds is heard");
 }
 
+/// How the word of what happened comes late.
+#[derive(Clone, Copy, Debug)]
+enum Late {
+    Swept,
+    Redelivered,
+}
+
+impl World {
+    async fn is_told_late(&mut self, how: Late) {
+        match how {
+            Late::Swept => assert_eq!(self.sweep().await, 1),
+            Late::Redelivered => {
+                let missed = self.hub.deliveries().into_iter().rfind(|d| d.status == Some(0)).unwrap();
+                self.hub.redeliver(&missed.guid).unwrap();
+                self.hub.settled().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
+    for how in [Late::Swept, Late::Redelivered] {
+        let mut w = world().await;
+        let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
+        w.label("maya", LABEL).await;
+        w.comment("maya", "/stop").await;
+        w.wait(60).await;
+        let old = w.hub.pulls(repo).pop().expect("the first run opened one").number;
+        w.unheard(|hub| hub.close_issue(repo, old, maya).unwrap()).await;
+        w.hub.label(repo, issue, maya, LABEL).unwrap();
+        w.step(2).await;
+        let run = w.run().await.unwrap();
+        assert!(run.id.seq == 2 && run.status.live() && run.gate.is_none(), "{how:?}");
+        w.pass(180);
+        w.is_told_late(how).await;
+        w.wait(60).await;
+        assert_eq!(w.run().await.unwrap().status, Status::Asking, "{how:?}: {}", w.thread());
+        let new = w.hub.pulls(repo).pop().unwrap().number;
+        assert_ne!(new, old, "it has opened its own");
+
+        // That one is another matter, also when we hear of it late.
+        w.unheard(|hub| hub.close_issue(repo, new, maya).unwrap()).await;
+        w.pass(180);
+        w.is_told_late(how).await;
+        w.wait(60).await;
+        assert_eq!(w.run().await.unwrap().status, Status::Stopped, "{how:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
+    let mut w = world().await;
+    w.label("maya", LABEL).await;
+    w.comment("maya", "/stop").await;
+    w.wait(60).await;
+    let (repo, maya) = (w.repo, w.user("maya"));
+    let old = w.hub.pulls(repo).pop().unwrap().number;
+    w.label("maya", LABEL).await;
+    w.wait(60).await;
+    assert_eq!((w.run().await.unwrap().id.seq, w.hub.pulls(repo).len()), (2, 1));
+    w.pass(60);
+    w.hub.close_issue(repo, old, maya).unwrap();
+    w.settle().await;
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped, "{}", w.thread());
+}
+
+#[tokio::test]
+async fn an_old_word_delivered_again_holds_only_if_it_does() {
+    let mut w = world().await;
+    w.label("maya", LABEL).await;
+    let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
+    w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
+    w.hub.reopen(repo, issue, maya).unwrap();
+    w.settle().await;
+    w.pass(180);
+    w.is_told_late(Late::Redelivered).await;
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "it is open again");
+
+    w.comment("maya", "/stop").await;
+    w.wait(60).await;
+    w.unheard(|hub| hub.label(repo, issue, maya, LABEL).unwrap()).await;
+    w.hub.unlabel(repo, issue, maya, LABEL).unwrap();
+    w.settle().await;
+    w.pass(180);
+    w.is_told_late(Late::Redelivered).await;
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().id.seq, 1, "the label was taken back");
+}
+
 #[tokio::test]
 async fn an_issue_that_was_closed_unheard_stops_its_runs() {
     let mut w = world().await;

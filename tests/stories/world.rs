@@ -9,16 +9,17 @@ use std::{
     path::Path,
     pin::Pin,
     sync::{Arc, Mutex, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use countersign::{
-    app::App,
+    app::{App, AppError},
     clock::Clock,
     config::Settings,
     engine::{Filter, Port, RunView},
     github::{Manifest, Pacing},
     localhub::{AppSpec, CommentView, Hub, HubOptions, IssueView, RepoSource, sample},
+    store::StoreError,
     types::{CommentId, InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -485,6 +486,16 @@ async fn start_hub(directory: &Path, clock: &Arc<ManualClock>) -> Hub {
 }
 
 async fn build(config: &Path, clock: &Arc<ManualClock>, pacing: Pacing) -> Arc<App> {
-    let settings = Settings::load(config).unwrap();
-    Arc::new(App::build_paced(settings, clock.clone(), pacing).await.unwrap())
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        let settings = Settings::load(config).unwrap();
+        match App::build_paced(settings, clock.clone(), pacing).await {
+            Ok(app) => return Arc::new(app),
+            // Between its fork and its start a child of another world's holds whatever we held.
+            Err(AppError::Store(StoreError::InUse { .. })) if Instant::now() < patience => {
+                tokio::task::yield_now().await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }

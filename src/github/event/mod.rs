@@ -116,6 +116,8 @@ pub struct PullEvent {
     pub head_repo: Option<RepoId>,
     pub base_branch: String,
     pub draft: bool,
+    pub opened_at: Timestamp,
+    pub closed_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -128,6 +128,8 @@ fn pull_request(p: Payload<'_>) -> Parsed {
         head_repo: p.number("pull_request.head.repo.id").ok().map(RepoId),
         base_branch: p.text("pull_request.base.ref")?.to_owned(),
         draft: p.flag("pull_request.draft"),
+        opened_at: p.time("pull_request.created_at")?,
+        closed_at: p.time("pull_request.closed_at").ok(),
     }))
 }
 

@@ -119,7 +119,7 @@ impl Database {
         };
         let read = || -> Result<Connection, Fault> {
             let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-            connection.busy_timeout(PATIENCE)?;
+            connection.busy_timeout(limits::FILE_LOCK)?;
             connection.set_prepared_statement_cache_capacity(limits::STATEMENTS);
             Ok(connection)
         };

@@ -78,7 +78,7 @@ async fn what_is_booked_is_kept_with_the_next_write_and_not_before() {
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
     let lease = claim(&store).await.unwrap();
-    let db = store.repo(REPO).unwrap();
+    let db = store.repo(REPO).await.unwrap();
     let kept = async || db.ledger(lease.run.id).await.unwrap().calls;
     db.journal_begin(&lease, "draft/1").await.unwrap();
     db.record(&lease, "draft/1", Record::Call(call(CallStatus::Reserved))).await.unwrap();

@@ -1,0 +1,100 @@
+//! What is closed stops the work on it: an issue all of it, a pull request the run that shows it.
+//!
+//! Told in time it is taken at its word, because GitHub's reads lag its webhooks. Told late (found in the log, or
+//! delivered again by somebody) it may hold no longer, and GitHub is asked.
+
+use super::{
+    Handled, Intake, LAG, Trouble, cause,
+    route::{LATE, Place, issue_of_branch},
+};
+use crate::{
+    engine::{Cancel, Filter, RunView},
+    github::{
+        Fault,
+        event::{IssueEvent, PullAction, PullEvent},
+    },
+    store::Taken,
+    types::{Actor, RunId, Timestamp},
+};
+
+impl Intake {
+    pub(super) async fn issue_closed(&self, taken: &Taken, at: &Place<'_>, e: &IssueEvent) -> Handled {
+        if self.told_late(taken, e.at) && self.is_open(at).await? {
+            return Ok(LATE.to_owned());
+        }
+        self.stop(taken, at, &e.sender, "the issue was closed").await
+    }
+
+    pub(super) async fn pull(&self, taken: &Taken, e: &PullEvent) -> Handled {
+        let PullAction::Closed { merged } = e.action else { return Ok("nothing to do".to_owned()) };
+        let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id)) else {
+            return Ok("not a pull request of ours".to_owned());
+        };
+        let at = Place { repo: &e.repo, installation: e.installation, issue };
+        let closed_at = e.closed_at.unwrap_or(taken.received_at);
+        if self.told_late(taken, closed_at) && self.has_open_pull(&at, &e.head_branch).await? {
+            return Ok(LATE.to_owned());
+        }
+        let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
+        let why = if merged { "its pull request was merged" } else { "its pull request was closed" };
+        let mut stopped = 0;
+        for run in self.engine.list(live).await?.iter().filter(|run| shows(run, e.opened_at, closed_at)) {
+            stopped += self.cancel(taken, &at, &e.sender, Some(run.id), why).await?;
+        }
+        Ok(stopping(stopped, why))
+    }
+
+    /// Stops all work on an issue.
+    pub(super) async fn stop(&self, taken: &Taken, at: &Place<'_>, by: &Actor, why: &str) -> Handled {
+        Ok(stopping(self.cancel(taken, at, by, None, why).await?, why))
+    }
+
+    async fn cancel(
+        &self,
+        taken: &Taken,
+        at: &Place<'_>,
+        by: &Actor,
+        run: Option<RunId>,
+        why: &str,
+    ) -> Result<usize, Trouble> {
+        let cause = cause::nth(&cause::delivery(taken), run.map_or(0, |run| run.seq));
+        let (repo, issue) = (at.repo.id, at.issue);
+        let cancel = Cancel { repo, issue, run, cause, by: by.clone(), why: why.to_owned() };
+        Ok(self.engine.cancel(cancel).await?.runs.len())
+    }
+
+    /// Is this told of so long after it happened that it may hold no longer?
+    pub(super) fn told_late(&self, taken: &Taken, at: Timestamp) -> bool {
+        taken.swept || self.githubs_now().since(at) > LAG
+    }
+
+    /// Is the issue open? One that is gone is not.
+    async fn is_open(&self, at: &Place<'_>) -> Result<bool, Trouble> {
+        match self.repo(at).issue(at.issue).await {
+            Ok(issue) => Ok(issue.state_open),
+            Err(Fault::Gone { .. } | Fault::Moved { .. }) => Ok(false),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Reopened, or followed by another one.
+    async fn has_open_pull(&self, at: &Place<'_>, branch: &str) -> Result<bool, Trouble> {
+        Ok(self.repo(at).pulls_of_branch(branch).await?.iter().any(|pull| pull.open))
+    }
+}
+
+/// Is this the run's pull request? It has opened it, or found it open and shows it at a gate. One that began after it
+/// was closed, or has not come to showing one, has nothing to do with it; should a run's pull request be closed between
+/// two gates, the run sees that itself before its next stage.
+fn shows(run: &RunView, opened_at: Timestamp, closed_at: Timestamp) -> bool {
+    let began = run.trigger.at; // by GitHub's clock, like the others
+    let at_a_gate = run.gate.is_some() || run.opening;
+    began <= closed_at && (began <= opened_at || at_a_gate)
+}
+
+fn stopping(runs: usize, why: &str) -> String {
+    match runs {
+        0 => "nothing was running".to_owned(),
+        n => format!("stopping {n} of its runs: {why}"),
+    }
+}

@@ -1,0 +1,435 @@
+//! Whatever people, GitHub and fate do in whatever order: some things always hold, and a bot that was killed in between
+//! ends where one ends that was not.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use countersign::{
+    clock::Clock,
+    engine::{Filter, Port, RunView, Status},
+    localhub::{Hub, HubError},
+    types::{DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
+};
+use secrecy::SecretString;
+use tempfile::TempDir;
+
+use crate::{
+    matrix::{runtime, world},
+    models::Models,
+    points::copy,
+    random::Random,
+    say,
+    seen::seen,
+    world::{Known, SECRET, World},
+};
+
+/// Somebody does something. What makes no sense as things stand is left out by whoever carries it out.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Label(&'static str, &'static str),
+    Unlabel(&'static str),
+    Say(&'static str, Words),
+    /// The newest comment of a person is edited into a command.
+    EditComment,
+    EditIssue,
+    Close,
+    Reopen,
+    ClosePull,
+    ReopenPull,
+    Suspend,
+    Lift,
+    /// GitHub delivers again what it delivered: this one of all.
+    Redeliver(usize),
+    /// Somebody asks for everything that was lost, the newest first.
+    RedeliverLost,
+    /// Our own look through GitHub's log.
+    Sweep,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Words {
+    Plain(&'static str),
+    /// The line that the newest gate shows.
+    Approve,
+}
+
+/// What time and bot do after an act.
+#[derive(Debug, Clone, Copy)]
+enum Then {
+    Nothing,
+    Steps(usize),
+    Settle,
+    Wait(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Move {
+    act: Act,
+    /// Its webhooks reach nobody.
+    lost: bool,
+    then: Then,
+    /// The bot is killed before this act and comes back after it; only what happens then is lost.
+    killed: bool,
+}
+
+const START: &str = "countersign:lld";
+const STOP: &str = "countersign:stop";
+const PEOPLE: &[&str] = &["maya", "sam", "sam", "tess", "max", "stranger"];
+const WRONG: &str = "/approve lld 0000000000000000000000000000000000000000000000000000000000000000";
+const WORDS: &[Words] = &[
+    Words::Plain("/lld"),
+    Words::Approve,
+    Words::Approve,
+    Words::Approve,
+    Words::Plain(WRONG),
+    Words::Plain("/approve"),
+    Words::Plain("/revise say what happens to an empty file"),
+    Words::Plain("/revise Name the exit status."),
+    Words::Plain("/revise"),
+    Words::Plain("/override I have read it and take the blame."),
+    Words::Plain("/stop"),
+    Words::Plain("/retry"),
+    Words::Plain("/status"),
+    Words::Plain("/help\n/status"),
+    Words::Plain("Looks good to me."),
+];
+
+fn act(random: &mut Random) -> Act {
+    match random.below(100) {
+        0..14 => Act::Label(random.one_of(&["maya", "maya", "tess", "stranger"]), START),
+        14..17 => Act::Unlabel(START),
+        17..21 => Act::Label(random.one_of(&["tess", "sam", "stranger"]), STOP),
+        21..23 => Act::Unlabel(STOP),
+        23..55 => Act::Say(random.one_of(PEOPLE), random.one_of(WORDS)),
+        55..58 => Act::EditComment,
+        58..63 => Act::EditIssue,
+        63..67 => Act::Close,
+        67..72 => Act::Reopen,
+        72..75 => Act::ClosePull,
+        75..78 => Act::ReopenPull,
+        78..82 => Act::Suspend,
+        82..87 => Act::Lift,
+        87..93 => Act::Redeliver(random.below(1000)),
+        93..97 => Act::RedeliverLost,
+        _ => Act::Sweep,
+    }
+}
+
+fn then(random: &mut Random) -> Then {
+    match random.below(10) {
+        0 => Then::Nothing,
+        1..4 => Then::Steps(random.below(4)),
+        4..8 => Then::Settle,
+        _ => Then::Wait(random.one_of(&[15, 30, 60, 180])),
+    }
+}
+
+/// It begins with a label, so that there is something to be killed.
+fn sequence(random: &mut Random) -> Vec<Move> {
+    let first = Move { act: Act::Label("maya", START), lost: false, then: then(random), killed: false };
+    let mut moves = vec![first];
+    for _ in 0..5 + random.below(8) {
+        let (act, then) = (act(random), then(random));
+        let (lost, killed) = (random.below(6) == 0, random.below(3) == 0);
+        moves.push(Move { act, lost, then, killed });
+    }
+    moves
+}
+
+impl World {
+    async fn acted(mut self, Move { act, lost, then, killed }: Move, kills: bool) -> Self {
+        self.pass(7);
+        self.hub.settled().await;
+        if killed && kills {
+            let (repo, issue, installation) = (self.repo, self.issue, self.installation);
+            let line = self.line();
+            let known = (repo, issue, installation);
+            self = self
+                .restart_after(|hub| {
+                    if lost {
+                        drop(done(hub, known, act, &line));
+                    }
+                })
+                .await;
+        } else if lost {
+            let nobody = "http://127.0.0.1:9/".parse().unwrap();
+            self.deliver_to(nobody);
+            self.done(act);
+            self.hub.settled().await;
+            self.deliver_to(self.webhook.clone());
+        }
+        if !lost {
+            self.done(act);
+        }
+        if matches!(act, Act::Sweep) {
+            self.hub.settled().await;
+            self.app.intake.sweep().await.unwrap();
+        }
+        match then {
+            Then::Nothing => self.hub.settled().await,
+            Then::Steps(steps) => self.step(steps).await,
+            Then::Settle => self.settle().await,
+            Then::Wait(seconds) => self.wait(seconds).await,
+        }
+        self
+    }
+
+    fn deliver_to(&self, url: url::Url) {
+        let app = self.app.settings.app.id;
+        self.hub.set_webhook(app, Some(url), &SecretString::from(SECRET)).unwrap();
+    }
+
+    fn done(&self, act: Act) {
+        drop(done(&self.hub, (self.repo, self.issue, self.installation), act, &self.line()));
+    }
+
+    /// The line of the newest gate; a line like it where there is none.
+    fn line(&self) -> String {
+        let comments = self.view().comments;
+        let ours = comments.iter().rev().filter(|c| c.author == BOT);
+        let line =
+            |body: &str| body.lines().find(|line| line.starts_with("/approve lld ")).map(str::to_owned);
+        ours.filter_map(|c| line(&c.body)).next().unwrap_or_else(|| WRONG.to_owned())
+    }
+
+    async fn runs(&self) -> Vec<RunView> {
+        let filter = Filter { repo: Some(self.repo), issue: None, live_only: false };
+        self.app.engine.list(filter).await.unwrap()
+    }
+
+    /// Until nothing more is to be expected of anybody.
+    async fn come_to_rest(&mut self) {
+        drop(self.hub.suspend(self.installation, false));
+        self.settle().await;
+        for _ in 0..2 {
+            self.app.intake.sweep().await.unwrap();
+            self.app.intake.look_for_labels().await.unwrap();
+            for _ in 0..4 {
+                self.pass(300);
+                self.settle().await;
+            }
+        }
+    }
+}
+
+const BOT: &str = "countersign[bot]";
+
+type Place = (RepoId, IssueNo, InstallationId);
+
+fn done(hub: &Hub, (repo, issue, installation): Place, act: Act, line: &str) -> Result<(), HubError> {
+    let user = |login: &str| hub.user_id(login).unwrap();
+    let pull = || hub.pulls(repo).last().map(|pull| pull.number).ok_or_else(|| missing("no pull request"));
+    match act {
+        Act::Label(who, label) => hub.label(repo, issue, user(who), label),
+        Act::Unlabel(label) => hub.unlabel(repo, issue, user("maya"), label),
+        Act::Say(who, words) => {
+            let text = if let Words::Plain(text) = words { text } else { line };
+            hub.comment(repo, issue, user(who), text).map(drop)
+        }
+        Act::EditComment => {
+            let comments = hub.issue(repo, issue).unwrap().comments;
+            let newest = comments.iter().rfind(|c| c.author != BOT).ok_or_else(|| missing("no comment"))?;
+            hub.edit_comment(repo, newest.id, user(&newest.author), line)
+        }
+        Act::EditIssue => {
+            let body = hub.issue(repo, issue).unwrap().body + "\n\nAnd it should be fast.";
+            hub.edit_issue(repo, issue, user("maya"), None, Some(&body))
+        }
+        Act::Close => hub.close_issue(repo, issue, user("maya")),
+        Act::Reopen => hub.reopen(repo, issue, user("maya")),
+        Act::ClosePull => hub.close_issue(repo, pull()?, user("maya")),
+        Act::ReopenPull => hub.reopen(repo, pull()?, user("maya")),
+        Act::Suspend => hub.suspend(installation, true),
+        Act::Lift => hub.suspend(installation, false),
+        Act::Redeliver(nth) => {
+            let all = hub.deliveries();
+            hub.redeliver(&all[nth % all.len()].guid)
+        }
+        Act::RedeliverLost => {
+            let lost: Vec<_> = hub.deliveries().into_iter().filter(|d| d.status == Some(0)).collect();
+            lost.iter().rev().try_for_each(|d| hub.redeliver(&d.guid))
+        }
+        Act::Sweep => Ok(()),
+    }
+}
+
+fn missing(what: &str) -> HubError {
+    HubError::Missing(what.to_owned())
+}
+
+/// What holds at the end of every sequence; each line is something that does not.
+async fn wrong(w: &World) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut must = |holds: bool, what: String| {
+        if !holds {
+            wrong.push(what);
+        }
+    };
+    let counts = w.app.store.inbox().counts().await.unwrap();
+    must(counts.new + counts.taken + counts.dead == 0, format!("the inbox still has {counts:?}"));
+    let sent = w.hub.deliveries().into_iter().map(|d| DeliveryId(d.guid)).collect();
+    let unheard = w.app.store.unheard(sent).await.unwrap();
+    must(unheard.is_empty(), format!("these never came in: {unheard:?}"));
+
+    let view = w.view();
+    let mut markers: BTreeMap<&str, usize> = BTreeMap::new();
+    for body in view.comments.iter().filter(|c| c.author == BOT).map(|c| &c.body) {
+        let marker = body.rsplit("<!-- countersign:").next().unwrap();
+        *markers.entry(marker).or_default() += 1;
+    }
+    must(markers.values().all(|n| *n == 1), format!("a comment is there twice: {markers:?}"));
+
+    let runs = w.runs().await;
+    let live = runs.iter().filter(|run| run.status.live()).count();
+    must(live <= 1, format!("{live} runs are alive on one issue"));
+    let pulls = w.hub.pulls(w.repo);
+    let open = pulls.iter().filter(|pull| pull.state == "open").count();
+    must(open <= 1, format!("{open} pull requests are open for one issue"));
+    must(pulls.iter().all(|pull| !pull.merged), "something was merged".to_owned());
+    must(w.hub.log(w.repo, "main").iter().all(|c| c.author != BOT), "main has a commit of ours".to_owned());
+
+    let expected: &[&str] = match runs.iter().max_by_key(|run| run.id).map(|run| run.status) {
+        None => &[],
+        Some(Status::Asking) => &["countersign:needs-you"],
+        Some(Status::Done) => &["countersign:done"],
+        Some(Status::Stopped | Status::Failed) => &["countersign:stopped"],
+        Some(other) => {
+            must(false, format!("the newest run is {other:?}"));
+            &[]
+        }
+    };
+    let labels: Vec<_> = view.labels.iter().filter(|l| ![START, STOP].contains(&l.as_str())).collect();
+    must(labels == expected, format!("{labels:?} instead of {expected:?}"));
+    for run in &runs {
+        let approvals = w.app.store.repo(w.repo).unwrap().ledger(run.id).await.unwrap().approvals;
+        must(
+            approvals.len() == usize::from(run.status == Status::Done),
+            format!("{} is {:?} with {approvals:?}", run.id, run.status),
+        );
+        for approval in approvals {
+            let (by, subject) = (approval.answer.by.login.as_str(), approval.subject.to_string());
+            let said = view.comments.iter().filter(|c| c.author == by).flat_map(|c| c.body.lines());
+            let meant = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
+                ["/approve"] | ["/override", ..] => true,
+                ["/approve", "lld", hash] => subject.starts_with(hash),
+                _ => false,
+            };
+            must(
+                ["maya", "max", "sam"].contains(&by) && said.into_iter().any(meant),
+                format!("{by} did not approve {subject}"),
+            );
+            let trailer = format!("Countersign-Document: {}", approval.document);
+            let log = w.hub.log(w.repo, &format!("countersign/issue-{}", w.issue));
+            must(log.iter().any(|c| c.message.contains(&trailer)), format!("no commit has {trailer}"));
+        }
+    }
+    wrong
+}
+
+/// What a sequence came to.
+struct End {
+    seen: String,
+    wrong: Vec<String>,
+    statuses: BTreeSet<&'static str>,
+}
+
+/// A world as it is before anything happens, to be copied.
+struct Beginning {
+    directory: TempDir,
+    known: Known,
+    now: Timestamp,
+}
+
+impl Beginning {
+    async fn make(models: &Models) -> Self {
+        let w = world(models, "sequences").await;
+        let (known, now) = (w.known(), w.clock.now());
+        Self { directory: w.leave().await, known, now }
+    }
+
+    async fn world(&self) -> World {
+        // Nobody pulls the plug here, so that it may be a directory in memory where there is one.
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        copy(self.directory.path(), directory.path());
+        World::go_on(directory, self.known, self.now).await
+    }
+}
+
+async fn played(beginning: &Beginning, moves: &[Move], kills: bool) -> End {
+    let mut w = beginning.world().await;
+    for next in moves {
+        w = w.acted(*next, kills).await;
+    }
+    w.come_to_rest().await;
+    let mut wrong = wrong(&w).await;
+    if !wrong.is_empty() {
+        wrong.push(w.thread());
+    }
+    let statuses = w.runs().await.iter().map(|run| run.status.as_str()).collect();
+    let seen = if w.run().await.is_some() { seen(&w, &[]).await } else { w.thread() };
+    End { seen, wrong, statuses }
+}
+
+/// What is wrong with a sequence, if anything; and how its runs ended.
+fn tried(beginning: &Beginning, moves: &[Move]) -> (String, BTreeSet<&'static str>) {
+    let play = |kills| runtime().block_on(played(beginning, moves, kills));
+    let (calm, killed) = (play(false), play(true));
+    let mut said = String::new();
+    for (name, end) in [("calm", &calm), ("killed", &killed)] {
+        for line in &end.wrong {
+            writeln!(said, "{name}: {line}").unwrap();
+        }
+    }
+    if calm.seen != killed.seen {
+        let diff = similar::TextDiff::from_lines(&calm.seen, &killed.seen);
+        writeln!(said, "killed, it ends elsewhere:\n{}", diff.unified_diff().context_radius(2)).unwrap();
+    }
+    (said, killed.statuses)
+}
+
+#[test]
+fn whatever_happens_in_whatever_order_some_things_always_hold() {
+    let (begun, models) = (Instant::now(), Models::start(Duration::ZERO));
+    let beginning = runtime().block_on(Beginning::make(&models));
+    let mut random = Random::seeded("random sequences");
+    let many = if crate::all() { 400 } else { 20 };
+    let sequences: Vec<_> = (0..many).map(|_| sequence(&mut random.fork())).collect();
+    let (next, ends) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        // Most of the time goes into waiting for the disk.
+        for _ in 0..2 * thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while let Some((number, moves)) = {
+                    let number = next.fetch_add(1, Ordering::SeqCst);
+                    sequences.get(number).map(|moves| (number, moves))
+                } {
+                    let (said, statuses) = tried(&beginning, moves);
+                    ends.lock().unwrap().push((number, said, statuses));
+                }
+            });
+        }
+    });
+    let mut ends = ends.into_inner().unwrap();
+    ends.sort();
+    let kills = sequences.iter().flatten().filter(|m| m.killed).count();
+    let statuses: BTreeSet<_> = ends.iter().flat_map(|(_, _, statuses)| statuses).collect();
+    let acts: usize = sequences.iter().map(Vec::len).sum();
+    say(&format!(
+        "{many} sequences of {acts} acts with {kills} kills, runs ended {statuses:?}, {} s",
+        begun.elapsed().as_secs()
+    ));
+    let mut wrong = String::new();
+    for (number, said, _) in ends.iter().filter(|(_, said, _)| !said.is_empty()) {
+        writeln!(wrong, "--- sequence {number}: {:#?}\n{said}", sequences[*number]).unwrap();
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(statuses.len() > 1, "nothing much happened");
+}

@@ -1,0 +1,149 @@
+//! A log of deliveries that is longer than what is held in memory of it at once.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use axum::{
+    Json, Router,
+    extract::{Path, Query, State},
+    http::{HeaderMap, HeaderValue, StatusCode},
+    routing::get,
+};
+use countersign::{limits, store::Ending, types::Timestamp};
+use serde_json::{Value, json};
+
+use crate::world::{World, world};
+
+/// Attempts there are before anybody looks: two full parts and a bit.
+const ATTEMPTS: u64 = (2 * limits::SWEEP_PAGES as u64 + 1) * 100 + 50;
+
+/// GitHub as far as its log goes. All attempts are somebody else's but those in `ours`, by their numbers.
+struct Log {
+    url: String,
+    installation: u64,
+    began: Timestamp,
+    /// Grows with each look at it.
+    attempts: AtomicU64,
+    ours: BTreeMap<u64, &'static str>,
+    /// Attempts that cannot be had now.
+    refused: Mutex<Vec<u64>>,
+    listed: AtomicU64,
+}
+
+async fn list(
+    State(log): State<Arc<Log>>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> (HeaderMap, Json<Vec<Value>>) {
+    log.listed.fetch_add(1, Ordering::SeqCst);
+    let newest = log.attempts.fetch_add(3, Ordering::SeqCst);
+    let last = query.get("cursor").map_or(newest, |before| before.parse::<u64>().unwrap() - 1);
+    let numbers = (1..=last).rev().take(100);
+    let end = numbers.clone().last().unwrap_or(1);
+    let attempt = |number| {
+        let ours = log.ours.get(&number);
+        let at = log.began.plus(std::time::Duration::from_secs(number));
+        json!({
+            "id": number, "guid": ours.map_or(format!("theirs-{number}"), |guid| (*guid).to_owned()),
+            "delivered_at": at.to_string(), "event": "ping",
+            "installation_id": log.installation + u64::from(ours.is_none()),
+        })
+    };
+    let mut headers = HeaderMap::new();
+    if end > 1 {
+        let link = format!("<{}/app/hook/deliveries?per_page=100&cursor={end}>; rel=\"next\"", log.url);
+        headers.insert("link", HeaderValue::from_str(&link).unwrap());
+    }
+    (headers, Json(numbers.map(attempt).collect()))
+}
+
+async fn one(State(log): State<Arc<Log>>, Path(number): Path<u64>) -> Result<Json<Value>, StatusCode> {
+    if log.refused.lock().unwrap().contains(&number) {
+        return Err(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    Ok(Json(json!({ "request": { "payload": { "zen": log.ours[&number] } } })))
+}
+
+impl World {
+    /// The bot starts again and sees this log instead of the hub's.
+    async fn with_log(self, ours: &[(u64, &'static str)]) -> (Self, Arc<Log>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let log = Arc::new(Log {
+            url: format!("http://{}", listener.local_addr().unwrap()),
+            installation: self.installation.0,
+            began: countersign::clock::Clock::now(&*self.clock),
+            attempts: AtomicU64::new(ATTEMPTS),
+            ours: ours.iter().copied().collect(),
+            refused: Mutex::default(),
+            listed: AtomicU64::new(0),
+        });
+        let paths = Router::new()
+            .route("/app/hook/deliveries", get(list))
+            .route("/app/hook/deliveries/{number}", get(one))
+            .with_state(log.clone());
+        tokio::spawn(async move { axum::serve(listener, paths).await });
+        let config = self.directory().join("bot/countersign.toml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        let hub = format!("api_url = \"{}\"", self.hub.api_url());
+        assert!(text.contains(&hub));
+        std::fs::write(&config, text.replace(&hub, &format!("api_url = \"{}/\"", log.url))).unwrap();
+        self.pass(ATTEMPTS + 3600);
+        (self.restart().await, log)
+    }
+
+    /// Everything in the inbox, in the order in which it is dealt with.
+    async fn in_order(&self) -> Vec<String> {
+        let mut ids = Vec::new();
+        while let Some(taken) = self.app.store.inbox().claim().await.unwrap() {
+            assert!(taken.swept);
+            ids.push(taken.id.0.clone());
+            let done = Ending::Done("read".to_owned());
+            self.app.store.inbox().end(vec![(taken.id, done)]).await.unwrap();
+        }
+        ids
+    }
+}
+
+#[tokio::test]
+async fn what_was_said_first_is_heard_first_however_long_the_log_is() {
+    let ours = [
+        (5, "first"),
+        (120, "second"),
+        (6000, "refused"),
+        (9000, "third"),
+        (12_000, "first"), // tried again in vain
+        (15_000, "fourth"),
+        (15_200, "fifth"),
+        (15_500, "fourth"), // and this
+        (20_140, "last"),
+    ];
+    let (w, log) = world().await.with_log(&ours).await;
+    log.refused.lock().unwrap().push(6000);
+    let mark = w.app.store.swept_to().await.unwrap();
+    assert!(w.app.intake.sweep().await.is_err(), "one could not be had");
+    assert_eq!(w.in_order().await, ["first", "second", "third", "fourth", "fifth", "last"]);
+    assert_eq!(w.app.store.swept_to().await.unwrap(), mark, "and is looked for again");
+
+    log.refused.lock().unwrap().clear();
+    assert_eq!(w.app.intake.sweep().await.unwrap(), 1);
+    assert_eq!(w.in_order().await, ["refused"]);
+    assert!(w.app.store.swept_to().await.unwrap() > mark);
+    let listed = log.listed.swap(0, Ordering::SeqCst);
+    assert_eq!(w.app.intake.sweep().await.unwrap(), 0);
+    assert!(
+        log.listed.load(Ordering::SeqCst) * 10 < listed,
+        "what was looked through is not looked through again"
+    );
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_gone_leaves_it_to_the_next_one() {
+    let (w, log) = world().await.with_log(&[(19_000, "early"), (19_500, "late"), (19_900, "early")]).await;
+    log.refused.lock().unwrap().push(19_000);
+    assert!(w.app.intake.sweep().await.is_err());
+    assert_eq!(w.in_order().await, ["late", "early"]);
+}
