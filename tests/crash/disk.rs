@@ -77,7 +77,8 @@ fn a_disk_that_fails_costs_nothing_but_time() {
         say(&format!("the disk failed {broken} times, {refused} deliveries were refused, {lost} calls lost"));
         assert!(broken >= 8 && refused >= 2);
         let answers: Vec<_> = w.hub.deliveries().iter().skip(before).map(|d| d.status).collect();
-        assert!(answers.iter().all(|status| matches!(status, Some(202 | 503))), "{answers:?}");
+        // 408: by a clock that runs this fast a busy machine's bodies can be late.
+        assert!(answers.iter().all(|status| matches!(status, Some(202 | 408 | 503))), "{answers:?}");
     });
 }
 

@@ -48,7 +48,7 @@ impl World {
 
     async fn calls(&self) -> Vec<CallRow> {
         let run = self.run().await.unwrap().id;
-        self.app.store.repo(self.repo).unwrap().ledger(run).await.unwrap().calls
+        self.app.store.repo(self.repo).await.unwrap().ledger(run).await.unwrap().calls
     }
 
     /// Headlines of the commits on the branch, the newest first.
