@@ -66,7 +66,7 @@ pub(crate) struct Books {
 impl Books {
     pub(crate) async fn of(w: &World) -> Self {
         let run = w.run().await.unwrap();
-        let calls = w.app.store.repo(w.repo).unwrap().ledger(run.id).await.unwrap().calls;
+        let calls = w.app.store.repo(w.repo).await.unwrap().ledger(run.id).await.unwrap().calls;
         let count = |status| calls.iter().filter(|row| row.status == status).count();
         Self {
             settled: count(CallStatus::Done) + count(CallStatus::Failed),

@@ -309,7 +309,7 @@ async fn wrong(w: &World) -> Vec<String> {
     let labels: Vec<_> = view.labels.iter().filter(|l| ![START, STOP].contains(&l.as_str())).collect();
     must(labels == expected, format!("{labels:?} instead of {expected:?}"));
     for run in &runs {
-        let approvals = w.app.store.repo(w.repo).unwrap().ledger(run.id).await.unwrap().approvals;
+        let approvals = w.app.store.repo(w.repo).await.unwrap().ledger(run.id).await.unwrap().approvals;
         must(
             approvals.len() == usize::from(run.status == Status::Done),
             format!("{} is {:?} with {approvals:?}", run.id, run.status),
