@@ -5,6 +5,7 @@ mod checkpoints;
 mod intake;
 mod load;
 mod measure;
+mod paced;
 mod runs;
 mod site;
 mod waiting;
@@ -16,6 +17,7 @@ const PARTS: &[Part] = &[
     ("checkpoints", checkpoints::main),
     ("waiting", waiting::main),
     ("runs", runs::main),
+    ("paced", paced::main),
 ];
 
 fn main() {

@@ -68,23 +68,23 @@ fn print(name: &str, samples: Samples) {
     row(&[&name, &Ms(sorted.at(0.5)), &Ms(sorted.at(0.95))]);
 }
 
-fn open(site: &Site) -> IssueNo {
+pub(crate) fn open(site: &Site) -> IssueNo {
     let text = "`tally sum` should skip lines that start with `#`, because exports carry comments.";
     site.hub.open_issue(site.repo, site.maya, "Skip comment lines", text).expect("an issue")
 }
 
-fn label(site: &Site, issue: IssueNo) -> Instant {
+pub(crate) fn label(site: &Site, issue: IssueNo) -> Instant {
     let at = Instant::now();
     site.hub.label(site.repo, issue, site.maya, "countersign:lld").expect("a label");
     at
 }
 
-fn view(site: &Site, issue: IssueNo) -> IssueView {
+pub(crate) fn view(site: &Site, issue: IssueNo) -> IssueView {
     site.hub.issue(site.repo, issue).expect("the issue")
 }
 
 /// Milliseconds from `since` until the page shows it.
-async fn until(site: &Site, issue: IssueNo, since: Instant, shows: impl Fn(&IssueView) -> bool) -> f64 {
+pub(crate) async fn until(site: &Site, issue: IssueNo, since: Instant, shows: impl Fn(&IssueView) -> bool) -> f64 {
     while !shows(&view(site, issue)) {
         assert!(since.elapsed() < PATIENCE, "#{issue} never got there: {:#?}", view(site, issue));
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -92,12 +92,12 @@ async fn until(site: &Site, issue: IssueNo, since: Instant, shows: impl Fn(&Issu
     ms(since.elapsed())
 }
 
-fn has_eyes(view: &IssueView) -> bool {
+pub(crate) fn has_eyes(view: &IssueView) -> bool {
     view.reactions.iter().any(|(_, kind)| kind == "eyes")
 }
 
 /// The line the newest gate asks people to paste.
-fn line(view: &IssueView) -> Option<String> {
+pub(crate) fn line(view: &IssueView) -> Option<String> {
     let lines = view.comments.iter().rev().flat_map(|comment| comment.body.lines());
     let mut lines = lines.map(|line| line.trim().trim_matches('`'));
     lines.find(|line| line.starts_with("/approve lld ")).map(str::to_owned)

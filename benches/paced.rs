@@ -1,0 +1,63 @@
+//! What a person waits for the 👀 while runs are live and every write waits in the bucket that GitHub's limits ask for.
+//! The bot is in this process, because `serve` does not pace its writes to a GitHub on this machine.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use countersign::{app::App, clock::SystemClock, config::Settings, github::Pacing};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    measure::{Ms, Samples, ms, say},
+    runs::{has_eyes, label, line, open, until, view},
+    site::{Site, block_on},
+};
+
+const LIVE: usize = 20;
+const LABELLED: usize = 12;
+/// Longer than the bucket needs for what a start writes at once.
+const BETWEEN: Duration = Duration::from_secs(4);
+
+pub(crate) fn main() {
+    block_on(async {
+        let site = Site::new("").await;
+        let settings = Settings::load(&site.config()).expect("the settings");
+        let app = App::build_paced(settings, Arc::new(SystemClock), Pacing::GitHub).await.expect("the bot");
+        let public = TcpListener::bind(site.public).await.expect("its door");
+        let private = TcpListener::bind(site.private).await.expect("its private door");
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn({
+            let stop = stop.clone();
+            async move { app.serve(public, private, stop.clone(), stop).await }
+        });
+        let busy: Vec<_> = (0..LIVE).map(|_| open(&site)).collect();
+        let started = Instant::now();
+        for issue in &busy {
+            label(&site, *issue);
+        }
+        for issue in &busy {
+            until(&site, *issue, started, has_eyes).await;
+        }
+        say(format_args!("{LIVE} runs begun at once: 👀 on each after {}", Ms(ms(started.elapsed()))));
+        let mut eyes = Samples::default();
+        for _ in 0..LABELLED {
+            tokio::time::sleep(BETWEEN).await;
+            let issue = open(&site);
+            let labelled = label(&site, issue);
+            eyes.add(until(&site, issue, labelled, has_eyes).await);
+        }
+        let live = busy.iter().filter(|issue| line(&view(&site, **issue)).is_none()).count();
+        let eyes = eyes.sorted();
+        say(format_args!(
+            "label → 👀 beside them, {LABELLED} times: p50 {}, p95 {}; {live} of them were still on their way after the \
+             last",
+            Ms(eyes.at(0.5)),
+            Ms(eyes.at(0.95))
+        ));
+        stop.cancel();
+        serving.await.expect("the bot").expect("its doors");
+    });
+}
