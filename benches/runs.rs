@@ -84,7 +84,12 @@ pub(crate) fn view(site: &Site, issue: IssueNo) -> IssueView {
 }
 
 /// Milliseconds from `since` until the page shows it.
-pub(crate) async fn until(site: &Site, issue: IssueNo, since: Instant, shows: impl Fn(&IssueView) -> bool) -> f64 {
+pub(crate) async fn until(
+    site: &Site,
+    issue: IssueNo,
+    since: Instant,
+    shows: impl Fn(&IssueView) -> bool,
+) -> f64 {
     while !shows(&view(site, issue)) {
         assert!(since.elapsed() < PATIENCE, "#{issue} never got there: {:#?}", view(site, issue));
         tokio::time::sleep(Duration::from_millis(2)).await;
