@@ -38,6 +38,8 @@ pub trait Backing: Send + Sync + 'static {
 
     /// What must be done before some runs can be claimed: to be driven side by side by whoever claims.
     fn looks(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>>;
+    /// Is there a look that is due and not begun?
+    fn looks_due(&self, now: Timestamp) -> bool;
     /// Takes a run that is due (a cancelled one always is) and not among `except`. Never waits for a look.
     fn claim<'a>(&'a self, now: Timestamp, except: &'a HashSet<RunId>) -> Kept<'a, Option<Lease>>;
     fn save<'a>(&'a self, lease: &'a Lease, left: Checkpoint) -> Kept<'a, ()>;
@@ -120,6 +122,10 @@ impl Backing for Store {
 
     fn looks(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>> {
         self.looks(now)
+    }
+
+    fn looks_due(&self, now: Timestamp) -> bool {
+        self.looks_due(now)
     }
 
     fn claim<'a>(&'a self, now: Timestamp, except: &'a HashSet<RunId>) -> Kept<'a, Option<Lease>> {

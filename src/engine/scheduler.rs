@@ -166,7 +166,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
         }
         if steps.len() >= limits::LIVE_STEPS {
-            return limits::LONGEST_NAP; // a step that ends wakes us
+            return limits::LONGEST_NAP; // a task that finds nothing more to do wakes us
         }
         match self.backing.next_due().await {
             Ok(Some(due)) => due.since(self.clock.now()).min(limits::LONGEST_NAP),
@@ -191,10 +191,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
             // The live loop will meet the same trouble and say so.
             claimed = self.claim(&HashSet::new()).await.unwrap_or_default();
+            if claimed.is_some() && self.backing.looks_due(self.clock.now()) {
+                // Only the live loop begins looks, and this task goes on without waking it.
+                self.woken.notify_one();
+            }
         }
     }
 
-    /// The same, but nothing is left to be looked into when it finds no run.
+    /// As [`claim`](Self::claim), but nothing is left to be looked into when it finds no run.
     async fn claim_or_look(&self, except: &HashSet<RunId>) -> Result<Option<Claimed>, StoreError> {
         loop {
             if let Some(claimed) = self.claim(except).await? {

@@ -162,6 +162,10 @@ impl Agenda {
         .collect()
     }
 
+    pub(super) fn looks_due(&self, now: Timestamp) -> bool {
+        self.lock().looks.values().any(|look| look.due <= now && !look.under_way)
+    }
+
     /// What lives in `repo`, as its database says.
     pub(super) fn looked(&self, repo: RepoId, slots: Vec<Slot>) {
         let mut inner = self.lock();

@@ -8,7 +8,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 
-use super::{AuditRow, StoreError, database::unsigned, error::Fault, repository::audit_row};
+use super::{AuditRow, StoreError, database::unsigned, error::Fault, packer, repository::audit_row};
 use crate::{
     limits,
     types::{Hash, RepoId},
@@ -121,7 +121,7 @@ fn documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, Named), Fault> {
     while let Some(row) = rows.next()? {
         let (name, bytes, packed): (String, i64, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let size = usize::try_from(bytes).unwrap_or(0);
-        let text = zstd::bulk::decompress(&packed, size);
+        let text = packer::unpack(&packed, size);
         if text.map_or(true, |text| text.len() != size || Hash::of(&text).to_string() != name) {
             damaged.add(name.clone());
         }

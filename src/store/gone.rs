@@ -30,6 +30,7 @@ impl Store {
             set_aside(&folder, &aside)
         })
         .await?;
+        self.agenda.set_hinted(repo, false);
         self.main
             .write(move |tx| {
                 tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
@@ -37,7 +38,6 @@ impl Store {
                 Ok(())
             })
             .await?;
-        self.agenda.set_hinted(repo, false);
         self.resume(PauseScope::Repo(repo)).await?;
         self.inbox().forget(repo).await?;
         off_thread(move || remove(&gone)).await?;

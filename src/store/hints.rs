@@ -30,13 +30,14 @@ impl Store {
         if !self.agenda.hinted_in_vain(repo) {
             return;
         }
+        // Before it is, because whoever waits for that may go away: a hint that is written once more costs a commit.
+        self.agenda.set_hinted(repo, false);
         let gone = self
             .main
             .write(move |tx| Ok(tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?))
             .await;
-        match gone {
-            Ok(_) => self.agenda.set_hinted(repo, false),
-            Err(error) => tracing::warn!(%repo, %error, "a wake hint stays behind"),
+        if let Err(error) = gone {
+            tracing::warn!(%repo, %error, "a wake hint stays behind");
         }
     }
 }

@@ -76,6 +76,10 @@ impl Store {
         begun.map(|looking| Box::pin(self.look_or_later(looking)) as BoxFuture<'_, ()>).collect()
     }
 
+    pub fn looks_due(&self, now: Timestamp) -> bool {
+        self.agenda.looks_due(now)
+    }
+
     async fn look_or_later(&self, looking: Looking<'_>) {
         let repo = looking.repo;
         if let Err(error) = self.look(repo).await {

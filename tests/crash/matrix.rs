@@ -85,7 +85,8 @@ impl Books {
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    // As in a server, where a step commits on its own thread.
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
 /// Lets people act and the bot work until there is nothing left to do.

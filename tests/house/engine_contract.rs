@@ -23,7 +23,9 @@ use world::{BEGINNING, TOYS, Toys, World, person, says, subject};
 macro_rules! contract {
     ($($name:ident)*) => {
         mod sqlite {
-            $(#[tokio::test] async fn $name() { super::$name(super::World::sqlite()).await })*
+            // As in a server, where a step commits on its own thread.
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { super::$name(super::World::sqlite()).await })*
         }
         mod memory {
             $(#[tokio::test] async fn $name() { super::$name(super::World::memory()).await })*
@@ -690,6 +692,25 @@ async fn a_repository_whose_file_is_slow_to_open_keeps_no_other_waiting() {
     until(&world, slow, Status::Asking).await;
     shutdown.cancel();
     live.await.unwrap();
+}
+
+/// As in a server: its one task drives the door, the intake and the engine's loop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_whose_file_is_locked_keeps_nobody_else_waiting() {
+    let world = World::sqlite();
+    let Started::New(_) = world.start("walk", "first").await else { panic!() };
+    let held = world.checkpoints();
+    held.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let others = async {
+        let other = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await;
+        assert!(matches!(other, Started::New(_)));
+    };
+    tokio::select! {
+        biased;
+        _ = world.start_on(IssueNo(99), "walk", "second") => panic!("its file was locked"),
+        () = others => {}
+    }
+    drop(held);
 }
 
 async fn the_live_loop_runs_and_stops(world: World) {

@@ -1,10 +1,12 @@
 //! Group commit: who asks while a commit is on its way shares the next one.
 //!
-//! A commit's price is the disk's, whatever is in it. So requests queue up; whoever finds nobody at work leads. In a
-//! busy database that is a blocking task, which works the queue off and goes; in a quiet one whoever asks takes what is
-//! queued to the disk itself, waits for no other thread, and leaves only what has come meanwhile to such a task.
-//! There is no thread for each database and no timer: with one writer at a time everything is as if each had its own
-//! transaction, and with many the commits are shared out among them.
+//! A commit's price is the disk's, whatever is in it. So requests queue up; whoever finds nobody at work starts
+//! one blocking task, which works the queue off and goes. There is no thread for each database and no timer:
+//! with one writer at a time everything is as if each had its own transaction, and with many the commits are
+//! shared out among them.
+//!
+//! Two changes of threads cost as much as a commit. So who says that nobody waits for its task takes what is queued to
+//! the disk itself, and leaves only what has come meanwhile to a blocking task.
 //!
 //! Each write runs in a savepoint of its own, so that one that fails or panics takes nothing along. What was
 //! written is answered only after the commit, and if that fails, with its failure.
@@ -49,10 +51,12 @@ pub(super) struct Queue {
     led: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
     Write,
+    /// On this thread if nobody is at work: for a task that does nothing else meanwhile.
+    WriteHere,
 }
 
 struct Asked<W, R> {
@@ -98,16 +102,15 @@ pub(super) fn ask<R: Send + 'static>(
         let mut queue = shared.queue();
         match kind {
             Kind::Read => queue.reads.push(job),
-            Kind::Write => queue.writes.push_back(job),
+            Kind::Write | Kind::WriteHere => queue.writes.push_back(job),
         }
         mem::replace(&mut queue.led, true)
     };
     if !led {
         let leader = Leader { shared: Arc::clone(shared), over: false };
-        // Where there are other threads for what else this one would do.
-        let here =
-            shared.reader.is_none() && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-        if here {
+        // A runtime of one thread has nobody for its other tasks.
+        let others = || Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        if kind == Kind::WriteHere && others() {
             block_in_place(|| leader.lead_once());
         } else {
             drop(spawn_blocking(|| leader.lead()));

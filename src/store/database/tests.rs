@@ -68,7 +68,7 @@ async fn at_once<T>(bench: &Bench, asked: impl Future<Output = T>) -> T {
     answer
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_that_come_together_share_a_commit() {
     let bench = Bench::new();
     let names: Vec<_> = (0..50).map(|n| format!("{n:02}")).collect();
@@ -85,7 +85,7 @@ async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     all.collect::<FuturesOrdered<_>>().collect().await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_behind_a_broken_savepoint_is_promised_to_nobody() {
     let bench = Bench::new();
     let breaks_out = |tx: &Transaction<'_>| -> Result<(), Fault> {
@@ -102,7 +102,7 @@ async fn what_stands_behind_a_broken_savepoint_is_promised_to_nobody() {
     assert_eq!(bench.rows().await, ["b"], "what came after it has a transaction of its own");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_fails_leaves_the_others() {
     let bench = Bench::new();
     let half_done = |tx: &Transaction<'_>| -> Result<(), Fault> {
@@ -125,7 +125,7 @@ async fn one_that_fails_leaves_the_others() {
     assert_eq!((bench.rows().await, bench.commits()), (vec!["a".to_owned(), "b".to_owned()], 2));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_is_its_callers_alone() {
     let bench = Bench::new();
     let db = bench.db.clone();
@@ -143,7 +143,7 @@ async fn a_panic_is_its_callers_alone() {
     assert_eq!(bench.rows().await, ["a", "b"]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_rolled_back_is_no_commit() {
     let bench = Bench::new();
     let failed = bench.db.write(|_| -> Result<(), Fault> { Err(Fault::Fenced) }).await;
@@ -151,7 +151,7 @@ async fn what_is_rolled_back_is_no_commit() {
     assert_eq!(bench.commits(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_sees_what_was_answered_and_keeps_nothing() {
     let bench = Bench::new();
     bench.db.write(put("a")).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_read_sees_what_was_answered_and_keeps_nothing() {
     assert_eq!(bench.rows().await, ["a"]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
     let bench = Bench::new();
     bench.db.write(put("before")).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
     assert!(rows.contains(&"before".to_owned()) && rows.contains(&"after".to_owned()), "{rows:?}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_may_not_be_written_is_named() {
     let bench = Bench::new();
     let query_only = |on: bool| bench.db.read(move |tx| Ok(tx.pragma_update(None, "query_only", on)?));

@@ -268,7 +268,7 @@ fn insert(
     let rearmed = tx
         .prepare_cached(
             "UPDATE inbox SET event = ?2, installation = ?3, repository = ?4, issue = ?5, fence = ?6, swept = ?7,
-                 packing = ?8, body = ?9, state = 'new', attempts = 0, due = 0, received_at = ?10, epoch = NULL,
+                 packing = ?8, body = ?9, state = 'new', attempts = 0, due = 0, asleep = 0, received_at = ?10, epoch = NULL,
                  ended_at = NULL
              WHERE id = ?1 AND state = 'dead'",
         )?

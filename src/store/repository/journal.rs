@@ -17,7 +17,7 @@ impl RepoDb {
     /// Notes that `key` is begun, or reads back what it came to.
     pub async fn journal_begin(&self, lease: &Lease, key: &str) -> Result<Begun, StoreError> {
         let (at, now, lease, key) = (self.at(), self.clock.now().0, lease.clone(), key.to_owned());
-        self.write(move |tx| {
+        self.write_here(move |tx| {
             at.fenced(tx, &lease)?;
             let (run, visit) = (signed(lease.run.id.seq), signed(lease.run.visit));
             let found: Option<Option<Vec<u8>>> = tx

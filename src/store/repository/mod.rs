@@ -97,6 +97,14 @@ impl RepoDb {
         self.heard(self.db.write(work).await)
     }
 
+    /// For the steps of runs, each of which has a task of its own.
+    async fn write_here<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        self.heard(self.db.write_here(work).await)
+    }
+
     async fn read<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
@@ -121,7 +129,7 @@ impl RepoDb {
         let (load, now) = (gathered.load(), self.clock.now().0);
         let along = load.clone();
         let result = self
-            .write(move |tx| {
+            .write_here(move |tx| {
                 unload(tx, run, &along, now)?;
                 work(tx)
             })

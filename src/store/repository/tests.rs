@@ -33,7 +33,7 @@ fn file(root: &Path, repo: RepoId) -> std::path::PathBuf {
     root.join(format!("repos/{repo}/checkpoints.db"))
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_of_the_first_version_reads_right() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -72,7 +72,7 @@ async fn a_database_of_the_first_version_reads_right() {
     assert_eq!(done.status, RunStatus::Done);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_booked_is_kept_with_the_next_write_and_not_before() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -117,7 +117,7 @@ fn call(status: CallStatus) -> CallRow {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newer_database_holds_up_its_own_repository_only() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -134,7 +134,7 @@ async fn a_newer_database_holds_up_its_own_repository_only() {
     assert!(refused.to_string().contains("repos/3/checkpoints.db"), "{refused}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_was_lost_is_not_begun_anew() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -153,7 +153,7 @@ async fn a_database_that_was_lost_is_not_begun_anew() {
     assert!(matches!(store.start_run(new_run(REPO, 2)).await.unwrap(), Opened::New(_)));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_torn_log_loses_its_end_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -174,7 +174,7 @@ async fn a_torn_log_loses_its_end_and_nothing_else() {
     store.save_step(&lease, go()).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_that_shows_late_holds_up_its_own_repository_only() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -197,7 +197,7 @@ async fn damage_that_shows_late_holds_up_its_own_repository_only() {
     assert!(matches!(&refused, StoreError::Damaged { file: named, .. } if *named == file), "{refused}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_repositories_than_may_be_open_go_on_all_the_same() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -219,7 +219,7 @@ async fn more_repositories_than_may_be_open_go_on_all_the_same() {
     assert_eq!(served.len() as u64, repos);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_outlives_a_restart_and_a_suspended_installation_rests() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -243,7 +243,7 @@ async fn a_pause_outlives_a_restart_and_a_suspended_installation_rests() {
     assert!(claim(&store).await.is_some());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_failed_goes_on_where_it_failed() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -277,7 +277,7 @@ fn set_back_main(root: &Path, to: Option<&[u8]>) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn beside_an_older_or_a_new_main_db_every_run_goes_on() {
     let root = tempfile::tempdir().unwrap();
     drop(open(root.path()));
@@ -314,7 +314,7 @@ async fn beside_an_older_or_a_new_main_db_every_run_goes_on() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_boot_that_happens_to_have_the_same_number_tries_again_what_was_parked() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -325,7 +325,7 @@ async fn a_boot_that_happens_to_have_the_same_number_tries_again_what_was_parked
     assert!(claim(&open(root.path())).await.is_some());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
@@ -353,7 +353,7 @@ async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
     assert!(claim(&store).await.is_some());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());

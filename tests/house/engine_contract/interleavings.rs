@@ -406,12 +406,12 @@ async fn play(sqlite: bool, games: u64, moves: u32) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_disk_no_order_of_things_loses_or_doubles_anything() {
     play(true, 6, 200).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_memory_no_order_of_things_loses_or_doubles_anything() {
     play(false, 100, 300).await;
 }
