@@ -15,7 +15,7 @@ use crate::{
     github::{GitHub, GitHubError, GitHubOptions, Pacing},
     intake::{Intake, IntakeOptions},
     limits,
-    providers::{self, Providers, ResolveError},
+    providers::{Providers, ResolveError},
     rounds::Desk,
     store::{Store, StoreError},
     web::{self, Door},
@@ -81,9 +81,9 @@ impl App {
             pacing,
             clock: clock.clone(),
         })?;
-        // By the names asked for; what really serves is checked on every answer.
-        providers::check_pair(&settings.models.drafter, &settings.models.reviewer)?;
         let providers = Providers::new(&settings.models, clock.clone())?;
+        // By the names asked for; what really serves is checked on every answer.
+        providers.check_pair(&settings.models.drafter, &settings.models.reviewer)?;
         equipped(&providers, &settings)?;
         let store = Store::open(&settings.data_dir, clock.clone())?;
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());

@@ -282,3 +282,9 @@ pub const WAKE_ROWS: u64 = 500;
 /// A gate's line is on the page a moment before the gate is open; a quick reader's answer, which comes in between, waits
 /// this long.
 pub const GATE_OPENING: Duration = Duration::from_secs(1);
+
+/// No text has more bytes a token than this, so a prompt that is too long by it is too long.
+pub const MOST_BYTES_A_TOKEN: u64 = 8;
+
+/// Hardly any text has fewer bytes a token than this, so by it a call costs no more than is reserved for it.
+pub const FEWEST_BYTES_A_TOKEN: u64 = 2;

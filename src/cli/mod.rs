@@ -7,6 +7,7 @@ mod doctor;
 mod forget;
 mod graph;
 mod hub;
+mod models;
 mod pause;
 mod runs;
 mod serve;
@@ -70,6 +71,7 @@ enum Command {
     Backup(backup::Backup),
     Check(backup::Check),
     Graph(graph::Graph),
+    Models(models::Models),
     Localhub(hub::Localhub),
 }
 
@@ -109,6 +111,7 @@ pub fn main() -> ExitCode {
             Command::Backup(command) => command.run().await,
             Command::Check(command) => command.run().await,
             Command::Graph(command) => command.run(),
+            Command::Models(command) => command.run(),
             Command::Localhub(command) => command.run().await,
         }
     });
@@ -180,6 +183,18 @@ fn must_hold_data(data: &std::path::Path) -> anyhow::Result<()> {
         return Ok(());
     }
     Err(anyhow::anyhow!("{} holds no data of countersign; check [data] dir in the settings", data.display()))
+}
+
+/// Lines of a table, each column as wide as it must be.
+fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let line = |row: &[String; N]| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
 }
 
 /// One line for the person at the terminal. A closed pipe is not our trouble.

@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 
 use anyhow::{Context, anyhow};
 
-use super::{ConfigFlag, must_hold_data, say};
+use super::{ConfigFlag, columns, must_hold_data, say};
 use crate::{
     clock::SystemClock,
     config::Settings,
@@ -80,7 +80,7 @@ async fn read(data: &Path, name: Option<&RepoName>, all: bool) -> anyhow::Result
     Ok(control::lines(&store, &views).await?)
 }
 
-/// Columns as wide as they must be; the reason is last and as long as it is.
+/// The reason is last and as long as it is.
 fn table(lines: &[RunLine]) -> Vec<String> {
     let head = ["RUN", "REPOSITORY", "ISSUE", "WORKFLOW", "STEP", "STATUS", "SINCE", "CALLS", "WHY"];
     let rows: Vec<[String; 9]> = std::iter::once(head.map(str::to_owned))
@@ -98,12 +98,5 @@ fn table(lines: &[RunLine]) -> Vec<String> {
             ]
         }))
         .collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |row: &[String; 9]| {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
+    columns(&rows)
 }

@@ -10,10 +10,10 @@ use toml::Spanned;
 use url::Url;
 
 use super::{
-    AppSettings, ClaudeSettings, ConfigError, GeminiSettings, GitHubSettings, LldSettings, ModelSettings,
-    ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
+    AppSettings, ClaudeSettings, ConfigError, GeminiSettings, GitHubSettings, LldSettings, ModelRow,
+    ModelSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
 };
-use crate::types::InstallationId;
+use crate::types::{Family, InstallationId};
 
 pub(super) const DRAFTER: &str = "claude:opus";
 pub(super) const REVIEWER: &str = "gemini:pro";
@@ -37,6 +37,9 @@ struct File {
     installations: Installations,
     #[serde(default)]
     models: Models,
+    /// `[[model]]`
+    #[serde(default)]
+    model: Vec<Model>,
     #[serde(default)]
     providers: Providers,
     #[serde(default)]
@@ -82,6 +85,30 @@ struct Installations {
 struct Models {
     drafter: Option<Spanned<String>>,
     reviewer: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Model {
+    id: Spanned<String>,
+    #[serde(default)]
+    aliases: Vec<String>,
+    providers: Vec<String>,
+    family: Spanned<String>,
+    context: u64,
+    max_output: u64,
+    price: Option<ModelPrice>,
+    deprecated: Option<String>,
+}
+
+/// Dollars for a million tokens.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelPrice {
+    input: Spanned<f64>,
+    output: Spanned<f64>,
+    cache_read: Option<Spanned<f64>>,
+    cache_write: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -139,7 +166,7 @@ pub(super) fn parse(text: &str, name: &str, directory: &Path) -> Result<Settings
         github: check.github(&file.github)?,
         server: check.server(&file.server)?,
         allowed_installations: file.installations.allow.into_iter().map(InstallationId).collect(),
-        models: check.models(&file.models, file.providers, directory, &data_dir)?,
+        models: check.models(&file.models, &file.model, file.providers, directory, &data_dir)?,
         data_dir,
         lld: check.lld(file.lld)?,
         webhook_secrets: Vec::new(),
@@ -262,9 +289,44 @@ impl Check<'_> {
         Ok(given.into_inner())
     }
 
+    fn model_row(&self, row: &Model) -> Result<ModelRow, ConfigError> {
+        for (key, text) in [("id", &row.id), ("family", &row.family)] {
+            if text.as_ref().is_empty() || text.as_ref().contains(char::is_whitespace) {
+                return Err(
+                    self.refuse(text, format!("{key} = {:?} is no name; write one word", text.as_ref()))
+                );
+            }
+        }
+        let dollars = |given: &Spanned<f64>| match *given.as_ref() {
+            dollars if (0.0..=100_000.0).contains(&dollars) => Ok((dollars * 1e6).round() as u64),
+            dollars => {
+                Err(self.refuse(given, format!("{dollars} is no price; write dollars for a million tokens")))
+            }
+        };
+        let price = |price: &ModelPrice| -> Result<PriceRow, ConfigError> {
+            Ok(PriceRow {
+                input: dollars(&price.input)?,
+                output: dollars(&price.output)?,
+                cache_read: price.cache_read.as_ref().map(dollars).transpose()?,
+                cache_write: price.cache_write.as_ref().map(dollars).transpose()?,
+            })
+        };
+        Ok(ModelRow {
+            id: row.id.as_ref().clone(),
+            aliases: row.aliases.clone(),
+            providers: row.providers.clone(),
+            family: Family(row.family.as_ref().as_str().into()),
+            context: row.context,
+            max_output: row.max_output,
+            price: row.price.as_ref().map(price).transpose()?,
+            deprecated: row.deprecated.clone(),
+        })
+    }
+
     fn models(
         &self,
         names: &Models,
+        table: &[Model],
         providers: Providers,
         directory: &Path,
         data_dir: &Path,
@@ -274,6 +336,7 @@ impl Check<'_> {
         Ok(ModelSettings {
             drafter: self.model("drafter", names.drafter.clone(), DRAFTER)?,
             reviewer: self.model("reviewer", names.reviewer.clone(), REVIEWER)?,
+            table: table.iter().map(|row| self.model_row(row)).collect::<Result<_, _>>()?,
             claude: ClaudeSettings {
                 // A bare name is looked up in `PATH`, as a shell would.
                 path: providers.claude.path.map(|path| match path.components().count() {

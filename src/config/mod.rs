@@ -23,7 +23,7 @@ pub use file::MOST_ROUNDS;
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
 
-use crate::types::InstallationId;
+use crate::types::{Family, InstallationId};
 
 /// Where the settings are looked for without a flag.
 pub const DEFAULT_FILE: &str = "countersign.toml";
@@ -104,9 +104,37 @@ pub struct ModelSettings {
     pub drafter: String,
     /// `provider:model` of who reviews.
     pub reviewer: String,
+    /// Corrections of the built-in table of models, and additions to it.
+    pub table: Vec<ModelRow>,
     pub claude: ClaudeSettings,
     pub gemini: GeminiSettings,
     pub stub: StubSettings,
+}
+
+/// A `[[model]]` of the settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelRow {
+    /// The id asked for on the wire.
+    pub id: String,
+    pub aliases: Vec<String>,
+    /// Those that serve it, as written before the colon.
+    pub providers: Vec<String>,
+    pub family: Family,
+    /// Tokens of input and output together.
+    pub context: u64,
+    /// Tokens of one answer.
+    pub max_output: u64,
+    pub price: Option<PriceRow>,
+    pub deprecated: Option<String>,
+}
+
+/// Micro-dollars for a million tokens. What is not said of the cache is as Anthropic has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PriceRow {
+    pub input: u64,
+    pub output: u64,
+    pub cache_read: Option<u64>,
+    pub cache_write: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -152,6 +180,7 @@ impl ModelSettings {
         Self {
             drafter: file::DRAFTER.into(),
             reviewer: file::REVIEWER.into(),
+            table: Vec::new(),
             claude: ClaudeSettings {
                 path: None,
                 config_dir: data_dir.join("claude"),

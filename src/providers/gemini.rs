@@ -60,7 +60,7 @@ impl Gemini {
             judge(call, &answer)
         });
         match judged {
-            Ok((text, value)) => Ok(Reply { text, value, usage }),
+            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
             Err(Fault(mut kind, why)) => {
                 if let CallErrorKind::Timeout { elapsed, .. } = &mut kind {
                     *elapsed = usage.elapsed;
@@ -122,6 +122,10 @@ impl Provider for Gemini {
         self.settings.api_key.is_none().then(|| NO_KEY.into())
     }
 
+    fn bills(&self) -> bool {
+        true
+    }
+
     fn call<'a>(
         &'a self,
         call: &'a Call,
@@ -172,7 +176,6 @@ fn count(answer: &Value, usage: &mut Usage) {
     usage.input_tokens = tokens("promptTokenCount").saturating_sub(usage.cache_read_tokens);
     usage.output_tokens = tokens("candidatesTokenCount") + tokens("thoughtsTokenCount");
     usage.served = answer["modelVersion"].as_str().map(str::to_owned);
-    usage.price();
 }
 
 fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> {
@@ -298,6 +301,7 @@ mod tests {
             model: "gemini-2.5-pro".into(),
             effort: None,
             deadline: Duration::from_secs(5),
+            budget: None,
             facts: std::collections::BTreeMap::new(),
         };
         let answer = |text: &str| {

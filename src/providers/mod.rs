@@ -5,6 +5,7 @@
 //! on its own account, and takes no text inside an answer for a signal. What an answer says is for
 //! others to read.
 
+mod checked;
 mod claude_cli;
 mod gemini;
 pub mod models;
@@ -60,8 +61,10 @@ pub struct Call {
     pub model: String,
     /// How hard to think, where the back end knows such a word: `low`, `medium`, `high`.
     pub effort: Option<String>,
-    /// The time the whole call may take.
+    /// The time the whole call may take, every leg of it together.
     pub deadline: Duration,
+    /// Micro-dollars that may be put on a bill for it; none: no limit.
+    pub budget: Option<u64>,
     /// Nonce, issue, title …: what scripted answers fill their placeholders from. Real models never
     /// see it.
     pub facts: BTreeMap<String, String>,
@@ -75,6 +78,8 @@ pub struct Usage {
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub cache_written_tokens: u64,
+    /// The family of who served it; `None` = unattested. Set where every call passes, as is the cost.
+    pub family: Option<Family>,
     /// Micro-dollars by the served model's list price; `None` where there is none.
     pub cost_microusd: Option<u64>,
     /// Was the cost put on a bill? A subscription's calls have a notional cost.
@@ -92,23 +97,6 @@ impl Usage {
     fn asking(model: &str) -> Self {
         Self { asked: model.to_owned(), ..Self::default() }
     }
-
-    /// The family of who served it; `None` = unattested.
-    pub fn family(&self) -> Option<Family> {
-        models::family_of(self.served.as_deref()?)
-    }
-
-    fn price(&mut self) {
-        self.cost_microusd = self.served.as_deref().and_then(|served| {
-            models::cost_microusd(
-                served,
-                self.input_tokens,
-                self.output_tokens,
-                self.cache_read_tokens,
-                self.cache_written_tokens,
-            )
-        });
-    }
 }
 
 /// A model's answer that passed every check a back end can make.
@@ -118,6 +106,25 @@ pub struct Reply {
     pub text: String,
     /// Set, and fitting the schema, when the call had one.
     pub value: Option<serde_json::Value>,
+    pub usage: Usage,
+    /// What was tried before this answer came, in order.
+    pub before: Vec<Attempt>,
+}
+
+impl Reply {
+    fn new(text: String, value: Option<serde_json::Value>, usage: Usage) -> Self {
+        Self { text, value, usage, before: Vec::new() }
+    }
+}
+
+/// One of several back ends that a call was given to, and that had no answer.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// Which back end: [`Provider::name`].
+    pub provider: &'static str,
+    pub kind: CallErrorKind,
+    /// As [`CallError::message`].
+    pub message: String,
     pub usage: Usage,
 }
 
@@ -140,6 +147,10 @@ pub enum CallErrorKind {
     Refused,
     /// The prompt does not fit.
     TooLong,
+    /// It could cost more than the call's budget; nothing was sent.
+    OverBudget {
+        most_microusd: u64,
+    },
     /// The answer was cut at its longest.
     Truncated,
     /// An answer that is empty or does not fit the schema.
@@ -166,11 +177,13 @@ pub struct CallError {
     /// For the server's log and never for a thread: it may quote the service. Holds no key.
     pub message: String,
     pub usage: Box<Usage>,
+    /// What was tried before, where a call had several chances; this error is the last one's.
+    pub before: Vec<Attempt>,
 }
 
 impl CallError {
     fn new(kind: CallErrorKind, message: impl Into<String>, usage: Usage) -> Self {
-        Self { kind, message: message.into(), usage: Box::new(usage) }
+        Self { kind, message: message.into(), usage: Box::new(usage), before: Vec::new() }
     }
 }
 
@@ -183,6 +196,9 @@ pub trait Provider: Send + Sync {
     /// can be seen without calling.
     fn lacks(&self) -> Option<String>;
 
+    /// Is what a call takes put on a bill?
+    fn bills(&self) -> bool;
+
     /// Asks once. Ends within the call's deadline (and a moment to clean up).
     fn call<'a>(
         &'a self,
@@ -194,25 +210,15 @@ pub trait Provider: Send + Sync {
 /// A model, resolved from `provider:model`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelId {
-    pub provider: &'static str,
+    pub provider: String,
     /// The id to ask for.
-    pub model: &'static str,
+    pub model: String,
     pub family: Family,
 }
 
 impl fmt::Display for ModelId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.provider, self.model)
-    }
-}
-
-impl std::str::FromStr for ModelId {
-    type Err = ResolveError;
-
-    fn from_str(spec: &str) -> Result<Self, ResolveError> {
-        let (provider, name) = spec.split_once(':').ok_or_else(|| ResolveError::unknown(spec))?;
-        let row = models::find(provider, name).ok_or_else(|| ResolveError::unknown(spec))?;
-        Ok(Self { provider: row.provider, model: row.id, family: Family(row.family.into()) })
     }
 }
 
@@ -236,54 +242,68 @@ impl ResolveError {
     fn unknown(spec: &str) -> Self {
         Self::Unknown(Malformed {
             value: spec.chars().take(80).collect(),
-            expected: "a model we know; write one of claude:opus, claude:sonnet, claude:haiku, gemini:pro, \
-                       gemini:flash, stub:drafter, stub:reviewer",
+            expected: "a model we know; `countersign models` lists them, and a [[model]] table in the settings adds one",
         })
     }
 }
 
-/// Are both known, and of different families? Checked at start; what really served is checked again
-/// on every answer.
-pub fn check_pair(drafter: &str, reviewer: &str) -> Result<(ModelId, ModelId), ResolveError> {
-    let (d, r): (ModelId, ModelId) = (drafter.parse()?, reviewer.parse()?);
-    if d.family == r.family {
-        return Err(ResolveError::SameFamily {
-            drafter: drafter.into(),
-            reviewer: reviewer.into(),
-            family: d.family,
-        });
-    }
-    Ok((d, r))
-}
-
 /// Every back end there is.
 pub struct Providers {
-    claude: Arc<claude_cli::ClaudeCli>,
-    gemini: Arc<gemini::Gemini>,
-    stub: Arc<stub::Stub>,
+    table: Arc<models::Table>,
+    claude: Arc<dyn Provider>,
+    gemini: Arc<dyn Provider>,
+    stub: Arc<dyn Provider>,
 }
 
 impl Providers {
     /// Starts nothing and calls nobody; an unusable script is an error here, a missing key is one at
     /// the call (see [`Provider::lacks`]).
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
+        let table = Arc::new(models::Table::with(&settings.table));
+        let checked = |back_end: Arc<dyn Provider>| checked::Checked::around(back_end, &table);
         Ok(Self {
-            claude: Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone())),
-            gemini: Arc::new(gemini::Gemini::new(settings.gemini.clone(), Arc::clone(&clock))?),
-            stub: Arc::new(stub::Stub::new(&settings.stub, clock)?),
+            claude: checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone()))),
+            gemini: checked(Arc::new(gemini::Gemini::new(settings.gemini.clone(), Arc::clone(&clock))?)),
+            stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
+            table,
         })
+    }
+
+    pub fn table(&self) -> &models::Table {
+        &self.table
+    }
+
+    /// The model that `provider:model` names.
+    pub fn model(&self, spec: &str) -> Result<ModelId, ResolveError> {
+        let (provider, name) = spec.split_once(':').ok_or_else(|| ResolveError::unknown(spec))?;
+        let row = self.table.find(provider, name).ok_or_else(|| ResolveError::unknown(spec))?;
+        Ok(ModelId { provider: provider.to_owned(), model: row.id.clone(), family: row.family.clone() })
+    }
+
+    /// Are both known, and of different families? Checked at start; what really served is checked again on every
+    /// answer.
+    pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {
+        let (d, r) = (self.model(drafter)?, self.model(reviewer)?);
+        if d.family == r.family {
+            return Err(ResolveError::SameFamily {
+                drafter: drafter.into(),
+                reviewer: reviewer.into(),
+                family: d.family,
+            });
+        }
+        Ok(())
     }
 
     /// The back end and the model for `claude:opus`, `gemini:pro`, `stub:drafter` …
     pub fn resolve(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
-        let id: ModelId = spec.parse()?;
-        let provider: Arc<dyn Provider> = match id.provider {
-            "claude" => self.claude.clone(),
-            "gemini" => self.gemini.clone(),
-            "stub" => self.stub.clone(),
+        let id = self.model(spec)?;
+        let provider = match id.provider.as_str() {
+            "claude" => &self.claude,
+            "gemini" => &self.gemini,
+            "stub" => &self.stub,
             _ => return Err(ResolveError::unknown(spec)),
         };
-        Ok((provider, id))
+        Ok((Arc::clone(provider), id))
     }
 }
 
@@ -302,11 +322,13 @@ mod tests {
 
     #[test]
     fn a_pair_of_one_family_is_refused() {
-        assert!(check_pair("claude:opus", "gemini:pro").is_ok());
-        assert!(check_pair("stub:drafter", "stub:reviewer").is_ok());
-        let error = check_pair("claude:opus", "claude:sonnet").unwrap_err();
+        let settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        let providers = Providers::new(&settings, Arc::new(crate::clock::SystemClock)).unwrap();
+        assert!(providers.check_pair("claude:opus", "gemini:pro").is_ok());
+        assert!(providers.check_pair("stub:drafter", "stub:reviewer").is_ok());
+        let error = providers.check_pair("claude:opus", "claude:sonnet").unwrap_err();
         assert!(error.to_string().contains("both of the claude family"), "{error}");
-        let error = check_pair("claude:opus", "gemini:ultra").unwrap_err();
+        let error = providers.check_pair("claude:opus", "gemini:ultra").unwrap_err();
         assert!(error.to_string().starts_with("`gemini:ultra` is not a model we know"), "{error}");
     }
 }

@@ -1,23 +1,26 @@
-//! The one table of language models: ids, short names, families, sizes, prices.
+//! The one table of language models: ids, short names, families, sizes, prices. What is built in can be corrected and
+//! added to by `[[model]]` rows in the settings, without a release.
 
-use crate::types::Family;
+use crate::{config::ModelRow, types::Family};
 
 /// One model as its maker sells it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
     /// The id asked for on the wire.
-    pub id: &'static str,
+    pub id: String,
     /// What people write after `provider:`.
-    pub aliases: &'static [&'static str],
-    /// The provider that serves it, as written before the colon.
-    pub provider: &'static str,
-    pub family: &'static str,
+    pub aliases: Vec<String>,
+    /// Those that serve it, as written before the colon; the usual one first.
+    pub providers: Vec<String>,
+    pub family: Family,
     /// Tokens of input and output together.
     pub context: u64,
     /// Tokens of one answer.
     pub max_output: u64,
-    /// Micro-dollars for a million tokens; `None` for what is never sold.
+    /// `None` for what is never sold.
     pub price: Option<Price>,
+    /// Its maker has announced its end: when, or what takes its place.
+    pub deprecated: Option<String>,
 }
 
 /// Micro-dollars for a million tokens.
@@ -31,86 +34,159 @@ pub struct Price {
 
 impl Price {
     /// Reading the cache costs a tenth of the input's price, writing it a quarter more.
-    const fn per_million(input: u64, output: u64) -> Option<Self> {
-        Some(Self { input, output, cache_read: input / 10, cache_write: input / 4 * 5 })
+    pub fn per_million(input: u64, output: u64) -> Self {
+        Self { input, output, cache_read: input / 10, cache_write: input / 4 * 5 }
     }
 }
 
-/// The first row a short name fits wins.
-pub const MODELS: &[Model] = &[
-    claude("claude-opus-4-6", &["opus", "opus-4-6"], Price::per_million(5_000_000, 25_000_000)),
-    claude("claude-sonnet-4-6", &["sonnet", "sonnet-4-6"], Price::per_million(3_000_000, 15_000_000)),
-    claude("claude-haiku-4-5", &["haiku", "haiku-4-5"], Price::per_million(1_000_000, 5_000_000)),
-    gemini("gemini-3-pro-preview", &["pro", "3-pro-preview"], Price::per_million(2_000_000, 12_000_000)),
-    gemini("gemini-3-pro", &["3-pro"], Price::per_million(2_000_000, 12_000_000)),
-    gemini("gemini-2.5-pro", &["2.5-pro"], Price::per_million(1_250_000, 10_000_000)),
-    gemini("gemini-2.5-flash", &["flash", "2.5-flash"], Price::per_million(300_000, 2_500_000)),
-    stub("stub-drafter", &["drafter"]),
-    stub("stub-reviewer", &["reviewer"]),
-];
-
-const fn claude(id: &'static str, aliases: &'static [&'static str], price: Option<Price>) -> Model {
-    Model { id, aliases, provider: "claude", family: "claude", context: 200_000, max_output: 64_000, price }
+/// Every model this server knows. The first row a short name fits wins.
+#[derive(Debug, Clone)]
+pub struct Table {
+    models: Vec<Model>,
 }
 
-const fn gemini(id: &'static str, aliases: &'static [&'static str], price: Option<Price>) -> Model {
-    Model { id, aliases, provider: "gemini", family: "gemini", context: 1_048_576, max_output: 65_536, price }
-}
-
-/// The two ends of a rehearsal count as two families, so that a rehearsal obeys the same rules.
-const fn stub(id: &'static str, aliases: &'static [&'static str]) -> Model {
-    Model { id, aliases, provider: "stub", family: id, context: u64::MAX, max_output: u64::MAX, price: None }
-}
-
-/// The row for `name`, an id or a short name, at `provider`.
-pub fn find(provider: &str, name: &str) -> Option<&'static Model> {
-    MODELS.iter().find(|m| m.provider == provider && (m.id == name || m.aliases.contains(&name)))
-}
-
-/// The row of the model that `served` names, dates and previews disregarded.
-pub fn row_of(served: &str) -> Option<&'static Model> {
-    MODELS.iter().find(|m| m.id == served).or_else(|| MODELS.iter().find(|m| plain(m.id) == plain(served)))
-}
-
-/// The family of a model by the id its answer gave; `None` = unattested.
-pub fn family_of(served: &str) -> Option<Family> {
-    if let Some(model) = row_of(served) {
-        return Some(Family(model.family.into()));
+impl Default for Table {
+    fn default() -> Self {
+        let claude = |id, aliases, input, output| {
+            let price = Some(Price::per_million(input, output));
+            row(id, aliases, &["claude", "anthropic"], "claude", (200_000, 64_000), price)
+        };
+        let gemini = |id, aliases, input, output| {
+            let price = Some(Price::per_million(input, output));
+            row(id, aliases, &["gemini"], "gemini", (1_048_576, 65_536), price)
+        };
+        // Served through an account of the operator's; nobody sends a bill by the token.
+        let opencode = |id, family, context| row(id, &[], &["opencode"], family, (context, 64_000), None);
+        // The two ends of a rehearsal count as two families, so that a rehearsal obeys the same rules.
+        let stub = |id, alias| row(id, &[alias], &["stub"], id, (u64::MAX, u64::MAX), None);
+        let models = vec![
+            claude("claude-opus-4-6", &["opus", "opus-4-6"], 5_000_000, 25_000_000),
+            claude("claude-sonnet-4-6", &["sonnet", "sonnet-4-6"], 3_000_000, 15_000_000),
+            claude("claude-haiku-4-5", &["haiku", "haiku-4-5"], 1_000_000, 5_000_000),
+            gemini("gemini-3-pro-preview", &["pro", "3-pro-preview"], 2_000_000, 12_000_000),
+            gemini("gemini-3-pro", &["3-pro"], 2_000_000, 12_000_000),
+            gemini("gemini-2.5-pro", &["2.5-pro"], 1_250_000, 10_000_000),
+            gemini("gemini-2.5-flash", &["flash", "2.5-flash"], 300_000, 2_500_000),
+            opencode("google/antigravity-claude-sonnet-4-5", "claude", 200_000),
+            opencode("google/antigravity-gemini-3-flash", "gemini", 1_048_576),
+            opencode("google/antigravity-gemini-3-pro", "gemini", 1_048_576),
+            stub("stub-drafter", "drafter"),
+            stub("stub-reviewer", "reviewer"),
+        ];
+        Self { models }
     }
-    ["claude", "gemini"].into_iter().find_map(|family| {
-        let rest = served.strip_prefix(family)?.strip_prefix('-')?;
-        let well_formed =
-            rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
-        let versioned = rest.split('-').any(|part| part.starts_with(|c: char| c.is_ascii_digit()));
-        (well_formed && versioned).then(|| Family(family.into()))
-    })
+}
+
+fn row(
+    id: &str,
+    aliases: &[&str],
+    providers: &[&str],
+    family: &str,
+    (context, max_output): (u64, u64),
+    price: Option<Price>,
+) -> Model {
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    Model {
+        id: id.to_owned(),
+        aliases: owned(aliases),
+        providers: owned(providers),
+        family: Family(family.into()),
+        context,
+        max_output,
+        price,
+        deprecated: None,
+    }
+}
+
+impl Table {
+    /// The built-in rows, where none of `settings` stands for the same model, and before them these.
+    pub fn with(settings: &[ModelRow]) -> Self {
+        let mut models: Vec<_> = settings.iter().map(Model::from).collect();
+        let built_in = Self::default().models;
+        models.extend(built_in.into_iter().filter(|row| settings.iter().all(|given| given.id != row.id)));
+        Self { models }
+    }
+
+    pub fn models(&self) -> &[Model] {
+        &self.models
+    }
+
+    /// The row for `name`, an id or a short name, at `provider`.
+    pub fn find(&self, provider: &str, name: &str) -> Option<&Model> {
+        let named = |m: &&Model| m.id == name || m.aliases.iter().any(|alias| alias == name);
+        self.models.iter().filter(|m| m.providers.iter().any(|p| p == provider)).find(named)
+    }
+
+    /// The row of the model that `served` names, dates and previews disregarded.
+    pub fn row_of(&self, served: &str) -> Option<&Model> {
+        let same = |m: &&Model| plain(&m.id) == plain(served);
+        self.models.iter().find(|m| m.id == served).or_else(|| self.models.iter().find(same))
+    }
+
+    /// The family of a model by the id its answer gave; `None` = unattested.
+    pub fn family_of(&self, served: &str) -> Option<Family> {
+        if let Some(model) = self.row_of(served) {
+            return Some(model.family.clone());
+        }
+        ["claude", "gemini"].into_iter().find_map(|family| {
+            let rest = served.strip_prefix(family)?.strip_prefix('-')?;
+            let well_formed =
+                rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
+            let versioned = rest.split('-').any(|part| part.starts_with(|c: char| c.is_ascii_digit()));
+            (well_formed && versioned).then(|| Family(family.into()))
+        })
+    }
+
+    /// What the tokens cost, by the served model's prices; `None` where we know no price.
+    pub fn cost_microusd(
+        &self,
+        served: &str,
+        input: u64,
+        output: u64,
+        cache_read: u64,
+        cache_written: u64,
+    ) -> Option<u64> {
+        let price = self.row_of(served)?.price?;
+        let total = [
+            (input, price.input),
+            (output, price.output),
+            (cache_read, price.cache_read),
+            (cache_written, price.cache_write),
+        ]
+        .into_iter()
+        .map(|(tokens, price)| u128::from(tokens) * u128::from(price))
+        .sum::<u128>();
+        u64::try_from(total.div_ceil(1_000_000)).ok()
+    }
+}
+
+impl From<&ModelRow> for Model {
+    fn from(row: &ModelRow) -> Self {
+        let price = row.price.map(|given| {
+            let usual = Price::per_million(given.input, given.output);
+            Price {
+                cache_read: given.cache_read.unwrap_or(usual.cache_read),
+                cache_write: given.cache_write.unwrap_or(usual.cache_write),
+                ..usual
+            }
+        });
+        Self {
+            id: row.id.clone(),
+            aliases: row.aliases.clone(),
+            providers: row.providers.clone(),
+            family: row.family.clone(),
+            context: row.context,
+            max_output: row.max_output,
+            price,
+            deprecated: row.deprecated.clone(),
+        }
+    }
 }
 
 /// Did the model asked for answer? A date or a preview mark in the id served is the same model; a
 /// smaller or another version is not.
 pub fn is_same(asked: &str, served: &str) -> bool {
     plain(asked) == plain(served)
-}
-
-/// What the tokens cost, by the served model's prices; `None` where we know no price.
-pub fn cost_microusd(
-    served: &str,
-    input: u64,
-    output: u64,
-    cache_read: u64,
-    cache_written: u64,
-) -> Option<u64> {
-    let price = row_of(served)?.price?;
-    let total = [
-        (input, price.input),
-        (output, price.output),
-        (cache_read, price.cache_read),
-        (cache_written, price.cache_write),
-    ]
-    .into_iter()
-    .map(|(tokens, price)| u128::from(tokens) * u128::from(price))
-    .sum::<u128>();
-    u64::try_from(total.div_ceil(1_000_000)).ok()
 }
 
 /// An id without what does not make it another model: `-preview`, `-latest`, `-20251001`, `-001`,
@@ -136,7 +212,7 @@ mod tests {
     use super::*;
 
     fn family(served: &str) -> Option<String> {
-        family_of(served).map(|f| f.0)
+        Table::default().family_of(served).map(|f| f.0)
     }
 
     #[test]
@@ -178,6 +254,9 @@ mod tests {
 
     #[test]
     fn prices_go_by_the_served_id() {
+        let table = Table::default();
+        let cost_microusd =
+            |served, input, output, read, written| table.cost_microusd(served, input, output, read, written);
         assert_eq!(cost_microusd("claude-opus-4-6", 1000, 50, 0, 0), Some(6250));
         assert_eq!(cost_microusd("claude-haiku-4-5-20251001", 1000, 50, 0, 0), Some(1250));
         assert_eq!(cost_microusd("claude-opus-4-6", 0, 0, 1_000_000, 1_000_000), Some(6_750_000));
@@ -187,13 +266,41 @@ mod tests {
 
     #[test]
     fn names_are_unique_within_a_provider() {
-        let mut names: Vec<_> =
-            MODELS.iter().flat_map(|m| m.aliases.iter().chain([&m.id]).map(|n| (m.provider, *n))).collect();
-        names.sort_unstable();
-        let all = names.len();
-        names.dedup();
-        assert_eq!(names.len(), all);
-        assert_eq!(find("gemini", "pro").unwrap().id, "gemini-3-pro-preview");
-        assert!(find("claude", "pro").is_none());
+        let table = Table::default();
+        let names = |m: &Model| m.aliases.iter().chain([&m.id]).cloned().collect::<Vec<_>>();
+        let mut all = Vec::new();
+        for model in table.models() {
+            for provider in &model.providers {
+                all.extend(names(model).into_iter().map(|name| (provider.clone(), name)));
+            }
+        }
+        all.sort_unstable();
+        let count = all.len();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        assert_eq!(table.find("gemini", "pro").unwrap().id, "gemini-3-pro-preview");
+        assert_eq!(table.find("anthropic", "opus"), table.find("claude", "opus"));
+        assert!(table.find("claude", "pro").is_none());
+    }
+
+    #[test]
+    fn settings_correct_a_row_and_add_others() {
+        let given = |id: &str, provider: &str, family: &str| ModelRow {
+            id: id.into(),
+            aliases: vec!["pro".into()],
+            providers: vec![provider.into()],
+            family: Family(family.into()),
+            context: 32_000,
+            max_output: 8_000,
+            price: None,
+            deprecated: None,
+        };
+        let table =
+            Table::with(&[given("gemini-9-pro", "gemini", "gemini"), given("qwen3", "ollama", "qwen")]);
+        assert_eq!(table.find("gemini", "pro").unwrap().id, "gemini-9-pro");
+        assert_eq!(table.family_of("qwen3").unwrap().0, "qwen");
+        assert!(table.find("gemini", "3-pro").is_some());
+        let corrected = Table::with(&[given("gemini-2.5-flash", "gemini", "gemini")]);
+        assert_eq!(corrected.row_of("gemini-2.5-flash-001").unwrap().context, 32_000);
     }
 }

@@ -140,7 +140,7 @@ impl Stub {
                 // Made-up but plausible, so that cost pages show something in a rehearsal.
                 usage.input_tokens = ((call.system.len() + call.prompt.len()) / 4) as u64;
                 usage.output_tokens = (text.len() / 4) as u64;
-                Ok(Reply { text, value, usage })
+                Ok(Reply::new(text, value, usage))
             }
             Err(why) => fail(CallErrorKind::InvalidOutput, why, usage),
         }
@@ -166,6 +166,10 @@ impl Provider for Stub {
 
     fn lacks(&self) -> Option<String> {
         None
+    }
+
+    fn bills(&self) -> bool {
+        false
     }
 
     fn call<'a>(
@@ -267,6 +271,7 @@ mod tests {
             model: format!("stub-{role}"),
             effort: None,
             deadline: Duration::from_secs(5),
+            budget: None,
             facts: facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
         }
     }

@@ -31,7 +31,7 @@ impl Served {
     fn of(usage: &Usage) -> Self {
         Self {
             model: usage.served.clone().unwrap_or_else(|| "unattested".to_owned()),
-            family: usage.family(),
+            family: usage.family.clone(),
         }
     }
 }
@@ -48,6 +48,8 @@ pub enum FailureKind {
     Refused,
     /// The prompt is longer than the model reads.
     TooLong,
+    /// It could cost more than is left.
+    OverBudget,
     /// The answer was cut.
     Truncated,
     /// The answer is not what was asked for.
@@ -153,9 +155,10 @@ async fn buy(
         system: ask.system.to_owned(),
         prompt: ask.prompt.to_owned(),
         schema: ask.schema.cloned(),
-        model: model.model.to_owned(),
+        model: model.model,
         effort: None,
         deadline: limits::MODEL_CALL,
+        budget: None,
         facts: ask.facts.clone(),
     };
     let result = provider.call(&call, cx.cancelled()).await;
@@ -171,7 +174,17 @@ async fn buy(
         Ok(reply) => &reply.usage,
         Err(error) => error.usage.as_ref(),
     };
-    settle(&mut row, usage, result.as_ref().err());
+    let before = match &result {
+        Ok(reply) => &reply.before,
+        Err(error) => &error.before,
+    };
+    for (number, leg) in before.iter().enumerate() {
+        // Each has its own row: it may have cost something.
+        let mut row = CallRow { provider: leg.provider.to_owned(), ..row.clone() };
+        settle(&mut row, &leg.usage, Some(&leg.kind));
+        cx.book(&format!("{key}~leg-{number}"), Record::Call(row)).await?;
+    }
+    settle(&mut row, usage, result.as_ref().err().map(|error| &error.kind));
     // One commit with the answer: a call is either settled and never bought again, or lost.
     cx.book(key, Record::Call(row)).await?;
     let served = Served::of(usage);
@@ -215,10 +228,10 @@ fn reserved(ask: &Ask<'_>, prompt: Hash) -> CallRow {
     }
 }
 
-fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallError>) {
+fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallErrorKind>) {
     row.status = if error.is_some() { CallStatus::Failed } else { CallStatus::Done };
     row.served = usage.served.clone();
-    row.family = usage.family();
+    row.family = usage.family.clone();
     row.input_tokens = usage.input_tokens;
     row.output_tokens = usage.output_tokens;
     row.cache_read = usage.cache_read_tokens;
@@ -227,7 +240,7 @@ fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallError>) {
     row.billed = usage.billed;
     row.elapsed_ms = u64::try_from(usage.elapsed.as_millis()).unwrap_or(u64::MAX);
     row.attempts = usage.attempts;
-    row.error = error.map(|e| format!("{:?}", e.kind));
+    row.error = error.map(|kind| format!("{kind:?}"));
 }
 
 fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
@@ -245,6 +258,7 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::Auth => plain(FailureKind::Auth),
         CallErrorKind::Refused => plain(FailureKind::Refused),
         CallErrorKind::TooLong => plain(FailureKind::TooLong),
+        CallErrorKind::OverBudget { .. } => plain(FailureKind::OverBudget),
         CallErrorKind::Truncated => plain(FailureKind::Truncated),
         CallErrorKind::InvalidOutput => plain(FailureKind::Invalid),
         CallErrorKind::WrongModel { .. } => plain(FailureKind::OtherModel),

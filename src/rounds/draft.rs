@@ -155,6 +155,7 @@ pub(super) fn sentence(kind: FailureKind) -> &'static str {
         FailureKind::Auth => "the provider refuses our credentials",
         FailureKind::Refused => "the model declined to answer",
         FailureKind::TooLong => "the prompt is longer than the model reads",
+        FailureKind::OverBudget => "the call could cost more than is left of the budget",
         FailureKind::Truncated => "the answer was cut off",
         FailureKind::Invalid => "the answer was not in the form asked for",
         FailureKind::OtherModel => "another model than the one asked for answered",

@@ -157,7 +157,8 @@ async fn judge(
         Err(failure) if failure.kind == FailureKind::Invalid => return Ok(no(Why::NotInForm)),
         Err(failure) => return Ok(no(Why::Call(failure.kind))),
     };
-    if let Some(why) = independence(round.drafter.as_ref(), &answered.served, brief.spec) {
+    let asked = cx.tools().providers.model(brief.spec).ok();
+    if let Some(why) = independence(round.drafter.as_ref(), &answered.served, asked.as_ref()) {
         return Ok(no(why));
     }
     let mut review = match verdict::parse(&text, nonce) {
@@ -182,10 +183,9 @@ async fn judge(
 }
 
 /// None when the reviewer is attested to be of another family than the drafter.
-fn independence(drafter: Option<&Served>, reviewer: &Served, spec: &str) -> Option<Why> {
+fn independence(drafter: Option<&Served>, reviewer: &Served, asked: Option<&ModelId>) -> Option<Why> {
     let Some(reviewer_family) = &reviewer.family else { return Some(Why::Unattested) };
-    let asked: Option<ModelId> = spec.parse().ok();
-    if asked.is_none_or(|asked| !models::is_same(asked.model, &reviewer.model)) {
+    if asked.is_none_or(|asked| !models::is_same(&asked.model, &reviewer.model)) {
         return Some(Why::OtherModel);
     }
     match drafter {
@@ -308,18 +308,25 @@ mod tests {
     fn only_an_attested_other_family_reviews() {
         let claude = served("claude-opus-4-6", Some("claude"));
         let gemini = served("gemini-2.5-pro", Some("gemini"));
-        assert_eq!(independence(Some(&claude), &gemini, "gemini:2.5-pro"), None);
-        assert_eq!(independence(Some(&claude), &gemini, "gemini:2.5-flash"), Some(Why::OtherModel));
-        assert_eq!(independence(Some(&claude), &claude, "claude:opus"), Some(Why::SameFamily));
-        assert_eq!(independence(Some(&claude), &claude, "gemini:pro"), Some(Why::OtherModel));
+        let asked = |model: &str, family: &str| ModelId {
+            provider: family.to_owned(),
+            model: model.to_owned(),
+            family: Family(family.to_owned()),
+        };
+        let (pro, flash) = (asked("gemini-2.5-pro", "gemini"), asked("gemini-2.5-flash", "gemini"));
+        let opus = asked("claude-opus-4-6", "claude");
+        assert_eq!(independence(Some(&claude), &gemini, Some(&pro)), None);
+        assert_eq!(independence(Some(&claude), &gemini, Some(&flash)), Some(Why::OtherModel));
+        assert_eq!(independence(Some(&claude), &claude, Some(&opus)), Some(Why::SameFamily));
+        assert_eq!(independence(Some(&claude), &claude, Some(&pro)), Some(Why::OtherModel));
         assert_eq!(
-            independence(Some(&claude), &served("unattested", None), "gemini:pro"),
+            independence(Some(&claude), &served("unattested", None), Some(&pro)),
             Some(Why::Unattested)
         );
         assert_eq!(
-            independence(Some(&served("unattested", None)), &gemini, "gemini:2.5-pro"),
+            independence(Some(&served("unattested", None)), &gemini, Some(&pro)),
             Some(Why::DrafterUnattested)
         );
-        assert_eq!(independence(None, &gemini, "gemini:2.5-pro"), None);
+        assert_eq!(independence(None, &gemini, Some(&pro)), None);
     }
 }

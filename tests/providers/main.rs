@@ -39,6 +39,7 @@ fn question(model: &str) -> Call {
         model: model.into(),
         effort: None,
         deadline: Duration::from_secs(30),
+        budget: None,
         facts: Default::default(),
     }
 }
@@ -56,6 +57,6 @@ fn schema() -> Value {
 async fn ask(settings: &ModelSettings, spec: &str, mut call: Call) -> Result<Reply, CallError> {
     let providers = Providers::new(settings, Arc::new(SystemClock)).unwrap();
     let (provider, id) = providers.resolve(spec).unwrap();
-    call.model = id.model.into();
+    call.model = id.model;
     provider.call(&call, &CancellationToken::new()).await
 }

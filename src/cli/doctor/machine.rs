@@ -3,12 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::Report;
-use crate::{
-    clock::SystemClock,
-    config::Settings,
-    git,
-    providers::{self, Providers},
-};
+use crate::{clock::SystemClock, config::Settings, git, providers::Providers};
 
 pub(super) async fn look(report: &mut Report, settings: &Settings) {
     match git::version().await {
@@ -51,14 +46,13 @@ fn secret_files(report: &mut Report, settings: &Settings) {
 
 async fn models(report: &mut Report, settings: &Settings) {
     let (drafter, reviewer) = (&settings.models.drafter, &settings.models.reviewer);
-    if let Err(error) = providers::check_pair(drafter, reviewer) {
-        report.bad("models", error.to_string());
-        return;
-    }
     let providers = match Providers::new(&settings.models, std::sync::Arc::new(SystemClock)) {
         Ok(providers) => providers,
         Err(error) => return report.bad("models", error.to_string()),
     };
+    if let Err(error) = providers.check_pair(drafter, reviewer) {
+        return report.bad("models", error.to_string());
+    }
     for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
         match providers.resolve(spec) {
             Ok((provider, id)) => match provider.lacks() {

@@ -157,6 +157,10 @@ impl Provider for ClaudeCli {
         None
     }
 
+    fn bills(&self) -> bool {
+        false
+    }
+
     fn call<'a>(
         &'a self,
         call: &'a Call,
@@ -195,6 +199,7 @@ mod tests {
             model: "claude-opus-4-6".into(),
             effort: None,
             deadline: Duration::from_secs(5),
+            budget: None,
             facts: Default::default(),
         }
     }

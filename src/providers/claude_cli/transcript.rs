@@ -89,7 +89,6 @@ impl Transcript {
         {
             self.count_otherwise(&mut usage);
         }
-        usage.price();
         usage
     }
 
@@ -114,7 +113,7 @@ impl Transcript {
         let mut usage = self.usage(&call.model);
         usage.elapsed = output.elapsed;
         match self.verdict(call, output) {
-            Ok((text, value)) => Ok(Reply { text, value, usage }),
+            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
             Err((kind, why)) => Err(CallError::new(kind, format!("claude: {why}"), usage)),
         }
     }

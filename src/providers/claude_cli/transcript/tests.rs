@@ -14,6 +14,7 @@ fn call(schema: bool) -> Call {
         model: "claude-opus-4-6".into(),
         effort: None,
         deadline: Duration::from_secs(1),
+        budget: None,
         facts: Default::default(),
     }
 }
@@ -80,13 +81,11 @@ fn usage_comes_from_the_result_and_the_model_from_the_message() {
     let usage = judge(&fixture("good"), Some(0), false).unwrap().usage;
     assert_eq!(usage.served.as_deref(), Some("claude-opus-4-6"));
     assert_eq!((usage.input_tokens, usage.output_tokens, usage.cache_read_tokens), (1000, 50, 200));
-    assert_eq!(usage.cost_microusd, Some(1000 * 5 + 50 * 25 + 200 / 2));
     assert_eq!((usage.attempts, usage.billed, usage.elapsed), (1, false, Duration::from_secs(2)));
 
     let usage = judge(&fixture("other-model"), Some(0), false).unwrap_err().usage;
     assert_eq!(usage.asked, "claude-opus-4-6");
     assert_eq!(usage.served.as_deref(), Some("claude-haiku-4-5-20251001"));
-    assert_eq!(usage.cost_microusd, Some(1000 + 50 * 5 + 200 / 10), "haiku's price");
 
     let usage = judge(&fixture("schema-given-up"), Some(1), true).unwrap_err().usage;
     assert_eq!((usage.input_tokens, usage.output_tokens), (4000, 200), "spent though the usage says 0");
