@@ -282,3 +282,7 @@ pub const WAKE_ROWS: u64 = 500;
 /// A gate's line is on the page a moment before the gate is open; a quick reader's answer, which comes in between, waits
 /// this long.
 pub const GATE_OPENING: Duration = Duration::from_secs(1);
+
+/// Deliveries in a row that GitHub fails to hand over before a look through its log is given up: one may be broken for
+/// ever, so many together are an outage.
+pub const SWEEP_FAILURES: usize = 3;
