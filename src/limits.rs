@@ -286,3 +286,6 @@ pub const GATE_OPENING: Duration = Duration::from_secs(1);
 /// Deliveries in a row that GitHub fails to hand over before a look through its log is given up: one may be broken for
 /// ever, so many together are an outage.
 pub const SWEEP_FAILURES: usize = 3;
+
+/// Commits of others on top of one of ours whose answer was lost, beneath which it is still found; each is a call.
+pub const COMMITS_ON_OURS: usize = 20;

@@ -144,6 +144,28 @@ async fn a_design_whose_approved_commit_is_there_is_finished() {
 }
 
 #[tokio::test]
+async fn a_design_whose_approved_commit_others_built_on_is_finished() {
+    let mut w = World::held_up(answer_lost("POST", "/graphql")).await;
+    let (repo, issue, max, maya) = (w.repo, w.issue, w.user("max"), w.user("maya"));
+    let branch = format!("countersign/issue-{issue}");
+    w.untold(|hub| {
+        hub.push_commit(repo, &branch, max, &[("NOTES.md", b"mine")], "Notes").unwrap();
+        hub.push_commit(repo, &branch, max, &[("NOTES.md", b"still mine")], "More notes").unwrap();
+        hub.close_issue(repo, issue, maya).unwrap();
+    });
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    assert_eq!(w.view().labels, ["countersign:done"]);
+    let commits = w.commits();
+    assert!(
+        commits[0] == "More notes" && commits[1] == "Notes",
+        "nothing is put on top of theirs: {commits:?}"
+    );
+    assert!(commits[2].starts_with("docs: accept"), "{commits:?}");
+    assert_eq!(w.notifying(), 2);
+}
+
+#[tokio::test]
 async fn a_run_stopped_in_its_first_draft_leaves_one_comment_and_one_label() {
     let mut w = World::put_off().await;
     w.comment("tess", "/stop").await;
