@@ -218,9 +218,6 @@ pub const DOOR_BYTES: usize = 64 * 1024 * 1024;
 /// What a request is counted for at least, whatever its body: its buffers and its place in the queue.
 pub const DOOR_REQUEST_BYTES: usize = 4096;
 
-/// Room made for a body on its announcement alone; most are smaller.
-pub const DOOR_RESERVE: usize = 64 * 1024;
-
 /// When a sender who was turned away may come again.
 pub const DOOR_RETRY: Duration = Duration::from_secs(5);
 
