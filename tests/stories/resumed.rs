@@ -166,6 +166,28 @@ async fn a_design_whose_approved_commit_others_built_on_is_finished() {
 }
 
 #[tokio::test]
+async fn a_run_stopped_before_its_first_comment_looks_for_it_no_more_than_it_must() {
+    let mut w = world().await;
+    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
+    w.step(1).await;
+    while w.run().await.unwrap().step_id != "N1" {
+        w.step(1).await;
+    }
+    let looks = |w: &World| {
+        let comments = format!("/issues/{}/comments", w.issue);
+        w.hub.requests().iter().filter(|r| r.method == "GET" && r.path.contains(&comments)).count()
+    };
+    let before = looks(&w);
+    assert_eq!(w.notifying(), 0);
+    w.comment("tess", "/stop").await;
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    w.find("lld: stopped");
+    w.nothing_else_was_said();
+    assert_eq!(looks(&w) - before, 3, "two before it is written, and one at what came of it");
+}
+
+#[tokio::test]
 async fn a_run_stopped_in_its_first_draft_leaves_one_comment_and_one_label() {
     let mut w = World::put_off().await;
     w.comment("tess", "/stop").await;
