@@ -146,6 +146,12 @@ fn sequence(random: &mut Random) -> Vec<Move> {
     moves
 }
 
+/// The straight way to an approval, which chance does not always find.
+fn straight() -> Vec<Move> {
+    let killed = |act| Move { act, lost: false, then: Then::Settle, killed: true };
+    vec![killed(Act::Label("maya", START)), killed(Act::Say("sam", Words::Approve))]
+}
+
 impl World {
     async fn acted(mut self, Move { act, lost, then, killed }: Move, kills: bool) -> Self {
         self.pass(7);
@@ -408,8 +414,9 @@ fn whatever_happens_in_whatever_order_some_things_always_hold() {
     let (begun, models) = (Instant::now(), Models::start(Duration::ZERO));
     let beginning = runtime().block_on(Beginning::make(&models));
     let mut random = Random::seeded("random sequences");
-    let many = if crate::all() { 400 } else { 20 };
-    let sequences: Vec<_> = (0..many).map(|_| sequence(&mut random.fork())).collect();
+    let many = if crate::all() { 400 } else { 17 };
+    let mut sequences: Vec<_> = (1..many).map(|_| sequence(&mut random.fork())).collect();
+    sequences.push(straight());
     let (next, ends) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         // Most of the time goes into waiting for the disk.
