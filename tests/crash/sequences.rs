@@ -180,6 +180,11 @@ impl World {
             self.hub.settled().await;
             self.deliver_to(self.webhook.clone());
         }
+        if killed {
+            // What a kill left in doubt is looked at twice, seconds apart. What people do in these seconds may be
+            // answered otherwise than if nothing had happened, so they wait, and the calm world with them.
+            self.wait(15).await;
+        }
         if !lost {
             self.done(act);
         }
