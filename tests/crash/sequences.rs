@@ -77,8 +77,7 @@ struct Move {
     /// Its webhooks reach nobody.
     lost: bool,
     then: Then,
-    /// The bot is killed before this act, and another one goes on after it from what a kill leaves on disk; only
-    /// what happens then is lost.
+    /// The bot is killed before this act, and another one goes on from what a kill leaves on disk.
     killed: bool,
 }
 
@@ -157,35 +156,28 @@ impl World {
         self.pass(7);
         self.hub.settled().await;
         if killed && kills {
-            let (repo, issue, installation) = (self.repo, self.issue, self.installation);
-            let line = self.line();
-            let known = (repo, issue, installation);
             let (bot, left) = (self.directory().join("bot"), self.directory().join("left"));
             copy(&bot, &left);
             // An orderly end empties it.
             assert!(fs::metadata(left.join("data/main.db-wal")).unwrap().len() > 0, "no kill leaves this");
-            self = self
-                .restart_after(|hub| {
-                    fs::remove_dir_all(&bot).unwrap();
-                    fs::rename(&left, &bot).unwrap();
-                    if lost {
-                        drop(done(hub, known, act, &line));
-                    }
-                })
-                .await;
-        } else if lost {
+            let swap = |_: &Hub| {
+                fs::remove_dir_all(&bot).unwrap();
+                fs::rename(&left, &bot).unwrap();
+            };
+            self = self.restart_after(swap).await;
+        }
+        if killed {
+            // What a kill left in doubt is looked at twice, seconds apart. What people do in these seconds may be
+            // answered otherwise than if nothing had happened, so they wait, and the calm world with them.
+            self.wait(60).await;
+        }
+        if lost {
             let nobody = "http://127.0.0.1:9/".parse().unwrap();
             self.deliver_to(nobody);
             self.done(act);
             self.hub.settled().await;
             self.deliver_to(self.webhook.clone());
-        }
-        if killed {
-            // What a kill left in doubt is looked at twice, seconds apart. What people do in these seconds may be
-            // answered otherwise than if nothing had happened, so they wait, and the calm world with them.
-            self.wait(15).await;
-        }
-        if !lost {
+        } else {
             self.done(act);
         }
         if matches!(act, Act::Sweep) {
@@ -330,7 +322,8 @@ async fn wrong(w: &World) -> Vec<String> {
     for run in &runs {
         let approvals = w.app.store.repo(w.repo).await.unwrap().ledger(run.id).await.unwrap().approvals;
         must(
-            approvals.len() == usize::from(run.status == Status::Done),
+            // Stopped before it was done, it may have been approved.
+            approvals.len() <= 1 && (run.status != Status::Done || approvals.len() == 1),
             format!("{} is {:?} with {approvals:?}", run.id, run.status),
         );
         for approval in approvals {
@@ -419,7 +412,7 @@ fn whatever_happens_in_whatever_order_some_things_always_hold() {
     let (begun, models) = (Instant::now(), Models::start(Duration::ZERO));
     let beginning = runtime().block_on(Beginning::make(&models));
     let mut random = Random::seeded("random sequences");
-    let many = if crate::all() { 100 } else { 17 };
+    let many = if crate::all() { 50 } else { 17 };
     let mut sequences: Vec<_> = (1..many).map(|_| sequence(&mut random.fork())).collect();
     sequences.push(straight());
     let (next, ends) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
