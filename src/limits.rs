@@ -218,9 +218,6 @@ pub const DOOR_BYTES: usize = 64 * 1024 * 1024;
 /// What a request is counted for at least, whatever its body: its buffers and its place in the queue.
 pub const DOOR_REQUEST_BYTES: usize = 4096;
 
-/// Room made for a body on its announcement alone; most are smaller.
-pub const DOOR_RESERVE: usize = 64 * 1024;
-
 /// When a sender who was turned away may come again.
 pub const DOOR_RETRY: Duration = Duration::from_secs(5);
 
@@ -288,3 +285,9 @@ pub const MOST_BYTES_A_TOKEN: u64 = 8;
 
 /// Hardly any text has fewer bytes a token than this, so by it a call costs no more than is reserved for it.
 pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
+/// Deliveries in a row that GitHub fails to hand over before a look through its log is given up: one may be broken for
+/// ever, so many together are an outage.
+pub const SWEEP_FAILURES: usize = 3;
+
+/// Commits of others on top of one of ours whose answer was lost, beneath which it is still found; each is a call.
+pub const COMMITS_ON_OURS: usize = 20;

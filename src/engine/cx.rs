@@ -187,7 +187,8 @@ impl<T> Cx<T> {
         self.backing.record(&self.lease, key, record).await.map_err(StepError::bug)
     }
 
-    /// As [`record`](Self::record), and kept with the value of the `once` it is called in: both or neither.
+    /// As [`record`](Self::record), and kept with the next write of this attempt, or not at all: the value of the
+    /// `once` it is called in is never kept without it.
     pub async fn book(&self, key: &str, record: Record) -> Result<(), StepError> {
         self.backing.book(&self.lease, key, record).await.map_err(StepError::bug)
     }

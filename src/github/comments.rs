@@ -36,6 +36,12 @@ pub struct Comment {
     pub updated_at: Timestamp,
 }
 
+/// A comment that is there, and whether it was written just now.
+struct There {
+    comment: Comment,
+    written: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     Eyes,
@@ -105,7 +111,7 @@ impl Repo {
             let line = marker_line(marker, index)?;
             let text = format!("{piece}\n\n{line}");
             let comment = match interrupted {
-                true => self.look_and_post(issue, &line, &text).await?,
+                true => self.look_and_post(issue, &line, &text).await?.comment,
                 false => self.post_comment(issue, &text).await?,
             };
             first.get_or_insert(comment);
@@ -113,19 +119,36 @@ impl Repo {
         first.ok_or_else(|| Fault::Invalid("a comment without text".into()))
     }
 
+    /// As an interrupted [`ensure_comment`](Self::ensure_comment), of which only the marker was the same: a comment that
+    /// is found gets this text. What does not fit one comment is left out.
+    pub async fn renew_comment(&self, issue: IssueNo, marker: &str, body: &Body) -> Result<Comment, Fault> {
+        let line = marker_line(marker, 0)?;
+        let text = format!("{}\n\n{line}", first_piece(body));
+        let there = self.look_and_post(issue, &line, &text).await?;
+        if there.written {
+            return Ok(there.comment);
+        }
+        match self.edit_comment(there.comment.id, marker, body).await {
+            Err(Fault::NotFound { call } | Fault::Gone { what: call }) => {
+                Err(Fault::transient(&call, "a comment that was deleted still shows"))
+            }
+            edited => edited,
+        }
+    }
+
     /// Two looks before a comment is written again. After that the older of the two stays, whichever
     /// GitHub shows first; and when the second answer was lost as well, so that nobody knows what to take
     /// away, it is waited until GitHub's reads have surely caught up.
-    async fn look_and_post(&self, issue: IssueNo, line: &str, text: &str) -> Result<Comment, Fault> {
+    async fn look_and_post(&self, issue: IssueNo, line: &str, text: &str) -> Result<There, Fault> {
         let (doubts, now) = (self.github().doubts(), self.github().now());
         let [looking, again] =
             ["looking", "again"].map(|what| format!("{} {issue} {line} {what}", self.id()));
         let unsure = |why| Err(Fault::transient(&format!("a comment on issue {issue}"), why));
         let found = self.keep_one(&self.newest_comments(issue).await?, line).await?;
-        let settled = |comment| {
+        let settled = |comment, written| {
             doubts.settle(&looking);
             doubts.settle(&again);
-            Ok(comment)
+            Ok(There { comment, written })
         };
         match (found, doubts.known(&again, now)) {
             (_, Some((age, None))) if age < limits::LAG => {
@@ -133,9 +156,9 @@ impl Repo {
             }
             (Some(found), Some((_, Some(second)))) => {
                 self.take_away(second, &found).await?;
-                return settled(found);
+                return settled(found, false);
             }
-            (Some(found), _) => return settled(found),
+            (Some(found), _) => return settled(found, false),
             (None, Some((age, Some(_)))) if age < limits::LAG => {
                 return unsure("what was written again does not show yet");
             }
@@ -151,7 +174,8 @@ impl Repo {
         match self.keep_one(&self.newest_comments(issue).await?, line).await? {
             Some(found) => {
                 self.take_away(posted.id.0, &found).await?;
-                settled(found)
+                let written = found.id == posted.id;
+                settled(found, written)
             }
             None => unsure("what was written again does not show yet"),
         }

@@ -12,7 +12,7 @@ use super::{
     pace::Urgency,
     repo::Repo,
 };
-use crate::types::Oid;
+use crate::{limits, types::Oid};
 
 /// Files to be committed on top of `parent`, which must be the branch's head.
 #[derive(Debug, Clone)]
@@ -79,8 +79,9 @@ impl Repo {
     }
 
     /// Commits files on a branch that is at `spec.parent`, or begins there. When an earlier attempt may
-    /// have got through (`interrupted`), a head with the same parent, message and files is that attempt
-    /// and is kept. Where GitHub's reads are behind, it is [`Fault::Transient`] until they are not.
+    /// have got through (`interrupted`), a commit with the same parent, message and files is that attempt and is
+    /// kept, though others have built on it. Where GitHub's reads are behind, it is [`Fault::Transient`] until they
+    /// are not.
     ///
     /// [`Fault::Conflict`] when the branch is somewhere else.
     pub async fn ensure_commit(&self, spec: &CommitSpec, interrupted: bool) -> Result<Commit, Fault> {
@@ -92,9 +93,9 @@ impl Repo {
         let done = |head| Ok(self.sure(&about, self.described(head)));
         if interrupted
             && let Some(head) = self.branch(&spec.branch).await?
-            && self.is(spec, &head).await?
+            && let Some(made) = self.made_before(spec, head).await?
         {
-            return done(head);
+            return done(made);
         }
         let refused = match self.commit_on_branch(spec).await {
             Ok(oid) => return done(oid),
@@ -104,7 +105,7 @@ impl Repo {
         // Many things are refused; where the branch is tells which it was.
         match self.branch(&spec.branch).await? {
             Some(head) if head == spec.parent => Err(self.unless_behind(&about, refused)),
-            Some(head) if self.is(spec, &head).await? => done(head),
+            Some(head) if self.is(spec, &self.commit(&head).await?).await? => done(head),
             Some(head) => Err(Fault::Conflict {
                 call: format!("moving {} in {}", spec.branch, self.name()),
                 message: format!("it is at {} and no longer at {}", head.short(), spec.parent.short()),
@@ -152,14 +153,30 @@ impl Repo {
         Oid::deserialize(made).map_err(|e| Fault::unexpected(&COMMIT_ON_BRANCH.to_string(), e))
     }
 
+    /// The commit that was asked for, from the branch's head down to where it was to begin.
+    async fn made_before(&self, spec: &CommitSpec, head: Oid) -> Result<Option<Oid>, Fault> {
+        let mut at = head;
+        for _ in 0..limits::COMMITS_ON_OURS {
+            if at == spec.parent {
+                break;
+            }
+            let found = self.commit(&at).await?;
+            if self.is(spec, &found).await? {
+                return Ok(Some(at));
+            }
+            let Some(parent) = found.parents.into_iter().next() else { break };
+            at = parent;
+        }
+        Ok(None)
+    }
+
     /// Is this the commit that was asked for? Anyone may copy a message; nobody else's bytes are taken for ours.
-    async fn is(&self, spec: &CommitSpec, head: &Oid) -> Result<bool, Fault> {
-        let found = self.commit(head).await?;
+    async fn is(&self, spec: &CommitSpec, found: &CommitInfo) -> Result<bool, Fault> {
         if found.parents != [spec.parent.clone()] || found.message.trim_end() != spec.message.trim_end() {
             return Ok(false);
         }
         for (path, bytes) in &spec.files {
-            if self.file(path, head.as_str()).await?.as_deref() != Some(bytes) {
+            if self.file(path, found.oid.as_str()).await?.as_deref() != Some(bytes) {
                 return Ok(false);
             }
         }

@@ -102,6 +102,7 @@ calls! {
     CONTENTS: GET "/repos/{owner}/{repo}/contents/{*path}" CODE;
 
     PULL: GET "/repos/{owner}/{repo}/pulls/{pull}" PULLS;
+    PULL_COMMITS: GET "/repos/{owner}/{repo}/pulls/{pull}/commits" PULLS;
     PULLS_LIST: GET "/repos/{owner}/{repo}/pulls" PULLS;
     CREATE_PULL: POST "/repos/{owner}/{repo}/pulls" PROPOSE;
     EDIT_PULL: PATCH "/repos/{owner}/{repo}/pulls/{pull}" PROPOSE;

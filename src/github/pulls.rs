@@ -7,7 +7,7 @@ use super::{
     api::Request,
     comments::first_piece,
     error::Fault,
-    manifest::{CREATE_PULL, EDIT_PULL, PULL, PULLS_LIST},
+    manifest::{CREATE_PULL, EDIT_PULL, PULL, PULL_COMMITS, PULLS_LIST},
     outbound::Body,
     repo::Repo,
 };
@@ -127,6 +127,22 @@ impl Repo {
 
     pub async fn pull(&self, number: IssueNo) -> Result<Pull, Fault> {
         Ok(self.send(self.request(&PULL, &[&number.to_string()]).kept()).await?.json::<Found>()?.into())
+    }
+
+    /// The messages of a pull request's commits, the oldest first: the first hundred, in one call. GitHub shows them
+    /// also when it is closed or merged and when its branch is gone.
+    pub async fn commits_of_pull(&self, number: IssueNo) -> Result<Vec<String>, Fault> {
+        #[derive(Deserialize)]
+        struct Listed {
+            commit: Described,
+        }
+        #[derive(Deserialize)]
+        struct Described {
+            message: String,
+        }
+        let request = self.request(&PULL_COMMITS, &[&number.to_string()]).query("per_page", 100);
+        let listed: Vec<Listed> = self.send(request).await?.json()?;
+        Ok(listed.into_iter().map(|listed| listed.commit.message).collect())
     }
 
     /// Every pull request that came from this branch, open or not.

@@ -31,6 +31,8 @@ struct Brought {
     count: usize,
     /// Why one could not be.
     failed: Option<Fault>,
+    /// How many GitHub failed on, one after the other.
+    failures: usize,
 }
 
 impl Intake {
@@ -101,7 +103,7 @@ impl Intake {
     }
 
     /// The oldest first, as they would have come. One that cannot be had keeps the mark where it is, for as long as
-    /// GitHub lists it, and keeps no other out.
+    /// GitHub lists it, and keeps no other out; a few of them in a row are GitHub's own trouble, and end the look.
     async fn fetch(&self, missing: Vec<Attempt>, brought: &mut Brought) -> Result<(), Trouble> {
         let mut had = HashSet::new();
         for attempt in missing.into_iter().rev() {
@@ -109,16 +111,22 @@ impl Intake {
             if had.contains(&attempt.id) {
                 continue;
             }
-            let body = match self.github.delivered(&attempt).await {
+            let answer = self.github.delivered(&attempt).await;
+            brought.failures = match &answer {
+                Err(Fault::Transient { .. }) => brought.failures + 1,
+                _ => 0,
+            };
+            let body = match answer {
                 Ok(Some(body)) => body,
                 Ok(None) => {
                     tracing::warn!(delivery = %attempt.id, event = %attempt.event, "GitHub no longer has what it delivered");
                     continue;
                 }
                 // The next one would fare no better.
-                Err(fault) if fault.passes() || matches!(fault, Fault::Unauthorized { .. }) => {
+                Err(fault @ (Fault::RateLimited { .. } | Fault::Unauthorized { .. })) => {
                     return Err(fault.into());
                 }
+                Err(fault) if brought.failures == limits::SWEEP_FAILURES => return Err(fault.into()),
                 Err(fault) => {
                     tracing::error!(delivery = %attempt.id, event = %attempt.event, %fault, "a missed delivery cannot be had");
                     brought.failed = Some(fault);

@@ -1,5 +1,5 @@
-//! One paid call, booked: the ledger's row is written before it and settled in one commit with its answer, and an
-//! answer that reached the journal is never bought again.
+//! One paid call, booked: the ledger's row is written before it and settled with the attempt's next write, which is
+//! its answer's unless something goes wrong first. An answer that reached the journal is never bought again.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -185,7 +185,8 @@ async fn buy(
         cx.book(&format!("{key}~leg-{number}"), Record::Call(row)).await?;
     }
     settle(&mut row, usage, result.as_ref().err().map(|error| &error.kind));
-    // One commit with the answer: a call is either settled and never bought again, or lost.
+    // With the next write: no answer is kept whose row is not settled. The row may be settled without its answer, when
+    // that one cannot be kept and the step is put off.
     cx.book(key, Record::Call(row)).await?;
     let served = Served::of(usage);
     let outcome = match result {

@@ -106,11 +106,7 @@ async fn write(
         repo.swap_label(swap).await.map_err(fault)?;
     }
     let issue = cx.run().trigger.issue;
-    let id = match before.id {
-        None if before.in_doubt => repo.find_comment(issue, &marker).await.map_err(fault)?.map(|c| c.id),
-        known => known,
-    };
-    if let Some(id) = id {
+    if let Some(id) = before.id {
         match repo.edit_comment(id, &marker, body).await {
             Ok(comment) => return Ok(comment.into()),
             // Somebody deleted it: people shall still see where the run stands.
@@ -118,8 +114,9 @@ async fn write(
             Err(other) => return Err(fault(other)),
         }
     }
-    repo.ensure_comment(issue, &marker, body, interrupted || before.in_doubt)
-        .await
-        .map(Shown::from)
-        .map_err(fault)
+    let shown = match before.in_doubt {
+        true => repo.renew_comment(issue, &marker, body).await,
+        false => repo.ensure_comment(issue, &marker, body, interrupted).await,
+    };
+    shown.map(Shown::from).map_err(fault)
 }

@@ -49,17 +49,20 @@ impl Desk {
         Err(StepError::Stopped { by, why: why.to_owned() })
     }
 
-    /// Is the commit by which this run publishes already there? The pull request knows, though its branch be gone.
+    /// Is the commit by which this run publishes already there? The pull request knows, though its branch be gone
+    /// and others have committed on top.
     pub async fn is_published(&self, cx: &Cx, proposal: &Proposal) -> Result<bool, StepError> {
         let repo = self.repo(cx).await?;
-        let head = match repo.pull(proposal.pull).await {
-            Ok(pull) => pull.head_oid,
+        let messages = match repo.commits_of_pull(proposal.pull).await {
+            Ok(messages) => messages,
             Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(false),
             Err(other) => return Err(fault(other)),
         };
-        let message = repo.commit(&head).await.map_err(fault)?.message;
         let run = format!("Countersign-Run: {}", cx.run().id);
-        Ok(message.lines().any(|line| line == run) && message.contains("\nCountersign-Audit: "))
+        let ours = |message: &String| {
+            message.lines().any(|line| line == run) && message.contains("\nCountersign-Audit: ")
+        };
+        Ok(messages.iter().any(ours))
     }
 
     /// The run's issue as it is now. One that does not show is waited for, since GitHub's reads lag its

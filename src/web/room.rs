@@ -57,15 +57,15 @@ impl Room {
         Self(Mutex::new(Inside { free: bytes, came: 0, arriving: BTreeMap::new() }))
     }
 
-    /// Makes place for a body of at most this length.
+    /// Makes place for a body of at most this length. What is announced costs nothing to say, so only what comes gets
+    /// room.
     pub(super) fn enter(&self, longest: usize) -> Result<Place<'_>, Full> {
         let mut inside = self.inside();
-        let size = longest.min(limits::DOOR_RESERVE);
-        let (number, share) = (inside.came, limits::DOOR_REQUEST_BYTES + size);
+        let (number, share) = (inside.came, limits::DOOR_REQUEST_BYTES);
         inside.came += 1;
         inside.take(number, share)?;
         let (sender, stays) = oneshot::channel();
-        let arriving = Arriving { bytes: Vec::with_capacity(size), share, _stays: sender };
+        let arriving = Arriving { bytes: Vec::new(), share, _stays: sender };
         inside.arriving.insert(number, arriving);
         Ok(Place { room: self, number, longest, stays })
     }
@@ -158,6 +158,16 @@ mod tests {
         assert_eq!(places[1].add(&body(30 * KILOBYTE)), Err(Full), "newer ones do not give way");
         assert_eq!(places.remove(0).whole().err(), Some(Full));
         assert_eq!(newer.whole().unwrap().0.len(), body(30 * KILOBYTE).len());
+    }
+
+    #[test]
+    fn an_announcement_takes_no_room() {
+        let room = Room::new(100 * KILOBYTE);
+        let mut announced: Vec<_> = (0..20).map(|_| room.enter(25 * KILOBYTE * KILOBYTE).unwrap()).collect();
+        assert_eq!(room.inside().free, 100 * KILOBYTE - 20 * limits::DOOR_REQUEST_BYTES);
+        assert!(announced[0].pushed_out().now_or_never().is_none(), "there is room for all of them");
+        announced[0].add(b"x").unwrap();
+        assert_eq!(room.inside().free, 100 * KILOBYTE - 20 * limits::DOOR_REQUEST_BYTES - 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
+    fs,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -76,7 +77,7 @@ struct Move {
     /// Its webhooks reach nobody.
     lost: bool,
     then: Then,
-    /// The bot is killed before this act and comes back after it; only what happens then is lost.
+    /// The bot is killed before this act, and another one goes on from what a kill leaves on disk.
     killed: bool,
 }
 
@@ -144,29 +145,39 @@ fn sequence(random: &mut Random) -> Vec<Move> {
     moves
 }
 
+/// The straight way to an approval, which chance does not always find.
+fn straight() -> Vec<Move> {
+    let killed = |act| Move { act, lost: false, then: Then::Settle, killed: true };
+    vec![killed(Act::Label("maya", START)), killed(Act::Say("sam", Words::Approve))]
+}
+
 impl World {
     async fn acted(mut self, Move { act, lost, then, killed }: Move, kills: bool) -> Self {
         self.pass(7);
         self.hub.settled().await;
         if killed && kills {
-            let (repo, issue, installation) = (self.repo, self.issue, self.installation);
-            let line = self.line();
-            let known = (repo, issue, installation);
-            self = self
-                .restart_after(|hub| {
-                    if lost {
-                        drop(done(hub, known, act, &line));
-                    }
-                })
-                .await;
-        } else if lost {
+            let (bot, left) = (self.directory().join("bot"), self.directory().join("left"));
+            copy(&bot, &left);
+            // An orderly end empties it.
+            assert!(fs::metadata(left.join("data/main.db-wal")).unwrap().len() > 0, "no kill leaves this");
+            let swap = |_: &Hub| {
+                fs::remove_dir_all(&bot).unwrap();
+                fs::rename(&left, &bot).unwrap();
+            };
+            self = self.restart_after(swap).await;
+        }
+        if killed {
+            // What a kill left in doubt is looked at twice, seconds apart. What people do in these seconds may be
+            // answered otherwise than if nothing had happened, so they wait, and the calm world with them.
+            self.wait(60).await;
+        }
+        if lost {
             let nobody = "http://127.0.0.1:9/".parse().unwrap();
             self.deliver_to(nobody);
             self.done(act);
             self.hub.settled().await;
             self.deliver_to(self.webhook.clone());
-        }
-        if !lost {
+        } else {
             self.done(act);
         }
         if matches!(act, Act::Sweep) {
@@ -311,7 +322,8 @@ async fn wrong(w: &World) -> Vec<String> {
     for run in &runs {
         let approvals = w.app.store.repo(w.repo).await.unwrap().ledger(run.id).await.unwrap().approvals;
         must(
-            approvals.len() == usize::from(run.status == Status::Done),
+            // Stopped before it was done, it may have been approved.
+            approvals.len() <= 1 && (run.status != Status::Done || approvals.len() == 1),
             format!("{} is {:?} with {approvals:?}", run.id, run.status),
         );
         for approval in approvals {
@@ -400,8 +412,9 @@ fn whatever_happens_in_whatever_order_some_things_always_hold() {
     let (begun, models) = (Instant::now(), Models::start(Duration::ZERO));
     let beginning = runtime().block_on(Beginning::make(&models));
     let mut random = Random::seeded("random sequences");
-    let many = if crate::all() { 400 } else { 20 };
-    let sequences: Vec<_> = (0..many).map(|_| sequence(&mut random.fork())).collect();
+    let many = if crate::all() { 50 } else { 17 };
+    let mut sequences: Vec<_> = (1..many).map(|_| sequence(&mut random.fork())).collect();
+    sequences.push(straight());
     let (next, ends) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         // Most of the time goes into waiting for the disk.
@@ -431,5 +444,7 @@ fn whatever_happens_in_whatever_order_some_things_always_hold() {
         writeln!(wrong, "--- sequence {number}: {:#?}\n{said}", sequences[*number]).unwrap();
     }
     assert!(wrong.is_empty(), "{wrong}");
-    assert!(statuses.len() > 1, "nothing much happened");
+    for status in [Status::Done, Status::Stopped, Status::Asking] {
+        assert!(statuses.contains(&status.as_str()), "no run came to be {status:?}");
+    }
 }

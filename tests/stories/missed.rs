@@ -109,12 +109,25 @@ async fn a_redelivery_and_the_sweep_are_one_delivery() {
 
 #[tokio::test]
 async fn a_sweep_that_fails_begins_again_where_it_began() {
-    let mut w = world().await.labeled_while_down("maya").await;
+    let w = world().await;
+    let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
+    w.pass(60);
+    let mut w = w
+        .restart_after(|hub| {
+            hub.label(repo, issue, maya, LABEL).unwrap();
+            for _ in 0..4 {
+                hub.comment(repo, issue, maya, "just talk").unwrap();
+            }
+        })
+        .await;
     let mark = w.app.store.swept_to().await.unwrap();
-    w.hub.fault(unwell("/app/hook/deliveries/", 500, 2)); // a read is tried twice
+    w.hub.fault(unwell("/app/hook/deliveries/", 500, 100));
     assert!(matches!(w.app.intake.sweep().await, Err(Trouble::GitHub(fault)) if fault.passes()));
+    // A read is tried twice.
+    assert_eq!(w.asked("/app/hook/deliveries/"), 2 * 3, "the others would have fared no better");
     assert_eq!(w.app.store.swept_to().await.unwrap(), mark);
-    assert_eq!(w.sweep().await, 1);
+    w.hub.mend();
+    assert_eq!(w.sweep().await, 5);
     assert!(w.run().await.is_some());
 
     // Later it moves, and stays so far behind that what is listed late is still seen.
@@ -124,6 +137,26 @@ async fn a_sweep_that_fails_begins_again_where_it_began() {
     let moved = w.app.store.swept_to().await.unwrap();
     let behind = countersign::clock::Clock::now(&*w.clock).since(moved);
     assert!(moved > mark && behind >= Duration::from_secs(600), "{behind:?}");
+}
+
+#[tokio::test]
+async fn what_github_always_fails_on_keeps_nothing_else_out() {
+    let w = world().await;
+    let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
+    w.pass(60);
+    let mut w = w
+        .restart_after(|hub| {
+            hub.comment(repo, issue, maya, "just talk").unwrap();
+            hub.label(repo, issue, maya, LABEL).unwrap();
+        })
+        .await;
+    let mark = w.app.store.swept_to().await.unwrap();
+    w.hub.fault(unwell("/app/hook/deliveries/", 500, 2)); // a read is tried twice
+    assert!(matches!(w.app.intake.sweep().await, Err(Trouble::GitHub(fault)) if fault.passes()));
+    w.settle().await;
+    assert!(w.run().await.is_some(), "what came after it was fetched");
+    assert_eq!(w.app.store.swept_to().await.unwrap(), mark, "and it is looked for again");
+    assert_eq!(w.sweep().await, 1);
 }
 
 #[tokio::test]

@@ -144,6 +144,50 @@ async fn a_design_whose_approved_commit_is_there_is_finished() {
 }
 
 #[tokio::test]
+async fn a_design_whose_approved_commit_others_built_on_is_finished() {
+    let mut w = World::held_up(answer_lost("POST", "/graphql")).await;
+    let (repo, issue, max, maya) = (w.repo, w.issue, w.user("max"), w.user("maya"));
+    let branch = format!("countersign/issue-{issue}");
+    w.untold(|hub| {
+        hub.push_commit(repo, &branch, max, &[("NOTES.md", b"mine")], "Notes").unwrap();
+        hub.push_commit(repo, &branch, max, &[("NOTES.md", b"still mine")], "More notes").unwrap();
+        hub.close_issue(repo, issue, maya).unwrap();
+    });
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    assert_eq!(w.view().labels, ["countersign:done"]);
+    let commits = w.commits();
+    assert!(
+        commits[0] == "More notes" && commits[1] == "Notes",
+        "nothing is put on top of theirs: {commits:?}"
+    );
+    assert!(commits[2].starts_with("docs: accept"), "{commits:?}");
+    assert_eq!(w.notifying(), 2);
+}
+
+#[tokio::test]
+async fn a_run_stopped_before_its_first_comment_looks_for_it_no_more_than_it_must() {
+    let mut w = world().await;
+    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
+    w.step(1).await;
+    while w.run().await.unwrap().step_id != "N1" {
+        w.step(1).await;
+    }
+    let looks = |w: &World| {
+        let comments = format!("/issues/{}/comments", w.issue);
+        w.hub.requests().iter().filter(|r| r.method == "GET" && r.path.contains(&comments)).count()
+    };
+    let before = looks(&w);
+    assert_eq!(w.notifying(), 0);
+    w.comment("tess", "/stop").await;
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    w.find("lld: stopped");
+    w.nothing_else_was_said();
+    assert_eq!(looks(&w) - before, 3, "two before it is written, and one at what came of it");
+}
+
+#[tokio::test]
 async fn a_run_stopped_in_its_first_draft_leaves_one_comment_and_one_label() {
     let mut w = World::put_off().await;
     w.comment("tess", "/stop").await;

@@ -287,15 +287,19 @@ impl World {
 
     /// The same, and `meanwhile` happens while no bot is there to hear of it.
     pub(crate) async fn restart_after(self, meanwhile: impl FnOnce(&Hub)) -> Self {
-        let Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read } =
-            self;
-        let address = webhook.socket_addrs(|| None).unwrap();
+        let Self { hub, app, clock, repo, issue, installation, directory, public, turn, read, .. } = self;
+        // Its address may be another world's before it is back: that one would hear what is said to nobody here.
+        let id = app.settings.app.id;
+        let listens_at = |url| hub.set_webhook(id, Some(url), &SecretString::from(SECRET)).unwrap();
+        listens_at("http://127.0.0.1:9/".parse().unwrap());
         public.stop().await;
         drop(app);
         meanwhile(&hub);
         hub.settled().await;
         let app = build(&directory.path().join("bot/countersign.toml"), &clock, Pacing::Off).await;
-        let door = TcpListener::bind(address.as_slice()).await.unwrap();
+        let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let webhook: url::Url = format!("http://{}/webhook", door.local_addr().unwrap()).parse().unwrap();
+        listens_at(webhook.clone());
         let public = Listening::start(door, app.public(), &turn);
         Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read }
     }
