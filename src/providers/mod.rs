@@ -8,6 +8,7 @@
 mod checked;
 mod claude_cli;
 mod gemini;
+mod http;
 pub mod models;
 mod schema;
 mod strict_json;
@@ -261,9 +262,14 @@ impl Providers {
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
         let table = Arc::new(models::Table::with(&settings.table));
         let checked = |back_end: Arc<dyn Provider>| checked::Checked::around(back_end, &table);
+        let clients = http::Clients::new()?;
         Ok(Self {
             claude: checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone()))),
-            gemini: checked(Arc::new(gemini::Gemini::new(settings.gemini.clone(), Arc::clone(&clock))?)),
+            gemini: checked(Arc::new(gemini::Gemini::new(
+                settings.gemini.clone(),
+                &clients,
+                Arc::clone(&clock),
+            ))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
             table,
         })
