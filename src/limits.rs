@@ -288,3 +288,14 @@ pub const MOST_BYTES_A_TOKEN: u64 = 8;
 
 /// Hardly any text has fewer bytes a token than this, so by it a call costs no more than is reserved for it.
 pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
+
+/// Tokens of an answer of a model that the table says nothing of.
+pub const MODEL_OUTPUT: u64 = 32_000;
+
+/// What of a call's time the Claude program gets where the API stands behind it, and what the API gets.
+pub const FIRST_LEG: Duration = Duration::from_secs(180);
+pub const SECOND_LEG: Duration = Duration::from_secs(300);
+
+/// So many failures in a row are an outage and not bad luck, and for so long it is left alone.
+pub const OUTAGE_FAILURES: u32 = 2;
+pub const OUTAGE_HOLDS: Duration = Duration::from_secs(60);
