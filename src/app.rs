@@ -86,6 +86,7 @@ impl App {
         providers.check_pair(&settings.models.drafter, &settings.models.reviewer)?;
         equipped(&providers, &settings)?;
         let store = Store::open(&settings.data_dir, clock.clone())?;
+        providers.remember_in(store.clone());
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
         let desk = Desk {
             github: github.clone(),

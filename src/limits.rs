@@ -291,3 +291,14 @@ pub const SWEEP_FAILURES: usize = 3;
 
 /// Commits of others on top of one of ours whose answer was lost, beneath which it is still found; each is a call.
 pub const COMMITS_ON_OURS: usize = 20;
+
+/// Tokens of an answer of a model that the table says nothing of.
+pub const MODEL_OUTPUT: u64 = 32_000;
+
+/// What of a call's time the Claude program gets where the API stands behind it, and what the API gets.
+pub const FIRST_LEG: Duration = Duration::from_secs(180);
+pub const SECOND_LEG: Duration = Duration::from_secs(300);
+
+/// So many failures in a row are an outage and not bad luck, and for so long it is left alone.
+pub const OUTAGE_FAILURES: u32 = 2;
+pub const OUTAGE_HOLDS: Duration = Duration::from_secs(60);

@@ -10,13 +10,15 @@ use toml::Spanned;
 use url::Url;
 
 use super::{
-    AppSettings, ClaudeSettings, ConfigError, GeminiSettings, GitHubSettings, LldSettings, ModelRow,
-    ModelSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
+    AnthropicSettings, AppSettings, ClaudeSettings, ConfigError, GeminiSettings, GitHubSettings, LldSettings,
+    ModelRow, ModelSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback,
+    line_of,
 };
 use crate::types::{Family, InstallationId};
 
 pub(super) const DRAFTER: &str = "claude:opus";
 pub(super) const REVIEWER: &str = "gemini:pro";
+pub(super) const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 pub(super) const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
 const LISTEN: &str = "127.0.0.1:8008";
 const PRIVATE_LISTEN: &str = "127.0.0.1:8009";
@@ -115,6 +117,7 @@ struct ModelPrice {
 #[serde(deny_unknown_fields, default)]
 struct Providers {
     claude: Claude,
+    anthropic: Anthropic,
     gemini: Gemini,
     stub: Stub,
 }
@@ -124,6 +127,12 @@ struct Providers {
 struct Claude {
     path: Option<PathBuf>,
     config_dir: Option<PathBuf>,
+    base_url: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Anthropic {
     base_url: Option<Spanned<String>>,
 }
 
@@ -348,6 +357,9 @@ impl Check<'_> {
                     None => data_dir.join("claude"),
                 },
                 base_url,
+            },
+            anthropic: AnthropicSettings {
+                base_url: self.url("base_url", providers.anthropic.base_url.as_ref(), ANTHROPIC_URL)?,
                 api_key: None,
             },
             gemini: GeminiSettings {

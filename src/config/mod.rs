@@ -107,6 +107,7 @@ pub struct ModelSettings {
     /// Corrections of the built-in table of models, and additions to it.
     pub table: Vec<ModelRow>,
     pub claude: ClaudeSettings,
+    pub anthropic: AnthropicSettings,
     pub gemini: GeminiSettings,
     pub stub: StubSettings,
 }
@@ -145,7 +146,12 @@ pub struct ClaudeSettings {
     pub config_dir: PathBuf,
     /// Another API than Anthropic's, such as an imitation on loopback.
     pub base_url: Option<Url>,
-    /// For calls to the API without the program.
+}
+
+/// Claude without the program.
+#[derive(Debug, Clone)]
+pub struct AnthropicSettings {
+    pub base_url: Url,
     pub api_key: Option<SecretString>,
 }
 
@@ -181,10 +187,9 @@ impl ModelSettings {
             drafter: file::DRAFTER.into(),
             reviewer: file::REVIEWER.into(),
             table: Vec::new(),
-            claude: ClaudeSettings {
-                path: None,
-                config_dir: data_dir.join("claude"),
-                base_url: None,
+            claude: ClaudeSettings { path: None, config_dir: data_dir.join("claude"), base_url: None },
+            anthropic: AnthropicSettings {
+                base_url: Url::parse(file::ANTHROPIC_URL).expect("a constant that parses"),
                 api_key: anthropic_key,
             },
             gemini: GeminiSettings {
@@ -247,7 +252,7 @@ impl Settings {
         let secrets = Secrets::load(&directory.join(".env"))?;
         let webhook_secrets = secrets.webhook_secrets()?;
         let mut settings = file::parse(&text, &shown, directory)?;
-        settings.models.claude.api_key = secrets.anthropic_api_key;
+        settings.models.anthropic.api_key = secrets.anthropic_api_key;
         settings.models.gemini.api_key = secrets.gemini_api_key;
         settings.webhook_secrets = webhook_secrets;
         settings.file = path.to_owned();

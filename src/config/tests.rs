@@ -108,7 +108,7 @@ fn secrets_come_from_the_env_file_and_stay_hidden() {
     let secrets: Vec<_> = settings.webhook_secrets.iter().map(|s| s.expose_secret().to_owned()).collect();
     assert_eq!(secrets, ["pa$$word", "older"]);
     assert_eq!(settings.models.gemini.api_key.as_ref().unwrap().expose_secret(), "AIzaSecret");
-    assert!(settings.models.claude.api_key.is_none(), "an empty line is no key");
+    assert!(settings.models.anthropic.api_key.is_none(), "an empty line is no key");
     let shown = format!("{settings:?}");
     for secret in ["pa$$word", "older", "AIzaSecret"] {
         assert!(!shown.contains(secret), "{shown}");
@@ -138,7 +138,7 @@ fn secrets_in_the_process_environment_are_named_and_not_read() {
     let place = Place::new(GOOD, ENV);
     let settings = Settings::load_in(&place.file(), |name| name == "ANTHROPIC_API_KEY").unwrap();
     assert_eq!(settings.ignored_environment, ["ANTHROPIC_API_KEY"]);
-    assert!(settings.models.claude.api_key.is_none());
+    assert!(settings.models.anthropic.api_key.is_none());
 }
 
 #[test]

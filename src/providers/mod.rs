@@ -5,10 +5,14 @@
 //! on its own account, and takes no text inside an answer for a signal. What an answer says is for
 //! others to read.
 
+mod anthropic;
 mod checked;
 mod claude_cli;
+mod fallback;
 mod gemini;
+mod http;
 pub mod models;
+mod outages;
 mod schema;
 mod strict_json;
 mod stub;
@@ -23,6 +27,8 @@ pub use stub::REHEARSAL;
 use crate::{
     clock::SharedClock,
     config::ModelSettings,
+    limits,
+    store::Store,
     types::{Family, Malformed},
 };
 
@@ -251,8 +257,10 @@ impl ResolveError {
 pub struct Providers {
     table: Arc<models::Table>,
     claude: Arc<dyn Provider>,
+    anthropic: Arc<dyn Provider>,
     gemini: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
+    outages: Arc<outages::Outages>,
 }
 
 impl Providers {
@@ -261,12 +269,42 @@ impl Providers {
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
         let table = Arc::new(models::Table::with(&settings.table));
         let checked = |back_end: Arc<dyn Provider>| checked::Checked::around(back_end, &table);
+        let clients = http::Clients::new()?;
+        let outages = Arc::new(outages::Outages::default());
+        let program = checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone())));
+        let anthropic = checked(Arc::new(anthropic::Anthropic::new(
+            settings.anthropic.clone(),
+            &clients,
+            Arc::clone(&table),
+            Arc::clone(&clock),
+        )));
+        let claude: Arc<dyn Provider> = match &settings.anthropic.api_key {
+            None => program,
+            Some(_) => {
+                let legs = [
+                    fallback::Leg { back_end: program, limit: limits::FIRST_LEG },
+                    fallback::Leg { back_end: Arc::clone(&anthropic), limit: limits::SECOND_LEG },
+                ];
+                Arc::new(fallback::Fallback::new(legs, Arc::clone(&outages), Arc::clone(&clock)))
+            }
+        };
         Ok(Self {
-            claude: checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone()))),
-            gemini: checked(Arc::new(gemini::Gemini::new(settings.gemini.clone(), Arc::clone(&clock))?)),
+            claude,
+            anthropic,
+            gemini: checked(Arc::new(gemini::Gemini::new(
+                settings.gemini.clone(),
+                &clients,
+                Arc::clone(&clock),
+            ))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
+            outages,
             table,
         })
+    }
+
+    /// Outages are remembered in `store`, across restarts.
+    pub fn remember_in(&self, store: Arc<Store>) {
+        self.outages.keep_in(store);
     }
 
     pub fn table(&self) -> &models::Table {
@@ -299,6 +337,7 @@ impl Providers {
         let id = self.model(spec)?;
         let provider = match id.provider.as_str() {
             "claude" => &self.claude,
+            "anthropic" => &self.anthropic,
             "gemini" => &self.gemini,
             "stub" => &self.stub,
             _ => return Err(ResolveError::unknown(spec)),

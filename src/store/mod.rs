@@ -16,6 +16,7 @@ mod gathered;
 mod gone;
 mod hints;
 mod inbox;
+mod outages;
 mod packer;
 mod patrol;
 mod pauses;
@@ -48,6 +49,7 @@ pub use self::{
     error::StoreError,
     gathered::{Calls, Gathered, Tally},
     inbox::{Accepted, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
+    outages::Outage,
     patrol::LabelingKey,
     repository::RepoDb,
     rows::*,
@@ -60,6 +62,7 @@ const MAIN: Schema = Schema {
         include_str!("migrations/main-1.sql"),
         include_str!("migrations/main-2.sql"),
         include_str!("migrations/main-3.sql"),
+        include_str!("migrations/main-4.sql"),
     ],
     traffic: Traffic::Busy,
 };

@@ -1,14 +1,19 @@
-//! A small imitation of Anthropic's Messages API, streaming as the Claude program asks it to.
+//! A small imitation of Anthropic's Messages API, streaming where it is asked to.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
 
 use axum::{
     Json, Router,
+    body::Body,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
 };
+use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 
 /// What the imitation answers, whatever it is asked.
@@ -22,8 +27,17 @@ pub(crate) enum Behaviour {
     Structured(Value),
     /// An error status with its type, and a Retry-After.
     Error(u16, &'static str, Option<u32>),
+    /// Text, as given.
+    Says(&'static str),
     MaxTokens,
+    Refusal,
     Empty,
+    /// The connection ends before the message does.
+    Cut,
+    /// The service gives up in the middle of the message.
+    GivesUp,
+    /// The message begins and does not go on.
+    Stall,
     /// Never answers.
     Hang,
 }
@@ -31,21 +45,27 @@ pub(crate) enum Behaviour {
 pub(crate) struct Api {
     behaviour: Behaviour,
     requests: Mutex<Vec<Value>>,
+    headers: Mutex<Vec<HeaderMap>>,
 }
 
 impl Api {
+    pub(crate) fn headers(&self) -> Vec<HeaderMap> {
+        self.headers.lock().unwrap().clone()
+    }
+
     pub(crate) fn requests(&self) -> Vec<Value> {
         self.requests.lock().unwrap().clone()
     }
 }
 
 pub(crate) async fn start(behaviour: Behaviour) -> (url::Url, Arc<Api>) {
-    let api = Arc::new(Api { behaviour, requests: Mutex::default() });
+    let api = Arc::new(Api { behaviour, requests: Mutex::default(), headers: Mutex::default() });
     let router = Router::new().route("/v1/messages", post(messages)).with_state(Arc::clone(&api));
     (crate::serve(router).await, api)
 }
 
-async fn messages(State(api): State<Arc<Api>>, Json(request): Json<Value>) -> Response {
+async fn messages(State(api): State<Arc<Api>>, headers: HeaderMap, Json(request): Json<Value>) -> Response {
+    api.headers.lock().unwrap().push(headers);
     api.requests.lock().unwrap().push(request.clone());
     let text = |text: &str| json!({"type": "text", "text": text});
     let (content, stop) = match &api.behaviour {
@@ -53,13 +73,17 @@ async fn messages(State(api): State<Arc<Api>>, Json(request): Json<Value>) -> Re
         Behaviour::Error(status, kind, retry_after) => {
             let status = StatusCode::from_u16(*status).unwrap();
             let body = json!({"type": "error", "error": {"type": kind, "message": "as the test wants"}});
-            let mut response = (status, Json(body)).into_response();
+            let mut response = (status, [("request-id", "req_7")], Json(body)).into_response();
             if let Some(seconds) = retry_after {
                 response.headers_mut().insert(header::RETRY_AFTER, (*seconds).into());
             }
             return response;
         }
-        Behaviour::Text { .. } => (Some(text("It is sound.")), "end_turn"),
+        Behaviour::Text { .. } | Behaviour::Cut | Behaviour::GivesUp | Behaviour::Stall => {
+            (Some(text("It is sound.")), "end_turn")
+        }
+        Behaviour::Says(words) => (Some(text(words)), "end_turn"),
+        Behaviour::Refusal => (Some(text("I had rather not.")), "refusal"),
         Behaviour::MaxTokens => (Some(text("It is so")), "max_tokens"),
         Behaviour::Empty => (None, "end_turn"),
         Behaviour::Structured(input) => {
@@ -79,11 +103,11 @@ async fn messages(State(api): State<Arc<Api>>, Json(request): Json<Value>) -> Re
         "stop_reason": stop, "stop_sequence": null,
         "usage": {"input_tokens": 1000, "output_tokens": 50, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0},
     });
-    if request["stream"] == true { stream(message) } else { Json(message).into_response() }
+    if request["stream"] == true { events(message, &api.behaviour) } else { Json(message).into_response() }
 }
 
 /// The same message as the events of a stream.
-fn stream(mut message: Value) -> Response {
+fn events(mut message: Value, behaviour: &Behaviour) -> Response {
     let content = message["content"].take();
     let stop = message["stop_reason"].take();
     let usage = message["usage"].clone();
@@ -103,9 +127,27 @@ fn stream(mut message: Value) -> Response {
     }
     events.push(json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null}, "usage": usage}));
     events.push(json!({"type": "message_stop"}));
+    match behaviour {
+        Behaviour::Cut | Behaviour::Stall => events.truncate(3),
+        Behaviour::GivesUp => {
+            events.truncate(3);
+            events.push(
+                json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
+            );
+        }
+        _ => {}
+    }
     let body: String = events
         .iter()
         .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap()))
         .collect();
-    ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::HeaderName::from_static("request-id"), "req_7"),
+    ];
+    if matches!(behaviour, Behaviour::Stall) {
+        let begun = stream::once(async { Ok::<_, Infallible>(body) }).chain(stream::pending());
+        return (headers, Body::from_stream(begun)).into_response();
+    }
+    (headers, body).into_response()
 }

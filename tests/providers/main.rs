@@ -5,6 +5,8 @@
 
 mod anthropic;
 mod claude;
+mod claude_api;
+mod fallback;
 mod gemini;
 mod rehearsal;
 

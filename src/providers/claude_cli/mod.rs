@@ -225,7 +225,6 @@ mod tests {
             path: Some(home.path().join("claude")),
             config_dir: home.path().join("config"),
             base_url: None,
-            api_key: None,
         });
         let error = provider.call(&call("s", "p"), &CancellationToken::new()).await.unwrap_err();
         assert_eq!(error.kind, CallErrorKind::Unavailable);

@@ -1,0 +1,193 @@
+//! Claude over HTTPS: one streamed request to Anthropic's Messages API a call, billed by the token.
+//!
+//! The stream's first event names the model that serves, and its last says how the answer ended; without either
+//! there is no answer, however much text came. The key comes from the `.env` file, travels in a header, and appears
+//! in no error or log.
+
+mod stream;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use reqwest::Response;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use self::stream::{Message, failure_kind};
+use super::{
+    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    http::{self, Fault},
+    models::{self, Table},
+    schema, strict_json,
+};
+use crate::{clock::SharedClock, config::AnthropicSettings, limits};
+
+/// The version of the API whose events are read here.
+const VERSION: &str = "2023-06-01";
+
+const NO_KEY: &str = "there is no ANTHROPIC_API_KEY in the .env file; add one \
+                      (https://console.anthropic.com/settings/keys)";
+
+pub(super) struct Anthropic {
+    settings: AnthropicSettings,
+    client: reqwest::Client,
+    table: Arc<Table>,
+    clock: SharedClock,
+}
+
+impl Anthropic {
+    pub(super) fn new(
+        settings: AnthropicSettings,
+        clients: &http::Clients,
+        table: Arc<Table>,
+        clock: SharedClock,
+    ) -> Self {
+        let client = clients.of(&settings.base_url);
+        Self { settings, client, table, clock }
+    }
+
+    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+        let mut usage = Usage::asking(&call.model);
+        let Some(key) = &self.settings.api_key else {
+            return Err(CallError::new(CallErrorKind::Auth, NO_KEY, usage));
+        };
+        let started = self.clock.now();
+        let mut message = Message::default();
+        // What was heard of the message is counted however the exchange ends.
+        let exchange = tokio::select! {
+            exchange = self.exchange(call, key, &mut message) => exchange,
+            () = cancel.cancelled() => Err(Fault(CallErrorKind::Cancelled, "cancelled".into())),
+            () = self.clock.sleep(call.deadline) => Err(late(false)),
+        };
+        usage.attempts = 1;
+        usage.billed = true;
+        usage.elapsed = self.clock.now().since(started);
+        message.count(&mut usage);
+        match exchange.and_then(|()| judge(call, &message)) {
+            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
+            Err(Fault(mut kind, mut why)) => {
+                if let CallErrorKind::Timeout { idle, .. } = &mut kind {
+                    *idle = message.begun();
+                }
+                if let Some(head) = &message.head {
+                    why = head.naming(why);
+                }
+                Err(Fault(kind, why).of_call(self.name(), Some(key), usage))
+            }
+        }
+    }
+
+    async fn exchange(&self, call: &Call, key: &SecretString, message: &mut Message) -> Result<(), Fault> {
+        let base = self.settings.base_url.as_str().trim_end_matches('/');
+        let request = self
+            .client
+            .post(format!("{base}/v1/messages"))
+            .header("x-api-key", http::secret("ANTHROPIC_API_KEY", key.expose_secret())?)
+            .header("anthropic-version", VERSION)
+            .json(&self.request(call));
+        let (head, response) = http::send(request, self.clock.now()).await?;
+        if !head.status.is_success() {
+            let body = http::body(response).await?;
+            let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let error = &answer["error"];
+            let text = error["message"].as_str().map_or_else(|| String::from_utf8_lossy(&body), Into::into);
+            let kind = failure_kind(head.status.as_u16(), &error["type"], &text, head.retry_after);
+            return Err(head.fault(kind, &text));
+        }
+        message.head = Some(head);
+        self.listen(response, message).await
+    }
+
+    /// Reads the stream to its end. What has begun may not stall, however much time the call has left.
+    async fn listen(&self, mut response: Response, message: &mut Message) -> Result<(), Fault> {
+        loop {
+            let chunk = tokio::select! {
+                chunk = response.chunk() => chunk?,
+                () = self.clock.sleep(limits::MODEL_IDLE), if message.begun() => return Err(late(true)),
+            };
+            let Some(chunk) = chunk else { return message.ended() };
+            message.hear(&chunk)?;
+        }
+    }
+
+    fn request(&self, call: &Call) -> Value {
+        let longest = self.table.row_of(&call.model).map_or(limits::MODEL_OUTPUT, |row| row.max_output);
+        let mut body = json!({
+            "model": call.model,
+            "max_tokens": longest,
+            "stream": true,
+            "messages": [{"role": "user", "content": call.prompt}],
+        });
+        if !call.system.is_empty() {
+            // The standing instructions are the same from call to call, and what comes after them is not.
+            body["system"] =
+                json!([{"type": "text", "text": call.system, "cache_control": {"type": "ephemeral"}}]);
+        }
+        if let Some(schema) = &call.schema {
+            body["output_config"]["format"] = json!({"type": "json_schema", "schema": schema});
+        }
+        if let Some(effort) = &call.effort {
+            body["output_config"]["effort"] = json!(effort);
+        }
+        body
+    }
+}
+
+impl Provider for Anthropic {
+    fn name(&self) -> &'static str {
+        "anthropic"
+    }
+
+    fn lacks(&self) -> Option<String> {
+        self.settings.api_key.is_none().then(|| NO_KEY.into())
+    }
+
+    fn bills(&self) -> bool {
+        true
+    }
+
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        Box::pin(self.ask(call, cancel))
+    }
+}
+
+/// How long it took and whether it had begun is filled in where it is known.
+fn late(idle: bool) -> Fault {
+    let why = if idle { "the answer stalled" } else { "there was no whole answer in time" };
+    Fault(CallErrorKind::Timeout { idle, elapsed: Duration::ZERO }, why.into())
+}
+
+fn judge(call: &Call, message: &Message) -> Result<(String, Option<Value>), Fault> {
+    let fault = |kind, why: &str| Err(Fault::new(kind, why));
+    let served = message.served.as_deref();
+    if !served.is_some_and(|served| models::is_same(&call.model, served)) {
+        let why = format!("{} answered, asked was {}", served.unwrap_or("an unnamed model"), call.model);
+        return fault(CallErrorKind::WrongModel { served: served.map(str::to_owned) }, &why);
+    }
+    match message.stop.as_deref() {
+        Some("end_turn" | "stop_sequence") => {}
+        Some("max_tokens" | "model_context_window_exceeded") => {
+            return fault(CallErrorKind::Truncated, "the answer was cut at its longest");
+        }
+        Some("refusal") => return fault(CallErrorKind::Refused, "the model would not answer this"),
+        Some(other) => return fault(CallErrorKind::InvalidOutput, &format!("the answer ended with {other}")),
+        None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
+    }
+    let text = message.text.clone();
+    if text.trim().is_empty() {
+        return fault(CallErrorKind::InvalidOutput, "the answer is empty");
+    }
+    let Some(wanted) = &call.schema else { return Ok((text, None)) };
+    match strict_json::parse(&text) {
+        Err(error) => fault(CallErrorKind::InvalidOutput, &format!("the answer is not JSON: {error}")),
+        Ok(value) => match schema::misfit(&value, wanted) {
+            Some(misfit) => fault(CallErrorKind::InvalidOutput, &misfit),
+            None => Ok((text, Some(value))),
+        },
+    }
+}

@@ -1,0 +1,197 @@
+//! The events of a streamed message, put together as they come.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{
+    limits,
+    providers::{
+        CallErrorKind, Usage,
+        http::{Fault, Head},
+    },
+};
+
+/// What was heard of a message so far.
+#[derive(Default)]
+pub(super) struct Message {
+    pub(super) head: Option<Head>,
+    /// The model's id as the first event gives it.
+    pub(super) served: Option<String>,
+    pub(super) text: String,
+    pub(super) stop: Option<String>,
+    input: u64,
+    output: u64,
+    cache_read: u64,
+    cache_written: u64,
+    /// The beginning of a line whose end has not come.
+    line: Vec<u8>,
+    complete: bool,
+}
+
+impl Message {
+    /// Has anything of the message come?
+    pub(super) fn begun(&self) -> bool {
+        self.served.is_some()
+    }
+
+    pub(super) fn count(&self, usage: &mut Usage) {
+        usage.served = self.served.clone();
+        usage.input_tokens = self.input;
+        usage.output_tokens = self.output;
+        usage.cache_read_tokens = self.cache_read;
+        usage.cache_written_tokens = self.cache_written;
+    }
+
+    /// Takes in the next bytes, which may begin and end anywhere.
+    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let mut lines = bytes.split(|byte| *byte == b'\n');
+        // What follows the last line's end belongs to the next bytes; where there is no end it is all there is.
+        let rest = lines.next_back().unwrap_or_default();
+        for end in lines {
+            self.line.extend_from_slice(end);
+            let line = std::mem::take(&mut self.line);
+            // The name of an event stands in its data, too.
+            if let Some(data) = line.strip_prefix(b"data:") {
+                self.event(data)?;
+            }
+        }
+        self.line.extend_from_slice(rest);
+        if self.line.len() + self.text.len() > limits::MODEL_ANSWER_BYTES {
+            return Err(Fault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
+        }
+        Ok(())
+    }
+
+    /// The stream is over; a good one said so before.
+    pub(super) fn ended(&self) -> Result<(), Fault> {
+        if self.complete {
+            return Ok(());
+        }
+        Err(Fault::new(CallErrorKind::Unavailable, "the stream was cut before the answer's end"))
+    }
+
+    fn event(&mut self, data: &[u8]) -> Result<(), Fault> {
+        let event: Value = serde_json::from_slice(data).map_err(|error| {
+            Fault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
+        })?;
+        match event["type"].as_str() {
+            Some("message_start") => {
+                let message = &event["message"];
+                self.served = message["model"].as_str().map(str::to_owned);
+                self.tokens(&message["usage"]);
+            }
+            // Tool calls were not asked for, and what the model thinks to itself is no answer.
+            Some("content_block_delta") if event["delta"]["type"] == "text_delta" => {
+                self.text.push_str(event["delta"]["text"].as_str().unwrap_or_default());
+            }
+            Some("message_delta") => {
+                self.stop = event["delta"]["stop_reason"].as_str().map(str::to_owned);
+                self.tokens(&event["usage"]);
+            }
+            Some("message_stop") => self.complete = true,
+            Some("error") => {
+                let error = &event["error"];
+                let text = error["message"].as_str().unwrap_or("an error without a word");
+                return Err(Fault::new(failure_kind(200, &error["type"], text, None), text));
+            }
+            // Pings, and kinds of events that are yet to be invented.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Counts grow from event to event; each says the whole so far, or nothing.
+    fn tokens(&mut self, usage: &Value) {
+        for (name, count) in [
+            ("input_tokens", &mut self.input),
+            ("output_tokens", &mut self.output),
+            ("cache_read_input_tokens", &mut self.cache_read),
+            ("cache_creation_input_tokens", &mut self.cache_written),
+        ] {
+            *count = usage[name].as_u64().unwrap_or(*count);
+        }
+    }
+}
+
+/// What an error means, by its status and by its type, which is all that one inside a stream has.
+pub(super) fn failure_kind(
+    status: u16,
+    kind: &Value,
+    text: &str,
+    retry_after: Option<Duration>,
+) -> CallErrorKind {
+    // Both are told as invalid requests, and only the text tells them from others.
+    let unpaid = text.contains("credit balance is too low") || text.contains("API usage limits");
+    let long = text.contains("prompt is too long") || text.contains("exceed context limit");
+    match (status, kind.as_str().unwrap_or_default()) {
+        (401 | 403, _) | (_, "authentication_error" | "permission_error") => CallErrorKind::Auth,
+        (402, _) | (_, "billing_error") => CallErrorKind::Quota { reset: retry_after },
+        (413, _) | (_, "request_too_large") => CallErrorKind::TooLong,
+        (429, _) | (_, "rate_limit_error") => CallErrorKind::RateLimited { reset: retry_after },
+        (503 | 529, _) | (_, "overloaded_error") => CallErrorKind::Capacity,
+        (400, _) | (_, "invalid_request_error") if unpaid => CallErrorKind::Quota { reset: retry_after },
+        (400, _) | (_, "invalid_request_error") if long => CallErrorKind::TooLong,
+        _ => CallErrorKind::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_stream_is_read_the_same_however_it_is_cut_into_pieces() {
+        let events = concat!(
+            "event: message_start\r\n",
+            "data: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":4}}}\r\n\r\n",
+            ": a comment\n",
+            "data: {\"type\":\"ping\"}\n\n",
+            "data:{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}}\n\n",
+            "data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"für \"}}\n\n",
+            "data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"alle\"}}\n\n",
+            "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":7}}\n\n",
+            "data: {\"type\":\"message_stop\"}\n\n",
+        );
+        for size in 1..events.len() {
+            let mut message = Message::default();
+            for piece in events.as_bytes().chunks(size) {
+                message.hear(piece).unwrap();
+            }
+            message.ended().unwrap();
+            assert_eq!((message.text.as_str(), message.stop.as_deref()), ("für alle", Some("end_turn")));
+            assert_eq!((message.input, message.cache_read, message.output), (9, 4, 7), "{size}");
+        }
+    }
+
+    #[test]
+    fn errors_are_told_by_status_or_by_type() {
+        let kind = |status, kind: &str, text| failure_kind(status, &json!(kind), text, None);
+        for (status, name, text, expected) in [
+            (401, "authentication_error", "", CallErrorKind::Auth),
+            (200, "overloaded_error", "", CallErrorKind::Capacity),
+            (200, "api_error", "", CallErrorKind::Unavailable),
+            (402, "billing_error", "", CallErrorKind::Quota { reset: None }),
+            (
+                400,
+                "invalid_request_error",
+                "Your credit balance is too low",
+                CallErrorKind::Quota { reset: None },
+            ),
+            (
+                400,
+                "invalid_request_error",
+                "prompt is too long: 9 tokens > 8 maximum",
+                CallErrorKind::TooLong,
+            ),
+            (400, "invalid_request_error", "temperature: no such field", CallErrorKind::Unavailable),
+            (413, "request_too_large", "", CallErrorKind::TooLong),
+            (503, "", "<html>", CallErrorKind::Capacity),
+            (502, "", "<html>", CallErrorKind::Unavailable),
+        ] {
+            assert_eq!(kind(status, name, text), expected, "{status} {name} {text}");
+        }
+    }
+}

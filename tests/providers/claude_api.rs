@@ -1,0 +1,167 @@
+//! Claude without its program, against the imitation of its API.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use countersign::{
+    clock::{Clock, SystemClock},
+    config::ModelSettings,
+    providers::{Call, CallError, CallErrorKind, Providers, Reply},
+    types::Timestamp,
+};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    anthropic::{self, Api, Behaviour},
+    question, schema, settings,
+};
+
+pub(crate) const KEY: &str = "sk-ant-the-key-of-this-test";
+
+/// A second of the call's time is a millisecond of ours.
+struct Hurried;
+
+impl Clock for Hurried {
+    fn now(&self) -> Timestamp {
+        Timestamp(SystemClock.now().0 * 1000)
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(tokio::time::sleep(duration / 1000))
+    }
+}
+
+pub(crate) async fn served(behaviour: Behaviour) -> (ModelSettings, Arc<Api>) {
+    let (url, api) = anthropic::start(behaviour).await;
+    let mut settings = settings("/nowhere".as_ref());
+    settings.anthropic.base_url = url;
+    settings.anthropic.api_key = Some(KEY.into());
+    (settings, api)
+}
+
+async fn ask(settings: &ModelSettings, clock: Arc<dyn Clock>, mut call: Call) -> Result<Reply, CallError> {
+    let providers = Providers::new(settings, clock).unwrap();
+    let (provider, id) = providers.resolve("anthropic:opus").unwrap();
+    call.model = id.model;
+    let outcome = provider.call(&call, &CancellationToken::new()).await;
+    assert!(!format!("{outcome:?}").contains(KEY), "{outcome:?}");
+    outcome
+}
+
+async fn failure(behaviour: Behaviour) -> CallError {
+    let (settings, _) = served(behaviour).await;
+    let started = Instant::now();
+    let error = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(5), "a failure costs no time");
+    assert!(error.usage.billed && error.usage.attempts == 1);
+    error
+}
+
+#[tokio::test]
+async fn an_answer_is_attested_counted_and_asked_for_rightly() {
+    let (settings, api) = served(Behaviour::Says("{\"verdict\": \"REVISE\"}")).await;
+    let mut call = question("claude");
+    call.schema = Some(schema());
+    call.effort = Some("high".into());
+    let reply = ask(&settings, Arc::new(SystemClock), call).await.unwrap();
+    assert_eq!(reply.value, Some(json!({"verdict": "REVISE"})));
+    let usage = &reply.usage;
+    assert_eq!(usage.served.as_deref(), Some("claude-opus-4-6"));
+    assert_eq!((usage.input_tokens, usage.output_tokens, usage.billed), (1000, 50, true));
+    assert_eq!(usage.cost_microusd, Some(1000 * 5 + 50 * 25));
+
+    assert_eq!(api.headers()[0]["x-api-key"], KEY);
+    assert_eq!(api.headers()[0]["anthropic-version"], "2023-06-01");
+    let request = &api.requests()[0];
+    assert_eq!((&request["stream"], &request["max_tokens"]), (&json!(true), &json!(64_000)));
+    let system = json!([{"type": "text", "text": "Answer briefly.", "cache_control": {"type": "ephemeral"}}]);
+    assert_eq!(request["system"], system);
+    assert_eq!(request["messages"], json!([{"role": "user", "content": "Is this sound?"}]));
+    let format = json!({"type": "json_schema", "schema": schema()});
+    assert_eq!(request["output_config"], json!({"format": format, "effort": "high"}));
+}
+
+#[tokio::test]
+async fn error_statuses_say_what_to_do_next() {
+    for (status, name, wait, expected) in [
+        (401, "authentication_error", None, CallErrorKind::Auth),
+        (402, "billing_error", None, CallErrorKind::Quota { reset: None }),
+        (413, "request_too_large", None, CallErrorKind::TooLong),
+        (
+            429,
+            "rate_limit_error",
+            Some(7),
+            CallErrorKind::RateLimited { reset: Some(Duration::from_secs(7)) },
+        ),
+        (529, "overloaded_error", None, CallErrorKind::Capacity),
+        (500, "api_error", None, CallErrorKind::Unavailable),
+    ] {
+        let error = failure(Behaviour::Error(status, name, wait)).await;
+        assert_eq!(error.kind, expected);
+        assert!(error.to_string().ends_with("as the test wants (request req_7)"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn answers_cut_withheld_or_by_another_are_typed_and_counted() {
+    for (behaviour, expected) in [
+        (Behaviour::MaxTokens, CallErrorKind::Truncated),
+        (Behaviour::Refusal, CallErrorKind::Refused),
+        (Behaviour::Empty, CallErrorKind::InvalidOutput),
+        (Behaviour::Says("  \n"), CallErrorKind::InvalidOutput),
+        (Behaviour::Cut, CallErrorKind::Unavailable),
+        (Behaviour::GivesUp, CallErrorKind::Capacity),
+        (
+            Behaviour::Text { served: Some("claude-haiku-4-5-20251001") },
+            CallErrorKind::WrongModel { served: Some("claude-haiku-4-5-20251001".into()) },
+        ),
+    ] {
+        let error = failure(behaviour).await;
+        assert_eq!(error.kind, expected);
+        assert_eq!(error.usage.input_tokens, 1000, "{error}: it may be on the bill");
+        assert!(error.to_string().ends_with("(request req_7)"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_schema_that_was_ignored_makes_no_answer() {
+    for words in
+        ["It is sound.", "{\"verdict\": \"MAYBE\"}", "{\"verdict\": \"REVISE\", \"verdict\": \"APPROVED\"}"]
+    {
+        let (settings, _) = served(Behaviour::Says(words)).await;
+        let mut call = question("claude");
+        call.schema = Some(schema());
+        let error = ask(&settings, Arc::new(SystemClock), call).await.unwrap_err();
+        assert_eq!(error.kind, CallErrorKind::InvalidOutput, "{words}");
+    }
+}
+
+#[tokio::test]
+async fn silence_ends_at_the_deadline_and_a_stall_before_it() {
+    let (settings, _) = served(Behaviour::Hang).await;
+    let mut call = question("claude");
+    call.deadline = Duration::from_secs(200);
+    let error = ask(&settings, Arc::new(Hurried), call.clone()).await.unwrap_err();
+    let CallErrorKind::Timeout { idle: false, elapsed } = error.kind else { panic!("{error:?}") };
+    assert!(elapsed >= call.deadline);
+
+    let (settings, _) = served(Behaviour::Stall).await;
+    call.deadline = Duration::from_secs(1_000_000);
+    let error = ask(&settings, Arc::new(Hurried), call).await.unwrap_err();
+    assert!(matches!(error.kind, CallErrorKind::Timeout { idle: true, .. }), "{error:?}");
+    assert_eq!(error.usage.served.as_deref(), Some("claude-opus-4-6"));
+}
+
+#[tokio::test]
+async fn without_a_key_nothing_is_sent() {
+    let (mut settings, api) = served(Behaviour::Empty).await;
+    settings.anthropic.api_key = None;
+    let error = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Auth);
+    assert!(error.to_string().contains("ANTHROPIC_API_KEY") && api.requests().is_empty(), "{error}");
+}

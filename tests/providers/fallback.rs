@@ -1,0 +1,133 @@
+//! The Claude program first, the API behind it.
+
+use std::{
+    future::Future,
+    path::Path,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use countersign::{
+    clock::{Clock, SharedClock},
+    config::ModelSettings,
+    providers::{CallError, CallErrorKind, Providers, Reply},
+    store::Store,
+    types::Timestamp,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{anthropic::Behaviour, claude_api::served, question};
+
+/// Moves only by hand.
+#[derive(Default)]
+struct Hands(AtomicI64);
+
+impl Hands {
+    fn forward(&self, seconds: i64) {
+        self.0.fetch_add(seconds * 1000, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::Relaxed))
+    }
+
+    fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// A program that is there, seems ready, and fails at once.
+fn with_broken_program(settings: &mut ModelSettings, directory: &Path) {
+    settings.claude.path = Some("/bin/false".into());
+    settings.claude.base_url = Some("http://127.0.0.1:1".parse().unwrap());
+    settings.claude.config_dir = directory.join("claude");
+}
+
+async fn ask(providers: &Providers) -> Result<Reply, CallError> {
+    let (provider, id) = providers.resolve("claude:opus").unwrap();
+    provider.call(&question(&id.model), &CancellationToken::new()).await
+}
+
+fn providers(settings: &ModelSettings, clock: &Arc<Hands>) -> Providers {
+    Providers::new(settings, Arc::clone(clock) as SharedClock).unwrap()
+}
+
+#[tokio::test]
+async fn where_the_program_is_missing_or_fails_the_api_answers_and_both_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut settings, api) = served(Behaviour::Text { served: None }).await;
+    let clock = Arc::new(Hands::default());
+    settings.claude.path = Some(directory.path().join("claude"));
+    let reply = ask(&providers(&settings, &clock)).await.unwrap();
+    assert_eq!((reply.text.as_str(), reply.usage.billed), ("It is sound.", true));
+    assert_eq!(reply.before.len(), 1);
+    assert_eq!((reply.before[0].provider, reply.before[0].usage.attempts), ("claude", 0));
+    assert!(reply.before[0].message.starts_with("claude: skipped, the Claude CLI was not found"));
+
+    with_broken_program(&mut settings, directory.path());
+    let reply = ask(&providers(&settings, &clock)).await.unwrap();
+    let first = &reply.before[0];
+    assert_eq!((first.kind.clone(), first.usage.attempts), (CallErrorKind::Unavailable, 1));
+    assert!(!first.usage.billed);
+    assert_eq!(reply.usage.cost_microusd, Some(1000 * 5 + 50 * 25), "priced like any other call");
+    assert_eq!(api.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn when_both_fail_one_error_names_both() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut settings, _) = served(Behaviour::Error(401, "authentication_error", None)).await;
+    with_broken_program(&mut settings, directory.path());
+    let error = ask(&providers(&settings, &Arc::new(Hands::default()))).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Auth);
+    let message = error.to_string();
+    assert!(message.starts_with("claude: ") && message.contains("; anthropic: 401"), "{message}");
+    assert_eq!((error.before.len(), error.before[0].provider), (1, "claude"));
+    assert!(error.usage.billed && !error.before[0].usage.billed);
+}
+
+#[tokio::test]
+async fn without_a_key_the_program_stands_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut settings, api) = served(Behaviour::Text { served: None }).await;
+    settings.anthropic.api_key = None;
+    with_broken_program(&mut settings, directory.path());
+    let error = ask(&providers(&settings, &Arc::new(Hands::default()))).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Unavailable);
+    assert!(error.before.is_empty() && api.requests().is_empty());
+}
+
+#[tokio::test]
+async fn an_outage_is_left_alone_for_a_while_through_a_restart_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut settings, _) = served(Behaviour::Text { served: None }).await;
+    with_broken_program(&mut settings, directory.path());
+    let clock = Arc::new(Hands::default());
+    let boot = || {
+        let providers = providers(&settings, &clock);
+        let store = Store::open(&directory.path().join("data"), Arc::clone(&clock) as SharedClock).unwrap();
+        providers.remember_in(store);
+        providers
+    };
+    let skipped = async |providers: &Providers| {
+        ask(providers).await.unwrap().before[0].message.contains("skipped, it failed again and again")
+    };
+    let before = boot();
+    assert!(!skipped(&before).await && !skipped(&before).await, "twice is what makes it an outage");
+    assert!(skipped(&before).await);
+    drop(before);
+
+    let after = boot();
+    clock.forward(59);
+    assert!(skipped(&after).await, "a restart forgets nothing");
+    clock.forward(1);
+    let (one, other) = tokio::join!(skipped(&after), skipped(&after));
+    assert!(one != other, "one call tries whether it is back, and one only");
+    assert!(skipped(&after).await, "it is not, so it is left alone again");
+}
