@@ -288,3 +288,14 @@ pub const MOST_BYTES_A_TOKEN: u64 = 8;
 
 /// Hardly any text has fewer bytes a token than this, so by it a call costs no more than is reserved for it.
 pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
+
+/// A key whose provider asks for a pause and does not say for how long: its limits are a minute's.
+pub const KEY_RESTS_FROM_RATE: Duration = Duration::from_secs(60);
+
+/// One whose account is used up, nobody says until when: looked at again every hour, for someone may have paid.
+pub const KEY_RESTS_FROM_QUOTA: Duration = Duration::from_secs(3600);
+
+/// However short a wait the provider names, the same key is not asked again in the same breath; and however long, no
+/// allowance is for more than a day, which may have 25 hours.
+pub const KEY_RESTS_LEAST: Duration = Duration::from_secs(1);
+pub const KEY_RESTS_MOST: Duration = Duration::from_secs(25 * 3600);

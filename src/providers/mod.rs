@@ -8,6 +8,7 @@
 mod checked;
 mod claude_cli;
 mod gemini;
+mod http;
 pub mod models;
 mod schema;
 mod strict_json;
@@ -18,11 +19,13 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+pub use gemini::{KeyState as GeminiKeyState, states as gemini_keys};
 pub use stub::REHEARSAL;
 
 use crate::{
     clock::SharedClock,
     config::ModelSettings,
+    store::Store,
     types::{Family, Malformed},
 };
 
@@ -65,6 +68,8 @@ pub struct Call {
     pub deadline: Duration,
     /// Micro-dollars that may be put on a bill for it; none: no limit.
     pub budget: Option<u64>,
+    /// Not everybody may read what it is about, so nobody may be sent it who keeps it for other uses.
+    pub private: bool,
     /// Nonce, issue, title …: what scripted answers fill their placeholders from. Real models never
     /// see it.
     pub facts: BTreeMap<String, String>,
@@ -259,11 +264,34 @@ impl Providers {
     /// Starts nothing and calls nobody; an unusable script is an error here, a missing key is one at
     /// the call (see [`Provider::lacks`]).
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
+        Self::made(settings, None, clock)
+    }
+
+    /// The same, and what they learn about who can be asked outlives them.
+    pub fn remembering(
+        settings: &ModelSettings,
+        store: Arc<Store>,
+        clock: SharedClock,
+    ) -> Result<Self, ResolveError> {
+        Self::made(settings, Some(store), clock)
+    }
+
+    fn made(
+        settings: &ModelSettings,
+        store: Option<Arc<Store>>,
+        clock: SharedClock,
+    ) -> Result<Self, ResolveError> {
         let table = Arc::new(models::Table::with(&settings.table));
         let checked = |back_end: Arc<dyn Provider>| checked::Checked::around(back_end, &table);
+        let clients = http::Clients::new()?;
         Ok(Self {
             claude: checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone()))),
-            gemini: checked(Arc::new(gemini::Gemini::new(settings.gemini.clone(), Arc::clone(&clock))?)),
+            gemini: checked(Arc::new(gemini::Gemini::new(
+                settings.gemini.clone(),
+                &clients,
+                store,
+                Arc::clone(&clock),
+            ))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
             table,
         })

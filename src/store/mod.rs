@@ -20,6 +20,7 @@ mod packer;
 mod patrol;
 mod pauses;
 mod repository;
+mod resting;
 mod rows;
 mod shelf;
 mod wake;
@@ -50,6 +51,7 @@ pub use self::{
     inbox::{Accepted, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
     patrol::LabelingKey,
     repository::RepoDb,
+    resting::{Rest, RestingKey, resting_keys},
     rows::*,
 };
 use crate::{clock::SharedClock, types::RepoId};
@@ -60,6 +62,7 @@ const MAIN: Schema = Schema {
         include_str!("migrations/main-1.sql"),
         include_str!("migrations/main-2.sql"),
         include_str!("migrations/main-3.sql"),
+        include_str!("migrations/main-5.sql"),
     ],
     traffic: Traffic::Busy,
 };

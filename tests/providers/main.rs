@@ -6,6 +6,7 @@
 mod anthropic;
 mod claude;
 mod gemini;
+mod gemini_keys;
 mod rehearsal;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -40,6 +41,7 @@ fn question(model: &str) -> Call {
         effort: None,
         deadline: Duration::from_secs(30),
         budget: None,
+        private: false,
         facts: Default::default(),
     }
 }
