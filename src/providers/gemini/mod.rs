@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn an_answer_with_two_verdicts_is_none() {
         let call = Call {
-            role: super::super::CallRole::Reviewer,
+            role: CallRole::Reviewer,
             system: String::new(),
             prompt: "p".into(),
             schema: Some(json!({"type": "object", "required": ["verdict"]})),
