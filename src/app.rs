@@ -81,12 +81,11 @@ impl App {
             pacing,
             clock: clock.clone(),
         })?;
-        let providers = Providers::new(&settings.models, clock.clone())?;
+        let store = Store::open(&settings.data_dir, clock.clone())?;
+        let providers = Providers::remembering(&settings.models, store.clone(), clock.clone())?;
         // By the names asked for; what really serves is checked on every answer.
         providers.check_pair(&settings.models.drafter, &settings.models.reviewer)?;
         equipped(&providers, &settings)?;
-        let store = Store::open(&settings.data_dir, clock.clone())?;
-        providers.remember_in(store.clone());
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
         let desk = Desk {
             github: github.clone(),

@@ -302,3 +302,14 @@ pub const SECOND_LEG: Duration = Duration::from_secs(300);
 /// So many failures in a row are an outage and not bad luck, and for so long it is left alone.
 pub const OUTAGE_FAILURES: u32 = 2;
 pub const OUTAGE_HOLDS: Duration = Duration::from_secs(60);
+
+/// A key whose provider asks for a pause and does not say for how long: its limits are a minute's.
+pub const KEY_RESTS_FROM_RATE: Duration = Duration::from_secs(60);
+
+/// One whose account is used up, nobody says until when: looked at again every hour, for someone may have paid.
+pub const KEY_RESTS_FROM_QUOTA: Duration = Duration::from_secs(3600);
+
+/// However short a wait the provider names, the same key is not asked again in the same breath; and however long, no
+/// allowance is for more than a day, which may have 25 hours.
+pub const KEY_RESTS_LEAST: Duration = Duration::from_secs(1);
+pub const KEY_RESTS_MOST: Duration = Duration::from_secs(25 * 3600);

@@ -417,7 +417,10 @@ impl Files {
              # The operator's page and /readyz, for this machine only.\nprivate_listen = \"127.0.0.1:8009\"\n\n\
              [data]\ndir = \"data\"\n\n\
              [installations]\n# Only these are served; everyone else is answered and ignored.\nallow = [{allow}]\n\n\
-             [models]\ndrafter = \"claude:opus\"\nreviewer = \"gemini:pro\"\n",
+             [models]\ndrafter = \"claude:opus\"\nreviewer = \"gemini:pro\"\n\n\
+             # Google may train on what a key of the free tier is sent, so a key is used for private repositories only\n\
+             # if it is said here that its project pays:\n\
+             # [[providers.gemini.key]]\n# name = \"default\" # GEMINI_API_KEY\n# tier = \"paid\"\n",
             github.api,
             github.git,
             github.web,

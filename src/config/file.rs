@@ -5,14 +5,15 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use secrecy::SecretString;
 use serde::Deserialize;
 use toml::Spanned;
 use url::Url;
 
 use super::{
-    AnthropicSettings, AppSettings, ClaudeSettings, ConfigError, GeminiSettings, GitHubSettings, LldSettings,
-    ModelRow, ModelSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback,
-    line_of,
+    AnthropicSettings, AppSettings, ClaudeSettings, ConfigError, GeminiKey, GeminiSettings, GeminiTier,
+    GitHubSettings, LldSettings, ModelRow, ModelSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml,
+    is_loopback, line_of,
 };
 use crate::types::{Family, InstallationId};
 
@@ -87,6 +88,7 @@ struct Installations {
 struct Models {
     drafter: Option<Spanned<String>>,
     reviewer: Option<Spanned<String>>,
+    allow_gemini_drafts: bool,
 }
 
 #[derive(Deserialize)]
@@ -140,6 +142,18 @@ struct Anthropic {
 #[serde(deny_unknown_fields, default)]
 struct Gemini {
     base_url: Option<Spanned<String>>,
+    allow_free_tier_for_private: bool,
+    /// `[[providers.gemini.key]]`
+    key: Vec<Key>,
+}
+
+/// What is known of a key, besides the key.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Key {
+    name: Spanned<String>,
+    project: Option<String>,
+    tier: Option<GeminiTier>,
 }
 
 #[derive(Deserialize, Default)]
@@ -156,8 +170,14 @@ struct Lld {
     document_path: Option<Spanned<String>>,
 }
 
-/// Everything but the secrets. Relative paths are taken from `directory`, where the file is.
-pub(super) fn parse(text: &str, name: &str, directory: &Path) -> Result<Settings, ConfigError> {
+/// Everything but the secrets; of those, only the ones that the file says something about. Relative paths are taken from
+/// `directory`, where the file is.
+pub(super) fn parse(
+    text: &str,
+    name: &str,
+    directory: &Path,
+    gemini_keys: Vec<(String, SecretString)>,
+) -> Result<Settings, ConfigError> {
     let file: File = toml::from_str(text).map_err(|error| explain(from_toml(name, text, &error)))?;
     let check = Check { text, name };
     let data_dir = directory.join(check.filled(&file.data.dir, "dir")?);
@@ -166,6 +186,8 @@ pub(super) fn parse(text: &str, name: &str, directory: &Path) -> Result<Settings
             check.refuse(&file.app.id, "id is the App's number, from the top of its settings page".into())
         );
     }
+    let mut models = check.models(&file.models, &file.model, &file.providers, directory, &data_dir)?;
+    models.gemini.keys = check.gemini_keys(&file.providers.gemini.key, gemini_keys)?;
     Ok(Settings {
         file: PathBuf::new(),
         app: AppSettings {
@@ -175,7 +197,7 @@ pub(super) fn parse(text: &str, name: &str, directory: &Path) -> Result<Settings
         github: check.github(&file.github)?,
         server: check.server(&file.server)?,
         allowed_installations: file.installations.allow.into_iter().map(InstallationId).collect(),
-        models: check.models(&file.models, &file.model, file.providers, directory, &data_dir)?,
+        models,
         data_dir,
         lld: check.lld(file.lld)?,
         webhook_secrets: Vec::new(),
@@ -291,11 +313,43 @@ impl Check<'_> {
             );
             return Err(self.refuse(&given, message));
         }
-        if key == "drafter" && provider == "gemini" {
-            let message = "Gemini only reviews; choose a drafter of another family such as claude:opus";
-            return Err(self.refuse(&given, message.into()));
-        }
         Ok(given.into_inner())
+    }
+
+    fn drafter(&self, names: &Models) -> Result<String, ConfigError> {
+        if let Some(given) = &names.drafter
+            && given.as_ref().starts_with("gemini:")
+            && !names.allow_gemini_drafts
+        {
+            let message = "Gemini only reviews; choose a drafter of another family such as claude:opus, or set \
+                           allow_gemini_drafts = true under [models]";
+            return Err(self.refuse(given, message.into()));
+        }
+        self.model("drafter", names.drafter.clone(), DRAFTER)
+    }
+
+    /// The keys as the file describes them, in its order; then those of which it says nothing.
+    fn gemini_keys(
+        &self,
+        described: &[Key],
+        mut secrets: Vec<(String, SecretString)>,
+    ) -> Result<Vec<GeminiKey>, ConfigError> {
+        let mut keys = Vec::new();
+        for Key { name, project, tier } in described {
+            let own = name.as_ref().to_lowercase();
+            let Some(at) = secrets.iter().position(|(known, _)| *known == own) else {
+                let message = format!(
+                    "there is no key called {own:?}; put it into .env as GEMINI_API_KEY_{}, and describe it once",
+                    own.to_uppercase()
+                );
+                return Err(self.refuse(name, message));
+            };
+            let bare = GeminiKey::bare(&own, secrets.remove(at).1);
+            let project = project.clone().unwrap_or_else(|| bare.project.clone());
+            keys.push(GeminiKey { project, tier: *tier, ..bare });
+        }
+        keys.extend(secrets.into_iter().map(|(name, secret)| GeminiKey::bare(&name, secret)));
+        Ok(keys)
     }
 
     fn model_row(&self, row: &Model) -> Result<ModelRow, ConfigError> {
@@ -336,23 +390,23 @@ impl Check<'_> {
         &self,
         names: &Models,
         table: &[Model],
-        providers: Providers,
+        providers: &Providers,
         directory: &Path,
         data_dir: &Path,
     ) -> Result<ModelSettings, ConfigError> {
         let base_url = providers.claude.base_url.as_ref();
         let base_url = base_url.map(|url| self.url("base_url", Some(url), "")).transpose()?;
         Ok(ModelSettings {
-            drafter: self.model("drafter", names.drafter.clone(), DRAFTER)?,
+            drafter: self.drafter(names)?,
             reviewer: self.model("reviewer", names.reviewer.clone(), REVIEWER)?,
             table: table.iter().map(|row| self.model_row(row)).collect::<Result<_, _>>()?,
             claude: ClaudeSettings {
                 // A bare name is looked up in `PATH`, as a shell would.
-                path: providers.claude.path.map(|path| match path.components().count() {
-                    1 => path,
+                path: providers.claude.path.as_ref().map(|path| match path.components().count() {
+                    1 => path.clone(),
                     _ => directory.join(path),
                 }),
-                config_dir: match providers.claude.config_dir {
+                config_dir: match &providers.claude.config_dir {
                     Some(path) => directory.join(path),
                     None => data_dir.join("claude"),
                 },
@@ -364,9 +418,11 @@ impl Check<'_> {
             },
             gemini: GeminiSettings {
                 base_url: self.url("base_url", providers.gemini.base_url.as_ref(), GEMINI_URL)?,
-                api_key: None,
+                keys: Vec::new(),
+                free_for_private: providers.gemini.allow_free_tier_for_private,
+                drafts: names.allow_gemini_drafts,
             },
-            stub: StubSettings { script: providers.stub.script.map(|path| directory.join(path)) },
+            stub: StubSettings { script: providers.stub.script.as_ref().map(|path| directory.join(path)) },
         })
     }
 

@@ -158,7 +158,54 @@ pub struct AnthropicSettings {
 #[derive(Debug, Clone)]
 pub struct GeminiSettings {
     pub base_url: Url,
-    pub api_key: Option<SecretString>,
+    /// In the order they are to be used.
+    pub keys: Vec<GeminiKey>,
+    /// May a key of the free tier be used for what is private?
+    pub free_for_private: bool,
+    /// May it draft, too?
+    pub drafts: bool,
+}
+
+impl GeminiSettings {
+    fn with(base_url: Url, keys: Vec<GeminiKey>) -> Self {
+        Self { base_url, keys, free_for_private: false, drafts: false }
+    }
+
+    /// Does it matter to any of the keys whether a repository is private?
+    pub fn minds_privacy(&self) -> bool {
+        self.keys.iter().any(|key| !self.may_read_private(key))
+    }
+
+    /// May what is private be sent with this key? One whose tier nobody named counts as free: a wrong guess then costs a
+    /// line of settings, where the other would have given the code away for good.
+    pub fn may_read_private(&self, key: &GeminiKey) -> bool {
+        self.free_for_private || key.tier == Some(GeminiTier::Paid)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct GeminiKey {
+    pub name: String,
+    /// Its project at Google. Quota is the project's, whichever of its keys uses it up.
+    pub project: String,
+    pub tier: Option<GeminiTier>,
+    pub secret: SecretString,
+}
+
+impl GeminiKey {
+    /// A key of which nothing but itself is known.
+    pub fn bare(name: &str, secret: SecretString) -> Self {
+        Self { name: name.to_owned(), project: name.to_owned(), tier: None, secret }
+    }
+}
+
+/// How Google is paid for what a key asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GeminiTier {
+    Paid,
+    /// With what it is sent: Google may train on that.
+    Free,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -192,10 +239,10 @@ impl ModelSettings {
                 base_url: Url::parse(file::ANTHROPIC_URL).expect("a constant that parses"),
                 api_key: anthropic_key,
             },
-            gemini: GeminiSettings {
-                base_url: Url::parse(file::GEMINI_URL).expect("a constant that parses"),
-                api_key: gemini_key,
-            },
+            gemini: GeminiSettings::with(
+                Url::parse(file::GEMINI_URL).expect("a constant that parses"),
+                gemini_key.map(|secret| GeminiKey::bare(secrets::ONLY_KEY, secret)).into_iter().collect(),
+            ),
             stub: StubSettings::default(),
         }
     }
@@ -251,9 +298,8 @@ impl Settings {
         let directory = &std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let secrets = Secrets::load(&directory.join(".env"))?;
         let webhook_secrets = secrets.webhook_secrets()?;
-        let mut settings = file::parse(&text, &shown, directory)?;
+        let mut settings = file::parse(&text, &shown, directory, secrets.gemini_keys)?;
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
-        settings.models.gemini.api_key = secrets.gemini_api_key;
         settings.webhook_secrets = webhook_secrets;
         settings.file = path.to_owned();
         settings.ignored_environment = secrets::names().filter(|name| in_environment(name)).collect();

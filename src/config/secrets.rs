@@ -1,7 +1,7 @@
 //! Secrets from a `.env` file: as values, or as paths of files that hold them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -12,12 +12,21 @@ use super::ConfigError;
 const WEBHOOK: &str = "COUNTERSIGN_WEBHOOK_SECRET";
 const WEBHOOK_PREVIOUS: &str = "COUNTERSIGN_WEBHOOK_SECRET_PREVIOUS";
 const GEMINI: &str = "GEMINI_API_KEY";
+/// Before the name of one of several keys.
+const GEMINI_NAMED: &str = "GEMINI_API_KEY_";
 const ANTHROPIC: &str = "ANTHROPIC_API_KEY";
 const NAMES: [&str; 4] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC];
 
-/// Every name a secret may have, `…_FILE` included.
+/// What the key without a name is called.
+pub(super) const ONLY_KEY: &str = "default";
+
+/// Every name that a secret may have without somebody choosing it, `…_FILE` included.
 pub(super) fn names() -> impl Iterator<Item = String> {
     NAMES.iter().flat_map(|name| [(*name).to_owned(), format!("{name}_FILE")])
+}
+
+fn is_secret(name: &str) -> bool {
+    name.starts_with(GEMINI_NAMED) || names().any(|known| known == name)
 }
 
 /// What a `.env` file holds. One that is not there holds nothing.
@@ -25,7 +34,8 @@ pub(super) fn names() -> impl Iterator<Item = String> {
 pub struct Secrets {
     pub webhook: Option<SecretString>,
     pub webhook_previous: Option<SecretString>,
-    pub gemini_api_key: Option<SecretString>,
+    /// By name; the one without comes first.
+    pub gemini_keys: Vec<(String, SecretString)>,
     pub anthropic_api_key: Option<SecretString>,
     file: PathBuf,
 }
@@ -33,11 +43,12 @@ pub struct Secrets {
 impl Secrets {
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let mut values = read(file)?;
+        let gemini_keys = gemini_keys(file, &mut values)?;
         let mut take = |name: &str| one(file, &mut values, name);
         Ok(Self {
             webhook: take(WEBHOOK)?,
             webhook_previous: take(WEBHOOK_PREVIOUS)?,
-            gemini_api_key: take(GEMINI)?,
+            gemini_keys,
             anthropic_api_key: take(ANTHROPIC)?,
             file: file.to_owned(),
         })
@@ -86,7 +97,7 @@ fn read(file: &Path) -> Result<BTreeMap<String, SecretString>, ConfigError> {
             )
         })?;
         let double = values.insert(name.clone(), SecretString::from(value)).is_some();
-        if double && names().any(|known| known == name) {
+        if double && is_secret(&name) {
             return Err(mistake(file, None, format!("{name} is set twice; remove one")));
         }
     }
@@ -99,13 +110,41 @@ fn refuse_expansion(file: &Path, text: &str) -> Result<(), ConfigError> {
     for (index, line) in text.lines().enumerate() {
         let line = line.trim().trim_start_matches("export ");
         let Some((name, value)) = line.split_once('=') else { continue };
-        if names().any(|known| known == name.trim()) && value.contains('$') && !value.trim().starts_with('\'')
-        {
+        if is_secret(name.trim()) && value.contains('$') && !value.trim().starts_with('\'') {
             let message = format!("{} holds a `$`; put its value in single quotes", name.trim());
             return Err(mistake(file, Some(index + 1), message));
         }
     }
     Ok(())
+}
+
+/// `GEMINI_API_KEY`, and `GEMINI_API_KEY_<NAME>` as often as there are keys.
+fn gemini_keys(
+    file: &Path,
+    values: &mut BTreeMap<String, SecretString>,
+) -> Result<Vec<(String, SecretString)>, ConfigError> {
+    let named: BTreeSet<String> = values
+        .keys()
+        .map(|name| name.strip_suffix("_FILE").unwrap_or(name))
+        .filter(|name| name.starts_with(GEMINI_NAMED))
+        .map(str::to_owned)
+        .collect();
+    let mut keys: Vec<(String, SecretString)> = Vec::new();
+    if let Some(key) = one(file, values, GEMINI)? {
+        keys.push((ONLY_KEY.to_owned(), key));
+    }
+    for variable in named {
+        let name = variable[GEMINI_NAMED.len()..].to_lowercase();
+        if name.is_empty() {
+            return Err(mistake(file, None, format!("{variable} lacks its key's name after the last _")));
+        }
+        let Some(key) = one(file, values, &variable)? else { continue };
+        if keys.iter().any(|(known, _)| *known == name) {
+            return Err(mistake(file, None, format!("two keys are called {name}; rename {variable}")));
+        }
+        keys.push((name, key));
+    }
+    Ok(keys)
 }
 
 fn one(

@@ -63,6 +63,8 @@ fn mistakes_name_their_line_and_the_fix() {
         ("[lld]\ndocument_path = \".GitHub/{issue}.md\"\n", 1, "inside the repository"),
         ("[lld]\ndocument_path = \"x.md\"\n", 1, "must hold {issue}"),
         ("[models]\ndrafter = \"gemini:pro\"\n", 1, "only reviews"),
+        ("[[providers.gemini.key]]\nname = \"Team\"\n", 1, "GEMINI_API_KEY_TEAM"),
+        ("[[providers.gemini.key]]\nname = \"x\"\ntier = \"gold\"\n", 2, "`paid` or `free`"),
         ("[models]\nreviewer = \"pro\"\n", 1, "PROVIDER:MODEL"),
         ("[github]\napi_url = \"http://ghe.example\"\n", 1, "clear text"),
         ("[github]\napi_url = \"https://u:p@ghe.example\"\n", 1, "user or password"),
@@ -107,12 +109,43 @@ fn secrets_come_from_the_env_file_and_stay_hidden() {
     let settings = place.load().unwrap();
     let secrets: Vec<_> = settings.webhook_secrets.iter().map(|s| s.expose_secret().to_owned()).collect();
     assert_eq!(secrets, ["pa$$word", "older"]);
-    assert_eq!(settings.models.gemini.api_key.as_ref().unwrap().expose_secret(), "AIzaSecret");
+    let [key] = settings.models.gemini.keys.as_slice() else { panic!("{settings:?}") };
+    assert_eq!(key.secret.expose_secret(), "AIzaSecret");
+    assert_eq!((key.name.as_str(), key.project.as_str(), key.tier), ("default", "default", None));
     assert!(settings.models.anthropic.api_key.is_none(), "an empty line is no key");
     let shown = format!("{settings:?}");
     for secret in ["pa$$word", "older", "AIzaSecret"] {
         assert!(!shown.contains(secret), "{shown}");
     }
+}
+
+#[test]
+fn keys_of_gemini_are_described_in_the_order_of_their_use() {
+    let toml = format!(
+        "{GOOD}[models]\nallow_gemini_drafts = true\ndrafter = \"gemini:pro\"\nreviewer = \"claude:opus\"\n\
+         [[providers.gemini.key]]\nname = \"Second\"\nproject = \"shop\"\ntier = \"paid\"\n\
+         [[providers.gemini.key]]\nname = \"default\"\ntier = \"free\"\n"
+    );
+    let env = format!("{ENV}GEMINI_API_KEY=one\nGEMINI_API_KEY_SECOND_FILE=k\nGEMINI_API_KEY_THIRD=three\n");
+    let place = Place::new(&toml, &env);
+    std::fs::write(place.0.path().join("k"), "two\n").unwrap();
+    let gemini = place.load().unwrap().models.gemini;
+    let keys: Vec<_> = gemini
+        .keys
+        .iter()
+        .map(|key| (key.name.as_str(), key.project.as_str(), key.tier, key.secret.expose_secret()))
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            ("second", "shop", Some(GeminiTier::Paid), "two"),
+            ("default", "default", Some(GeminiTier::Free), "one"),
+            ("third", "third", None, "three"),
+        ]
+    );
+    assert!(gemini.drafts && gemini.minds_privacy());
+    let may: Vec<_> = gemini.keys.iter().map(|key| gemini.may_read_private(key)).collect();
+    assert_eq!(may, [true, false, false], "a key of which nobody said so is not taken for a paid one");
 }
 
 #[test]
@@ -125,6 +158,10 @@ fn bad_secrets_are_refused_without_being_quoted() {
         ("COUNTERSIGN_WEBHOOK_SECRET=xyzzy\nCOUNTERSIGN_WEBHOOK_SECRET=plugh\n", "twice"),
         ("COUNTERSIGN_WEBHOOK_SECRET=xyzzy\nCOUNTERSIGN_WEBHOOK_SECRET_FILE=f\n", "both"),
         ("COUNTERSIGN_WEBHOOK_SECRET_FILE=not-there\n", "can't be read"),
+        ("GEMINI_API_KEY_A=xyzzy$HOME\n", "single quotes"),
+        ("GEMINI_API_KEY_A=xyzzy\nGEMINI_API_KEY_a=plugh\n", "two keys are called a"),
+        ("GEMINI_API_KEY=xyzzy\nGEMINI_API_KEY_DEFAULT=plugh\n", "rename GEMINI_API_KEY_DEFAULT"),
+        ("GEMINI_API_KEY_=xyzzy\n", "lacks its key's name"),
     ] {
         let error = Place::new(GOOD, env).load().unwrap_err();
         assert!(error.file.ends_with(".env"), "{error}");

@@ -142,6 +142,7 @@ mod tests {
             effort: None,
             deadline: Duration::from_secs(5),
             budget,
+            private: false,
             facts: Default::default(),
         }
     }

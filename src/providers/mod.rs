@@ -22,6 +22,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+pub use gemini::{KeyState as GeminiKeyState, states as gemini_keys};
 pub use stub::REHEARSAL;
 
 use crate::{
@@ -71,6 +72,8 @@ pub struct Call {
     pub deadline: Duration,
     /// Micro-dollars that may be put on a bill for it; none: no limit.
     pub budget: Option<u64>,
+    /// Not everybody may read what it is about, so nobody may be sent it who keeps it for other uses.
+    pub private: bool,
     /// Nonce, issue, title …: what scripted answers fill their placeholders from. Real models never
     /// see it.
     pub facts: BTreeMap<String, String>,
@@ -260,17 +263,33 @@ pub struct Providers {
     anthropic: Arc<dyn Provider>,
     gemini: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
-    outages: Arc<outages::Outages>,
 }
 
 impl Providers {
     /// Starts nothing and calls nobody; an unusable script is an error here, a missing key is one at
     /// the call (see [`Provider::lacks`]).
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
+        Self::made(settings, None, clock)
+    }
+
+    /// The same, and what they learn about who can be asked outlives them.
+    pub fn remembering(
+        settings: &ModelSettings,
+        store: Arc<Store>,
+        clock: SharedClock,
+    ) -> Result<Self, ResolveError> {
+        Self::made(settings, Some(store), clock)
+    }
+
+    fn made(
+        settings: &ModelSettings,
+        store: Option<Arc<Store>>,
+        clock: SharedClock,
+    ) -> Result<Self, ResolveError> {
         let table = Arc::new(models::Table::with(&settings.table));
         let checked = |back_end: Arc<dyn Provider>| checked::Checked::around(back_end, &table);
         let clients = http::Clients::new()?;
-        let outages = Arc::new(outages::Outages::default());
+        let outages = Arc::new(outages::Outages::kept_in(store.clone()));
         let program = checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone())));
         let anthropic = checked(Arc::new(anthropic::Anthropic::new(
             settings.anthropic.clone(),
@@ -285,7 +304,7 @@ impl Providers {
                     fallback::Leg { back_end: program, limit: limits::FIRST_LEG },
                     fallback::Leg { back_end: Arc::clone(&anthropic), limit: limits::SECOND_LEG },
                 ];
-                Arc::new(fallback::Fallback::new(legs, Arc::clone(&outages), Arc::clone(&clock)))
+                Arc::new(fallback::Fallback::new(legs, outages, Arc::clone(&clock)))
             }
         };
         Ok(Self {
@@ -294,17 +313,12 @@ impl Providers {
             gemini: checked(Arc::new(gemini::Gemini::new(
                 settings.gemini.clone(),
                 &clients,
+                store,
                 Arc::clone(&clock),
             ))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
-            outages,
             table,
         })
-    }
-
-    /// Outages are remembered in `store`, across restarts.
-    pub fn remember_in(&self, store: Arc<Store>) {
-        self.outages.keep_in(store);
     }
 
     pub fn table(&self) -> &models::Table {

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,7 +18,7 @@ use crate::{
 
 #[derive(Default)]
 pub(super) struct Outages {
-    store: OnceLock<Arc<Store>>,
+    store: Option<Arc<Store>>,
     /// None: the store was not read yet.
     ways: Mutex<Option<BTreeMap<String, Way>>>,
 }
@@ -37,10 +37,9 @@ impl Way {
 }
 
 impl Outages {
-    /// Remembers in `store` from now on, and what is remembered there.
-    pub(super) fn keep_in(&self, store: Arc<Store>) {
-        // Only the first is kept; there is one store in a process.
-        let _ = self.store.set(store);
+    /// Remembers in `store`, if there is one, and what is remembered there.
+    pub(super) fn kept_in(store: Option<Arc<Store>>) -> Self {
+        Self { store, ways: Mutex::default() }
     }
 
     /// May `way` be taken now? If not, until when not. The one call that may try a way which was closed has `longest`
@@ -83,7 +82,7 @@ impl Outages {
             None => ways.remove(name).is_some(),
         };
         if changed
-            && let Some(store) = self.store.get()
+            && let Some(store) = &self.store
             && let Err(error) = store.set_outage(name, outage).await
         {
             // It is still known until the next restart.
@@ -93,7 +92,7 @@ impl Outages {
 
     async fn read<'a>(&self, ways: &'a mut Option<BTreeMap<String, Way>>) -> &'a mut BTreeMap<String, Way> {
         if ways.is_none()
-            && let Some(store) = self.store.get()
+            && let Some(store) = &self.store
         {
             match store.outages().await {
                 Ok(known) => {

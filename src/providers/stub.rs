@@ -272,6 +272,7 @@ mod tests {
             effort: None,
             deadline: Duration::from_secs(5),
             budget: None,
+            private: false,
             facts: facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
         }
     }

@@ -142,6 +142,7 @@ async fn buy(
             return Err(StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)));
         }
     };
+    let private = cx.tools().is_private(cx).await?;
     let mut row = reserved(ask, prompt);
     if interrupted && let Some(before) = cx.booked(key).await? {
         // It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books
@@ -159,6 +160,7 @@ async fn buy(
         effort: None,
         deadline: limits::MODEL_CALL,
         budget: None,
+        private,
         facts: ask.facts.clone(),
     };
     let result = provider.call(&call, cx.cancelled()).await;

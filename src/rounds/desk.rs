@@ -103,6 +103,16 @@ impl Desk {
         Ok(self.github.repo(row.installation, row.id, row.name).counted(counter))
     }
 
+    /// Is the run's repository private, as of now? It may have become so since the run began. Where the settings make
+    /// no difference GitHub is not asked, and the answer is the careful one.
+    pub async fn is_private(&self, cx: &Cx) -> Result<bool, StepError> {
+        if !self.settings.models.gemini.minds_privacy() {
+            return Ok(true);
+        }
+        let repo = self.repo(cx).await?;
+        Ok(repo.info().await.map_err(fault)?.private)
+    }
+
     /// Reads the issue and stores its text.
     pub async fn issue(&self, cx: &Cx, repo: &Repo) -> Result<IssueSnapshot, StepError> {
         let issue = self.find_issue(cx, repo).await?;

@@ -21,6 +21,7 @@ mod packer;
 mod patrol;
 mod pauses;
 mod repository;
+mod resting;
 mod rows;
 mod shelf;
 mod wake;
@@ -52,6 +53,7 @@ pub use self::{
     outages::Outage,
     patrol::LabelingKey,
     repository::RepoDb,
+    resting::{Rest, RestingKey, resting_keys},
     rows::*,
 };
 use crate::{clock::SharedClock, types::RepoId};
@@ -63,6 +65,7 @@ const MAIN: Schema = Schema {
         include_str!("migrations/main-2.sql"),
         include_str!("migrations/main-3.sql"),
         include_str!("migrations/main-4.sql"),
+        include_str!("migrations/main-5.sql"),
     ],
     traffic: Traffic::Busy,
 };

@@ -150,7 +150,8 @@ fn settings(text: &str) -> Result<Settings, ConfigError> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("countersign.toml");
     fs::write(&file, text).unwrap();
-    fs::write(directory.path().join(".env"), "COUNTERSIGN_WEBHOOK_SECRET=0123456789abcdef\n").unwrap();
+    let env = "COUNTERSIGN_WEBHOOK_SECRET=0123456789abcdef\nGEMINI_API_KEY_TEAM=AIza\n";
+    fs::write(directory.path().join(".env"), env).unwrap();
     Settings::load(&file)
 }
 
@@ -183,7 +184,9 @@ fn readme_names_every_setting() {
         for key in keys(table) {
             let there = written.lines().any(|line| {
                 let line = line.strip_prefix("# ").unwrap_or(line);
-                line.starts_with(&format!("{key} =")) || line.starts_with(&format!("[{table}.{key}]"))
+                line.starts_with(&format!("{key} ="))
+                    || line.starts_with(&format!("[{table}.{key}]"))
+                    || line.starts_with(&format!("[[{table}.{key}]]"))
             });
             assert!(there, "README's settings lack {key} of [{table}]");
         }

@@ -14,6 +14,7 @@ use axum::{
 };
 use countersign::{
     clock::SystemClock,
+    config::GeminiKey,
     providers::{CallError, CallErrorKind, Providers, Reply},
 };
 use serde_json::{Value, json};
@@ -45,7 +46,7 @@ async fn call(status: u16, answer: Value, with_schema: bool) -> (Result<Reply, C
     let router = Router::new().route("/v1beta/models/{target}", post(generate)).with_state(Arc::clone(&api));
     let mut settings = settings("/nowhere".as_ref());
     settings.gemini.base_url = serve(router).await;
-    settings.gemini.api_key = Some(KEY.into());
+    settings.gemini.keys = vec![GeminiKey::bare("default", KEY.into())];
     let mut call = question("gemini");
     call.schema = with_schema.then(schema);
     (ask(&settings, "gemini:pro", call).await, api)
@@ -124,8 +125,13 @@ async fn error_statuses_say_what_to_do_next() {
     let minute = json!([violation("GenerateRequestsPerMinutePerProjectPerModel"), retry]);
     assert_eq!(kind(429, error("slow down", minute)).await, CallErrorKind::RateLimited { reset });
     let day = json!([violation("GenerateRequestsPerDayPerProjectPerModel-FreeTier"), retry]);
-    assert_eq!(kind(429, error("used up", day)).await, CallErrorKind::Quota { reset });
-    assert_eq!(kind(429, json!(null)).await, CallErrorKind::RateLimited { reset: None });
+    let used_up = kind(429, error("used up; it will reset after 45m10s", day)).await;
+    let CallErrorKind::Quota { reset: Some(reset) } = used_up else { panic!("{used_up:?}") };
+    assert_eq!(reset.as_secs().div_ceil(10) * 10, 2710);
+    let reset = Some(Duration::from_secs(60));
+    assert_eq!(kind(429, json!(null)).await, CallErrorKind::RateLimited { reset });
+    let full = json!([{"reason": "MODEL_CAPACITY_EXHAUSTED"}]);
+    assert_eq!(kind(429, error("No capacity available for the model", full)).await, CallErrorKind::Capacity);
     assert_eq!(kind(503, error("overloaded", json!([]))).await, CallErrorKind::Capacity);
     assert_eq!(kind(500, error("oops", json!([]))).await, CallErrorKind::Unavailable);
     assert_eq!(kind(403, error(&format!("bad key {KEY}"), json!([]))).await, CallErrorKind::Auth);
@@ -142,7 +148,7 @@ async fn no_key_and_no_server_are_told_apart() {
     let error = ask(&settings, "gemini:pro", question("gemini")).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Auth);
     assert!(error.to_string().contains("GEMINI_API_KEY"), "{error}");
-    settings.gemini.api_key = Some(KEY.into());
+    settings.gemini.keys = vec![GeminiKey::bare("default", KEY.into())];
     let error = ask(&settings, "gemini:pro", question("gemini")).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Unavailable);
 }
@@ -152,7 +158,7 @@ async fn silence_ends_at_the_deadline_and_a_word_ends_it_sooner() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut settings = settings("/nowhere".as_ref());
     settings.gemini.base_url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    settings.gemini.api_key = Some(KEY.into());
+    settings.gemini.keys = vec![GeminiKey::bare("default", KEY.into())];
     let mut silent = question("gemini");
     silent.deadline = Duration::from_millis(300);
     let error = ask(&settings, "gemini:pro", silent).await.unwrap_err();

@@ -8,6 +8,7 @@ mod claude;
 mod claude_api;
 mod fallback;
 mod gemini;
+mod gemini_keys;
 mod rehearsal;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -42,6 +43,7 @@ fn question(model: &str) -> Call {
         effort: None,
         deadline: Duration::from_secs(30),
         budget: None,
+        private: false,
         facts: Default::default(),
     }
 }

@@ -5,6 +5,7 @@
 mod bad_input;
 mod doors;
 mod faults;
+mod gemini;
 mod intake;
 mod lld;
 mod long_log;

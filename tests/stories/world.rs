@@ -151,6 +151,7 @@ pub(crate) struct Setting {
     /// Lines added to `.env`.
     pub(crate) env: String,
     pub(crate) files: Vec<(String, Vec<u8>)>,
+    pub(crate) private: bool,
     /// Writes go at the pace that GitHub wants. Whoever sets this moves the clock while things settle.
     pub(crate) paced: bool,
 }
@@ -170,7 +171,7 @@ impl World {
         let sample = sample();
         let mut files: Vec<_> = sample.files.iter().map(|(p, b)| ((*p).to_owned(), b.to_vec())).collect();
         files.extend(setting.files);
-        let repo = hub.create_repo(maya, "tally", RepoSource::Files(files), false).unwrap();
+        let repo = hub.create_repo(maya, "tally", RepoSource::Files(files), setting.private).unwrap();
         for (login, role) in
             [("maya", Role::Admin), ("max", Role::Maintain), ("sam", Role::Write), ("tess", Role::Triage)]
         {

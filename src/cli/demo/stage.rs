@@ -317,7 +317,8 @@ fn model_settings(demo: &Settings, models: Models, config: Option<&Path>) -> any
             let home = std::env::home_dir()
                 .context("there is no home directory for Claude's login; use --config")?;
             let own = home.join(".config/countersign");
-            Ok(ModelSettings::real(&own, secrets.gemini_api_key, secrets.anthropic_api_key))
+            let gemini_key = secrets.gemini_keys.into_iter().next().map(|(_, key)| key);
+            Ok(ModelSettings::real(&own, gemini_key, secrets.anthropic_api_key))
         }
     }
 }

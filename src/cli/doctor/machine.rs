@@ -3,7 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::Report;
-use crate::{clock::SystemClock, config::Settings, git, providers::Providers};
+use crate::{
+    clock::{Clock, SystemClock},
+    config::{GeminiTier, Settings},
+    git,
+    providers::{GeminiKeyState, Providers, gemini_keys},
+    store::{self, Rest},
+};
 
 pub(super) async fn look(report: &mut Report, settings: &Settings) {
     match git::version().await {
@@ -13,6 +19,7 @@ pub(super) async fn look(report: &mut Report, settings: &Settings) {
     data(report, settings);
     secret_files(report, settings);
     models(report, settings).await;
+    keys(report, settings);
 }
 
 fn data(report: &mut Report, settings: &Settings) {
@@ -60,6 +67,42 @@ async fn models(report: &mut Report, settings: &Settings) {
                 Some(why) => report.bad(what, format!("{spec}: {why}")),
             },
             Err(error) => report.bad(what, error.to_string()),
+        }
+    }
+}
+
+/// The keys of Gemini: as the settings describe them, and what a server learned by using them.
+fn keys(report: &mut Report, settings: &Settings) {
+    let learned = match store::resting_keys(&settings.data_dir) {
+        Ok(learned) => learned,
+        Err(error) => return report.bad("gemini key", error.to_string()),
+    };
+    for GeminiKeyState { key, rests } in gemini_keys(&settings.models.gemini, &learned, SystemClock.now()) {
+        let tier = match key.tier {
+            Some(GeminiTier::Paid) => "paid tier",
+            Some(GeminiTier::Free) => "free tier",
+            None => "tier not said",
+        };
+        let about = format!("{} of project {}, {tier}", key.name, key.project);
+        if rests.iter().any(|(_, rest)| *rest == Rest::Refused) {
+            let mend = "Google refused it; put that right in .env and restart the server";
+            report.bad("gemini key", format!("{about}: {mend}"));
+            continue;
+        }
+        for (model, rest) in &rests {
+            let why = match rest {
+                Rest::Rate { .. } => "asked too often",
+                Rest::Quota { .. } | Rest::Refused => "used up",
+            };
+            let until = rest.until().map(|until| format!(", resting until {until}")).unwrap_or_default();
+            report.note("gemini key", format!("{about}: {why} for {model}{until}"));
+        }
+        if !settings.models.gemini.may_read_private(key) {
+            let mend = "not used for private repositories; if its project pays, say tier = \"paid\" in a \
+                        [[providers.gemini.key]]";
+            report.note("gemini key", format!("{about}: {mend}"));
+        } else if rests.is_empty() {
+            report.good("gemini key", about);
         }
     }
 }

@@ -200,6 +200,7 @@ mod tests {
             effort: None,
             deadline: Duration::from_secs(5),
             budget: None,
+            private: false,
             facts: Default::default(),
         }
     }

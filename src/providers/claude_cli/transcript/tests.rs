@@ -15,6 +15,7 @@ fn call(schema: bool) -> Call {
         effort: None,
         deadline: Duration::from_secs(1),
         budget: None,
+        private: false,
         facts: Default::default(),
     }
 }

@@ -1,48 +1,99 @@
-//! Gemini over HTTPS: one `generateContent` request a call.
+//! Gemini over HTTPS: one `generateContent` request a call, or one a key until a key has an answer.
 //!
 //! The key travels in a header and appears in no URL, error or log. The model that served is the
 //! answer's `modelVersion`; an answer by another than the one asked is an error, however good it
 //! looks.
 
-use std::time::Duration;
+mod keys;
+mod resets;
+
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+pub use self::keys::{KeyState, states};
+use self::{keys::Keys, resets::details};
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    Attempt, Call, CallError, CallErrorKind, CallRole, Provider, Reply, Usage,
     http::{self, Fault, Head},
-    models, quote, schema, strict_json,
+    models, schema, strict_json,
 };
-use crate::{clock::SharedClock, config::GeminiSettings, types::Timestamp};
+use crate::{
+    clock::SharedClock,
+    config::{GeminiKey, GeminiSettings, GeminiTier},
+    store::Store,
+    types::Timestamp,
+};
 
 pub(super) struct Gemini {
     settings: GeminiSettings,
+    keys: Keys,
     client: reqwest::Client,
     clock: SharedClock,
 }
 
-const NO_KEY: &str =
-    "there is no GEMINI_API_KEY in the .env file; add one (https://aistudio.google.com/apikey)";
-
 impl Gemini {
-    pub(super) fn new(settings: GeminiSettings, clients: &http::Clients, clock: SharedClock) -> Self {
+    /// What is learned about the keys is kept in `store`, where there is one.
+    pub(super) fn new(
+        settings: GeminiSettings,
+        clients: &http::Clients,
+        store: Option<Arc<Store>>,
+        clock: SharedClock,
+    ) -> Self {
         let client = clients.of(&settings.base_url);
-        Self { settings, client, clock }
+        let keys = Keys::new(settings.clone(), store, Arc::clone(&clock));
+        Self { settings, keys, client, clock }
     }
 
+    /// Asks with one key after the other, while it is the key that fails. A model that is overloaded is so for every
+    /// key, so that goes back to the caller, and exhausts none.
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+        if call.role == CallRole::Drafter && !self.settings.drafts {
+            let why = "gemini: it only reviews, unless allow_gemini_drafts = true stands under [models]";
+            return Err(CallError::new(CallErrorKind::Auth, why, Usage::asking(&call.model)));
+        }
+        let started = self.clock.now();
+        let mut before = Vec::new();
+        loop {
+            let key = match self.keys.next(call).await {
+                Ok(key) => key,
+                Err(fault) => return Err(none_left(call, fault, before)),
+            };
+            let deadline = call.deadline.saturating_sub(self.since(started));
+            match self.ask_with(key, deadline, call, cancel).await {
+                Ok(reply) => {
+                    self.keys.answered(key, &call.model).await;
+                    return Ok(Reply { before, ..reply });
+                }
+                Err(error) if self.keys.failed(key, &call.model, &error.kind).await => {
+                    before.push(Attempt {
+                        provider: "gemini",
+                        kind: error.kind,
+                        message: error.message,
+                        usage: *error.usage,
+                    });
+                }
+                Err(error) => return Err(CallError { before, ..error }),
+            }
+        }
+    }
+
+    async fn ask_with(
+        &self,
+        key: &GeminiKey,
+        deadline: Duration,
+        call: &Call,
+        cancel: &CancellationToken,
+    ) -> Result<Reply, CallError> {
         let started = self.clock.now();
         let mut usage = Usage::asking(&call.model);
-        let Some(key) = &self.settings.api_key else {
-            return Err(CallError::new(CallErrorKind::Auth, NO_KEY, usage));
-        };
         usage.attempts = 1;
-        usage.billed = true;
+        usage.billed = key.tier != Some(GeminiTier::Free);
         let exchange = tokio::select! {
-            exchange = self.exchange(call, key) => exchange,
+            exchange = self.exchange(call, deadline, &key.secret) => exchange,
             () = cancel.cancelled() => Err(Fault(CallErrorKind::Cancelled, "cancelled".into())),
         };
         usage.elapsed = self.since(started);
@@ -52,7 +103,7 @@ impl Gemini {
         });
         match judged {
             Ok((text, value)) => Ok(Reply::new(text, value, usage)),
-            Err(fault) => Err(fault.of_call("gemini", Some(key), usage)),
+            Err(fault) => Err(fault.of_call("gemini", Some(&key.secret), usage)),
         }
     }
 
@@ -60,24 +111,35 @@ impl Gemini {
         self.clock.now().since(started)
     }
 
-    async fn exchange(&self, call: &Call, key: &SecretString) -> Result<Value, Fault> {
+    async fn exchange(&self, call: &Call, deadline: Duration, key: &SecretString) -> Result<Value, Fault> {
         let base = self.settings.base_url.as_str().trim_end_matches('/');
         let url = format!("{base}/v1beta/models/{}:generateContent", call.model);
         let request = self
             .client
             .post(url)
             .header("x-goog-api-key", http::secret("GEMINI_API_KEY", key.expose_secret())?)
-            .timeout(call.deadline)
+            .timeout(deadline)
             .json(&request(call));
         let (head, response) = http::send(request, self.clock.now()).await?;
         let body = http::body(response).await?;
-        let answer = serde_json::from_slice::<Value>(&body);
         if !head.status.is_success() {
-            return Err(failure(&head, &answer.unwrap_or_default(), &body));
+            // A service may quote the key back at us, and what is quoted of it is cut, perhaps within the key.
+            let body = String::from_utf8_lossy(&body).replace(key.expose_secret(), "[key]");
+            return Err(failure(&head, &body, self.clock.now()));
         }
-        answer
+        serde_json::from_slice(&body)
             .map_err(|error| Fault(CallErrorKind::InvalidOutput, format!("the answer is not JSON: {error}")))
     }
+}
+
+/// No key is left to ask. The last one that was tried speaks for all, and counts as this error's own request.
+fn none_left(call: &Call, fault: Fault, mut before: Vec<Attempt>) -> CallError {
+    let Fault(kind, why) = fault;
+    let (usage, message) = match before.pop() {
+        Some(last) => (last.usage, format!("{}; {why}", last.message)),
+        None => (Usage::asking(&call.model), format!("gemini: {why}")),
+    };
+    CallError { before, ..CallError::new(kind, message, usage) }
 }
 
 impl Provider for Gemini {
@@ -86,11 +148,11 @@ impl Provider for Gemini {
     }
 
     fn lacks(&self) -> Option<String> {
-        self.settings.api_key.is_none().then(|| NO_KEY.into())
+        self.keys.lacks()
     }
 
     fn bills(&self) -> bool {
-        true
+        self.settings.keys.iter().any(|key| key.tier != Some(GeminiTier::Free))
     }
 
     fn call<'a>(
@@ -125,7 +187,7 @@ fn count(answer: &Value, usage: &mut Usage) {
 }
 
 fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> {
-    let fault = |kind, why: &str| Err(Fault(kind, quote(why)));
+    let fault = |kind, why: &str| Err(Fault::new(kind, why));
     if let Some(reason) = answer["promptFeedback"]["blockReason"].as_str() {
         return fault(CallErrorKind::Refused, &format!("the prompt was blocked ({reason})"));
     }
@@ -170,55 +232,27 @@ fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> 
 }
 
 /// What an answer with an error status means.
-fn failure(head: &Head, answer: &Value, body: &[u8]) -> Fault {
+fn failure(head: &Head, body: &str, now: Timestamp) -> Fault {
+    let answer = serde_json::from_str::<Value>(body).unwrap_or_default();
     let error = &answer["error"];
-    let details = || error["details"].as_array().into_iter().flatten();
-    let message = error["message"].as_str().map_or_else(|| String::from_utf8_lossy(body), Into::into);
-    let reset = details().find_map(|detail| parse_wait(detail["retryDelay"].as_str()?)).or(head.retry_after);
-    let bad_key = || details().any(|detail| detail["reason"] == "API_KEY_INVALID");
-    // A day's or a project's allowance comes back in hours; everything else is pacing.
-    let daily = || {
-        details()
-            .flat_map(|detail| detail["violations"].as_array().into_iter().flatten())
-            .any(|violation| violation["quotaId"].as_str().is_some_and(|id| id.contains("PerDay")))
-    };
+    let message = error["message"].as_str().unwrap_or(body);
+    let reason = |word: &str| details(error).any(|detail| detail["reason"] == word);
+    let daily = resets::is_daily(error, message);
+    let reset = resets::wait(error, message, head.retry_after, daily, now);
     let kind = match head.status.as_u16() {
         401 | 403 => CallErrorKind::Auth,
-        400 if bad_key() => CallErrorKind::Auth,
+        400 if reason("API_KEY_INVALID") => CallErrorKind::Auth,
         400 if message.contains("token count") && message.contains("exceeds") => CallErrorKind::TooLong,
         402 => CallErrorKind::Quota { reset },
         413 => CallErrorKind::TooLong,
-        429 if daily() => CallErrorKind::Quota { reset },
+        // Google's own lack of room comes by the same number as ours.
+        429 if reason("MODEL_CAPACITY_EXHAUSTED") => CallErrorKind::Capacity,
+        429 if daily => CallErrorKind::Quota { reset },
         429 => CallErrorKind::RateLimited { reset },
         503 | 529 => CallErrorKind::Capacity,
         _ => CallErrorKind::Unavailable,
     };
-    head.fault(kind, &message)
-}
-
-/// Reads waits as services write them: `45s`, `0.5s`, `1h2m3s`, `45m10s`.
-fn parse_wait(text: &str) -> Option<Duration> {
-    let mut seconds = 0.0;
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        let unit = rest[end..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| end + at);
-        seconds += number
-            * match &rest[end..unit] {
-                "ms" => 0.001,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                "d" => 86_400.0,
-                _ => return None,
-            };
-        rest = &rest[unit..];
-    }
-    Duration::try_from_secs_f64(seconds).ok()
+    head.fault(kind, message)
 }
 
 #[cfg(test)]
@@ -226,21 +260,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_read_as_services_write_them() {
-        for (text, seconds) in
-            [("45s", 45.0), ("0.5s", 0.5), ("1h2m3s", 3723.0), ("45m10s", 2710.0), ("250ms", 0.25)]
-        {
-            assert_eq!(parse_wait(text), Some(Duration::from_secs_f64(seconds)), "{text}");
-        }
-        for bad in ["", "s", "12", "3 parsecs", "1.2.3s"] {
-            assert_eq!(parse_wait(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
     fn an_answer_with_two_verdicts_is_none() {
         let call = Call {
-            role: super::super::CallRole::Reviewer,
+            role: CallRole::Reviewer,
             system: String::new(),
             prompt: "p".into(),
             schema: Some(json!({"type": "object", "required": ["verdict"]})),
@@ -248,6 +270,7 @@ mod tests {
             effort: None,
             deadline: Duration::from_secs(5),
             budget: None,
+            private: false,
             facts: std::collections::BTreeMap::new(),
         };
         let answer = |text: &str| {

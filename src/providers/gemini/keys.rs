@@ -1,0 +1,197 @@
+//! Which of several keys is asked next.
+//!
+//! Quota is the project's: what one key uses up, its siblings need not try. What is learned is kept, under hashes of the
+//! keys, so that a restart does not ask anew what was answered already; only a key that was refused gets another chance
+//! by it, for that is how an operator says that it was put right.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
+
+use super::super::{Call, CallErrorKind, http::Fault};
+use crate::{
+    clock::SharedClock,
+    config::{GeminiKey, GeminiSettings},
+    limits,
+    store::{Rest, RestingKey, Store},
+    types::{Hash, Timestamp},
+};
+
+pub(super) const NO_KEY: &str =
+    "there is no GEMINI_API_KEY in the .env file; add one (https://aistudio.google.com/apikey)";
+
+pub(super) struct Keys {
+    settings: GeminiSettings,
+    clock: SharedClock,
+    /// None: what is learned lasts as long as this.
+    store: Option<Arc<Store>>,
+    /// None: the store was not asked yet.
+    learned: Mutex<Option<Learned>>,
+}
+
+#[derive(Default)]
+struct Learned {
+    rests: HashMap<(Hash, String), Rest>,
+    /// Since the server started.
+    refused: HashSet<Hash>,
+}
+
+impl Keys {
+    pub(super) fn new(settings: GeminiSettings, store: Option<Arc<Store>>, clock: SharedClock) -> Self {
+        Self { settings, clock, store, learned: Mutex::default() }
+    }
+
+    pub(super) fn lacks(&self) -> Option<String> {
+        self.settings.keys.is_empty().then(|| NO_KEY.to_owned())
+    }
+
+    /// The first key that this call may use and that does not rest.
+    pub(super) async fn next(&self, call: &Call) -> Result<&GeminiKey, Fault> {
+        let learned = self.learned().await;
+        let now = self.clock.now();
+        let mut soonest: Option<(Timestamp, Rest)> = None;
+        let mut refused = Vec::new();
+        let keys = || self.settings.keys.iter();
+        for key in keys().filter(|key| !call.private || self.settings.may_read_private(key)) {
+            if learned.refused.contains(&hash(&key.secret)) {
+                refused.push(key.name.as_str());
+                continue;
+            }
+            match self.resting(&learned, &key.project, &call.model) {
+                Some((until, rest)) if now < until => {
+                    if soonest.is_none_or(|(known, _)| until < known) {
+                        soonest = Some((until, rest));
+                    }
+                }
+                _ => return Ok(key),
+            }
+        }
+        Err(match soonest {
+            Some((until, Rest::Rate { .. })) => {
+                let kind = CallErrorKind::RateLimited { reset: Some(until.since(now)) };
+                Fault(kind, format!("every key's project rests, one of them until {until}"))
+            }
+            Some((until, _)) => {
+                let kind = CallErrorKind::Quota { reset: Some(until.since(now)) };
+                Fault(kind, format!("every key's project is used up; the first is back at {until}"))
+            }
+            None if self.settings.keys.is_empty() => Fault(CallErrorKind::Auth, NO_KEY.to_owned()),
+            None if refused.is_empty() => Fault(
+                CallErrorKind::Auth,
+                "the repository is private, and no key is said to be of a project that pays; give one tier = \"paid\" \
+                 in a [[providers.gemini.key]], or set allow_free_tier_for_private = true under [providers.gemini]"
+                    .to_owned(),
+            ),
+            None => {
+                let why = format!("Google refuses {}; put that right in .env and restart", refused.join(", "));
+                Fault(CallErrorKind::Auth, why)
+            }
+        })
+    }
+
+    /// Lets the key rest if it is to blame. True: another one may do better.
+    pub(super) async fn failed(&self, key: &GeminiKey, model: &str, kind: &CallErrorKind) -> bool {
+        let now = self.clock.now();
+        let until = |reset: Option<Duration>, usual| {
+            now.plus(reset.unwrap_or(usual).clamp(limits::KEY_RESTS_LEAST, limits::KEY_RESTS_MOST))
+        };
+        let why = match kind {
+            CallErrorKind::RateLimited { reset } => {
+                Rest::Rate { until: until(*reset, limits::KEY_RESTS_FROM_RATE) }
+            }
+            CallErrorKind::Quota { reset } => {
+                Rest::Quota { until: until(*reset, limits::KEY_RESTS_FROM_QUOTA) }
+            }
+            CallErrorKind::Auth => Rest::Refused,
+            _ => return false,
+        };
+        let row = RestingKey { key: hash(&key.secret), model: model.to_owned(), why };
+        tracing::warn!(key = key.name, project = key.project, model, rest = ?why, "a key of Gemini's rests");
+        let mut learned = self.learned().await;
+        learned.rests.insert((row.key, row.model.clone()), why);
+        if why == Rest::Refused {
+            learned.refused.insert(row.key);
+        }
+        if let Some(store) = &self.store
+            && let Err(error) = store.rest_key(row).await
+        {
+            tracing::error!(%error, "that a key rests will be forgotten at the next start");
+        }
+        true
+    }
+
+    /// It works, so what was known against it is over.
+    pub(super) async fn answered(&self, key: &GeminiKey, model: &str) {
+        let row = (hash(&key.secret), model.to_owned());
+        if self.learned().await.rests.remove(&row).is_none() {
+            return;
+        }
+        if let Some(store) = &self.store
+            && let Err(error) = store.wake_key(row.0, row.1).await
+        {
+            tracing::error!(%error, "that a key rested is still noted");
+        }
+    }
+
+    async fn learned(&self) -> MappedMutexGuard<'_, Learned> {
+        let mut learned = self.learned.lock().await;
+        if learned.is_none() {
+            let mut known = Learned::default();
+            if let Some(store) = &self.store {
+                match store.resting_keys().await {
+                    Ok(rows) => {
+                        known.rests = rows.into_iter().map(|row| ((row.key, row.model), row.why)).collect()
+                    }
+                    Err(error) => tracing::error!(%error, "which keys rest is not known"),
+                }
+            }
+            *learned = Some(known);
+        }
+        MutexGuard::map(learned, |learned| learned.get_or_insert_default())
+    }
+
+    /// The longest that any key of the project has to rest.
+    fn resting(&self, learned: &Learned, project: &str, model: &str) -> Option<(Timestamp, Rest)> {
+        let siblings = self.settings.keys.iter().filter(|key| key.project == project);
+        siblings
+            .filter_map(|key| learned.rests.get(&(hash(&key.secret), model.to_owned())))
+            .filter_map(|rest| Some((rest.until()?, *rest)))
+            .max_by_key(|(until, _)| *until)
+    }
+}
+
+/// What the books know the key by.
+fn hash(secret: &SecretString) -> Hash {
+    Hash::of_parts([b"gemini".as_slice(), secret.expose_secret().as_bytes()])
+}
+
+/// A key and why it is not used, a line a model.
+pub struct KeyState<'a> {
+    pub key: &'a GeminiKey,
+    pub rests: Vec<(&'a str, Rest)>,
+}
+
+/// The keys of the settings, with what a server learned about them and what still holds.
+pub fn states<'a>(
+    settings: &'a GeminiSettings,
+    learned: &'a [RestingKey],
+    now: Timestamp,
+) -> Vec<KeyState<'a>> {
+    let of = |key: &'a GeminiKey| {
+        let own = hash(&key.secret);
+        let siblings: HashSet<_> =
+            settings.keys.iter().filter(|k| k.project == key.project).map(|k| hash(&k.secret)).collect();
+        let holds = |row: &RestingKey| match row.why.until() {
+            Some(until) => now < until && siblings.contains(&row.key),
+            None => row.key == own,
+        };
+        let rests = learned.iter().filter(|row| holds(row)).map(|row| (row.model.as_str(), row.why));
+        KeyState { key, rests: rests.collect() }
+    };
+    settings.keys.iter().map(of).collect()
+}

@@ -1,0 +1,153 @@
+//! When an allowance comes back, in all the forms that Google tells it in.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use time::{Date, Month, OffsetDateTime};
+
+use crate::types::Timestamp;
+
+/// Is it a whole day's allowance that is used up? Everything else is pacing.
+pub(super) fn is_daily(error: &Value, message: &str) -> bool {
+    let by_name = details(error)
+        .flat_map(|detail| detail["violations"].as_array().into_iter().flatten())
+        .any(|violation| violation["quotaId"].as_str().is_some_and(|id| id.contains("PerDay")));
+    let message = message.to_ascii_lowercase();
+    by_name || message.contains("daily quota") || message.contains("per day")
+}
+
+/// How long until what was used up is there again. The wait that comes with a day's allowance is only that of the minute
+/// within it, so a day ends when Google says that its days end, unless the message knows better.
+pub(super) fn wait(
+    error: &Value,
+    message: &str,
+    header: Option<Duration>,
+    daily: bool,
+    now: Timestamp,
+) -> Option<Duration> {
+    if daily {
+        return told(message, &["after"]).or_else(|| Some(until_midnight(now)));
+    }
+    details(error)
+        .find_map(|detail| parse(detail["retryDelay"].as_str()?))
+        .or(header)
+        .or_else(|| told(message, &["after", "in"]))
+}
+
+pub(super) fn details(error: &Value) -> impl Iterator<Item = &Value> {
+    error["details"].as_array().into_iter().flatten()
+}
+
+/// A wait within a sentence: "will reset after 45m10s."
+fn told(message: &str, before: &[&str]) -> Option<Duration> {
+    let words: Vec<_> = message.split_whitespace().collect();
+    words
+        .windows(2)
+        .filter(|pair| before.contains(&pair[0]))
+        .find_map(|pair| parse(pair[1].trim_end_matches(['.', ',', ';', ')'])))
+}
+
+/// Reads waits as services write them: `45s`, `0.5s`, `1h2m3s`, `45m10s`.
+fn parse(text: &str) -> Option<Duration> {
+    let mut seconds = 0.0;
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..end].parse().ok()?;
+        let unit = rest[end..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| end + at);
+        seconds += number
+            * match &rest[end..unit] {
+                "ms" => 0.001,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                "d" => 86_400.0,
+                _ => return None,
+            };
+        rest = &rest[unit..];
+    }
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+const HOUR: i64 = 3_600_000;
+const DAY: i64 = 24 * HOUR;
+
+/// Google counts days in its own time zone, the Pacific one.
+fn until_midnight(now: Timestamp) -> Duration {
+    let day = (now.0 + pacific(now)).div_euclid(DAY) + 1;
+    let unless_clocks_change = Timestamp(day * DAY - pacific(now));
+    Timestamp(day * DAY - pacific(unless_clocks_change)).since(now)
+}
+
+/// How far the Pacific zone's clocks are from UTC. They are an hour ahead of themselves from two o'clock on the second
+/// Sunday of March to two o'clock on the first of November.
+fn pacific(at: Timestamp) -> i64 {
+    let year = OffsetDateTime::from_unix_timestamp(at.0.div_euclid(1000)).map_or(1970, OffsetDateTime::year);
+    let summer = sunday(year, Month::March, 2) + 10 * HOUR..sunday(year, Month::November, 1) + 9 * HOUR;
+    if summer.contains(&at.0) { -7 * HOUR } else { -8 * HOUR }
+}
+
+/// Midnight UTC of a month's `nth` Sunday.
+fn sunday(year: i32, month: Month, nth: i64) -> i64 {
+    let Ok(first) = Date::from_calendar_date(year, month, 1) else { return 0 };
+    let to_sunday = (7 - i64::from(first.weekday().number_days_from_sunday())) % 7;
+    first.midnight().assume_utc().unix_timestamp() * 1000 + (to_sunday + 7 * (nth - 1)) * DAY
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn waits_are_read_as_services_write_them() {
+        for (text, seconds) in
+            [("45s", 45.0), ("0.5s", 0.5), ("1h2m3s", 3723.0), ("45m10s", 2710.0), ("250ms", 0.25)]
+        {
+            assert_eq!(parse(text), Some(Duration::from_secs_f64(seconds)), "{text}");
+        }
+        for bad in ["", "s", "12", "3 parsecs", "1.2.3s", "1e9s", "-4s"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_day_ends_at_midnight_in_california() {
+        for (now, midnight) in [
+            ("2026-01-15T07:59:59Z", "2026-01-15T08:00:00Z"),
+            ("2026-01-15T08:00:00Z", "2026-01-16T08:00:00Z"),
+            ("2026-07-04T12:00:00Z", "2026-07-05T07:00:00Z"),
+            // The clocks go forward on 8 March 2026, and back on 1 November.
+            ("2026-03-08T07:30:00Z", "2026-03-08T08:00:00Z"),
+            ("2026-03-08T09:59:00Z", "2026-03-09T07:00:00Z"),
+            ("2026-03-08T10:00:00Z", "2026-03-09T07:00:00Z"),
+            ("2026-11-01T06:00:00Z", "2026-11-01T07:00:00Z"),
+            ("2026-11-01T08:30:00Z", "2026-11-02T08:00:00Z"),
+            ("2026-12-31T23:00:00Z", "2027-01-01T08:00:00Z"),
+        ] {
+            let at = Timestamp::parse(now).unwrap();
+            assert_eq!(at.plus(until_midnight(at)).to_string(), midnight, "after {now}");
+        }
+    }
+
+    #[test]
+    fn the_surest_word_on_a_wait_is_taken() {
+        let now = Timestamp::parse("2026-07-04T06:00:00Z").unwrap();
+        let info = json!({"details": [{"retryDelay": "45s"}]});
+        let header = Some(Duration::from_secs(7));
+        let text = "Quota exceeded. Please retry in 38.5s.";
+        let daily = "You have exhausted your daily quota; it will reset after 45m10s.";
+        let seconds = Duration::from_secs;
+        assert_eq!(wait(&info, text, header, false, now), Some(seconds(45)));
+        assert_eq!(wait(&Value::Null, text, header, false, now), Some(seconds(7)));
+        assert_eq!(wait(&Value::Null, text, None, false, now), Some(Duration::from_millis(38_500)));
+        assert_eq!(wait(&Value::Null, "slow down in general", None, false, now), None);
+        assert_eq!(wait(&info, text, header, true, now), Some(seconds(3600)));
+        assert_eq!(wait(&info, daily, header, true, now), Some(seconds(2710)));
+        assert!(is_daily(&Value::Null, daily) && !is_daily(&info, text));
+    }
+}

@@ -1,0 +1,114 @@
+//! Keys of models' makers that are not to be used for a while. The store knows them by their hashes only.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, Transaction, params};
+
+use super::{Store, StoreError, error::Fault};
+use crate::{
+    limits,
+    types::{Hash, Timestamp},
+};
+
+/// A key that rests, as far as one model is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestingKey {
+    /// Of the key; never the key.
+    pub key: Hash,
+    pub model: String,
+    pub why: Rest,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Asked too often.
+    Rate { until: Timestamp },
+    /// Used up.
+    Quota { until: Timestamp },
+    /// Not accepted: for good, unless somebody puts it right.
+    Refused,
+}
+
+impl Rest {
+    /// None: no time will help.
+    pub fn until(self) -> Option<Timestamp> {
+        match self {
+            Self::Rate { until } | Self::Quota { until } => Some(until),
+            Self::Refused => None,
+        }
+    }
+}
+
+impl Store {
+    /// Notes that a key rests, in place of what was known of it before.
+    pub async fn rest_key(&self, row: RestingKey) -> Result<(), StoreError> {
+        let why = match row.why {
+            Rest::Rate { .. } => "rate",
+            Rest::Quota { .. } => "quota",
+            Rest::Refused => "refused",
+        };
+        self.main
+            .write(move |tx| {
+                tx.execute(
+                    "INSERT OR REPLACE INTO resting_key (key, model, why, until) VALUES (?1, ?2, ?3, ?4)",
+                    params![row.key.to_string(), row.model, why, row.why.until().map(|until| until.0)],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// It was used and worked.
+    pub async fn wake_key(&self, key: Hash, model: String) -> Result<(), StoreError> {
+        self.main
+            .write(move |tx| {
+                tx.execute(
+                    "DELETE FROM resting_key WHERE key = ?1 AND model = ?2",
+                    params![key.to_string(), model],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    pub async fn resting_keys(&self) -> Result<Vec<RestingKey>, StoreError> {
+        self.main.read(all).await
+    }
+}
+
+/// The same, read beside a server that may be at work in the directory. One that was never used has none.
+pub fn resting_keys(root: &Path) -> Result<Vec<RestingKey>, StoreError> {
+    let file = root.join("main.db");
+    if !file.exists() {
+        return Ok(Vec::new());
+    }
+    let read = || -> Result<Vec<RestingKey>, Fault> {
+        let mut connection = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.busy_timeout(limits::FILE_LOCK)?;
+        let tx = connection.transaction()?;
+        // An older version's, which nobody has started this one on.
+        let known = tx.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'resting_key'")?.exists([])?;
+        if known { all(&tx) } else { Ok(Vec::new()) }
+    };
+    read().map_err(|fault| fault.at(&file))
+}
+
+fn all(tx: &Transaction<'_>) -> Result<Vec<RestingKey>, Fault> {
+    let mut statement = tx.prepare("SELECT key, model, why, until FROM resting_key ORDER BY key, model")?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let key: String = row.get(0)?;
+        let why: String = row.get(2)?;
+        let until: Option<i64> = row.get(3)?;
+        let why = match (why.as_str(), until.map(Timestamp)) {
+            ("rate", Some(until)) => Rest::Rate { until },
+            ("quota", Some(until)) => Rest::Quota { until },
+            ("refused", None) => Rest::Refused,
+            _ => return Err(Fault::Row(format!("a key rests by {why} until {until:?}"))),
+        };
+        let key = key.parse().map_err(|_| Fault::Row("a resting key has no hash".to_owned()))?;
+        found.push(RestingKey { key, model: row.get(1)?, why });
+    }
+    Ok(found)
+}
