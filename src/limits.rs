@@ -288,3 +288,13 @@ pub const MOST_BYTES_A_TOKEN: u64 = 8;
 
 /// Hardly any text has fewer bytes a token than this, so by it a call costs no more than is reserved for it.
 pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
+
+/// Prose and source text have more bytes a token than this in the vocabularies of open models. What is too long by it is
+/// not sent to a model that would cut it without a word.
+pub const USUAL_BYTES_A_TOKEN: u64 = 3;
+
+/// What a chat's own marks and the names of its roles take, at most.
+pub const CHAT_FRAME_TOKENS: u64 = 256;
+
+/// Windows are asked for in steps, because a server loads the model anew for each size.
+pub const WINDOW_STEP_TOKENS: u64 = 4096;

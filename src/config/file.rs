@@ -10,14 +10,17 @@ use toml::Spanned;
 use url::Url;
 
 use super::{
-    AppSettings, ClaudeSettings, ConfigError, GeminiSettings, GitHubSettings, LldSettings, ModelRow,
-    ModelSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
+    AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiSettings,
+    GitHubSettings, LldSettings, ModelRow, ModelSettings, OllamaSettings, OpenAiSettings, PriceRow,
+    ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
 };
 use crate::types::{Family, InstallationId};
 
 pub(super) const DRAFTER: &str = "claude:opus";
 pub(super) const REVIEWER: &str = "gemini:pro";
 pub(super) const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
+pub(super) const OLLAMA_URL: &str = "http://127.0.0.1:11434";
+pub(super) const OPENAI_URL: &str = "https://api.openai.com/v1";
 const LISTEN: &str = "127.0.0.1:8008";
 const PRIVATE_LISTEN: &str = "127.0.0.1:8009";
 
@@ -85,6 +88,14 @@ struct Installations {
 struct Models {
     drafter: Option<Spanned<String>>,
     reviewer: Option<Spanned<String>>,
+    cassettes: Option<Cassettes>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cassettes {
+    dir: Spanned<PathBuf>,
+    mode: CassetteMode,
 }
 
 #[derive(Deserialize)]
@@ -116,6 +127,8 @@ struct ModelPrice {
 struct Providers {
     claude: Claude,
     gemini: Gemini,
+    ollama: Endpoint,
+    openai: Endpoint,
     stub: Stub,
 }
 
@@ -130,6 +143,12 @@ struct Claude {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Gemini {
+    base_url: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Endpoint {
     base_url: Option<Spanned<String>>,
 }
 
@@ -289,6 +308,21 @@ impl Check<'_> {
         Ok(given.into_inner())
     }
 
+    /// Two rows with one id would be two truths.
+    fn model_rows(&self, table: &[Model]) -> Result<Vec<ModelRow>, ConfigError> {
+        for (at, row) in table.iter().enumerate() {
+            if table[..at].iter().any(|before| before.id.as_ref() == row.id.as_ref()) {
+                let message = format!("id = {:?} has a row above; keep one of them", row.id.as_ref());
+                return Err(self.refuse(&row.id, message));
+            }
+        }
+        table.iter().map(|row| self.model_row(row)).collect()
+    }
+
+    fn cassettes(&self, table: &Cassettes, directory: &Path) -> Result<CassetteSettings, ConfigError> {
+        Ok(CassetteSettings { dir: directory.join(self.filled(&table.dir, "dir")?), mode: table.mode })
+    }
+
     fn model_row(&self, row: &Model) -> Result<ModelRow, ConfigError> {
         for (key, text) in [("id", &row.id), ("family", &row.family)] {
             if text.as_ref().is_empty() || text.as_ref().contains(char::is_whitespace) {
@@ -336,7 +370,7 @@ impl Check<'_> {
         Ok(ModelSettings {
             drafter: self.model("drafter", names.drafter.clone(), DRAFTER)?,
             reviewer: self.model("reviewer", names.reviewer.clone(), REVIEWER)?,
-            table: table.iter().map(|row| self.model_row(row)).collect::<Result<_, _>>()?,
+            table: self.model_rows(table)?,
             claude: ClaudeSettings {
                 // A bare name is looked up in `PATH`, as a shell would.
                 path: providers.claude.path.map(|path| match path.components().count() {
@@ -354,6 +388,14 @@ impl Check<'_> {
                 base_url: self.url("base_url", providers.gemini.base_url.as_ref(), GEMINI_URL)?,
                 api_key: None,
             },
+            ollama: OllamaSettings {
+                base_url: self.url("base_url", providers.ollama.base_url.as_ref(), OLLAMA_URL)?,
+            },
+            openai: OpenAiSettings {
+                base_url: self.url("base_url", providers.openai.base_url.as_ref(), OPENAI_URL)?,
+                api_key: None,
+            },
+            cassettes: names.cassettes.as_ref().map(|given| self.cassettes(given, directory)).transpose()?,
             stub: StubSettings { script: providers.stub.script.map(|path| directory.join(path)) },
         })
     }

@@ -13,7 +13,8 @@ const WEBHOOK: &str = "COUNTERSIGN_WEBHOOK_SECRET";
 const WEBHOOK_PREVIOUS: &str = "COUNTERSIGN_WEBHOOK_SECRET_PREVIOUS";
 const GEMINI: &str = "GEMINI_API_KEY";
 const ANTHROPIC: &str = "ANTHROPIC_API_KEY";
-const NAMES: [&str; 4] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC];
+const OPENAI: &str = "OPENAI_API_KEY";
+const NAMES: [&str; 5] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC, OPENAI];
 
 /// Every name a secret may have, `…_FILE` included.
 pub(super) fn names() -> impl Iterator<Item = String> {
@@ -27,6 +28,7 @@ pub struct Secrets {
     pub webhook_previous: Option<SecretString>,
     pub gemini_api_key: Option<SecretString>,
     pub anthropic_api_key: Option<SecretString>,
+    pub openai_api_key: Option<SecretString>,
     file: PathBuf,
 }
 
@@ -39,6 +41,7 @@ impl Secrets {
             webhook_previous: take(WEBHOOK_PREVIOUS)?,
             gemini_api_key: take(GEMINI)?,
             anthropic_api_key: take(ANTHROPIC)?,
+            openai_api_key: take(OPENAI)?,
             file: file.to_owned(),
         })
     }

@@ -5,19 +5,26 @@
 //! on its own account, and takes no text inside an answer for a signal. What an answer says is for
 //! others to read.
 
+mod cassette;
 mod checked;
 mod claude_cli;
 mod gemini;
+mod http;
 pub mod models;
+mod ollama;
+mod openai;
 mod schema;
+mod streamed;
 mod strict_json;
 mod stub;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+pub use cassette::{Cassette, cassettes};
 pub use stub::REHEARSAL;
 
 use crate::{
@@ -71,7 +78,7 @@ pub struct Call {
 }
 
 /// What a call took, whether it succeeded or not.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the prompt that came from no cache.
     pub input_tokens: u64,
@@ -129,7 +136,8 @@ pub struct Attempt {
 }
 
 /// What kind of failure: it decides what the caller does next, the message never does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CallErrorKind {
     /// The service is overloaded; try again soon, or elsewhere.
     Capacity,
@@ -234,6 +242,13 @@ pub enum ResolveError {
     SameFamily { drafter: String, reviewer: String, family: Family },
     #[error("the script of scripted answers can't be used: {0}")]
     Script(String),
+    #[error(
+        "{provider} serves the models that the settings list, and {name} is none of them; add (with its own figures)\n\n\
+         [[model]]\nid = \"{name}\"\nproviders = [\"{provider}\"]\nfamily = \"qwen\"\ncontext = 40960\nmax_output = 8192"
+    )]
+    NotListed { provider: String, name: String },
+    #[error("the folder of cassettes {0}")]
+    Cassettes(String),
     #[error("no client for HTTPS could be made: {0}")]
     Client(String),
 }
@@ -252,6 +267,8 @@ pub struct Providers {
     table: Arc<models::Table>,
     claude: Arc<dyn Provider>,
     gemini: Arc<dyn Provider>,
+    ollama: Arc<dyn Provider>,
+    openai: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
 }
 
@@ -260,10 +277,29 @@ impl Providers {
     /// the call (see [`Provider::lacks`]).
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
         let table = Arc::new(models::Table::with(&settings.table));
-        let checked = |back_end: Arc<dyn Provider>| checked::Checked::around(back_end, &table);
+        let clients = http::Clients::new()?;
+        let shelf = settings.cassettes.as_ref().map(|given| cassette::Shelf::open(given, settings.secrets()));
+        let shelf = shelf.transpose()?;
+        let checked = |back_end: Arc<dyn Provider>| {
+            let back_end = match &shelf {
+                Some(shelf) => shelf.around(back_end),
+                None => back_end,
+            };
+            checked::Checked::around(back_end, &table)
+        };
+        let (ollama, openai) = (settings.ollama.clone(), settings.openai.clone());
+        let at = || (Arc::clone(&table), Arc::clone(&clock));
         Ok(Self {
             claude: checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone()))),
             gemini: checked(Arc::new(gemini::Gemini::new(settings.gemini.clone(), Arc::clone(&clock))?)),
+            ollama: {
+                let (table, clock) = at();
+                checked(Arc::new(ollama::Ollama::new(ollama, &clients, table, clock)))
+            },
+            openai: {
+                let (table, clock) = at();
+                checked(Arc::new(openai::OpenAi::new(openai, &clients, table, clock)))
+            },
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
             table,
         })
@@ -276,7 +312,12 @@ impl Providers {
     /// The model that `provider:model` names.
     pub fn model(&self, spec: &str) -> Result<ModelId, ResolveError> {
         let (provider, name) = spec.split_once(':').ok_or_else(|| ResolveError::unknown(spec))?;
-        let row = self.table.find(provider, name).ok_or_else(|| ResolveError::unknown(spec))?;
+        let row = self.table.find(provider, name).ok_or_else(|| match provider {
+            "ollama" | "openai" => {
+                ResolveError::NotListed { provider: provider.to_owned(), name: quote(name) }
+            }
+            _ => ResolveError::unknown(spec),
+        })?;
         Ok(ModelId { provider: provider.to_owned(), model: row.id.clone(), family: row.family.clone() })
     }
 
@@ -300,6 +341,8 @@ impl Providers {
         let provider = match id.provider.as_str() {
             "claude" => &self.claude,
             "gemini" => &self.gemini,
+            "ollama" => &self.ollama,
+            "openai" => &self.openai,
             "stub" => &self.stub,
             _ => return Err(ResolveError::unknown(spec)),
         };
