@@ -10,9 +10,9 @@ use toml::Spanned;
 use url::Url;
 
 use super::{
-    AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiSettings,
-    GitHubSettings, LldSettings, ModelRow, ModelSettings, OllamaSettings, OpenAiSettings, PriceRow,
-    ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
+    AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiSettings, GitHubSettings,
+    LldSettings, ModelRow, ModelSettings, OllamaSettings, OpenAiSettings, PriceRow, ServerSettings, Settings,
+    StubSettings, from_toml, is_loopback, line_of,
 };
 use crate::types::{Family, InstallationId};
 

@@ -103,8 +103,7 @@ impl Shelf {
         secrets: Vec<SecretString>,
     ) -> Result<Arc<Self>, ResolveError> {
         let CassetteSettings { dir, mode } = settings.clone();
-        let failed =
-            |what: &str| ResolveError::Cassettes(format!("{} {what}", dir.display()));
+        let failed = |what: &str| ResolveError::Cassettes(format!("{} {what}", dir.display()));
         match mode {
             CassetteMode::Record => {
                 fs::create_dir_all(&dir).map_err(|error| failed(&format!("can't be made: {error}")))?;
@@ -139,7 +138,8 @@ impl Shelf {
 
     fn scrubbed(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        for secret in self.secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty()) {
+        for secret in self.secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty())
+        {
             text = text.replace(secret, "[secret]");
         }
         secrets::redact(&text)

@@ -7,15 +7,16 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use reqwest::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage, models, quote, schema, strict_json,
+    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    http::{self, Fault, Head},
+    models, quote, schema, strict_json,
 };
-use crate::{clock::SharedClock, config::GeminiSettings, limits, types::Timestamp};
+use crate::{clock::SharedClock, config::GeminiSettings, types::Timestamp};
 
 pub(super) struct Gemini {
     settings: GeminiSettings,
@@ -27,19 +28,9 @@ const NO_KEY: &str =
     "there is no GEMINI_API_KEY in the .env file; add one (https://aistudio.google.com/apikey)";
 
 impl Gemini {
-    pub(super) fn new(settings: GeminiSettings, clock: SharedClock) -> Result<Self, ResolveError> {
-        // An error means that one is installed already: the same one, for there is no other here.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut client = reqwest::Client::builder()
-            .connect_timeout(limits::MODEL_CONNECT)
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("countersign/", env!("CARGO_PKG_VERSION")));
-        if settings.base_url.scheme() == "http" {
-            // Settings allow plain HTTP to this machine only; a proxy would carry the key off it.
-            client = client.no_proxy();
-        }
-        let client = client.build().map_err(|error| ResolveError::Client(error.to_string()))?;
-        Ok(Self { settings, client, clock })
+    pub(super) fn new(settings: GeminiSettings, clients: &http::Clients, clock: SharedClock) -> Self {
+        let client = clients.of(&settings.base_url);
+        Self { settings, client, clock }
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
@@ -61,14 +52,7 @@ impl Gemini {
         });
         match judged {
             Ok((text, value)) => Ok(Reply::new(text, value, usage)),
-            Err(Fault(mut kind, why)) => {
-                if let CallErrorKind::Timeout { elapsed, .. } = &mut kind {
-                    *elapsed = usage.elapsed;
-                }
-                // A service may quote the key back at us.
-                let why = why.replace(key.expose_secret(), "[key]");
-                Err(CallError::new(kind, format!("gemini: {why}"), usage))
-            }
+            Err(fault) => Err(fault.of_call("gemini", Some(key), usage)),
         }
     }
 
@@ -79,34 +63,17 @@ impl Gemini {
     async fn exchange(&self, call: &Call, key: &SecretString) -> Result<Value, Fault> {
         let base = self.settings.base_url.as_str().trim_end_matches('/');
         let url = format!("{base}/v1beta/models/{}:generateContent", call.model);
-        let mut secret = reqwest::header::HeaderValue::from_str(key.expose_secret())
-            .map_err(|_| Fault(CallErrorKind::Auth, "GEMINI_API_KEY holds characters no key has".into()))?;
-        secret.set_sensitive(true);
-        let mut response = self
+        let request = self
             .client
             .post(url)
-            .header("x-goog-api-key", secret)
+            .header("x-goog-api-key", http::secret("GEMINI_API_KEY", key.expose_secret())?)
             .timeout(call.deadline)
-            .json(&request(call))
-            .send()
-            .await
-            .map_err(Fault::from)?;
-        let status = response.status();
-        let retry_after = response
-            .headers()
-            .get(reqwest::header::RETRY_AFTER)
-            .and_then(|value| value.to_str().ok()?.parse().ok())
-            .map(Duration::from_secs);
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(Fault::from)? {
-            if body.len() + chunk.len() > limits::MODEL_ANSWER_BYTES {
-                return Err(Fault(CallErrorKind::InvalidOutput, "the answer is too long to be one".into()));
-            }
-            body.extend_from_slice(&chunk);
-        }
+            .json(&request(call));
+        let (head, response) = http::send(request, self.clock.now()).await?;
+        let body = http::body(response).await?;
         let answer = serde_json::from_slice::<Value>(&body);
-        if !status.is_success() {
-            return Err(failure(status, retry_after, &answer.unwrap_or_default(), &body));
+        if !head.status.is_success() {
+            return Err(failure(&head, &answer.unwrap_or_default(), &body));
         }
         answer
             .map_err(|error| Fault(CallErrorKind::InvalidOutput, format!("the answer is not JSON: {error}")))
@@ -132,27 +99,6 @@ impl Provider for Gemini {
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Reply, CallError>> {
         Box::pin(self.ask(call, cancel))
-    }
-}
-
-struct Fault(CallErrorKind, String);
-
-impl From<reqwest::Error> for Fault {
-    fn from(error: reqwest::Error) -> Self {
-        let error = error.without_url();
-        let kind = if error.is_timeout() && !error.is_connect() {
-            CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO }
-        } else {
-            CallErrorKind::Unavailable
-        };
-        // The reason hides in the sources.
-        let mut text = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(inner) = source {
-            text = format!("{text}: {inner}");
-            source = inner.source();
-        }
-        Self(kind, quote(&text))
     }
 }
 
@@ -224,11 +170,11 @@ fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> 
 }
 
 /// What an answer with an error status means.
-fn failure(status: StatusCode, retry_after: Option<Duration>, answer: &Value, body: &[u8]) -> Fault {
+fn failure(head: &Head, answer: &Value, body: &[u8]) -> Fault {
     let error = &answer["error"];
     let details = || error["details"].as_array().into_iter().flatten();
     let message = error["message"].as_str().map_or_else(|| String::from_utf8_lossy(body), Into::into);
-    let reset = details().find_map(|detail| parse_wait(detail["retryDelay"].as_str()?)).or(retry_after);
+    let reset = details().find_map(|detail| parse_wait(detail["retryDelay"].as_str()?)).or(head.retry_after);
     let bad_key = || details().any(|detail| detail["reason"] == "API_KEY_INVALID");
     // A day's or a project's allowance comes back in hours; everything else is pacing.
     let daily = || {
@@ -236,7 +182,7 @@ fn failure(status: StatusCode, retry_after: Option<Duration>, answer: &Value, bo
             .flat_map(|detail| detail["violations"].as_array().into_iter().flatten())
             .any(|violation| violation["quotaId"].as_str().is_some_and(|id| id.contains("PerDay")))
     };
-    let kind = match status.as_u16() {
+    let kind = match head.status.as_u16() {
         401 | 403 => CallErrorKind::Auth,
         400 if bad_key() => CallErrorKind::Auth,
         400 if message.contains("token count") && message.contains("exceeds") => CallErrorKind::TooLong,
@@ -247,7 +193,7 @@ fn failure(status: StatusCode, retry_after: Option<Duration>, answer: &Value, bo
         503 | 529 => CallErrorKind::Capacity,
         _ => CallErrorKind::Unavailable,
     };
-    Fault(kind, format!("{status}: {}", quote(&message)))
+    head.fault(kind, &message)
 }
 
 /// Reads waits as services write them: `45s`, `0.5s`, `1h2m3s`, `45m10s`.

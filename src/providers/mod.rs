@@ -24,7 +24,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-pub use cassette::{Cassette, cassettes};
+pub use cassette::{Cassette, Outcome, cassettes};
 pub use stub::REHEARSAL;
 
 use crate::{
@@ -72,8 +72,8 @@ pub struct Call {
     pub deadline: Duration,
     /// Micro-dollars that may be put on a bill for it; none: no limit.
     pub budget: Option<u64>,
-    /// Nonce, issue, title …: what scripted answers fill their placeholders from. Real models never
-    /// see it.
+    /// Nonce, issue, title …: what scripted answers fill their placeholders from, and what a kept answer
+    /// has placeholders for. Real models never see it.
     pub facts: BTreeMap<String, String>,
 }
 
@@ -288,18 +288,15 @@ impl Providers {
             checked::Checked::around(back_end, &table)
         };
         let (ollama, openai) = (settings.ollama.clone(), settings.openai.clone());
-        let at = || (Arc::clone(&table), Arc::clone(&clock));
         Ok(Self {
             claude: checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone()))),
-            gemini: checked(Arc::new(gemini::Gemini::new(settings.gemini.clone(), Arc::clone(&clock))?)),
-            ollama: {
-                let (table, clock) = at();
-                checked(Arc::new(ollama::Ollama::new(ollama, &clients, table, clock)))
-            },
-            openai: {
-                let (table, clock) = at();
-                checked(Arc::new(openai::OpenAi::new(openai, &clients, table, clock)))
-            },
+            gemini: checked(Arc::new(gemini::Gemini::new(
+                settings.gemini.clone(),
+                &clients,
+                Arc::clone(&clock),
+            ))),
+            ollama: checked(Arc::new(ollama::Ollama::new(ollama, &clients, &table, &clock))),
+            openai: checked(Arc::new(openai::OpenAi::new(openai, &clients, &table, &clock))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
             table,
         })

@@ -199,7 +199,10 @@ fn plain(id: &str) -> &str {
     let head = ["-latest", ":latest"].iter().find_map(|mark| id.strip_suffix(mark)).unwrap_or(id);
     if let Some((before, date)) = head.len().checked_sub(10).and_then(|at| head.split_at_checked(at))
         && let Some(before) = before.strip_suffix('-')
-        && date.bytes().enumerate().all(|(at, b)| if matches!(at, 4 | 7) { b == b'-' } else { b.is_ascii_digit() })
+        && date
+            .bytes()
+            .enumerate()
+            .all(|(at, b)| if matches!(at, 4 | 7) { b == b'-' } else { b.is_ascii_digit() })
     {
         return before;
     }

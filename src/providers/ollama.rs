@@ -30,11 +30,11 @@ impl Ollama {
     pub(super) fn new(
         settings: OllamaSettings,
         clients: &Clients,
-        table: Arc<Table>,
-        clock: SharedClock,
+        table: &Arc<Table>,
+        clock: &SharedClock,
     ) -> Self {
         let client = clients.of(&settings.base_url);
-        Self { settings, client, table, clock }
+        Self { settings, client, table: Arc::clone(table), clock: Arc::clone(clock) }
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
@@ -79,7 +79,10 @@ impl Ollama {
                 continue;
             }
             let event: Value = serde_json::from_str(&line).map_err(|error| {
-                Fault::new(CallErrorKind::InvalidOutput, &format!("a line of the answer is not JSON: {error}"))
+                Fault::new(
+                    CallErrorKind::InvalidOutput,
+                    &format!("a line of the answer is not JSON: {error}"),
+                )
             })?;
             if let Some(why) = event["error"].as_str() {
                 return Err(Fault::new(CallErrorKind::Unavailable, why));
@@ -96,7 +99,10 @@ impl Ollama {
         match fault {
             Fault(CallErrorKind::Unavailable, why) => {
                 let fix = "start it with `ollama serve`, or correct base_url under [providers.ollama]";
-                Fault(CallErrorKind::Unavailable, format!("{} does not answer; {fix} ({why})", self.settings.base_url))
+                Fault(
+                    CallErrorKind::Unavailable,
+                    format!("{} does not answer; {fix} ({why})", self.settings.base_url),
+                )
             }
             other => other,
         }

@@ -35,11 +35,11 @@ impl OpenAi {
     pub(super) fn new(
         settings: OpenAiSettings,
         clients: &Clients,
-        table: Arc<Table>,
-        clock: SharedClock,
+        table: &Arc<Table>,
+        clock: &SharedClock,
     ) -> Self {
         let client = clients.of(&settings.base_url);
-        Self { settings, client, table, clock }
+        Self { settings, client, table: Arc::clone(table), clock: Arc::clone(clock) }
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {

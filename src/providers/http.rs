@@ -1,0 +1,182 @@
+//! The door through which every API back end goes out: one pair of clients, answers read up to a bound, and faults
+//! told without an address or a secret in them. What an answer means is for the back end to say.
+
+use std::time::Duration;
+
+use reqwest::{
+    Client, RequestBuilder, Response, StatusCode,
+    header::{HeaderMap, HeaderValue, RETRY_AFTER},
+};
+use secrecy::{ExposeSecret, SecretString};
+use time::{OffsetDateTime, format_description::well_known::Rfc2822};
+use url::Url;
+
+use super::{CallError, CallErrorKind, ResolveError, Usage, quote};
+use crate::{limits, types::Timestamp};
+
+/// Shared by the back ends: making a client reads the system's certificates.
+pub(super) struct Clients {
+    anywhere: Client,
+    this_machine: Client,
+}
+
+impl Clients {
+    pub(super) fn new() -> Result<Self, ResolveError> {
+        // An error means that one is installed already: the same one, for there is no other here.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = || {
+            Client::builder()
+                .connect_timeout(limits::MODEL_CONNECT)
+                .redirect(reqwest::redirect::Policy::none())
+                .user_agent(concat!("countersign/", env!("CARGO_PKG_VERSION")))
+        };
+        let failed = |error: reqwest::Error| ResolveError::Client(error.to_string());
+        Ok(Self {
+            anywhere: client().build().map_err(failed)?,
+            this_machine: client().no_proxy().build().map_err(failed)?,
+        })
+    }
+
+    /// The client for what is below `base`.
+    pub(super) fn of(&self, base: &Url) -> Client {
+        // Settings allow plain HTTP to this machine only; a proxy would carry prompts and key off it.
+        if base.scheme() == "http" { self.this_machine.clone() } else { self.anywhere.clone() }
+    }
+}
+
+/// Why there is no answer, in words that may quote the service.
+#[derive(Debug)]
+pub(super) struct Fault(pub(super) CallErrorKind, pub(super) String);
+
+impl Fault {
+    pub(super) fn new(kind: CallErrorKind, why: &str) -> Self {
+        Self(kind, quote(why))
+    }
+
+    /// As the caller gets it. A service may quote its key back at us.
+    pub(super) fn of_call(self, back_end: &str, key: Option<&SecretString>, usage: Usage) -> CallError {
+        let Self(mut kind, mut why) = self;
+        if let CallErrorKind::Timeout { elapsed, .. } = &mut kind {
+            *elapsed = usage.elapsed;
+        }
+        if let Some(key) = key {
+            why = why.replace(key.expose_secret(), "[key]");
+        }
+        CallError::new(kind, format!("{back_end}: {why}"), usage)
+    }
+}
+
+impl From<reqwest::Error> for Fault {
+    fn from(error: reqwest::Error) -> Self {
+        let error = error.without_url();
+        let kind = if error.is_timeout() && !error.is_connect() {
+            CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO }
+        } else {
+            CallErrorKind::Unavailable
+        };
+        // The reason hides in the sources.
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(inner) = source {
+            text = format!("{text}: {inner}");
+            source = inner.source();
+        }
+        Self::new(kind, &text)
+    }
+}
+
+/// What stands above an answer's body.
+pub(super) struct Head {
+    pub(super) status: StatusCode,
+    pub(super) retry_after: Option<Duration>,
+    /// What the service's people find the call by.
+    request_id: Option<String>,
+}
+
+impl Head {
+    /// A fault that the service told of.
+    pub(super) fn fault(&self, kind: CallErrorKind, message: &str) -> Fault {
+        Fault(kind, self.naming(format!("{}: {}", self.status, quote(message))))
+    }
+
+    /// Adds the call's id, where the service gave one.
+    pub(super) fn naming(&self, why: String) -> String {
+        match &self.request_id {
+            Some(id) => format!("{why} (request {id})"),
+            None => why,
+        }
+    }
+}
+
+/// Sends, and reads what stands above the body.
+pub(super) async fn send(request: RequestBuilder, now: Timestamp) -> Result<(Head, Response), Fault> {
+    let response = request.send().await?;
+    let headers = response.headers();
+    let id = ["request-id", "x-request-id"].into_iter().find_map(|name| headers.get(name)?.to_str().ok());
+    let head =
+        Head { status: response.status(), retry_after: retry_after(headers, now), request_id: id.map(quote) };
+    Ok((head, response))
+}
+
+/// The whole body, unless it is longer than any honest one.
+pub(super) async fn body(mut response: Response) -> Result<Vec<u8>, Fault> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > limits::MODEL_ANSWER_BYTES {
+            return Err(Fault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// `value` as a header that no log shows; `name` is what the operator calls it.
+pub(super) fn secret(name: &str, value: &str) -> Result<HeaderValue, Fault> {
+    let mut header = HeaderValue::from_str(value)
+        .map_err(|_| Fault(CallErrorKind::Auth, format!("{name} holds characters no key has")))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// `Retry-After` in either of its forms: seconds, or the time itself.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = OffsetDateTime::parse(text, &Rfc2822).ok()?.unix_timestamp();
+    Some(Timestamp(at.saturating_mul(1000)).since(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_read_in_seconds_and_as_a_date() {
+        let now = Timestamp::parse("2026-02-19T10:00:00Z").unwrap();
+        for (text, seconds) in [
+            ("30", Some(30)),
+            (" 0 ", Some(0)),
+            ("Thu, 19 Feb 2026 10:01:30 GMT", Some(90)),
+            ("Thu, 19 Feb 2026 09:00:00 GMT", Some(0)),
+            ("soon", None),
+            ("-1", None),
+        ] {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
+            assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{text}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
+    }
+
+    #[test]
+    fn a_fault_shows_no_key_however_the_service_quotes_it() {
+        let key = SecretString::from("sk-the-key");
+        let fault = Fault::new(CallErrorKind::Auth, "no such key: sk-the-key");
+        let error = fault.of_call("service", Some(&key), Usage::asking("model"));
+        assert_eq!(error.to_string(), "service: no such key: [key]");
+        let header = secret("KEY", "sk-the-key").unwrap();
+        assert!(!format!("{header:?}").contains("the-key"));
+        assert_eq!(secret("KEY", "two\nlines").unwrap_err().0, CallErrorKind::Auth);
+    }
+}
