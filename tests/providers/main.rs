@@ -4,9 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
 mod anthropic;
+mod cassettes;
 mod claude;
 mod gemini;
+mod ollama;
+mod openai;
 mod rehearsal;
+mod streaming;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
