@@ -313,3 +313,13 @@ pub const KEY_RESTS_FROM_QUOTA: Duration = Duration::from_secs(3600);
 /// allowance is for more than a day, which may have 25 hours.
 pub const KEY_RESTS_LEAST: Duration = Duration::from_secs(1);
 pub const KEY_RESTS_MOST: Duration = Duration::from_secs(25 * 3600);
+
+/// Prose and source text have more bytes a token than this in the vocabularies of open models. What is too long by it is
+/// not sent to a model that would cut it without a word.
+pub const USUAL_BYTES_A_TOKEN: u64 = 3;
+
+/// What a chat's own marks and the names of its roles take, at most.
+pub const CHAT_FRAME_TOKENS: u64 = 256;
+
+/// Windows are asked for in steps, because a server loads the model anew for each size.
+pub const WINDOW_STEP_TOKENS: u64 = 4096;

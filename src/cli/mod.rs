@@ -9,6 +9,7 @@ mod graph;
 mod hub;
 mod models;
 mod pause;
+mod replay;
 mod runs;
 mod serve;
 mod setup;
@@ -72,6 +73,7 @@ enum Command {
     Check(backup::Check),
     Graph(graph::Graph),
     Models(models::Models),
+    Replay(replay::Replay),
     Localhub(hub::Localhub),
 }
 
@@ -112,6 +114,7 @@ pub fn main() -> ExitCode {
             Command::Check(command) => command.run().await,
             Command::Graph(command) => command.run(),
             Command::Models(command) => command.run(),
+            Command::Replay(command) => command.run(),
             Command::Localhub(command) => command.run().await,
         }
     });

@@ -11,9 +11,9 @@ use toml::Spanned;
 use url::Url;
 
 use super::{
-    AnthropicSettings, AppSettings, ClaudeSettings, ConfigError, GeminiKey, GeminiSettings, GeminiTier,
-    GitHubSettings, LldSettings, ModelRow, ModelSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml,
-    is_loopback, line_of,
+    AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiKey,
+    GeminiSettings, GeminiTier, GitHubSettings, LldSettings, ModelRow, ModelSettings, OllamaSettings,
+    OpenAiSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
 };
 use crate::types::{Family, InstallationId};
 
@@ -21,6 +21,8 @@ pub(super) const DRAFTER: &str = "claude:opus";
 pub(super) const REVIEWER: &str = "gemini:pro";
 pub(super) const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 pub(super) const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
+pub(super) const OLLAMA_URL: &str = "http://127.0.0.1:11434";
+pub(super) const OPENAI_URL: &str = "https://api.openai.com/v1";
 const LISTEN: &str = "127.0.0.1:8008";
 const PRIVATE_LISTEN: &str = "127.0.0.1:8009";
 
@@ -89,6 +91,14 @@ struct Models {
     drafter: Option<Spanned<String>>,
     reviewer: Option<Spanned<String>>,
     allow_gemini_drafts: bool,
+    cassettes: Option<Cassettes>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cassettes {
+    dir: Spanned<PathBuf>,
+    mode: CassetteMode,
 }
 
 #[derive(Deserialize)]
@@ -121,6 +131,8 @@ struct Providers {
     claude: Claude,
     anthropic: Anthropic,
     gemini: Gemini,
+    ollama: Endpoint,
+    openai: Endpoint,
     stub: Stub,
 }
 
@@ -154,6 +166,12 @@ struct Key {
     name: Spanned<String>,
     project: Option<String>,
     tier: Option<GeminiTier>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Endpoint {
+    base_url: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -352,6 +370,21 @@ impl Check<'_> {
         Ok(keys)
     }
 
+    /// Two rows with one id would be two truths.
+    fn model_rows(&self, table: &[Model]) -> Result<Vec<ModelRow>, ConfigError> {
+        for (at, row) in table.iter().enumerate() {
+            if table[..at].iter().any(|before| before.id.as_ref() == row.id.as_ref()) {
+                let message = format!("id = {:?} has a row above; keep one of them", row.id.as_ref());
+                return Err(self.refuse(&row.id, message));
+            }
+        }
+        table.iter().map(|row| self.model_row(row)).collect()
+    }
+
+    fn cassettes(&self, table: &Cassettes, directory: &Path) -> Result<CassetteSettings, ConfigError> {
+        Ok(CassetteSettings { dir: directory.join(self.filled(&table.dir, "dir")?), mode: table.mode })
+    }
+
     fn model_row(&self, row: &Model) -> Result<ModelRow, ConfigError> {
         for (key, text) in [("id", &row.id), ("family", &row.family)] {
             if text.as_ref().is_empty() || text.as_ref().contains(char::is_whitespace) {
@@ -399,7 +432,7 @@ impl Check<'_> {
         Ok(ModelSettings {
             drafter: self.drafter(names)?,
             reviewer: self.model("reviewer", names.reviewer.clone(), REVIEWER)?,
-            table: table.iter().map(|row| self.model_row(row)).collect::<Result<_, _>>()?,
+            table: self.model_rows(table)?,
             claude: ClaudeSettings {
                 // A bare name is looked up in `PATH`, as a shell would.
                 path: providers.claude.path.as_ref().map(|path| match path.components().count() {
@@ -422,6 +455,14 @@ impl Check<'_> {
                 free_for_private: providers.gemini.allow_free_tier_for_private,
                 drafts: names.allow_gemini_drafts,
             },
+            ollama: OllamaSettings {
+                base_url: self.url("base_url", providers.ollama.base_url.as_ref(), OLLAMA_URL)?,
+            },
+            openai: OpenAiSettings {
+                base_url: self.url("base_url", providers.openai.base_url.as_ref(), OPENAI_URL)?,
+                api_key: None,
+            },
+            cassettes: names.cassettes.as_ref().map(|given| self.cassettes(given, directory)).transpose()?,
             stub: StubSettings { script: providers.stub.script.as_ref().map(|path| directory.join(path)) },
         })
     }

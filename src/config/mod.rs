@@ -109,7 +109,11 @@ pub struct ModelSettings {
     pub claude: ClaudeSettings,
     pub anthropic: AnthropicSettings,
     pub gemini: GeminiSettings,
+    pub ollama: OllamaSettings,
+    pub openai: OpenAiSettings,
     pub stub: StubSettings,
+    /// Keep what models answer, or answer from what was kept.
+    pub cassettes: Option<CassetteSettings>,
 }
 
 /// A `[[model]]` of the settings.
@@ -208,6 +212,35 @@ pub enum GeminiTier {
     Free,
 }
 
+#[derive(Debug, Clone)]
+pub struct OllamaSettings {
+    pub base_url: Url,
+}
+
+/// Any endpoint that speaks OpenAI's chat completions.
+#[derive(Debug, Clone)]
+pub struct OpenAiSettings {
+    /// What stands before `/chat/completions`, the version included.
+    pub base_url: Url,
+    /// Not needed by an endpoint on this machine.
+    pub api_key: Option<SecretString>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CassetteSettings {
+    pub dir: PathBuf,
+    pub mode: CassetteMode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CassetteMode {
+    /// Models are asked, and what they answer is kept.
+    Record,
+    /// No model is asked: what was kept is the answer.
+    Replay,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct StubSettings {
     /// A script to answer from; the built-in rehearsal where it is not set.
@@ -243,8 +276,22 @@ impl ModelSettings {
                 Url::parse(file::GEMINI_URL).expect("a constant that parses"),
                 gemini_key.map(|secret| GeminiKey::bare(secrets::ONLY_KEY, secret)).into_iter().collect(),
             ),
+            ollama: OllamaSettings {
+                base_url: Url::parse(file::OLLAMA_URL).expect("a constant that parses"),
+            },
+            openai: OpenAiSettings {
+                base_url: Url::parse(file::OPENAI_URL).expect("a constant that parses"),
+                api_key: None,
+            },
             stub: StubSettings::default(),
+            cassettes: None,
         }
+    }
+
+    /// Every key in here, for who must keep them out of something.
+    pub fn secrets(&self) -> Vec<SecretString> {
+        let apis = [&self.anthropic.api_key, &self.openai.api_key].into_iter().flatten();
+        apis.chain(self.gemini.keys.iter().map(|key| &key.secret)).cloned().collect()
     }
 }
 
@@ -300,6 +347,7 @@ impl Settings {
         let webhook_secrets = secrets.webhook_secrets()?;
         let mut settings = file::parse(&text, &shown, directory, secrets.gemini_keys)?;
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
+        settings.models.openai.api_key = secrets.openai_api_key;
         settings.webhook_secrets = webhook_secrets;
         settings.file = path.to_owned();
         settings.ignored_environment = secrets::names().filter(|name| in_environment(name)).collect();

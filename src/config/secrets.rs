@@ -15,7 +15,8 @@ const GEMINI: &str = "GEMINI_API_KEY";
 /// Before the name of one of several keys.
 const GEMINI_NAMED: &str = "GEMINI_API_KEY_";
 const ANTHROPIC: &str = "ANTHROPIC_API_KEY";
-const NAMES: [&str; 4] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC];
+const OPENAI: &str = "OPENAI_API_KEY";
+const NAMES: [&str; 5] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC, OPENAI];
 
 /// What the key without a name is called.
 pub(super) const ONLY_KEY: &str = "default";
@@ -37,6 +38,7 @@ pub struct Secrets {
     /// By name; the one without comes first.
     pub gemini_keys: Vec<(String, SecretString)>,
     pub anthropic_api_key: Option<SecretString>,
+    pub openai_api_key: Option<SecretString>,
     file: PathBuf,
 }
 
@@ -50,6 +52,7 @@ impl Secrets {
             webhook_previous: take(WEBHOOK_PREVIOUS)?,
             gemini_keys,
             anthropic_api_key: take(ANTHROPIC)?,
+            openai_api_key: take(OPENAI)?,
             file: file.to_owned(),
         })
     }

@@ -209,3 +209,51 @@ fn a_long_key_is_not_quoted_whole() {
         "{error}"
     );
 }
+
+const ROW: &str = "[[model]]\nid = \"qwen3:32b\"\nproviders = [\"ollama\"]\nfamily = \"qwen\"\ncontext = 40960\n\
+                   max_output = 8192\n";
+
+#[test]
+fn a_row_of_the_table_of_models_is_read_whole() {
+    let more = "aliases = [\"qwen\"]\nprice = { input = 0.25, output = 2, cache_read = 0.025 }\n";
+    let settings = Place::new(&format!("{GOOD}{ROW}{more}"), ENV).load().unwrap();
+    let price = PriceRow { input: 250_000, output: 2_000_000, cache_read: Some(25_000), cache_write: None };
+    let expected = ModelRow {
+        id: "qwen3:32b".into(),
+        aliases: vec!["qwen".into()],
+        providers: vec!["ollama".into()],
+        family: Family("qwen".into()),
+        context: 40_960,
+        max_output: 8192,
+        price: Some(price),
+        deprecated: None,
+    };
+    assert_eq!(settings.models.table, [expected]);
+}
+
+#[test]
+fn a_row_with_a_mistake_is_refused_where_it_stands() {
+    let first = GOOD.lines().count();
+    for (row, line, words) in [
+        (format!("{ROW}price = {{ input = -1, output = 2 }}\n"), 7, "-1 is no price"),
+        (format!("{ROW}price = {{ input = 1 }}\n"), 7, "missing field `output`"),
+        (format!("{ROW}contxt = 1\n"), 7, "unknown field `contxt`"),
+        (ROW.replace("\"qwen\"", "\"q w\""), 4, "family = \"q w\" is no name"),
+        (ROW.replace("family = \"qwen\"\n", ""), 1, "missing field `family`"),
+        (format!("{ROW}{ROW}"), 8, "has a row above"),
+    ] {
+        let (at, message) = refusal(&format!("{GOOD}{row}"));
+        assert!(message.contains(words), "{row}: {message}");
+        assert_eq!(at, Some(first + line), "{row}: {message}");
+    }
+}
+
+#[test]
+fn cassettes_are_kept_in_one_of_two_ways() {
+    let with = |value: &str| format!("{GOOD}[models]\ncassettes = {value}\n");
+    let place = Place::new(&with("{ dir = \"kept\", mode = \"replay\" }"), ENV);
+    let expected = CassetteSettings { dir: place.0.path().join("kept"), mode: CassetteMode::Replay };
+    assert_eq!(place.load().unwrap().models.cassettes, Some(expected));
+    assert!(refusal(&with("{ dir = \"kept\", mode = \"play\" }")).1.contains("unknown variant `play`"));
+    assert!(refusal(&with("{ dir = \"\", mode = \"record\" }")).1.contains("dir is empty"));
+}

@@ -220,6 +220,7 @@ mod tests {
             effort: None,
             deadline: Duration::from_secs(deadline),
             budget: None,
+            private: true,
             facts: Default::default(),
         };
         let error = fallback.call(&call, &CancellationToken::new()).await.unwrap_err();

@@ -44,13 +44,14 @@ impl Clients {
     }
 }
 
-/// Why there is no answer, in words that may quote the service.
+/// Why there is no answer, in words that may quote the service at any length; the caller gets them shortened, after the
+/// key was taken out of them: a cut in the middle of one would leave the rest of it.
 #[derive(Debug)]
 pub(super) struct Fault(pub(super) CallErrorKind, pub(super) String);
 
 impl Fault {
     pub(super) fn new(kind: CallErrorKind, why: &str) -> Self {
-        Self(kind, quote(why))
+        Self(kind, why.to_owned())
     }
 
     /// As the caller gets it. A service may quote its key back at us.
@@ -62,7 +63,7 @@ impl Fault {
         if let Some(key) = key {
             why = why.replace(key.expose_secret(), "[key]");
         }
-        CallError::new(kind, format!("{back_end}: {why}"), usage)
+        CallError::new(kind, format!("{back_end}: {}", quote(&why)), usage)
     }
 }
 
@@ -96,13 +97,13 @@ pub(super) struct Head {
 impl Head {
     /// A fault that the service told of.
     pub(super) fn fault(&self, kind: CallErrorKind, message: &str) -> Fault {
-        Fault(kind, self.naming(format!("{}: {}", self.status, quote(message))))
+        Fault(kind, self.naming(format!("{}: {message}", self.status)))
     }
 
     /// Adds the call's id, where the service gave one.
     pub(super) fn naming(&self, why: String) -> String {
         match &self.request_id {
-            Some(id) => format!("{why} (request {id})"),
+            Some(id) => format!("request {id}: {why}"),
             None => why,
         }
     }
@@ -175,6 +176,9 @@ mod tests {
         let fault = Fault::new(CallErrorKind::Auth, "no such key: sk-the-key");
         let error = fault.of_call("service", Some(&key), Usage::asking("model"));
         assert_eq!(error.to_string(), "service: no such key: [key]");
+        let long = Fault::new(CallErrorKind::Auth, &format!("{} sk-the-key", "x".repeat(293)));
+        let error = long.of_call("service", Some(&key), Usage::asking("model"));
+        assert!(!error.to_string().contains("sk-"), "{error}");
         let header = secret("KEY", "sk-the-key").unwrap();
         assert!(!format!("{header:?}").contains("the-key"));
         assert_eq!(secret("KEY", "two\nlines").unwrap_err().0, CallErrorKind::Auth);

@@ -6,22 +6,28 @@
 //! others to read.
 
 mod anthropic;
+mod cassette;
 mod checked;
 mod claude_cli;
 mod fallback;
 mod gemini;
 mod http;
 pub mod models;
+mod ollama;
+mod openai;
 mod outages;
 mod schema;
+mod streamed;
 mod strict_json;
 mod stub;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+pub use cassette::{Cassette, Outcome, cassettes};
 pub use gemini::{KeyState as GeminiKeyState, states as gemini_keys};
 pub use stub::REHEARSAL;
 
@@ -74,13 +80,13 @@ pub struct Call {
     pub budget: Option<u64>,
     /// Not everybody may read what it is about, so nobody may be sent it who keeps it for other uses.
     pub private: bool,
-    /// Nonce, issue, title …: what scripted answers fill their placeholders from. Real models never
-    /// see it.
+    /// Nonce, issue, title …: what scripted answers fill their placeholders from, and what a kept answer
+    /// has placeholders for. Real models never see it.
     pub facts: BTreeMap<String, String>,
 }
 
 /// What a call took, whether it succeeded or not.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the prompt that came from no cache.
     pub input_tokens: u64,
@@ -138,7 +144,8 @@ pub struct Attempt {
 }
 
 /// What kind of failure: it decides what the caller does next, the message never does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CallErrorKind {
     /// The service is overloaded; try again soon, or elsewhere.
     Capacity,
@@ -243,6 +250,13 @@ pub enum ResolveError {
     SameFamily { drafter: String, reviewer: String, family: Family },
     #[error("the script of scripted answers can't be used: {0}")]
     Script(String),
+    #[error(
+        "{provider} serves the models that the settings list, and {name} is none of them; add (with its own figures)\n\n\
+         [[model]]\nid = \"{name}\"\nproviders = [\"{provider}\"]\nfamily = \"qwen\"\ncontext = 40960\nmax_output = 8192"
+    )]
+    NotListed { provider: String, name: String },
+    #[error("the folder of cassettes {0}")]
+    Cassettes(String),
     #[error("no client for HTTPS could be made: {0}")]
     Client(String),
 }
@@ -262,6 +276,8 @@ pub struct Providers {
     claude: Arc<dyn Provider>,
     anthropic: Arc<dyn Provider>,
     gemini: Arc<dyn Provider>,
+    ollama: Arc<dyn Provider>,
+    openai: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
 }
 
@@ -287,8 +303,16 @@ impl Providers {
         clock: SharedClock,
     ) -> Result<Self, ResolveError> {
         let table = Arc::new(models::Table::with(&settings.table));
-        let checked = |back_end: Arc<dyn Provider>| checked::Checked::around(back_end, &table);
         let clients = http::Clients::new()?;
+        let shelf = settings.cassettes.as_ref().map(|given| cassette::Shelf::open(given, settings.secrets()));
+        let shelf = shelf.transpose()?;
+        let checked = |back_end: Arc<dyn Provider>| {
+            let back_end = match &shelf {
+                Some(shelf) => shelf.around(back_end),
+                None => back_end,
+            };
+            checked::Checked::around(back_end, &table)
+        };
         let outages = Arc::new(outages::Outages::kept_in(store.clone()));
         let program = checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone())));
         let anthropic = checked(Arc::new(anthropic::Anthropic::new(
@@ -307,6 +331,7 @@ impl Providers {
                 Arc::new(fallback::Fallback::new(legs, outages, Arc::clone(&clock)))
             }
         };
+        let (ollama, openai) = (settings.ollama.clone(), settings.openai.clone());
         Ok(Self {
             claude,
             anthropic,
@@ -316,6 +341,8 @@ impl Providers {
                 store,
                 Arc::clone(&clock),
             ))),
+            ollama: checked(Arc::new(ollama::Ollama::new(ollama, &clients, &table, &clock))),
+            openai: checked(Arc::new(openai::OpenAi::new(openai, &clients, &table, &clock))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
             table,
         })
@@ -328,7 +355,12 @@ impl Providers {
     /// The model that `provider:model` names.
     pub fn model(&self, spec: &str) -> Result<ModelId, ResolveError> {
         let (provider, name) = spec.split_once(':').ok_or_else(|| ResolveError::unknown(spec))?;
-        let row = self.table.find(provider, name).ok_or_else(|| ResolveError::unknown(spec))?;
+        let row = self.table.find(provider, name).ok_or_else(|| match provider {
+            "ollama" | "openai" => {
+                ResolveError::NotListed { provider: provider.to_owned(), name: quote(name) }
+            }
+            _ => ResolveError::unknown(spec),
+        })?;
         Ok(ModelId { provider: provider.to_owned(), model: row.id.clone(), family: row.family.clone() })
     }
 
@@ -353,6 +385,8 @@ impl Providers {
             "claude" => &self.claude,
             "anthropic" => &self.anthropic,
             "gemini" => &self.gemini,
+            "ollama" => &self.ollama,
+            "openai" => &self.openai,
             "stub" => &self.stub,
             _ => return Err(ResolveError::unknown(spec)),
         };

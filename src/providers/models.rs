@@ -189,14 +189,23 @@ pub fn is_same(asked: &str, served: &str) -> bool {
     plain(asked) == plain(served)
 }
 
-/// An id without what does not make it another model: `-preview`, `-latest`, `-20251001`, `-001`,
-/// `-11-2025`, `-05-06` after a preview mark.
+/// An id without what does not make it another model: `-preview`, `-latest`, `:latest`, `-20251001`, `-2025-10-01`,
+/// `-001`, `-11-2025`, `-05-06` after a preview mark.
 fn plain(id: &str) -> &str {
     if let Some((head, tail)) = id.split_once("-preview") {
         let date = tail.bytes().all(|b| b.is_ascii_digit() || b == b'-');
         return if date { head } else { id };
     }
-    let head = id.strip_suffix("-latest").unwrap_or(id);
+    let head = ["-latest", ":latest"].iter().find_map(|mark| id.strip_suffix(mark)).unwrap_or(id);
+    if let Some((before, date)) = head.len().checked_sub(10).and_then(|at| head.split_at_checked(at))
+        && let Some(before) = before.strip_suffix('-')
+        && date
+            .bytes()
+            .enumerate()
+            .all(|(at, b)| if matches!(at, 4 | 7) { b == b'-' } else { b.is_ascii_digit() })
+    {
+        return before;
+    }
     match head.rsplit_once('-') {
         Some((before, digits))
             if matches!(digits.len(), 3 | 8) && digits.bytes().all(|b| b.is_ascii_digit()) =>
@@ -241,12 +250,16 @@ mod tests {
         assert!(is_same("gemini-3-pro-preview", "gemini-3-pro"));
         assert!(is_same("gemini-2.5-pro", "gemini-2.5-pro-preview-05-06"));
         assert!(is_same("gemini-2.5-flash", "gemini-2.5-flash-001"));
+        assert!(is_same("gpt-4o", "gpt-4o-2024-08-06"));
+        assert!(is_same("qwen3", "qwen3:latest"));
         for (asked, served) in [
             ("claude-opus-4-6", "claude-haiku-4-5-20251001"),
             ("claude-opus-4-6", "claude-opus-4-5"),
             ("gemini-3-pro-preview", "gemini-2.5-flash"),
             ("gemini-2.5-flash", "gemini-2.5-flash-lite"),
             ("gemini-2.5-pro", "gemini-2.5-pro-preview-tts"),
+            ("qwen3:32b", "qwen3:latest"),
+            ("gpt-4o", "gpt-4o-mini-2024-07-18"),
         ] {
             assert!(!is_same(asked, served), "{asked} {served}");
         }

@@ -1,11 +1,7 @@
 //! Ways to a model that failed again and again are left alone for a while; then one call tries whether they are back.
 //! Kept in the store where there is one, so that a restart does not forget.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 

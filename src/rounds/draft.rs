@@ -61,7 +61,9 @@ pub async fn draft(cx: &Cx, round: &mut Round, brief: &Brief<'_>) -> Result<Draf
 
 async fn write(cx: &Cx, round: &mut Round, brief: &Brief<'_>, mark: &str) -> Result<Drafted, StepError> {
     let prompt = first_prompt(round, brief, mark);
-    match answer(cx, round, brief, "draft", SYSTEM, &prompt, None).await? {
+    match answer(cx, round, brief, "draft", Question { system: SYSTEM, prompt: &prompt, mark, schema: None })
+        .await?
+    {
         Ok((text, by)) => accept(cx, round, text, by).await,
         Err(why) => Ok(Drafted::Unusable(why)),
     }
@@ -77,8 +79,8 @@ async fn revise(
     let before = text_of(cx, &document).await?;
     let prompt = revise_prompt(round, brief, mark, &before);
     let schema = edits::schema();
-    let (answered, by) = match answer(cx, round, brief, "revise", EDIT_SYSTEM, &prompt, Some(&schema)).await?
-    {
+    let question = Question { system: EDIT_SYSTEM, prompt: &prompt, mark, schema: Some(&schema) };
+    let (answered, by) = match answer(cx, round, brief, "revise", question).await? {
         Ok(answered) => answered,
         Err(why) => return Ok(Drafted::Unusable(why)),
     };
@@ -94,10 +96,19 @@ async fn revise(
         "{prompt}\n\nYour edits could not be applied:\n{failed}\n\nAnswer with the whole revised document instead, \
          in Markdown, beginning with its `# ` heading.\n"
     );
-    match answer(cx, round, brief, "rewrite", SYSTEM, &again, None).await? {
+    let question = Question { system: SYSTEM, prompt: &again, mark, schema: None };
+    match answer(cx, round, brief, "rewrite", question).await? {
         Ok((text, by)) => accept(cx, round, text, by).await,
         Err(why) => Ok(Drafted::Unusable(why)),
     }
+}
+
+struct Question<'a> {
+    system: &'a str,
+    prompt: &'a str,
+    /// The random word in the prompt's fences.
+    mark: &'a str,
+    schema: Option<&'a serde_json::Value>,
 }
 
 /// Buys one answer and returns its text, or our sentence on why there is none.
@@ -106,11 +117,10 @@ async fn answer(
     round: &mut Round,
     brief: &Brief<'_>,
     key: &str,
-    system: &str,
-    prompt: &str,
-    schema: Option<&serde_json::Value>,
+    question: Question<'_>,
 ) -> Result<Result<(String, Served), String>, StepError> {
-    let facts = facts(brief);
+    let Question { system, prompt, mark, schema } = question;
+    let facts = facts(brief, mark);
     let calls = &mut round.calls.drafter;
     let asked = Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls };
     let answered = ask(cx, key, asked).await?;
@@ -163,10 +173,11 @@ pub(super) fn sentence(kind: FailureKind) -> &'static str {
     }
 }
 
-fn facts(brief: &Brief<'_>) -> BTreeMap<String, String> {
+fn facts(brief: &Brief<'_>, mark: &str) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::from([
         ("issue".to_owned(), brief.issue.number.to_string()),
         ("title".to_owned(), brief.issue.title.clone()),
+        ("fence".to_owned(), mark.to_owned()),
     ]);
     if let Some(path) = brief.sample_path {
         facts.insert("path".to_owned(), path.to_owned());

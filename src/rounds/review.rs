@@ -111,7 +111,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
             system: SYSTEM,
             prompt: &prompt,
             schema: Some(&schema),
-            facts: facts(brief, &nonce),
+            facts: facts(brief, &mark, &nonce),
             calls: &mut round.calls.reviewer,
         };
         let answered = ask(cx, key, asked).await?;
@@ -240,11 +240,12 @@ async fn book(
     Ok(())
 }
 
-fn facts(brief: &ReviewBrief<'_>, nonce: &str) -> BTreeMap<String, String> {
+fn facts(brief: &ReviewBrief<'_>, mark: &str, nonce: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
         ("issue".to_owned(), brief.issue.number.to_string()),
         ("title".to_owned(), brief.issue.title.clone()),
         ("nonce".to_owned(), nonce.to_owned()),
+        ("fence".to_owned(), mark.to_owned()),
     ])
 }
 

@@ -179,7 +179,13 @@ fn readme_names_every_setting() {
     let [_, written, _] = split("README.md", &text, SETTINGS);
     for table in ["app", "github", "server", "data", "installations", "models", "providers", "lld"]
         .into_iter()
-        .chain(["providers.claude", "providers.gemini", "providers.stub"])
+        .chain([
+            "providers.claude",
+            "providers.gemini",
+            "providers.ollama",
+            "providers.openai",
+            "providers.stub",
+        ])
     {
         for key in keys(table) {
             let there = written.lines().any(|line| {

@@ -103,7 +103,10 @@ async fn error_statuses_say_what_to_do_next() {
     ] {
         let error = failure(Behaviour::Error(status, name, wait)).await;
         assert_eq!(error.kind, expected);
-        assert!(error.to_string().ends_with("as the test wants (request req_7)"), "{error}");
+        assert!(
+            error.to_string().contains("request req_7: ") && error.to_string().ends_with("as the test wants"),
+            "{error}"
+        );
     }
 }
 
@@ -124,7 +127,7 @@ async fn answers_cut_withheld_or_by_another_are_typed_and_counted() {
         let error = failure(behaviour).await;
         assert_eq!(error.kind, expected);
         assert_eq!(error.usage.input_tokens, 1000, "{error}: it may be on the bill");
-        assert!(error.to_string().ends_with("(request req_7)"), "{error}");
+        assert!(error.to_string().contains("request req_7: "), "{error}");
     }
 }
 

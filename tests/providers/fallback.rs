@@ -87,7 +87,10 @@ async fn when_both_fail_one_error_names_both() {
     let error = ask(&providers(&settings, &Arc::new(Hands::default()))).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Auth);
     let message = error.to_string();
-    assert!(message.starts_with("claude: ") && message.contains("; anthropic: 401"), "{message}");
+    assert!(
+        message.starts_with("claude: ") && message.contains("; anthropic: request req_7: 401"),
+        "{message}"
+    );
     assert_eq!((error.before.len(), error.before[0].provider), (1, "claude"));
     assert!(error.usage.billed && !error.before[0].usage.billed);
 }
@@ -110,10 +113,9 @@ async fn an_outage_is_left_alone_for_a_while_through_a_restart_too() {
     with_broken_program(&mut settings, directory.path());
     let clock = Arc::new(Hands::default());
     let boot = || {
-        let providers = providers(&settings, &clock);
-        let store = Store::open(&directory.path().join("data"), Arc::clone(&clock) as SharedClock).unwrap();
-        providers.remember_in(store);
-        providers
+        let clock = Arc::clone(&clock) as SharedClock;
+        let store = Store::open(&directory.path().join("data"), Arc::clone(&clock)).unwrap();
+        Providers::remembering(&settings, store, clock).unwrap()
     };
     let skipped = async |providers: &Providers| {
         ask(providers).await.unwrap().before[0].message.contains("skipped, it failed again and again")

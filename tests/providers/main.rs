@@ -4,12 +4,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
 mod anthropic;
+mod cassettes;
 mod claude;
 mod claude_api;
 mod fallback;
 mod gemini;
 mod gemini_keys;
+mod ollama;
+mod openai;
 mod rehearsal;
+mod streaming;
 
 use std::{path::Path, sync::Arc, time::Duration};
 

@@ -368,3 +368,30 @@ async fn a_busy_provider_is_waited_for() {
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("round 1"), "waiting is not a round:\n{gate}");
 }
+
+/// The usual world, whose models' answers are kept in `dir` or come from it.
+async fn with_cassettes(dir: &std::path::Path, mode: &str) -> World {
+    let toml = format!("cassettes = {{ dir = {dir:?}, mode = \"{mode}\" }}\n");
+    let mut w = World::new(Setting { toml, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w
+}
+
+#[tokio::test]
+async fn a_recorded_run_is_told_again_with_other_random_words_and_no_model() {
+    let kept = tempfile::tempdir().unwrap();
+    let mut said = with_cassettes(kept.path(), "record").await;
+    let mut again = with_cassettes(kept.path(), "replay").await;
+    for w in [&mut said, &mut again] {
+        w.find("Rehearsal");
+        let gate = w.find("waits for a person").body;
+        assert!(gate.contains("APPROVED"), "{gate}");
+        w.nothing_else_was_said();
+    }
+    assert_eq!(said.design_on_branch(), again.design_on_branch());
+
+    let nothing = tempfile::tempdir().unwrap();
+    let w = with_cassettes(nothing.path(), "replay").await;
+    assert!(!w.thread().contains("APPROVED"), "answers come from the folder alone:\n{}", w.thread());
+    assert!(std::fs::read_dir(nothing.path()).unwrap().next().is_none(), "a replay writes nothing");
+}

@@ -288,18 +288,24 @@ pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<[String; 2]> {
         let company = match spec.split_once(':').map_or(spec, |(provider, _)| provider) {
             "claude" => "Anthropic",
             "gemini" => "Google",
+            "ollama" | "openai" => "whoever runs",
             "stub" => "nobody (scripted)",
             other => other,
         };
         match elsewhere {
+            Some(url) if company == "whoever runs" => format!("{task} by {spec}: {company} {url}"),
             Some(url) => format!("{task} by {spec}: {company}, by way of {url}"),
             None => format!("{task} by {spec}: {company}"),
         }
     };
     let own = ModelSettings::real(Path::new(""), None, None).gemini.base_url;
     let gemini = Some(&models.gemini.base_url).filter(|url| **url != own);
-    let elsewhere =
-        |spec: &str| if spec.starts_with("gemini:") { gemini } else { models.claude.base_url.as_ref() };
+    let elsewhere = |spec: &str| match spec.split_once(':').map_or(spec, |(provider, _)| provider) {
+        "gemini" => gemini,
+        "ollama" => Some(&models.ollama.base_url),
+        "openai" => Some(&models.openai.base_url),
+        _ => models.claude.base_url.as_ref(),
+    };
     Ok([
         line("drafts", &models.drafter, elsewhere(&models.drafter)),
         line("reviews", &models.reviewer, elsewhere(&models.reviewer)),

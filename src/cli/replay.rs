@@ -1,0 +1,51 @@
+//! `countersign replay`: what a folder of kept answers holds, and whether they can be given again.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Context;
+
+use super::{columns, say};
+use crate::providers::{Outcome, cassettes};
+
+/// List the answers kept in a folder, and check that each can be given again.
+///
+/// To keep what models answer, and later to run on it without a model, a network or a bill:
+///
+///   [models]
+///   cassettes = { dir = "cassettes", mode = "record" }   # then mode = "replay"
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Replay {
+    /// The folder of cassettes.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+impl Replay {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let cassettes =
+            cassettes(&self.dir).with_context(|| format!("{} can't be read", self.dir.display()))?;
+        let mut broken = 0;
+        let mut rows = vec![["CASSETTE", "ROLE", "ASKED", "SERVED", "OUTCOME"].map(str::to_owned)];
+        for (name, cassette) in cassettes {
+            let name = name.chars().take(12).collect();
+            rows.push(match cassette {
+                Ok(cassette) => {
+                    let outcome = match &cassette.outcome {
+                        Outcome::Answer { text, .. } => format!("{} bytes", text.len()),
+                        Outcome::Error { message, .. } => message.clone(),
+                    };
+                    let served = cassette.usage.served.unwrap_or_else(|| "-".to_owned());
+                    [name, cassette.request.role, cassette.request.model, served, outcome]
+                }
+                Err(why) => {
+                    broken += 1;
+                    let blank = || "-".to_owned();
+                    [name, blank(), blank(), blank(), format!("unusable: {why}")]
+                }
+            });
+        }
+        columns(&rows).iter().for_each(say);
+        Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

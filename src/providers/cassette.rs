@@ -1,0 +1,291 @@
+//! Answers kept in a folder, and given again without a network: one JSON file a request, named by the request's hash.
+//!
+//! Words that are random in every run (the nonce, the mark of fences) are kept as placeholders, so that another run
+//! finds its answers. No key is ever written: those of the settings and whatever looks like one are blacked out.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use futures_util::future::BoxFuture;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage};
+use crate::{
+    config::{CassetteMode, CassetteSettings},
+    documents::secrets,
+    types::Hash,
+};
+
+/// Facts of a call that are random words, as [`Call::facts`] names them.
+const RANDOM: [&str; 2] = ["nonce", "fence"];
+
+/// One request and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cassette {
+    pub request: Request,
+    pub outcome: Outcome,
+    pub usage: Usage,
+}
+
+/// What decides the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    pub role: String,
+    pub model: String,
+    pub effort: Option<String>,
+    pub schema: Option<Value>,
+    pub system: String,
+    pub prompt: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Answer { text: String, value: Option<Value> },
+    Error { kind: CallErrorKind, message: String },
+}
+
+impl Request {
+    fn hash(&self) -> Hash {
+        let schema = self.schema.as_ref().map(Value::to_string).unwrap_or_default();
+        let effort = self.effort.as_deref().unwrap_or_default();
+        let parts = [&self.role, &self.system, &self.prompt, &schema, &self.model, effort];
+        Hash::of_parts(parts.map(|part: &str| part.as_bytes()))
+    }
+
+    fn file_name(&self) -> String {
+        format!("{}.json", self.hash())
+    }
+}
+
+/// The cassettes of a folder by file name; what is not one, or not under its own name, with the reason.
+pub fn cassettes(dir: &Path) -> io::Result<Vec<(String, Result<Cassette, String>)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            found.push((name.clone(), read(&path).and_then(|cassette| named(cassette, &name))));
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<Cassette, String> {
+    let bytes = fs::read(path).map_err(|error| format!("can't be read: {error}"))?;
+    serde_json::from_slice(&bytes).map_err(|error| format!("is no cassette: {error}"))
+}
+
+fn named(cassette: Cassette, name: &str) -> Result<Cassette, String> {
+    let own = cassette.request.file_name();
+    if own == name { Ok(cassette) } else { Err(format!("holds the request of {own}; record it again")) }
+}
+
+/// The folder, and what must not get into it.
+pub(super) struct Shelf {
+    dir: PathBuf,
+    mode: CassetteMode,
+    secrets: Vec<SecretString>,
+}
+
+impl Shelf {
+    pub(super) fn open(
+        settings: &CassetteSettings,
+        secrets: Vec<SecretString>,
+    ) -> Result<Arc<Self>, ResolveError> {
+        let CassetteSettings { dir, mode } = settings.clone();
+        let failed = |what: &str| ResolveError::Cassettes(format!("{} {what}", dir.display()));
+        match mode {
+            CassetteMode::Record => {
+                fs::create_dir_all(&dir).map_err(|error| failed(&format!("can't be made: {error}")))?;
+            }
+            CassetteMode::Replay if !dir.is_dir() => {
+                return Err(failed("is not there; record it with mode = \"record\" first"));
+            }
+            CassetteMode::Replay => {}
+        }
+        Ok(Arc::new(Self { dir, mode, secrets }))
+    }
+
+    /// The same back end with its answers kept, or without itself.
+    pub(super) fn around(self: &Arc<Self>, back_end: Arc<dyn Provider>) -> Arc<dyn Provider> {
+        match self.mode {
+            CassetteMode::Record => Arc::new(Recorder { shelf: Arc::clone(self), back_end }),
+            CassetteMode::Replay => Arc::new(Player { shelf: Arc::clone(self), name: back_end.name() }),
+        }
+    }
+
+    fn request(&self, call: &Call) -> Request {
+        let plain = |text: &str| self.scrubbed(&hidden(text, call));
+        Request {
+            role: call.role.as_str().to_owned(),
+            model: call.model.clone(),
+            effort: call.effort.clone(),
+            schema: call.schema.clone(),
+            system: plain(&call.system),
+            prompt: plain(&call.prompt),
+        }
+    }
+
+    fn scrubbed(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in self.secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty())
+        {
+            text = text.replace(secret, "[secret]");
+        }
+        secrets::redact(&text)
+    }
+
+    fn keep(&self, call: &Call, result: &Result<Reply, CallError>) -> io::Result<()> {
+        let plain = |text: &str| self.scrubbed(&hidden(text, call));
+        let (outcome, usage) = match result {
+            // Nobody's answer: the caller went away.
+            Err(error) if error.kind == CallErrorKind::Cancelled => return Ok(()),
+            Err(error) => {
+                let outcome = Outcome::Error { kind: error.kind.clone(), message: plain(&error.message) };
+                (outcome, (*error.usage).clone())
+            }
+            Ok(reply) => {
+                let value = reply.value.clone().map(|value| with_texts(value, &plain));
+                (Outcome::Answer { text: plain(&reply.text), value }, reply.usage.clone())
+            }
+        };
+        let cassette = Cassette { request: self.request(call), outcome, usage };
+        let file = tempfile::NamedTempFile::new_in(&self.dir)?;
+        serde_json::to_writer_pretty(&file, &cassette)?;
+        file.persist(self.dir.join(cassette.request.file_name()))?;
+        Ok(())
+    }
+}
+
+/// The text with the call's random words as placeholders.
+fn hidden(text: &str, call: &Call) -> String {
+    swapped(text, call, |word, placeholder| (word, placeholder))
+}
+
+/// The text with the placeholders as the call's random words.
+fn shown(text: &str, call: &Call) -> String {
+    swapped(text, call, |word, placeholder| (placeholder, word))
+}
+
+fn swapped(text: &str, call: &Call, turn: for<'a> fn(&'a str, &'a str) -> (&'a str, &'a str)) -> String {
+    let mut text = text.to_owned();
+    for name in RANDOM {
+        if let Some(word) = call.facts.get(name).filter(|word| !word.is_empty()) {
+            let placeholder = format!("[the {name}]");
+            let (from, to) = turn(word, &placeholder);
+            text = text.replace(from, to);
+        }
+    }
+    text
+}
+
+/// The value with each of its texts changed.
+fn with_texts(value: Value, change: &impl Fn(&str) -> String) -> Value {
+    match value {
+        Value::String(text) => Value::String(change(&text)),
+        Value::Array(items) => items.into_iter().map(|item| with_texts(item, change)).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, field)| (change(&name), with_texts(field, change))).collect()
+        }
+        other => other,
+    }
+}
+
+struct Recorder {
+    shelf: Arc<Shelf>,
+    back_end: Arc<dyn Provider>,
+}
+
+impl Recorder {
+    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+        let result = self.back_end.call(call, cancel).await;
+        // An answer that was paid for is not given up for the want of a disk.
+        if let Err(error) = self.shelf.keep(call, &result) {
+            tracing::warn!(dir = %self.shelf.dir.display(), %error, "a model's answer could not be kept");
+        }
+        result
+    }
+}
+
+impl Provider for Recorder {
+    fn name(&self) -> &'static str {
+        self.back_end.name()
+    }
+
+    fn lacks(&self) -> Option<String> {
+        self.back_end.lacks()
+    }
+
+    fn bills(&self) -> bool {
+        self.back_end.bills()
+    }
+
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        Box::pin(self.ask(call, cancel))
+    }
+}
+
+struct Player {
+    shelf: Arc<Shelf>,
+    name: &'static str,
+}
+
+impl Player {
+    fn answer(&self, call: &Call) -> Result<Reply, CallError> {
+        let name = self.shelf.request(call).file_name();
+        let cassette = read(&self.shelf.dir.join(&name)).and_then(|cassette| named(cassette, &name));
+        let cassette = cassette.map_err(|why| {
+            let message = format!(
+                "{}: {name} in {} {why}; record it with mode = \"record\" under [models] cassettes",
+                self.name,
+                self.shelf.dir.display()
+            );
+            CallError::new(CallErrorKind::Unavailable, message, Usage::asking(&call.model))
+        })?;
+        // Whoever was paid was paid when it was recorded.
+        let usage = Usage { billed: false, ..cassette.usage };
+        let plain = |text: &str| shown(text, call);
+        match cassette.outcome {
+            Outcome::Answer { text, value } => {
+                Ok(Reply::new(plain(&text), value.map(|value| with_texts(value, &plain)), usage))
+            }
+            Outcome::Error { kind, message } => Err(CallError::new(kind, message, usage)),
+        }
+    }
+}
+
+impl Provider for Player {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn lacks(&self) -> Option<String> {
+        None
+    }
+
+    fn bills(&self) -> bool {
+        false
+    }
+
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        _: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        Box::pin(async { self.answer(call) })
+    }
+}

@@ -1,0 +1,225 @@
+//! Models on a machine of one's own, through Ollama's native API.
+//!
+//! Ollama reads a prompt into a window of `num_ctx` tokens and, left alone, drops what does not fit without a word. So
+//! the window is asked for by the prompt's size, a prompt that fits none is not sent, and one that filled its window is
+//! taken for a cut one.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    http::{self, Clients, Fault, Head},
+    models::{Model, Table},
+    streamed::{Answer, Lines},
+};
+use crate::{clock::SharedClock, config::OllamaSettings, limits};
+
+pub(super) struct Ollama {
+    settings: OllamaSettings,
+    client: reqwest::Client,
+    table: Arc<Table>,
+    clock: SharedClock,
+}
+
+impl Ollama {
+    pub(super) fn new(
+        settings: OllamaSettings,
+        clients: &Clients,
+        table: &Arc<Table>,
+        clock: &SharedClock,
+    ) -> Self {
+        let client = clients.of(&settings.base_url);
+        Self { settings, client, table: Arc::clone(table), clock: Arc::clone(clock) }
+    }
+
+    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+        let started = self.clock.now();
+        let mut usage = Usage::asking(&call.model);
+        let mut answer = Answer::default();
+        let window = match self.table.find(self.name(), &call.model) {
+            Some(row) => Window::of(call, row),
+            None => Err(Fault::new(CallErrorKind::Unavailable, "no row of the table of models has it")),
+        };
+        let outcome = match window {
+            Err(fault) => Err(fault),
+            Ok(window) => {
+                usage.attempts = 1;
+                let ended = tokio::select! {
+                    ended = self.exchange(call, &window, &mut answer) => ended,
+                    () = cancel.cancelled() => Err(Fault::new(CallErrorKind::Cancelled, "cancelled")),
+                };
+                answer.count(&mut usage);
+                ended.and_then(|()| judge(call, &window, answer))
+            }
+        };
+        usage.elapsed = self.clock.now().since(started);
+        match outcome {
+            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
+            Err(fault) => Err(fault.of_call(self.name(), None, usage)),
+        }
+    }
+
+    async fn exchange(&self, call: &Call, window: &Window, answer: &mut Answer) -> Result<(), Fault> {
+        let base = self.settings.base_url.as_str().trim_end_matches('/');
+        let request = self.client.post(format!("{base}/api/chat")).timeout(call.deadline);
+        let request = request.json(&request_body(call, window));
+        let (head, response) =
+            http::send(request, self.clock.now()).await.map_err(|fault| self.unreachable(fault))?;
+        if !head.status.is_success() {
+            return Err(failure(&head, &call.model, &http::body(response).await?));
+        }
+        let mut lines = Lines::of(response, call);
+        while let Some(line) = lines.next().await? {
+            if line.is_empty() {
+                continue;
+            }
+            let event: Value = serde_json::from_str(&line).map_err(|error| {
+                Fault::new(
+                    CallErrorKind::InvalidOutput,
+                    &format!("a line of the answer is not JSON: {error}"),
+                )
+            })?;
+            if let Some(why) = event["error"].as_str() {
+                return Err(Fault::new(CallErrorKind::Unavailable, why));
+            }
+            take(&event, answer);
+            if event["done"] == true {
+                return Ok(());
+            }
+        }
+        Err(Fault::new(CallErrorKind::Unavailable, "the answer broke off"))
+    }
+
+    fn unreachable(&self, fault: Fault) -> Fault {
+        match fault {
+            Fault(CallErrorKind::Unavailable, why) => {
+                let fix = "start it with `ollama serve`, or correct base_url under [providers.ollama]";
+                Fault(
+                    CallErrorKind::Unavailable,
+                    format!("{} does not answer; {fix} ({why})", self.settings.base_url),
+                )
+            }
+            other => other,
+        }
+    }
+}
+
+impl Provider for Ollama {
+    fn name(&self) -> &'static str {
+        "ollama"
+    }
+
+    fn lacks(&self) -> Option<String> {
+        None
+    }
+
+    fn bills(&self) -> bool {
+        false
+    }
+
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        Box::pin(self.ask(call, cancel))
+    }
+}
+
+/// How many tokens the model is given to read and write.
+#[derive(Debug, PartialEq, Eq)]
+struct Window {
+    /// Prompt and answer together.
+    all: u64,
+    answer: u64,
+}
+
+impl Window {
+    /// Room for the prompt at its densest and for the longest answer, if the model has it.
+    fn of(call: &Call, row: &Model) -> Result<Self, Fault> {
+        let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
+        let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
+        let likely = bytes / limits::USUAL_BYTES_A_TOKEN + limits::CHAT_FRAME_TOKENS;
+        if likely.saturating_add(row.max_output) > row.context {
+            let why = format!(
+                "some {likely} tokens of prompt and {} of answer are more than the {} of {}",
+                row.max_output, row.context, row.id
+            );
+            return Err(Fault::new(CallErrorKind::TooLong, &why));
+        }
+        let densest = bytes / limits::FEWEST_BYTES_A_TOKEN + limits::CHAT_FRAME_TOKENS;
+        let wanted = densest.saturating_add(row.max_output).next_multiple_of(limits::WINDOW_STEP_TOKENS);
+        Ok(Self { all: wanted.min(row.context), answer: row.max_output })
+    }
+}
+
+fn request_body(call: &Call, window: &Window) -> Value {
+    let mut body = json!({
+        "model": call.model,
+        "messages": [
+            {"role": "system", "content": call.system},
+            {"role": "user", "content": call.prompt},
+        ],
+        "stream": true,
+        // Servers that know these words refuse what does not fit; older ones are caught by what they count.
+        "truncate": false,
+        "shift": false,
+        "options": {"num_ctx": window.all, "num_predict": window.answer},
+    });
+    if let Some(schema) = &call.schema {
+        body["format"] = schema.clone();
+    }
+    body
+}
+
+fn take(event: &Value, answer: &mut Answer) {
+    answer.text += event["message"]["content"].as_str().unwrap_or_default();
+    if let Some(served) = event["model"].as_str() {
+        answer.served = Some(served.to_owned());
+    }
+    if event["done"] == true {
+        answer.ended = event["done_reason"].as_str().map(str::to_owned);
+        answer.input_tokens = event["prompt_eval_count"].as_u64().unwrap_or(0);
+        answer.output_tokens = event["eval_count"].as_u64().unwrap_or(0);
+    }
+}
+
+fn judge(call: &Call, window: &Window, answer: Answer) -> Result<(String, Option<Value>), Fault> {
+    answer.check_served(call)?;
+    if answer.input_tokens >= window.all {
+        let why = format!("the prompt filled all {} tokens of the window and was cut", window.all);
+        return Err(Fault::new(CallErrorKind::TooLong, &why));
+    }
+    match answer.ended.as_deref() {
+        Some("stop") => answer.fit(call),
+        Some("length") => Err(Fault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
+        other => {
+            let why = format!("the answer ended with {}", other.unwrap_or("no reason"));
+            Err(Fault::new(CallErrorKind::InvalidOutput, &why))
+        }
+    }
+}
+
+/// What an answer with an error status means.
+fn failure(head: &Head, model: &str, body: &[u8]) -> Fault {
+    let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
+    let message = parsed["error"].as_str().map_or_else(|| String::from_utf8_lossy(body), Into::into);
+    let kind = match head.status {
+        StatusCode::NOT_FOUND if message.contains("not found") && message.contains("model") => {
+            let why = format!("{model} is not on that machine; run `ollama pull {model}` there");
+            return head.fault(CallErrorKind::Unavailable, &why);
+        }
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => CallErrorKind::Auth,
+        StatusCode::BAD_REQUEST if message.contains("context length") => CallErrorKind::TooLong,
+        StatusCode::PAYLOAD_TOO_LARGE => CallErrorKind::TooLong,
+        StatusCode::TOO_MANY_REQUESTS => CallErrorKind::RateLimited { reset: head.retry_after },
+        StatusCode::SERVICE_UNAVAILABLE => CallErrorKind::Capacity,
+        _ => CallErrorKind::Unavailable,
+    };
+    head.fault(kind, &message)
+}

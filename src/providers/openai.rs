@@ -1,0 +1,208 @@
+//! Any endpoint that speaks OpenAI's chat completions: theirs, a gateway's, or a server on this machine.
+//!
+//! The key travels in a header and appears in no URL, error or log. The model that served is the one that the answer's
+//! own events name.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    http::{self, Clients, Fault, Head},
+    models::Table,
+    streamed::{Answer, Lines},
+};
+use crate::{
+    clock::SharedClock,
+    config::{OpenAiSettings, is_loopback},
+};
+
+const KEY: &str = "OPENAI_API_KEY";
+const NO_KEY: &str = "there is no OPENAI_API_KEY in the .env file; add the endpoint's key";
+
+pub(super) struct OpenAi {
+    settings: OpenAiSettings,
+    client: reqwest::Client,
+    table: Arc<Table>,
+    clock: SharedClock,
+}
+
+impl OpenAi {
+    pub(super) fn new(
+        settings: OpenAiSettings,
+        clients: &Clients,
+        table: &Arc<Table>,
+        clock: &SharedClock,
+    ) -> Self {
+        let client = clients.of(&settings.base_url);
+        Self { settings, client, table: Arc::clone(table), clock: Arc::clone(clock) }
+    }
+
+    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+        let started = self.clock.now();
+        let mut usage = Usage::asking(&call.model);
+        if let Some(why) = self.lacks() {
+            return Err(CallError::new(CallErrorKind::Auth, why, usage));
+        }
+        usage.attempts = 1;
+        usage.billed = self.table.find(self.name(), &call.model).is_some_and(|row| row.price.is_some());
+        let mut answer = Answer::default();
+        let ended = tokio::select! {
+            ended = self.exchange(call, &mut answer) => ended,
+            () = cancel.cancelled() => Err(Fault::new(CallErrorKind::Cancelled, "cancelled")),
+        };
+        usage.elapsed = self.clock.now().since(started);
+        answer.count(&mut usage);
+        match ended.and_then(|()| judge(call, answer)) {
+            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
+            Err(fault) => Err(fault.of_call(self.name(), self.settings.api_key.as_ref(), usage)),
+        }
+    }
+
+    async fn exchange(&self, call: &Call, answer: &mut Answer) -> Result<(), Fault> {
+        let base = self.settings.base_url.as_str().trim_end_matches('/');
+        let mut request = self.client.post(format!("{base}/chat/completions")).timeout(call.deadline);
+        if let Some(key) = &self.settings.api_key {
+            request = request.header(reqwest::header::AUTHORIZATION, bearer(key)?);
+        }
+        let (head, response) = http::send(request.json(&request_body(call)), self.clock.now()).await?;
+        if !head.status.is_success() {
+            return Err(failure(&head, &http::body(response).await?));
+        }
+        let mut lines = Lines::of(response, call);
+        while let Some(line) = lines.next().await? {
+            let Some(data) = line.strip_prefix("data:").map(str::trim) else { continue };
+            if data == "[DONE]" {
+                break;
+            }
+            let event: Value = serde_json::from_str(data).map_err(|error| {
+                let why = format!("an event of the answer is not JSON: {error}");
+                Fault(CallErrorKind::InvalidOutput, head.naming(why))
+            })?;
+            take(&event, answer)?;
+        }
+        match answer.ended {
+            Some(_) => Ok(()),
+            None => Err(Fault(CallErrorKind::Unavailable, head.naming("the answer broke off".into()))),
+        }
+    }
+}
+
+impl Provider for OpenAi {
+    fn name(&self) -> &'static str {
+        "openai"
+    }
+
+    fn lacks(&self) -> Option<String> {
+        let needed = self.settings.api_key.is_none() && !is_loopback(&self.settings.base_url);
+        needed.then(|| NO_KEY.into())
+    }
+
+    fn bills(&self) -> bool {
+        true
+    }
+
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        Box::pin(self.ask(call, cancel))
+    }
+}
+
+fn bearer(key: &SecretString) -> Result<reqwest::header::HeaderValue, Fault> {
+    http::secret(KEY, &format!("Bearer {}", key.expose_secret()))
+}
+
+fn request_body(call: &Call) -> Value {
+    let mut body = json!({
+        "model": call.model,
+        "messages": [
+            {"role": "system", "content": call.system},
+            {"role": "user", "content": call.prompt},
+        ],
+        "stream": true,
+        "stream_options": {"include_usage": true},
+    });
+    if let Some(schema) = &call.schema {
+        body["response_format"] = json!({
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "strict": true, "schema": schema},
+        });
+    }
+    if let Some(effort) = &call.effort {
+        body["reasoning_effort"] = json!(effort);
+    }
+    body
+}
+
+/// One event. The one with the counts comes last and has no choices.
+fn take(event: &Value, answer: &mut Answer) -> Result<(), Fault> {
+    if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
+        let code = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+        let kind = kind_of(code.unwrap_or_default(), error, None);
+        return Err(Fault::new(kind, error["message"].as_str().unwrap_or("an error without words")));
+    }
+    if let Some(served) = event["model"].as_str().filter(|served| !served.is_empty()) {
+        answer.served = Some(served.to_owned());
+    }
+    let choice = &event["choices"][0];
+    if let Some(refusal) = choice["delta"]["refusal"].as_str() {
+        return Err(Fault::new(CallErrorKind::Refused, refusal));
+    }
+    answer.text += choice["delta"]["content"].as_str().unwrap_or_default();
+    if let Some(ended) = choice["finish_reason"].as_str() {
+        answer.ended = Some(ended.to_owned());
+    }
+    let usage = &event["usage"];
+    if usage.is_object() {
+        let tokens = |path: &str| usage.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+        answer.input_tokens = tokens("/prompt_tokens");
+        answer.cache_read_tokens = tokens("/prompt_tokens_details/cached_tokens");
+        answer.output_tokens = tokens("/completion_tokens");
+    }
+    Ok(())
+}
+
+fn judge(call: &Call, answer: Answer) -> Result<(String, Option<Value>), Fault> {
+    answer.check_served(call)?;
+    match answer.ended.as_deref() {
+        Some("stop") => answer.fit(call),
+        Some("length") => Err(Fault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
+        Some("content_filter") => Err(Fault::new(CallErrorKind::Refused, "the answer was withheld")),
+        other => {
+            let why = format!("the answer ended with {}", other.unwrap_or("no reason"));
+            Err(Fault::new(CallErrorKind::InvalidOutput, &why))
+        }
+    }
+}
+
+/// What an answer with an error status means.
+fn failure(head: &Head, body: &[u8]) -> Fault {
+    let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
+    let error = &parsed["error"];
+    let message = error["message"].as_str().or(error.as_str());
+    let message = message.map_or_else(|| String::from_utf8_lossy(body), Into::into);
+    head.fault(kind_of(head.status.as_u16(), error, head.retry_after), &message)
+}
+
+fn kind_of(status: u16, error: &Value, reset: Option<std::time::Duration>) -> CallErrorKind {
+    let is = |word: &str| error["code"] == word || error["type"] == word;
+    let says = |words: &str| error["message"].as_str().is_some_and(|message| message.contains(words));
+    match status {
+        _ if is("insufficient_quota") => CallErrorKind::Quota { reset },
+        _ if is("context_length_exceeded") || says("maximum context length") => CallErrorKind::TooLong,
+        _ if is("content_filter") || is("content_policy_violation") => CallErrorKind::Refused,
+        401 | 403 => CallErrorKind::Auth,
+        402 => CallErrorKind::Quota { reset },
+        413 => CallErrorKind::TooLong,
+        429 => CallErrorKind::RateLimited { reset },
+        503 | 529 => CallErrorKind::Capacity,
+        _ => CallErrorKind::Unavailable,
+    }
+}

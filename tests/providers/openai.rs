@@ -1,0 +1,173 @@
+//! An OpenAI-compatible endpoint, imitated.
+
+use std::{sync::Arc, time::Duration};
+
+use countersign::{
+    clock::SystemClock,
+    config::{ModelRow, ModelSettings, PriceRow},
+    providers::{CallError, CallErrorKind, Providers, Reply},
+    types::Family,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    ask, question, schema, settings,
+    streaming::{Api, Behaviour, start},
+};
+
+const KEY: &str = "sk-TheKeyOfThisTest";
+
+fn row(price: Option<PriceRow>) -> ModelRow {
+    ModelRow {
+        id: "gpt-x".into(),
+        aliases: Vec::new(),
+        providers: vec!["openai".into()],
+        family: Family("gpt".into()),
+        context: 100_000,
+        max_output: 10_000,
+        price,
+        deprecated: None,
+    }
+}
+
+pub(crate) fn at(base_url: url::Url) -> ModelSettings {
+    let price = PriceRow { input: 2_000_000, output: 8_000_000, cache_read: None, cache_write: None };
+    let mut settings = settings("/nowhere".as_ref());
+    settings.table = vec![row(Some(price))];
+    settings.openai.base_url = base_url;
+    settings.openai.api_key = Some(KEY.into());
+    settings
+}
+
+fn event(delta: Value, finish: Option<&str>) -> Value {
+    json!({"model": "gpt-x-2026-01-02", "choices": [{"delta": delta, "finish_reason": finish}]})
+}
+
+pub(crate) fn events(events: &[Value]) -> String {
+    let usage = json!({"model": "gpt-x-2026-01-02", "choices": [], "usage": {
+        "prompt_tokens": 1000, "completion_tokens": 50, "prompt_tokens_details": {"cached_tokens": 200}}});
+    let events = events.iter().chain([&usage]).map(|event| format!("data: {event}\r\n\r\n"));
+    [": hello\r\n".to_owned()].into_iter().chain(events).chain(["data: [DONE]\n\n".to_owned()]).collect()
+}
+
+pub(crate) fn says(text: &str, finish: &str) -> String {
+    let (first, second) = text.split_at(text.len() / 2);
+    events(&[
+        event(json!({"role": "assistant", "content": first}), None),
+        event(json!({"content": second}), None),
+        event(json!({}), Some(finish)),
+    ])
+}
+
+async fn call(behaviour: Behaviour, with_schema: bool) -> (Result<Reply, CallError>, Arc<Api>) {
+    let (url, api) = start("/chat/completions", behaviour).await;
+    let mut call = question("openai");
+    call.schema = with_schema.then(schema);
+    call.deadline = Duration::from_millis(800);
+    (ask(&at(url), "openai:gpt-x", call).await, api)
+}
+
+async fn kind(behaviour: Behaviour) -> CallErrorKind {
+    let error = call(behaviour, false).await.0.unwrap_err();
+    assert!(!format!("{error:?}").contains(KEY), "{error:?}");
+    error.kind
+}
+
+#[tokio::test]
+async fn an_answer_is_attested_counted_and_asked_for_rightly() {
+    let (outcome, api) = call(Behaviour::Stream(says("{\"verdict\":\"APPROVED\"}", "stop")), true).await;
+    let reply = outcome.unwrap();
+    assert_eq!(reply.value, Some(json!({"verdict": "APPROVED"})));
+    let usage = &reply.usage;
+    assert_eq!(usage.served.as_deref(), Some("gpt-x-2026-01-02"));
+    assert_eq!(usage.family, Some(Family("gpt".into())));
+    assert_eq!((usage.input_tokens, usage.cache_read_tokens, usage.output_tokens), (800, 200, 50));
+    assert_eq!((usage.billed, usage.cost_microusd), (true, Some(800 * 2 + 200 / 5 + 50 * 8)));
+    let (headers, body) = &api.requests()[0];
+    assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
+    assert_eq!(body["stream_options"], json!({"include_usage": true}));
+    assert_eq!(body["response_format"]["json_schema"]["schema"], schema());
+    assert_eq!(body["messages"][0], json!({"role": "system", "content": "Answer briefly."}));
+}
+
+#[tokio::test]
+async fn an_endpoint_of_ones_own_needs_no_key_and_sends_no_bill() {
+    let (url, api) = start("/chat/completions", Behaviour::Stream(says("Yes.", "stop"))).await;
+    let mut settings = at(url);
+    settings.table = vec![row(None)];
+    settings.openai.api_key = None;
+    let reply = ask(&settings, "openai:gpt-x", question("openai")).await.unwrap();
+    assert_eq!((reply.usage.billed, reply.usage.cost_microusd), (false, None));
+    assert!(!api.requests()[0].0.contains_key("authorization"));
+
+    settings.openai.base_url = "https://api.openai.com/v1".parse().unwrap();
+    let error = ask(&settings, "openai:gpt-x", question("openai")).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Auth);
+    assert!(error.to_string().contains("OPENAI_API_KEY"), "{error}");
+}
+
+#[tokio::test]
+async fn error_statuses_say_what_to_do_next() {
+    let reset = Some(Duration::from_secs(30));
+    for (status, code, kind_wanted) in [
+        (401, "invalid_api_key", CallErrorKind::Auth),
+        (402, "", CallErrorKind::Quota { reset }),
+        (429, "insufficient_quota", CallErrorKind::Quota { reset }),
+        (429, "rate_limit_exceeded", CallErrorKind::RateLimited { reset }),
+        (400, "context_length_exceeded", CallErrorKind::TooLong),
+        (400, "content_filter", CallErrorKind::Refused),
+        (400, "no_such_parameter", CallErrorKind::Unavailable),
+        (500, "", CallErrorKind::Unavailable),
+        (503, "", CallErrorKind::Capacity),
+        (529, "", CallErrorKind::Capacity),
+    ] {
+        let body = json!({"error": {"code": code, "message": format!("no, {KEY}")}});
+        assert_eq!(kind(Behaviour::Status(status, body, Some(30))).await, kind_wanted, "{status} {code}");
+    }
+}
+
+#[tokio::test]
+async fn answers_cut_withheld_or_by_another_model_are_typed() {
+    for (body, wanted) in [
+        (says("Half", "length"), CallErrorKind::Truncated),
+        (says("Half", "content_filter"), CallErrorKind::Refused),
+        (says("Half", "tool_calls"), CallErrorKind::InvalidOutput),
+        (says("  ", "stop"), CallErrorKind::InvalidOutput),
+        (events(&[event(json!({"refusal": "I'd rather not."}), None)]), CallErrorKind::Refused),
+        (events(&[event(json!({"content": "Half"}), None)]), CallErrorKind::Unavailable),
+        (
+            format!("data: {}\n", json!({"error": {"code": 429, "message": "slow"}})),
+            CallErrorKind::RateLimited { reset: None },
+        ),
+        ("data: {\"model\n".into(), CallErrorKind::InvalidOutput),
+        (
+            says("Fine.", "stop").replace("gpt-x-", "gpt-x-mini-"),
+            CallErrorKind::WrongModel { served: Some("gpt-x-mini-2026-01-02".into()) },
+        ),
+        (says("Fine.", "stop").replace("\"model\"", "\"x\""), CallErrorKind::WrongModel { served: None }),
+    ] {
+        assert_eq!(kind(Behaviour::Stream(body.clone())).await, wanted, "{body}");
+    }
+    assert_eq!(kind(Behaviour::Break(events(&[])[..60].into())).await, CallErrorKind::Unavailable);
+    let (outcome, _) = call(Behaviour::Stream(says("{\"verdict\":\"MAYBE\"}", "stop")), true).await;
+    assert_eq!(outcome.unwrap_err().kind, CallErrorKind::InvalidOutput);
+}
+
+#[tokio::test]
+async fn silence_and_a_stall_end_in_time() {
+    assert!(matches!(kind(Behaviour::Hang).await, CallErrorKind::Timeout { idle: false, .. }));
+    let begun = format!("data: {}\n\n", event(json!({"content": "Well,"}), None));
+    let CallErrorKind::Timeout { idle: true, elapsed } = kind(Behaviour::Stall(begun)).await else {
+        panic!("no stall")
+    };
+    assert!(elapsed < Duration::from_millis(800), "{elapsed:?}");
+}
+
+#[test]
+fn a_model_without_a_row_is_answered_with_the_row_to_add() {
+    let providers = Providers::new(&settings("/nowhere".as_ref()), Arc::new(SystemClock)).unwrap();
+    for (spec, id) in [("ollama:llama4:8b", "llama4:8b"), ("openai:gpt-x", "gpt-x")] {
+        let error = providers.model(spec).unwrap_err().to_string();
+        assert!(error.contains(&format!("[[model]]\nid = \"{id}\"\n")), "{error}");
+    }
+}

@@ -1,0 +1,75 @@
+//! An imitation of an API that answers by lines, as a test wants.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use futures_util::{StreamExt, stream};
+use serde_json::Value;
+
+/// What the imitation answers, whatever it is asked.
+#[derive(Clone)]
+pub(crate) enum Behaviour {
+    /// This body, in pieces that end anywhere.
+    Stream(String),
+    /// This much of one, then silence.
+    Stall(String),
+    /// This much of one, then a broken connection.
+    Break(String),
+    /// An error status with its body, and a Retry-After.
+    Status(u16, Value, Option<u32>),
+    /// Never answers.
+    Hang,
+}
+
+pub(crate) struct Api {
+    behaviour: Behaviour,
+    requests: Mutex<Vec<(HeaderMap, Value)>>,
+}
+
+impl Api {
+    pub(crate) fn requests(&self) -> Vec<(HeaderMap, Value)> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+pub(crate) async fn start(path: &str, behaviour: Behaviour) -> (url::Url, Arc<Api>) {
+    let api = Arc::new(Api { behaviour, requests: Mutex::default() });
+    let router = Router::new().route(path, post(answer)).with_state(Arc::clone(&api));
+    (crate::serve(router).await, api)
+}
+
+async fn answer(State(api): State<Arc<Api>>, headers: HeaderMap, Json(request): Json<Value>) -> Response {
+    api.requests.lock().unwrap().push((headers, request));
+    match api.behaviour.clone() {
+        Behaviour::Stream(text) => {
+            let pieces: Vec<_> = text.into_bytes().chunks(7).map(<[u8]>::to_vec).collect();
+            Body::from_stream(stream::iter(pieces.into_iter().map(Ok::<_, Infallible>))).into_response()
+        }
+        Behaviour::Stall(text) => {
+            let begun = stream::iter([Ok::<_, Infallible>(text)]);
+            Body::from_stream(begun.chain(stream::pending())).into_response()
+        }
+        Behaviour::Break(text) => {
+            let broken = std::io::Error::other("as the test wants");
+            Body::from_stream(stream::iter([Ok(text), Err(broken)])).into_response()
+        }
+        Behaviour::Status(status, body, retry_after) => {
+            let mut response = (StatusCode::from_u16(status).unwrap(), Json(body)).into_response();
+            if let Some(seconds) = retry_after {
+                response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+            }
+            response
+        }
+        Behaviour::Hang => std::future::pending().await,
+    }
+}
