@@ -55,8 +55,6 @@ impl Default for Table {
             let price = Some(Price::per_million(input, output));
             row(id, aliases, &["gemini"], "gemini", (1_048_576, 65_536), price)
         };
-        // Served through an account of the operator's; nobody sends a bill by the token.
-        let opencode = |id, family, context| row(id, &[], &["opencode"], family, (context, 64_000), None);
         // The two ends of a rehearsal count as two families, so that a rehearsal obeys the same rules.
         let stub = |id, alias| row(id, &[alias], &["stub"], id, (u64::MAX, u64::MAX), None);
         let models = vec![
@@ -67,9 +65,6 @@ impl Default for Table {
             gemini("gemini-3-pro", &["3-pro"], 2_000_000, 12_000_000),
             gemini("gemini-2.5-pro", &["2.5-pro"], 1_250_000, 10_000_000),
             gemini("gemini-2.5-flash", &["flash", "2.5-flash"], 300_000, 2_500_000),
-            opencode("google/antigravity-claude-sonnet-4-5", "claude", 200_000),
-            opencode("google/antigravity-gemini-3-flash", "gemini", 1_048_576),
-            opencode("google/antigravity-gemini-3-pro", "gemini", 1_048_576),
             stub("stub-drafter", "drafter"),
             stub("stub-reviewer", "reviewer"),
         ];
