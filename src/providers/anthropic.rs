@@ -16,10 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::stream::{Message, failure_kind};
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
     http::{self, Fault},
-    models::{self, Table},
-    schema, strict_json,
+    models::Table,
 };
 use crate::{clock::SharedClock, config::AnthropicSettings, limits};
 
@@ -164,11 +163,7 @@ fn late(idle: bool) -> Fault {
 
 fn judge(call: &Call, message: &Message) -> Result<(String, Option<Value>), Fault> {
     let fault = |kind, why: &str| Err(Fault::new(kind, why));
-    let served = message.served.as_deref();
-    if !served.is_some_and(|served| models::is_same(&call.model, served)) {
-        let why = format!("{} answered, asked was {}", served.unwrap_or("an unnamed model"), call.model);
-        return fault(CallErrorKind::WrongModel { served: served.map(str::to_owned) }, &why);
-    }
+    answer::check_served(call, message.served.as_deref())?;
     match message.stop.as_deref() {
         Some("end_turn" | "stop_sequence") => {}
         Some("max_tokens" | "model_context_window_exceeded") => {
@@ -178,16 +173,6 @@ fn judge(call: &Call, message: &Message) -> Result<(String, Option<Value>), Faul
         Some(other) => return fault(CallErrorKind::InvalidOutput, &format!("the answer ended with {other}")),
         None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
     }
-    let text = message.text.clone();
-    if text.trim().is_empty() {
-        return fault(CallErrorKind::InvalidOutput, "the answer is empty");
-    }
-    let Some(wanted) = &call.schema else { return Ok((text, None)) };
-    match strict_json::parse(&text) {
-        Err(error) => fault(CallErrorKind::InvalidOutput, &format!("the answer is not JSON: {error}")),
-        Ok(value) => match schema::misfit(&value, wanted) {
-            Some(misfit) => fault(CallErrorKind::InvalidOutput, &misfit),
-            None => Ok((text, Some(value))),
-        },
-    }
+    let fits = answer::fit(call, message.text.clone(), None);
+    fits.map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
 }

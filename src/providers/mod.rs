@@ -5,6 +5,7 @@
 //! on its own account, and takes no text inside an answer for a signal. What an answer says is for
 //! others to read.
 
+mod answer;
 mod anthropic;
 mod cassette;
 mod checked;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::Response;
 use serde_json::Value;
 
-use super::{Call, CallErrorKind, Usage, http::Fault, models, schema, strict_json};
+use super::{Call, CallErrorKind, Usage, answer, http::Fault};
 use crate::limits;
 
 /// The body of an answer, by lines.
@@ -87,31 +87,13 @@ impl Answer {
 
     /// By the model that was asked?
     pub(super) fn check_served(&self, call: &Call) -> Result<(), Fault> {
-        match self.served.as_deref() {
-            Some(served) if models::is_same(&call.model, served) => Ok(()),
-            served => {
-                let who = served.unwrap_or("an unnamed model");
-                let kind = CallErrorKind::WrongModel { served: self.served.clone() };
-                Err(Fault::new(kind, &format!("{who} answered, asked was {}", call.model)))
-            }
-        }
+        answer::check_served(call, self.served.as_deref())
     }
 
     /// The text, and the value where the call has a schema: not blank, and fitting.
     pub(super) fn fit(self, call: &Call) -> Result<(String, Option<Value>), Fault> {
-        let invalid = |why: &str| Err(Fault::new(CallErrorKind::InvalidOutput, why));
-        let text = without_thoughts(&self.text);
-        if text.trim().is_empty() {
-            return invalid("the answer is empty");
-        }
-        let Some(wanted) = &call.schema else { return Ok((text.to_owned(), None)) };
-        match strict_json::parse(text) {
-            Err(error) => invalid(&format!("the answer is not JSON: {error}")),
-            Ok(value) => match schema::misfit(&value, wanted) {
-                Some(misfit) => invalid(&misfit),
-                None => Ok((text.to_owned(), Some(value))),
-            },
-        }
+        let fits = answer::fit(call, without_thoughts(&self.text).to_owned(), None);
+        fits.map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
     }
 }
 

@@ -12,9 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Call, CallError, CallErrorKind, CallRole, Provider, Reply, ResolveError, Usage, schema, strict_json,
-};
+use super::{Call, CallError, CallErrorKind, CallRole, Provider, Reply, ResolveError, Usage, answer::fit};
 use crate::{clock::SharedClock, config::StubSettings};
 
 /// The built-in script: it fits any repository and any issue, and says that it is a rehearsal.
@@ -188,22 +186,6 @@ impl Answer {
             return Ok((value.to_string(), Some(value)));
         }
         Ok((fill(self.text.as_deref().unwrap_or_default(), facts)?, None))
-    }
-}
-
-/// The rules every back end keeps: not blank, and fitting the schema.
-fn fit(call: &Call, text: String, value: Option<Value>) -> Result<(String, Option<Value>), String> {
-    if text.trim().is_empty() {
-        return Err("the answer is empty".into());
-    }
-    let Some(wanted) = &call.schema else { return Ok((text, None)) };
-    let value = match value {
-        Some(value) => value,
-        None => strict_json::parse(&text).map_err(|error| format!("the answer is not JSON: {error}"))?,
-    };
-    match schema::misfit(&value, wanted) {
-        Some(misfit) => Err(misfit),
-        None => Ok((text, Some(value))),
     }
 }
 

@@ -18,8 +18,8 @@ pub use self::keys::{KeyState, states};
 use self::{keys::Keys, resets::details};
 use super::{
     Attempt, Call, CallError, CallErrorKind, CallRole, Provider, Reply, Usage,
+    answer::{check_served, fit},
     http::{self, Fault, Head},
-    models, schema, strict_json,
 };
 use crate::{
     clock::SharedClock,
@@ -191,14 +191,7 @@ fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> 
     if let Some(reason) = answer["promptFeedback"]["blockReason"].as_str() {
         return fault(CallErrorKind::Refused, &format!("the prompt was blocked ({reason})"));
     }
-    let served = answer["modelVersion"].as_str();
-    match served {
-        Some(served) if models::is_same(&call.model, served) => {}
-        _ => {
-            let why = format!("{} answered, asked was {}", served.unwrap_or("an unnamed model"), call.model);
-            return fault(CallErrorKind::WrongModel { served: served.map(str::to_owned) }, &why);
-        }
-    }
+    check_served(call, answer["modelVersion"].as_str())?;
     let candidate = &answer["candidates"][0];
     match candidate["finishReason"].as_str() {
         Some("STOP") => {}
@@ -218,17 +211,7 @@ fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> 
         .filter(|part| part["thought"] != Value::Bool(true))
         .filter_map(|part| part["text"].as_str())
         .collect();
-    if text.trim().is_empty() {
-        return fault(CallErrorKind::InvalidOutput, "the answer is empty");
-    }
-    let Some(wanted) = &call.schema else { return Ok((text, None)) };
-    match strict_json::parse(&text) {
-        Err(error) => fault(CallErrorKind::InvalidOutput, &format!("the answer is not JSON: {error}")),
-        Ok(value) => match schema::misfit(&value, wanted) {
-            Some(misfit) => fault(CallErrorKind::InvalidOutput, &misfit),
-            None => Ok((text, Some(value))),
-        },
-    }
+    fit(call, text, None).map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
 }
 
 /// What an answer with an error status means.

@@ -1,0 +1,35 @@
+//! What every answer is held against, whichever back end it came through.
+
+use serde_json::Value;
+
+use super::{Call, CallErrorKind, http::Fault, models, schema, strict_json};
+
+/// Did the model answer that was asked, and say so?
+pub(super) fn check_served(call: &Call, served: Option<&str>) -> Result<(), Fault> {
+    if served.is_some_and(|served| models::is_same(&call.model, served)) {
+        return Ok(());
+    }
+    let why = format!("{} answered, asked was {}", served.unwrap_or("an unnamed model"), call.model);
+    Err(Fault(CallErrorKind::WrongModel { served: served.map(str::to_owned) }, why))
+}
+
+/// The text, which is not blank, and the value that fits the call's schema, where it has one: `value`, or else what the
+/// text says.
+pub(super) fn fit(
+    call: &Call,
+    text: String,
+    value: Option<Value>,
+) -> Result<(String, Option<Value>), String> {
+    if text.trim().is_empty() {
+        return Err("the answer is empty".into());
+    }
+    let Some(wanted) = &call.schema else { return Ok((text, None)) };
+    let value = match value {
+        Some(value) => value,
+        None => strict_json::parse(&text).map_err(|error| format!("the answer is not JSON: {error}"))?,
+    };
+    match schema::misfit(&value, wanted) {
+        Some(misfit) => Err(misfit),
+        None => Ok((text, Some(value))),
+    }
+}
