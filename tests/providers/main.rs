@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
+mod aimock;
 mod anthropic;
 mod cassettes;
 mod claude;

@@ -1,0 +1,155 @@
+//! The contract with aimock, somebody else's imitation of the models' services: what its authors and ours believe of
+//! these APIs must agree. `COUNTERSIGN_TEST_AIMOCK` names its `cli.js` (run by `node`); without it each of these says
+//! that it was skipped.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use countersign::{
+    config::{GeminiKey, ModelRow, ModelSettings, PriceRow},
+    providers::{CallError, CallErrorKind, Reply},
+    types::Family,
+};
+use serde_json::json;
+
+use crate::{ask, question, schema, settings};
+
+const PROGRAM: &str = "COUNTERSIGN_TEST_AIMOCK";
+
+/// A running aimock, ended when dropped.
+struct Aimock {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Aimock {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Aimock {
+    /// On a port of its own choice; `None` = skipped.
+    #[expect(clippy::print_stdout, reason = "a skipped test says so")]
+    fn start(test: &str) -> Option<Self> {
+        let Some(program) = std::env::var_os(PROGRAM) else {
+            println!("skipped: {test} ({PROGRAM} names no program)");
+            return None;
+        };
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/aimock");
+        let mut child = Command::new("node")
+            .arg(program)
+            .args(["--port", "0", "--strict", "--log-level", "info", "--fixtures"])
+            .arg(fixtures)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("node is installed where aimock is");
+        let said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let url = said.filter_map(|line| Some(line.split_once("listening on ")?.1.trim().to_owned())).next();
+        Some(Self { child, url: url.expect("aimock says where it listens") })
+    }
+
+    fn settings(&self) -> ModelSettings {
+        let at = |path: &str| format!("{}{path}", self.url).parse().unwrap();
+        let mut settings = settings("/nowhere".as_ref());
+        settings.anthropic.base_url = at("");
+        settings.anthropic.api_key = Some("sk-any".into());
+        settings.gemini.base_url = at("");
+        settings.gemini.keys = vec![GeminiKey::bare("default", "any".into())];
+        settings.ollama.base_url = at("");
+        settings.openai.base_url = at("/v1");
+        settings.openai.api_key = Some("sk-any".into());
+        settings.table = [("qwen3:32b", "ollama", None), ("gpt-x", "openai", Some(PRICE))].map(row).to_vec();
+        settings
+    }
+
+    async fn ask(&self, spec: &str, prompt: &str, with_schema: bool) -> Result<Reply, CallError> {
+        let mut call = question(spec);
+        call.prompt = prompt.into();
+        call.schema = with_schema.then(schema);
+        ask(&self.settings(), spec, call).await
+    }
+}
+
+const PRICE: PriceRow = PriceRow { input: 2_000_000, output: 8_000_000, cache_read: None, cache_write: None };
+
+fn row((id, provider, price): (&str, &str, Option<PriceRow>)) -> ModelRow {
+    ModelRow {
+        id: id.into(),
+        aliases: Vec::new(),
+        providers: vec![provider.into()],
+        family: Family(provider.into()),
+        context: 100_000,
+        max_output: 8_000,
+        price,
+        deprecated: None,
+    }
+}
+
+const STREAMING: [&str; 3] = ["anthropic:opus", "ollama:qwen3:32b", "openai:gpt-x"];
+const GEMINI: &str = "gemini:pro";
+
+#[tokio::test]
+async fn an_answer_is_read_counted_and_priced() {
+    let Some(aimock) = Aimock::start("an_answer") else { return };
+    for (spec, served, tokens, cost) in [
+        ("anthropic:opus", "claude-opus-4-6", (1000, 50), Some(6250)),
+        // It tells nothing of Ollama's tokens.
+        ("ollama:qwen3:32b", "qwen3:32b", (0, 0), None),
+        ("openai:gpt-x", "gpt-x", (1000, 50), Some(2400)),
+    ] {
+        let reply = aimock.ask(spec, "Is this sound?", true).await.unwrap();
+        assert_eq!(reply.value, Some(json!({"verdict": "REVISE"})), "{spec}");
+        assert_eq!(reply.usage.served.as_deref(), Some(served), "{spec}");
+        assert_eq!((reply.usage.input_tokens, reply.usage.output_tokens), tokens, "{spec}");
+        assert_eq!(reply.usage.cost_microusd, cost, "{spec}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_names_no_model_is_no_review() {
+    let Some(aimock) = Aimock::start("no_model") else { return };
+    let error = aimock.ask(GEMINI, "Is this sound?", true).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::WrongModel { served: None });
+    assert_eq!((error.usage.input_tokens, error.usage.output_tokens), (1000, 50), "and was paid for");
+}
+
+#[tokio::test]
+async fn refusals_say_what_to_do_next() {
+    let Some(aimock) = Aimock::start("refusals") else { return };
+    let reset = Some(Duration::from_secs(1));
+    for spec in STREAMING.into_iter().chain([GEMINI]) {
+        for (prompt, kind) in [
+            ("too many", CallErrorKind::RateLimited { reset }),
+            ("overloaded", CallErrorKind::Capacity),
+            ("wrong key", CallErrorKind::Auth),
+            ("broken", CallErrorKind::Unavailable),
+        ] {
+            assert_eq!(aimock.ask(spec, prompt, false).await.unwrap_err().kind, kind, "{spec}: {prompt}");
+        }
+        let garbled = aimock.ask(spec, "garbled", false).await.unwrap_err();
+        // To a reader of event streams a line that is none says nothing, so the answer never came.
+        let kinds = [CallErrorKind::InvalidOutput, CallErrorKind::Unavailable];
+        assert!(kinds.contains(&garbled.kind), "{spec}: {garbled:?}");
+    }
+}
+
+#[tokio::test]
+async fn half_an_answer_is_none() {
+    let Some(aimock) = Aimock::start("half") else { return };
+    for spec in STREAMING {
+        let error = aimock.ask(spec, "goes away", false).await.unwrap_err();
+        assert_eq!(error.kind, CallErrorKind::Unavailable, "{spec}");
+    }
+    // It imitates no such end of Ollama's, and for Gemini the missing name comes first.
+    for spec in ["anthropic:opus", "openai:gpt-x"] {
+        let error = aimock.ask(spec, "cut off", false).await.unwrap_err();
+        assert_eq!(error.kind, CallErrorKind::Truncated, "{spec}");
+    }
+}
