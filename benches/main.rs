@@ -1,6 +1,7 @@
 //! Figures, with the peers' beside them where there is a peer. `cargo bench` prints all, `cargo bench -- intake`
 //! those of one part. What the peers need is said in README.md here; a part whose peer is missing says so and goes on.
 
+mod calls;
 mod checkpoints;
 mod intake;
 mod load;
@@ -18,6 +19,7 @@ const PARTS: &[Part] = &[
     ("waiting", waiting::main),
     ("runs", runs::main),
     ("paced", paced::main),
+    ("calls", calls::main),
 ];
 
 fn main() {
