@@ -1,7 +1,7 @@
 //! The one table of language models: ids, short names, families, sizes, prices. What is built in can be corrected and
 //! added to by `[[model]]` rows in the settings, without a release.
 
-use crate::{config::ModelRow, types::Family};
+use crate::{config::ModelRow, limits, types::Family};
 
 /// One model as its maker sells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,21 @@ pub struct Model {
     pub price: Option<Price>,
     /// Its maker has announced its end: when, or what takes its place.
     pub deprecated: Option<String>,
+}
+
+impl Model {
+    /// Tokens of a prompt that it reads beside its instructions and the form of its answer, with room for the longest
+    /// answer.
+    pub fn room(&self, system: &str, schema: Option<&serde_json::Value>) -> u64 {
+        if self.context == u64::MAX {
+            return u64::MAX;
+        }
+        let schema = schema.map_or(0, |schema| schema.to_string().len());
+        let fixed = ((system.len() + schema) as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
+        [self.max_output, fixed, limits::CHAT_FRAME_TOKENS]
+            .into_iter()
+            .fold(self.context, u64::saturating_sub)
+    }
 }
 
 /// Micro-dollars for a million tokens.

@@ -104,6 +104,7 @@ fn call(status: CallStatus) -> CallRow {
         served: None,
         family: None,
         prompt: Hash::of(b"prompt"),
+        cut: Vec::new(),
         status,
         input_tokens: 1000,
         output_tokens: 0,
