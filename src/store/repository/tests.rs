@@ -118,6 +118,13 @@ fn call(status: CallStatus) -> CallRow {
     }
 }
 
+#[test]
+fn a_calls_row_from_before_cuts_were_kept_is_read() {
+    let mut row = serde_json::to_value(call(CallStatus::Done)).unwrap();
+    row.as_object_mut().unwrap().remove("cut").unwrap();
+    assert_eq!(serde_json::from_value::<CallRow>(row).unwrap(), call(CallStatus::Done));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newer_database_holds_up_its_own_repository_only() {
     let root = tempfile::tempdir().unwrap();
