@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use countersign::{
-    config::{ModelRow, ModelSettings},
+    config::{Model, ModelSettings},
     providers::{CallError, CallErrorKind, Reply},
     types::Family,
 };
@@ -14,8 +14,8 @@ use crate::{
     streaming::{Api, Behaviour, start},
 };
 
-fn row() -> ModelRow {
-    ModelRow {
+fn row() -> Model {
+    Model {
         id: "qwen3:32b".into(),
         aliases: vec!["qwen".into()],
         providers: vec!["ollama".into()],

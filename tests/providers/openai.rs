@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use countersign::{
     clock::SystemClock,
-    config::{ModelRow, ModelSettings, PriceRow},
+    config::{Model, ModelSettings, Price},
     providers::{CallError, CallErrorKind, Providers, Reply},
     types::Family,
 };
@@ -17,8 +17,8 @@ use crate::{
 
 const KEY: &str = "sk-TheKeyOfThisTest";
 
-fn row(price: Option<PriceRow>) -> ModelRow {
-    ModelRow {
+fn row(price: Option<Price>) -> Model {
+    Model {
         id: "gpt-x".into(),
         aliases: Vec::new(),
         providers: vec!["openai".into()],
@@ -31,7 +31,7 @@ fn row(price: Option<PriceRow>) -> ModelRow {
 }
 
 pub(crate) fn at(base_url: url::Url) -> ModelSettings {
-    let price = PriceRow { input: 2_000_000, output: 8_000_000, cache_read: None, cache_write: None };
+    let price = Price::per_million(2_000_000, 8_000_000);
     let mut settings = settings("/nowhere".as_ref());
     settings.table = vec![row(Some(price))];
     settings.openai.base_url = base_url;
