@@ -111,12 +111,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// having no answer is returned.
 pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, StepError> {
     let mut last = None;
+    let mut bytes_a_token = limits::USUAL_BYTES_A_TOKEN;
     for attempt in 1..=TRIES {
         let key = format!("{key}/{attempt}");
         *ask.calls += 1;
         ask.facts.insert("call".to_owned(), ask.calls.to_string());
         let answered: Answered =
-            cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted)).await?;
+            cx.once(&key, |entry| buy(cx, &key, &ask, bytes_a_token, attempt, entry.interrupted)).await?;
         match &answered.outcome {
             Err(Failure { kind: FailureKind::Busy, not_before: Some(until) }) if attempt < TRIES => {
                 let now = cx.clock().now();
@@ -128,6 +129,12 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
                 }
                 last = Some(answered);
             }
+            // Denser text than most: once more, with more of it cut.
+            Err(Failure { kind: FailureKind::TooLong, .. })
+                if bytes_a_token > limits::FEWEST_BYTES_A_TOKEN && attempt < TRIES =>
+            {
+                bytes_a_token = limits::FEWEST_BYTES_A_TOKEN;
+            }
             _ => return Ok(answered),
         }
     }
@@ -138,6 +145,7 @@ async fn buy(
     cx: &Cx,
     key: &str,
     ask: &Ask<'_>,
+    bytes_a_token: u64,
     attempt: u32,
     interrupted: bool,
 ) -> Result<Answered, StepError> {
@@ -148,6 +156,7 @@ async fn buy(
         }
     };
     let room = cx.tools().providers.room(&model, ask.system, ask.schema);
+    let room = usize::try_from(room.saturating_mul(bytes_a_token)).unwrap_or(usize::MAX);
     let Assembled { text, cut, fits } = ask.prompt.fit(room);
     let prompt = Hash::of_parts([ask.system.as_bytes(), text.as_bytes()]);
     if !fits {

@@ -202,7 +202,7 @@ fn facts(brief: &Brief<'_>, mark: &str) -> BTreeMap<String, String> {
 }
 
 /// What of the repository's files a prompt had no room for.
-fn unshown(cut: &[Cut]) -> usize {
+pub(super) fn unshown(cut: &[Cut]) -> usize {
     cut.iter().filter(|cut| cut.what == FILES).map(|cut| cut.pieces).sum()
 }
 

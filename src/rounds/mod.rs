@@ -60,7 +60,7 @@ pub struct Round {
     pub findings: Ledger,
     /// The review of `document`; none once the document has changed.
     pub review: Option<Reviewed>,
-    /// Files of the repository that the drafter's last prompt had no room for.
+    /// Files of the repository that drafter's or reviewer's last prompt had no room for.
     #[serde(default)]
     pub unshown: usize,
     /// A person's words to the drafter, not yet answered by a draft.

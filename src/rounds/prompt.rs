@@ -4,7 +4,7 @@
 //! there is no room it is cut from its end, what matters least first, with a note in our words beside it. What was cut is
 //! told to the caller, who keeps it with the call. Pure: the same segments, mark and room give the same prompt.
 
-use crate::{engine::Cut, limits};
+use crate::engine::Cut;
 
 /// How dearly a segment is held; the first of these is cut first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub(super) struct Prompt {
 pub(super) struct Assembled {
     pub text: String,
     pub cut: Vec<Cut>,
-    /// False: even so it is longer than the model reads.
+    /// False: even so it is longer than it may be.
     pub fits: bool,
 }
 
@@ -132,9 +132,8 @@ impl Prompt {
         self
     }
 
-    /// The whole of it, or what fits into so many tokens.
-    pub(super) fn fit(&self, room: u64) -> Assembled {
-        let room = usize::try_from(room.saturating_mul(limits::USUAL_BYTES_A_TOKEN)).unwrap_or(usize::MAX);
+    /// The whole of it, or what fits into so many bytes.
+    pub(super) fn fit(&self, room: usize) -> Assembled {
         let mut kept: Vec<usize> = self.parts.iter().map(Part::at_first).collect();
         let mut text = self.written(&kept);
         for weight in CUTTABLE {
@@ -247,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_fits_is_not_cut() {
-        let all = prompt(MARK).fit(u64::MAX);
+        let all = prompt(MARK).fit(usize::MAX);
         assert!(all.fits && all.cut.is_empty() && !all.text.contains("no room"));
         assert!(
             all.text.starts_with(
@@ -259,17 +258,17 @@ mod tests {
                 .contains("mistake 39\n<<<end of mistakes k3x9q2mz>>>\n\n## How to answer\n\nWith edits.\n")
         );
         let nothing = Prompt::new(MARK).theirs("Findings", Material::text("findings", Weight::Words, " \n"));
-        assert_eq!(nothing.fit(u64::MAX).text, "");
+        assert_eq!(nothing.fit(usize::MAX).text, "");
     }
 
     #[test]
     fn what_matters_least_goes_first_and_the_ground_truth_last() {
-        let whole = prompt(MARK).fit(u64::MAX).text.len() as u64;
+        let whole = prompt(MARK).fit(usize::MAX).text.len();
         let mut before: Vec<String> = Vec::new();
         let order = ["files", "issue", "paths", "mistakes"];
-        for room in (0..=whole / 3).rev() {
+        for room in (0..=whole).rev().step_by(3) {
             let assembled = prompt(MARK).fit(room);
-            assert_eq!(assembled.fits, assembled.text.len() as u64 <= room * 3, "{room}");
+            assert_eq!(assembled.fits, assembled.text.len() <= room, "{room}");
             assert!(assembled.text.contains("design 59\n"), "a document is there whole or not at all");
             let mut now: Vec<_> = assembled.cut.iter().map(|cut| cut.what.clone()).collect();
             now.sort_by_key(|what| order.iter().position(|known| known == what));
@@ -292,22 +291,22 @@ mod tests {
 
     #[test]
     fn files_go_whole_and_texts_by_the_line() {
-        let whole = prompt(MARK).fit(u64::MAX).text.len() as u64;
-        let less = prompt(MARK).fit((whole - 300) / 3);
+        let whole = prompt(MARK).fit(usize::MAX).text.len();
+        let less = prompt(MARK).fit(whole - 300);
         assert_eq!(gone(&less), [("files", 3)]);
         assert!(less.text.contains("## `src/16.rs`") && !less.text.contains("src/17.rs"));
         assert!(less.text.contains(
             "```\n<<<end of files k3x9q2mz>>>\n\nThere was no room for the rest of this: 3 files, "
         ));
         let one_line = Material::text("issue", Weight::Source, &"ü".repeat(10_000));
-        let cut = Prompt::new(MARK).theirs("", one_line).fit(1000);
+        let cut = Prompt::new(MARK).theirs("", one_line).fit(3000);
         assert!(cut.fits && cut.text.len() > 1500, "{}", cut.text.len());
     }
 
     #[test]
     fn a_text_of_its_own_measure_is_cut_to_it_and_told_of() {
         let issue = Material::text("issue", Weight::Source, &lines("ä", 100)).at_most(50);
-        let cut = Prompt::new(MARK).theirs("The issue", issue).fit(u64::MAX);
+        let cut = Prompt::new(MARK).theirs("The issue", issue).fit(usize::MAX);
         assert_eq!(gone(&cut), [("issue", 88)]);
         assert!(cut.text.contains("ä 11\n<<<end of issue"), "{}", cut.text);
     }
@@ -350,7 +349,7 @@ mod tests {
                 .theirs("Files", Material::pieces("files", "files", Weight::Background, &files))
                 .theirs("The document", Material::text("document", Weight::Whole, &document))
                 .ours("Ours again.");
-            for room in [u64::MAX, 60] {
+            for room in [usize::MAX, 180] {
                 let sent = built.fit(room).text;
                 // Every mark is one of ours, each opens or closes, and they alternate.
                 let mut open: Option<String> = None;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Cx, FailureKind, Round, Served,
     ask::{Answered, Ask, ask},
-    draft::{issue, sentence, text_of, with_repository},
+    draft::{issue, sentence, text_of, unshown, with_repository},
     prompt::{Material, Prompt, Weight},
 };
 use crate::{
@@ -115,6 +115,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
             calls: &mut round.calls.reviewer,
         };
         let answered = ask(cx, key, asked).await?;
+        round.unshown = round.unshown.max(unshown(&answered.cut));
         let outcome = judge(cx, round, brief, &answered, &nonce).await?;
         let again = outcome.why == Some(Why::NotInForm);
         booked = Some(answered);

@@ -2,8 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use axum::{Json, Router, extract::State, routing::post};
-use countersign::engine::{CallRow, Status};
+use axum::{
+    Json, Router,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use countersign::engine::{CallRow, CallStatus, Status};
 use serde_json::{Value, json};
 
 use crate::{
@@ -16,6 +22,8 @@ type Drafts = Vec<fn(&str) -> String>;
 
 struct Models {
     drafts: Drafts,
+    /// The longest prompt that they read, in bytes, whatever the settings say of tokens.
+    most: usize,
     /// Prompts in the order they came, each with who got it.
     sent: Mutex<Vec<(&'static str, String)>>,
 }
@@ -32,8 +40,12 @@ impl Models {
     }
 }
 
-async fn answer(State(models): State<Arc<Models>>, Json(request): Json<Value>) -> String {
+async fn answer(State(models): State<Arc<Models>>, Json(request): Json<Value>) -> Response {
     let prompt = request["messages"][1]["content"].as_str().unwrap().to_owned();
+    if prompt.len() > models.most {
+        let error = json!({"error": {"code": "context_length_exceeded", "message": "too long"}});
+        return (StatusCode::BAD_REQUEST, Json(error)).into_response();
+    }
     let model = request["model"].as_str().unwrap();
     let text = if model == "alpha-1" {
         let asked = models.sent("drafter").len();
@@ -46,25 +58,34 @@ async fn answer(State(models): State<Arc<Models>>, Json(request): Json<Value>) -
         approved().to_string().replace("{{nonce}}", &nonce)
     };
     let event = json!({"model": model, "choices": [{"delta": {"content": text}, "finish_reason": "stop"}]});
-    format!("data: {event}\n\ndata: [DONE]\n\n")
+    format!("data: {event}\n\ndata: [DONE]\n\n").into_response()
 }
 
-/// A world whose models read `context` tokens.
-async fn with_models(context: u32, drafts: Drafts, setting: Setting) -> (World, Arc<Models>) {
-    let models = Arc::new(Models { drafts, sent: Mutex::default() });
+/// A world whose drafter and reviewer read so many tokens.
+async fn with_models(tokens: (u32, u32), drafts: Drafts, setting: Setting) -> (World, Arc<Models>) {
+    with_dense_models(tokens, usize::MAX, drafts, setting).await
+}
+
+async fn with_dense_models(
+    (drafter, reviewer): (u32, u32),
+    most: usize,
+    drafts: Drafts,
+    setting: Setting,
+) -> (World, Arc<Models>) {
+    let models = Arc::new(Models { drafts, most, sent: Mutex::default() });
     let api = Router::new().route("/chat/completions", post(answer)).with_state(Arc::clone(&models));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, api).await });
-    let row = |id: &str| {
+    let row = |id: &str, context: u32| {
         let family = id.split('-').next().unwrap();
         format!(
             "[[model]]\nid = \"{id}\"\nproviders = [\"openai\"]\nfamily = \"{family}\"\ncontext = {context}\n\
              max_output = 2000\n"
         )
     };
-    let toml =
-        format!("[providers.openai]\nbase_url = \"http://{address}\"\n{}{}", row("alpha-1"), row("beta-1"));
+    let rows = row("alpha-1", drafter) + &row("beta-1", reviewer);
+    let toml = format!("[providers.openai]\nbase_url = \"http://{address}\"\n{rows}");
     let setting = Setting { models: Some(("openai:alpha-1", "openai:beta-1")), toml, ..setting };
     (World::new(setting).await, models)
 }
@@ -119,17 +140,21 @@ async fn calls(w: &World) -> Vec<CallRow> {
     w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls
 }
 
+const MODULES: std::ops::Range<u32> = 0..30;
+
+/// A long issue of a repository with many files that its words are in.
+fn large() -> Setting {
+    let log = "A line of a long log.\n".repeat(4000);
+    let body = format!("Wanted: exit status 2 on an empty file.\n\n{log}");
+    let code = "// The exit status of an empty file.\n".repeat(50);
+    let files = MODULES.map(|n| (format!("src/status_{n}.rs"), code.clone().into_bytes())).collect();
+    Setting { issue: Some(("Exit status".to_owned(), body)), files, ..Setting::default() }
+}
+
 #[tokio::test]
 async fn a_large_issue_of_a_large_repository_is_worked_on_by_small_models() {
-    let body =
-        format!("Wanted: exit status 2 on an empty file.\n\n{}", "A line of a long log.\n".repeat(4000));
-    let modules = 0..30;
-    let module =
-        |n| (format!("src/status_{n}.rs"), "// The exit status of an empty file.\n".repeat(50).into_bytes());
-    let files: Vec<_> = modules.clone().map(module).collect();
-    let setting = Setting { issue: Some(("Exit status".to_owned(), body)), files, ..Setting::default() };
     let drafts: Drafts = vec![of_a_file_that_is_not, mends_it];
-    let (mut w, models) = with_models(14_000, drafts, setting).await;
+    let (mut w, models) = with_models((14_000, 14_000), drafts, large()).await;
     w.label("maya", "countersign:lld").await;
     let status = w.find("lld: ").body;
     assert!(status.contains(" files of the repository did not fit into the prompt"), "{status}");
@@ -141,7 +166,7 @@ async fn a_large_issue_of_a_large_repository_is_worked_on_by_small_models() {
     for prompt in drafter.iter().chain(&reviewer) {
         assert!(prompt.len() < 12_000 * 3, "{}", prompt.len());
         let paths = segment(prompt, "paths");
-        for n in modules.clone() {
+        for n in MODULES {
             assert!(paths.contains(&format!("src/status_{n}.rs\n")), "what exists is told whole: {paths}");
         }
         assert!(segment(prompt, "issue").contains("Wanted: exit status 2"));
@@ -183,7 +208,7 @@ async fn no_text_leaves_its_segment() {
     let issue = Some(("A report".to_owned(), hostile.to_owned()));
     let setting = Setting { issue, files: vec![file], ..Setting::default() };
     let drafts: Drafts = vec![of_a_file_that_is_not, echoes, remembers];
-    let (mut w, models) = with_models(100_000, drafts, setting).await;
+    let (mut w, models) = with_models((100_000, 100_000), drafts, setting).await;
     w.label("maya", "countersign:lld").await;
     w.find("waits for a person");
     let (drafter, reviewer) = (models.sent("drafter"), models.sent("reviewer"));
@@ -200,8 +225,36 @@ async fn no_text_leaves_its_segment() {
 }
 
 #[tokio::test]
+async fn a_text_of_more_tokens_than_usual_is_cut_shorter() {
+    let (mut w, models) =
+        with_dense_models((14_000, 14_000), 26_000, vec![of_a_file_that_is_there], large()).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("waits for a person");
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    assert_eq!((models.sent("drafter").len(), models.sent("reviewer").len()), (1, 1));
+    let calls = calls(&w).await;
+    let (failed, done) = (CallStatus::Failed, CallStatus::Done);
+    assert_eq!(calls.iter().map(|call| call.status).collect::<Vec<_>>(), [failed, done, failed, done]);
+    let bytes = |call: &CallRow| call.cut.iter().map(|cut| cut.bytes).sum::<usize>();
+    assert!(bytes(&calls[0]) < bytes(&calls[1]) && bytes(&calls[2]) < bytes(&calls[3]), "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_reviewer_too_small_for_the_document_gives_no_verdict() {
+    let drafts: Drafts = vec![of_a_file_that_is_there];
+    let (mut w, models) = with_models((100_000, 3000), drafts, Setting::default()).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("lld: ");
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains("INCONCLUSIVE") && gate.contains("too long to be reviewed whole"), "{gate}");
+    assert!(models.sent("reviewer").is_empty());
+    assert_eq!(calls(&w).await.len(), 1, "nothing was sent and nothing is booked");
+}
+
+#[tokio::test]
 async fn a_model_too_small_for_what_may_not_be_cut_is_not_asked() {
-    let (mut w, models) = with_models(3000, vec![of_a_file_that_is_there], Setting::default()).await;
+    let drafts: Drafts = vec![of_a_file_that_is_there];
+    let (mut w, models) = with_models((3000, 100_000), drafts, Setting::default()).await;
     w.label("maya", "countersign:lld").await;
     assert_eq!(w.run().await.unwrap().status, Status::Failed);
     w.find("lld: halted");
