@@ -309,6 +309,9 @@ pub const KEY_RESTS_FROM_RATE: Duration = Duration::from_secs(60);
 /// One whose account is used up, nobody says until when: looked at again every hour, for someone may have paid.
 pub const KEY_RESTS_FROM_QUOTA: Duration = Duration::from_secs(3600);
 
+/// One that may not use a model, though it may use others: looked at again every hour, for someone may have allowed it.
+pub const KEY_RESTS_FROM_DENIAL: Duration = Duration::from_secs(3600);
+
 /// However short a wait the provider names, the same key is not asked again in the same breath; and however long, no
 /// allowance is for more than a day, which may have 25 hours.
 pub const KEY_RESTS_LEAST: Duration = Duration::from_secs(1);

@@ -3,14 +3,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{FileInfo, skip, tree::file_name};
 use crate::{documents::secrets, limits};
 
-/// What a model is shown of a repository.
+/// What a model is shown of a repository: Markdown, nothing of which can close its fence.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Which files there are.
+    pub paths: String,
+    /// What stands in some of them, a section each, the most telling first.
+    pub files: Vec<String>,
+}
+
+impl Shown {
+    fn bytes(&self) -> usize {
+        self.paths.len() + self.files.iter().map(String::len).sum::<usize>()
+    }
+}
+
+/// What was chosen of a repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Excerpt {
-    /// Markdown; every file in a fence it can't close.
-    pub text: String,
+    pub shown: Shown,
     /// Files shown, at least in part, in their order.
     pub included: Vec<String>,
     /// Files not shown though a rule or the issue had picked them, each with the reason.
@@ -87,13 +103,13 @@ struct Page {
 
 impl Page {
     fn room(&self) -> usize {
-        self.budget.saturating_sub(self.out.text.len())
+        self.budget.saturating_sub(self.out.shown.bytes())
     }
 
     /// The list of files, in at most a quarter of the budget: all of them, else folders with counts.
     fn listing(&mut self, files: &[&FileInfo]) {
         let most = self.budget / 4;
-        let title = format!("## Files ({})\n\n", files.len());
+        let title = format!("{} files\n\n", files.len());
         let all: String = files.iter().map(|file| format!("{}\n", one_line(&file.path))).collect();
         let list = std::iter::once(all)
             .chain((1..=4).rev().map(|depth| folders(files, depth)))
@@ -101,7 +117,7 @@ impl Page {
             .unwrap_or_else(|| head(&folders(files, 1), most.saturating_sub(title.len() + 16)).to_owned());
         if title.len() + list.len() + 16 <= self.budget && !list.is_empty() {
             let fence = fence(&list);
-            self.out.text = format!("{title}{fence}text\n{list}{fence}\n");
+            self.out.shown.paths = format!("{title}{fence}text\n{list}{fence}\n");
         }
     }
 
@@ -121,7 +137,7 @@ impl Page {
         }
         let cut = if shown.len() < text.len() { " (beginning)" } else { "" };
         let end = if shown.ends_with('\n') { "" } else { "\n" };
-        self.out.text.push_str(&format!("\n## `{path}`{cut}\n\n{fence}\n{shown}{end}{fence}\n"));
+        self.out.shown.files.push(format!("\n## `{path}`{cut}\n\n{fence}\n{shown}{end}{fence}\n"));
         self.out.included.push(path.to_owned());
     }
 }
@@ -344,9 +360,10 @@ mod tests {
         );
         let left_out: Vec<_> = excerpt.left_out.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(left_out, [".env", "Cargo.lock", "logo.png"]);
-        assert!(excerpt.text.contains("src/purse.rs\nsrc/weather.rs\n"), "the list of files");
-        assert!(!excerpt.text.contains("ghp_aaaa") && excerpt.text.contains("[redacted]"));
-        assert!(excerpt.text.contains("`````\noverflow\n````\n"), "the fence is longer than any inside");
+        assert!(excerpt.shown.paths.contains("src/purse.rs\nsrc/weather.rs\n"), "the list of files");
+        let files = excerpt.shown.files.concat();
+        assert!(!files.contains("ghp_aaaa") && files.contains("[redacted]"));
+        assert!(files.contains("`````\noverflow\n````\n"), "the fence is longer than any inside");
     }
 
     #[test]
@@ -360,7 +377,7 @@ mod tests {
     fn no_budget_is_exceeded() {
         for budget in 0..1500 {
             let excerpt = excerpt(&files(), ISSUE, budget, &mut read);
-            assert!(excerpt.text.len() <= budget, "{budget}: {}", excerpt.text.len());
+            assert!(excerpt.shown.bytes() <= budget, "{budget}: {}", excerpt.shown.bytes());
         }
         let short = excerpt(&files(), ISSUE, 450, &mut read);
         assert!(short.left_out.iter().any(|(_, why)| *why == NO_ROOM), "{short:?}");
@@ -372,8 +389,9 @@ mod tests {
             .map(|n| FileInfo { path: format!("src/area{}/part{n}/file.rs", n % 20), size: 1 })
             .collect();
         let excerpt = excerpt(&many, "area3", 60_000, &mut |_| Some(b"fn x() {}\n".to_vec()));
-        assert!(excerpt.text.contains("src/area3/ (2500)"), "{}", &excerpt.text[..200]);
-        assert!(excerpt.text.len() <= 60_000);
+        let paths = &excerpt.shown.paths;
+        assert!(paths.contains("src/area3/ (2500)"), "{}", &paths[..200]);
+        assert!(excerpt.shown.bytes() <= 60_000);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod excerpt;
 mod skip;
 mod tree;
 
-pub use excerpt::{Excerpt, excerpt};
+pub use excerpt::{Excerpt, Shown, excerpt};
 pub use tree::TreeIndex;
 
 /// A file of the repository at one commit.

@@ -12,8 +12,8 @@ use url::Url;
 
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiKey,
-    GeminiSettings, GeminiTier, GitHubSettings, LldSettings, ModelRow, ModelSettings, OllamaSettings,
-    OpenAiSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
+    GeminiSettings, GeminiTier, GitHubSettings, LldSettings, Model, ModelSettings, OllamaSettings,
+    OpenAiSettings, Price, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
 };
 use crate::types::{Family, InstallationId};
 
@@ -44,7 +44,7 @@ struct File {
     models: Models,
     /// `[[model]]`
     #[serde(default)]
-    model: Vec<Model>,
+    model: Vec<ModelTable>,
     #[serde(default)]
     providers: Providers,
     #[serde(default)]
@@ -103,7 +103,7 @@ struct Cassettes {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Model {
+struct ModelTable {
     id: Spanned<String>,
     #[serde(default)]
     aliases: Vec<String>,
@@ -371,7 +371,7 @@ impl Check<'_> {
     }
 
     /// Two rows with one id would be two truths.
-    fn model_rows(&self, table: &[Model]) -> Result<Vec<ModelRow>, ConfigError> {
+    fn model_rows(&self, table: &[ModelTable]) -> Result<Vec<Model>, ConfigError> {
         for (at, row) in table.iter().enumerate() {
             if table[..at].iter().any(|before| before.id.as_ref() == row.id.as_ref()) {
                 let message = format!("id = {:?} has a row above; keep one of them", row.id.as_ref());
@@ -385,7 +385,7 @@ impl Check<'_> {
         Ok(CassetteSettings { dir: directory.join(self.filled(&table.dir, "dir")?), mode: table.mode })
     }
 
-    fn model_row(&self, row: &Model) -> Result<ModelRow, ConfigError> {
+    fn model_row(&self, row: &ModelTable) -> Result<Model, ConfigError> {
         for (key, text) in [("id", &row.id), ("family", &row.family)] {
             if text.as_ref().is_empty() || text.as_ref().contains(char::is_whitespace) {
                 return Err(
@@ -399,15 +399,15 @@ impl Check<'_> {
                 Err(self.refuse(given, format!("{dollars} is no price; write dollars for a million tokens")))
             }
         };
-        let price = |price: &ModelPrice| -> Result<PriceRow, ConfigError> {
-            Ok(PriceRow {
-                input: dollars(&price.input)?,
-                output: dollars(&price.output)?,
-                cache_read: price.cache_read.as_ref().map(dollars).transpose()?,
-                cache_write: price.cache_write.as_ref().map(dollars).transpose()?,
+        let price = |price: &ModelPrice| -> Result<Price, ConfigError> {
+            let usual = Price::per_million(dollars(&price.input)?, dollars(&price.output)?);
+            Ok(Price {
+                cache_read: price.cache_read.as_ref().map_or(Ok(usual.cache_read), dollars)?,
+                cache_write: price.cache_write.as_ref().map_or(Ok(usual.cache_write), dollars)?,
+                ..usual
             })
         };
-        Ok(ModelRow {
+        Ok(Model {
             id: row.id.as_ref().clone(),
             aliases: row.aliases.clone(),
             providers: row.providers.clone(),
@@ -422,7 +422,7 @@ impl Check<'_> {
     fn models(
         &self,
         names: &Models,
-        table: &[Model],
+        table: &[ModelTable],
         providers: &Providers,
         directory: &Path,
         data_dir: &Path,

@@ -105,7 +105,7 @@ pub struct ModelSettings {
     /// `provider:model` of who reviews.
     pub reviewer: String,
     /// Corrections of the built-in table of models, and additions to it.
-    pub table: Vec<ModelRow>,
+    pub table: Vec<Model>,
     pub claude: ClaudeSettings,
     pub anthropic: AnthropicSettings,
     pub gemini: GeminiSettings,
@@ -116,30 +116,41 @@ pub struct ModelSettings {
     pub cassettes: Option<CassetteSettings>,
 }
 
-/// A `[[model]]` of the settings.
+/// One model as its maker sells it: a `[[model]]` of the settings, or a row of the built-in table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelRow {
+pub struct Model {
     /// The id asked for on the wire.
     pub id: String,
+    /// What people write after `provider:`.
     pub aliases: Vec<String>,
-    /// Those that serve it, as written before the colon.
+    /// Those that serve it, as written before the colon; the usual one first.
     pub providers: Vec<String>,
     pub family: Family,
     /// Tokens of input and output together.
     pub context: u64,
     /// Tokens of one answer.
     pub max_output: u64,
-    pub price: Option<PriceRow>,
+    /// `None` for what is never sold.
+    pub price: Option<Price>,
+    /// Its maker has announced its end: when, or what takes its place.
     pub deprecated: Option<String>,
 }
 
-/// Micro-dollars for a million tokens. What is not said of the cache is as Anthropic has it.
+/// Micro-dollars for a million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PriceRow {
+pub struct Price {
     pub input: u64,
     pub output: u64,
-    pub cache_read: Option<u64>,
-    pub cache_write: Option<u64>,
+    pub cache_read: u64,
+    pub cache_write: u64,
+}
+
+impl Price {
+    /// Reading the cache costs a tenth of the input's price, writing it a quarter more: Anthropic's rule, for what
+    /// nobody says otherwise of.
+    pub fn per_million(input: u64, output: u64) -> Self {
+        Self { input, output, cache_read: input / 10, cache_write: input / 4 * 5 }
+    }
 }
 
 #[derive(Debug, Clone)]

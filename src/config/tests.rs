@@ -215,10 +215,10 @@ const ROW: &str = "[[model]]\nid = \"qwen3:32b\"\nproviders = [\"ollama\"]\nfami
 
 #[test]
 fn a_row_of_the_table_of_models_is_read_whole() {
-    let more = "aliases = [\"qwen\"]\nprice = { input = 0.25, output = 2, cache_read = 0.025 }\n";
+    let more = "aliases = [\"qwen\"]\nprice = { input = 0.25, output = 2, cache_read = 0.02 }\n";
     let settings = Place::new(&format!("{GOOD}{ROW}{more}"), ENV).load().unwrap();
-    let price = PriceRow { input: 250_000, output: 2_000_000, cache_read: Some(25_000), cache_write: None };
-    let expected = ModelRow {
+    let price = Price { input: 250_000, output: 2_000_000, cache_read: 20_000, cache_write: 312_500 };
+    let expected = Model {
         id: "qwen3:32b".into(),
         aliases: vec!["qwen".into()],
         providers: vec!["ollama".into()],

@@ -78,10 +78,15 @@ struct Found {
     node_id: String,
     full_name: String,
     default_branch: String,
-    #[serde(default)]
+    /// One that does not say so is treated as what it may be: nothing private goes where it would be kept.
+    #[serde(default = "yes")]
     private: bool,
     #[serde(default)]
     archived: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Found {
@@ -416,4 +421,19 @@ impl Repo {
 /// A time in an answer of `call`.
 pub(super) fn time(call: &Call, text: &str) -> Result<Timestamp, Fault> {
     Timestamp::parse(text).map_err(|e| Fault::unexpected(&call.to_string(), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Found;
+
+    #[test]
+    fn a_repository_is_private_unless_github_says_otherwise() {
+        for (said, private) in [("", true), (", \"private\": true", true), (", \"private\": false", false)] {
+            let text =
+                format!("{{\"id\": 1, \"full_name\": \"maya/tally\", \"default_branch\": \"main\"{said}}}");
+            let found: Found = serde_json::from_str(&text).unwrap();
+            assert_eq!(found.info().unwrap().private, private, "{text}");
+        }
+    }
 }

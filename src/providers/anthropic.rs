@@ -6,10 +6,9 @@
 
 mod stream;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use reqwest::Response;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +18,7 @@ use super::{
     Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
     http::{self, Fault},
     models::Table,
+    streamed::{Lines, bounded},
 };
 use crate::{clock::SharedClock, config::AnthropicSettings, limits};
 
@@ -54,21 +54,15 @@ impl Anthropic {
         let started = self.clock.now();
         let mut message = Message::default();
         // What was heard of the message is counted however the exchange ends.
-        let exchange = tokio::select! {
-            exchange = self.exchange(call, key, &mut message) => exchange,
-            () = cancel.cancelled() => Err(Fault(CallErrorKind::Cancelled, "cancelled".into())),
-            () = self.clock.sleep(call.deadline) => Err(late(false)),
-        };
+        let exchange = self.exchange(call, key, &mut message);
+        let exchange = bounded(exchange, call, cancel, &self.clock).await;
         usage.attempts = 1;
         usage.billed = true;
         usage.elapsed = self.clock.now().since(started);
         message.count(&mut usage);
         match exchange.and_then(|()| judge(call, &message)) {
             Ok((text, value)) => Ok(Reply::new(text, value, usage)),
-            Err(Fault(mut kind, mut why)) => {
-                if let CallErrorKind::Timeout { idle, .. } = &mut kind {
-                    *idle = message.begun();
-                }
+            Err(Fault(kind, mut why)) => {
                 if let Some(head) = &message.head {
                     why = head.naming(why);
                 }
@@ -95,19 +89,11 @@ impl Anthropic {
             return Err(head.fault(kind, &text));
         }
         message.head = Some(head);
-        self.listen(response, message).await
-    }
-
-    /// Reads the stream to its end. What has begun may not stall, however much time the call has left.
-    async fn listen(&self, mut response: Response, message: &mut Message) -> Result<(), Fault> {
-        loop {
-            let chunk = tokio::select! {
-                chunk = response.chunk() => chunk?,
-                () = self.clock.sleep(limits::MODEL_IDLE), if message.begun() => return Err(late(true)),
-            };
-            let Some(chunk) = chunk else { return message.ended() };
-            message.hear(&chunk)?;
+        let mut lines = Lines::of(response, call, &self.clock);
+        while let Some(line) = lines.next().await? {
+            message.hear(&line)?;
         }
+        message.ended()
     }
 
     fn request(&self, call: &Call) -> Value {
@@ -153,12 +139,6 @@ impl Provider for Anthropic {
     ) -> BoxFuture<'a, Result<Reply, CallError>> {
         Box::pin(self.ask(call, cancel))
     }
-}
-
-/// How long it took and whether it had begun is filled in where it is known.
-fn late(idle: bool) -> Fault {
-    let why = if idle { "the answer stalled" } else { "there was no whole answer in time" };
-    Fault(CallErrorKind::Timeout { idle, elapsed: Duration::ZERO }, why.into())
 }
 
 fn judge(call: &Call, message: &Message) -> Result<(String, Option<Value>), Fault> {

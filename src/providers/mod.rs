@@ -365,6 +365,11 @@ impl Providers {
         Ok(ModelId { provider: provider.to_owned(), model: row.id.clone(), family: row.family.clone() })
     }
 
+    /// As [`models::Model::room`], for the model that `id` names.
+    pub fn room(&self, id: &ModelId, system: &str, schema: Option<&serde_json::Value>) -> u64 {
+        self.table.find(&id.provider, &id.model).map_or(u64::MAX, |row| row.room(system, schema))
+    }
+
     /// Are both known, and of different families? Checked at start; what really served is checked again on every
     /// answer.
     pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {

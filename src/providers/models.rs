@@ -1,41 +1,21 @@
 //! The one table of language models: ids, short names, families, sizes, prices. What is built in can be corrected and
 //! added to by `[[model]]` rows in the settings, without a release.
 
-use crate::{config::ModelRow, types::Family};
+pub use crate::config::{Model, Price};
+use crate::{limits, types::Family};
 
-/// One model as its maker sells it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Model {
-    /// The id asked for on the wire.
-    pub id: String,
-    /// What people write after `provider:`.
-    pub aliases: Vec<String>,
-    /// Those that serve it, as written before the colon; the usual one first.
-    pub providers: Vec<String>,
-    pub family: Family,
-    /// Tokens of input and output together.
-    pub context: u64,
-    /// Tokens of one answer.
-    pub max_output: u64,
-    /// `None` for what is never sold.
-    pub price: Option<Price>,
-    /// Its maker has announced its end: when, or what takes its place.
-    pub deprecated: Option<String>,
-}
-
-/// Micro-dollars for a million tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Price {
-    pub input: u64,
-    pub output: u64,
-    pub cache_read: u64,
-    pub cache_write: u64,
-}
-
-impl Price {
-    /// Reading the cache costs a tenth of the input's price, writing it a quarter more.
-    pub fn per_million(input: u64, output: u64) -> Self {
-        Self { input, output, cache_read: input / 10, cache_write: input / 4 * 5 }
+impl Model {
+    /// Tokens of a prompt that it reads beside its instructions and the form of its answer, with room for the longest
+    /// answer.
+    pub fn room(&self, system: &str, schema: Option<&serde_json::Value>) -> u64 {
+        if self.context == u64::MAX {
+            return u64::MAX;
+        }
+        let schema = schema.map_or(0, |schema| schema.to_string().len());
+        let fixed = ((system.len() + schema) as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
+        [self.max_output, fixed, limits::CHAT_FRAME_TOKENS]
+            .into_iter()
+            .fold(self.context, u64::saturating_sub)
     }
 }
 
@@ -95,8 +75,8 @@ fn row(
 
 impl Table {
     /// The built-in rows, where none of `settings` stands for the same model, and before them these.
-    pub fn with(settings: &[ModelRow]) -> Self {
-        let mut models: Vec<_> = settings.iter().map(Model::from).collect();
+    pub fn with(settings: &[Model]) -> Self {
+        let mut models = settings.to_vec();
         let built_in = Self::default().models;
         models.extend(built_in.into_iter().filter(|row| settings.iter().all(|given| given.id != row.id)));
         Self { models }
@@ -152,29 +132,6 @@ impl Table {
         .map(|(tokens, price)| u128::from(tokens) * u128::from(price))
         .sum::<u128>();
         u64::try_from(total.div_ceil(1_000_000)).ok()
-    }
-}
-
-impl From<&ModelRow> for Model {
-    fn from(row: &ModelRow) -> Self {
-        let price = row.price.map(|given| {
-            let usual = Price::per_million(given.input, given.output);
-            Price {
-                cache_read: given.cache_read.unwrap_or(usual.cache_read),
-                cache_write: given.cache_write.unwrap_or(usual.cache_write),
-                ..usual
-            }
-        });
-        Self {
-            id: row.id.clone(),
-            aliases: row.aliases.clone(),
-            providers: row.providers.clone(),
-            family: row.family.clone(),
-            context: row.context,
-            max_output: row.max_output,
-            price,
-            deprecated: row.deprecated.clone(),
-        }
     }
 }
 
@@ -293,7 +250,7 @@ mod tests {
 
     #[test]
     fn settings_correct_a_row_and_add_others() {
-        let given = |id: &str, provider: &str, family: &str| ModelRow {
+        let given = |id: &str, provider: &str, family: &str| Model {
             id: id.into(),
             aliases: vec!["pro".into()],
             providers: vec![provider.into()],

@@ -15,7 +15,7 @@ use super::{
     Call, CallError, CallErrorKind, Provider, Reply, Usage,
     http::{self, Clients, Fault, Head},
     models::{Model, Table},
-    streamed::{Answer, Lines},
+    streamed::{Answer, Lines, bounded},
 };
 use crate::{clock::SharedClock, config::OllamaSettings, limits};
 
@@ -49,10 +49,8 @@ impl Ollama {
             Err(fault) => Err(fault),
             Ok(window) => {
                 usage.attempts = 1;
-                let ended = tokio::select! {
-                    ended = self.exchange(call, &window, &mut answer) => ended,
-                    () = cancel.cancelled() => Err(Fault::new(CallErrorKind::Cancelled, "cancelled")),
-                };
+                let exchange = self.exchange(call, &window, &mut answer);
+                let ended = bounded(exchange, call, cancel, &self.clock).await;
                 answer.count(&mut usage);
                 ended.and_then(|()| judge(call, &window, answer))
             }
@@ -66,14 +64,14 @@ impl Ollama {
 
     async fn exchange(&self, call: &Call, window: &Window, answer: &mut Answer) -> Result<(), Fault> {
         let base = self.settings.base_url.as_str().trim_end_matches('/');
-        let request = self.client.post(format!("{base}/api/chat")).timeout(call.deadline);
+        let request = self.client.post(format!("{base}/api/chat"));
         let request = request.json(&request_body(call, window));
         let (head, response) =
             http::send(request, self.clock.now()).await.map_err(|fault| self.unreachable(fault))?;
         if !head.status.is_success() {
             return Err(failure(&head, &call.model, &http::body(response).await?));
         }
-        let mut lines = Lines::of(response, call);
+        let mut lines = Lines::of(response, call, &self.clock);
         while let Some(line) = lines.next().await? {
             if line.is_empty() {
                 continue;
@@ -142,16 +140,15 @@ struct Window {
 impl Window {
     /// Room for the prompt at its densest and for the longest answer, if the model has it.
     fn of(call: &Call, row: &Model) -> Result<Self, Fault> {
-        let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
-        let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
-        let likely = bytes / limits::USUAL_BYTES_A_TOKEN + limits::CHAT_FRAME_TOKENS;
-        if likely.saturating_add(row.max_output) > row.context {
-            let why = format!(
-                "some {likely} tokens of prompt and {} of answer are more than the {} of {}",
-                row.max_output, row.context, row.id
-            );
+        let likely = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
+        let room = row.room(&call.system, call.schema.as_ref());
+        if likely > room {
+            let why =
+                format!("some {likely} tokens of prompt are more than the {room} that {} has for it", row.id);
             return Err(Fault::new(CallErrorKind::TooLong, &why));
         }
+        let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
+        let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
         let densest = bytes / limits::FEWEST_BYTES_A_TOKEN + limits::CHAT_FRAME_TOKENS;
         let wanted = densest.saturating_add(row.max_output).next_multiple_of(limits::WINDOW_STEP_TOKENS);
         Ok(Self { all: wanted.min(row.context), answer: row.max_output })

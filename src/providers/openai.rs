@@ -14,7 +14,7 @@ use super::{
     Call, CallError, CallErrorKind, Provider, Reply, Usage,
     http::{self, Clients, Fault, Head},
     models::Table,
-    streamed::{Answer, Lines},
+    streamed::{Answer, Lines, bounded},
 };
 use crate::{
     clock::SharedClock,
@@ -51,10 +51,7 @@ impl OpenAi {
         usage.attempts = 1;
         usage.billed = self.table.find(self.name(), &call.model).is_some_and(|row| row.price.is_some());
         let mut answer = Answer::default();
-        let ended = tokio::select! {
-            ended = self.exchange(call, &mut answer) => ended,
-            () = cancel.cancelled() => Err(Fault::new(CallErrorKind::Cancelled, "cancelled")),
-        };
+        let ended = bounded(self.exchange(call, &mut answer), call, cancel, &self.clock).await;
         usage.elapsed = self.clock.now().since(started);
         answer.count(&mut usage);
         match ended.and_then(|()| judge(call, answer)) {
@@ -65,15 +62,15 @@ impl OpenAi {
 
     async fn exchange(&self, call: &Call, answer: &mut Answer) -> Result<(), Fault> {
         let base = self.settings.base_url.as_str().trim_end_matches('/');
-        let mut request = self.client.post(format!("{base}/chat/completions")).timeout(call.deadline);
+        let mut request = self.client.post(format!("{base}/chat/completions"));
         if let Some(key) = &self.settings.api_key {
             request = request.header(reqwest::header::AUTHORIZATION, bearer(key)?);
         }
-        let (head, response) = http::send(request.json(&request_body(call)), self.clock.now()).await?;
+        let (head, response) = http::send(request.json(&self.request_body(call)), self.clock.now()).await?;
         if !head.status.is_success() {
             return Err(failure(&head, &http::body(response).await?));
         }
-        let mut lines = Lines::of(response, call);
+        let mut lines = Lines::of(response, call, &self.clock);
         while let Some(line) = lines.next().await? {
             let Some(data) = line.strip_prefix("data:").map(str::trim) else { continue };
             if data == "[DONE]" {
@@ -89,6 +86,38 @@ impl OpenAi {
             Some(_) => Ok(()),
             None => Err(Fault(CallErrorKind::Unavailable, head.naming("the answer broke off".into()))),
         }
+    }
+
+    fn request_body(&self, call: &Call) -> Value {
+        let mut body = json!({
+            "model": call.model,
+            "messages": [
+                {"role": "system", "content": call.system},
+                {"role": "user", "content": call.prompt},
+            ],
+            "stream": true,
+            "stream_options": {"include_usage": true},
+        });
+        if let Some(schema) = &call.schema {
+            body["response_format"] = json!({
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "strict": true, "schema": schema},
+            });
+        }
+        if let Some(row) = self.table.find(self.name(), &call.model) {
+            body[self.longest_answer()] = json!(row.max_output);
+        }
+        if let Some(effort) = &call.effort {
+            body["reasoning_effort"] = json!(effort);
+        }
+        body
+    }
+
+    /// What bounds an answer. Every server knows the old word, but for OpenAI's own, whose newer models refuse it.
+    fn longest_answer(&self) -> &'static str {
+        let host = self.settings.base_url.host_str().unwrap_or_default();
+        let own = [".openai.com", ".openai.azure.com"].iter().any(|own| host.ends_with(own));
+        if own { "max_completion_tokens" } else { "max_tokens" }
     }
 }
 
@@ -117,28 +146,6 @@ impl Provider for OpenAi {
 
 fn bearer(key: &SecretString) -> Result<reqwest::header::HeaderValue, Fault> {
     http::secret(KEY, &format!("Bearer {}", key.expose_secret()))
-}
-
-fn request_body(call: &Call) -> Value {
-    let mut body = json!({
-        "model": call.model,
-        "messages": [
-            {"role": "system", "content": call.system},
-            {"role": "user", "content": call.prompt},
-        ],
-        "stream": true,
-        "stream_options": {"include_usage": true},
-    });
-    if let Some(schema) = &call.schema {
-        body["response_format"] = json!({
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "strict": true, "schema": schema},
-        });
-    }
-    if let Some(effort) = &call.effort {
-        body["reasoning_effort"] = json!(effort);
-    }
-    body
 }
 
 /// One event. The one with the counts comes last and has no choices.
@@ -204,5 +211,26 @@ fn kind_of(status: u16, error: &Value, reset: Option<std::time::Duration>) -> Ca
         429 => CallErrorKind::RateLimited { reset },
         503 | 529 => CallErrorKind::Capacity,
         _ => CallErrorKind::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    #[test]
+    fn an_answers_bound_goes_by_the_name_that_the_endpoint_knows() {
+        for (base_url, word) in [
+            ("https://api.openai.com/v1", "max_completion_tokens"),
+            ("https://shop.openai.azure.com/openai/v1", "max_completion_tokens"),
+            ("http://127.0.0.1:8080/v1", "max_tokens"),
+            ("https://notopenai.com/v1", "max_tokens"),
+        ] {
+            let settings = OpenAiSettings { base_url: base_url.parse().unwrap(), api_key: None };
+            let clock: SharedClock = Arc::new(SystemClock);
+            let end = OpenAi::new(settings, &Clients::new().unwrap(), &Arc::default(), &clock);
+            assert_eq!(end.longest_answer(), word, "{base_url}");
+        }
     }
 }

@@ -1,61 +1,105 @@
-//! Answers that arrive a line at a time: what the open APIs have in common. Reading stops at the answer's bound, at the
-//! call's deadline and when the stream stalls; what a line means is for the back end to say.
+//! Answers that arrive a line at a time: what the APIs that stream have in common. Reading stops at the answer's bound, at
+//! the call's deadline and when the stream stalls; what a line means is for the back end to say.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use reqwest::Response;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::{Call, CallErrorKind, Usage, answer, http::Fault};
-use crate::limits;
+use crate::{clock::SharedClock, limits};
 
-/// The body of an answer, by lines.
-pub(super) struct Lines {
-    response: Response,
-    unread: Vec<u8>,
-    total: usize,
-    most_silence: Duration,
+/// An exchange that lasts no longer than its call may, and ends when nobody wants it any more.
+pub(super) async fn bounded<T>(
+    exchange: impl Future<Output = Result<T, Fault>>,
+    call: &Call,
+    cancel: &CancellationToken,
+    clock: &SharedClock,
+) -> Result<T, Fault> {
+    tokio::select! {
+        ended = exchange => ended,
+        () = cancel.cancelled() => Err(Fault::new(CallErrorKind::Cancelled, "cancelled")),
+        () = clock.sleep(call.deadline) => Err(late(false, "there was no whole answer in time")),
+    }
 }
 
-impl Lines {
-    pub(super) fn of(response: Response, call: &Call) -> Self {
-        // The first word may take as long as the whole call: a prompt is read before it is answered.
+/// How long it took is filled in where it is known.
+fn late(idle: bool, why: &str) -> Fault {
+    Fault::new(CallErrorKind::Timeout { idle, elapsed: Duration::ZERO }, why)
+}
+
+/// The body of an answer, by lines.
+pub(super) struct Lines<'a> {
+    response: Response,
+    clock: &'a SharedClock,
+    most_silence: Duration,
+    heard: Heard,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn of(response: Response, call: &Call, clock: &'a SharedClock) -> Self {
         let most_silence = limits::MODEL_IDLE.min(call.deadline / 2);
-        Self { response, unread: Vec::new(), total: 0, most_silence }
+        Self { response, clock, most_silence, heard: Heard::default() }
     }
 
     /// The next line without its end; `None` when the body is over.
     pub(super) async fn next(&mut self) -> Result<Option<String>, Fault> {
-        let mut searched = 0;
         loop {
-            if let Some(at) = self.unread[searched..].iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.unread.drain(..=searched + at).collect();
-                return Ok(Some(text(&line)));
+            if let Some(line) = self.heard.line() {
+                return Ok(Some(line));
             }
-            searched = self.unread.len();
-            let Some(chunk) = self.chunk().await? else {
-                let rest = std::mem::take(&mut self.unread);
-                return Ok((!rest.is_empty()).then(|| text(&rest)));
-            };
-            self.total += chunk.len();
-            if self.total > limits::MODEL_ANSWER_BYTES {
-                return Err(Fault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
+            match self.chunk().await? {
+                Some(chunk) => self.heard.hear(&chunk)?,
+                None => return Ok(self.heard.rest()),
             }
-            self.unread.extend_from_slice(&chunk);
         }
     }
 
     async fn chunk(&mut self) -> Result<Option<bytes::Bytes>, Fault> {
-        if self.total == 0 {
-            return Ok(self.response.chunk().await?);
+        // The first word may take as long as the whole call: a prompt is read before it is answered.
+        let begun = self.heard.total > 0;
+        tokio::select! {
+            chunk = self.response.chunk() => Ok(chunk?),
+            () = self.clock.sleep(self.most_silence), if begun => Err(late(true, "the answer began and stalled")),
         }
-        match tokio::time::timeout(self.most_silence, self.response.chunk()).await {
-            Ok(chunk) => Ok(chunk?),
-            Err(_) => {
-                let kind = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
-                Err(Fault::new(kind, "the answer began and stalled"))
-            }
+    }
+}
+
+/// Bytes as they come, which may begin and end anywhere.
+#[derive(Default)]
+struct Heard {
+    unread: Vec<u8>,
+    /// Of the unread ones, those known to hold no line's end.
+    searched: usize,
+    total: usize,
+}
+
+impl Heard {
+    fn hear(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.total += bytes.len();
+        if self.total > limits::MODEL_ANSWER_BYTES {
+            return Err(Fault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
         }
+        self.unread.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let end = self.unread[self.searched..].iter().position(|byte| *byte == b'\n');
+        let Some(end) = end else {
+            self.searched = self.unread.len();
+            return None;
+        };
+        let line: Vec<u8> = self.unread.drain(..=self.searched + end).collect();
+        self.searched = 0;
+        Some(text(&line))
+    }
+
+    /// What comes after the last line's end.
+    fn rest(&mut self) -> Option<String> {
+        let rest = std::mem::take(&mut self.unread);
+        (!rest.is_empty()).then(|| text(&rest))
     }
 }
 
@@ -105,7 +149,23 @@ fn without_thoughts(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::without_thoughts;
+    use super::{Heard, without_thoughts};
+
+    #[test]
+    fn lines_are_the_same_however_they_are_cut_into_pieces() {
+        let body = "data: für\r\n\n: a comment\ndata: alle\nthe rest";
+        for size in 1..body.len() {
+            let (mut heard, mut lines) = (Heard::default(), Vec::new());
+            for piece in body.as_bytes().chunks(size) {
+                heard.hear(piece).unwrap();
+                lines.extend(std::iter::from_fn(|| heard.line()));
+            }
+            lines.extend(heard.rest());
+            assert_eq!(lines, ["data: für", "", ": a comment", "data: alle", "the rest"], "{size}");
+        }
+        let endless = vec![b'x'; crate::limits::MODEL_ANSWER_BYTES + 1];
+        assert!(Heard::default().hear(&endless).is_err());
+    }
 
     #[test]
     fn thoughts_before_the_answer_are_none_of_it() {

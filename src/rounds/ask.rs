@@ -5,9 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::Cx;
+use super::{
+    Cx,
+    prompt::{Assembled, Prompt},
+};
 use crate::{
-    engine::{CallRow, CallStatus, Record, StepError},
+    engine::{CallRow, CallStatus, Cut, Record, StepError},
     limits,
     providers::{Call, CallError, CallErrorKind, CallRole, Reply, Usage},
     types::{Family, Hash, Timestamp},
@@ -72,7 +75,7 @@ pub(super) struct Ask<'a> {
     /// `provider:model`, as configured.
     pub spec: &'a str,
     pub system: &'a str,
-    pub prompt: &'a str,
+    pub prompt: &'a Prompt,
     pub schema: Option<&'a serde_json::Value>,
     pub facts: BTreeMap<String, String>,
     /// Calls of this role in this run; each try counts.
@@ -84,6 +87,9 @@ pub(super) struct Ask<'a> {
 pub(super) struct Answered {
     pub served: Served,
     pub prompt: Hash,
+    /// What the prompt had no room for.
+    #[serde(default)]
+    pub cut: Vec<Cut>,
     pub outcome: Result<Text, Failure>,
 }
 
@@ -105,12 +111,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// having no answer is returned.
 pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, StepError> {
     let mut last = None;
+    let mut bytes_a_token = limits::USUAL_BYTES_A_TOKEN;
     for attempt in 1..=TRIES {
         let key = format!("{key}/{attempt}");
         *ask.calls += 1;
         ask.facts.insert("call".to_owned(), ask.calls.to_string());
         let answered: Answered =
-            cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted)).await?;
+            cx.once(&key, |entry| buy(cx, &key, &ask, bytes_a_token, attempt, entry.interrupted)).await?;
         match &answered.outcome {
             Err(Failure { kind: FailureKind::Busy, not_before: Some(until) }) if attempt < TRIES => {
                 let now = cx.clock().now();
@@ -122,6 +129,12 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
                 }
                 last = Some(answered);
             }
+            // Denser text than most: once more, with more of it cut.
+            Err(Failure { kind: FailureKind::TooLong, .. })
+                if bytes_a_token > limits::FEWEST_BYTES_A_TOKEN && attempt < TRIES =>
+            {
+                bytes_a_token = limits::FEWEST_BYTES_A_TOKEN;
+            }
             _ => return Ok(answered),
         }
     }
@@ -132,18 +145,29 @@ async fn buy(
     cx: &Cx,
     key: &str,
     ask: &Ask<'_>,
+    bytes_a_token: u64,
     attempt: u32,
     interrupted: bool,
 ) -> Result<Answered, StepError> {
-    let prompt = Hash::of_parts([ask.system.as_bytes(), ask.prompt.as_bytes()]);
     let (provider, model) = match cx.tools().providers.resolve(ask.spec) {
         Ok(found) => found,
         Err(error) => {
             return Err(StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)));
         }
     };
+    let room = cx.tools().providers.room(&model, ask.system, ask.schema);
+    let room = usize::try_from(room.saturating_mul(bytes_a_token)).unwrap_or(usize::MAX);
+    let Assembled { text, cut, fits } = ask.prompt.fit(room);
+    let prompt = Hash::of_parts([ask.system.as_bytes(), text.as_bytes()]);
+    if !fits {
+        let (run, bytes) = (cx.run().id, text.len());
+        tracing::warn!(%run, model = ask.spec, bytes, room, "a prompt does not fit, with all cut that may be");
+        let served = Served { model: "unattested".to_owned(), family: None };
+        let outcome = Err(Failure { kind: FailureKind::TooLong, not_before: None });
+        return Ok(Answered { served, prompt, cut, outcome });
+    }
     let private = cx.tools().is_private(cx).await?;
-    let mut row = reserved(ask, prompt);
+    let mut row = reserved(ask, prompt, cut.clone());
     if interrupted && let Some(before) = cx.booked(key).await? {
         // It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books
         // with all that is known of it.
@@ -154,7 +178,7 @@ async fn buy(
     let call = Call {
         role: ask.role,
         system: ask.system.to_owned(),
-        prompt: ask.prompt.to_owned(),
+        prompt: text,
         schema: ask.schema.cloned(),
         model: model.model,
         effort: None,
@@ -198,7 +222,7 @@ async fn buy(
             Err(failure(&error, attempt, cx.clock().now()))
         }
     };
-    Ok(Answered { served, prompt, outcome })
+    Ok(Answered { served, prompt, cut, outcome })
 }
 
 async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
@@ -210,7 +234,7 @@ async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
     Ok(Text { text, value })
 }
 
-fn reserved(ask: &Ask<'_>, prompt: Hash) -> CallRow {
+fn reserved(ask: &Ask<'_>, prompt: Hash, cut: Vec<Cut>) -> CallRow {
     CallRow {
         role: ask.role.as_str().to_owned(),
         provider: provider(ask.spec).to_owned(),
@@ -218,6 +242,7 @@ fn reserved(ask: &Ask<'_>, prompt: Hash) -> CallRow {
         served: None,
         family: None,
         prompt,
+        cut,
         status: CallStatus::Reserved,
         input_tokens: 0,
         output_tokens: 0,

@@ -3,20 +3,28 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Cx, FailureKind, Round, Served,
+    Cx, FailureKind, IssueSnapshot, Round, Served,
     ask::{Ask, ask},
+    prompt::{Material, Prompt, Weight},
 };
-use crate::{documents::edits, engine::StepError, limits, providers::CallRole, types::Hash};
+use crate::{
+    codebase::Shown,
+    documents::edits,
+    engine::{Cut, StepError},
+    limits,
+    providers::CallRole,
+    types::Hash,
+};
 
 /// What a drafter is told, apart from the document itself.
 pub struct Brief<'a> {
     /// What the document is called in a sentence: "low-level design".
     pub what: &'a str,
-    pub issue: &'a super::IssueSnapshot,
+    pub issue: &'a IssueSnapshot,
     /// The issue's text.
     pub body: &'a str,
     /// What of the repository to show.
-    pub excerpt: &'a str,
+    pub shown: &'a Shown,
     /// The form the document must have, as the parser and validator know it.
     pub rules: &'a str,
     /// The provider and model that draft.
@@ -92,10 +100,11 @@ async fn revise(
         Err(error) => error.to_string(),
     };
     // Edits that do not fit: once more as a whole document, told what went wrong.
-    let again = format!(
-        "{prompt}\n\nYour edits could not be applied:\n{failed}\n\nAnswer with the whole revised document instead, \
-         in Markdown, beginning with its `# ` heading.\n"
-    );
+    let again = prompt
+        .theirs("Your edits could not be applied", Material::text("errors", Weight::Truth, &failed))
+        .ours(
+            "Answer with the whole revised document instead, in Markdown, beginning with its `# ` heading.",
+        );
     let question = Question { system: SYSTEM, prompt: &again, mark, schema: None };
     match answer(cx, round, brief, "rewrite", question).await? {
         Ok((text, by)) => accept(cx, round, text, by).await,
@@ -105,7 +114,7 @@ async fn revise(
 
 struct Question<'a> {
     system: &'a str,
-    prompt: &'a str,
+    prompt: &'a Prompt,
     /// The random word in the prompt's fences.
     mark: &'a str,
     schema: Option<&'a serde_json::Value>,
@@ -124,6 +133,7 @@ async fn answer(
     let calls = &mut round.calls.drafter;
     let asked = Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls };
     let answered = ask(cx, key, asked).await?;
+    round.unshown = unshown(&answered.cut);
     match answered.outcome {
         Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await.map(|text| Ok((text, answered.served))),
         Err(failure) => match failure.kind {
@@ -131,6 +141,12 @@ async fn answer(
                 "The drafter's provider refuses our credentials. The operator sees which with `countersign doctor`."
                     .to_owned(),
             )),
+            // The same again would be as long.
+            FailureKind::TooLong => Err(StepError::User(format!(
+                "What the drafter has to be told is longer than {} reads. Name one with a larger context as the drafter; \
+                 `countersign models` lists them.",
+                brief.spec
+            ))),
             kind => Ok(Err(format!("no draft: {}", sentence(kind)))),
         },
     }
@@ -185,66 +201,64 @@ fn facts(brief: &Brief<'_>, mark: &str) -> BTreeMap<String, String> {
     facts
 }
 
-/// Untrusted text between marks it cannot write, because it was written before they were chosen.
-pub(super) fn fenced(name: &str, mark: &str, text: &str) -> String {
-    format!("<<<{name} {mark}>>>\n{}\n<<<end of {name} {mark}>>>\n", text.trim_end())
+/// What of the repository's files a prompt had no room for.
+pub(super) fn unshown(cut: &[Cut]) -> usize {
+    cut.iter().filter(|cut| cut.what == FILES).map(|cut| cut.pieces).sum()
 }
 
-fn first_prompt(round: &Round, brief: &Brief<'_>, mark: &str) -> String {
-    let mut prompt = format!(
-        "Write the {} for issue #{} of this repository.\n\n## The form it must have\n\n{}\n\n## The repository\n\n{}\n",
-        brief.what,
-        brief.issue.number,
-        brief.rules,
-        fenced("repository", mark, brief.excerpt)
-    );
-    if let Some(words) = &round.feedback {
-        prompt += &format!("\n## What a maintainer asks for\n\n{}", fenced("maintainer", mark, words));
-    }
-    prompt += &format!(
-        "\n## The issue\n\n{}",
-        fenced("issue", mark, &format!("#{} {}\n\n{}", brief.issue.number, brief.issue.title, brief.body))
-    );
+/// The segment that holds what stands in the repository's files.
+const FILES: &str = "files";
+
+/// The repository, in two segments: that a path exists is a fact, and what stands in it is background.
+pub(super) fn with_repository(prompt: Prompt, shown: &Shown) -> Prompt {
     prompt
+        .theirs("The repository", Material::text("paths", Weight::Truth, &shown.paths))
+        .theirs("What stands in its files", Material::pieces(FILES, FILES, Weight::Background, &shown.files))
+}
+
+/// The issue, up to what anybody reads of one.
+pub(super) fn issue(snapshot: &IssueSnapshot, body: &str) -> Material {
+    let text = format!("#{} {}\n\n{body}", snapshot.number, snapshot.title);
+    Material::text("issue", Weight::Source, &text).at_most(limits::ISSUE_CHARS)
+}
+
+fn first_prompt(round: &Round, brief: &Brief<'_>, mark: &str) -> Prompt {
+    let prompt = Prompt::new(mark)
+        .ours(format!("Write the {} for issue #{} of this repository.", brief.what, brief.issue.number))
+        .section("The form it must have", brief.rules);
+    with_repository(prompt, brief.shown)
+        .theirs("What a maintainer asks for", maintainer(round))
+        .theirs("The issue", issue(brief.issue, brief.body))
+}
+
+fn maintainer(round: &Round) -> Material {
+    Material::text("maintainer", Weight::Words, round.feedback.as_deref().unwrap_or_default())
 }
 
 /// Mechanical mistakes first, then the reviewer's open findings, then a person's words; the sources last.
-fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> String {
-    let mut prompt = format!("Revise the {} below.\n\n", brief.what);
-    if round.mistakes.iter().any(crate::documents::Mistake::is_error) {
-        prompt += "## Mistakes found mechanically; all of them must go\n\n";
-        // They quote the document, which may quote anybody.
-        let list: String = round
-            .mistakes
-            .iter()
-            .filter(|m| m.is_error())
-            .map(|m| format!("- {} ({}): {}\n", m.place, m.rule, m.message))
-            .collect();
-        prompt += &fenced("mistakes", mark, &list);
-        prompt.push('\n');
-    }
-    let open: Vec<_> = round.findings.open().collect();
-    if !open.is_empty() {
-        prompt += "## The reviewer's open findings\n\n";
-        let list: String = open
-            .iter()
-            .map(|f| {
-                format!("- {} [{}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail)
-            })
-            .collect();
-        prompt += &fenced("findings", mark, &list);
-        prompt.push('\n');
-    }
-    if let Some(words) = &round.feedback {
-        prompt += &format!("## What a maintainer asks for\n\n{}\n", fenced("maintainer", mark, words));
-    }
-    prompt += &format!("## How to answer\n\n{}\n\n", edits::prompt_rules());
-    prompt += &format!("## The form the document must keep\n\n{}\n\n", brief.rules);
-    prompt += &format!("## The document\n\n{}\n", fenced("document", mark, before));
-    prompt += &format!("## The repository\n\n{}\n", fenced("repository", mark, brief.excerpt));
-    let issue = format!("{}\n\n{}", brief.issue.title, brief.body);
-    prompt += &format!("## The issue\n\n{}", fenced("issue", mark, &issue));
-    prompt
+fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> Prompt {
+    // They quote the document, which may quote anybody.
+    let mistakes: String = round
+        .mistakes
+        .iter()
+        .filter(|m| m.is_error())
+        .map(|m| format!("- {} ({}): {}\n", m.place, m.rule, m.message))
+        .collect();
+    let findings: String = round
+        .findings
+        .open()
+        .map(|f| format!("- {} [{}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail))
+        .collect();
+    let mistakes = Material::text("mistakes", Weight::Truth, &mistakes);
+    let prompt = Prompt::new(mark)
+        .ours(format!("Revise the {} below.", brief.what))
+        .theirs("Mistakes found mechanically; all of them must go", mistakes)
+        .theirs("The reviewer's open findings", Material::text("findings", Weight::Words, &findings))
+        .theirs("What a maintainer asks for", maintainer(round))
+        .section("How to answer", &edits::prompt_rules())
+        .section("The form the document must keep", brief.rules)
+        .theirs("The document", Material::text("document", Weight::Whole, before));
+    with_repository(prompt, brief.shown).theirs("The issue", issue(brief.issue, brief.body))
 }
 
 pub(super) async fn text_of(cx: &Cx, hash: &Hash) -> Result<String, StepError> {

@@ -12,6 +12,7 @@ mod desk;
 mod draft;
 mod gate;
 mod page;
+mod prompt;
 mod remains;
 mod review;
 mod standing;
@@ -59,6 +60,9 @@ pub struct Round {
     pub findings: Ledger,
     /// The review of `document`; none once the document has changed.
     pub review: Option<Reviewed>,
+    /// Files of the repository that drafter's or reviewer's last prompt had no room for.
+    #[serde(default)]
+    pub unshown: usize,
     /// A person's words to the drafter, not yet answered by a draft.
     pub feedback: Option<String>,
     /// One line a round, for people.

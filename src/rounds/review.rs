@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     Cx, FailureKind, Round, Served,
     ask::{Answered, Ask, ask},
-    draft::{fenced, sentence, text_of},
+    draft::{issue, sentence, text_of, unshown, with_repository},
+    prompt::{Material, Prompt, Weight},
 };
 use crate::{
+    codebase::Shown,
     documents::verdict,
     engine::{FindingRow, Record, StepError, VerdictRow},
     providers::{CallRole, ModelId, models},
@@ -22,7 +24,7 @@ pub struct ReviewBrief<'a> {
     pub what: &'a str,
     pub issue: &'a super::IssueSnapshot,
     pub body: &'a str,
-    pub excerpt: &'a str,
+    pub shown: &'a Shown,
     pub rules: &'a str,
     pub spec: &'a str,
     /// What the mechanical checks established; shown first, as facts. Words of ours alone.
@@ -101,20 +103,19 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     let mut reviewed = None;
     let mut booked = None;
     // One repair: an answer out of form is asked for once more, never read between the lines.
-    for (key, note) in
-        [("review", ""), ("review-again", "\n\nYour last answer was not in this form. Answer again.\n")]
-    {
-        let prompt = format!("{prompt}{note}");
+    let again = prompt.clone().ours("Your last answer was not in this form. Answer again.");
+    for (key, prompt) in [("review", &prompt), ("review-again", &again)] {
         let asked = Ask {
             role: CallRole::Reviewer,
             spec: brief.spec,
             system: SYSTEM,
-            prompt: &prompt,
+            prompt,
             schema: Some(&schema),
             facts: facts(brief, &mark, &nonce),
             calls: &mut round.calls.reviewer,
         };
         let answered = ask(cx, key, asked).await?;
+        round.unshown = round.unshown.max(unshown(&answered.cut));
         let outcome = judge(cx, round, brief, &answered, &nonce).await?;
         let again = outcome.why == Some(Why::NotInForm);
         booked = Some(answered);
@@ -249,51 +250,37 @@ fn facts(brief: &ReviewBrief<'_>, mark: &str, nonce: &str) -> BTreeMap<String, S
     ])
 }
 
-/// Facts first, untrusted text last.
-fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, document: &str) -> String {
-    let mut prompt = format!(
-        "Review the {} for issue #{}.\n\n## Established mechanically; do not check again\n\n{}\n\n## How to answer\n\n{}\n\
-         Put the word `{nonce}` in the field `nonce`.\n\n",
-        brief.what,
-        brief.issue.number,
-        brief.facts,
-        verdict::prompt_rules()
-    );
-    let known = round.findings.all();
+/// Facts first, untrusted text last. The document is there whole or not at all: half a document is not to be approved.
+fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, document: &str) -> Prompt {
+    let known: String = round
+        .findings
+        .all()
+        .iter()
+        .map(|f| {
+            let (severity, status) = (f.severity.as_str(), f.status.as_str());
+            format!("- {} [{severity}, {status}] at {}: {}. {}\n", f.id, f.place, f.title, f.detail)
+        })
+        .collect();
+    let answer = format!("{}\nPut the word `{nonce}` in the field `nonce`.", verdict::prompt_rules());
+    let mut prompt = Prompt::new(mark)
+        .ours(format!("Review the {} for issue #{}.", brief.what, brief.issue.number))
+        .section("Established mechanically; do not check again", brief.facts)
+        .section("How to answer", &answer);
     if !known.is_empty() {
-        let list: String = known
-            .iter()
-            .map(|f| {
-                format!(
-                    "- {} [{}, {}] at {}: {}. {}\n",
-                    f.id,
-                    f.severity.as_str(),
-                    f.status.as_str(),
-                    f.place,
-                    f.title,
-                    f.detail
-                )
-            })
-            .collect();
-        prompt += &format!(
-            "## Findings of earlier rounds\n\nSay in `resolved` which of these the document now answers. Where one still \
-             stands, repeat it with its id in `repeats`. Raise something new only where the text changed, or where it is a \
-             matter of security or lost data.\n\n{}\n",
-            fenced("findings", mark, &list)
-        );
+        let rules = "Say in `resolved` which of these the document now answers. Where one still stands, repeat it with its \
+                     id in `repeats`. Raise something new only where the text changed, or where it is a matter of \
+                     security or lost data.";
+        prompt = prompt
+            .section("Findings of earlier rounds", rules)
+            .theirs("", Material::text("findings", Weight::Words, &known));
     }
-    prompt += &format!("## The form the document must have\n\n{}\n\n", brief.rules);
-    prompt += &format!("## The repository\n\n{}\n", fenced("repository", mark, brief.excerpt));
-    if !brief.warnings.is_empty() {
-        prompt += &format!(
-            "## Warnings of the mechanical checks\n\n{}\n",
-            fenced("warnings", mark, brief.warnings)
-        );
-    }
-    let issue = format!("{}\n\n{}", brief.issue.title, brief.body);
-    prompt += &format!("## The issue\n\n{}\n", fenced("issue", mark, &issue));
-    prompt += &format!("## The document under review\n\n{}", fenced("document", mark, document));
-    prompt
+    with_repository(prompt.section("The form the document must have", brief.rules), brief.shown)
+        .theirs(
+            "Warnings of the mechanical checks",
+            Material::text("warnings", Weight::Words, brief.warnings),
+        )
+        .theirs("The issue", issue(brief.issue, brief.body))
+        .theirs("The document under review", Material::text("document", Weight::Whole, document))
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub enum Rest {
     Rate { until: Timestamp },
     /// Used up.
     Quota { until: Timestamp },
+    /// Accepted, but not for this model.
+    Denied { until: Timestamp },
     /// Not accepted: for good, unless somebody puts it right.
     Refused,
 }
@@ -33,9 +35,14 @@ impl Rest {
     /// None: no time will help.
     pub fn until(self) -> Option<Timestamp> {
         match self {
-            Self::Rate { until } | Self::Quota { until } => Some(until),
+            Self::Rate { until } | Self::Quota { until } | Self::Denied { until } => Some(until),
             Self::Refused => None,
         }
+    }
+
+    /// Does what was learned by one key hold for all of its project?
+    pub fn is_shared(self) -> bool {
+        matches!(self, Self::Rate { .. } | Self::Quota { .. })
     }
 }
 
@@ -45,7 +52,8 @@ impl Store {
         let why = match row.why {
             Rest::Rate { .. } => "rate",
             Rest::Quota { .. } => "quota",
-            Rest::Refused => "refused",
+            // The one that ends by itself is told from the other by its end.
+            Rest::Denied { .. } | Rest::Refused => "refused",
         };
         self.main
             .write(move |tx| {
@@ -104,6 +112,7 @@ fn all(tx: &Transaction<'_>) -> Result<Vec<RestingKey>, Fault> {
         let why = match (why.as_str(), until.map(Timestamp)) {
             ("rate", Some(until)) => Rest::Rate { until },
             ("quota", Some(until)) => Rest::Quota { until },
+            ("refused", Some(until)) => Rest::Denied { until },
             ("refused", None) => Rest::Refused,
             _ => return Err(Fault::Row(format!("a key rests by {why} until {until:?}"))),
         };

@@ -325,6 +325,16 @@ pub enum CallStatus {
     Lost,
 }
 
+/// What of one segment of a prompt its model was not shown, for want of room.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    /// The segment: `files`, `issue` …
+    pub what: String,
+    /// Files, or lines.
+    pub pieces: usize,
+    pub bytes: usize,
+}
+
 /// One model call in the cost ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRow {
@@ -336,6 +346,9 @@ pub struct CallRow {
     pub served: Option<String>,
     pub family: Option<Family>,
     pub prompt: Hash,
+    /// What the prompt had no room for. Rows from before this was kept say nothing of it.
+    #[serde(default)]
+    pub cut: Vec<Cut>,
     pub status: CallStatus,
     pub input_tokens: u64,
     pub output_tokens: u64,

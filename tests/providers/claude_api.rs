@@ -1,40 +1,25 @@
 //! Claude without its program, against the imitation of its API.
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use countersign::{
-    clock::{Clock, SystemClock},
+    clock::{SharedClock, SystemClock},
     config::ModelSettings,
     providers::{Call, CallError, CallErrorKind, Providers, Reply},
-    types::Timestamp,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Hurried,
     anthropic::{self, Api, Behaviour},
     question, schema, settings,
 };
 
 pub(crate) const KEY: &str = "sk-ant-the-key-of-this-test";
-
-/// A second of the call's time is a millisecond of ours.
-struct Hurried;
-
-impl Clock for Hurried {
-    fn now(&self) -> Timestamp {
-        Timestamp(SystemClock.now().0 * 1000)
-    }
-
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(tokio::time::sleep(duration / 1000))
-    }
-}
 
 pub(crate) async fn served(behaviour: Behaviour) -> (ModelSettings, Arc<Api>) {
     let (url, api) = anthropic::start(behaviour).await;
@@ -44,7 +29,7 @@ pub(crate) async fn served(behaviour: Behaviour) -> (ModelSettings, Arc<Api>) {
     (settings, api)
 }
 
-async fn ask(settings: &ModelSettings, clock: Arc<dyn Clock>, mut call: Call) -> Result<Reply, CallError> {
+async fn ask(settings: &ModelSettings, clock: SharedClock, mut call: Call) -> Result<Reply, CallError> {
     let providers = Providers::new(settings, clock).unwrap();
     let (provider, id) = providers.resolve("anthropic:opus").unwrap();
     call.model = id.model;

@@ -157,7 +157,20 @@ impl Room {
     }
 
     async fn ask_as(&self, role: CallRole, private: bool) -> (Result<Reply, CallError>, Vec<String>) {
-        let (provider, id) = self.providers.resolve("gemini:pro").unwrap();
+        self.ask_whom("gemini:pro", role, private).await
+    }
+
+    async fn ask_for(&self, spec: &str) -> (Result<Reply, CallError>, Vec<String>) {
+        self.ask_whom(spec, CallRole::Reviewer, false).await
+    }
+
+    async fn ask_whom(
+        &self,
+        spec: &str,
+        role: CallRole,
+        private: bool,
+    ) -> (Result<Reply, CallError>, Vec<String>) {
+        let (provider, id) = self.providers.resolve(spec).unwrap();
         let mut call = question(&id.model);
         (call.role, call.private) = (role, private);
         let outcome = provider.call(&call, &CancellationToken::new()).await;
@@ -308,6 +321,44 @@ async fn a_refused_key_is_put_aside_named_and_tried_again_after_a_restart() {
         let error = room.ask().await.0.unwrap_err();
         assert_eq!((&error.kind, error.usage.attempts), (&CallErrorKind::Auth, attempts));
         assert!(error.to_string().contains("refuses one"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_may_not_use_one_model_rests_an_hour_and_for_that_model_alone() {
+    let mut room = three().await;
+    let denied = "Permission denied on resource models/gemini-3-pro-preview";
+    room.answer("one", error(403, denied, json!([])));
+    let (outcome, asked) = room.ask().await;
+    assert_eq!(asked, ["one", "two"], "what its sibling may is the sibling's");
+    assert_eq!(outcome.unwrap().before[0].kind, CallErrorKind::Auth);
+    let until = room.clock.now().plus(Duration::from_secs(3600));
+    assert_eq!(room.resting()[0], ("one".to_owned(), vec![Rest::Denied { until }]));
+    assert!(room.resting()[1].1.is_empty());
+    room.restart();
+    assert_eq!(room.ask().await.1, ["two"], "a restart forgets nothing");
+    room.mend("one");
+    assert_eq!(room.ask_for("gemini:flash").await.1, ["one"], "another model is another matter");
+    room.clock.pass(3599);
+    assert_eq!(room.ask().await.1, ["two"]);
+    room.clock.pass(1);
+    assert_eq!(room.ask().await.1, ["one"]);
+
+    // All that speaks of the key or its project is about every model.
+    let project = json!([{"reason": "CONSUMER_SUSPENDED"}]);
+    room.answer("one", error(403, denied, project));
+    assert_eq!(room.ask().await.1, ["one", "two"]);
+    assert_eq!(room.resting()[0].1, [Rest::Refused]);
+}
+
+#[tokio::test]
+async fn with_no_key_that_may_use_the_model_its_name_is_told() {
+    let room = room(&[("one", "shop", GeminiTier::Paid)]).await;
+    room.answer("one", error(403, "no access to gemini-3-pro-preview", json!([])));
+    for attempts in [1, 0] {
+        let error = room.ask().await.0.unwrap_err();
+        assert_eq!((&error.kind, error.usage.attempts), (&CallErrorKind::Auth, attempts));
+        assert!(error.to_string().contains("lets no key that is left use gemini-3-pro-preview"), "{error}");
     }
 }
 

@@ -16,12 +16,13 @@ mod openai;
 mod rehearsal;
 mod streaming;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{future::Future, path::Path, pin::Pin, sync::Arc, time::Duration};
 
 use countersign::{
-    clock::SystemClock,
+    clock::{Clock, SharedClock, SystemClock},
     config::ModelSettings,
-    providers::{Call, CallError, CallRole, Providers, Reply},
+    providers::{Call, CallError, CallErrorKind, CallRole, Providers, Reply},
+    types::Timestamp,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -62,10 +63,44 @@ fn schema() -> Value {
     })
 }
 
+/// A second of the call's time is a millisecond of ours.
+struct Hurried;
+
+impl Clock for Hurried {
+    fn now(&self) -> Timestamp {
+        Timestamp(SystemClock.now().0 * 1000)
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(tokio::time::sleep(duration / 1000))
+    }
+}
+
 /// Asks the provider that `spec` names, with the call as given but for the model's id.
-async fn ask(settings: &ModelSettings, spec: &str, mut call: Call) -> Result<Reply, CallError> {
-    let providers = Providers::new(settings, Arc::new(SystemClock)).unwrap();
+async fn ask(settings: &ModelSettings, spec: &str, call: Call) -> Result<Reply, CallError> {
+    ask_by(Arc::new(SystemClock), settings, spec, call).await
+}
+
+async fn ask_by(
+    clock: SharedClock,
+    settings: &ModelSettings,
+    spec: &str,
+    mut call: Call,
+) -> Result<Reply, CallError> {
+    let providers = Providers::new(settings, clock).unwrap();
     let (provider, id) = providers.resolve(spec).unwrap();
     call.model = id.model;
     provider.call(&call, &CancellationToken::new()).await
+}
+
+/// Silence, and a stall in the middle of an answer, pass by the clock that the back end was given.
+async fn gives_up_by_our_clock(spec: &str, hanging: &ModelSettings, stalling: &ModelSettings) {
+    let mut call = question("any");
+    call.deadline = Duration::from_secs(200);
+    let error = ask_by(Arc::new(Hurried), hanging, spec, call.clone()).await.unwrap_err();
+    let CallErrorKind::Timeout { idle: false, elapsed } = error.kind else { panic!("{error:?}") };
+    assert!(elapsed >= call.deadline, "{elapsed:?}");
+    call.deadline = Duration::from_secs(1_000_000);
+    let error = ask_by(Arc::new(Hurried), stalling, spec, call).await.unwrap_err();
+    assert!(matches!(error.kind, CallErrorKind::Timeout { idle: true, .. }), "{error:?}");
 }

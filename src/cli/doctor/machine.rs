@@ -92,6 +92,7 @@ fn keys(report: &mut Report, settings: &Settings) {
         for (model, rest) in &rests {
             let why = match rest {
                 Rest::Rate { .. } => "asked too often",
+                Rest::Denied { .. } => "refused",
                 Rest::Quota { .. } | Rest::Refused => "used up",
             };
             let until = rest.until().map(|until| format!(", resting until {until}")).unwrap_or_default();

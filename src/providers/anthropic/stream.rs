@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{
-    limits,
-    providers::{
-        CallErrorKind, Usage,
-        http::{Fault, Head},
-    },
+use crate::providers::{
+    CallErrorKind, Usage,
+    http::{Fault, Head},
 };
 
 /// What was heard of a message so far.
@@ -24,17 +21,10 @@ pub(super) struct Message {
     output: u64,
     cache_read: u64,
     cache_written: u64,
-    /// The beginning of a line whose end has not come.
-    line: Vec<u8>,
     complete: bool,
 }
 
 impl Message {
-    /// Has anything of the message come?
-    pub(super) fn begun(&self) -> bool {
-        self.served.is_some()
-    }
-
     pub(super) fn count(&self, usage: &mut Usage) {
         usage.served = self.served.clone();
         usage.input_tokens = self.input;
@@ -43,24 +33,9 @@ impl Message {
         usage.cache_written_tokens = self.cache_written;
     }
 
-    /// Takes in the next bytes, which may begin and end anywhere.
-    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        let mut lines = bytes.split(|byte| *byte == b'\n');
-        // What follows the last line's end belongs to the next bytes; where there is no end it is all there is.
-        let rest = lines.next_back().unwrap_or_default();
-        for end in lines {
-            self.line.extend_from_slice(end);
-            let line = std::mem::take(&mut self.line);
-            // The name of an event stands in its data, too.
-            if let Some(data) = line.strip_prefix(b"data:") {
-                self.event(data)?;
-            }
-        }
-        self.line.extend_from_slice(rest);
-        if self.line.len() + self.text.len() > limits::MODEL_ANSWER_BYTES {
-            return Err(Fault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
-        }
-        Ok(())
+    /// Takes in the next line. The name of an event stands in its data, too.
+    pub(super) fn hear(&mut self, line: &str) -> Result<(), Fault> {
+        line.strip_prefix("data:").map_or(Ok(()), |data| self.event(data))
     }
 
     /// The stream is over; a good one said so before.
@@ -71,8 +46,8 @@ impl Message {
         Err(Fault::new(CallErrorKind::Unavailable, "the stream was cut before the answer's end"))
     }
 
-    fn event(&mut self, data: &[u8]) -> Result<(), Fault> {
-        let event: Value = serde_json::from_slice(data).map_err(|error| {
+    fn event(&mut self, data: &str) -> Result<(), Fault> {
+        let event: Value = serde_json::from_str(data).map_err(|error| {
             Fault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
         })?;
         match event["type"].as_str() {
@@ -143,10 +118,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_read_the_same_however_it_is_cut_into_pieces() {
+    fn a_message_is_put_together_from_its_events() {
         let events = concat!(
-            "event: message_start\r\n",
-            "data: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":4}}}\r\n\r\n",
+            "event: message_start\n",
+            "data: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":4}}}\n\n",
             ": a comment\n",
             "data: {\"type\":\"ping\"}\n\n",
             "data:{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}}\n\n",
@@ -155,15 +130,14 @@ mod tests {
             "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":7}}\n\n",
             "data: {\"type\":\"message_stop\"}\n\n",
         );
-        for size in 1..events.len() {
-            let mut message = Message::default();
-            for piece in events.as_bytes().chunks(size) {
-                message.hear(piece).unwrap();
-            }
-            message.ended().unwrap();
-            assert_eq!((message.text.as_str(), message.stop.as_deref()), ("für alle", Some("end_turn")));
-            assert_eq!((message.input, message.cache_read, message.output), (9, 4, 7), "{size}");
+        let mut message = Message::default();
+        for line in events.lines() {
+            assert!(message.ended().is_err());
+            message.hear(line).unwrap();
         }
+        message.ended().unwrap();
+        assert_eq!((message.text.as_str(), message.stop.as_deref()), ("für alle", Some("end_turn")));
+        assert_eq!((message.input, message.cache_read, message.output), (9, 4, 7));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Which of several keys is asked next.
 //!
-//! Quota is the project's: what one key uses up, its siblings need not try. What is learned is kept, under hashes of the
+//! Quota is the project's: what one key uses up, its siblings need not try. What a key is refused is its own affair, be it
+//! everything or one model. What is learned is kept, under hashes of the
 //! keys, so that a restart does not ask anew what was answered already; only a key that was refused gets another chance
 //! by it, for that is how an operator says that it was put right.
 
@@ -62,7 +63,7 @@ impl Keys {
                 refused.push(key.name.as_str());
                 continue;
             }
-            match self.resting(&learned, &key.project, &call.model) {
+            match self.resting(&learned, key, &call.model) {
                 Some((until, rest)) if now < until => {
                     if soonest.is_none_or(|(known, _)| until < known) {
                         soonest = Some((until, rest));
@@ -75,6 +76,10 @@ impl Keys {
             Some((until, Rest::Rate { .. })) => {
                 let kind = CallErrorKind::RateLimited { reset: Some(until.since(now)) };
                 Fault(kind, format!("every key's project rests, one of them until {until}"))
+            }
+            Some((until, Rest::Denied { .. })) => {
+                let why = format!("Google lets no key that is left use {}; it is asked again at {until}", call.model);
+                Fault(CallErrorKind::Auth, why)
             }
             Some((until, _)) => {
                 let kind = CallErrorKind::Quota { reset: Some(until.since(now)) };
@@ -94,8 +99,14 @@ impl Keys {
         })
     }
 
-    /// Lets the key rest if it is to blame. True: another one may do better.
-    pub(super) async fn failed(&self, key: &GeminiKey, model: &str, kind: &CallErrorKind) -> bool {
+    /// Lets the key rest if it is to blame, `denied` this model only or altogether. True: another one may do better.
+    pub(super) async fn failed(
+        &self,
+        key: &GeminiKey,
+        model: &str,
+        kind: &CallErrorKind,
+        denied: bool,
+    ) -> bool {
         let now = self.clock.now();
         let until = |reset: Option<Duration>, usual| {
             now.plus(reset.unwrap_or(usual).clamp(limits::KEY_RESTS_LEAST, limits::KEY_RESTS_MOST))
@@ -107,6 +118,7 @@ impl Keys {
             CallErrorKind::Quota { reset } => {
                 Rest::Quota { until: until(*reset, limits::KEY_RESTS_FROM_QUOTA) }
             }
+            CallErrorKind::Auth if denied => Rest::Denied { until: now.plus(limits::KEY_RESTS_FROM_DENIAL) },
             CallErrorKind::Auth => Rest::Refused,
             _ => return false,
         };
@@ -155,11 +167,15 @@ impl Keys {
         MutexGuard::map(learned, |learned| learned.get_or_insert_default())
     }
 
-    /// The longest that any key of the project has to rest.
-    fn resting(&self, learned: &Learned, project: &str, model: &str) -> Option<(Timestamp, Rest)> {
-        let siblings = self.settings.keys.iter().filter(|key| key.project == project);
+    /// The longest that the key has to rest, for its own sake or its project's.
+    fn resting(&self, learned: &Learned, key: &GeminiKey, model: &str) -> Option<(Timestamp, Rest)> {
+        let own = hash(&key.secret);
+        let siblings = self.settings.keys.iter().filter(|sibling| sibling.project == key.project);
         siblings
-            .filter_map(|key| learned.rests.get(&(hash(&key.secret), model.to_owned())))
+            .map(|sibling| (hash(&sibling.secret), model.to_owned()))
+            .filter_map(|known| Some((known.0, learned.rests.get(&known)?)))
+            .filter(|(whose, rest)| *whose == own || rest.is_shared())
+            .map(|(_, rest)| rest)
             .filter_map(|rest| Some((rest.until()?, *rest)))
             .max_by_key(|(until, _)| *until)
     }
@@ -186,9 +202,10 @@ pub fn states<'a>(
         let own = hash(&key.secret);
         let siblings: HashSet<_> =
             settings.keys.iter().filter(|k| k.project == key.project).map(|k| hash(&k.secret)).collect();
-        let holds = |row: &RestingKey| match row.why.until() {
-            Some(until) => now < until && siblings.contains(&row.key),
-            None => row.key == own,
+        let holds = |row: &RestingKey| {
+            let over = row.why.until().is_some_and(|until| until <= now);
+            let concerns = row.key == own || (row.why.is_shared() && siblings.contains(&row.key));
+            concerns && !over
         };
         let rests = learned.iter().filter(|row| holds(row)).map(|row| (row.model.as_str(), row.why));
         KeyState { key, rests: rests.collect() }

@@ -10,6 +10,7 @@ mod resets;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use reqwest::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -68,7 +69,7 @@ impl Gemini {
                     self.keys.answered(key, &call.model).await;
                     return Ok(Reply { before, ..reply });
                 }
-                Err(error) if self.keys.failed(key, &call.model, &error.kind).await => {
+                Err((error, denied)) if self.keys.failed(key, &call.model, &error.kind, denied).await => {
                     before.push(Attempt {
                         provider: "gemini",
                         kind: error.kind,
@@ -76,24 +77,26 @@ impl Gemini {
                         usage: *error.usage,
                     });
                 }
-                Err(error) => return Err(CallError { before, ..error }),
+                Err((error, _)) => return Err(CallError { before, ..error }),
             }
         }
     }
 
+    /// An error comes with whether the key was denied this one model.
     async fn ask_with(
         &self,
         key: &GeminiKey,
         deadline: Duration,
         call: &Call,
         cancel: &CancellationToken,
-    ) -> Result<Reply, CallError> {
+    ) -> Result<Reply, (CallError, bool)> {
         let started = self.clock.now();
+        let mut denied = false;
         let mut usage = Usage::asking(&call.model);
         usage.attempts = 1;
         usage.billed = key.tier != Some(GeminiTier::Free);
         let exchange = tokio::select! {
-            exchange = self.exchange(call, deadline, &key.secret) => exchange,
+            exchange = self.exchange(call, deadline, &key.secret, &mut denied) => exchange,
             () = cancel.cancelled() => Err(Fault(CallErrorKind::Cancelled, "cancelled".into())),
         };
         usage.elapsed = self.since(started);
@@ -103,7 +106,7 @@ impl Gemini {
         });
         match judged {
             Ok((text, value)) => Ok(Reply::new(text, value, usage)),
-            Err(fault) => Err(fault.of_call("gemini", Some(&key.secret), usage)),
+            Err(fault) => Err((fault.of_call("gemini", Some(&key.secret), usage), denied)),
         }
     }
 
@@ -111,7 +114,13 @@ impl Gemini {
         self.clock.now().since(started)
     }
 
-    async fn exchange(&self, call: &Call, deadline: Duration, key: &SecretString) -> Result<Value, Fault> {
+    async fn exchange(
+        &self,
+        call: &Call,
+        deadline: Duration,
+        key: &SecretString,
+        denied: &mut bool,
+    ) -> Result<Value, Fault> {
         let base = self.settings.base_url.as_str().trim_end_matches('/');
         let url = format!("{base}/v1beta/models/{}:generateContent", call.model);
         let request = self
@@ -125,6 +134,7 @@ impl Gemini {
         if !head.status.is_success() {
             // A service may quote the key back at us, and what is quoted of it is cut, perhaps within the key.
             let body = String::from_utf8_lossy(&body).replace(key.expose_secret(), "[key]");
+            *denied = head.status == StatusCode::FORBIDDEN && is_about(&body, &call.model);
             return Err(failure(&head, &body, self.clock.now()));
         }
         serde_json::from_slice(&body)
@@ -212,6 +222,15 @@ fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> 
         .filter_map(|part| part["text"].as_str())
         .collect();
     fit(call, text, None).map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
+}
+
+/// Does an error speak of this model, and not of the key or its project?
+fn is_about(body: &str, model: &str) -> bool {
+    let answer = serde_json::from_str::<Value>(body).unwrap_or_default();
+    let of_the_key = details(&answer["error"]).filter_map(|detail| detail["reason"].as_str()).any(|reason| {
+        ["API_KEY_", "CONSUMER_", "SERVICE_DISABLED"].iter().any(|whole| reason.starts_with(whole))
+    });
+    !of_the_key && body.contains(model)
 }
 
 /// What an answer with an error status means.

@@ -104,6 +104,7 @@ fn call(status: CallStatus) -> CallRow {
         served: None,
         family: None,
         prompt: Hash::of(b"prompt"),
+        cut: Vec::new(),
         status,
         input_tokens: 1000,
         output_tokens: 0,
@@ -115,6 +116,13 @@ fn call(status: CallStatus) -> CallRow {
         attempts: 1,
         error: None,
     }
+}
+
+#[test]
+fn a_calls_row_from_before_cuts_were_kept_is_read() {
+    let mut row = serde_json::to_value(call(CallStatus::Done)).unwrap();
+    row.as_object_mut().unwrap().remove("cut").unwrap();
+    assert_eq!(serde_json::from_value::<CallRow>(row).unwrap(), call(CallStatus::Done));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

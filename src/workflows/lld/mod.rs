@@ -222,7 +222,8 @@ async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         .once("excerpt", |_| async {
             let snapshot = desk.snapshot(cx, &base).await?;
             let (excerpt, sample) = choose(&snapshot, &words).await?;
-            Ok((cx.put(excerpt.text.as_bytes()).await?, excerpt.left_out.len(), sample))
+            let shown = serde_json::to_vec(&excerpt.shown).map_err(anyhow::Error::new)?;
+            Ok((cx.put(&shown).await?, excerpt.left_out.len(), sample))
         })
         .await?;
     s.base = Some(base);
@@ -277,12 +278,12 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let shown = show::status(s, cx, At::Draft, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     show::label(s, cx, messages::WORKING).await?;
-    let (body, excerpt) = (issue_text(cx, &issue).await?, text(cx, need(&s.excerpt)?).await?);
+    let (body, repository) = (text(cx, &issue.body).await?, repository(s, cx).await?);
     let brief = Brief {
         what: WHAT,
         issue: &issue,
         body: &body,
-        excerpt: &excerpt,
+        shown: &repository,
         rules: &lld::format_rules(),
         spec: &policy.drafter,
         sample_path: s.sample_path.as_deref(),
@@ -352,7 +353,7 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     look(s, cx).await?;
     let shown = show::status(s, cx, At::Review, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
-    let (body, excerpt) = (issue_text(cx, &issue).await?, text(cx, need(&s.excerpt)?).await?);
+    let (body, repository) = (text(cx, &issue.body).await?, repository(s, cx).await?);
     let source = document(s, cx).await?;
     let tree = cx.tools().tree(cx, need(&s.base)?).await?;
     let place_exists = |place: &str| lld::place_exists(&source, place, &tree);
@@ -360,7 +361,7 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         what: WHAT,
         issue: &issue,
         body: &body,
-        excerpt: &excerpt,
+        shown: &repository,
         rules: &lld::format_rules(),
         spec: &policy.reviewer,
         facts: &facts(s),
@@ -624,14 +625,10 @@ async fn document(s: &State, cx: &Cx) -> Result<String, StepError> {
     text(cx, need(&s.round.document)?).await
 }
 
-/// An issue's text as a model is shown it: cut where it is longer than anybody reads.
-async fn issue_text(cx: &Cx, issue: &IssueSnapshot) -> Result<String, StepError> {
-    let full = text(cx, &issue.body).await?;
-    if full.chars().count() <= limits::ISSUE_CHARS {
-        return Ok(full);
-    }
-    let cut: String = full.chars().take(limits::ISSUE_CHARS).collect();
-    Ok(format!("{cut}\n\n[The issue's text goes on; it was cut here at {} characters.]", limits::ISSUE_CHARS))
+/// What of the repository the models are shown.
+async fn repository(s: &State, cx: &Cx) -> Result<codebase::Shown, StepError> {
+    let kept = cx.get(need(&s.excerpt)?).await?;
+    Ok(serde_json::from_slice(&kept).map_err(anyhow::Error::new)?)
 }
 
 async fn text(cx: &Cx, hash: &Hash) -> Result<String, StepError> {

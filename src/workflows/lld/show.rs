@@ -96,8 +96,9 @@ fn notes(s: &State, issue_chars: usize) -> Vec<Note> {
     if issue_chars > limits::ISSUE_CHARS {
         notes.push(Note::IssueCut { shown: limits::ISSUE_CHARS, of: issue_chars });
     }
-    if s.left_out > 0 {
-        notes.push(Note::FilesNotShown(s.left_out));
+    let not_shown = s.left_out + s.round.unshown;
+    if not_shown > 0 {
+        notes.push(Note::FilesNotShown(not_shown));
     }
     if s.repairs > 0 {
         notes.push(Note::Repaired(s.repairs));

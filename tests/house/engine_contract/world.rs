@@ -293,6 +293,7 @@ fn bill(attempts: u32) -> CallRow {
         served: None,
         family: None,
         prompt: Hash::of(b"prompt"),
+        cut: Vec::new(),
         status: CallStatus::Done,
         input_tokens: 1000,
         output_tokens: 500,
