@@ -131,7 +131,7 @@ mod tests {
             "data: {\"type\":\"message_stop\"}\n\n",
         );
         let mut message = Message::default();
-        for line in events.lines() {
+        for line in events.lines().filter(|line| !line.is_empty()) {
             assert!(message.ended().is_err());
             message.hear(line).unwrap();
         }
