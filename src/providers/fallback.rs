@@ -39,12 +39,7 @@ impl Fallback {
                     reply.before = before;
                     return Ok(reply);
                 }
-                Err(error) => Attempt {
-                    provider: leg.back_end.name(),
-                    kind: error.kind,
-                    message: error.message,
-                    usage: *error.usage,
-                },
+                Err(error) => Attempt::of(error),
             };
             let done = !another_may_answer(&attempt.kind);
             before.push(attempt);
@@ -64,11 +59,8 @@ impl Fallback {
     ) -> Result<Reply, CallError> {
         let name = leg.back_end.name();
         let skipped = |why: String| {
-            CallError::new(
-                CallErrorKind::Unavailable,
-                format!("{name}: skipped, {why}"),
-                Usage::asking(&call.model),
-            )
+            let usage = Usage { provider: name.to_owned(), ..Usage::asking(&call.model) };
+            CallError::new(CallErrorKind::Unavailable, format!("{name}: skipped, {why}"), usage)
         };
         if let Some(what) = leg.back_end.lacks() {
             return Err(skipped(what));
@@ -113,9 +105,19 @@ fn another_may_answer(kind: &CallErrorKind) -> bool {
 fn verdict(mut attempts: Vec<Attempt>) -> CallError {
     let message = attempts.iter().map(|attempt| attempt.message.as_str()).collect::<Vec<_>>().join("; ");
     let made = attempts.iter().rposition(|attempt| attempt.usage.attempts > 0);
-    let at = made.unwrap_or(attempts.len().saturating_sub(1));
+    let at = made.unwrap_or_else(|| soonest(&attempts));
     let last = attempts.remove(at);
     CallError { kind: last.kind, message, usage: Box::new(last.usage), before: attempts }
+}
+
+/// Of attempts that were all skipped: the last, or, where that is a matter of time, the one that can be made the first.
+fn soonest(attempts: &[Attempt]) -> usize {
+    let back = |at: &usize| match attempts[*at].kind {
+        CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => reset,
+        _ => None,
+    };
+    let last = attempts.len().saturating_sub(1);
+    back(&last).map_or(last, |_| (0..=last).filter(|at| back(at).is_some()).min_by_key(back).unwrap_or(last))
 }
 
 impl Provider for Fallback {
@@ -221,6 +223,7 @@ mod tests {
             deadline: Duration::from_secs(deadline),
             budget: None,
             private: true,
+            not_families: Vec::new(),
             facts: Default::default(),
         };
         let error = fallback.call(&call, &CancellationToken::new()).await.unwrap_err();

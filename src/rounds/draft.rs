@@ -122,7 +122,9 @@ async fn answer(
     let Question { system, prompt, mark, schema } = question;
     let facts = facts(brief, mark);
     let calls = &mut round.calls.drafter;
-    let asked = Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls };
+    let not_families = &[];
+    let asked =
+        Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, not_families, facts, calls };
     let answered = ask(cx, key, asked).await?;
     match answered.outcome {
         Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await.map(|text| Ok((text, answered.served))),
@@ -154,7 +156,7 @@ async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<
     }
     let document = cx.put(text.as_bytes()).await?;
     round.replace(document);
-    round.drafter = Some(by);
+    round.drafted_by(by);
     Ok(Drafted::Document)
 }
 

@@ -69,12 +69,7 @@ impl Gemini {
                     return Ok(Reply { before, ..reply });
                 }
                 Err(error) if self.keys.failed(key, &call.model, &error.kind).await => {
-                    before.push(Attempt {
-                        provider: "gemini",
-                        kind: error.kind,
-                        message: error.message,
-                        usage: *error.usage,
-                    });
+                    before.push(Attempt::of(error));
                 }
                 Err(error) => return Err(CallError { before, ..error }),
             }
@@ -254,6 +249,7 @@ mod tests {
             deadline: Duration::from_secs(5),
             budget: None,
             private: false,
+            not_families: Vec::new(),
             facts: std::collections::BTreeMap::new(),
         };
         let answer = |text: &str| {
