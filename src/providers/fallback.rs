@@ -155,7 +155,11 @@ mod tests {
     };
 
     use super::*;
-    use crate::{clock::Clock, providers::CallRole, types::Timestamp};
+    use crate::{
+        clock::Clock,
+        providers::{CallRole, checked::Checked},
+        types::Timestamp,
+    };
 
     #[derive(Default)]
     struct Hands(AtomicI64);
@@ -204,16 +208,8 @@ mod tests {
         }
     }
 
-    /// What each leg was given of `deadline` seconds, where the first fails by `kind`.
-    async fn given(deadline: u64, kind: CallErrorKind) -> (Vec<(&'static str, u64)>, CallError) {
-        let (clock, given) = (Arc::new(Hands::default()), Arc::default());
-        let leg = |name, kind, limit| Leg {
-            back_end: Arc::new(Slow { name, kind, clock: Arc::clone(&clock), given: Arc::clone(&given) }),
-            limit: Duration::from_secs(limit),
-        };
-        let legs = [leg("first", kind, 180), leg("second", CallErrorKind::Capacity, 300)];
-        let fallback = Fallback::new(legs, Arc::default(), Arc::clone(&clock) as SharedClock);
-        let call = Call {
+    fn question(deadline: u64) -> Call {
+        Call {
             role: CallRole::Drafter,
             system: String::new(),
             prompt: "p".into(),
@@ -225,7 +221,19 @@ mod tests {
             private: true,
             not_families: Vec::new(),
             facts: Default::default(),
+        }
+    }
+
+    /// What each leg was given of `deadline` seconds, where the first fails by `kind`.
+    async fn given(deadline: u64, kind: CallErrorKind) -> (Vec<(&'static str, u64)>, CallError) {
+        let (clock, given) = (Arc::new(Hands::default()), Arc::default());
+        let leg = |name, kind, limit| Leg {
+            back_end: Arc::new(Slow { name, kind, clock: Arc::clone(&clock), given: Arc::clone(&given) }),
+            limit: Duration::from_secs(limit),
         };
+        let legs = [leg("first", kind, 180), leg("second", CallErrorKind::Capacity, 300)];
+        let fallback = Fallback::new(legs, Arc::default(), Arc::clone(&clock) as SharedClock);
+        let call = question(deadline);
         let error = fallback.call(&call, &CancellationToken::new()).await.unwrap_err();
         let given = given.lock().unwrap().clone();
         (given, error)
@@ -240,6 +248,36 @@ mod tests {
         assert_eq!(given, [("first", 100)]);
         assert_eq!(error.kind, late(), "what was skipped decides nothing");
         assert_eq!(error.to_string(), "first: too slow; second: skipped, no time is left for it");
+    }
+
+    #[tokio::test]
+    async fn whoever_said_not_before_then_is_not_asked_before_then() {
+        for (kind, name) in [
+            (CallErrorKind::Quota { reset: Some(Duration::from_secs(1000)) }, "its account is used up"),
+            (
+                CallErrorKind::RateLimited { reset: Some(Duration::from_secs(1000)) },
+                "it asked not to be asked",
+            ),
+        ] {
+            let (clock, given, outages) = (Arc::new(Hands::default()), Arc::default(), Arc::default());
+            let shared = Arc::clone(&clock) as SharedClock;
+            let leg = |name, kind| {
+                let slow = Slow { name, kind, clock: Arc::clone(&clock), given: Arc::clone(&given) };
+                let back_end = Checked::around(Arc::new(slow), &Arc::default(), &outages, &shared);
+                Leg { back_end, limit: Duration::from_secs(1) }
+            };
+            let legs = [leg("claude", kind), leg("anthropic", CallErrorKind::InvalidOutput)];
+            let fallback = Fallback::new(legs, Arc::clone(&outages), Arc::clone(&shared));
+            let never = CancellationToken::new();
+            let asked = || given.lock().unwrap().iter().filter(|(name, _)| *name == "claude").count();
+            fallback.call(&question(10), &never).await.unwrap_err();
+            let error = fallback.call(&question(10), &never).await.unwrap_err();
+            assert!(error.message.contains(&format!("claude: skipped, {name}")), "{error}");
+            assert_eq!((asked(), error.usage.provider.as_str()), (1, "anthropic"));
+            clock.0.fetch_add(1_000_000, Ordering::Relaxed);
+            fallback.call(&question(10), &never).await.unwrap_err();
+            assert_eq!(asked(), 2, "then it is");
+        }
     }
 
     #[tokio::test]

@@ -166,3 +166,111 @@ impl Providers {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::SystemClock,
+        config::{ModelSettings, Names, PoolSettings},
+    };
+
+    fn pool(primary: &[&str], strategy: Strategy) -> PoolSettings {
+        let usual = Names::default().pools["default"].clone();
+        let primary = primary.iter().map(|spec| (*spec).to_owned()).collect();
+        PoolSettings { primary, fallback: Vec::new(), strategy, ..usual }
+    }
+
+    fn providers(pools: &[(&str, &[&str])], gemini_drafts: bool) -> Providers {
+        let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        settings.gemini.drafts = gemini_drafts;
+        let made =
+            pools.iter().map(|(name, primary)| ((*name).to_owned(), pool(primary, Strategy::Priority)));
+        settings.names.pools.extend(made);
+        Providers::new(&settings, Arc::new(SystemClock)).unwrap()
+    }
+
+    #[test]
+    fn reviewers_need_a_family_that_no_drafter_has() {
+        let pools: &[(&str, &[&str])] = &[
+            ("claudes", &["claude:opus", "role:engineer", "ollama:unknown"]),
+            ("mixed", &["claude:opus", "preset:gemini-pro"]),
+            ("nobody", &["ollama:unknown"]),
+        ];
+        let told = |gemini_drafts, drafter: &str, reviewer: &str| {
+            let checked = providers(pools, gemini_drafts).check_pair(drafter, reviewer);
+            checked.map_err(|error| error.to_string())
+        };
+        for (drafter, reviewer) in [
+            ("pool:claudes", "gemini:pro"),
+            ("pool:default", "preset:gemini-flash"),
+            ("capability:high", "pool:mixed"),
+            // Gemini does not draft, so only Claude is left of the first.
+            ("pool:mixed", "pool:mixed"),
+        ] {
+            assert_eq!(told(false, drafter, reviewer), Ok(()), "{drafter} {reviewer}");
+        }
+        for (gemini_drafts, drafter, reviewer, why) in [
+            (
+                false,
+                "pool:claudes",
+                "role:junior",
+                "every model that role:junior may ask is of a family that",
+            ),
+            (false, "role:architect", "capability:low", "both of the claude family"),
+            // Both could have a hand in one document, and then nobody is left.
+            (
+                true,
+                "pool:mixed",
+                "pool:mixed",
+                "pool:mixed may draft with (claude, gemini); give the reviewers",
+            ),
+            (false, "preset:gemini-pro", "claude:opus", "can't be the drafter: Gemini only reviews"),
+            (false, "pool:nobody", "gemini:pro", "no model of pool:nobody can be used: ollama:unknown: "),
+            (
+                false,
+                "pool:none",
+                "gemini:pro",
+                "there is no pool called \"none\"; there are claudes, default",
+            ),
+        ] {
+            let error = told(gemini_drafts, drafter, reviewer).unwrap_err();
+            assert!(error.contains(why), "{drafter} {reviewer}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_pool_skips_who_is_not_known_and_says_so() {
+        let providers = providers(&[], false);
+        let (pool, id) = providers.resolve("pool:default").unwrap();
+        assert_eq!((pool.name(), id.to_string().as_str(), id.family), (POOL, "pool:default", None));
+        let known = |member: &Member| (member.spec.clone(), member.way.is_ok());
+        let members: Vec<_> = providers.pools["default"].members().map(known).collect();
+        assert_eq!(
+            members.iter().filter(|(_, known)| *known).map(|(spec, _)| spec.as_str()).collect::<Vec<_>>(),
+            ["claude:sonnet", "claude:opus"]
+        );
+        assert_eq!(members.len(), 5);
+    }
+
+    #[test]
+    fn members_are_ranked_by_price_and_by_level() {
+        let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        let all = ["stub:drafter", "gemini:pro", "claude:opus", "claude:haiku", "claude:sonnet"];
+        for (name, strategy) in [("price", Strategy::Cheapest), ("level", Strategy::Capability)] {
+            settings.names.pools.insert(name.to_owned(), pool(&all, strategy));
+        }
+        let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+        let order = |name: &str| -> Vec<_> {
+            providers.pools[name].members().map(|member| member.spec.as_str()).collect()
+        };
+        assert_eq!(
+            order("price"),
+            ["claude:haiku", "gemini:pro", "claude:sonnet", "claude:opus", "stub:drafter"]
+        );
+        assert_eq!(
+            order("level"),
+            ["claude:opus", "claude:sonnet", "claude:haiku", "stub:drafter", "gemini:pro"]
+        );
+    }
+}

@@ -12,6 +12,7 @@ mod long_log;
 mod missed;
 mod models;
 mod operator;
+mod pools;
 mod resumed;
 mod script;
 mod shell;

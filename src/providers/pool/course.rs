@@ -100,9 +100,11 @@ impl<'a> Course<'a> {
         self.queue.pop_front()
     }
 
-    /// With nobody else left to ask: the first who can be asked again, if that is soon enough.
+    /// With nobody else left to ask: the first who can be asked again, if that is soon enough. What is used up is not
+    /// back in a moment.
     pub(super) fn soonest(&mut self) -> Option<(Timestamp, Seat<'a>)> {
-        let soonest = (0..self.resting.len()).min_by_key(|at| self.resting[*at].until)?;
+        let short = (0..self.resting.len()).filter(|at| !self.resting[*at].used_up);
+        let soonest = short.min_by_key(|at| self.resting[*at].until)?;
         // The second bound is for a clock that does not move.
         if !self.may_wait(self.resting[soonest].until) || self.waited >= limits::POOL_ATTEMPTS {
             return None;
