@@ -326,3 +326,12 @@ pub const CHAT_FRAME_TOKENS: u64 = 256;
 
 /// Windows are asked for in steps, because a server loads the model anew for each size.
 pub const WINDOW_STEP_TOKENS: u64 = 4096;
+
+/// The longest that a model is left alone because it was asked too often: no such limit is for more than an hour.
+pub const MODEL_RESTS_MOST: Duration = Duration::from_secs(3600);
+
+/// Models of a pool that one call is asked of: the three and the two of the usual one.
+pub const POOL_ATTEMPTS: u32 = 5;
+
+/// A wait up to this is sat out by asking the same model again; for a longer one another is asked.
+pub const POOL_SITS_OUT: Duration = Duration::from_secs(60);

@@ -1,11 +1,15 @@
-//! `countersign models`: which models can be named in the settings, and what they cost.
+//! `countersign models`: which models can be named in the settings, what they cost, and what other names stand for.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode, sync::Arc};
 
 use super::{ConfigFlag, columns, say};
 use crate::{
-    config::{DEFAULT_FILE, Settings},
-    providers::models::{Model, Table},
+    clock::SystemClock,
+    config::{DEFAULT_FILE, ModelSettings, Names, Settings},
+    providers::{
+        Providers,
+        models::{Model, Table},
+    },
 };
 
 /// List the models that can be named as drafter or reviewer: sizes in tokens, prices in dollars for a million tokens.
@@ -20,6 +24,9 @@ use crate::{
 ///   context = 40960
 ///   max_output = 8192
 ///   price = { input = 0, output = 0 }   # optional; dollars for a million tokens
+///
+/// Below them stand the names that mean one or several of these: capabilities, roles, presets and pools, with what
+/// keeps a member of a pool from being asked.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Models {
@@ -31,17 +38,55 @@ impl Models {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         // Useful before there are any settings.
         let built_in = self.config.config.as_os_str() == DEFAULT_FILE && !self.config.config.exists();
-        let table = match built_in {
-            true => Table::default(),
-            false => Table::with(&Settings::load(&self.config.config)?.models.table),
+        let models = match built_in {
+            true => ModelSettings::real(Path::new(""), None, None),
+            false => Settings::load(&self.config.config)?.models,
         };
+        let table = Table::with(&models.table);
         let head =
             ["PROVIDERS", "NAMES", "FAMILY", "CONTEXT", "OUTPUT", "IN", "OUT", "CACHED", "CACHING", ""];
         let rows: Vec<_> =
             std::iter::once(head.map(str::to_owned)).chain(table.models().iter().map(row)).collect();
         columns(&rows).iter().for_each(say);
+        let providers = Providers::new(&models, Arc::new(SystemClock))?;
+        say("");
+        let rows: Vec<_> = names(&models.names, &providers).into_iter().map(|row| row.map(line)).collect();
+        columns(&rows).iter().for_each(say);
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A reason may quote an example of several lines; the first says it.
+fn line(text: String) -> String {
+    text.lines().next().unwrap_or_default().trim_end_matches([';', ' ']).to_owned()
+}
+
+/// What the names that are no models stand for: the name, a model, and what is the matter with it.
+fn names(names: &Names, providers: &Providers) -> Vec<[String; 3]> {
+    let model = |spec: &str| match providers.resolve(spec) {
+        Ok((back_end, id)) => {
+            [id.to_string(), back_end.lacks().map(|why| format!("lacking: {why}")).unwrap_or_default()]
+        }
+        Err(error) => [spec.to_owned(), format!("skipped: {error}")],
+    };
+    let capabilities = names.capabilities.keys().map(|level| format!("capability:{}", level.as_str()));
+    let roles = names.roles.keys().map(|role| format!("role:{role}"));
+    let presets = names.presets.keys().map(|name| format!("preset:{name}"));
+    let mut rows = Vec::new();
+    for name in capabilities.chain(roles).chain(presets) {
+        let [id, why] = model(&name);
+        rows.push([name, id, why]);
+    }
+    for (name, pool) in &names.pools {
+        rows.push([format!("pool:{name}"), pool.strategy.to_string(), String::new()]);
+        for (list, members) in [("", &pool.primary), ("fallback: ", &pool.fallback)] {
+            for member in members {
+                let [id, why] = model(member);
+                rows.push([String::new(), format!("{list}{id}"), why]);
+            }
+        }
+    }
+    rows
 }
 
 fn row(model: &Model) -> [String; 10] {

@@ -1,6 +1,7 @@
 //! The text of `countersign.toml`: its tables, their defaults, and the checks on their values.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     path::{Component, Path, PathBuf},
 };
@@ -12,8 +13,8 @@ use url::Url;
 
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiKey,
-    GeminiSettings, GeminiTier, GitHubSettings, LldSettings, Model, ModelSettings, OllamaSettings,
-    OpenAiSettings, Price, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
+    GeminiSettings, GeminiTier, GitHubSettings, LldSettings, Model, ModelSettings, Names, OllamaSettings,
+    OpenAiSettings, Price, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of, pools,
 };
 use crate::types::{Family, InstallationId};
 
@@ -47,6 +48,16 @@ struct File {
     model: Vec<ModelTable>,
     #[serde(default)]
     providers: Providers,
+    #[serde(default)]
+    pools: BTreeMap<String, pools::Pool>,
+    #[serde(default)]
+    retry: BTreeMap<String, pools::RetryTable>,
+    #[serde(default)]
+    capabilities: pools::Capabilities,
+    #[serde(default)]
+    roles: pools::Roles,
+    #[serde(default)]
+    presets: BTreeMap<String, Spanned<String>>,
     #[serde(default)]
     lld: Lld,
 }
@@ -206,6 +217,11 @@ pub(super) fn parse(
     }
     let mut models = check.models(&file.models, &file.model, &file.providers, directory, &data_dir)?;
     models.gemini.keys = check.gemini_keys(&file.providers.gemini.key, gemini_keys)?;
+    let File { pools, retry, capabilities, roles, presets, .. } = file;
+    models.names = pools::names(pools::Tables { pools, retry, capabilities, roles, presets }, &check)?;
+    for given in [&file.models.drafter, &file.models.reviewer].into_iter().flatten() {
+        models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
+    }
     Ok(Settings {
         file: PathBuf::new(),
         app: AppSettings {
@@ -237,13 +253,13 @@ fn explain(mut error: ConfigError) -> ConfigError {
 }
 
 /// The checks on values; each error points at the value's own line.
-struct Check<'a> {
+pub(super) struct Check<'a> {
     text: &'a str,
     name: &'a str,
 }
 
 impl Check<'_> {
-    fn refuse<T>(&self, at: &Spanned<T>, message: String) -> ConfigError {
+    pub(super) fn refuse<T>(&self, at: &Spanned<T>, message: String) -> ConfigError {
         ConfigError { file: self.name.to_owned(), line: Some(line_of(self.text, at.span().start)), message }
     }
 
@@ -322,16 +338,23 @@ impl Check<'_> {
 
     /// `provider:model`; which providers and models there are is for `providers` to say.
     fn model(&self, key: &str, given: Option<Spanned<String>>, default: &str) -> Result<String, ConfigError> {
-        let Some(given) = given else { return Ok(default.to_owned()) };
+        given.map_or_else(|| Ok(default.to_owned()), |given| self.spec_such_as(key, &given, default))
+    }
+
+    pub(super) fn spec(&self, key: &str, given: &Spanned<String>) -> Result<String, ConfigError> {
+        self.spec_such_as(key, given, DRAFTER)
+    }
+
+    fn spec_such_as(&self, key: &str, given: &Spanned<String>, example: &str) -> Result<String, ConfigError> {
         let (provider, model) = given.as_ref().split_once(':').unwrap_or_default();
         if provider.is_empty() || model.is_empty() || given.as_ref().contains(char::is_whitespace) {
             let message = format!(
-                "{key} = {:?} names no model; write PROVIDER:MODEL such as {default}",
+                "{key} = {:?} names no model; write PROVIDER:MODEL such as {example}",
                 given.as_ref()
             );
-            return Err(self.refuse(&given, message));
+            return Err(self.refuse(given, message));
         }
-        Ok(given.into_inner())
+        Ok(given.as_ref().clone())
     }
 
     fn drafter(&self, names: &Models) -> Result<String, ConfigError> {
@@ -433,6 +456,7 @@ impl Check<'_> {
             drafter: self.drafter(names)?,
             reviewer: self.model("reviewer", names.reviewer.clone(), REVIEWER)?,
             table: self.model_rows(table)?,
+            names: Names::default(),
             claude: ClaudeSettings {
                 // A bare name is looked up in `PATH`, as a shell would.
                 path: providers.claude.path.as_ref().map(|path| match path.components().count() {

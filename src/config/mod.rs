@@ -7,6 +7,7 @@
 //! `providers` checks it.
 
 mod file;
+mod pools;
 mod repository;
 mod secrets;
 
@@ -20,6 +21,7 @@ use secrecy::SecretString;
 use url::{Host, Url};
 
 pub use file::MOST_ROUNDS;
+pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
 
@@ -106,6 +108,8 @@ pub struct ModelSettings {
     pub reviewer: String,
     /// Corrections of the built-in table of models, and additions to it.
     pub table: Vec<Model>,
+    /// Pools, capabilities, roles and presets.
+    pub names: Names,
     pub claude: ClaudeSettings,
     pub anthropic: AnthropicSettings,
     pub gemini: GeminiSettings,
@@ -278,6 +282,7 @@ impl ModelSettings {
             drafter: file::DRAFTER.into(),
             reviewer: file::REVIEWER.into(),
             table: Vec::new(),
+            names: Names::default(),
             claude: ClaudeSettings { path: None, config_dir: data_dir.join("claude"), base_url: None },
             anthropic: AnthropicSettings {
                 base_url: Url::parse(file::ANTHROPIC_URL).expect("a constant that parses"),

@@ -1,6 +1,8 @@
-//! What every call passes on its way to a back end and back: does it fit the model, may it cost that much, who
-//! answered, and what did it cost. A back end says which model its answer names and how many tokens; what that means is
-//! said here, by the one table of models.
+//! What every call passes on its way to a back end and back: does it fit the model, may it cost that much, may it be
+//! asked now, who answered, and what did it cost. A back end says which model its answer names and how many tokens; what
+//! that means is said here, by the one table of models.
+//!
+//! An account that is used up, and a model that said when to come back, are not asked until then, whoever calls.
 
 use std::sync::Arc;
 
@@ -10,17 +12,38 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Call, CallError, CallErrorKind, Provider, Reply, Usage,
     models::{Model, Table},
+    outages::{Outages, Resting},
 };
-use crate::limits;
+use crate::{clock::SharedClock, limits};
 
 pub(super) struct Checked {
     back_end: Arc<dyn Provider>,
     table: Arc<Table>,
+    outages: Arc<Outages>,
+    clock: SharedClock,
+}
+
+/// What is paid for together and so used up together. Gemini's keys keep books of their own, by project and model.
+fn account(provider: &str, model: &str) -> Option<String> {
+    match provider {
+        "gemini" => None,
+        // It asks others in the operator's name: `google/antigravity-gemini-3-pro`.
+        "opencode" => Some(format!("{provider}:{}", model.split('/').next().unwrap_or(model))),
+        // Scripted models share nothing.
+        "stub" => Some(format!("{provider}:{model}")),
+        _ => Some(provider.to_owned()),
+    }
 }
 
 impl Checked {
-    pub(super) fn around(back_end: Arc<dyn Provider>, table: &Arc<Table>) -> Arc<dyn Provider> {
-        Arc::new(Self { back_end, table: Arc::clone(table) })
+    pub(super) fn around(
+        back_end: Arc<dyn Provider>,
+        table: &Arc<Table>,
+        outages: &Arc<Outages>,
+        clock: &SharedClock,
+    ) -> Arc<dyn Provider> {
+        let (table, outages, clock) = (Arc::clone(table), Arc::clone(outages), Arc::clone(clock));
+        Arc::new(Self { back_end, table, outages, clock })
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
@@ -35,19 +58,66 @@ impl Checked {
                 }
                 _ => format!("the prompt is longer than {} reads", call.model),
             };
-            let message = format!("{}: {why}", self.back_end.name());
-            return Err(CallError::new(kind, message, Usage::asking(&call.model)));
+            return Err(self.unsent(call, kind, &why));
         }
-        match self.back_end.call(call, cancel).await {
-            Ok(mut reply) => {
-                self.judge(&mut reply.usage);
-                Ok(reply)
-            }
-            Err(mut error) => {
-                self.judge(&mut error.usage);
-                Err(error)
+        let (provider, model) = (self.back_end.name(), call.model.as_str());
+        let account = account(provider, model);
+        if let Some(account) = &account {
+            self.rests(call, account).await?;
+        }
+        let mut result = self.back_end.call(call, cancel).await;
+        let (usage, before) = match &mut result {
+            Ok(reply) => (&mut reply.usage, &mut reply.before),
+            Err(error) => (error.usage.as_mut(), &mut error.before),
+        };
+        before
+            .iter_mut()
+            .map(|attempt| &mut attempt.usage)
+            .chain([usage])
+            .for_each(|usage| self.judge(usage));
+        if let Some(account) = &account {
+            let (now, model) = (self.clock.now(), Resting::Model { provider, model });
+            match result.as_ref().map_err(|error| &error.kind) {
+                Ok(_) => {
+                    self.outages.answered(Resting::Account(account)).await;
+                    self.outages.answered(model).await;
+                }
+                Err(CallErrorKind::Quota { reset }) => {
+                    self.outages.rest(Resting::Account(account), now, *reset).await;
+                }
+                // Where no time is named, how long to wait is the caller's to say.
+                Err(CallErrorKind::RateLimited { reset: Some(reset) }) => {
+                    self.outages.rest(model, now, Some(*reset)).await;
+                }
+                Err(_) => {}
             }
         }
+        result
+    }
+
+    /// Is it known that asking now is in vain?
+    async fn rests(&self, call: &Call, account: &str) -> Result<(), CallError> {
+        let now = self.clock.now();
+        if let Some(until) = self.outages.rests(Resting::Account(account), now).await {
+            let kind = CallErrorKind::Quota { reset: Some(until.since(now)) };
+            return Err(self.unsent(call, kind, &format!("skipped, its account is used up until {until}")));
+        }
+        let model = Resting::Model { provider: self.back_end.name(), model: &call.model };
+        if let Some(until) = self.outages.rests(model, now).await {
+            let kind = CallErrorKind::RateLimited { reset: Some(until.since(now)) };
+            return Err(self.unsent(
+                call,
+                kind,
+                &format!("skipped, it asked not to be asked before {until}"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn unsent(&self, call: &Call, kind: CallErrorKind, why: &str) -> CallError {
+        let mut usage = Usage::asking(&call.model);
+        usage.provider = self.back_end.name().to_owned();
+        CallError::new(kind, format!("{}: {why}", usage.provider), usage)
     }
 
     /// Why nothing is sent.
@@ -63,6 +133,7 @@ impl Checked {
     }
 
     fn judge(&self, usage: &mut Usage) {
+        usage.provider = self.back_end.name().to_owned();
         let Some(served) = usage.served.as_deref() else { return };
         usage.family = self.table.family_of(served);
         usage.cost_microusd = self.table.cost_microusd(
@@ -143,12 +214,14 @@ mod tests {
             deadline: Duration::from_secs(5),
             budget,
             private: false,
+            not_families: Vec::new(),
             facts: Default::default(),
         }
     }
 
     async fn ask(call: Call) -> Result<Reply, CallErrorKind> {
-        let provider = Checked::around(Arc::new(Haiku), &Arc::new(Table::default()));
+        let clock: SharedClock = Arc::new(crate::clock::SystemClock);
+        let provider = Checked::around(Arc::new(Haiku), &Arc::default(), &Arc::default(), &clock);
         provider.call(&call, &CancellationToken::new()).await.map_err(|error| error.kind)
     }
 

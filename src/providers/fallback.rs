@@ -39,12 +39,7 @@ impl Fallback {
                     reply.before = before;
                     return Ok(reply);
                 }
-                Err(error) => Attempt {
-                    provider: leg.back_end.name(),
-                    kind: error.kind,
-                    message: error.message,
-                    usage: *error.usage,
-                },
+                Err(error) => Attempt::of(error),
             };
             let done = !another_may_answer(&attempt.kind);
             before.push(attempt);
@@ -64,11 +59,8 @@ impl Fallback {
     ) -> Result<Reply, CallError> {
         let name = leg.back_end.name();
         let skipped = |why: String| {
-            CallError::new(
-                CallErrorKind::Unavailable,
-                format!("{name}: skipped, {why}"),
-                Usage::asking(&call.model),
-            )
+            let usage = Usage { provider: name.to_owned(), ..Usage::asking(&call.model) };
+            CallError::new(CallErrorKind::Unavailable, format!("{name}: skipped, {why}"), usage)
         };
         if let Some(what) = leg.back_end.lacks() {
             return Err(skipped(what));
@@ -113,9 +105,19 @@ fn another_may_answer(kind: &CallErrorKind) -> bool {
 fn verdict(mut attempts: Vec<Attempt>) -> CallError {
     let message = attempts.iter().map(|attempt| attempt.message.as_str()).collect::<Vec<_>>().join("; ");
     let made = attempts.iter().rposition(|attempt| attempt.usage.attempts > 0);
-    let at = made.unwrap_or(attempts.len().saturating_sub(1));
+    let at = made.unwrap_or_else(|| soonest(&attempts));
     let last = attempts.remove(at);
     CallError { kind: last.kind, message, usage: Box::new(last.usage), before: attempts }
+}
+
+/// Of attempts that were all skipped: the last, or, where that is a matter of time, the one that can be made the first.
+fn soonest(attempts: &[Attempt]) -> usize {
+    let back = |at: &usize| match attempts[*at].kind {
+        CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => reset,
+        _ => None,
+    };
+    let last = attempts.len().saturating_sub(1);
+    back(&last).map_or(last, |_| (0..=last).filter(|at| back(at).is_some()).min_by_key(back).unwrap_or(last))
 }
 
 impl Provider for Fallback {
@@ -153,7 +155,11 @@ mod tests {
     };
 
     use super::*;
-    use crate::{clock::Clock, providers::CallRole, types::Timestamp};
+    use crate::{
+        clock::Clock,
+        providers::{CallRole, checked::Checked},
+        types::Timestamp,
+    };
 
     #[derive(Default)]
     struct Hands(AtomicI64);
@@ -202,16 +208,8 @@ mod tests {
         }
     }
 
-    /// What each leg was given of `deadline` seconds, where the first fails by `kind`.
-    async fn given(deadline: u64, kind: CallErrorKind) -> (Vec<(&'static str, u64)>, CallError) {
-        let (clock, given) = (Arc::new(Hands::default()), Arc::default());
-        let leg = |name, kind, limit| Leg {
-            back_end: Arc::new(Slow { name, kind, clock: Arc::clone(&clock), given: Arc::clone(&given) }),
-            limit: Duration::from_secs(limit),
-        };
-        let legs = [leg("first", kind, 180), leg("second", CallErrorKind::Capacity, 300)];
-        let fallback = Fallback::new(legs, Arc::default(), Arc::clone(&clock) as SharedClock);
-        let call = Call {
+    fn question(deadline: u64) -> Call {
+        Call {
             role: CallRole::Drafter,
             system: String::new(),
             prompt: "p".into(),
@@ -221,8 +219,21 @@ mod tests {
             deadline: Duration::from_secs(deadline),
             budget: None,
             private: true,
+            not_families: Vec::new(),
             facts: Default::default(),
+        }
+    }
+
+    /// What each leg was given of `deadline` seconds, where the first fails by `kind`.
+    async fn given(deadline: u64, kind: CallErrorKind) -> (Vec<(&'static str, u64)>, CallError) {
+        let (clock, given) = (Arc::new(Hands::default()), Arc::default());
+        let leg = |name, kind, limit| Leg {
+            back_end: Arc::new(Slow { name, kind, clock: Arc::clone(&clock), given: Arc::clone(&given) }),
+            limit: Duration::from_secs(limit),
         };
+        let legs = [leg("first", kind, 180), leg("second", CallErrorKind::Capacity, 300)];
+        let fallback = Fallback::new(legs, Arc::default(), Arc::clone(&clock) as SharedClock);
+        let call = question(deadline);
         let error = fallback.call(&call, &CancellationToken::new()).await.unwrap_err();
         let given = given.lock().unwrap().clone();
         (given, error)
@@ -237,6 +248,36 @@ mod tests {
         assert_eq!(given, [("first", 100)]);
         assert_eq!(error.kind, late(), "what was skipped decides nothing");
         assert_eq!(error.to_string(), "first: too slow; second: skipped, no time is left for it");
+    }
+
+    #[tokio::test]
+    async fn whoever_said_not_before_then_is_not_asked_before_then() {
+        for (kind, name) in [
+            (CallErrorKind::Quota { reset: Some(Duration::from_secs(1000)) }, "its account is used up"),
+            (
+                CallErrorKind::RateLimited { reset: Some(Duration::from_secs(1000)) },
+                "it asked not to be asked",
+            ),
+        ] {
+            let (clock, given, outages) = (Arc::new(Hands::default()), Arc::default(), Arc::default());
+            let shared = Arc::clone(&clock) as SharedClock;
+            let leg = |name, kind| {
+                let slow = Slow { name, kind, clock: Arc::clone(&clock), given: Arc::clone(&given) };
+                let back_end = Checked::around(Arc::new(slow), &Arc::default(), &outages, &shared);
+                Leg { back_end, limit: Duration::from_secs(1) }
+            };
+            let legs = [leg("claude", kind), leg("anthropic", CallErrorKind::InvalidOutput)];
+            let fallback = Fallback::new(legs, Arc::clone(&outages), Arc::clone(&shared));
+            let never = CancellationToken::new();
+            let asked = || given.lock().unwrap().iter().filter(|(name, _)| *name == "claude").count();
+            fallback.call(&question(10), &never).await.unwrap_err();
+            let error = fallback.call(&question(10), &never).await.unwrap_err();
+            assert!(error.message.contains(&format!("claude: skipped, {name}")), "{error}");
+            assert_eq!((asked(), error.usage.provider.as_str()), (1, "anthropic"));
+            clock.0.fetch_add(1_000_000, Ordering::Relaxed);
+            fallback.call(&question(10), &never).await.unwrap_err();
+            assert_eq!(asked(), 2, "then it is");
+        }
     }
 
     #[tokio::test]

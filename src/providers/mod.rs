@@ -17,6 +17,8 @@ pub mod models;
 mod ollama;
 mod openai;
 mod outages;
+mod pool;
+mod routes;
 mod schema;
 mod streamed;
 mod strict_json;
@@ -34,11 +36,14 @@ pub use stub::REHEARSAL;
 
 use crate::{
     clock::SharedClock,
-    config::ModelSettings,
+    config::{ModelSettings, Names},
     limits,
     store::Store,
     types::{Family, Malformed},
 };
+
+/// [`Provider::name`] of what chooses among several models. Who answered is in [`Usage::provider`].
+pub const POOL: &str = "pool";
 
 /// On which side of the table a call sits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,6 +86,8 @@ pub struct Call {
     pub budget: Option<u64>,
     /// Not everybody may read what it is about, so nobody may be sent it who keeps it for other uses.
     pub private: bool,
+    /// Families that may not answer, because they had a hand in what it is about.
+    pub not_families: Vec<Family>,
     /// Nonce, issue, title …: what scripted answers fill their placeholders from, and what a kept answer
     /// has placeholders for. Real models never see it.
     pub facts: BTreeMap<String, String>,
@@ -100,6 +107,9 @@ pub struct Usage {
     pub cost_microusd: Option<u64>,
     /// Was the cost put on a bill? A subscription's calls have a notional cost.
     pub billed: bool,
+    /// Which back end was asked: [`Provider::name`]. Set where every call passes; empty where none was.
+    #[serde(default)]
+    pub provider: String,
     /// The model's id as asked.
     pub asked: String,
     /// The model's id as the answer gave it; never the one asked, never a usage table's.
@@ -136,12 +146,16 @@ impl Reply {
 /// One of several back ends that a call was given to, and that had no answer.
 #[derive(Debug, Clone)]
 pub struct Attempt {
-    /// Which back end: [`Provider::name`].
-    pub provider: &'static str,
     pub kind: CallErrorKind,
     /// As [`CallError::message`].
     pub message: String,
     pub usage: Usage,
+}
+
+impl Attempt {
+    fn of(error: CallError) -> Self {
+        Self { kind: error.kind, message: error.message, usage: *error.usage }
+    }
 }
 
 /// What kind of failure: it decides what the caller does next, the message never does.
@@ -224,13 +238,14 @@ pub trait Provider: Send + Sync {
     ) -> BoxFuture<'a, Result<Reply, CallError>>;
 }
 
-/// A model, resolved from `provider:model`.
+/// A model, resolved from `provider:model` or a name for one; or a pool of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelId {
     pub provider: String,
     /// The id to ask for.
     pub model: String,
-    pub family: Family,
+    /// None: a pool's, whose models may be of several.
+    pub family: Option<Family>,
 }
 
 impl fmt::Display for ModelId {
@@ -249,6 +264,17 @@ pub enum ResolveError {
          choose a reviewer of another, such as gemini:pro beside claude:opus"
     )]
     SameFamily { drafter: String, reviewer: String, family: Family },
+    #[error(
+        "every model that {reviewer} may ask is of a family that {drafter} may draft with ({families}); give the \
+         reviewers a model of another"
+    )]
+    NoOtherFamily { drafter: String, reviewer: String, families: String },
+    #[error("{0}")]
+    Name(String),
+    #[error("{spec} can't be the {role}: {why}")]
+    Unfit { spec: String, role: CallRole, why: &'static str },
+    #[error("no model of pool:{pool} can be used: {why}")]
+    EmptyPool { pool: String, why: String },
     #[error("the script of scripted answers can't be used: {0}")]
     Script(String),
     #[error(
@@ -280,6 +306,9 @@ pub struct Providers {
     ollama: Arc<dyn Provider>,
     openai: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
+    names: Names,
+    pools: BTreeMap<String, Arc<pool::Pool>>,
+    gemini_drafts: bool,
 }
 
 impl Providers {
@@ -307,14 +336,14 @@ impl Providers {
         let clients = http::Clients::new()?;
         let shelf = settings.cassettes.as_ref().map(|given| cassette::Shelf::open(given, settings.secrets()));
         let shelf = shelf.transpose()?;
+        let outages = Arc::new(outages::Outages::kept_in(store.clone()));
         let checked = |back_end: Arc<dyn Provider>| {
             let back_end = match &shelf {
                 Some(shelf) => shelf.around(back_end),
                 None => back_end,
             };
-            checked::Checked::around(back_end, &table)
+            checked::Checked::around(back_end, &table, &outages, &clock)
         };
-        let outages = Arc::new(outages::Outages::kept_in(store.clone()));
         let program = checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone())));
         let anthropic = checked(Arc::new(anthropic::Anthropic::new(
             settings.anthropic.clone(),
@@ -329,11 +358,11 @@ impl Providers {
                     fallback::Leg { back_end: program, limit: limits::FIRST_LEG },
                     fallback::Leg { back_end: Arc::clone(&anthropic), limit: limits::SECOND_LEG },
                 ];
-                Arc::new(fallback::Fallback::new(legs, outages, Arc::clone(&clock)))
+                Arc::new(fallback::Fallback::new(legs, Arc::clone(&outages), Arc::clone(&clock)))
             }
         };
         let (ollama, openai) = (settings.ollama.clone(), settings.openai.clone());
-        Ok(Self {
+        let mut all = Self {
             claude,
             anthropic,
             gemini: checked(Arc::new(gemini::Gemini::new(
@@ -344,59 +373,18 @@ impl Providers {
             ))),
             ollama: checked(Arc::new(ollama::Ollama::new(ollama, &clients, &table, &clock))),
             openai: checked(Arc::new(openai::OpenAi::new(openai, &clients, &table, &clock))),
-            stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
+            stub: checked(Arc::new(stub::Stub::new(&settings.stub, Arc::clone(&clock))?)),
+            names: settings.names.clone(),
+            pools: BTreeMap::new(),
+            gemini_drafts: settings.gemini.drafts,
             table,
-        })
+        };
+        all.pools = all.pools(&outages, &clock);
+        Ok(all)
     }
 
     pub fn table(&self) -> &models::Table {
         &self.table
-    }
-
-    /// The model that `provider:model` names.
-    pub fn model(&self, spec: &str) -> Result<ModelId, ResolveError> {
-        let (provider, name) = spec.split_once(':').ok_or_else(|| ResolveError::unknown(spec))?;
-        let row = self.table.find(provider, name).ok_or_else(|| match provider {
-            "ollama" | "openai" => {
-                ResolveError::NotListed { provider: provider.to_owned(), name: quote(name) }
-            }
-            _ => ResolveError::unknown(spec),
-        })?;
-        Ok(ModelId { provider: provider.to_owned(), model: row.id.clone(), family: row.family.clone() })
-    }
-
-    /// As [`models::Model::room`], for the model that `id` names.
-    pub fn room(&self, id: &ModelId, system: &str, schema: Option<&serde_json::Value>) -> u64 {
-        self.table.find(&id.provider, &id.model).map_or(u64::MAX, |row| row.room(system, schema))
-    }
-
-    /// Are both known, and of different families? Checked at start; what really served is checked again on every
-    /// answer.
-    pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {
-        let (d, r) = (self.model(drafter)?, self.model(reviewer)?);
-        if d.family == r.family {
-            return Err(ResolveError::SameFamily {
-                drafter: drafter.into(),
-                reviewer: reviewer.into(),
-                family: d.family,
-            });
-        }
-        Ok(())
-    }
-
-    /// The back end and the model for `claude:opus`, `gemini:pro`, `stub:drafter` …
-    pub fn resolve(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
-        let id = self.model(spec)?;
-        let provider = match id.provider.as_str() {
-            "claude" => &self.claude,
-            "anthropic" => &self.anthropic,
-            "gemini" => &self.gemini,
-            "ollama" => &self.ollama,
-            "openai" => &self.openai,
-            "stub" => &self.stub,
-            _ => return Err(ResolveError::unknown(spec)),
-        };
-        Ok((Arc::clone(provider), id))
     }
 }
 

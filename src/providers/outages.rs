@@ -1,5 +1,8 @@
-//! Ways to a model that failed again and again are left alone for a while; then one call tries whether they are back.
-//! Kept in the store where there is one, so that a restart does not forget.
+//! What is not to be asked now, because it failed again and again or said itself "not before then". Kept in the store
+//! where there is one, so that a restart does not forget.
+//!
+//! A way to a model that failed is left alone for a while; then one call tries whether it is back. An account or a model
+//! that named its time is left alone until then, and no longer than such a time can be.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -29,6 +32,27 @@ struct Way {
 impl Way {
     fn of(outage: Outage) -> Self {
         Self { outage, tried_until: None }
+    }
+}
+
+/// What rests, other than by failing.
+#[derive(Clone, Copy)]
+pub(super) enum Resting<'a> {
+    /// All that is paid for together: `claude`, `opencode:google`.
+    Account(&'a str),
+    Model {
+        provider: &'a str,
+        model: &'a str,
+    },
+}
+
+impl Resting<'_> {
+    /// Its name in the store, where no way to a model has a space.
+    fn name(self) -> String {
+        match self {
+            Self::Account(account) => format!("account {account}"),
+            Self::Model { provider, model } => format!("model {provider}:{model}"),
+        }
     }
 }
 
@@ -73,6 +97,39 @@ impl Outages {
             // Somebody was there and answered.
             _ => None,
         };
+        self.note(ways, name, outage).await;
+    }
+
+    /// It said "not before `after`", or that its allowance is used up and not until when.
+    pub(super) async fn rest(&self, what: Resting<'_>, now: Timestamp, after: Option<Duration>) {
+        let (usual, most) = match what {
+            Resting::Account(_) => (limits::KEY_RESTS_FROM_QUOTA, limits::KEY_RESTS_MOST),
+            Resting::Model { .. } => (limits::KEY_RESTS_FROM_RATE, limits::MODEL_RESTS_MOST),
+        };
+        let until = now.plus(after.unwrap_or(usual).clamp(limits::KEY_RESTS_LEAST, most));
+        let name = what.name();
+        tracing::warn!(what = name, %until, "not asked for a while");
+        let mut ways = self.ways.lock().await;
+        let ways = self.read(&mut ways).await;
+        self.note(ways, &name, Some(Outage { failures: 0, until })).await;
+    }
+
+    /// Until when it rests, if it does.
+    pub(super) async fn rests(&self, what: Resting<'_>, now: Timestamp) -> Option<Timestamp> {
+        let mut ways = self.ways.lock().await;
+        let until = self.read(&mut ways).await.get(&what.name())?.outage.until;
+        // A clock that was set back makes no rest longer than it can be.
+        (now < until && until.since(now) <= limits::KEY_RESTS_MOST).then_some(until)
+    }
+
+    /// It was asked and answered.
+    pub(super) async fn answered(&self, what: Resting<'_>) {
+        let mut ways = self.ways.lock().await;
+        let ways = self.read(&mut ways).await;
+        self.note(ways, &what.name(), None).await;
+    }
+
+    async fn note(&self, ways: &mut BTreeMap<String, Way>, name: &str, outage: Option<Outage>) {
         let changed = match outage {
             Some(outage) => ways.insert(name.to_owned(), Way::of(outage)).is_none_or(|w| w.outage != outage),
             None => ways.remove(name).is_some(),

@@ -30,6 +30,8 @@ struct Script {
 #[serde(deny_unknown_fields)]
 struct Answer {
     role: Role,
+    /// Where it is one model's alone.
+    model: Option<String>,
     text: Option<String>,
     json: Option<Value>,
     error: Option<Failure>,
@@ -150,7 +152,10 @@ impl Stub {
             CallRole::Drafter => Role::Drafter,
             CallRole::Reviewer => Role::Reviewer,
         };
-        let answers: Vec<_> = self.script.answers.iter().filter(|answer| answer.role == role).collect();
+        let theirs = |answer: &&Answer| {
+            answer.role == role && answer.model.as_ref().is_none_or(|model| *model == call.model)
+        };
+        let answers: Vec<_> = self.script.answers.iter().filter(theirs).collect();
         let number = ["call", "round"].iter().find_map(|fact| call.facts.get(*fact)?.parse::<usize>().ok());
         let index = number.unwrap_or(1).max(1) - 1;
         answers.get(index).or(answers.last()).copied()
@@ -255,6 +260,7 @@ mod tests {
             deadline: Duration::from_secs(5),
             budget: None,
             private: false,
+            not_families: Vec::new(),
             facts: facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
         }
     }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     engine::{CallRow, CallStatus, Cut, Record, StepError},
     limits,
-    providers::{Call, CallError, CallErrorKind, CallRole, Reply, Usage},
+    providers::{Call, CallError, CallErrorKind, CallRole, ModelId, POOL, Reply, Usage},
     types::{Family, Hash, Timestamp},
 };
 
@@ -72,11 +72,13 @@ pub(super) struct Failure {
 /// What is asked of a model.
 pub(super) struct Ask<'a> {
     pub role: CallRole,
-    /// `provider:model`, as configured.
+    /// `provider:model`, or another name for one or several, as configured.
     pub spec: &'a str,
     pub system: &'a str,
     pub prompt: &'a Prompt,
     pub schema: Option<&'a serde_json::Value>,
+    /// Families that may not answer.
+    pub not_families: &'a [Family],
     pub facts: BTreeMap<String, String>,
     /// Calls of this role in this run; each try counts.
     pub calls: &'a mut u32,
@@ -86,6 +88,9 @@ pub(super) struct Ask<'a> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Answered {
     pub served: Served,
+    /// The id asked for, of the model whose answer this is: a pool chooses one.
+    #[serde(default)]
+    pub asked: String,
     pub prompt: Hash,
     /// What the prompt had no room for.
     #[serde(default)]
@@ -123,7 +128,7 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
                 let now = cx.clock().now();
                 if now < *until {
                     return Err(StepError::Later {
-                        why: format!("{} is busy; trying again at {until}", provider(ask.spec)),
+                        why: format!("{} is busy; trying again at {until}", who(cx, ask.spec)),
                         after: until.since(now),
                     });
                 }
@@ -164,10 +169,10 @@ async fn buy(
         tracing::warn!(%run, model = ask.spec, bytes, room, "a prompt does not fit, with all cut that may be");
         let served = Served { model: "unattested".to_owned(), family: None };
         let outcome = Err(Failure { kind: FailureKind::TooLong, not_before: None });
-        return Ok(Answered { served, prompt, cut, outcome });
+        return Ok(Answered { served, asked: model.model, prompt, cut, outcome });
     }
     let private = cx.tools().is_private(cx).await?;
-    let mut row = reserved(ask, prompt, cut.clone());
+    let mut row = reserved(ask, &model, prompt, cut.clone());
     if interrupted && let Some(before) = cx.booked(key).await? {
         // It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books
         // with all that is known of it.
@@ -185,6 +190,7 @@ async fn buy(
         deadline: limits::MODEL_CALL,
         budget: None,
         private,
+        not_families: ask.not_families.to_vec(),
         facts: ask.facts.clone(),
     };
     let result = provider.call(&call, cx.cancelled()).await;
@@ -206,7 +212,7 @@ async fn buy(
     };
     for (number, leg) in before.iter().enumerate() {
         // Each has its own row: it may have cost something.
-        let mut row = CallRow { provider: leg.provider.to_owned(), ..row.clone() };
+        let mut row = row.clone();
         settle(&mut row, &leg.usage, Some(&leg.kind));
         cx.book(&format!("{key}~leg-{number}"), Record::Call(row)).await?;
     }
@@ -214,7 +220,7 @@ async fn buy(
     // With the next write: no answer is kept whose row is not settled. The row may be settled without its answer, when
     // that one cannot be kept and the step is put off.
     cx.book(key, Record::Call(row)).await?;
-    let served = Served::of(usage);
+    let (served, asked) = (Served::of(usage), usage.asked.clone());
     let outcome = match result {
         Ok(reply) => Ok(keep(cx, &reply).await?),
         Err(error) => {
@@ -222,7 +228,7 @@ async fn buy(
             Err(failure(&error, attempt, cx.clock().now()))
         }
     };
-    Ok(Answered { served, prompt, cut, outcome })
+    Ok(Answered { served, asked, prompt, cut, outcome })
 }
 
 async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
@@ -234,10 +240,10 @@ async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
     Ok(Text { text, value })
 }
 
-fn reserved(ask: &Ask<'_>, prompt: Hash, cut: Vec<Cut>) -> CallRow {
+fn reserved(ask: &Ask<'_>, model: &ModelId, prompt: Hash, cut: Vec<Cut>) -> CallRow {
     CallRow {
         role: ask.role.as_str().to_owned(),
-        provider: provider(ask.spec).to_owned(),
+        provider: model.provider.clone(),
         asked: ask.spec.to_owned(),
         served: None,
         family: None,
@@ -258,6 +264,13 @@ fn reserved(ask: &Ask<'_>, prompt: Hash, cut: Vec<Cut>) -> CallRow {
 
 fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallErrorKind>) {
     row.status = if error.is_some() { CallStatus::Failed } else { CallStatus::Done };
+    if !usage.provider.is_empty() {
+        // Who of several was asked is only known now.
+        if row.provider == POOL {
+            row.asked = format!("{}:{}", usage.provider, usage.asked);
+        }
+        row.provider = usage.provider.clone();
+    }
     row.served = usage.served.clone();
     row.family = usage.family.clone();
     row.input_tokens = usage.input_tokens;
@@ -296,6 +309,10 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
     }
 }
 
-fn provider(spec: &str) -> &str {
-    spec.split(':').next().unwrap_or(spec)
+/// Whom people know it by: the provider, or the pool's name.
+fn who(cx: &Cx, spec: &str) -> String {
+    match cx.tools().providers.resolve(spec) {
+        Ok((_, id)) if id.provider != POOL => id.provider,
+        _ => spec.to_owned(),
+    }
 }

@@ -74,17 +74,18 @@ impl Policy {
             complaint: None,
         }
     }
-
-    /// Is every model of this run a script?
-    pub fn rehearsal(&self) -> bool {
-        self.drafter.starts_with("stub:") || self.reviewer.starts_with("stub:")
-    }
 }
 
 impl Desk {
-    /// Is every model a script, as far as the server's own settings go?
-    pub fn rehearsal(&self) -> bool {
-        Policy::of_server(&self.settings).rehearsal()
+    /// May a script answer in a run of this policy, or, where it has none yet, of the server's?
+    pub fn rehearsal(&self, policy: Option<&Policy>) -> bool {
+        let models = &self.settings.models;
+        let (drafter, reviewer) =
+            policy.map_or((&models.drafter, &models.reviewer), |policy| (&policy.drafter, &policy.reviewer));
+        [drafter, reviewer]
+            .iter()
+            .flat_map(|spec| models.names.models(spec))
+            .any(|spec| spec.starts_with("stub:"))
     }
 
     /// A handle on the run's repository, by its number; the name is whatever it is called now. What is asked by

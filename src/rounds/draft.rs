@@ -131,7 +131,9 @@ async fn answer(
     let Question { system, prompt, mark, schema } = question;
     let facts = facts(brief, mark);
     let calls = &mut round.calls.drafter;
-    let asked = Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls };
+    let not_families = &[];
+    let asked =
+        Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, not_families, facts, calls };
     let answered = ask(cx, key, asked).await?;
     round.unshown = unshown(&answered.cut);
     match answered.outcome {
@@ -170,7 +172,7 @@ async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<
     }
     let document = cx.put(text.as_bytes()).await?;
     round.replace(document);
-    round.drafter = Some(by);
+    round.drafted_by(by);
     Ok(Drafted::Document)
 }
 

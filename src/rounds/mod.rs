@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     documents::{Mistake, findings::Ledger},
     engine,
-    types::{Hash, Verdict},
+    types::{Family, Hash, Verdict},
 };
 
 /// What a step of ours is handed.
@@ -70,6 +70,9 @@ pub struct Round {
     /// The reviewed document with the fewest open objections, kept so that a loop never ends worse than
     /// it once was.
     best: Option<Best>,
+    /// Families that drafted in this run.
+    #[serde(default)]
+    authors: Vec<Family>,
     /// Mechanical mistakes of the draft before, to tell "still the same" from "new ones".
     mistakes_before: Vec<String>,
     /// How often in a row the same set of mistakes came back.
@@ -143,6 +146,18 @@ impl Round {
             self.document = Some(document);
             self.review = None;
         }
+    }
+
+    /// Who wrote the version there is. What others wrote before is still in it.
+    fn drafted_by(&mut self, by: Served) {
+        self.authors.extend(by.family.clone().filter(|family| !self.authors.contains(family)));
+        self.drafter = Some(by);
+    }
+
+    /// The families of models that had a hand in the document. In a maintainer's own version none counts.
+    fn authors(&self) -> Vec<Family> {
+        let Some(drafter) = &self.drafter else { return Vec::new() };
+        self.authors.iter().chain(&drafter.family).cloned().collect()
     }
 
     /// A person sent it back with their words, and with that allows `more` further drafts.

@@ -15,7 +15,7 @@ use crate::{
     codebase::Shown,
     documents::verdict,
     engine::{FindingRow, Record, StepError, VerdictRow},
-    providers::{CallRole, ModelId, models},
+    providers::{CallRole, models},
     types::Verdict,
 };
 
@@ -99,6 +99,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     let nonce = cx.nonce("verdict").await?;
     let prompt = prompt(round, brief, &mark, &nonce, &text);
     let schema = verdict::schema();
+    let authors = round.authors();
 
     let mut reviewed = None;
     let mut booked = None;
@@ -111,6 +112,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
             system: SYSTEM,
             prompt,
             schema: Some(&schema),
+            not_families: &authors,
             facts: facts(brief, &mark, &nonce),
             calls: &mut round.calls.reviewer,
         };
@@ -158,8 +160,7 @@ async fn judge(
         Err(failure) if failure.kind == FailureKind::Invalid => return Ok(no(Why::NotInForm)),
         Err(failure) => return Ok(no(Why::Call(failure.kind))),
     };
-    let asked = cx.tools().providers.model(brief.spec).ok();
-    if let Some(why) = independence(round.drafter.as_ref(), &answered.served, asked.as_ref()) {
+    if let Some(why) = independence(round, &answered.served, &answered.asked) {
         return Ok(no(why));
     }
     let mut review = match verdict::parse(&text, nonce) {
@@ -183,17 +184,17 @@ async fn judge(
     })
 }
 
-/// None when the reviewer is attested to be of another family than the drafter.
-fn independence(drafter: Option<&Served>, reviewer: &Served, asked: Option<&ModelId>) -> Option<Why> {
-    let Some(reviewer_family) = &reviewer.family else { return Some(Why::Unattested) };
-    if asked.is_none_or(|asked| !models::is_same(&asked.model, &reviewer.model)) {
+/// None when the reviewer is attested to be the model asked, and of another family than every model that drafted.
+fn independence(round: &Round, reviewer: &Served, asked: &str) -> Option<Why> {
+    let Some(family) = &reviewer.family else { return Some(Why::Unattested) };
+    if !models::is_same(asked, &reviewer.model) {
         return Some(Why::OtherModel);
     }
-    match drafter {
+    match &round.drafter {
         // A maintainer's own version: any model is a second pair of eyes.
         None => None,
         Some(Served { family: None, .. }) => Some(Why::DrafterUnattested),
-        Some(Served { family: Some(family), .. }) => (family == reviewer_family).then_some(Why::SameFamily),
+        Some(_) => round.authors().contains(family).then_some(Why::SameFamily),
     }
 }
 
@@ -294,27 +295,27 @@ mod tests {
 
     #[test]
     fn only_an_attested_other_family_reviews() {
-        let claude = served("claude-opus-4-6", Some("claude"));
-        let gemini = served("gemini-2.5-pro", Some("gemini"));
-        let asked = |model: &str, family: &str| ModelId {
-            provider: family.to_owned(),
-            model: model.to_owned(),
-            family: Family(family.to_owned()),
+        let (opus, pro) = ("claude-opus-4-6", "gemini-2.5-pro");
+        let (claude, gemini) = (served(opus, Some("claude")), served(pro, Some("gemini")));
+        let unattested = served("unattested", None);
+        let drafted = |by: &[&Served]| {
+            let mut round = Round::new(3);
+            by.iter().for_each(|by| round.drafted_by((*by).clone()));
+            round
         };
-        let (pro, flash) = (asked("gemini-2.5-pro", "gemini"), asked("gemini-2.5-flash", "gemini"));
-        let opus = asked("claude-opus-4-6", "claude");
-        assert_eq!(independence(Some(&claude), &gemini, Some(&pro)), None);
-        assert_eq!(independence(Some(&claude), &gemini, Some(&flash)), Some(Why::OtherModel));
-        assert_eq!(independence(Some(&claude), &claude, Some(&opus)), Some(Why::SameFamily));
-        assert_eq!(independence(Some(&claude), &claude, Some(&pro)), Some(Why::OtherModel));
+        let of_claude = drafted(&[&claude]);
+        assert_eq!(independence(&of_claude, &gemini, pro), None);
+        assert_eq!(independence(&of_claude, &gemini, "gemini-2.5-flash"), Some(Why::OtherModel));
+        assert_eq!(independence(&of_claude, &claude, opus), Some(Why::SameFamily));
+        assert_eq!(independence(&of_claude, &claude, pro), Some(Why::OtherModel));
+        assert_eq!(independence(&of_claude, &unattested, pro), Some(Why::Unattested));
+        assert_eq!(independence(&drafted(&[&unattested]), &gemini, pro), Some(Why::DrafterUnattested));
+        assert_eq!(independence(&drafted(&[]), &gemini, pro), None);
+        let of_both = drafted(&[&gemini, &claude]);
         assert_eq!(
-            independence(Some(&claude), &served("unattested", None), Some(&pro)),
-            Some(Why::Unattested)
+            independence(&of_both, &gemini, pro),
+            Some(Why::SameFamily),
+            "its own words are still in it"
         );
-        assert_eq!(
-            independence(Some(&served("unattested", None)), &gemini, Some(&pro)),
-            Some(Why::DrafterUnattested)
-        );
-        assert_eq!(independence(None, &gemini, Some(&pro)), None);
     }
 }

@@ -185,6 +185,10 @@ fn readme_names_every_setting() {
             "providers.ollama",
             "providers.openai",
             "providers.stub",
+            "pools.default",
+            "retry.usual",
+            "capabilities",
+            "roles",
         ])
     {
         for key in keys(table) {

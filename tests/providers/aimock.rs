@@ -10,7 +10,7 @@ use std::{
 };
 
 use countersign::{
-    config::{GeminiKey, ModelRow, ModelSettings, PriceRow},
+    config::{GeminiKey, Model, ModelSettings, Price},
     providers::{CallError, CallErrorKind, Reply},
     types::Family,
 };
@@ -77,10 +77,10 @@ impl Aimock {
     }
 }
 
-const PRICE: PriceRow = PriceRow { input: 2_000_000, output: 8_000_000, cache_read: None, cache_write: None };
+const PRICE: Price = Price { input: 2_000_000, output: 8_000_000, cache_read: None, cache_write: None };
 
-fn row((id, provider, price): (&str, &str, Option<PriceRow>)) -> ModelRow {
-    ModelRow {
+fn row((id, provider, price): (&str, &str, Option<Price>)) -> Model {
+    Model {
         id: id.into(),
         aliases: Vec::new(),
         providers: vec![provider.into()],

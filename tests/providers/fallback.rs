@@ -67,7 +67,7 @@ async fn where_the_program_is_missing_or_fails_the_api_answers_and_both_are_told
     let reply = ask(&providers(&settings, &clock)).await.unwrap();
     assert_eq!((reply.text.as_str(), reply.usage.billed), ("It is sound.", true));
     assert_eq!(reply.before.len(), 1);
-    assert_eq!((reply.before[0].provider, reply.before[0].usage.attempts), ("claude", 0));
+    assert_eq!((reply.before[0].usage.provider.as_str(), reply.before[0].usage.attempts), ("claude", 0));
     assert!(reply.before[0].message.starts_with("claude: skipped, the Claude CLI was not found"));
 
     with_broken_program(&mut settings, directory.path());
@@ -91,7 +91,7 @@ async fn when_both_fail_one_error_names_both() {
         message.starts_with("claude: ") && message.contains("; anthropic: request req_7: 401"),
         "{message}"
     );
-    assert_eq!((error.before.len(), error.before[0].provider), (1, "claude"));
+    assert_eq!((error.before.len(), error.before[0].usage.provider.as_str()), (1, "claude"));
     assert!(error.usage.billed && !error.before[0].usage.billed);
 }
 

@@ -210,7 +210,7 @@ async fn a_used_up_project_is_skipped_with_all_its_keys_until_its_day_ends() {
     // An hour is left of the day in California; the three seconds beside it are another limit's.
     let reset = Some(Duration::from_secs(3600));
     assert_eq!(reply.before[0].kind, CallErrorKind::Quota { reset });
-    assert_eq!((reply.before[0].provider, reply.before[0].usage.attempts), ("gemini", 1));
+    assert_eq!((reply.before[0].usage.provider.as_str(), reply.before[0].usage.attempts), ("gemini", 1));
     assert_eq!((reply.usage.attempts, reply.usage.input_tokens), (1, 1000));
     assert_eq!(room.ask().await.1, ["three"]);
 

@@ -50,6 +50,7 @@ fn question(model: &str) -> Call {
         deadline: Duration::from_secs(30),
         budget: None,
         private: false,
+        not_families: Vec::new(),
         facts: Default::default(),
     }
 }

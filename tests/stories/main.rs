@@ -12,6 +12,7 @@ mod long_log;
 mod missed;
 mod models;
 mod operator;
+mod pools;
 mod prompts;
 mod resumed;
 mod script;

@@ -46,7 +46,7 @@ impl World {
         self.lose_webhooks(false);
     }
 
-    async fn calls(&self) -> Vec<CallRow> {
+    pub(crate) async fn calls(&self) -> Vec<CallRow> {
         let run = self.run().await.unwrap().id;
         self.app.store.repo(self.repo).await.unwrap().ledger(run).await.unwrap().calls
     }

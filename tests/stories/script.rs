@@ -37,6 +37,12 @@ impl Script {
         self.with(json!({ "role": role, "error": error }))
     }
 
+    /// The last answer is this model's alone.
+    pub(crate) fn only(mut self, model: &str) -> Self {
+        self.0.last_mut().unwrap()["model"] = json!(model);
+        self
+    }
+
     fn with(mut self, answer: Value) -> Self {
         self.0.push(answer);
         self

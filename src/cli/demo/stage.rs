@@ -284,32 +284,25 @@ pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<[String; 2]> {
         Some(path) => Settings::load(path)?.models,
         None => ModelSettings::real(Path::new(""), None, None),
     };
-    let line = |task: &str, spec: &str, elsewhere: Option<&Url>| {
-        let company = match spec.split_once(':').map_or(spec, |(provider, _)| provider) {
-            "claude" => "Anthropic",
-            "gemini" => "Google",
-            "ollama" | "openai" => "whoever runs",
-            "stub" => "nobody (scripted)",
-            other => other,
-        };
-        match elsewhere {
-            Some(url) if company == "whoever runs" => format!("{task} by {spec}: {company} {url}"),
-            Some(url) => format!("{task} by {spec}: {company}, by way of {url}"),
-            None => format!("{task} by {spec}: {company}"),
-        }
-    };
     let own = ModelSettings::real(Path::new(""), None, None).gemini.base_url;
     let gemini = Some(&models.gemini.base_url).filter(|url| **url != own);
-    let elsewhere = |spec: &str| match spec.split_once(':').map_or(spec, |(provider, _)| provider) {
-        "gemini" => gemini,
-        "ollama" => Some(&models.ollama.base_url),
-        "openai" => Some(&models.openai.base_url),
-        _ => models.claude.base_url.as_ref(),
+    let company = |spec: &str| {
+        let (company, elsewhere) = match spec.split_once(':').map_or(spec, |(provider, _)| provider) {
+            "claude" => ("Anthropic", models.claude.base_url.as_ref()),
+            "gemini" => ("Google", gemini),
+            "ollama" => return format!("whoever runs {}", models.ollama.base_url),
+            "openai" => return format!("whoever runs {}", models.openai.base_url),
+            "stub" => ("nobody (scripted)", None),
+            other => (other, models.claude.base_url.as_ref()),
+        };
+        elsewhere.map_or_else(|| company.to_owned(), |url| format!("{company}, by way of {url}"))
     };
-    Ok([
-        line("drafts", &models.drafter, elsewhere(&models.drafter)),
-        line("reviews", &models.reviewer, elsewhere(&models.reviewer)),
-    ])
+    let line = |task: &str, spec: &str| {
+        let mut companies: Vec<_> = models.names.models(spec).into_iter().map(company).collect();
+        companies.dedup();
+        format!("{task} by {spec}: {}", companies.join("; "))
+    };
+    Ok([line("drafts", &models.drafter), line("reviews", &models.reviewer)])
 }
 
 /// Scripted answers, or the models of the user's own settings.

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::Report;
 use crate::{
     clock::{Clock, SystemClock},
-    config::{GeminiTier, Settings},
+    config::{GeminiTier, Meaning, Settings},
     git,
     providers::{GeminiKeyState, Providers, gemini_keys},
     store::{self, Rest},
@@ -63,10 +63,25 @@ async fn models(report: &mut Report, settings: &Settings) {
     for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
         match providers.resolve(spec) {
             Ok((provider, id)) => match provider.lacks() {
-                None => report.good(what, format!("{spec} ({})", id.model)),
+                None => {
+                    report.good(what, format!("{spec} ({})", id.model));
+                    members(report, what, &providers, settings, spec);
+                }
                 Some(why) => report.bad(what, format!("{spec}: {why}")),
             },
             Err(error) => report.bad(what, error.to_string()),
+        }
+    }
+}
+
+/// What of a pool is there and what is not: it works with less, and whoever runs it may not know with how much.
+fn members(report: &mut Report, what: &'static str, providers: &Providers, settings: &Settings, spec: &str) {
+    let Ok(Meaning::Pool(name, pool)) = settings.models.names.meaning(spec) else { return };
+    for member in pool.members() {
+        match providers.resolve(member).map(|(provider, id)| (provider.lacks(), id)) {
+            Ok((None, id)) => report.note(what, format!("pool:{name} has {id}")),
+            Ok((Some(why), _)) => report.note(what, format!("pool:{name} skips {member}: {why}")),
+            Err(error) => report.note(what, format!("pool:{name} skips {member}: {error}")),
         }
     }
 }

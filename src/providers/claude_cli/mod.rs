@@ -201,6 +201,7 @@ mod tests {
             deadline: Duration::from_secs(5),
             budget: None,
             private: false,
+            not_families: Vec::new(),
             facts: Default::default(),
         }
     }

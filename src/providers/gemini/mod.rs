@@ -70,12 +70,7 @@ impl Gemini {
                     return Ok(Reply { before, ..reply });
                 }
                 Err((error, denied)) if self.keys.failed(key, &call.model, &error.kind, denied).await => {
-                    before.push(Attempt {
-                        provider: "gemini",
-                        kind: error.kind,
-                        message: error.message,
-                        usage: *error.usage,
-                    });
+                    before.push(Attempt::of(error));
                 }
                 Err((error, _)) => return Err(CallError { before, ..error }),
             }
@@ -273,6 +268,7 @@ mod tests {
             deadline: Duration::from_secs(5),
             budget: None,
             private: false,
+            not_families: Vec::new(),
             facts: std::collections::BTreeMap::new(),
         };
         let answer = |text: &str| {

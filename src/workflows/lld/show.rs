@@ -411,7 +411,7 @@ pub(super) fn log_path(path: &str) -> String {
 
 /// Also of a run that ended before it knew its own policy.
 fn rehearsal(s: &State, cx: &Cx) -> bool {
-    s.policy.as_ref().map_or_else(|| cx.tools().rehearsal(), rounds::Policy::rehearsal)
+    cx.tools().rehearsal(s.policy.as_ref())
 }
 
 /// The verdict a gate goes by.

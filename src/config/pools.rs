@@ -1,0 +1,472 @@
+//! Names that stand for models: pools of several, levels of capability, roles, presets; and how long a pool waits.
+//!
+//! What a name stands for is said here, by the settings alone. Whether such a model is known and can be asked is for
+//! `providers` to say.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{ConfigError, file::Check};
+
+/// How much a model is trusted with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    High,
+    Medium,
+    Low,
+}
+
+impl Level {
+    const ALL: [Self; 3] = [Self::High, Self::Medium, Self::Low];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Medium => "medium",
+            Self::Low => "low",
+        }
+    }
+}
+
+/// Which of a pool's models is asked first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// Each in its turn.
+    #[default]
+    RoundRobin,
+    /// The first that can be.
+    Priority,
+    /// The one of the lowest price; without a price last.
+    Cheapest,
+    /// The one of the highest level of capability; without one last.
+    Capability,
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RoundRobin => "round robin",
+            Self::Priority => "by priority",
+            Self::Cheapest => "cheapest first",
+            Self::Capability => "most capable first",
+        })
+    }
+}
+
+/// What is done about a model that is asked too often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// The wait where the provider names none.
+    pub wait: Duration,
+    /// Twice as long each time?
+    pub doubled: bool,
+    /// How often the same model is asked again before another is.
+    pub same_model: u32,
+}
+
+/// A pool's where it names none. The presets of the same source say 60 s where its algorithm says 30: both are kept, each
+/// under its own name.
+const USUAL: Retry = Retry { wait: Duration::from_secs(30), doubled: false, same_model: 1 };
+
+impl Retry {
+    /// The wait before the model is asked again that was so often asked too often, if the provider names none.
+    pub fn wait(&self, times: u32) -> Duration {
+        let factor = if self.doubled { 1 << times.saturating_sub(1).min(8) } else { 1 };
+        self.wait.saturating_mul(factor)
+    }
+}
+
+/// `[pools.NAME]`; models as they are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolSettings {
+    pub primary: Vec<String>,
+    /// Asked when an account of the primary ones is used up, or none of them answers.
+    pub fallback: Vec<String>,
+    pub strategy: Strategy,
+    pub retry: Retry,
+}
+
+/// Every name there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    pub pools: BTreeMap<String, PoolSettings>,
+    pub capabilities: BTreeMap<Level, String>,
+    pub roles: BTreeMap<String, Level>,
+    pub presets: BTreeMap<String, String>,
+}
+
+/// What a name comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning<'a> {
+    /// `provider:model`
+    Model(&'a str),
+    Pool(&'a str, &'a PoolSettings),
+}
+
+/// `opencode` lists no models of its own here: those of this pool are skipped until a `[[model]]` describes them.
+const PRIMARY: [&str; 3] = [
+    "claude:sonnet",
+    "opencode:google/antigravity-claude-sonnet-4-5",
+    "opencode:google/antigravity-gemini-3-flash",
+];
+const FALLBACK: [&str; 2] = ["claude:opus", "opencode:google/antigravity-gemini-3-pro"];
+
+impl Default for Names {
+    fn default() -> Self {
+        let owned = |specs: &[&str]| specs.iter().map(|spec| (*spec).to_owned()).collect();
+        let usual = PoolSettings {
+            primary: owned(&PRIMARY),
+            fallback: owned(&FALLBACK),
+            strategy: Strategy::default(),
+            retry: USUAL,
+        };
+        let presets = [
+            ("claude-sonnet", "claude:sonnet"),
+            ("claude-opus", "claude:opus"),
+            ("claude-haiku", "claude:haiku"),
+            ("gemini-flash", "gemini:flash"),
+            ("gemini-pro", "gemini:pro"),
+        ];
+        let roles = [("architect", Level::High), ("engineer", Level::Medium), ("junior", Level::Low)];
+        let models = ["claude:opus", "claude:sonnet", "claude:haiku"].map(str::to_owned);
+        Self {
+            pools: BTreeMap::from([("default".to_owned(), usual)]),
+            capabilities: Level::ALL.into_iter().zip(models).collect(),
+            roles: roles.map(|(role, level)| (role.to_owned(), level)).into(),
+            presets: presets.map(|(name, spec)| (name.to_owned(), spec.to_owned())).into(),
+        }
+    }
+}
+
+impl Names {
+    /// What is meant by `pool:NAME`, `capability:LEVEL`, `role:ROLE`, `preset:NAME` or any other `provider:model`; or
+    /// our sentence on why nothing is.
+    pub fn meaning<'a>(&'a self, spec: &'a str) -> Result<Meaning<'a>, String> {
+        let (kind, name) = spec.split_once(':').unwrap_or(("", spec));
+        let none = |known: Vec<&str>| {
+            let name: String = name.chars().take(80).collect();
+            Err(format!("there is no {kind} called {name:?}; there are {}", known.join(", ")))
+        };
+        let spec = match kind {
+            "pool" => {
+                return match self.pools.get_key_value(name) {
+                    Some((name, pool)) => Ok(Meaning::Pool(name, pool)),
+                    None => none(self.pools.keys().map(String::as_str).collect()),
+                };
+            }
+            "role" => match self.roles.get(name) {
+                Some(level) => &self.capabilities[level],
+                None => return none(self.roles.keys().map(String::as_str).collect()),
+            },
+            "capability" => match Level::ALL.into_iter().find(|level| level.as_str() == name) {
+                Some(level) => &self.capabilities[&level],
+                None => return none(Level::ALL.map(Level::as_str).into()),
+            },
+            "preset" => match self.presets.get(name) {
+                Some(spec) => spec,
+                None => return none(self.presets.keys().map(String::as_str).collect()),
+            },
+            _ => return Ok(Meaning::Model(spec)),
+        };
+        // One step less each time: what a level stands for is no role or level, and what a preset does is a model.
+        self.meaning(spec)
+    }
+
+    /// Every `provider:model` that a question for `spec` may go to.
+    pub fn models<'a>(&'a self, spec: &'a str) -> Vec<&'a str> {
+        match self.meaning(spec) {
+            Ok(Meaning::Model(spec)) => vec![spec],
+            Ok(Meaning::Pool(_, pool)) => {
+                pool.members().filter_map(|member| self.meaning(member).ok()?.model()).collect()
+            }
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+impl<'a> Meaning<'a> {
+    pub fn model(self) -> Option<&'a str> {
+        match self {
+            Self::Model(spec) => Some(spec),
+            Self::Pool(..) => None,
+        }
+    }
+}
+
+impl PoolSettings {
+    pub fn members(&self) -> impl Iterator<Item = &str> {
+        self.primary.iter().chain(&self.fallback).map(String::as_str)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pool {
+    primary: Spanned<Vec<Spanned<String>>>,
+    #[serde(default)]
+    fallback: Vec<Spanned<String>>,
+    #[serde(default)]
+    strategy: Strategy,
+    retry: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RetryTable {
+    wait: Option<Spanned<String>>,
+    backoff: Backoff,
+    same_model: Option<Spanned<u32>>,
+}
+
+#[derive(Deserialize, Default, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Backoff {
+    #[default]
+    Fixed,
+    Exponential,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Capabilities {
+    high: Option<Spanned<String>>,
+    medium: Option<Spanned<String>>,
+    low: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Roles {
+    architect: Option<Level>,
+    engineer: Option<Level>,
+    junior: Option<Level>,
+}
+
+/// The tables of `countersign.toml` that are about names.
+#[derive(Default)]
+pub(super) struct Tables {
+    pub(super) pools: BTreeMap<String, Pool>,
+    pub(super) retry: BTreeMap<String, RetryTable>,
+    pub(super) capabilities: Capabilities,
+    pub(super) roles: Roles,
+    pub(super) presets: BTreeMap<String, Spanned<String>>,
+}
+
+/// Names of the settings, beside the built-in ones and in their places.
+pub(super) fn names(tables: Tables, check: &Check<'_>) -> Result<Names, ConfigError> {
+    let retries = retries(&tables.retry, check)?;
+    let mut names = Names::default();
+    for (name, given) in tables.presets {
+        check.spec(&name, &given)?;
+        if is_name(given.as_ref()) {
+            let message = format!("{name} = {:?} is no model; a preset is PROVIDER:MODEL", given.as_ref());
+            return Err(check.refuse(&given, message));
+        }
+        names.presets.insert(name, given.into_inner());
+    }
+    let Roles { architect, engineer, junior } = tables.roles;
+    for (role, level) in [("architect", architect), ("engineer", engineer), ("junior", junior)] {
+        names.roles.extend(level.map(|level| (role.to_owned(), level)));
+    }
+    let pools = tables.pools.iter().map(|(name, table)| Ok((name.clone(), pool(table, &retries, check)?)));
+    names.pools.extend(pools.collect::<Result<Vec<_>, _>>()?);
+    let Capabilities { high, medium, low } = tables.capabilities;
+    for (level, given) in Level::ALL.into_iter().zip([high, medium, low]) {
+        let Some(given) = given else { continue };
+        check.spec(level.as_str(), &given)?;
+        if given.as_ref().starts_with("capability:") || given.as_ref().starts_with("role:") {
+            let message =
+                format!("{} = {:?} leads in a circle; name a model", level.as_str(), given.as_ref());
+            return Err(check.refuse(&given, message));
+        }
+        names.meaning(given.as_ref()).map_err(|why| check.refuse(&given, why))?;
+        names.capabilities.insert(level, given.into_inner());
+    }
+    let members = tables.pools.values().flat_map(|pool| pool.primary.as_ref().iter().chain(&pool.fallback));
+    for member in members {
+        let meaning = names.meaning(member.as_ref()).map_err(|why| check.refuse(member, why))?;
+        if meaning.model().is_none() {
+            let message =
+                format!("{:?} is a pool; list its models, for a pool holds no pools", member.as_ref());
+            return Err(check.refuse(member, message));
+        }
+    }
+    Ok(names)
+}
+
+/// Does it stand for something else?
+fn is_name(spec: &str) -> bool {
+    ["pool:", "capability:", "role:", "preset:"].iter().any(|kind| spec.starts_with(kind))
+}
+
+fn pool(
+    table: &Pool,
+    retries: &BTreeMap<String, Retry>,
+    check: &Check<'_>,
+) -> Result<PoolSettings, ConfigError> {
+    if table.primary.as_ref().is_empty() {
+        return Err(check.refuse(&table.primary, "primary is empty; name a model".to_owned()));
+    }
+    let specs = |given: &[Spanned<String>]| -> Result<Vec<String>, ConfigError> {
+        given.iter().map(|spec| check.spec("a member", spec)).collect()
+    };
+    let retry = match &table.retry {
+        None => USUAL,
+        Some(given) => *retries.get(given.as_ref()).ok_or_else(|| {
+            let known = retries.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            check.refuse(given, format!("there is no retry called {:?}; there are {known}", given.as_ref()))
+        })?,
+    };
+    Ok(PoolSettings {
+        primary: specs(table.primary.as_ref())?,
+        fallback: specs(&table.fallback)?,
+        strategy: table.strategy,
+        retry,
+    })
+}
+
+fn retries(
+    given: &BTreeMap<String, RetryTable>,
+    check: &Check<'_>,
+) -> Result<BTreeMap<String, Retry>, ConfigError> {
+    let seconds = Duration::from_secs;
+    let mut retries = BTreeMap::from([
+        ("default".to_owned(), Retry { wait: seconds(60), doubled: false, same_model: 1 }),
+        // Three times within two minutes: limits are a minute's, so one of them falls into the next.
+        ("aggressive".to_owned(), Retry { wait: seconds(15), doubled: true, same_model: 3 }),
+        ("gentle".to_owned(), Retry { wait: seconds(120), doubled: false, same_model: 0 }),
+    ]);
+    for (name, RetryTable { wait, backoff, same_model }) in given {
+        let wait = wait.as_ref().map(|given| {
+            duration(given.as_ref()).ok_or_else(|| {
+                let message =
+                    format!("wait = {:?} is no wait; write seconds or minutes, 1s to 60m", given.as_ref());
+                check.refuse(given, message)
+            })
+        });
+        let same_model = same_model.as_ref().map(|given| match *given.as_ref() {
+            times @ 0..=4 => Ok(times),
+            times => Err(check.refuse(given, format!("same_model = {times} is outside 0 to 4"))),
+        });
+        let retry = Retry {
+            wait: wait.transpose()?.unwrap_or(USUAL.wait),
+            doubled: *backoff == Backoff::Exponential,
+            same_model: same_model.transpose()?.unwrap_or(USUAL.same_model),
+        };
+        retries.insert(name.clone(), retry);
+    }
+    Ok(retries)
+}
+
+/// `90s` or `2m`
+fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds = number.parse::<u64>().ok()?.checked_mul(match unit {
+        "s" => 1,
+        "m" => 60,
+        _ => return None,
+    })?;
+    (1..=3600).contains(&seconds).then(|| Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the settings make of these lines.
+    fn read(lines: &str) -> Result<Names, String> {
+        let text = format!("[app]\nid = 1\nprivate_key_file = \"k\"\n[data]\ndir = \"d\"\n{lines}");
+        super::super::file::parse(&text, "c.toml", std::path::Path::new("/x"), Vec::new())
+            .map(|settings| settings.models.names)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_the_names_stand_for_without_settings() {
+        let names = Names::default();
+        for (name, model) in [
+            ("capability:high", "claude:opus"),
+            ("capability:medium", "claude:sonnet"),
+            ("capability:low", "claude:haiku"),
+            ("role:architect", "claude:opus"),
+            ("role:engineer", "claude:sonnet"),
+            ("role:junior", "claude:haiku"),
+            ("preset:claude-sonnet", "claude:sonnet"),
+            ("preset:claude-opus", "claude:opus"),
+            ("preset:claude-haiku", "claude:haiku"),
+            ("preset:gemini-flash", "gemini:flash"),
+            ("preset:gemini-pro", "gemini:pro"),
+            ("ollama:qwen3:32b", "ollama:qwen3:32b"),
+        ] {
+            assert_eq!(names.meaning(name), Ok(Meaning::Model(model)), "{name}");
+        }
+        assert_eq!(names.models("pool:default").len(), 5);
+        let error = names.meaning("role:boss").unwrap_err();
+        assert_eq!(error, "there is no role called \"boss\"; there are architect, engineer, junior");
+    }
+
+    #[test]
+    fn the_presets_have_their_values() {
+        let of = |name: &str| {
+            let lines = format!("[pools.p]\nprimary = [\"claude:opus\"]\nretry = \"{name}\"\n");
+            let retry = read(&lines).unwrap().pools["p"].retry;
+            ([1, 2, 3].map(|times| retry.wait(times).as_secs()), retry.same_model)
+        };
+        assert_eq!(of("default"), ([60, 60, 60], 1));
+        assert_eq!(of("aggressive"), ([15, 30, 60], 3));
+        assert_eq!(of("gentle"), ([120, 120, 120], 0));
+        assert_eq!(Names::default().pools["default"].retry.wait(1).as_secs(), 30);
+    }
+
+    #[test]
+    fn all_of_it_can_be_said_otherwise() {
+        let names = read(
+            "[pools.default]\nprimary = [\"role:junior\"]\nfallback = [\"preset:quick\"]\nstrategy = \"priority\"\n\
+             retry = \"mine\"\n[retry.mine]\nwait = \"2m\"\nbackoff = \"exponential\"\nsame_model = 2\n\
+             [capabilities]\nlow = \"pool:x\"\n[roles]\njunior = \"high\"\n[presets]\nquick = \"gemini:flash\"\n\
+             [pools.x]\nprimary = [\"claude:haiku\"]\n",
+        )
+        .unwrap();
+        let pool = &names.pools["default"];
+        assert_eq!(names.models("pool:default"), ["claude:opus", "gemini:flash"]);
+        assert_eq!((pool.strategy, pool.retry.same_model), (Strategy::Priority, 2));
+        assert_eq!(pool.retry.wait(2), Duration::from_secs(240));
+        assert!(matches!(names.meaning("capability:low"), Ok(Meaning::Pool("x", _))));
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line() {
+        for (lines, expected) in [
+            ("[pools.p]\nprimary = []\n", "c.toml:7: primary is empty; name a model"),
+            ("[pools.p]\nprimary = [\"opus\"]\n", "c.toml:7: a member = \"opus\" names no model"),
+            (
+                "[pools.p]\nprimary = [\"pool:default\"]\n",
+                "c.toml:7: \"pool:default\" is a pool; list its models",
+            ),
+            ("[pools.p]\nprimary = [\"role:boss\"]\n", "c.toml:7: there is no role called \"boss\""),
+            ("[pools.p]\nprimary = [\"a:b\"]\nretry = \"x\"\n", "c.toml:8: there is no retry called \"x\""),
+            ("[pools.p]\nprimary = [\"a:b\"]\nstrategy = \"x\"\n", "c.toml:8: unknown variant `x`"),
+            ("[pools.p]\nfallback = [\"a:b\"]\n", "c.toml:6: missing field `primary`"),
+            ("[retry.p]\nwait = \"soon\"\n", "c.toml:7: wait = \"soon\" is no wait"),
+            ("[retry.p]\nwait = \"0s\"\n", "c.toml:7: wait = \"0s\" is no wait"),
+            ("[retry.p]\nsame_model = 9\n", "c.toml:7: same_model = 9 is outside 0 to 4"),
+            (
+                "[capabilities]\nhigh = \"role:architect\"\n",
+                "c.toml:7: high = \"role:architect\" leads in a circle",
+            ),
+            ("[capabilities]\nhighest = \"a:b\"\n", "c.toml:7: unknown field `highest`"),
+            ("[presets]\nx = \"pool:default\"\n", "c.toml:7: x = \"pool:default\" is no model"),
+            (
+                "[models]\ndrafter = \"pool:none\"\n",
+                "c.toml:7: there is no pool called \"none\"; there are default",
+            ),
+        ] {
+            let error = read(lines).unwrap_err();
+            assert!(error.starts_with(expected), "{lines}: {error}");
+        }
+    }
+}

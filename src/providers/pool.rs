@@ -1,0 +1,224 @@
+//! Several models behind one name: who is asked, who next, and when somebody is waited for.
+//!
+//! The first list is asked before the second, and a call begins with the first again however the last one ended. What a
+//! failure means for the next model is decided by its kind alone. Which accounts are used up and which models asked not
+//! to be asked is known below, for every pool at once; nobody there is sent anything. Waits end well before the call's
+//! time does: who would have to wait longer is told when to come back.
+
+mod course;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use self::course::{Course, Seat};
+use super::{
+    Call, CallError, CallErrorKind, CallRole, ModelId, POOL, Provider, Reply,
+    outages::{Outages, Resting},
+};
+use crate::{
+    clock::SharedClock,
+    config::{Retry, Strategy},
+    limits,
+    types::Timestamp,
+};
+
+pub(super) struct Pool {
+    name: String,
+    /// The primary ones, and those to fall back on.
+    lists: [List; 2],
+    retry: Retry,
+    outages: Arc<Outages>,
+    clock: SharedClock,
+}
+
+pub(super) struct List {
+    members: Vec<Member>,
+    /// Whose turn it is, where they take turns.
+    turn: Option<AtomicUsize>,
+}
+
+/// A model as the settings name it.
+pub(super) struct Member {
+    pub(super) spec: String,
+    /// Or why it cannot be one.
+    pub(super) way: Result<Way, String>,
+}
+
+pub(super) struct Way {
+    pub(super) id: ModelId,
+    pub(super) back_end: Arc<dyn Provider>,
+    /// The side of the table it is never asked on, and why.
+    pub(super) unfit: Option<(CallRole, &'static str)>,
+    /// Where the strategy goes by it: the lower, the earlier.
+    pub(super) rank: u64,
+}
+
+impl Way {
+    pub(super) fn is_fit(&self, role: CallRole) -> Result<(), &'static str> {
+        match self.unfit {
+            Some((unfit, why)) if unfit == role => Err(why),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl List {
+    pub(super) fn new(mut members: Vec<Member>, strategy: Strategy) -> Self {
+        let turn = (strategy == Strategy::RoundRobin).then(AtomicUsize::default);
+        if matches!(strategy, Strategy::Cheapest | Strategy::Capability) {
+            members.sort_by_key(|member| member.way.as_ref().map_or(u64::MAX, |way| way.rank));
+        }
+        Self { members, turn }
+    }
+
+    /// The places in the order in which they are asked now.
+    fn order(&self) -> impl Iterator<Item = usize> {
+        let (first, count) =
+            (self.turn.as_ref().map_or(0, |turn| turn.load(Ordering::Relaxed)), self.members.len());
+        (0..count).map(move |at| (first + at) % count)
+    }
+
+    /// The member at this place has had its turn.
+    fn asked(&self, at: usize) {
+        if let Some(turn) = &self.turn {
+            turn.store((at + 1) % self.members.len(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Pool {
+    pub(super) fn new(
+        name: &str,
+        lists: [List; 2],
+        retry: Retry,
+        outages: Arc<Outages>,
+        clock: SharedClock,
+    ) -> Self {
+        Self { name: name.to_owned(), lists, retry, outages, clock }
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.lists.iter().flat_map(|list| &list.members)
+    }
+
+    fn ways(&self) -> impl Iterator<Item = &Way> {
+        self.members().filter_map(|member| member.way.as_ref().ok())
+    }
+
+    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+        let mut course = Course::of(self, call);
+        loop {
+            let seat = match course.next(self.clock.now()) {
+                Some(seat) => seat,
+                None => match course.soonest() {
+                    Some((until, seat)) if self.pause(until, cancel).await => seat,
+                    Some(_) => return Err(course.cancelled()),
+                    None => return Err(course.verdict(&self.name, self.clock.now())),
+                },
+            };
+            self.lists[seat.list].asked(seat.at);
+            let asked = course.call(self.clock.now(), seat);
+            let error = match seat.way.back_end.call(&asked, cancel).await {
+                Ok(reply) => return Ok(course.answered(reply)),
+                Err(error) => error,
+            };
+            if !another_may_answer(&error.kind) {
+                return Err(course.ended_by(error));
+            }
+            if let Some(until) = self.after(&mut course, seat, error).await
+                && !self.pause(until, cancel).await
+            {
+                return Err(course.cancelled());
+            }
+        }
+    }
+
+    /// Notes a failure and what follows from it for the others. Some: until then is waited, for the same model.
+    async fn after<'a>(
+        &self,
+        course: &mut Course<'a>,
+        seat: Seat<'a>,
+        error: CallError,
+    ) -> Option<Timestamp> {
+        let now = self.clock.now();
+        let (kind, provider) = (error.kind.clone(), error.usage.provider.clone());
+        let sent = course.note(error);
+        match kind {
+            CallErrorKind::Quota { reset } => {
+                if sent {
+                    course.prefer_fallback();
+                }
+                let until = now.plus(reset.unwrap_or(limits::KEY_RESTS_FROM_QUOTA));
+                course.rest(until, seat, true);
+            }
+            CallErrorKind::RateLimited { reset } => {
+                let seat = Seat { limited: seat.limited + u32::from(sent), ..seat };
+                let wait = reset.unwrap_or_else(|| self.retry.wait(seat.limited));
+                let until = now.plus(wait);
+                let short = reset.is_none_or(|reset| reset <= limits::POOL_SITS_OUT);
+                if sent && short && seat.limited <= self.retry.same_model && course.may_wait(until) {
+                    course.again(seat);
+                    return Some(until);
+                }
+                if reset.is_none() {
+                    let model = Resting::Model { provider: &provider, model: &seat.way.id.model };
+                    self.outages.rest(model, now, Some(wait)).await;
+                }
+                course.rest(until, seat, false);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Did the time come, and not the end of the call?
+    async fn pause(&self, until: Timestamp, cancel: &CancellationToken) -> bool {
+        let wait: Duration = until.since(self.clock.now());
+        tokio::select! {
+            () = self.clock.sleep(wait) => true,
+            () = cancel.cancelled() => false,
+        }
+    }
+}
+
+/// Could another model have an answer where this one has none?
+fn another_may_answer(kind: &CallErrorKind) -> bool {
+    // What a model would not say, or could not say at such length, is not shopped for elsewhere.
+    !matches!(kind, CallErrorKind::Refused | CallErrorKind::Truncated | CallErrorKind::Cancelled)
+}
+
+impl Provider for Pool {
+    fn name(&self) -> &'static str {
+        POOL
+    }
+
+    fn lacks(&self) -> Option<String> {
+        let lacking = self.members().map(|member| match &member.way {
+            Ok(way) => way.back_end.lacks().map(|why| format!("{}: {why}", member.spec)),
+            Err(why) => Some(format!("{}: {why}", member.spec)),
+        });
+        lacking.collect::<Option<Vec<_>>>().map(|all| all.join("; "))
+    }
+
+    fn bills(&self) -> bool {
+        self.ways().any(|way| way.back_end.bills())
+    }
+
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        Box::pin(self.ask(call, cancel))
+    }
+}

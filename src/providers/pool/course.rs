@@ -1,0 +1,212 @@
+//! One call's way through a pool: who is still to be asked, what was tried, and what it all comes to.
+
+use std::collections::VecDeque;
+
+use super::{Pool, Way};
+use crate::{
+    limits,
+    providers::{Attempt, Call, CallError, CallErrorKind, Reply, Usage, quote},
+    types::Timestamp,
+};
+
+/// A member in this call.
+#[derive(Clone, Copy)]
+pub(super) struct Seat<'a> {
+    pub(super) way: &'a Way,
+    pub(super) list: usize,
+    /// Its place in the list.
+    pub(super) at: usize,
+    /// How often it said, when asked, that it was asked too often.
+    pub(super) limited: u32,
+}
+
+/// One that can be asked from then on.
+struct Rest<'a> {
+    until: Timestamp,
+    seat: Seat<'a>,
+    used_up: bool,
+}
+
+pub(super) struct Course<'a> {
+    call: &'a Call,
+    ends: Timestamp,
+    /// No wait goes beyond: an answer takes its time, too.
+    waits_end: Timestamp,
+    queue: VecDeque<Seat<'a>>,
+    resting: Vec<Rest<'a>>,
+    /// The requests that were made, in order.
+    before: Vec<Attempt>,
+    /// Those that were not asked, with the reason.
+    passed: Vec<String>,
+    /// Somebody could put right why one was not asked.
+    lacking: bool,
+    asked: u32,
+    waited: u32,
+}
+
+impl<'a> Course<'a> {
+    pub(super) fn of(pool: &'a Pool, call: &'a Call) -> Self {
+        let now = pool.clock.now();
+        let mut course = Self {
+            call,
+            ends: now.plus(call.deadline),
+            waits_end: now.plus(call.deadline / 2),
+            queue: VecDeque::new(),
+            resting: Vec::new(),
+            before: Vec::new(),
+            passed: Vec::new(),
+            lacking: false,
+            asked: 0,
+            waited: 0,
+        };
+        for (list, members) in pool.lists.iter().enumerate() {
+            for at in members.order() {
+                let member = &members.members[at];
+                match course.usable(member.way.as_ref()) {
+                    Ok(way) => course.queue.push_back(Seat { way, list, at, limited: 0 }),
+                    Err(why) => course.passed.push(format!("{}: skipped, {why}", member.spec)),
+                }
+            }
+        }
+        course
+    }
+
+    fn usable(&mut self, way: Result<&'a Way, &String>) -> Result<&'a Way, String> {
+        let way = way.map_err(Clone::clone)?;
+        way.is_fit(self.call.role)?;
+        if let Some(family) = way.id.family.as_ref().filter(|family| self.call.not_families.contains(family))
+        {
+            return Err(format!("the {family} family had a hand in what it would look at"));
+        }
+        if let Some(what) = way.back_end.lacks() {
+            self.lacking = true;
+            return Err(what);
+        }
+        Ok(way)
+    }
+
+    /// Who is asked now, if anybody is.
+    pub(super) fn next(&mut self, now: Timestamp) -> Option<Seat<'a>> {
+        if self.asked >= limits::POOL_ATTEMPTS {
+            return None;
+        }
+        if now >= self.ends {
+            if !self.queue.is_empty() {
+                self.passed.push("no time is left for others".to_owned());
+                self.queue.clear();
+            }
+            return None;
+        }
+        self.queue.pop_front()
+    }
+
+    /// With nobody else left to ask: the first who can be asked again, if that is soon enough. What is used up is not
+    /// back in a moment.
+    pub(super) fn soonest(&mut self) -> Option<(Timestamp, Seat<'a>)> {
+        let short = (0..self.resting.len()).filter(|at| !self.resting[*at].used_up);
+        let soonest = short.min_by_key(|at| self.resting[*at].until)?;
+        // The second bound is for a clock that does not move.
+        if !self.may_wait(self.resting[soonest].until) || self.waited >= limits::POOL_ATTEMPTS {
+            return None;
+        }
+        self.waited += 1;
+        let Rest { until, seat, .. } = self.resting.remove(soonest);
+        Some((until, seat))
+    }
+
+    pub(super) fn may_wait(&self, until: Timestamp) -> bool {
+        self.asked < limits::POOL_ATTEMPTS && until <= self.waits_end
+    }
+
+    /// The call as the one is asked it who was just taken out of the queue.
+    pub(super) fn call(&self, now: Timestamp, seat: Seat<'_>) -> Call {
+        let left = self.ends.since(now);
+        let deadline = if self.queue.is_empty() { left } else { left.min(limits::FIRST_LEG) };
+        let spent = self.before.iter().map(|attempt| &attempt.usage).filter(|usage| usage.billed);
+        let spent = spent.filter_map(|usage| usage.cost_microusd).sum();
+        let budget = self.call.budget.map(|budget| budget.saturating_sub(spent));
+        Call { model: seat.way.id.model.clone(), deadline, budget, ..self.call.clone() }
+    }
+
+    pub(super) fn answered(self, mut reply: Reply) -> Reply {
+        let own = std::mem::take(&mut reply.before);
+        reply.before = self.before.into_iter().chain(own).collect();
+        reply
+    }
+
+    /// Keeps a failure in mind. Was anything sent at all?
+    pub(super) fn note(&mut self, mut error: CallError) -> bool {
+        let mut attempts = std::mem::take(&mut error.before);
+        attempts.push(Attempt::of(error));
+        let sent = attempts.iter().any(|attempt| attempt.usage.attempts > 0);
+        if sent {
+            self.asked += 1;
+            self.before.extend(attempts);
+        } else {
+            self.passed.extend(attempts.into_iter().map(|attempt| attempt.message));
+        }
+        sent
+    }
+
+    /// Whose account is used up speaks for its list: the other one first, from now on.
+    pub(super) fn prefer_fallback(&mut self) {
+        self.queue.make_contiguous().sort_by_key(|seat| std::cmp::Reverse(seat.list));
+    }
+
+    /// The same one is asked next.
+    pub(super) fn again(&mut self, seat: Seat<'a>) {
+        self.queue.push_front(seat);
+    }
+
+    pub(super) fn rest(&mut self, until: Timestamp, seat: Seat<'a>, used_up: bool) {
+        self.resting.push(Rest { until, seat, used_up });
+    }
+
+    pub(super) fn cancelled(self) -> CallError {
+        let error = CallError::new(CallErrorKind::Cancelled, "cancelled", Usage::asking(&self.call.model));
+        CallError { before: self.before, ..error }
+    }
+
+    /// Nobody else is asked after this one.
+    pub(super) fn ended_by(self, error: CallError) -> CallError {
+        let before = self.before.into_iter().chain(error.before).collect();
+        CallError { before, ..error }
+    }
+
+    /// One error that names everything tried and everybody skipped. What the caller does next is decided by whoever may
+    /// be asked again the soonest, if anybody may.
+    pub(super) fn verdict(mut self, pool: &str, now: Timestamp) -> CallError {
+        let tried = self.before.iter().map(|Attempt { kind, message, usage }| {
+            format!("{}:{} {kind:?}: {}", usage.provider, usage.asked, quote(message))
+        });
+        let all: Vec<_> = tried.chain(self.passed.iter().map(|why| quote(why))).collect();
+        let message = format!("pool:{pool}: nobody answered: {}", all.join("; "));
+
+        let last = |of: fn(&CallErrorKind) -> bool| self.before.iter().rposition(|attempt| of(&attempt.kind));
+        let soon = last(|kind| matches!(kind, CallErrorKind::Capacity | CallErrorKind::Unavailable));
+        let (speaker, kind) = match (soon, self.resting.iter().min_by_key(|rest| rest.until)) {
+            (Some(at), _) => (Some(at), self.before[at].kind.clone()),
+            (None, Some(rest)) => {
+                let reset = Some(rest.until.since(now));
+                let limited = |kind: &CallErrorKind| {
+                    matches!(kind, CallErrorKind::RateLimited { .. } | CallErrorKind::Quota { .. })
+                };
+                let kind = match rest.used_up {
+                    true => CallErrorKind::Quota { reset },
+                    false => CallErrorKind::RateLimited { reset },
+                };
+                (last(limited), kind)
+            }
+            (None, None) => match self.before.last() {
+                Some(attempt) => (Some(self.before.len() - 1), attempt.kind.clone()),
+                None if self.lacking => (None, CallErrorKind::Auth),
+                None => (None, CallErrorKind::Unavailable),
+            },
+        };
+        let usage = match speaker {
+            Some(at) => self.before.remove(at).usage,
+            None => Usage::asking(&self.call.model),
+        };
+        CallError { before: self.before, ..CallError::new(kind, message, usage) }
+    }
+}

@@ -1,0 +1,399 @@
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::Future,
+    pin::Pin,
+    sync::{
+        Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use super::*;
+use crate::{
+    clock::Clock,
+    config::Names,
+    providers::{Usage, checked::Checked, models::Table},
+    store::Store,
+    types::Family,
+};
+
+/// A clock on which whoever waits has waited.
+#[derive(Default)]
+struct Hands(AtomicI64);
+
+impl Hands {
+    fn forward(&self, duration: Duration) {
+        self.0.fetch_add(duration.as_millis() as i64, Ordering::Relaxed);
+    }
+
+    fn seconds(&self) -> i64 {
+        self.0.load(Ordering::Relaxed) / 1000
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::Relaxed))
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.forward(duration);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// What the models will do, by `provider:model`, and who was asked when. Past its script a model answers.
+#[derive(Default)]
+struct Script {
+    failures: BTreeMap<String, VecDeque<CallErrorKind>>,
+    asked: Vec<(i64, String)>,
+}
+
+struct Scripted {
+    name: &'static str,
+    script: Arc<Mutex<Script>>,
+    clock: Arc<Hands>,
+}
+
+impl Provider for Scripted {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn lacks(&self) -> Option<String> {
+        None
+    }
+
+    fn bills(&self) -> bool {
+        true
+    }
+
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        _: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        let own = format!("{}:{}", self.name, call.model);
+        let mut script = self.script.lock().unwrap();
+        script.asked.push((self.clock.seconds(), own.clone()));
+        let usage = Usage { attempts: 1, ..Usage::asking(&call.model) };
+        let result = match script.failures.get_mut(&own).and_then(VecDeque::pop_front) {
+            None => Ok(Reply::new("yes".into(), None, usage)),
+            Some(kind) => {
+                if matches!(kind, CallErrorKind::Timeout { .. }) {
+                    self.clock.forward(call.deadline);
+                }
+                Err(CallError::new(kind, "it failed", usage))
+            }
+        };
+        Box::pin(async { result })
+    }
+}
+
+/// Pools over the same scripted models.
+struct Room {
+    clock: Arc<Hands>,
+    script: Arc<Mutex<Script>>,
+    outages: Arc<Outages>,
+    table: Arc<Table>,
+}
+
+const SEED: [&[&str]; 2] =
+    [&["claude:sonnet", "opencode:a/one", "opencode:b/two"], &["claude:opus", "opencode:c/x"]];
+
+impl Room {
+    fn new() -> Self {
+        Self { clock: Arc::default(), script: Arc::default(), outages: Arc::default(), table: Arc::default() }
+    }
+
+    fn fails(self, model: &str, kinds: &[CallErrorKind]) -> Self {
+        self.script.lock().unwrap().failures.insert(model.to_owned(), kinds.iter().cloned().collect());
+        self
+    }
+
+    fn pool_by(&self, strategy: Strategy, retry: Retry, lists: [&[&str]; 2]) -> Pool {
+        let clock: SharedClock = Arc::clone(&self.clock) as SharedClock;
+        let member = |(at, spec): (usize, &&str)| {
+            let (provider, model) = spec.split_once(':').unwrap();
+            let name = ["claude", "opencode", "gemini"].into_iter().find(|name| *name == provider).unwrap();
+            let back_end =
+                Arc::new(Scripted { name, script: Arc::clone(&self.script), clock: Arc::clone(&self.clock) });
+            let back_end = Checked::around(back_end, &self.table, &self.outages, &clock);
+            let id = ModelId {
+                provider: provider.into(),
+                model: model.into(),
+                family: Some(Family(provider.into())),
+            };
+            // The later, the lower: so that a list in its own order is told from one that is sorted.
+            let way = Way { id, back_end, unfit: None, rank: 9 - at as u64 };
+            Member { spec: (*spec).to_owned(), way: Ok(way) }
+        };
+        let lists = lists.map(|list| List::new(list.iter().enumerate().map(member).collect(), strategy));
+        Pool::new("p", lists, retry, Arc::clone(&self.outages), Arc::clone(&clock))
+    }
+
+    fn pool(&self) -> Pool {
+        self.pool_by(Strategy::RoundRobin, Names::default().pools["default"].retry, SEED)
+    }
+
+    /// Who was asked since the last look, and when.
+    fn asked(&self) -> Vec<(i64, String)> {
+        std::mem::take(&mut self.script.lock().unwrap().asked)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.asked().into_iter().map(|(_, name)| name).collect()
+    }
+}
+
+fn question() -> Call {
+    Call {
+        role: CallRole::Drafter,
+        system: String::new(),
+        prompt: "p".into(),
+        schema: None,
+        model: "p".into(),
+        effort: None,
+        deadline: Duration::from_secs(300),
+        budget: None,
+        private: false,
+        not_families: Vec::new(),
+        facts: Default::default(),
+    }
+}
+
+async fn ask(pool: &Pool) -> Result<Reply, CallError> {
+    pool.call(&question(), &CancellationToken::new()).await
+}
+
+fn limited(seconds: Option<u64>) -> CallErrorKind {
+    CallErrorKind::RateLimited { reset: seconds.map(Duration::from_secs) }
+}
+
+fn used_up(seconds: u64) -> CallErrorKind {
+    CallErrorKind::Quota { reset: Some(Duration::from_secs(seconds)) }
+}
+
+const LATE: CallErrorKind = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
+const BROKEN: CallErrorKind = CallErrorKind::InvalidOutput;
+
+fn at(times: &[(i64, &str)]) -> Vec<(i64, String)> {
+    times.iter().map(|(time, name)| (*time, (*name).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn the_primary_ones_take_turns() {
+    let room = Room::new();
+    let pool = room.pool();
+    for _ in 0..4 {
+        ask(&pool).await.unwrap();
+    }
+    assert_eq!(room.names(), ["claude:sonnet", "opencode:a/one", "opencode:b/two", "claude:sonnet"]);
+}
+
+#[tokio::test]
+async fn whoever_fails_is_followed_by_the_next_up_to_five_and_one_error_names_all() {
+    let mut room = Room::new();
+    for model in SEED.concat() {
+        room = room.fails(model, &[BROKEN]);
+    }
+    let pool = room.pool();
+    let error = ask(&pool).await.unwrap_err();
+    assert_eq!(room.names(), SEED.concat(), "three and two");
+    assert_eq!((error.kind.clone(), error.before.len()), (BROKEN, 4));
+    assert_eq!((error.usage.provider.as_str(), error.usage.asked.as_str()), ("opencode", "c/x"));
+    for model in SEED.concat() {
+        assert!(error.message.contains(&format!("{model} InvalidOutput: it failed")), "{error}");
+    }
+
+    let many = ["claude:1", "claude:2", "claude:3", "claude:4", "claude:5", "claude:6"];
+    let mut room = Room::new();
+    for model in many {
+        room = room.fails(model, &[BROKEN]);
+    }
+    ask(&room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, [&many, &[]]))
+        .await
+        .unwrap_err();
+    assert_eq!(room.names().len(), 5);
+}
+
+#[tokio::test]
+async fn a_timeout_leaves_time_for_the_next_and_is_in_the_books() {
+    let room = Room::new().fails("claude:sonnet", &[LATE]);
+    let reply = ask(&room.pool()).await.unwrap();
+    assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (180, "opencode:a/one")]));
+    assert_eq!((reply.before.len(), reply.before[0].kind.clone()), (1, LATE));
+    assert_eq!((reply.usage.provider.as_str(), reply.usage.asked.as_str()), ("opencode", "a/one"));
+
+    let room = Room::new().fails("claude:sonnet", &[LATE]).fails("opencode:a/one", &[LATE]);
+    let error = ask(&room.pool()).await.unwrap_err();
+    assert_eq!(room.clock.seconds(), 300, "the call's time is shared, not multiplied");
+    assert!(error.message.ends_with("no time is left for others"), "{error}");
+}
+
+#[tokio::test]
+async fn a_rate_limit_is_sat_out_in_the_same_list() {
+    let room = Room::new().fails("claude:sonnet", &[limited(None)]);
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (30, "claude:sonnet")]));
+
+    // Twice is enough for one model: it rests, for every pool.
+    let room = Room::new().fails("claude:sonnet", &[limited(None), limited(None)]);
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (30, "claude:sonnet"), (30, "opencode:a/one")]));
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.names(), ["opencode:a/one"]);
+    room.clock.forward(Duration::from_secs(30));
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.names(), ["claude:sonnet"]);
+}
+
+#[tokio::test]
+async fn a_time_that_the_provider_names_wins() {
+    let room = Room::new().fails("claude:sonnet", &[limited(Some(50))]);
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (50, "claude:sonnet")]));
+
+    let room = Room::new().fails("claude:sonnet", &[limited(Some(61))]);
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (0, "opencode:a/one")]), "too long to wait for");
+    let other = room.pool();
+    ask(&other).await.unwrap();
+    assert_eq!(room.names(), ["opencode:a/one"], "and known to every pool");
+    room.clock.forward(Duration::from_secs(61));
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.names(), ["claude:sonnet"]);
+}
+
+#[tokio::test]
+async fn when_all_rest_the_first_is_waited_for_if_that_is_soon() {
+    let both: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
+    let usual = Names::default().pools["default"].retry;
+    let room = Room::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[limited(Some(90))]);
+    ask(&room.pool_by(Strategy::Priority, usual, both)).await.unwrap();
+    assert_eq!(room.asked(), at(&[(0, "claude:a"), (0, "claude:b"), (90, "claude:b")]));
+
+    let room = Room::new().fails("claude:a", &[limited(Some(800))]).fails("claude:b", &[limited(Some(900))]);
+    let error = ask(&room.pool_by(Strategy::Priority, usual, both)).await.unwrap_err();
+    assert_eq!(room.clock.seconds(), 0, "nobody's worker is held for so long");
+    assert_eq!((error.kind, error.before.len()), (limited(Some(800)), 1), "with all that was tried");
+    // Nobody is sent anything before that, and the caller is told the same.
+    room.asked();
+    room.clock.forward(Duration::from_secs(300));
+    let error = ask(&room.pool_by(Strategy::Priority, usual, both)).await.unwrap_err();
+    assert_eq!((error.kind, error.usage.attempts, room.names().len()), (limited(Some(500)), 0, 0));
+}
+
+#[tokio::test]
+async fn an_account_that_is_used_up_is_left_for_the_fallback_in_every_pool_and_come_back_to() {
+    let room = Room::new().fails("claude:sonnet", &[used_up(3600)]);
+    let pool = room.pool();
+    let reply = ask(&pool).await.unwrap();
+    // Opus is paid for by the same login.
+    assert_eq!(room.names(), ["claude:sonnet", "opencode:c/x"]);
+    assert_eq!(reply.before[0].kind, used_up(3600));
+    for _ in 0..3 {
+        ask(&pool).await.unwrap();
+    }
+    assert_eq!(
+        room.names(),
+        ["opencode:a/one", "opencode:b/two", "opencode:a/one"],
+        "the primary list first"
+    );
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.names(), ["opencode:a/one"], "another pool knows");
+    room.clock.forward(Duration::from_secs(3600));
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.names(), ["claude:sonnet"], "it is back");
+}
+
+#[tokio::test]
+async fn a_restart_does_not_forget_an_account() {
+    let directory = tempfile::tempdir().unwrap();
+    let boot = |clock: &Arc<Hands>| {
+        let store = Store::open(directory.path(), Arc::clone(clock) as SharedClock).unwrap();
+        Arc::new(Outages::kept_in(Some(store)))
+    };
+    let mut room = Room::new().fails("claude:sonnet", &[used_up(3600)]);
+    room.outages = boot(&room.clock);
+    ask(&room.pool()).await.unwrap();
+    room.asked();
+    room.outages = Arc::default();
+    room.outages = boot(&room.clock);
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.names(), ["opencode:a/one"]);
+}
+
+#[tokio::test]
+async fn capacity_is_no_quota() {
+    let room = Room::new().fails("claude:sonnet", &[CallErrorKind::Capacity]);
+    let pool = room.pool();
+    ask(&pool).await.unwrap();
+    assert_eq!(room.names(), ["claude:sonnet", "opencode:a/one"]);
+    ask(&room.pool()).await.unwrap();
+    assert_eq!(room.names(), ["claude:sonnet"], "nothing rests");
+}
+
+#[tokio::test]
+async fn the_presets_wait_as_they_say() {
+    let seconds = Duration::from_secs;
+    let fixed = Retry { wait: seconds(60), doubled: false, same_model: 1 };
+    let aggressive = Retry { wait: seconds(15), doubled: true, same_model: 3 };
+    let gentle = Retry { wait: seconds(120), doubled: false, same_model: 0 };
+    let first = "claude:a";
+    for (retry, expected) in [
+        (fixed, at(&[(0, first), (60, first), (60, "claude:b")])),
+        (aggressive, at(&[(0, first), (15, first), (45, first), (105, first), (105, "claude:b")])),
+        (gentle, at(&[(0, first), (0, "claude:b")])),
+    ] {
+        let room = Room::new().fails(first, &[limited(None), limited(None), limited(None), limited(None)]);
+        ask(&room.pool_by(Strategy::Priority, retry, [&[first, "claude:b"], &[]])).await.unwrap();
+        assert_eq!(room.asked(), expected);
+    }
+    // Alone, the gentle one has nobody to turn to.
+    let room = Room::new().fails(first, &[limited(None)]);
+    ask(&room.pool_by(Strategy::Priority, gentle, [&[first], &[]])).await.unwrap();
+    assert_eq!(room.asked(), at(&[(0, first), (120, first)]));
+}
+
+#[tokio::test]
+async fn the_strategy_says_who_is_first() {
+    let lists: [&[&str]; 2] = [&["claude:a", "claude:b", "claude:c"], &[]];
+    for (strategy, first) in [
+        (Strategy::Priority, "claude:a"),
+        // Ranked from the last to the first.
+        (Strategy::Cheapest, "claude:c"),
+        (Strategy::Capability, "claude:c"),
+    ] {
+        let room = Room::new();
+        let pool = room.pool_by(strategy, Names::default().pools["default"].retry, lists);
+        ask(&pool).await.unwrap();
+        ask(&pool).await.unwrap();
+        assert_eq!(room.names(), [first, first], "{strategy}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_model_itself_did_is_not_shopped_for_elsewhere() {
+    for kind in [CallErrorKind::Refused, CallErrorKind::Truncated, CallErrorKind::Cancelled] {
+        let room = Room::new().fails("claude:sonnet", &[BROKEN]).fails("opencode:a/one", &[kind.clone()]);
+        let error = ask(&room.pool()).await.unwrap_err();
+        assert_eq!((error.kind, error.before.len(), room.names().len()), (kind, 1, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_family_that_had_a_hand_in_it_is_not_asked() {
+    let room = Room::new();
+    let pool = room.pool();
+    let call = Call { not_families: vec![Family("opencode".into())], ..question() };
+    for _ in 0..2 {
+        pool.call(&call, &CancellationToken::new()).await.unwrap();
+    }
+    assert_eq!(room.names(), ["claude:sonnet", "claude:sonnet"]);
+    let both = vec![Family("opencode".into()), Family("claude".into())];
+    let call = Call { not_families: both, ..question() };
+    let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
+    assert!(error.message.contains("claude:opus: skipped, the claude family had a hand in"), "{error}");
+    assert_eq!((error.kind, room.names().len()), (CallErrorKind::Unavailable, 0));
+}

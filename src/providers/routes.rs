@@ -1,0 +1,291 @@
+//! From what the settings call a model to who is asked: a back end, or a pool of them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    CallRole, ModelId, POOL, Provider, Providers, ResolveError,
+    outages::Outages,
+    pool::{List, Member, Pool, Way},
+    quote,
+};
+use crate::{
+    clock::SharedClock,
+    config::{Level, Meaning, Strategy},
+    types::Family,
+};
+
+impl Providers {
+    /// The model that `provider:model` names, or another name that stands for one.
+    pub fn model(&self, spec: &str) -> Result<ModelId, ResolveError> {
+        match self.names.meaning(spec).map_err(ResolveError::Name)? {
+            Meaning::Model(spec) => self.found(spec),
+            Meaning::Pool(..) => Err(ResolveError::unknown(spec)),
+        }
+    }
+
+    /// The back end and the model for `claude:opus`, `gemini:pro`, `role:architect`, `stub:drafter` …; for `pool:NAME`
+    /// the pool, which chooses the model.
+    pub fn resolve(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
+        let name = match self.names.meaning(spec).map_err(ResolveError::Name)? {
+            Meaning::Model(spec) => {
+                let id = self.found(spec)?;
+                let back_end = self.back_end(&id.provider).ok_or_else(|| ResolveError::unknown(spec))?;
+                return Ok((Arc::clone(back_end), id));
+            }
+            Meaning::Pool(name, _) => name,
+        };
+        let pool = self.pools.get(name).ok_or_else(|| ResolveError::unknown(spec))?;
+        if pool.members().all(|member| member.way.is_err()) {
+            return Err(ResolveError::EmptyPool {
+                pool: name.to_owned(),
+                why: pool.lacks().unwrap_or_default(),
+            });
+        }
+        let id = ModelId { provider: POOL.to_owned(), model: name.to_owned(), family: None };
+        Ok((Arc::clone(pool) as Arc<dyn Provider>, id))
+    }
+
+    /// As [`Model::room`](super::models::Model::room), for the model that `id` names. Of a pool it is the roomiest
+    /// member's: whom the prompt does not fit is skipped.
+    pub fn room(&self, id: &ModelId, system: &str, schema: Option<&serde_json::Value>) -> u64 {
+        let of = |id: &ModelId| {
+            self.table.find(&id.provider, &id.model).map_or(u64::MAX, |row| row.room(system, schema))
+        };
+        match self.pools.get(&id.model).filter(|_| id.provider == POOL) {
+            None => of(id),
+            Some(pool) => {
+                let ways = pool.members().filter_map(|member| member.way.as_ref().ok());
+                ways.map(|way| of(&way.id)).max().unwrap_or(u64::MAX)
+            }
+        }
+    }
+
+    /// Is there a second opinion to be had, whoever drafts? Checked at start; what really served is checked again on
+    /// every answer.
+    ///
+    /// A draft may pass through the hands of every model that drafts, one a round. So the reviewers must have one of a
+    /// family to which none of those belongs; of two single models that says that their families differ. Members that
+    /// are not known, or never asked on that side of the table, do not count.
+    pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {
+        let drafting = self.families(drafter, CallRole::Drafter)?;
+        let reviewing = self.families(reviewer, CallRole::Reviewer)?;
+        if reviewing.iter().any(|family| !drafting.contains(family)) {
+            return Ok(());
+        }
+        let (drafter, reviewer) = (drafter.to_owned(), reviewer.to_owned());
+        Err(match (drafting.as_slice(), reviewing.as_slice()) {
+            ([family], [_]) => ResolveError::SameFamily { drafter, reviewer, family: family.clone() },
+            _ => {
+                let families = drafting.iter().map(|family| family.0.as_str()).collect::<Vec<_>>().join(", ");
+                ResolveError::NoOtherFamily { drafter, reviewer, families }
+            }
+        })
+    }
+
+    /// The families of the models that may be asked on that side.
+    fn families(&self, spec: &str, role: CallRole) -> Result<Vec<Family>, ResolveError> {
+        let mut families = Vec::new();
+        let mut unfit = None;
+        let (back_end, id) = self.resolve(spec)?;
+        match self.pools.get(&id.model).filter(|_| back_end.name() == POOL) {
+            None => match self.unfit(&id.provider).filter(|(side, _)| *side == role) {
+                Some((_, why)) => unfit = Some(why),
+                None => families.extend(id.family),
+            },
+            Some(pool) => {
+                for way in pool.members().filter_map(|member| member.way.as_ref().ok()) {
+                    match way.is_fit(role) {
+                        Ok(()) => families.extend(way.id.family.clone()),
+                        Err(why) => unfit = Some(why),
+                    }
+                }
+            }
+        }
+        match unfit {
+            Some(why) if families.is_empty() => Err(ResolveError::Unfit { spec: spec.to_owned(), role, why }),
+            _ => Ok(families),
+        }
+    }
+
+    /// Every pool of the settings. A member that cannot be used stays out, with its reason.
+    pub(super) fn pools(&self, outages: &Arc<Outages>, clock: &SharedClock) -> BTreeMap<String, Arc<Pool>> {
+        let made = self.names.pools.iter().map(|(name, given)| {
+            let list = |specs: &[String]| {
+                let members = specs.iter().map(|spec| {
+                    let way = self.way(spec, given.strategy).map_err(|error| error.to_string());
+                    Member { spec: spec.clone(), way: way.map_err(|why| quote(&why)) }
+                });
+                List::new(members.collect(), given.strategy)
+            };
+            let lists = [list(&given.primary), list(&given.fallback)];
+            let pool = Pool::new(name, lists, given.retry, Arc::clone(outages), Arc::clone(clock));
+            (name.clone(), Arc::new(pool))
+        });
+        made.collect()
+    }
+
+    fn way(&self, spec: &str, strategy: Strategy) -> Result<Way, ResolveError> {
+        let id = self.model(spec)?;
+        let back_end = self.back_end(&id.provider).ok_or_else(|| ResolveError::unknown(spec))?;
+        let rank = match strategy {
+            Strategy::RoundRobin | Strategy::Priority => 0,
+            Strategy::Cheapest => {
+                let price = self.table.find(&id.provider, &id.model).and_then(|row| row.price);
+                price.map_or(u64::MAX, |price| price.input.saturating_add(price.output))
+            }
+            Strategy::Capability => self.level(&id).map_or(u64::MAX, |level| level as u64),
+        };
+        Ok(Way { back_end: Arc::clone(back_end), unfit: self.unfit(&id.provider), rank, id })
+    }
+
+    /// The highest level of capability that this model stands for, whoever serves it.
+    fn level(&self, id: &ModelId) -> Option<Level> {
+        let stands = |spec: &str| self.model(spec).is_ok_and(|known| known.model == id.model);
+        self.names.capabilities.iter().find(|(_, spec)| stands(spec)).map(|(level, _)| *level)
+    }
+
+    /// The side of the table on which these are never asked.
+    fn unfit(&self, provider: &str) -> Option<(CallRole, &'static str)> {
+        match provider {
+            "gemini" if !self.gemini_drafts => Some((
+                CallRole::Drafter,
+                "Gemini only reviews, unless allow_gemini_drafts = true stands under [models]",
+            )),
+            // It hands its tools to the model, whatever it is told.
+            "opencode" => Some((CallRole::Reviewer, "OpenCode is not asked for reviews")),
+            _ => None,
+        }
+    }
+
+    fn found(&self, spec: &str) -> Result<ModelId, ResolveError> {
+        let (provider, name) = spec.split_once(':').ok_or_else(|| ResolveError::unknown(spec))?;
+        let row = self.table.find(provider, name).ok_or_else(|| match provider {
+            "ollama" | "openai" => {
+                ResolveError::NotListed { provider: provider.to_owned(), name: quote(name) }
+            }
+            _ => ResolveError::unknown(spec),
+        })?;
+        let (model, family) = (row.id.clone(), Some(row.family.clone()));
+        Ok(ModelId { provider: provider.to_owned(), model, family })
+    }
+
+    fn back_end(&self, provider: &str) -> Option<&Arc<dyn Provider>> {
+        Some(match provider {
+            "claude" => &self.claude,
+            "anthropic" => &self.anthropic,
+            "gemini" => &self.gemini,
+            "ollama" => &self.ollama,
+            "openai" => &self.openai,
+            "stub" => &self.stub,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::SystemClock,
+        config::{ModelSettings, Names, PoolSettings},
+    };
+
+    fn pool(primary: &[&str], strategy: Strategy) -> PoolSettings {
+        let usual = Names::default().pools["default"].clone();
+        let primary = primary.iter().map(|spec| (*spec).to_owned()).collect();
+        PoolSettings { primary, fallback: Vec::new(), strategy, ..usual }
+    }
+
+    fn providers(pools: &[(&str, &[&str])], gemini_drafts: bool) -> Providers {
+        let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        settings.gemini.drafts = gemini_drafts;
+        let made =
+            pools.iter().map(|(name, primary)| ((*name).to_owned(), pool(primary, Strategy::Priority)));
+        settings.names.pools.extend(made);
+        Providers::new(&settings, Arc::new(SystemClock)).unwrap()
+    }
+
+    #[test]
+    fn reviewers_need_a_family_that_no_drafter_has() {
+        let pools: &[(&str, &[&str])] = &[
+            ("claudes", &["claude:opus", "role:engineer", "ollama:unknown"]),
+            ("mixed", &["claude:opus", "preset:gemini-pro"]),
+            ("nobody", &["ollama:unknown"]),
+        ];
+        let told = |gemini_drafts, drafter: &str, reviewer: &str| {
+            let checked = providers(pools, gemini_drafts).check_pair(drafter, reviewer);
+            checked.map_err(|error| error.to_string())
+        };
+        for (drafter, reviewer) in [
+            ("pool:claudes", "gemini:pro"),
+            ("pool:default", "preset:gemini-flash"),
+            ("capability:high", "pool:mixed"),
+            // Gemini does not draft, so only Claude is left of the first.
+            ("pool:mixed", "pool:mixed"),
+        ] {
+            assert_eq!(told(false, drafter, reviewer), Ok(()), "{drafter} {reviewer}");
+        }
+        for (gemini_drafts, drafter, reviewer, why) in [
+            (
+                false,
+                "pool:claudes",
+                "role:junior",
+                "every model that role:junior may ask is of a family that",
+            ),
+            (false, "role:architect", "capability:low", "both of the claude family"),
+            // Both could have a hand in one document, and then nobody is left.
+            (
+                true,
+                "pool:mixed",
+                "pool:mixed",
+                "pool:mixed may draft with (claude, gemini); give the reviewers",
+            ),
+            (false, "preset:gemini-pro", "claude:opus", "can't be the drafter: Gemini only reviews"),
+            (false, "pool:nobody", "gemini:pro", "no model of pool:nobody can be used: ollama:unknown: "),
+            (
+                false,
+                "pool:none",
+                "gemini:pro",
+                "there is no pool called \"none\"; there are claudes, default",
+            ),
+        ] {
+            let error = told(gemini_drafts, drafter, reviewer).unwrap_err();
+            assert!(error.contains(why), "{drafter} {reviewer}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_pool_skips_who_is_not_known_and_says_so() {
+        let providers = providers(&[], false);
+        let (pool, id) = providers.resolve("pool:default").unwrap();
+        assert_eq!((pool.name(), id.to_string().as_str(), id.family), (POOL, "pool:default", None));
+        let known = |member: &Member| (member.spec.clone(), member.way.is_ok());
+        let members: Vec<_> = providers.pools["default"].members().map(known).collect();
+        assert_eq!(
+            members.iter().filter(|(_, known)| *known).map(|(spec, _)| spec.as_str()).collect::<Vec<_>>(),
+            ["claude:sonnet", "claude:opus"]
+        );
+        assert_eq!(members.len(), 5);
+    }
+
+    #[test]
+    fn members_are_ranked_by_price_and_by_level() {
+        let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        let all = ["stub:drafter", "gemini:pro", "claude:opus", "claude:haiku", "claude:sonnet"];
+        for (name, strategy) in [("price", Strategy::Cheapest), ("level", Strategy::Capability)] {
+            settings.names.pools.insert(name.to_owned(), pool(&all, strategy));
+        }
+        let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+        let order = |name: &str| -> Vec<_> {
+            providers.pools[name].members().map(|member| member.spec.as_str()).collect()
+        };
+        assert_eq!(
+            order("price"),
+            ["claude:haiku", "gemini:pro", "claude:sonnet", "claude:opus", "stub:drafter"]
+        );
+        assert_eq!(
+            order("level"),
+            ["claude:opus", "claude:sonnet", "claude:haiku", "stub:drafter", "gemini:pro"]
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! Several models behind one name, seen from the issue and from the books.
+
+use axum::{Router, http::StatusCode, routing::post};
+use countersign::engine::{CallRow, CallStatus, Status};
+
+use crate::{
+    script::{Script, approved, design},
+    world::{Setting, World},
+};
+
+/// Two who may draft, and reviewers of whom the first is one of them by another name.
+const POOLS: &str = r#"
+[pools.writers]
+primary = ["stub:ann", "stub:bob"]
+
+[pools.readers]
+primary = ["stub:bobs-brother", "stub:reviewer"]
+strategy = "priority"
+
+[[model]]
+id = "ann"
+providers = ["stub"]
+family = "a"
+context = 1000000
+max_output = 8192
+
+[[model]]
+id = "bob"
+providers = ["stub"]
+family = "b"
+context = 1000000
+max_output = 8192
+
+[[model]]
+id = "bobs-brother"
+providers = ["stub"]
+family = "b"
+context = 1000000
+max_output = 8192
+"#;
+
+async fn pooled(script: &Script) -> World {
+    let setting = Setting {
+        script: Some(script.toml()),
+        models: Some(("pool:writers", "pool:readers")),
+        toml: POOLS.to_owned(),
+        ..Setting::default()
+    };
+    World::new(setting).await
+}
+
+/// Who was asked as what, and whether there was an answer.
+fn told(rows: &[CallRow]) -> Vec<(&str, &str, bool)> {
+    let told = rows.iter().map(|row| (row.role.as_str(), row.asked.as_str(), row.status == CallStatus::Done));
+    let mut told: Vec<_> = told.collect();
+    told.sort_unstable();
+    told
+}
+
+#[tokio::test]
+async fn another_drafts_where_one_is_used_up_and_its_own_family_does_not_review() {
+    let script = Script::default()
+        .fails("drafter", "quota")
+        .only("ann")
+        .drafts(&design())
+        .only("bob")
+        .reviews(&approved());
+    let mut w = pooled(&script).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains("APPROVED") && gate.contains("Drafted by `bob`"), "{gate}");
+    let rows = w.calls().await;
+    let expected = [
+        ("drafter", "stub:ann", false),
+        ("drafter", "stub:bob", true),
+        ("reviewer", "stub:stub-reviewer", true),
+    ];
+    assert_eq!(told(&rows), expected);
+    assert!(rows.iter().all(|row| row.provider == "stub"), "{rows:?}");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn where_all_are_used_up_the_run_waits_for_the_first_that_is_back() {
+    let mut script = Script::default();
+    for model in ["ann", "bob"] {
+        script = script.fails("drafter", "quota").only(model).drafts(&design()).only(model);
+    }
+    let mut w = pooled(&script.reviews(&approved())).await;
+    w.label("maya", "countersign:lld").await;
+    let run = w.run().await.unwrap();
+    assert_eq!((run.status, run.step_id.as_str()), (Status::Ready, "N1"), "{}", w.thread());
+    assert_eq!(told(&w.calls().await), [("drafter", "stub:ann", false), ("drafter", "stub:bob", false)]);
+    w.wait(30).await;
+    w.find("waits for a person");
+    assert_eq!(w.calls().await.len(), 4, "one drafted, and one approved");
+}
+
+#[tokio::test]
+async fn the_books_name_the_leg_that_answered() {
+    let refuses = || async { (StatusCode::UNAUTHORIZED, "{}") };
+    let api = Router::new().route("/v1/messages", post(refuses));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, api).await });
+    // A program that is there and fails at once.
+    let toml = format!(
+        "[providers.claude]\npath = \"/bin/false\"\nbase_url = \"http://127.0.0.1:1\"\n[providers.anthropic]\nbase_url = \
+         \"http://{address}\"\n"
+    );
+    let setting = Setting {
+        models: Some(("claude:opus", "stub:reviewer")),
+        toml,
+        env: "ANTHROPIC_API_KEY=sk-ant-the-key-of-this-story\n".to_owned(),
+        ..Setting::default()
+    };
+    let mut w = World::new(setting).await;
+    w.label("maya", "countersign:lld").await;
+    let rows = w.calls().await;
+    let named: Vec<_> =
+        rows.iter().map(|row| (row.provider.as_str(), row.asked.as_str(), row.billed)).collect();
+    assert!(named.contains(&("claude", "claude:opus", false)), "{named:?}");
+    assert!(named.contains(&("anthropic", "claude:opus", true)), "{named:?}");
+    assert_eq!(named.len(), 2, "{named:?}");
+}
