@@ -77,7 +77,7 @@ impl Aimock {
     }
 }
 
-const PRICE: Price = Price { input: 2_000_000, output: 8_000_000, cache_read: None, cache_write: None };
+const PRICE: Price = Price { input: 2_000_000, output: 8_000_000, cache_read: 0, cache_write: 0 };
 
 fn row((id, provider, price): (&str, &str, Option<Price>)) -> Model {
     Model {
