@@ -73,6 +73,7 @@ fn call() -> Call {
         deadline: Duration::from_secs(60),
         budget: None,
         private: false,
+        not_families: Vec::new(),
         facts: Default::default(),
     }
 }
