@@ -120,17 +120,17 @@ impl Pool {
         loop {
             let seat = match course.next(self.clock.now()) {
                 Some(seat) => seat,
-                None => match course.soonest() {
+                None => match course.soonest(self.clock.now()) {
                     Some((until, seat)) if self.pause(until, cancel).await => seat,
                     Some(_) => return Err(course.cancelled()),
                     None => return Err(course.verdict(&self.name, self.clock.now())),
                 },
             };
             self.lists[seat.list].asked(seat.at);
-            let asked = course.call(self.clock.now(), seat);
-            let error = match seat.way.back_end.call(&asked, cancel).await {
-                Ok(reply) => return Ok(course.answered(reply)),
-                Err(error) => error,
+            let error = match self.take(&mut course, seat, cancel).await {
+                Some(Ok(reply)) => return Ok(course.answered(reply)),
+                Some(Err(error)) => error,
+                None => continue,
             };
             if !another_may_answer(&error.kind) {
                 return Err(course.ended_by(error));
@@ -141,6 +141,30 @@ impl Pool {
                 return Err(course.cancelled());
             }
         }
+    }
+
+    /// None: it failed again and again, and is left alone for now.
+    async fn take(
+        &self,
+        course: &mut Course<'_>,
+        seat: Seat<'_>,
+        cancel: &CancellationToken,
+    ) -> Option<Result<Reply, CallError>> {
+        let now = self.clock.now();
+        let call = course.call(now, seat);
+        // By way of a pool: what the back end itself tries within a call may be known to fail by another name.
+        let way = format!("pool {}", seat.way.id);
+        if let Err(until) = self.outages.enter(&way, now, call.deadline).await {
+            course.pass(format!(
+                "{}: skipped, it failed again and again; it is tried again at {until}",
+                seat.way.id
+            ));
+            return None;
+        }
+        let outcome = seat.way.back_end.call(&call, cancel).await;
+        let kind = outcome.as_ref().err().map(|error| &error.kind);
+        self.outages.leave(&way, self.clock.now(), kind).await;
+        Some(outcome)
     }
 
     /// Notes a failure and what follows from it for the others. Some: until then is waited, for the same model.

@@ -38,8 +38,8 @@ pub(super) struct Course<'a> {
     before: Vec<Attempt>,
     /// Those that were not asked, with the reason.
     passed: Vec<String>,
-    /// Somebody could put right why one was not asked.
-    lacking: bool,
+    /// What the last of those needs, if it is more than time.
+    needs: Option<CallErrorKind>,
     asked: u32,
     waited: u32,
 }
@@ -55,7 +55,7 @@ impl<'a> Course<'a> {
             resting: Vec::new(),
             before: Vec::new(),
             passed: Vec::new(),
-            lacking: false,
+            needs: None,
             asked: 0,
             waited: 0,
         };
@@ -79,7 +79,7 @@ impl<'a> Course<'a> {
             return Err(format!("the {family} family had a hand in what it would look at"));
         }
         if let Some(what) = way.back_end.lacks() {
-            self.lacking = true;
+            self.needs = Some(CallErrorKind::Auth);
             return Err(what);
         }
         Ok(way)
@@ -102,11 +102,12 @@ impl<'a> Course<'a> {
 
     /// With nobody else left to ask: the first who can be asked again, if that is soon enough. What is used up is not
     /// back in a moment.
-    pub(super) fn soonest(&mut self) -> Option<(Timestamp, Seat<'a>)> {
+    pub(super) fn soonest(&mut self, now: Timestamp) -> Option<(Timestamp, Seat<'a>)> {
         let short = (0..self.resting.len()).filter(|at| !self.resting[*at].used_up);
         let soonest = short.min_by_key(|at| self.resting[*at].until)?;
-        // The second bound is for a clock that does not move.
-        if !self.may_wait(self.resting[soonest].until) || self.waited >= limits::POOL_ATTEMPTS {
+        // The last bound is for a clock that does not move.
+        let late = now >= self.ends || !self.may_wait(self.resting[soonest].until);
+        if late || self.waited >= limits::POOL_ATTEMPTS {
             return None;
         }
         self.waited += 1;
@@ -137,6 +138,7 @@ impl<'a> Course<'a> {
     /// Keeps a failure in mind. Was anything sent at all?
     pub(super) fn note(&mut self, mut error: CallError) -> bool {
         let mut attempts = std::mem::take(&mut error.before);
+        let kind = error.kind.clone();
         attempts.push(Attempt::of(error));
         let sent = attempts.iter().any(|attempt| attempt.usage.attempts > 0);
         if sent {
@@ -144,8 +146,17 @@ impl<'a> Course<'a> {
             self.before.extend(attempts);
         } else {
             self.passed.extend(attempts.into_iter().map(|attempt| attempt.message));
+            if !passes(&kind) {
+                self.needs = Some(kind);
+            }
         }
         sent
+    }
+
+    /// It is left alone for now.
+    pub(super) fn pass(&mut self, why: String) {
+        self.passed.push(why);
+        self.needs = None;
     }
 
     /// Whose account is used up speaks for its list: the other one first, from now on.
@@ -199,8 +210,7 @@ impl<'a> Course<'a> {
             }
             (None, None) => match self.before.last() {
                 Some(attempt) => (Some(self.before.len() - 1), attempt.kind.clone()),
-                None if self.lacking => (None, CallErrorKind::Auth),
-                None => (None, CallErrorKind::Unavailable),
+                None => (None, self.needs.take().unwrap_or(CallErrorKind::Unavailable)),
             },
         };
         let usage = match speaker {
@@ -209,4 +219,15 @@ impl<'a> Course<'a> {
         };
         CallError { before: self.before, ..CallError::new(kind, message, usage) }
     }
+}
+
+/// Is it over by itself?
+fn passes(kind: &CallErrorKind) -> bool {
+    matches!(
+        kind,
+        CallErrorKind::Capacity
+            | CallErrorKind::Unavailable
+            | CallErrorKind::RateLimited { .. }
+            | CallErrorKind::Quota { .. }
+    )
 }

@@ -285,6 +285,15 @@ async fn when_all_rest_the_first_is_waited_for_if_that_is_soon() {
 }
 
 #[tokio::test]
+async fn a_call_whose_time_is_up_asks_nobody_who_rested_meanwhile() {
+    let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
+    let room = Room::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[LATE]);
+    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    ask(&pool).await.unwrap_err();
+    assert_eq!(room.asked(), at(&[(0, "claude:a"), (0, "claude:b")]));
+}
+
+#[tokio::test]
 async fn an_account_that_is_used_up_is_left_for_the_fallback_in_every_pool_and_come_back_to() {
     let room = Room::new().fails("claude:sonnet", &[used_up(3600)]);
     let pool = room.pool();
@@ -376,7 +385,9 @@ async fn the_strategy_says_who_is_first() {
 #[tokio::test]
 async fn what_a_model_itself_did_is_not_shopped_for_elsewhere() {
     for kind in [CallErrorKind::Refused, CallErrorKind::Truncated, CallErrorKind::Cancelled] {
-        let room = Room::new().fails("claude:sonnet", &[BROKEN]).fails("opencode:a/one", &[kind.clone()]);
+        let room = Room::new()
+            .fails("claude:sonnet", &[BROKEN])
+            .fails("opencode:a/one", std::slice::from_ref(&kind));
         let error = ask(&room.pool()).await.unwrap_err();
         assert_eq!((error.kind, error.before.len(), room.names().len()), (kind, 1, 2));
     }
@@ -396,4 +407,28 @@ async fn a_family_that_had_a_hand_in_it_is_not_asked() {
     let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
     assert!(error.message.contains("claude:opus: skipped, the claude family had a hand in"), "{error}");
     assert_eq!((error.kind, room.names().len()), (CallErrorKind::Unavailable, 0));
+}
+
+#[tokio::test]
+async fn whoever_fails_again_and_again_is_left_alone_for_a_while() {
+    let alone: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
+    let room = Room::new().fails("claude:a", &[LATE, LATE]);
+    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, alone);
+    for _ in 0..3 {
+        ask(&pool).await.unwrap();
+    }
+    assert_eq!(room.names(), ["claude:a", "claude:b", "claude:a", "claude:b", "claude:b"]);
+    room.clock.forward(limits::OUTAGE_HOLDS);
+    ask(&pool).await.unwrap();
+    assert_eq!(room.names(), ["claude:a"]);
+}
+
+#[tokio::test]
+async fn a_prompt_that_fits_nobody_is_not_waited_with() {
+    let room = Room::new();
+    let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
+    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let call = Call { prompt: "x".repeat(1_700_000), ..question() };
+    let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
+    assert_eq!((error.kind, error.usage.attempts, room.names().len()), (CallErrorKind::TooLong, 0, 0));
 }
