@@ -59,7 +59,10 @@ impl ClaudeCli {
                     }
                     ProcError::Cancelled => CallErrorKind::Cancelled,
                     ProcError::OutputTooLong { .. } => CallErrorKind::InvalidOutput,
-                    ProcError::NotFound { .. } | ProcError::Io { .. } => CallErrorKind::Unavailable,
+                    ProcError::NotFound { .. }
+                    | ProcError::ResourceExhausted { .. }
+                    | ProcError::NotConfined { .. }
+                    | ProcError::Io { .. } => CallErrorKind::Unavailable,
                 };
                 Err(CallError::new(kind, format!("claude: {error}"), usage))
             }
