@@ -328,6 +328,15 @@ pub const WINDOW_STEP_TOKENS: u64 = 4096;
 /// millisecond or two; two seconds after one has outgrown its limit it must be gone.
 pub const CHILD_MEMORY_LOOK: Duration = Duration::from_millis(250);
 
+/// What a model's program takes before it has done anything; with less left it is not begun. Seen: 200 MB and more.
+pub const PROGRAM_MEMORY: u64 = 512 * 1024 * 1024;
+
+/// What must be left for everybody else when such a program begins.
+pub const SPARE_MEMORY: u64 = 128 * 1024 * 1024;
+
+/// How often it is looked whether there is memory again.
+pub const MEMORY_LOOK: Duration = Duration::from_secs(1);
+
 /// Looks for descendants of a child after SIGKILL, 20 ms apart, before they are given up: one that hangs in the kernel
 /// ends when that lets it.
 pub const CHILD_KILL_LOOKS: u32 = 25;

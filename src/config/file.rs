@@ -13,7 +13,8 @@ use url::Url;
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiKey,
     GeminiSettings, GeminiTier, GitHubSettings, LldSettings, ModelRow, ModelSettings, OllamaSettings,
-    OpenAiSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
+    OpenAiSettings, PriceRow, ServerSettings, Settings, StubSettings, WorkerSettings, from_toml, is_loopback,
+    line_of, workers,
 };
 use crate::types::{Family, InstallationId};
 
@@ -47,6 +48,8 @@ struct File {
     model: Vec<Model>,
     #[serde(default)]
     providers: Providers,
+    #[serde(default)]
+    workers: workers::Table,
     #[serde(default)]
     lld: Lld,
 }
@@ -206,6 +209,7 @@ pub(super) fn parse(
     }
     let mut models = check.models(&file.models, &file.model, &file.providers, directory, &data_dir)?;
     models.gemini.keys = check.gemini_keys(&file.providers.gemini.key, gemini_keys)?;
+    models.workers = file.workers.checked(&check, &data_dir)?;
     Ok(Settings {
         file: PathBuf::new(),
         app: AppSettings {
@@ -237,13 +241,13 @@ fn explain(mut error: ConfigError) -> ConfigError {
 }
 
 /// The checks on values; each error points at the value's own line.
-struct Check<'a> {
+pub(super) struct Check<'a> {
     text: &'a str,
     name: &'a str,
 }
 
 impl Check<'_> {
-    fn refuse<T>(&self, at: &Spanned<T>, message: String) -> ConfigError {
+    pub(super) fn refuse<T>(&self, at: &Spanned<T>, message: String) -> ConfigError {
         ConfigError { file: self.name.to_owned(), line: Some(line_of(self.text, at.span().start)), message }
     }
 
@@ -463,6 +467,7 @@ impl Check<'_> {
                 api_key: None,
             },
             cassettes: names.cassettes.as_ref().map(|given| self.cassettes(given, directory)).transpose()?,
+            workers: WorkerSettings::new(data_dir),
             stub: StubSettings { script: providers.stub.script.as_ref().map(|path| directory.join(path)) },
         })
     }

@@ -9,6 +9,7 @@
 mod file;
 mod repository;
 mod secrets;
+mod workers;
 
 use std::{
     fmt,
@@ -22,6 +23,7 @@ use url::{Host, Url};
 pub use file::MOST_ROUNDS;
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
+pub use workers::{PoolSettings, WorkerSettings};
 
 use crate::types::{Family, InstallationId};
 
@@ -112,6 +114,7 @@ pub struct ModelSettings {
     pub ollama: OllamaSettings,
     pub openai: OpenAiSettings,
     pub stub: StubSettings,
+    pub workers: WorkerSettings,
     /// Keep what models answer, or answer from what was kept.
     pub cassettes: Option<CassetteSettings>,
 }
@@ -284,6 +287,7 @@ impl ModelSettings {
                 api_key: None,
             },
             stub: StubSettings::default(),
+            workers: WorkerSettings::new(data_dir),
             cassettes: None,
         }
     }

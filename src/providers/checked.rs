@@ -143,6 +143,7 @@ mod tests {
             deadline: Duration::from_secs(5),
             budget,
             private: false,
+            workers: Default::default(),
             facts: Default::default(),
         }
     }

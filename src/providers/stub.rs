@@ -255,6 +255,7 @@ mod tests {
             deadline: Duration::from_secs(5),
             budget: None,
             private: false,
+            workers: Default::default(),
             facts: facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
         }
     }

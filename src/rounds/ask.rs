@@ -74,6 +74,8 @@ pub(super) struct Ask<'a> {
     pub system: &'a str,
     pub prompt: &'a str,
     pub schema: Option<&'a serde_json::Value>,
+    /// The issue's, which say how urgent it is.
+    pub labels: &'a [String],
     pub facts: BTreeMap<String, String>,
     /// Calls of this role in this run; each try counts.
     pub calls: &'a mut u32,
@@ -161,6 +163,7 @@ async fn buy(
         deadline: limits::MODEL_CALL,
         budget: None,
         private,
+        workers: cx.tools().settings.models.workers.assigned(ask.labels),
         facts: ask.facts.clone(),
     };
     let result = provider.call(&call, cx.cancelled()).await;

@@ -122,7 +122,9 @@ async fn answer(
     let Question { system, prompt, mark, schema } = question;
     let facts = facts(brief, mark);
     let calls = &mut round.calls.drafter;
-    let asked = Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls };
+    let labels = &brief.issue.labels;
+    let asked =
+        Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, labels, facts, calls };
     let answered = ask(cx, key, asked).await?;
     match answered.outcome {
         Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await.map(|text| Ok((text, answered.served))),

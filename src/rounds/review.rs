@@ -111,6 +111,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
             system: SYSTEM,
             prompt: &prompt,
             schema: Some(&schema),
+            labels: &brief.issue.labels,
             facts: facts(brief, &mark, &nonce),
             calls: &mut round.calls.reviewer,
         };

@@ -14,6 +14,7 @@ mod ollama;
 mod openai;
 mod rehearsal;
 mod streaming;
+mod workers;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -48,6 +49,7 @@ fn question(model: &str) -> Call {
         deadline: Duration::from_secs(30),
         budget: None,
         private: false,
+        workers: Default::default(),
         facts: Default::default(),
     }
 }

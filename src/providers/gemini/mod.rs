@@ -254,6 +254,7 @@ mod tests {
             deadline: Duration::from_secs(5),
             budget: None,
             private: false,
+            workers: Default::default(),
             facts: std::collections::BTreeMap::new(),
         };
         let answer = |text: &str| {

@@ -16,6 +16,7 @@ fn call(schema: bool) -> Call {
         deadline: Duration::from_secs(1),
         budget: None,
         private: false,
+        workers: Default::default(),
         facts: Default::default(),
     }
 }
