@@ -74,6 +74,7 @@ fn call() -> Call {
         budget: None,
         private: false,
         not_families: Vec::new(),
+        workers: Default::default(),
         facts: Default::default(),
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     git::{GitError, Mirrors},
     github::{GitHub, GitHubError, GitHubOptions, Pacing},
     intake::{Intake, IntakeOptions},
-    limits,
+    limits, proc,
     providers::{Providers, ResolveError},
     rounds::Desk,
     store::{Store, StoreError},
@@ -154,6 +154,7 @@ impl App {
         stop: CancellationToken,
         park: CancellationToken,
     ) -> io::Result<()> {
+        proc::end_orphans(&self.settings.models.workers.children).await?;
         // Ends the wait for `park` once everything else has ended.
         let ended = CancellationToken::new();
         let doors = [(public, self.public()), (private, self.private())].map(|(listener, router)| {

@@ -335,3 +335,19 @@ pub const POOL_ATTEMPTS: u32 = 5;
 
 /// A wait up to this is sat out by asking the same model again; for a longer one another is asked.
 pub const POOL_SITS_OUT: Duration = Duration::from_secs(60);
+/// How often the memory of a child and its descendants is added up. A look reads all of `/proc`, which takes a
+/// millisecond or two; two seconds after one has outgrown its limit it must be gone.
+pub const CHILD_MEMORY_LOOK: Duration = Duration::from_millis(250);
+
+/// What a model's program takes before it has done anything; with less left it is not begun. Seen: 200 MB and more.
+pub const PROGRAM_MEMORY: u64 = 512 * 1024 * 1024;
+
+/// What must be left for everybody else when such a program begins.
+pub const SPARE_MEMORY: u64 = 128 * 1024 * 1024;
+
+/// How often it is looked whether there is memory again.
+pub const MEMORY_LOOK: Duration = Duration::from_secs(1);
+
+/// Looks for descendants of a child after SIGKILL, 20 ms apart, before they are given up: one that hangs in the kernel
+/// ends when that lets it.
+pub const CHILD_KILL_LOOKS: u32 = 25;

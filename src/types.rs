@@ -410,6 +410,31 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// How urgent a run is: where its models run as programs of their own, each has places, a priority and memory of its
+/// own, and cannot take those of another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerPool {
+    High,
+    #[default]
+    Medium,
+    Low,
+    Background,
+}
+
+impl WorkerPool {
+    pub const ALL: [Self; 4] = [Self::High, Self::Medium, Self::Low, Self::Background];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Medium => "medium",
+            Self::Low => "low",
+            Self::Background => "background",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,8 @@ use url::Url;
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiKey,
     GeminiSettings, GeminiTier, GitHubSettings, LldSettings, Model, ModelSettings, Names, OllamaSettings,
-    OpenAiSettings, Price, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of, pools,
+    OpenAiSettings, Price, ServerSettings, Settings, StubSettings, WorkerSettings, from_toml, is_loopback,
+    line_of, pools, workers,
 };
 use crate::types::{Family, InstallationId};
 
@@ -58,6 +59,7 @@ struct File {
     roles: pools::Roles,
     #[serde(default)]
     presets: BTreeMap<String, Spanned<String>>,
+    workers: workers::Table,
     #[serde(default)]
     lld: Lld,
 }
@@ -222,6 +224,7 @@ pub(super) fn parse(
     for given in [&file.models.drafter, &file.models.reviewer].into_iter().flatten() {
         models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
     }
+    models.workers = file.workers.checked(&check, &data_dir)?;
     Ok(Settings {
         file: PathBuf::new(),
         app: AppSettings {
@@ -487,6 +490,7 @@ impl Check<'_> {
                 api_key: None,
             },
             cassettes: names.cassettes.as_ref().map(|given| self.cassettes(given, directory)).transpose()?,
+            workers: WorkerSettings::new(data_dir),
             stub: StubSettings { script: providers.stub.script.as_ref().map(|path| directory.join(path)) },
         })
     }

@@ -10,6 +10,7 @@ mod file;
 mod pools;
 mod repository;
 mod secrets;
+mod workers;
 
 use std::{
     fmt,
@@ -24,6 +25,7 @@ pub use file::MOST_ROUNDS;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
+pub use workers::{Bulkhead, WorkerSettings};
 
 use crate::types::{Family, InstallationId};
 
@@ -116,6 +118,7 @@ pub struct ModelSettings {
     pub ollama: OllamaSettings,
     pub openai: OpenAiSettings,
     pub stub: StubSettings,
+    pub workers: WorkerSettings,
     /// Keep what models answer, or answer from what was kept.
     pub cassettes: Option<CassetteSettings>,
 }
@@ -300,6 +303,7 @@ impl ModelSettings {
                 api_key: None,
             },
             stub: StubSettings::default(),
+            workers: WorkerSettings::new(data_dir),
             cassettes: None,
         }
     }

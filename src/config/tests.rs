@@ -257,3 +257,27 @@ fn cassettes_are_kept_in_one_of_two_ways() {
     assert!(refusal(&with("{ dir = \"kept\", mode = \"play\" }")).1.contains("unknown variant `play`"));
     assert!(refusal(&with("{ dir = \"\", mode = \"record\" }")).1.contains("dir is empty"));
 }
+
+#[test]
+fn pools_keep_what_is_not_said_and_labels_choose_the_most_urgent() {
+    let place = Place::new(
+        &format!("{GOOD}[workers.low]\nsize = 3\n[workers.labels]\nUrgent = \"high\"\nlater = \"low\"\n"),
+        ENV,
+    );
+    let workers = place.load().unwrap().models.workers;
+    assert_eq!(workers.low, Bulkhead { size: 3, nice: 10, memory_mb: 512 });
+    let of = |labels: &[&str]| workers.assigned(&labels.iter().map(|&l| l.to_owned()).collect::<Vec<_>>());
+    use crate::types::WorkerPool::{High, Low, Medium};
+    assert_eq!([of(&[]), of(&["bug", "Later"]), of(&["later", "urgent"])], [Medium, Low, High]);
+
+    let first = GOOD.lines().count() + 1;
+    for (line, words) in [
+        ("size = 0", "size = 0 is outside 1 to 64"),
+        ("nice = -1", "nice = -1 is outside 0 to 19"),
+        ("memory_mb = 1", "memory_mb = 1 is outside 64"),
+    ] {
+        let (at, message) = refusal(&format!("{GOOD}[workers.high]\n{line}\n"));
+        assert_eq!(at, Some(first + 1));
+        assert!(message.contains(words), "{message}");
+    }
+}

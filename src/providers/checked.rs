@@ -215,6 +215,7 @@ mod tests {
             budget,
             private: false,
             not_families: Vec::new(),
+            workers: Default::default(),
             facts: Default::default(),
         }
     }

@@ -33,7 +33,9 @@ impl Fallback {
         let started = self.clock.now();
         let mut before = Vec::new();
         for leg in &self.legs {
-            let left = call.deadline.saturating_sub(self.clock.now().since(started));
+            let queued = before.iter().map(|attempt: &Attempt| attempt.usage.queued).sum();
+            let taken = self.clock.now().since(started).saturating_sub(queued);
+            let left = call.deadline.saturating_sub(taken);
             let attempt = match self.take(leg, call, left, cancel).await {
                 Ok(mut reply) => {
                     reply.before = before;
@@ -220,6 +222,7 @@ mod tests {
             budget: None,
             private: true,
             not_families: Vec::new(),
+            workers: Default::default(),
             facts: Default::default(),
         }
     }

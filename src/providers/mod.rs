@@ -23,6 +23,7 @@ mod schema;
 mod streamed;
 mod strict_json;
 mod stub;
+mod workers;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -39,7 +40,7 @@ use crate::{
     config::{ModelSettings, Names},
     limits,
     store::Store,
-    types::{Family, Malformed},
+    types::{Family, Malformed, WorkerPool},
 };
 
 /// [`Provider::name`] of what chooses among several models. Who answered is in [`Usage::provider`].
@@ -88,6 +89,8 @@ pub struct Call {
     pub private: bool,
     /// Families that may not answer, because they had a hand in what it is about.
     pub not_families: Vec<Family>,
+    /// Where it belongs if it runs as a program on this machine.
+    pub workers: WorkerPool,
     /// Nonce, issue, title …: what scripted answers fill their placeholders from, and what a kept answer
     /// has placeholders for. Real models never see it.
     pub facts: BTreeMap<String, String>,
@@ -115,6 +118,9 @@ pub struct Usage {
     /// The model's id as the answer gave it; never the one asked, never a usage table's.
     pub served: Option<String>,
     pub elapsed: Duration,
+    /// What it waited for a place before it began; no part of `elapsed`, nor of the call's deadline.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub queued: Duration,
     /// Requests made, retries included.
     pub attempts: u32,
 }
@@ -230,7 +236,8 @@ pub trait Provider: Send + Sync {
     /// Is what a call takes put on a bill?
     fn bills(&self) -> bool;
 
-    /// Asks once. Ends within the call's deadline (and a moment to clean up).
+    /// Asks once. Ends within the call's deadline (and a moment to clean up) of when it begins: what it waits for a place
+    /// before that is [`Usage::queued`].
     fn call<'a>(
         &'a self,
         call: &'a Call,
@@ -344,7 +351,8 @@ impl Providers {
             };
             checked::Checked::around(back_end, &table, &outages, &clock)
         };
-        let program = checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone())));
+        let workers = workers::Workers::new(settings.workers.clone(), Arc::clone(&clock));
+        let program = checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone(), workers)));
         let anthropic = checked(Arc::new(anthropic::Anthropic::new(
             settings.anthropic.clone(),
             &clients,

@@ -261,6 +261,7 @@ mod tests {
             budget: None,
             private: false,
             not_families: Vec::new(),
+            workers: Default::default(),
             facts: facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
         }
     }

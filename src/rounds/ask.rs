@@ -79,6 +79,8 @@ pub(super) struct Ask<'a> {
     pub schema: Option<&'a serde_json::Value>,
     /// Families that may not answer.
     pub not_families: &'a [Family],
+    /// The issue's, which say how urgent it is.
+    pub labels: &'a [String],
     pub facts: BTreeMap<String, String>,
     /// Calls of this role in this run; each try counts.
     pub calls: &'a mut u32,
@@ -191,6 +193,7 @@ async fn buy(
         budget: None,
         private,
         not_families: ask.not_families.to_vec(),
+        workers: cx.tools().settings.models.workers.assigned(ask.labels),
         facts: ask.facts.clone(),
     };
     let result = provider.call(&call, cx.cancelled()).await;

@@ -132,8 +132,9 @@ async fn answer(
     let facts = facts(brief, mark);
     let calls = &mut round.calls.drafter;
     let not_families = &[];
-    let asked =
-        Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, not_families, facts, calls };
+    let labels = &brief.issue.labels;
+    let (role, spec) = (CallRole::Drafter, brief.spec);
+    let asked = Ask { role, spec, system, prompt, schema, not_families, labels, facts, calls };
     let answered = ask(cx, key, asked).await?;
     round.unshown = unshown(&answered.cut);
     match answered.outcome {

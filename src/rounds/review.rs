@@ -113,6 +113,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
             prompt,
             schema: Some(&schema),
             not_families: &authors,
+            labels: &brief.issue.labels,
             facts: facts(brief, &mark, &nonce),
             calls: &mut round.calls.reviewer,
         };

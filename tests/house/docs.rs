@@ -177,7 +177,7 @@ fn the_settings_in_readme_are_the_defaults() {
 fn readme_names_every_setting() {
     let text = readme();
     let [_, written, _] = split("README.md", &text, SETTINGS);
-    for table in ["app", "github", "server", "data", "installations", "models", "providers", "lld"]
+    for table in ["app", "github", "server", "data", "installations", "models", "providers", "workers", "lld"]
         .into_iter()
         .chain([
             "providers.claude",
@@ -189,6 +189,7 @@ fn readme_names_every_setting() {
             "retry.usual",
             "capabilities",
             "roles",
+            "workers.high",
         ])
     {
         for key in keys(table) {

@@ -15,6 +15,7 @@ mod ollama;
 mod openai;
 mod rehearsal;
 mod streaming;
+mod workers;
 
 use std::{future::Future, path::Path, pin::Pin, sync::Arc, time::Duration};
 
@@ -51,6 +52,7 @@ fn question(model: &str) -> Call {
         budget: None,
         private: false,
         not_families: Vec::new(),
+        workers: Default::default(),
         facts: Default::default(),
     }
 }

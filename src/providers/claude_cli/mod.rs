@@ -9,6 +9,7 @@ mod transcript;
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,7 +17,10 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use self::transcript::Transcript;
-use super::{Call, CallError, CallErrorKind, Provider, Reply, Usage};
+use super::{
+    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    workers::{Place, Workers},
+};
 use crate::{
     config::{ClaudeSettings, is_loopback},
     limits,
@@ -28,14 +32,20 @@ const LOOPBACK_KEY: &str = "loopback";
 
 pub(super) struct ClaudeCli {
     settings: ClaudeSettings,
+    workers: Arc<Workers>,
 }
 
 impl ClaudeCli {
-    pub(super) fn new(settings: ClaudeSettings) -> Self {
-        Self { settings }
+    pub(super) fn new(settings: ClaudeSettings, workers: Arc<Workers>) -> Self {
+        Self { settings, workers }
     }
 
-    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+    async fn ask(
+        &self,
+        call: &Call,
+        place: &Place<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Reply, CallError> {
         let unavailable =
             |why: String| CallError::new(CallErrorKind::Unavailable, why, Usage::asking(&call.model));
         let program = self.program().ok_or_else(|| unavailable(NOT_FOUND.into()))?;
@@ -46,8 +56,8 @@ impl ClaudeCli {
             ))
         })?;
         let mut transcript = Transcript::default();
-        let outcome =
-            self.command(&program, home.path(), call).run_lines(cancel, |line| transcript.line(line)).await;
+        let command = place.bind(self.command(&program, home.path(), call));
+        let outcome = command.run_lines(cancel, |line| transcript.line(line)).await;
         match outcome {
             Ok(output) => transcript.judge(call, &output),
             Err(error) => {
@@ -59,7 +69,10 @@ impl ClaudeCli {
                     }
                     ProcError::Cancelled => CallErrorKind::Cancelled,
                     ProcError::OutputTooLong { .. } => CallErrorKind::InvalidOutput,
-                    ProcError::NotFound { .. } | ProcError::Io { .. } => CallErrorKind::Unavailable,
+                    ProcError::NotFound { .. }
+                    | ProcError::ResourceExhausted { .. }
+                    | ProcError::NotConfined { .. }
+                    | ProcError::Io { .. } => CallErrorKind::Unavailable,
                 };
                 Err(CallError::new(kind, format!("claude: {error}"), usage))
             }
@@ -166,7 +179,11 @@ impl Provider for ClaudeCli {
         call: &'a Call,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Reply, CallError>> {
-        Box::pin(self.ask(call, cancel))
+        Box::pin(async move {
+            let place = self.workers.place(call, cancel).await?;
+            let outcome = self.ask(call, &place, cancel).await;
+            place.done(outcome)
+        })
     }
 }
 
@@ -188,7 +205,7 @@ fn fit(call: &Call) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::CallRole;
+    use crate::{clock::SystemClock, config::WorkerSettings, providers::CallRole};
 
     fn call(system: &str, prompt: &str) -> Call {
         Call {
@@ -202,6 +219,7 @@ mod tests {
             budget: None,
             private: false,
             not_families: Vec::new(),
+            workers: Default::default(),
             facts: Default::default(),
         }
     }
@@ -223,11 +241,13 @@ mod tests {
     #[tokio::test]
     async fn a_missing_program_is_unavailable_and_says_how_to_get_it() {
         let home = tempfile::tempdir().unwrap();
-        let provider = ClaudeCli::new(ClaudeSettings {
+        let settings = ClaudeSettings {
             path: Some(home.path().join("claude")),
             config_dir: home.path().join("config"),
             base_url: None,
-        });
+        };
+        let workers = Workers::new(WorkerSettings::new(home.path()), Arc::new(SystemClock));
+        let provider = ClaudeCli::new(settings, workers);
         let error = provider.call(&call("s", "p"), &CancellationToken::new()).await.unwrap_err();
         assert_eq!(error.kind, CallErrorKind::Unavailable);
         assert!(error.to_string().contains("npm i -g"), "{error}");

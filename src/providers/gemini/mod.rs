@@ -269,6 +269,7 @@ mod tests {
             budget: None,
             private: false,
             not_families: Vec::new(),
+            workers: Default::default(),
             facts: std::collections::BTreeMap::new(),
         };
         let answer = |text: &str| {

@@ -140,6 +140,9 @@ impl<'a> Course<'a> {
         let mut attempts = std::mem::take(&mut error.before);
         let kind = error.kind.clone();
         attempts.push(Attempt::of(error));
+        // Waiting for a place on this machine is no part of a call's time.
+        let queued = attempts.iter().map(|attempt| attempt.usage.queued).sum();
+        (self.ends, self.waits_end) = (self.ends.plus(queued), self.waits_end.plus(queued));
         let sent = attempts.iter().any(|attempt| attempt.usage.attempts > 0);
         if sent {
             self.asked += 1;

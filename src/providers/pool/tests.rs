@@ -158,6 +158,7 @@ fn question() -> Call {
         budget: None,
         private: false,
         not_families: Vec::new(),
+        workers: Default::default(),
         facts: Default::default(),
     }
 }

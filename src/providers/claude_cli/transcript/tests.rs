@@ -17,6 +17,7 @@ fn call(schema: bool) -> Call {
         budget: None,
         private: false,
         not_families: Vec::new(),
+        workers: Default::default(),
         facts: Default::default(),
     }
 }

@@ -1,0 +1,131 @@
+//! `[workers]`: how many programs of models run at the same time, how politely, and in how much memory.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{ConfigError, file::Check};
+use crate::types::WorkerPool;
+
+/// Where, in the data directory, it is written down which programs run.
+const CHILDREN: &str = "children";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerSettings {
+    pub high: Bulkhead,
+    pub medium: Bulkhead,
+    pub low: Bulkhead,
+    pub background: Bulkhead,
+    /// Which label of an issue puts its runs where, whatever the case of its letters.
+    pub labels: BTreeMap<String, WorkerPool>,
+    /// Where it is written down which programs run.
+    pub children: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bulkhead {
+    /// Programs at the same time.
+    pub size: usize,
+    /// How much lower their priority is than ours.
+    pub nice: i32,
+    /// What one of them may use, with all it starts.
+    pub memory_mb: u64,
+}
+
+impl WorkerSettings {
+    pub fn new(data_dir: &Path) -> Self {
+        let pool = |size, nice, memory_mb| Bulkhead { size, nice, memory_mb };
+        let labels = [WorkerPool::High, WorkerPool::Low, WorkerPool::Background];
+        Self {
+            high: pool(2, 0, 2048),
+            medium: pool(5, 5, 1024),
+            low: pool(2, 10, 512),
+            background: pool(1, 15, 256),
+            labels: labels.map(|pool| (format!("priority:{}", pool.as_str()), pool)).into(),
+            children: data_dir.join(CHILDREN),
+        }
+    }
+
+    pub fn of(&self, pool: WorkerPool) -> Bulkhead {
+        match pool {
+            WorkerPool::High => self.high,
+            WorkerPool::Medium => self.medium,
+            WorkerPool::Low => self.low,
+            WorkerPool::Background => self.background,
+        }
+    }
+
+    /// Where the runs of an issue with these labels belong: of several, to the most urgent.
+    pub fn assigned(&self, labels: &[String]) -> WorkerPool {
+        let named = self.labels.iter().filter(|(name, _)| labels.iter().any(|on| same(on, name)));
+        named.map(|(_, pool)| *pool).min().unwrap_or_default()
+    }
+}
+
+/// GitHub holds labels to be the same that differ in case only.
+fn same(one: &str, other: &str) -> bool {
+    one.to_lowercase() == other.to_lowercase()
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Table {
+    high: Pool,
+    medium: Pool,
+    low: Pool,
+    background: Pool,
+    labels: Option<BTreeMap<String, WorkerPool>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Pool {
+    size: Option<Spanned<usize>>,
+    nice: Option<Spanned<i32>>,
+    memory_mb: Option<Spanned<u64>>,
+}
+
+impl Table {
+    pub(super) fn checked(&self, check: &Check<'_>, data_dir: &Path) -> Result<WorkerSettings, ConfigError> {
+        let default = WorkerSettings::new(data_dir);
+        Ok(WorkerSettings {
+            high: self.high.checked(check, default.high)?,
+            medium: self.medium.checked(check, default.medium)?,
+            low: self.low.checked(check, default.low)?,
+            background: self.background.checked(check, default.background)?,
+            labels: self.labels.clone().unwrap_or(default.labels),
+            children: default.children,
+        })
+    }
+}
+
+impl Pool {
+    fn checked(&self, check: &Check<'_>, default: Bulkhead) -> Result<Bulkhead, ConfigError> {
+        if let Some(size) = &self.size
+            && !(1..=64).contains(size.as_ref())
+        {
+            return Err(check.refuse(size, format!("size = {} is outside 1 to 64", size.as_ref())));
+        }
+        if let Some(nice) = &self.nice
+            && !(0..=19).contains(nice.as_ref())
+        {
+            let message = format!("nice = {} is outside 0 to 19; the higher, the politer", nice.as_ref());
+            return Err(check.refuse(nice, message));
+        }
+        if let Some(memory) = &self.memory_mb
+            && !(64..=1_048_576).contains(memory.as_ref())
+        {
+            let message = format!("memory_mb = {} is outside 64 to 1048576", memory.as_ref());
+            return Err(check.refuse(memory, message));
+        }
+        Ok(Bulkhead {
+            size: self.size.as_ref().map_or(default.size, |given| *given.as_ref()),
+            nice: self.nice.as_ref().map_or(default.nice, |given| *given.as_ref()),
+            memory_mb: self.memory_mb.as_ref().map_or(default.memory_mb, |given| *given.as_ref()),
+        })
+    }
+}

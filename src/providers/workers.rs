@@ -1,0 +1,247 @@
+//! Places for models that run as programs on this machine: so many for each kind of run, so that a crowd of one kind
+//! never takes the machine from another.
+//!
+//! A call that starts a program has to have a place first, and waits for it before its own time begins, however long
+//! that takes: in the order they came, none is turned away. What asks over the network needs no place.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+
+use super::{Call, CallError, CallErrorKind, Reply, Usage};
+use crate::{
+    clock::SharedClock,
+    config::{Bulkhead, WorkerSettings},
+    limits, proc,
+    types::WorkerPool,
+};
+
+const MEGABYTE: u64 = 1024 * 1024;
+
+/// How much memory the machine has left, where it says so.
+type Memory = fn() -> Option<u64>;
+
+pub(super) struct Workers {
+    settings: WorkerSettings,
+    /// In the order of [`WorkerPool::ALL`].
+    places: [Semaphore; 4],
+    /// Programs that run, of all pools.
+    running: AtomicUsize,
+    /// Whoever has it begins next; two that looked at the same memory would both take it.
+    beginning: Mutex<()>,
+    memory: Memory,
+    clock: SharedClock,
+}
+
+impl Workers {
+    pub(super) fn new(settings: WorkerSettings, clock: SharedClock) -> Arc<Self> {
+        Self::with_memory(settings, clock, proc::memory_available)
+    }
+
+    fn with_memory(settings: WorkerSettings, clock: SharedClock, memory: Memory) -> Arc<Self> {
+        let places = WorkerPool::ALL.map(|pool| Semaphore::new(settings.of(pool).size));
+        let (running, beginning) = Default::default();
+        Arc::new(Self { settings, places, running, beginning, memory, clock })
+    }
+
+    /// Waits for a place for the call; only being cancelled, or a machine without memory, keeps it from one.
+    pub(super) async fn place(
+        &self,
+        call: &Call,
+        cancel: &CancellationToken,
+    ) -> Result<Place<'_>, CallError> {
+        let asked = self.clock.now();
+        let pool = self.settings.of(call.workers);
+        let place = async {
+            let permit = self.places[call.workers as usize].acquire().await;
+            let running = self.begin(pool).await.map_err(|why| (CallErrorKind::Unavailable, why))?;
+            Ok((permit.expect("nobody closes the pools"), running))
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err((CallErrorKind::Cancelled, "cancelled before it began".to_owned())),
+            outcome = place => outcome,
+        };
+        let queued = self.clock.now().since(asked);
+        match outcome {
+            Ok((permit, running)) => {
+                Ok(Place { _permit: permit, _running: running, workers: self, pool, queued })
+            }
+            Err((kind, why)) => {
+                let usage = Usage { queued, ..Usage::asking(&call.model) };
+                Err(CallError::new(kind, why, usage))
+            }
+        }
+    }
+
+    /// Waits until a program would find memory, as long as others of ours run that will give theirs back. When none
+    /// does, waiting would not help.
+    async fn begin(&self, pool: Bulkhead) -> Result<Running<'_>, String> {
+        let needed = limits::PROGRAM_MEMORY.min(pool.memory_mb * MEGABYTE) + limits::SPARE_MEMORY;
+        let _turn = self.beginning.lock().await;
+        loop {
+            let left = (self.memory)().unwrap_or(u64::MAX);
+            if left >= needed {
+                self.running.fetch_add(1, Ordering::Relaxed);
+                return Ok(Running(&self.running));
+            }
+            if self.running.load(Ordering::Relaxed) == 0 {
+                return Err(format!(
+                    "this machine has {} MB of memory left and the program needs {} MB to begin; free some, or use a \
+                     model that is asked over the network",
+                    left / MEGABYTE,
+                    needed / MEGABYTE
+                ));
+            }
+            self.clock.sleep(limits::MEMORY_LOOK).await;
+        }
+    }
+}
+
+struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The right to run one program, until dropped.
+pub(super) struct Place<'a> {
+    _permit: SemaphorePermit<'a>,
+    _running: Running<'a>,
+    workers: &'a Workers,
+    pool: Bulkhead,
+    queued: Duration,
+}
+
+impl Place<'_> {
+    /// The program as it runs here: as polite and as small as the pool has it, and known to the next server should this
+    /// one crash.
+    pub(super) fn bind(&self, command: proc::Command) -> proc::Command {
+        let bytes = self.pool.memory_mb * MEGABYTE;
+        command.nice(self.pool.nice).memory_limit(bytes).recorded_in(&self.workers.settings.children)
+    }
+
+    /// Gives the place back, and says with the outcome how long it had been waited for.
+    pub(super) fn done(self, mut outcome: Result<Reply, CallError>) -> Result<Reply, CallError> {
+        match &mut outcome {
+            Ok(reply) => reply.usage.queued = self.queued,
+            Err(error) => error.usage.queued = self.queued,
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{pin::Pin, sync::atomic::AtomicU64};
+
+    use super::*;
+    use crate::{clock::Clock, providers::CallRole, types::Timestamp};
+
+    fn call(workers: WorkerPool) -> Call {
+        Call {
+            role: CallRole::Drafter,
+            system: String::new(),
+            prompt: String::new(),
+            schema: None,
+            model: "m".into(),
+            effort: None,
+            deadline: Duration::from_millis(1),
+            budget: None,
+            private: true,
+            workers,
+            not_families: Vec::new(),
+            facts: Default::default(),
+        }
+    }
+
+    /// Never lets anybody wait for real.
+    struct Hasty;
+
+    impl Clock for Hasty {
+        fn now(&self) -> Timestamp {
+            Timestamp(0)
+        }
+
+        fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            Box::pin(tokio::task::yield_now())
+        }
+    }
+
+    fn workers(memory: Memory) -> Arc<Workers> {
+        let settings = WorkerSettings::new(std::path::Path::new("/nowhere"));
+        Workers::with_memory(settings, Arc::new(Hasty), memory)
+    }
+
+    #[tokio::test]
+    async fn all_of_a_crowd_have_their_turn_and_take_nobody_elses_place() {
+        let workers = workers(|| None);
+        let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let job = |_| {
+            let (workers, inside, most) = (Arc::clone(&workers), Arc::clone(&inside), Arc::clone(&most));
+            tokio::spawn(async move {
+                let place = workers.place(&call(WorkerPool::Low), &CancellationToken::new()).await?;
+                most.fetch_max(1 + inside.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+                for _ in 0..50 {
+                    tokio::task::yield_now().await;
+                }
+                inside.fetch_sub(1, Ordering::SeqCst);
+                place.done(Ok(Reply::new("done".into(), None, Usage::default())))
+            })
+        };
+        let crowd: Vec<_> = (0..12).map(job).collect();
+        let urgent = workers.place(&call(WorkerPool::High), &CancellationToken::new()).await.unwrap();
+        for job in crowd {
+            job.await.unwrap().unwrap();
+        }
+        assert_eq!(most.load(Ordering::SeqCst), 2, "the size of the pool");
+        drop(urgent);
+        assert_eq!(workers.running.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn who_waits_can_be_called_off() {
+        let workers = workers(|| None);
+        let taken = workers.place(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
+        let cancel = CancellationToken::new();
+        let second = call(WorkerPool::Background);
+        let waiting = workers.place(&second, &cancel);
+        let (outcome, ()) = tokio::join!(waiting, async { cancel.cancel() });
+        assert_eq!(outcome.err().unwrap().kind, CallErrorKind::Cancelled);
+        drop(taken);
+        workers.place(&second, &CancellationToken::new()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn without_memory_it_waits_for_those_that_run_and_alone_it_gives_up() {
+        static LEFT: AtomicU64 = AtomicU64::new(4096);
+        let workers = workers(|| Some(LEFT.load(Ordering::SeqCst) * MEGABYTE));
+        let medium = call(WorkerPool::Medium);
+        let cancel = CancellationToken::new();
+        let first = workers.place(&medium, &cancel).await.unwrap();
+        LEFT.store(600, Ordering::SeqCst);
+        let ends = async {
+            tokio::task::yield_now().await;
+            drop(first);
+            LEFT.store(700, Ordering::SeqCst);
+        };
+        let (second, ()) = tokio::join!(workers.place(&medium, &cancel), ends);
+        drop(second.unwrap());
+
+        LEFT.store(600, Ordering::SeqCst);
+        let error = workers.place(&medium, &CancellationToken::new()).await.err().unwrap();
+        assert_eq!(error.kind, CallErrorKind::Unavailable);
+        assert!(error.message.contains("has 600 MB of memory left"), "{error}");
+        // A small one still fits.
+        workers.place(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
+    }
+}
