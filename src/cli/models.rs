@@ -1,6 +1,6 @@
 //! `countersign models`: which models can be named in the settings, what they cost, and what other names stand for.
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
 use super::{ConfigFlag, columns, say};
 use crate::{
@@ -50,24 +50,28 @@ impl Models {
         columns(&rows).iter().for_each(say);
         let providers = Providers::new(&models, Arc::new(SystemClock))?;
         say("");
-        let rows: Vec<_> = names(&models.names, &providers).into_iter().map(|row| row.map(line)).collect();
-        columns(&rows).iter().for_each(say);
+        let mut lacking = BTreeMap::new();
+        columns(&names(&models.names, &providers, &mut lacking)).iter().for_each(say);
+        for (provider, why) in lacking {
+            say(format_args!("\n{provider}: {why}"));
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// A reason may quote an example of several lines; the first says it.
-fn line(text: String) -> String {
-    text.lines().next().unwrap_or_default().trim_end_matches([';', ' ']).to_owned()
-}
-
-/// What the names that are no models stand for: the name, a model, and what is the matter with it.
-fn names(names: &Names, providers: &Providers) -> Vec<[String; 3]> {
-    let model = |spec: &str| match providers.resolve(spec) {
-        Ok((back_end, id)) => {
-            [id.to_string(), back_end.lacks().map(|why| format!("lacking: {why}")).unwrap_or_default()]
-        }
-        Err(error) => [spec.to_owned(), format!("skipped: {error}")],
+/// What the names that are no models stand for: the name, a model, and what is the matter with it. What a provider
+/// lacks is said once.
+fn names(names: &Names, providers: &Providers, lacking: &mut BTreeMap<String, String>) -> Vec<[String; 3]> {
+    let mut model = |spec: &str| match providers.resolve(spec) {
+        Ok((back_end, id)) => match back_end.lacks() {
+            None => [id.to_string(), String::new()],
+            Some(why) => {
+                let row = [id.to_string(), format!("{} lacks something, see below", id.provider)];
+                lacking.insert(id.provider, why);
+                row
+            }
+        },
+        Err(_) => [spec.to_owned(), "skipped: no [[model]] lists it".to_owned()],
     };
     let capabilities = names.capabilities.keys().map(|level| format!("capability:{}", level.as_str()));
     let roles = names.roles.keys().map(|role| format!("role:{role}"));
