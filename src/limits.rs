@@ -323,3 +323,11 @@ pub const CHAT_FRAME_TOKENS: u64 = 256;
 
 /// Windows are asked for in steps, because a server loads the model anew for each size.
 pub const WINDOW_STEP_TOKENS: u64 = 4096;
+
+/// Between two looks whether a model that could not be asked can be asked now: that asks nobody, and whoever has just
+/// put in the key looks whether it helped.
+pub const PARKED_LOOK: Duration = Duration::from_secs(60);
+
+/// A provider that refuses our key or login is asked again after this, and doubled up to an hour: hardly ever does that
+/// mend itself.
+pub const REFUSED_LOOK: Duration = Duration::from_secs(600);

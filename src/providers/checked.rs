@@ -63,6 +63,7 @@ impl Checked {
     }
 
     fn judge(&self, usage: &mut Usage) {
+        usage.provider = Some(self.back_end.name().to_owned());
         let Some(served) = usage.served.as_deref() else { return };
         usage.family = self.table.family_of(served);
         usage.cost_microusd = self.table.cost_microusd(

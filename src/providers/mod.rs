@@ -89,6 +89,8 @@ pub struct Call {
 /// What a call took, whether it succeeded or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
+    /// The back end that was asked: [`Provider::name`]. Set where every call passes.
+    pub provider: Option<String>,
     /// Tokens of the prompt that came from no cache.
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -271,6 +273,15 @@ impl ResolveError {
     }
 }
 
+/// Whether a model that the settings name can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readiness {
+    pub role: CallRole,
+    pub spec: String,
+    /// What is missing, with the fix; for the operator's eyes.
+    pub lacks: Option<String>,
+}
+
 /// Every back end there is.
 pub struct Providers {
     table: Arc<models::Table>,
@@ -377,6 +388,20 @@ impl Providers {
             });
         }
         Ok(())
+    }
+
+    /// Whether the two that the settings name can be asked.
+    pub fn readiness(&self, settings: &ModelSettings) -> [Readiness; 2] {
+        let of = |role, spec: &String| Readiness { role, spec: spec.clone(), lacks: self.lacks(spec) };
+        [of(CallRole::Drafter, &settings.drafter), of(CallRole::Reviewer, &settings.reviewer)]
+    }
+
+    /// What keeps this model from being asked, as far as that can be seen without asking; for the operator's eyes.
+    pub fn lacks(&self, spec: &str) -> Option<String> {
+        match self.resolve(spec) {
+            Ok((provider, _)) => provider.lacks(),
+            Err(error) => Some(error.to_string()),
+        }
     }
 
     /// The back end and the model for `claude:opus`, `gemini:pro`, `stub:drafter` …

@@ -5,10 +5,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::Cx;
+use super::{
+    Cx,
+    held::{NoAnswer, Waits},
+};
 use crate::{
     engine::{CallRow, CallStatus, Record, StepError},
     limits,
+    messages::Hold,
     providers::{Call, CallError, CallErrorKind, CallRole, Reply, Usage},
     types::{Family, Hash, Timestamp},
 };
@@ -42,8 +46,12 @@ impl Served {
 pub enum FailureKind {
     /// The provider is busy or limits us; waiting helps.
     Busy,
+    /// The account is used up; time helps, or a payment.
+    UsedUp,
     /// Our key or login is refused; only the operator can help.
     Auth,
+    /// There is no key, login or program to ask with; nothing was asked.
+    Lacking,
     /// The model declined.
     Refused,
     /// The prompt is longer than the model reads.
@@ -62,8 +70,21 @@ pub enum FailureKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Failure {
     pub kind: FailureKind,
-    /// For `Busy`: when another try is worth it.
+    /// For what is waited for: when another try is worth it.
     not_before: Option<Timestamp>,
+}
+
+impl Failure {
+    /// Why the call is made again later, if it is.
+    fn hold(&self) -> Option<Hold> {
+        match self.kind {
+            FailureKind::Busy => Some(Hold::Busy),
+            FailureKind::UsedUp => Some(Hold::UsedUp),
+            FailureKind::Auth => Some(Hold::Refused),
+            FailureKind::Lacking => Some(Hold::Lacking),
+            _ => None,
+        }
+    }
 }
 
 /// What is asked of a model.
@@ -77,6 +98,8 @@ pub(super) struct Ask<'a> {
     pub facts: BTreeMap<String, String>,
     /// Calls of this role in this run; each try counts.
     pub calls: &'a mut u32,
+    /// What this visit has waited for so far.
+    pub waits: &'a mut Waits,
 }
 
 /// What came back. Text is kept by hash: the journal holds no documents.
@@ -94,38 +117,36 @@ pub(super) struct Text {
     pub value: Option<Hash>,
 }
 
-/// Tries of one call while the provider is busy, each a journalled call of its own.
+/// Tries of one call while the provider is busy, each a journalled call of its own. Of what only time or the operator
+/// can end, there is no limit.
 const TRIES: u32 = 6;
 
 /// First wait after a busy answer that named none; doubled each time, up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Buys one answer. A busy provider is waited for by `Later`, which holds no worker; every other way of
-/// having no answer is returned.
-pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, StepError> {
-    let mut last = None;
-    for attempt in 1..=TRIES {
+/// Buys one answer. Whoever cannot be asked now is waited for, by way of [`NoAnswer::Held`]; every other way of having
+/// no answer is returned.
+pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, NoAnswer> {
+    let (mut attempt, mut busy) = (0, 0);
+    loop {
+        attempt += 1;
         let key = format!("{key}/{attempt}");
         *ask.calls += 1;
         ask.facts.insert("call".to_owned(), ask.calls.to_string());
         let answered: Answered =
             cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted)).await?;
-        match &answered.outcome {
-            Err(Failure { kind: FailureKind::Busy, not_before: Some(until) }) if attempt < TRIES => {
-                let now = cx.clock().now();
-                if now < *until {
-                    return Err(StepError::Later {
-                        why: format!("{} is busy; trying again at {until}", provider(ask.spec)),
-                        after: until.since(now),
-                    });
-                }
-                last = Some(answered);
-            }
-            _ => return Ok(answered),
+        let Some((hold, until)) =
+            answered.outcome.as_ref().err().and_then(|f| Some((f.hold()?, f.not_before)))
+        else {
+            return Ok(answered);
+        };
+        busy += u32::from(hold == Hold::Busy);
+        if busy == TRIES {
+            return Ok(answered);
         }
+        ask.waits.wait(cx, (ask.role, ask.spec), hold, until)?;
     }
-    last.ok_or_else(|| StepError::Bug(anyhow::anyhow!("no attempt was made")))
 }
 
 async fn buy(
@@ -142,6 +163,12 @@ async fn buy(
             return Err(StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)));
         }
     };
+    // A call that may have been made is settled by being made again.
+    if !interrupted && let Some(lacks) = provider.lacks() {
+        tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %lacks, "a model cannot be asked");
+        let failure = Failure { kind: FailureKind::Lacking, not_before: None };
+        return Ok(Answered { served: Served::of(&Usage::default()), prompt, outcome: Err(failure) });
+    }
     let private = cx.tools().is_private(cx).await?;
     let mut row = reserved(ask, prompt);
     if interrupted && let Some(before) = cx.booked(key).await? {
@@ -233,6 +260,9 @@ fn reserved(ask: &Ask<'_>, prompt: Hash) -> CallRow {
 
 fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallErrorKind>) {
     row.status = if error.is_some() { CallStatus::Failed } else { CallStatus::Done };
+    if let Some(by) = &usage.provider {
+        row.provider = by.clone();
+    }
     row.served = usage.served.clone();
     row.family = usage.family.clone();
     row.input_tokens = usage.input_tokens;
@@ -247,18 +277,20 @@ fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallErrorKind>) {
 }
 
 fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
-    let busy = |reset: Option<Duration>| {
-        let doubled = FIRST_WAIT.saturating_mul(1 << attempt.min(8).saturating_sub(1));
-        Failure {
-            kind: FailureKind::Busy,
-            not_before: Some(now.plus(reset.unwrap_or(doubled).min(LONGEST_WAIT))),
-        }
-    };
     let plain = |kind| Failure { kind, not_before: None };
+    let after = |kind, wait| Failure { kind, not_before: Some(now.plus(wait)) };
+    let doubled = |first: Duration| first.saturating_mul(1 << attempt.min(8).saturating_sub(1));
+    let busy = |reset: Option<Duration>| {
+        after(FailureKind::Busy, reset.unwrap_or(doubled(FIRST_WAIT)).min(LONGEST_WAIT))
+    };
     match &error.kind {
         CallErrorKind::Capacity | CallErrorKind::Unavailable => busy(None),
-        CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => busy(*reset),
-        CallErrorKind::Auth => plain(FailureKind::Auth),
+        CallErrorKind::RateLimited { reset } => busy(*reset),
+        CallErrorKind::Quota { reset } => {
+            let reset = reset.unwrap_or(limits::KEY_RESTS_FROM_QUOTA);
+            after(FailureKind::UsedUp, reset.clamp(limits::KEY_RESTS_LEAST, limits::KEY_RESTS_MOST))
+        }
+        CallErrorKind::Auth => after(FailureKind::Auth, doubled(limits::REFUSED_LOOK).min(LONGEST_WAIT)),
         CallErrorKind::Refused => plain(FailureKind::Refused),
         CallErrorKind::TooLong => plain(FailureKind::TooLong),
         CallErrorKind::OverBudget { .. } => plain(FailureKind::OverBudget),
@@ -271,6 +303,6 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
     }
 }
 
-fn provider(spec: &str) -> &str {
+pub(super) fn provider(spec: &str) -> &str {
     spec.split(':').next().unwrap_or(spec)
 }

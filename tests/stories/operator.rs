@@ -108,7 +108,7 @@ async fn only_what_failed_is_tried_again() {
     let run = w.run().await.unwrap().id;
     let by = || "ops".to_owned();
     let why = w.refused("/retry", Retrying { run, by: by() }).await;
-    assert!(why.contains("only a run that failed or is parked"), "{why}");
+    assert!(why.contains("only a run that failed, waits for a model or is parked"), "{why}");
     let run = "999-1".parse().unwrap();
     let why = w.refused("/retry", Retrying { run, by: by() }).await;
     assert!(why.contains("there is no run 999-1"), "{why}");
@@ -258,7 +258,7 @@ async fn the_command_line_speaks_to_the_server_that_runs() {
         (&["runs", "--repo", "maya/other"], 1, "no repository maya/other is known here"),
         (&["pause", "maya/tally"], 0, "maya/tally is paused"),
         (&["resume", "maya/tally"], 0, "maya/tally goes on"),
-        (&["retry", &run], 1, "only a run that failed or is parked"),
+        (&["retry", &run], 1, "only a run that failed, waits for a model or is parked"),
         (&["forget", "maya/tally", "--yes"], 1, "end them with `/stop`"),
         (&["forget", "maya/tally"], 2, "add --yes"),
         (&["check"], 0, "main.db: sound"),

@@ -7,7 +7,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{GeminiTier, Settings},
     git,
-    providers::{GeminiKeyState, Providers, gemini_keys},
+    providers::{GeminiKeyState, Providers, Readiness, gemini_keys},
     store::{self, Rest},
 };
 
@@ -60,13 +60,11 @@ async fn models(report: &mut Report, settings: &Settings) {
     if let Err(error) = providers.check_pair(drafter, reviewer) {
         return report.bad("models", error.to_string());
     }
-    for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
-        match providers.resolve(spec) {
-            Ok((provider, id)) => match provider.lacks() {
-                None => report.good(what, format!("{spec} ({})", id.model)),
-                Some(why) => report.bad(what, format!("{spec}: {why}")),
-            },
-            Err(error) => report.bad(what, error.to_string()),
+    for Readiness { role, spec, lacks } in providers.readiness(&settings.models) {
+        match (providers.model(&spec), lacks) {
+            (Ok(id), None) => report.good(role.as_str(), format!("{spec} ({})", id.model)),
+            (_, Some(why)) => report.bad(role.as_str(), format!("{spec}: {why}; until then runs wait for it")),
+            (Err(error), None) => report.bad(role.as_str(), error.to_string()),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Ten steps; [`Lld::GRAPH`] is the whole of what may follow what. The only way to [`At::Finalize`] is
 //! through review and the verdict gate, and what it publishes is bytes that both were about.
 
+mod held;
 mod show;
 
 use std::collections::BTreeMap;
@@ -271,6 +272,9 @@ fn sample_path(files: &[FileInfo]) -> Option<String> {
 }
 
 async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    if let Some(next) = held::still(s, cx, At::Draft).await? {
+        return Ok(next);
+    }
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
     look(s, cx).await?;
@@ -287,7 +291,12 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         spec: &policy.drafter,
         sample_path: s.sample_path.as_deref(),
     };
-    match rounds::draft(cx, &mut s.round, &brief).await? {
+    let before = s.round.clone();
+    let drafted = match rounds::draft(cx, &mut s.round, &brief).await {
+        Ok(drafted) => drafted,
+        Err(why) => return held::unanswered(s, cx, At::Draft, before, why).await,
+    };
+    match drafted {
         Drafted::Document => Ok(Next::Go(At::Fix)),
         Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
             Turn::Pass | Turn::Again => Ok(Next::Go(At::Draft)),
@@ -347,11 +356,15 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 }
 
 async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    if let Some(next) = held::still(s, cx, At::Review).await? {
+        return Ok(next);
+    }
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
     look(s, cx).await?;
     let shown = show::status(s, cx, At::Review, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
+    show::label(s, cx, messages::WORKING).await?;
     let (body, excerpt) = (issue_text(cx, &issue).await?, text(cx, need(&s.excerpt)?).await?);
     let source = document(s, cx).await?;
     let tree = cx.tools().tree(cx, need(&s.base)?).await?;
@@ -367,7 +380,11 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         warnings: &warnings(s),
         place_exists: &place_exists,
     };
-    let reviewed = rounds::review(cx, &mut s.round, &brief).await?;
+    let before = s.round.clone();
+    let reviewed = match rounds::review(cx, &mut s.round, &brief).await {
+        Ok(reviewed) => reviewed,
+        Err(why) => return held::unanswered(s, cx, At::Review, before, why).await,
+    };
     match s.round.settle_review(reviewed) {
         Turn::Again => Ok(Next::Go(At::Draft)),
         Turn::Pass => {
