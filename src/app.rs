@@ -81,8 +81,7 @@ impl App {
             clock: clock.clone(),
         })?;
         let store = Store::open(&settings.data_dir, clock.clone())?;
-        let providers =
-            Arc::new(Providers::remembering(&settings.models, store.clone(), clock.clone())?);
+        let providers = Arc::new(Providers::remembering(&settings.models, store.clone(), clock.clone())?);
         // By the names asked for; what really serves is checked on every answer.
         providers.check_pair(&settings.models.drafter, &settings.models.reviewer)?;
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
@@ -117,7 +116,12 @@ impl App {
     /// The routes for whoever sits at the machine.
     pub fn private(&self) -> Router {
         let (providers, models) = (self.providers.clone(), self.settings.models.clone());
-        web::private(web::Operator { store: self.store.clone(), engine: self.engine.clone(), providers, models })
+        web::private(web::Operator {
+            store: self.store.clone(),
+            engine: self.engine.clone(),
+            providers,
+            models,
+        })
     }
 
     /// The routes of the control socket.

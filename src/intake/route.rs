@@ -198,7 +198,9 @@ pub(crate) const LATE: &str = "came late: it holds no longer";
 pub(crate) fn moved_on(live: &[RunView], then: Timestamp) -> bool {
     // One that waits is saved at each look, and goes nowhere.
     let moves = |run: &&RunView| run.gate.is_some() || run.status != Status::Waiting;
-    live.iter().filter(moves).any(|run| run.gate.as_ref().map_or(run.updated_at, |gate| gate.opened_at) > then)
+    live.iter()
+        .filter(moves)
+        .any(|run| run.gate.as_ref().map_or(run.updated_at, |gate| gate.opened_at) > then)
 }
 
 /// Where something happened.

@@ -119,10 +119,7 @@ mod tests {
 
     #[test]
     fn people_read_who_is_waited_for_and_who_can_end_it() {
-        assert_eq!(
-            said(Hold::Busy, "claude:opus"),
-            "Waiting for Claude: it is busy; next try at 14:05 UTC."
-        );
+        assert_eq!(said(Hold::Busy, "claude:opus"), "Waiting for Claude: it is busy; next try at 14:05 UTC.");
         assert_eq!(
             said(Hold::Lacking, "gemini:pro"),
             "The reviewer `gemini:pro` has no key on this server. Whoever runs it adds GEMINI_API_KEY to its .env and \

@@ -17,9 +17,9 @@ fn newest(calls: &[CallRow], role: CallRole) -> Option<Detour> {
     let at = calls.iter().rposition(answered)?;
     let answer = &calls[at];
     // A call's own row is reserved before it and its legs' rows are written after it. One that was skipped was not asked.
-    let legs = calls[at + 1..].iter().filter(|row| {
-        row.prompt == answer.prompt && row.status == CallStatus::Failed && row.attempts > 0
-    });
+    let legs = calls[at + 1..]
+        .iter()
+        .filter(|row| row.prompt == answer.prompt && row.status == CallStatus::Failed && row.attempts > 0);
     let before: Vec<_> = legs.map(|row| (row.provider.clone(), trouble(row.error.as_deref()))).collect();
     (!before.is_empty()).then(|| Detour { by: answer.provider.clone(), before })
 }

@@ -123,7 +123,8 @@ async fn answer(
     let Question { system, prompt, mark, schema } = question;
     let facts = facts(brief, mark);
     let (calls, waits) = (&mut round.calls.drafter, &mut round.waits);
-    let asked = Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls, waits };
+    let asked =
+        Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls, waits };
     let answered = ask(cx, key, asked).await?;
     match answered.outcome {
         Ok(text) => Ok(Ok((text_of(cx, &text.value.unwrap_or(text.text)).await?, answered.served))),

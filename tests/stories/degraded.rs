@@ -173,7 +173,11 @@ async fn a_busy_model_is_told_in_one_line_that_is_seldom_edited() {
 #[tokio::test]
 async fn a_key_that_is_refused_waits_for_the_operator_and_is_seldom_tried() {
     let script = || {
-        Script::default().fails("drafter", "auth").drafts(&design()).fails("reviewer", "auth").reviews(&approved())
+        Script::default()
+            .fails("drafter", "auth")
+            .drafts(&design())
+            .fails("reviewer", "auth")
+            .reviews(&approved())
     };
     let mut w = scripted(&script()).await;
     let (said, _) = w.status_comment();

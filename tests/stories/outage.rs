@@ -35,7 +35,8 @@ async fn a_program_dies_and_a_key_runs_out_and_people_read_one_line_of_it() {
     assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
 
     let status = w.find("### ✅ lld: done").body;
-    let told = "- Claude's program failed, its API answered; one of Gemini's keys is used up, another answered.\n";
+    let told =
+        "- Claude's program failed, its API answered; one of Gemini's keys is used up, another answered.\n";
     assert!(status.contains(told), "{status}");
     let gate = w.find("waits for a person").body;
     assert!(gate.contains(&Verdict::Approved.to_string()), "{gate}");

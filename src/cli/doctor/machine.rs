@@ -63,7 +63,9 @@ async fn models(report: &mut Report, settings: &Settings) {
     for Readiness { role, spec, lacks } in providers.readiness(&settings.models) {
         match (providers.model(&spec), lacks) {
             (Ok(id), None) => report.good(role.as_str(), format!("{spec} ({})", id.model)),
-            (_, Some(why)) => report.bad(role.as_str(), format!("{spec}: {why}; until then runs wait for it")),
+            (_, Some(why)) => {
+                report.bad(role.as_str(), format!("{spec}: {why}; until then runs wait for it"))
+            }
             (Err(error), None) => report.bad(role.as_str(), error.to_string()),
         }
     }

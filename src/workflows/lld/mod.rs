@@ -278,6 +278,11 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
     look(s, cx).await?;
+    // On the straight way here nothing was shown yet. A visit that failed and is tried again may have shown something
+    // and taken the knowledge with it.
+    if s.status.url.is_none() && cx.visit() > straight_to(At::Draft) {
+        s.status = s.status.clone().in_doubt();
+    }
     let shown = show::status(s, cx, At::Draft, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     show::label(s, cx, messages::WORKING).await?;
@@ -531,6 +536,11 @@ async fn ask_again(
         s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
     }
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
+}
+
+/// The number of the visit that comes to this step first, if nothing is visited twice.
+fn straight_to(at: At) -> u64 {
+    Lld::GRAPH.iter().zip(1..).find(|((step, _), _)| *step == at).map_or(u64::MAX, |(_, number)| number)
 }
 
 /// Before a stage: is this still wanted?
