@@ -29,6 +29,7 @@ pub struct App {
     pub github: GitHub,
     pub engine: Arc<Engine<Desk>>,
     pub intake: Arc<Intake>,
+    pub providers: Arc<Providers>,
     secrets: Vec<SecretString>,
     clock: SharedClock,
 }
@@ -48,8 +49,6 @@ pub enum AppError {
     Engine(#[from] EngineError),
     #[error("[models]: {0}")]
     Model(#[from] ResolveError),
-    #[error("the {role} {spec} cannot be asked: {why}")]
-    Lacks { role: &'static str, spec: String, why: String },
     #[error(
         "cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one"
     )]
@@ -82,15 +81,14 @@ impl App {
             clock: clock.clone(),
         })?;
         let store = Store::open(&settings.data_dir, clock.clone())?;
-        let providers = Providers::remembering(&settings.models, store.clone(), clock.clone())?;
+        let providers = Arc::new(Providers::remembering(&settings.models, store.clone(), clock.clone())?);
         // By the names asked for; what really serves is checked on every answer.
         providers.check_pair(&settings.models.drafter, &settings.models.reviewer)?;
-        equipped(&providers, &settings)?;
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
         let desk = Desk {
             github: github.clone(),
             mirrors,
-            providers,
+            providers: providers.clone(),
             store: store.clone(),
             settings: settings.clone(),
         };
@@ -102,7 +100,7 @@ impl App {
         let options = IntakeOptions { starts, allow };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
         let secrets = settings.webhook_secrets.clone();
-        Ok(Self { settings, store, github, engine, intake, secrets, clock })
+        Ok(Self { settings, store, github, engine, intake, providers, secrets, clock })
     }
 
     /// The routes the world may reach.
@@ -117,7 +115,13 @@ impl App {
 
     /// The routes for whoever sits at the machine.
     pub fn private(&self) -> Router {
-        web::private(self.store.clone(), self.engine.clone())
+        let (providers, models) = (self.providers.clone(), self.settings.models.clone());
+        web::private(web::Operator {
+            store: self.store.clone(),
+            engine: self.engine.clone(),
+            providers,
+            models,
+        })
     }
 
     /// The routes of the control socket.
@@ -197,17 +201,6 @@ impl App {
         let (served, (), (), ()) = tokio::join!(doors, work, parking, control);
         served
     }
-}
-
-/// Is there what each model needs to be asked at all? Better said at start than on somebody's issue.
-fn equipped(providers: &Providers, settings: &Settings) -> Result<(), AppError> {
-    let models = &settings.models;
-    for (role, spec) in [("drafter", &models.drafter), ("reviewer", &models.reviewer)] {
-        if let Some(why) = providers.resolve(spec)?.0.lacks() {
-            return Err(AppError::Lacks { role, spec: spec.clone(), why });
-        }
-    }
-    Ok(())
 }
 
 /// Binds the two doors of the settings.

@@ -351,3 +351,10 @@ pub const MEMORY_LOOK: Duration = Duration::from_secs(1);
 /// Looks for descendants of a child after SIGKILL, 20 ms apart, before they are given up: one that hangs in the kernel
 /// ends when that lets it.
 pub const CHILD_KILL_LOOKS: u32 = 25;
+/// Between two looks whether a model that could not be asked can be asked now: that asks nobody, and whoever has just
+/// put in the key looks whether it helped.
+pub const PARKED_LOOK: Duration = Duration::from_secs(60);
+
+/// A provider that refuses our key or login is asked again after this, and doubled up to an hour: hardly ever does that
+/// mend itself.
+pub const REFUSED_LOOK: Duration = Duration::from_secs(600);

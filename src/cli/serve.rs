@@ -11,6 +11,7 @@ use crate::{
     app::{self, App},
     clock::SystemClock,
     config::Settings,
+    providers::Readiness,
 };
 
 /// Receive webhooks and run workflows until stopped.
@@ -33,6 +34,11 @@ impl Serve {
         }
         let app = App::build(settings, Arc::new(SystemClock)).await?;
         identify(&app).await?;
+        for Readiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
+            if let Some(lacks) = lacks {
+                tracing::warn!("the {role} {spec} cannot be asked, so runs wait for it: {lacks}");
+            }
+        }
         let (public, private) = app::listen(&app.settings).await?;
         tracing::info!(webhook = %public.local_addr()?, pages = %private.local_addr()?, "serving");
         if app.settings.allowed_installations.is_empty() {

@@ -216,7 +216,8 @@ impl Inner {
         let Some(run) = self.runs.get(&id) else { return Rerun::NoRun };
         let row = self.view(run);
         let parked = row.parked && row.status.live();
-        if !parked && row.status != RunStatus::Failed {
+        let waits = row.status == RunStatus::Waiting && row.gate.is_none();
+        if !parked && !waits && row.status != RunStatus::Failed {
             return Rerun::NotFailed(Box::new(row));
         }
         let key = |row: &RunRow| (row.workflow.clone(), row.id.repo, row.trigger.issue);

@@ -99,7 +99,7 @@ pub struct Cancelled {
     pub runs: Vec<RunId>,
 }
 
-/// The wish that a run be tried again: one that failed, at the step it failed at, or one that is parked.
+/// The wish that a run be tried again: one that failed or waits, at the step it is at, or one that is parked.
 #[derive(Debug, Clone)]
 pub struct Retry {
     pub run: RunId,
@@ -113,7 +113,7 @@ pub enum Retried {
     /// The same cause made it go before.
     Duplicate,
     NoRun,
-    /// It neither failed nor is parked.
+    /// It neither failed nor waits, for a person's answer apart, nor is parked.
     NotFailed(Box<RunView>),
     /// Another run of its workflow lives on its issue.
     Another(Box<RunView>),
@@ -276,7 +276,8 @@ pub trait Port: Send + Sync {
     fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>>;
     fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>>;
     fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>>;
-    /// Makes a run that failed live again at the step it failed at, on a visit of its own.
+    /// Makes a run that failed live again at the step it failed at, on a visit of its own; one that waits waits no
+    /// longer.
     fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Retried, EngineError>>;
     /// From now on no step of this scope begins; those in flight end as they would. Asked again, it keeps the
     /// later reason.

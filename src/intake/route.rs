@@ -2,7 +2,7 @@
 
 use super::{Handled, Intake, Trouble, answer::Reply, cause};
 use crate::{
-    engine::{Answer, Filter, RunView, Start, Started, Trigger},
+    engine::{Answer, Filter, RunView, Start, Started, Status, Trigger},
     github::{
         Labeling, Reaction, Repo,
         event::{Event, IssueAction, RepoRef, ReviewEvent, ReviewState},
@@ -196,7 +196,11 @@ pub(crate) const LATE: &str = "came late: it holds no longer";
 
 /// Has any of these runs gone on since somebody said something at `then`? What they said may be about what is past.
 pub(crate) fn moved_on(live: &[RunView], then: Timestamp) -> bool {
-    live.iter().any(|run| run.gate.as_ref().map_or(run.updated_at, |gate| gate.opened_at) > then)
+    // One that waits is saved at each look, and goes nowhere.
+    let moves = |run: &&RunView| run.gate.is_some() || run.status != Status::Waiting;
+    live.iter()
+        .filter(moves)
+        .any(|run| run.gate.as_ref().map_or(run.updated_at, |gate| gate.opened_at) > then)
 }
 
 /// Where something happened.

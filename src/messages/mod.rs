@@ -6,15 +6,19 @@
 //!
 //! [`Body`]: crate::github::outbound::Body
 
+mod detour;
 mod endings;
 mod gate;
+mod held;
 mod labels;
 mod pull;
 mod replies;
 mod status;
 
+pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
 pub use gate::{GateCard, Inconclusive, gate};
+pub use held::{Hold, ModelWait};
 pub use labels::{DONE, LABELS, LabelView, NEEDS_YOU, STOPPED, WORKING};
 pub use pull::{
     ApprovalLine, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message, pull_body,

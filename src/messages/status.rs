@@ -1,6 +1,6 @@
 //! The status comment: one an issue and workflow, edited in place ever after.
 
-use super::{ApproveLine, ModelView, access, count, folded, link, rehearsal, sign};
+use super::{ApproveLine, ModelView, ModelWait, access, count, folded, link, rehearsal, sign};
 use crate::{
     github::outbound::{Body, clean, code, plain},
     types::{Hash, Role, RunId, Timestamp, Verdict},
@@ -33,6 +33,8 @@ pub struct StatusView {
 pub enum State {
     Working,
     NeedsYou,
+    /// Whoever runs the server has to do something first.
+    Parked,
     Done,
     Stopped,
     Failed,
@@ -75,6 +77,8 @@ pub enum Waiting {
         role: Role,
         gate_url: Option<String>,
     },
+    /// A model that cannot be asked now.
+    Model(ModelWait),
 }
 
 #[derive(Debug, Clone)]
@@ -102,6 +106,8 @@ pub enum Note {
         of: usize,
     },
     FilesNotShown(usize),
+    /// An answer came by another way than the first one tried.
+    Detours(String),
     /// A sentence from elsewhere in the program.
     Said(String),
 }
@@ -124,6 +130,8 @@ impl Note {
             Self::FilesNotShown(n) => {
                 format!("{} of the repository did not fit into the prompt", count(*n, "file", "files"))
             }
+            // A frame of ours.
+            Self::Detours(text) => text.clone(),
             Self::Said(text) => plain(text, 300),
         }
     }
@@ -158,6 +166,7 @@ fn headline(view: &StatusView) -> String {
     let (sign, words) = match view.state {
         State::Working => ("⏳", "working"),
         State::NeedsYou => ("✋", "waiting for you"),
+        State::Parked => ("✋", "waiting for whoever runs this server"),
         State::Done => ("✅", "done"),
         State::Stopped => ("⏹️", "stopped"),
         State::Failed => ("❌", "halted"),
@@ -168,6 +177,7 @@ fn headline(view: &StatusView) -> String {
 
 fn waiting_text(waiting: &Waiting) -> String {
     match waiting {
+        Waiting::Model(wait) => wait.sentence(),
         Waiting::Decision { line, verdict, role, gate_url } => {
             let gate = gate_url
                 .as_ref()

@@ -304,6 +304,15 @@ impl ResolveError {
     }
 }
 
+/// Whether a model that the settings name can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readiness {
+    pub role: CallRole,
+    pub spec: String,
+    /// What is missing, with the fix; for the operator's eyes.
+    pub lacks: Option<String>,
+}
+
 /// Every back end there is.
 pub struct Providers {
     table: Arc<models::Table>,
@@ -393,6 +402,20 @@ impl Providers {
 
     pub fn table(&self) -> &models::Table {
         &self.table
+    }
+
+    /// Whether the two that the settings name can be asked.
+    pub fn readiness(&self, settings: &ModelSettings) -> [Readiness; 2] {
+        let of = |role, spec: &String| Readiness { role, spec: spec.clone(), lacks: self.lacks(spec) };
+        [of(CallRole::Drafter, &settings.drafter), of(CallRole::Reviewer, &settings.reviewer)]
+    }
+
+    /// What keeps this model from being asked, as far as that can be seen without asking; for the operator's eyes.
+    pub fn lacks(&self, spec: &str) -> Option<String> {
+        match self.resolve(spec) {
+            Ok((provider, _)) => provider.lacks(),
+            Err(error) => Some(error.to_string()),
+        }
     }
 }
 

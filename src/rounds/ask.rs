@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Cx,
+    held::{NoAnswer, Waits},
     prompt::{Assembled, Prompt},
 };
 use crate::{
     engine::{CallRow, CallStatus, Cut, Record, StepError},
     limits,
+    messages::Hold,
     providers::{Call, CallError, CallErrorKind, CallRole, ModelId, POOL, Reply, Usage},
     types::{Family, Hash, Timestamp},
 };
@@ -45,8 +47,12 @@ impl Served {
 pub enum FailureKind {
     /// The provider is busy or limits us; waiting helps.
     Busy,
+    /// The account is used up; time helps, or a payment.
+    UsedUp,
     /// Our key or login is refused; only the operator can help.
     Auth,
+    /// There is no key, login or program to ask with; nothing was asked.
+    Lacking,
     /// The model declined.
     Refused,
     /// The prompt is longer than the model reads.
@@ -65,8 +71,21 @@ pub enum FailureKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Failure {
     pub kind: FailureKind,
-    /// For `Busy`: when another try is worth it.
+    /// For what is waited for: when another try is worth it.
     not_before: Option<Timestamp>,
+}
+
+impl Failure {
+    /// Why the call is made again later, if it is.
+    fn hold(&self) -> Option<Hold> {
+        match self.kind {
+            FailureKind::Busy => Some(Hold::Busy),
+            FailureKind::UsedUp => Some(Hold::UsedUp),
+            FailureKind::Auth => Some(Hold::Refused),
+            FailureKind::Lacking => Some(Hold::Lacking),
+            _ => None,
+        }
+    }
 }
 
 /// What is asked of a model.
@@ -84,6 +103,8 @@ pub(super) struct Ask<'a> {
     pub facts: BTreeMap<String, String>,
     /// Calls of this role in this run; each try counts.
     pub calls: &'a mut u32,
+    /// What this visit has waited for so far.
+    pub waits: &'a mut Waits,
 }
 
 /// What came back. Text is kept by hash: the journal holds no documents.
@@ -107,45 +128,40 @@ pub(super) struct Text {
     pub value: Option<Hash>,
 }
 
-/// Tries of one call while the provider is busy, each a journalled call of its own.
+/// Tries of one call while the provider is busy, each a journalled call of its own. Of what only time or the operator
+/// can end, there is no limit.
 const TRIES: u32 = 6;
 
 /// First wait after a busy answer that named none; doubled each time, up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Buys one answer. A busy provider is waited for by `Later`, which holds no worker; every other way of
-/// having no answer is returned.
-pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, StepError> {
-    let mut last = None;
+/// Buys one answer. Whoever cannot be asked now is waited for, by way of [`NoAnswer::Held`]; every other way of having
+/// no answer is returned.
+pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, NoAnswer> {
+    let (mut attempt, mut busy) = (0, 0);
     let mut bytes_a_token = limits::USUAL_BYTES_A_TOKEN;
-    for attempt in 1..=TRIES {
+    loop {
+        attempt += 1;
         let key = format!("{key}/{attempt}");
         *ask.calls += 1;
         ask.facts.insert("call".to_owned(), ask.calls.to_string());
         let answered: Answered =
             cx.once(&key, |entry| buy(cx, &key, &ask, bytes_a_token, attempt, entry.interrupted)).await?;
-        match &answered.outcome {
-            Err(Failure { kind: FailureKind::Busy, not_before: Some(until) }) if attempt < TRIES => {
-                let now = cx.clock().now();
-                if now < *until {
-                    return Err(StepError::Later {
-                        why: format!("{} is busy; trying again at {until}", who(cx, ask.spec)),
-                        after: until.since(now),
-                    });
-                }
-                last = Some(answered);
-            }
+        let Err(failure) = &answered.outcome else { return Ok(answered) };
+        if failure.kind == FailureKind::TooLong && bytes_a_token > limits::FEWEST_BYTES_A_TOKEN {
             // Denser text than most: once more, with more of it cut.
-            Err(Failure { kind: FailureKind::TooLong, .. })
-                if bytes_a_token > limits::FEWEST_BYTES_A_TOKEN && attempt < TRIES =>
-            {
-                bytes_a_token = limits::FEWEST_BYTES_A_TOKEN;
-            }
-            _ => return Ok(answered),
+            bytes_a_token = limits::FEWEST_BYTES_A_TOKEN;
+            continue;
         }
+        let Some(hold) = failure.hold() else { return Ok(answered) };
+        let until = failure.not_before;
+        busy += u32::from(hold == Hold::Busy);
+        if busy == TRIES {
+            return Ok(answered);
+        }
+        ask.waits.wait(cx, (ask.role, ask.spec), hold, until)?;
     }
-    last.ok_or_else(|| StepError::Bug(anyhow::anyhow!("no attempt was made")))
 }
 
 async fn buy(
@@ -172,6 +188,18 @@ async fn buy(
         let served = Served { model: "unattested".to_owned(), family: None };
         let outcome = Err(Failure { kind: FailureKind::TooLong, not_before: None });
         return Ok(Answered { served, asked: model.model, prompt, cut, outcome });
+    }
+    // A call that may have been made is settled by being made again.
+    if !interrupted && let Some(lacks) = provider.lacks() {
+        tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %lacks, "a model cannot be asked");
+        let failure = Failure { kind: FailureKind::Lacking, not_before: None };
+        return Ok(Answered {
+            served: Served::of(&Usage::default()),
+            asked: model.model,
+            prompt,
+            cut,
+            outcome: Err(failure),
+        });
     }
     let private = cx.tools().is_private(cx).await?;
     let mut row = reserved(ask, &model, prompt, cut.clone());
@@ -288,18 +316,20 @@ fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallErrorKind>) {
 }
 
 fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
-    let busy = |reset: Option<Duration>| {
-        let doubled = FIRST_WAIT.saturating_mul(1 << attempt.min(8).saturating_sub(1));
-        Failure {
-            kind: FailureKind::Busy,
-            not_before: Some(now.plus(reset.unwrap_or(doubled).min(LONGEST_WAIT))),
-        }
-    };
     let plain = |kind| Failure { kind, not_before: None };
+    let after = |kind, wait| Failure { kind, not_before: Some(now.plus(wait)) };
+    let doubled = |first: Duration| first.saturating_mul(1 << attempt.min(8).saturating_sub(1));
+    let busy = |reset: Option<Duration>| {
+        after(FailureKind::Busy, reset.unwrap_or(doubled(FIRST_WAIT)).min(LONGEST_WAIT))
+    };
     match &error.kind {
         CallErrorKind::Capacity | CallErrorKind::Unavailable => busy(None),
-        CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => busy(*reset),
-        CallErrorKind::Auth => plain(FailureKind::Auth),
+        CallErrorKind::RateLimited { reset } => busy(*reset),
+        CallErrorKind::Quota { reset } => {
+            let reset = reset.unwrap_or(limits::KEY_RESTS_FROM_QUOTA);
+            after(FailureKind::UsedUp, reset.clamp(limits::KEY_RESTS_LEAST, limits::KEY_RESTS_MOST))
+        }
+        CallErrorKind::Auth => after(FailureKind::Auth, doubled(limits::REFUSED_LOOK).min(LONGEST_WAIT)),
         CallErrorKind::Refused => plain(FailureKind::Refused),
         CallErrorKind::TooLong => plain(FailureKind::TooLong),
         CallErrorKind::OverBudget { .. } => plain(FailureKind::OverBudget),
@@ -309,13 +339,5 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::Timeout { .. } => plain(FailureKind::TimedOut),
         // Never gets here; a stopped call leaves the step before.
         CallErrorKind::Cancelled => busy(None),
-    }
-}
-
-/// Whom people know it by: the provider, or the pool's name.
-fn who(cx: &Cx, spec: &str) -> String {
-    match cx.tools().providers.resolve(spec) {
-        Ok((_, id)) if id.provider != POOL => id.provider,
-        _ => spec.to_owned(),
     }
 }

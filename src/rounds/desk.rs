@@ -21,7 +21,7 @@ use crate::{
 pub struct Desk {
     pub github: GitHub,
     pub mirrors: Mirrors,
-    pub providers: Providers,
+    pub providers: Arc<Providers>,
     pub store: Arc<Store>,
     pub settings: Arc<Settings>,
 }

@@ -9,8 +9,10 @@
 
 mod ask;
 mod desk;
+mod detours;
 mod draft;
 mod gate;
+mod held;
 mod page;
 mod prompt;
 mod remains;
@@ -19,10 +21,12 @@ mod standing;
 
 pub use ask::{FailureKind, Served};
 pub use desk::{Base, Desk, IssueSnapshot, Policy};
+pub use detours::detours;
 pub use draft::{Brief, Drafted, draft};
 pub use gate::{
     Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
 };
+pub use held::{Held, NoAnswer, Wait};
 pub use page::{StatusComment, Urgency};
 pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, Why, review};
@@ -75,6 +79,9 @@ pub struct Round {
     authors: Vec<Family>,
     /// Mechanical mistakes of the draft before, to tell "still the same" from "new ones".
     mistakes_before: Vec<String>,
+    /// The model that cannot be asked now, and what this visit has waited for.
+    #[serde(default)]
+    waits: held::Waits,
     /// How often in a row the same set of mistakes came back.
     strikes: u32,
 }

@@ -39,6 +39,11 @@ impl StatusComment {
         Self { in_doubt: true, ..self }
     }
 
+    /// From when on progress may be shown.
+    pub fn rests_until(&self) -> Option<Timestamp> {
+        self.touched.map(|touched| touched.plus(limits::STATUS_EDIT_GAP))
+    }
+
     /// Shows `body`, as a new comment the first time.
     pub async fn show(&mut self, cx: &Cx, key: &str, body: &Body, urgency: Urgency) -> Result<(), StepError> {
         self.turn(cx, key, body, urgency, None).await

@@ -86,6 +86,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// The how-manieth time this data directory was opened.
+    pub fn boot(&self) -> i64 {
+        self.epoch
+    }
+
     /// Opens (or creates) a data directory for this process alone and counts the boot.
     pub fn open(root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
         create_directory(root)?;

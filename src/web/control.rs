@@ -225,7 +225,10 @@ async fn retry(State(control): State<Control>, Json(asked): Json<Retrying>) -> A
         }
         Retried::NotFailed(view) => no(
             StatusCode::CONFLICT,
-            format!("{run} is {}: only a run that failed or is parked can be tried again", view.status),
+            format!(
+                "{run} is {}: only a run that failed, waits for a model or is parked can be tried again",
+                view.status
+            ),
         ),
         Retried::Another(view) => no(
             StatusCode::CONFLICT,

@@ -8,5 +8,5 @@ mod private;
 mod public;
 mod room;
 
-pub use private::private;
+pub use private::{Operator, private};
 pub use public::{Door, public};

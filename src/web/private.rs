@@ -13,23 +13,28 @@ use axum::{
 use serde_json::json;
 
 use crate::{
+    config::ModelSettings,
     engine::{Filter, Port, RunView},
     messages::html,
+    providers::{Providers, Readiness},
     store::Store,
 };
 
-struct Room {
-    store: Arc<Store>,
-    engine: Arc<dyn Port>,
+/// What the routes for the operator show.
+pub struct Operator {
+    pub store: Arc<Store>,
+    pub engine: Arc<dyn Port>,
+    pub providers: Arc<Providers>,
+    pub models: ModelSettings,
 }
 
 /// The routes for whoever sits at the machine.
-pub fn private(store: Arc<Store>, engine: Arc<dyn Port>) -> Router {
+pub fn private(room: Operator) -> Router {
     Router::new()
         .route("/readyz", get(ready))
         .route("/", get(runs))
         .layer(middleware::from_fn(loopback_only))
-        .with_state(Arc::new(Room { store, engine }))
+        .with_state(Arc::new(room))
 }
 
 /// A page on another site must not read this one through a name that resolves here.
@@ -45,7 +50,9 @@ async fn loopback_only(request: Request, next: Next) -> Response {
     }
 }
 
-async fn ready(State(room): State<Arc<Room>>) -> Response {
+/// Ready is a server that takes deliveries in and keeps them. One whose models cannot be asked does: the runs that need
+/// them wait. So that is `degraded` and no reason for whoever watches to start it anew.
+async fn ready(State(room): State<Arc<Operator>>) -> Response {
     let (inbox, runs) = match (room.store.inbox().counts().await, room.engine.list(Filter::default()).await) {
         (Ok(inbox), Ok(runs)) => (inbox, runs),
         (Err(error), _) => return unready(&error.to_string()),
@@ -53,8 +60,18 @@ async fn ready(State(room): State<Arc<Room>>) -> Response {
     };
     let live = runs.iter().filter(|run| run.status.live()).count();
     let waiting = runs.iter().filter(|run| run.gate.is_some()).count();
+    let readiness = room.providers.readiness(&room.models);
+    let models: serde_json::Map<_, _> = readiness
+        .iter()
+        .map(|Readiness { role, spec, lacks }| {
+            let ready = lacks.is_none();
+            (role.to_string(), json!({ "spec": spec, "ready": ready, "lacks": lacks }))
+        })
+        .collect();
     Json(json!({
         "ready": true,
+        "degraded": readiness.iter().any(|model| model.lacks.is_some()),
+        "models": models,
         "version": env!("CARGO_PKG_VERSION"),
         "inbox": { "new": inbox.new, "taken": inbox.taken, "done": inbox.done, "dead": inbox.dead },
         "runs": { "live": live, "waiting_for_people": waiting },
@@ -66,7 +83,7 @@ fn unready(why: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "ready": false, "why": why }))).into_response()
 }
 
-async fn runs(State(room): State<Arc<Room>>) -> Response {
+async fn runs(State(room): State<Arc<Operator>>) -> Response {
     match room.engine.list(Filter::default()).await {
         Ok(runs) => Html(page(&runs)).into_response(),
         Err(error) => unready(&error.to_string()),

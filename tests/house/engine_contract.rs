@@ -61,6 +61,7 @@ contract! {
     a_run_nobody_can_read_is_parked
     an_older_shape_is_brought_up_to_date
     a_run_that_failed_is_tried_again_by_hand
+    a_run_that_waits_is_let_go_by_hand
     a_paused_server_begins_no_step
     what_a_step_asks_of_github_is_counted
     a_busy_repository_starves_nobody
@@ -490,6 +491,20 @@ async fn an_older_shape_is_brought_up_to_date(mut world: World) {
     world.settle().await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.why.as_deref()), (Status::Failed, Some("from version 3")));
+}
+
+async fn a_run_that_waits_is_let_go_by_hand(world: World) {
+    let run = world.started("wait").await;
+    let before = world.view(run).await;
+    assert_eq!(before.status, Status::Waiting);
+    let retry = Retry { run, cause: Cause("r1".into()), by: "root".into() };
+    assert!(matches!(world.engine().retry(retry.clone()).await.unwrap(), Retried::Going));
+    assert!(matches!(world.engine().retry(retry).await.unwrap(), Retried::Duplicate));
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.visit), (Status::Ready, before.visit + 1));
+    world.settle().await;
+    assert_ne!(world.view(run).await.status, Status::Waiting, "it goes on before its time");
+    assert_eq!(world.toys.paid.load(SeqCst), 102, "on a visit of its own, with a journal of its own");
 }
 
 async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {

@@ -60,8 +60,9 @@ async fn an_approval_by_flash_is_none_by_pro() {
 async fn a_key_of_the_free_tier_gets_nothing_of_a_private_repository() {
     let (mut w, asked) = reviewed_for_free(true).await;
     w.label("maya", "countersign:lld").await;
-    w.find("Rehearsal");
-    let gate = w.find("waits for a person").body;
-    assert!(gate.contains("INCONCLUSIVE: the LLD waits"), "{gate}");
-    assert_eq!(asked.load(Ordering::Relaxed), 0, "{gate}");
+    let status = w.find("Rehearsal").body;
+    assert!(status.contains("does not accept this server's key or login for this repository"), "{status}");
+    assert_eq!(w.view().labels, ["countersign:needs-you"]);
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "{status}");
+    w.nothing_else_was_said();
 }

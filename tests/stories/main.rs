@@ -2,7 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
+#[allow(dead_code, reason = "the tests of providers need more of it")]
+#[path = "../providers/anthropic.rs"]
+mod anthropic;
+mod apis;
 mod bad_input;
+mod degraded;
 mod doors;
 mod faults;
 mod gemini;
@@ -12,6 +17,7 @@ mod long_log;
 mod missed;
 mod models;
 mod operator;
+mod outage;
 mod pools;
 mod prompts;
 mod resumed;
@@ -20,3 +26,11 @@ mod shell;
 mod strangers;
 #[allow(dead_code, reason = "the crash tests tell of the same world and need other parts")]
 mod world;
+
+/// Serves a router on a free port of this machine until the story's runtime ends.
+async fn serve(router: axum::Router) -> url::Url {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}").parse().unwrap()
+}

@@ -4,6 +4,7 @@ use std::{os::unix::fs::PermissionsExt, path::Path};
 
 use countersign::{
     engine::Status,
+    localhub::Fault,
     store::{AuditEntry, Checked, Gathered, check},
     web::control::{
         BackingUp, Forgetting, Heard, Made, Pausing, Retrying, RunLine, Said, ask, control_socket, listen,
@@ -108,10 +109,30 @@ async fn only_what_failed_is_tried_again() {
     let run = w.run().await.unwrap().id;
     let by = || "ops".to_owned();
     let why = w.refused("/retry", Retrying { run, by: by() }).await;
-    assert!(why.contains("only a run that failed or is parked"), "{why}");
+    assert!(why.contains("only a run that failed, waits for a model or is parked"), "{why}");
     let run = "999-1".parse().unwrap();
     let why = w.refused("/retry", Retrying { run, by: by() }).await;
     assert!(why.contains("there is no run 999-1"), "{why}");
+}
+
+#[tokio::test]
+async fn a_run_that_failed_in_its_first_draft_goes_on_in_the_comment_it_has() {
+    let mut w = world().await;
+    let _open = w.socket();
+    let path_contains = format!("/issues/{}/labels", w.issue);
+    w.hub.fault(Fault::Status { method: "POST".to_owned(), path_contains, status: 410, times: 1 });
+    w.label("maya", LABEL).await;
+    let run = w.run().await.unwrap();
+    assert_eq!((run.status, run.step_id.as_str()), (Status::Failed, "N1"), "{}", w.thread());
+    w.find("### ❌ Halted at N1");
+    let said = w.said("/retry", Retrying { run: run.id, by: "ops".to_owned() }).await;
+    assert!(said.contains("is tried again"), "{said}");
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.find("waits for a person");
+    w.find("Run `");
+    assert_eq!(w.notifying(), 3, "status, halt, gate:\n{}", w.thread());
+    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -258,7 +279,7 @@ async fn the_command_line_speaks_to_the_server_that_runs() {
         (&["runs", "--repo", "maya/other"], 1, "no repository maya/other is known here"),
         (&["pause", "maya/tally"], 0, "maya/tally is paused"),
         (&["resume", "maya/tally"], 0, "maya/tally goes on"),
-        (&["retry", &run], 1, "only a run that failed or is parked"),
+        (&["retry", &run], 1, "only a run that failed, waits for a model or is parked"),
         (&["forget", "maya/tally", "--yes"], 1, "end them with `/stop`"),
         (&["forget", "maya/tally"], 2, "add --yes"),
         (&["check"], 0, "main.db: sound"),

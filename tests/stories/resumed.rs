@@ -19,7 +19,7 @@ impl World {
         let mut w = Self::new(Setting { script: Some(script.toml()), ..Setting::default() }).await;
         w.label("maya", "countersign:lld").await;
         let run = w.run().await.unwrap();
-        assert_eq!((run.status, run.step_id.as_str()), (Status::Ready, "N1"), "{}", w.thread());
+        assert_eq!((run.status, run.step_id.as_str()), (Status::Waiting, "N1"), "{}", w.thread());
         w
     }
 

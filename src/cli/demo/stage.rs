@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -20,6 +20,7 @@ use crate::{
     config::{ModelSettings, Secrets, Settings},
     github::manifest,
     localhub::{self, AppCredentials, AppSpec, Hub, HubOptions, RepoSource},
+    providers::Readiness,
     types::{Hash, InstallationId, IssueNo, RepoId, Role, UserId},
 };
 
@@ -116,6 +117,10 @@ impl Stage {
         let mut settings = Settings::load(&files.config)?;
         settings.models = model_settings(&settings, models, config)?;
         let app = App::build(settings, Arc::new(SystemClock)).await?;
+        // A server waits until somebody puts in a key; whoever came to see a run is told at once.
+        for Readiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
+            ensure!(lacks.is_none(), "the {role} {spec} cannot be asked: {}", lacks.unwrap_or_default());
+        }
         Ok(Self {
             hub,
             app: Arc::new(app),

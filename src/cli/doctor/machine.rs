@@ -7,7 +7,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{GeminiTier, Meaning, Settings},
     git,
-    providers::{GeminiKeyState, Providers, gemini_keys},
+    providers::{GeminiKeyState, Providers, Readiness, gemini_keys},
     store::{self, Rest},
 };
 
@@ -60,16 +60,15 @@ async fn models(report: &mut Report, settings: &Settings) {
     if let Err(error) = providers.check_pair(drafter, reviewer) {
         return report.bad("models", error.to_string());
     }
-    for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
-        match providers.resolve(spec) {
-            Ok((provider, id)) => match provider.lacks() {
-                None => {
-                    report.good(what, format!("{spec} ({})", id.model));
-                    members(report, what, &providers, settings, spec);
-                }
-                Some(why) => report.bad(what, format!("{spec}: {why}")),
-            },
-            Err(error) => report.bad(what, error.to_string()),
+    for Readiness { role, spec, lacks } in providers.readiness(&settings.models) {
+        let what = role.as_str();
+        match (providers.resolve(&spec), lacks) {
+            (Ok((_, id)), None) => {
+                report.good(what, format!("{spec} ({})", id.model));
+                members(report, what, &providers, settings, &spec);
+            }
+            (_, Some(why)) => report.bad(what, format!("{spec}: {why}; until then runs wait for it")),
+            (Err(error), None) => report.bad(what, error.to_string()),
         }
     }
 }

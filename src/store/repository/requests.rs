@@ -143,8 +143,8 @@ impl RepoDb {
             .await
     }
 
-    /// Makes a run that failed live again at the step it failed at, on a visit of its own; one that is parked
-    /// is read once more.
+    /// Makes a run that failed live again at the step it failed at, on a visit of its own, and lets one that waits go
+    /// on like that; one that is parked is read once more.
     pub(in crate::store) async fn retry(
         &self,
         run: RunId,
@@ -159,7 +159,8 @@ impl RepoDb {
             }
             let Some(row) = at.run(tx, run.seq)? else { return Ok((Rerun::NoRun, Vec::new())) };
             let parked = row.parked && row.status.live();
-            if !parked && row.status != RunStatus::Failed {
+            let waits = row.status == RunStatus::Waiting && row.gate.is_none();
+            if !parked && !waits && row.status != RunStatus::Failed {
                 return Ok((Rerun::NotFailed(Box::new(row)), Vec::new()));
             }
             let other = live(tx, &row.workflow, row.trigger.issue)?;
@@ -176,6 +177,10 @@ impl RepoDb {
                 return Ok((Rerun::Going, vec![at.became(tx, seq)?]));
             }
             let visit = signed(row.visit + 1);
+            tx.execute(
+                "UPDATE trail SET left_at = ?3, how = 'retry' WHERE run = ?1 AND visit = ?2 AND left_at IS NULL",
+                params![seq, signed(row.visit), now],
+            )?;
             tx.execute(
                 "UPDATE run SET status = 'ready', visit = ?2, moves = 0, attempts = 0, due = ?3, halt = NULL,
                          why = ?4, updated_at = ?3, lease = lease + 1, parked = NULL

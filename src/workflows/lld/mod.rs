@@ -4,6 +4,7 @@
 //! Ten steps; [`Lld::GRAPH`] is the whole of what may follow what. The only way to [`At::Finalize`] is
 //! through review and the verdict gate, and what it publishes is bytes that both were about.
 
+mod held;
 mod show;
 
 use std::collections::BTreeMap;
@@ -272,9 +273,17 @@ fn sample_path(files: &[FileInfo]) -> Option<String> {
 }
 
 async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    if let Some(next) = held::still(s, cx, At::Draft).await? {
+        return Ok(next);
+    }
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
     look(s, cx).await?;
+    // On the straight way here nothing was shown yet. A visit that failed and is tried again may have shown something
+    // and taken the knowledge with it.
+    if s.status.url.is_none() && cx.visit() > straight_to(At::Draft) {
+        s.status = s.status.clone().in_doubt();
+    }
     let shown = show::status(s, cx, At::Draft, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     show::label(s, cx, messages::WORKING).await?;
@@ -288,7 +297,12 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         spec: &policy.drafter,
         sample_path: s.sample_path.as_deref(),
     };
-    match rounds::draft(cx, &mut s.round, &brief).await? {
+    let before = s.round.clone();
+    let drafted = match rounds::draft(cx, &mut s.round, &brief).await {
+        Ok(drafted) => drafted,
+        Err(why) => return held::unanswered(s, cx, At::Draft, before, why).await,
+    };
+    match drafted {
         Drafted::Document => Ok(Next::Go(At::Fix)),
         Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
             Turn::Pass | Turn::Again => Ok(Next::Go(At::Draft)),
@@ -348,11 +362,15 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 }
 
 async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    if let Some(next) = held::still(s, cx, At::Review).await? {
+        return Ok(next);
+    }
     let issue = need(&s.issue)?.clone();
     let policy = need(&s.policy)?.clone();
     look(s, cx).await?;
     let shown = show::status(s, cx, At::Review, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
+    show::label(s, cx, messages::WORKING).await?;
     let (body, repository) = (text(cx, &issue.body).await?, repository(s, cx).await?);
     let source = document(s, cx).await?;
     let tree = cx.tools().tree(cx, need(&s.base)?).await?;
@@ -368,7 +386,11 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         warnings: &warnings(s),
         place_exists: &place_exists,
     };
-    let reviewed = rounds::review(cx, &mut s.round, &brief).await?;
+    let before = s.round.clone();
+    let reviewed = match rounds::review(cx, &mut s.round, &brief).await {
+        Ok(reviewed) => reviewed,
+        Err(why) => return held::unanswered(s, cx, At::Review, before, why).await,
+    };
     match s.round.settle_review(reviewed) {
         Turn::Again => Ok(Next::Go(At::Draft)),
         Turn::Pass => {
@@ -515,6 +537,11 @@ async fn ask_again(
         s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
     }
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
+}
+
+/// The number of the visit that comes to this step first, if nothing is visited twice.
+fn straight_to(at: At) -> u64 {
+    Lld::GRAPH.iter().zip(1..).find(|((step, _), _)| *step == at).map_or(u64::MAX, |(_, number)| number)
 }
 
 /// Before a stage: is this still wanted?

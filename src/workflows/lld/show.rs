@@ -8,7 +8,7 @@ use super::{At, Lld, STAGE, State, document, need};
 use crate::{
     commands::CommandSpec,
     documents::lld,
-    engine::{ApprovalKind, ApprovalRow, Halt, Step, StepError, Workflow},
+    engine::{ApprovalKind, ApprovalRow, CallRow, Halt, Step, StepError, Workflow},
     github::{Body, Fault, LabelSpec, LabelSwap, Repo},
     limits,
     messages::{
@@ -46,7 +46,7 @@ pub(super) async fn status(s: &State, cx: &Cx, at: At, state: messages::State) -
         rounds: s.round.history.iter().map(round).collect(),
         waiting: waiting(s, state),
         draft,
-        notes: notes(s, issue_chars),
+        notes: notes(s, issue_chars, &cx.ledger().await?.calls),
         outcome: s.proposal.as_ref().filter(|_| state == messages::State::Done).map(|p| p.pull_url.clone()),
         updated: cx.clock().now(),
     };
@@ -79,6 +79,10 @@ fn round(line: &rounds::Line) -> RoundLine {
 }
 
 fn waiting(s: &State, state: messages::State) -> Option<Waiting> {
+    let going = matches!(state, messages::State::Working | messages::State::Parked);
+    if let Some(held) = s.round.held().filter(|_| going) {
+        return Some(Waiting::Model(held.view()));
+    }
     let asked = s.asked.as_ref().filter(|_| state == messages::State::NeedsYou)?;
     Some(Waiting::Decision {
         line: line(asked.subject),
@@ -88,7 +92,7 @@ fn waiting(s: &State, state: messages::State) -> Option<Waiting> {
     })
 }
 
-fn notes(s: &State, issue_chars: usize) -> Vec<Note> {
+fn notes(s: &State, issue_chars: usize, calls: &[CallRow]) -> Vec<Note> {
     let mut notes = Vec::new();
     if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
         notes.push(Note::Said(format!("{complaint}. The server's own settings are used instead.")));
@@ -103,6 +107,7 @@ fn notes(s: &State, issue_chars: usize) -> Vec<Note> {
     if s.repairs > 0 {
         notes.push(Note::Repaired(s.repairs));
     }
+    notes.extend(messages::detours(&rounds::detours(calls)).map(Note::Detours));
     if let Some(line) = s.round.history.last().filter(|line| line.verdict.is_none() && line.open > 0) {
         notes.push(Note::SentBack { mistakes: line.open });
     }
@@ -229,13 +234,25 @@ pub(super) async fn turn(
     state: messages::State,
     view: LabelView,
 ) -> Result<(), StepError> {
+    turn_as(s, cx, "status", at, state, view).await
+}
+
+/// As [`turn`], where the visit shows more than one; `key` names it in the journal.
+pub(super) async fn turn_as(
+    s: &mut State,
+    cx: &Cx,
+    key: &str,
+    at: At,
+    state: messages::State,
+    view: LabelView,
+) -> Result<(), StepError> {
     if s.label.is_none() {
         label(s, cx, view).await?;
     }
     let shown = status(s, cx, at, state).await?;
     let old = s.label.take().filter(|old| old != view.name);
     let swap = old.as_deref().map(|old| swap(cx, old, view));
-    s.status.turn(cx, "status", &shown, Urgency::Turning, swap).await?;
+    s.status.turn(cx, key, &shown, Urgency::Turning, swap).await?;
     s.label = Some(view.name.to_owned());
     Ok(())
 }

@@ -216,7 +216,10 @@ fn doctor_names_the_fix_of_what_is_broken_and_serve_refuses_it() {
     let settings = site.settings();
     let whole = |text: &str| fs::write(&site.config, text).unwrap();
     whole(&settings.replace("stub:reviewer", "gemini:pro"));
-    site.refuses("GEMINI_API_KEY");
+    let serving = site.serve();
+    serving.signal(Signal::TERM);
+    let (_, said) = serving.end();
+    assert!(said.contains("the reviewer gemini:pro cannot be asked"), "{said}");
     whole(&settings.replace("private-key.pem", "elsewhere.pem"));
     site.refuses("elsewhere.pem cannot be read");
     whole(&settings.replace(&app, "id = 7"));

@@ -1,0 +1,131 @@
+//! A model that cannot be asked now: what people are told while their run waits for it. The provider's own words and the
+//! server's paths are in neither sentence.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{github::outbound::code, types::Timestamp};
+
+/// Why a model cannot be asked now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    Busy,
+    /// The account has no allowance left.
+    UsedUp,
+    /// The key or login is not accepted.
+    Refused,
+    /// There is no key, login or program.
+    Lacking,
+}
+
+/// A run that waits for a model.
+#[derive(Debug, Clone)]
+pub struct ModelWait {
+    pub hold: Hold,
+    /// `drafter`
+    pub role: String,
+    /// `gemini:pro`
+    pub spec: String,
+    /// The next try.
+    pub until: Timestamp,
+}
+
+impl ModelWait {
+    /// Is it for whoever runs the server to end?
+    pub fn parked(&self) -> bool {
+        matches!(self.hold, Hold::Refused | Hold::Lacking)
+    }
+
+    /// One line for the status comment and for `/status`.
+    pub fn sentence(&self) -> String {
+        let (who, model) = (provider(&self.spec), code(&self.spec, 80));
+        match self.hold {
+            Hold::Busy => format!("Waiting for {who}: it is busy; next try at {}.", clock(self.until)),
+            Hold::UsedUp => format!(
+                "Waiting for {who}: the account is used up; next try at {}, or as soon as whoever runs this server has \
+                 put that right and restarts it.",
+                day_and_clock(self.until)
+            ),
+            Hold::Refused => format!(
+                "The {} {model} does not accept this server's key or login for this repository. Whoever runs the server \
+                 sees with `countersign doctor` what to put right; the run goes on by itself after a restart, and tries \
+                 again at {} in any case.",
+                self.role,
+                day_and_clock(self.until)
+            ),
+            Hold::Lacking => {
+                let (what, mend) = lacking(&self.spec);
+                format!(
+                    "The {} {model} has {what} on this server. Whoever runs it {mend}; the run goes on by itself then.",
+                    self.role
+                )
+            }
+        }
+    }
+}
+
+/// What is not there, and what to do about it.
+fn lacking(spec: &str) -> (&'static str, &'static str) {
+    match word(spec) {
+        "claude" => (
+            "neither a Claude program that is logged in nor an API key",
+            "logs the program in, or adds ANTHROPIC_API_KEY to its .env and restarts it",
+        ),
+        "anthropic" => ("no key", "adds ANTHROPIC_API_KEY to its .env and restarts it"),
+        "gemini" => ("no key", "adds GEMINI_API_KEY to its .env and restarts it"),
+        "openai" => ("no key", "adds OPENAI_API_KEY to its .env and restarts it"),
+        _ => ("nothing to be asked with", "sees with `countersign doctor` what is missing and adds it"),
+    }
+}
+
+/// A provider as people call it.
+pub(super) fn provider(spec: &str) -> String {
+    match word(spec) {
+        "claude" => "Claude".to_owned(),
+        "anthropic" => "Claude's API".to_owned(),
+        "gemini" => "Gemini".to_owned(),
+        "ollama" => "Ollama".to_owned(),
+        "opencode" => "OpenCode".to_owned(),
+        "stub" => "the script".to_owned(),
+        other => code(other, 30),
+    }
+}
+
+/// The word before the colon.
+fn word(spec: &str) -> &str {
+    spec.split(':').next().unwrap_or(spec)
+}
+
+/// `14:05 UTC`
+fn clock(at: Timestamp) -> String {
+    let text = at.to_string();
+    format!("{} UTC", text.get(11..16).unwrap_or(&text))
+}
+
+/// `2026-03-02 14:05 UTC`
+fn day_and_clock(at: Timestamp) -> String {
+    let text = at.to_string();
+    format!("{} {}", text.get(..10).unwrap_or_default(), clock(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(hold: Hold, spec: &str) -> String {
+        let until = Timestamp::parse("2026-03-02T14:05:59Z").unwrap();
+        ModelWait { hold, role: "reviewer".into(), spec: spec.into(), until }.sentence()
+    }
+
+    #[test]
+    fn people_read_who_is_waited_for_and_who_can_end_it() {
+        assert_eq!(said(Hold::Busy, "claude:opus"), "Waiting for Claude: it is busy; next try at 14:05 UTC.");
+        assert_eq!(
+            said(Hold::Lacking, "gemini:pro"),
+            "The reviewer `gemini:pro` has no key on this server. Whoever runs it adds GEMINI_API_KEY to its .env and \
+             restarts it; the run goes on by itself then."
+        );
+        assert!(said(Hold::UsedUp, "gemini:pro").contains("next try at 2026-03-02 14:05 UTC"));
+        assert!(said(Hold::Refused, "gemini:pro").contains("`countersign doctor`"));
+    }
+}

@@ -1,0 +1,162 @@
+//! A call that has to wait: its model is busy, used up, refuses us, or there is nothing to ask it with.
+//!
+//! The run sleeps and says why on the issue; it neither fails nor holds a worker. What it waits for is kept in its
+//! state, so that a look whether the wait is over asks neither GitHub nor a model. What a call came to stays in the
+//! visit's journal, and the visit counts its waits: an attempt that reads the journal back passes over as many failures
+//! as were waited for, whatever the clock says.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cx, Round};
+use crate::{
+    engine::StepError,
+    limits,
+    messages::{Hold, ModelWait},
+    providers::CallRole,
+    types::Timestamp,
+};
+
+/// Why a call came to nothing that leaves by an edge.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// It has to be made again later.
+    Held(Held),
+    Step(StepError),
+}
+
+impl From<StepError> for NoAnswer {
+    fn from(error: StepError) -> Self {
+        Self::Step(error)
+    }
+}
+
+/// What a run waits for before it asks a model again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Held {
+    hold: Hold,
+    role: String,
+    spec: String,
+    /// When the model is asked again; of what lacks, when it is looked at again.
+    until: Timestamp,
+    /// The visit that waits, and the how-manieth of its waits this is.
+    visit: u64,
+    number: u32,
+    /// The start of the server that saw it: a later one may have other keys.
+    boot: i64,
+    shown: bool,
+}
+
+/// How a wait stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// To be looked at again then.
+    On(Timestamp),
+    /// Over because its time has come.
+    Due,
+    /// Over because somebody did something about it.
+    Mended,
+}
+
+impl Held {
+    /// Were people told?
+    pub fn shown(&self) -> bool {
+        self.shown
+    }
+
+    /// Does it take the operator, or very long?
+    pub fn parked(&self) -> bool {
+        self.view().parked()
+    }
+
+    pub fn view(&self) -> ModelWait {
+        let Self { hold, until, .. } = *self;
+        ModelWait { hold, role: self.role.clone(), spec: self.spec.clone(), until }
+    }
+
+    /// Names what is written about it in the visit's journal.
+    pub fn key(&self) -> String {
+        format!("held-{}", self.number)
+    }
+
+    /// Looks whether it still has to be waited for. Asks nobody.
+    pub fn stands(&self, cx: &Cx) -> Wait {
+        let now = cx.clock().now();
+        if self.visit != cx.visit() {
+            return Wait::Mended; // somebody wants it tried again
+        }
+        let look = now.plus(limits::PARKED_LOOK);
+        match self.hold {
+            Hold::Lacking if cx.tools().providers.lacks(&self.spec).is_some() => Wait::On(look),
+            Hold::Lacking => Wait::Mended,
+            Hold::UsedUp | Hold::Refused if self.boot != cx.tools().store.boot() => Wait::Mended,
+            _ if now >= self.until => Wait::Due,
+            Hold::Busy => Wait::On(self.until),
+            Hold::UsedUp | Hold::Refused => Wait::On(self.until.min(look)),
+        }
+    }
+}
+
+/// What a run waits for, and how often its visit has waited.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Waits {
+    held: Option<Held>,
+    visit: u64,
+    /// Waits of that visit which are over.
+    over: u32,
+    /// Failures that this attempt has met so far.
+    #[serde(skip)]
+    met: u32,
+}
+
+impl Waits {
+    /// Goes on where this failure was waited for.
+    pub(super) fn wait(
+        &mut self,
+        cx: &Cx,
+        ask: (CallRole, &str),
+        hold: Hold,
+        until: Option<Timestamp>,
+    ) -> Result<(), NoAnswer> {
+        self.met += 1;
+        if self.visit == cx.visit() && self.met <= self.over {
+            return Ok(());
+        }
+        let (role, spec) = ask;
+        Err(NoAnswer::Held(Held {
+            hold,
+            role: role.to_string(),
+            spec: spec.to_owned(),
+            until: until.unwrap_or_else(|| cx.clock().now().plus(limits::PARKED_LOOK)),
+            visit: cx.visit(),
+            number: self.met,
+            boot: cx.tools().store.boot(),
+            shown: false,
+        }))
+    }
+}
+
+impl Round {
+    pub fn held(&self) -> Option<&Held> {
+        self.waits.held.as_ref()
+    }
+
+    /// Nothing was bought, so nothing moved: the round is as it was `before`, but for what it waits for.
+    pub fn hold(&mut self, before: Self, held: Held) {
+        *self = before;
+        self.waits.held = Some(held);
+    }
+
+    /// People were told of the wait.
+    pub fn told(&mut self) {
+        if let Some(held) = &mut self.waits.held {
+            held.shown = true;
+        }
+    }
+
+    /// The wait is over.
+    pub fn release(&mut self) {
+        if let Some(held) = self.waits.held.take() {
+            (self.waits.visit, self.waits.over) = (held.visit, held.number);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Imitations of the models' HTTP APIs, for stories about real providers.
+
+use std::sync::{Arc, Mutex};
+
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    anthropic::{self, Api, Behaviour},
+    script::design,
+    serve,
+};
+
+/// What Anthropic's answer and what the part of one that the dying program gave cost, in micro-dollars.
+pub(crate) const DRAFT: u64 = 1000 * 5 + 50 * 25;
+pub(crate) const BEGUN: u64 = 900 * 5 + 7 * 25;
+/// And Gemini's.
+pub(crate) const REVIEW: u64 = 1000 * 2 + 50 * 12;
+
+/// Anthropic's API, that answers with a design for the first issue.
+pub(crate) async fn drafting() -> (url::Url, Arc<Api>) {
+    let text = design()
+        .replace("{{path}}", "src/lib.rs")
+        .replace("{{issue}}", "1")
+        .replace("{{title}}", "Something to be built");
+    anthropic::start(Behaviour::Says(text.leak())).await
+}
+
+/// Gemini's API, that approves whatever it is shown; but not for every key.
+#[derive(Default)]
+pub(crate) struct Gemini {
+    /// The key whose project has nothing left today.
+    used_up: Option<&'static str>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Gemini {
+    /// The keys it was asked with, in order.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+pub(crate) async fn reviewing(used_up: Option<&'static str>) -> (url::Url, Arc<Gemini>) {
+    let api = Arc::new(Gemini { used_up, ..Gemini::default() });
+    let router = Router::new().route("/v1beta/models/{target}", post(generate)).with_state(Arc::clone(&api));
+    (serve(router).await, api)
+}
+
+async fn generate(
+    State(api): State<Arc<Gemini>>,
+    Path(target): Path<String>,
+    headers: HeaderMap,
+    Json(request): Json<Value>,
+) -> Response {
+    let key = headers["x-goog-api-key"].to_str().unwrap().to_owned();
+    api.asked.lock().unwrap().push(key.clone());
+    if api.used_up == Some(key.as_str()) {
+        let day = json!([{"violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel"}]}]);
+        let error = json!({"error": {"message": "You exceeded your current quota", "details": day}});
+        return (StatusCode::TOO_MANY_REQUESTS, Json(error)).into_response();
+    }
+    let prompt = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
+    let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap();
+    let review = json!({
+        "nonce": nonce, "verdict": "APPROVED", "rationale": "It is sound.", "findings": [], "resolved": [],
+    });
+    Json(json!({
+        "candidates": [{"content": {"parts": [{"text": review.to_string()}]}, "finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 1000, "candidatesTokenCount": 50},
+        "modelVersion": target.split(':').next().unwrap(),
+    }))
+    .into_response()
+}

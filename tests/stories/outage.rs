@@ -1,0 +1,77 @@
+//! A rehearsed outage: one provider after the other fails, and the design is approved all the same.
+
+use countersign::{
+    engine::{CallRow, CallStatus, Status},
+    types::Verdict,
+};
+
+use crate::{
+    apis::{BEGUN, DRAFT, REVIEW, drafting, reviewing},
+    world::{Setting, World},
+};
+
+const FIRST: &str = "AIzaSyTheFirstKeyOfThisStory";
+const SECOND: &str = "AIzaSyTheSecondKeyOfThisStory";
+
+#[tokio::test]
+async fn a_program_dies_and_a_key_runs_out_and_people_read_one_line_of_it() {
+    let (anthropic, drafter) = drafting().await;
+    let (gemini, reviewer) = reviewing(Some(FIRST)).await;
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/dying-claude.sh");
+    let toml = format!(
+        "[providers.claude]\npath = \"{program}\"\nbase_url = \"{anthropic}\"\n\
+         [providers.anthropic]\nbase_url = \"{anthropic}\"\n[providers.gemini]\nbase_url = \"{gemini}\"\n\
+         [[providers.gemini.key]]\nname = \"default\"\ntier = \"paid\"\n\
+         [[providers.gemini.key]]\nname = \"second\"\ntier = \"paid\"\n"
+    );
+    let env = format!(
+        "ANTHROPIC_API_KEY=sk-ant-of-this-story\nGEMINI_API_KEY={FIRST}\nGEMINI_API_KEY_SECOND={SECOND}\n"
+    );
+    let models = Some(("claude:opus", "gemini:pro"));
+    let mut w = World::new(Setting { models, toml, env, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+
+    let status = w.find("### ✅ lld: done").body;
+    let told =
+        "- Claude's program failed, its API answered; one of Gemini's keys is used up, another answered.\n";
+    assert!(status.contains(told), "{status}");
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains(&Verdict::Approved.to_string()), "{gate}");
+    for theirs in ["exceeded your current quota", "out of memory", "some@place", "sk-ant", "AIza"] {
+        assert!(!w.thread().contains(theirs), "{theirs} is a provider's, and stays on the server");
+    }
+    assert_eq!((drafter.requests().len(), reviewer.asked()), (1, vec![FIRST.to_owned(), SECOND.to_owned()]));
+
+    let run = w.run().await.unwrap().id;
+    let calls = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
+    let leg = |row: &CallRow| (row.provider.clone(), row.status, row.billed, row.cost_microusd);
+    let expected = [
+        ("anthropic", CallStatus::Done, true, Some(DRAFT)),
+        ("claude", CallStatus::Failed, false, Some(BEGUN)),
+        ("gemini", CallStatus::Done, true, Some(REVIEW)),
+        ("gemini", CallStatus::Failed, true, None),
+    ];
+    let legs: Vec<_> = calls.iter().map(leg).collect();
+    let expected = expected.map(|(by, status, billed, cost)| (by.to_owned(), status, billed, cost));
+    assert_eq!(legs, expected, "each way that was tried has its row");
+    let prices = w.app.providers.table();
+    for row in &calls {
+        let served = row.served.as_deref();
+        let by_list = served.and_then(|served| {
+            prices.cost_microusd(
+                served,
+                row.input_tokens,
+                row.output_tokens,
+                row.cache_read,
+                row.cache_written,
+            )
+        });
+        assert_eq!(row.cost_microusd, by_list, "by the price of what served");
+    }
+    let total: u64 = calls.iter().filter_map(|row| row.cost_microusd).sum();
+    assert_eq!(total, DRAFT + BEGUN + REVIEW);
+    w.nothing_else_was_said();
+}
