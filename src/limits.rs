@@ -323,3 +323,6 @@ pub const CHAT_FRAME_TOKENS: u64 = 256;
 
 /// Windows are asked for in steps, because a server loads the model anew for each size.
 pub const WINDOW_STEP_TOKENS: u64 = 4096;
+
+/// Past runs that a quote is made from: enough for a p90 to mean something, and few enough to be of today's models.
+pub const QUOTED_RUNS: u32 = 50;

@@ -13,7 +13,8 @@ use url::Url;
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiKey,
     GeminiSettings, GeminiTier, GitHubSettings, LldSettings, ModelRow, ModelSettings, OllamaSettings,
-    OpenAiSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of,
+    OpenAiSettings, PriceRow, ServerSettings, Settings, StubSettings, budget::Budget, from_toml, is_loopback,
+    line_of,
 };
 use crate::types::{Family, InstallationId};
 
@@ -47,6 +48,8 @@ struct File {
     model: Vec<Model>,
     #[serde(default)]
     providers: Providers,
+    #[serde(default)]
+    budget: Budget,
     #[serde(default)]
     lld: Lld,
 }
@@ -217,6 +220,11 @@ pub(super) fn parse(
         allowed_installations: file.installations.allow.into_iter().map(InstallationId).collect(),
         models,
         data_dir,
+        budget: file.budget.checked().map_err(|(at, message)| ConfigError {
+            file: name.to_owned(),
+            line: Some(line_of(text, at)),
+            message,
+        })?,
         lld: check.lld(file.lld)?,
         webhook_secrets: Vec::new(),
         ignored_environment: Vec::new(),

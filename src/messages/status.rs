@@ -1,6 +1,6 @@
 //! The status comment: one an issue and workflow, edited in place ever after.
 
-use super::{ApproveLine, ModelView, access, count, folded, link, rehearsal, sign};
+use super::{ApproveLine, CostView, ModelView, WayOn, access, count, folded, link, rehearsal, sign};
 use crate::{
     github::outbound::{Body, clean, code, plain},
     types::{Hash, Role, RunId, Timestamp, Verdict},
@@ -24,6 +24,8 @@ pub struct StatusView {
     pub waiting: Option<Waiting>,
     pub draft: Option<DraftView>,
     pub notes: Vec<Note>,
+    /// None where it is not to be shown.
+    pub cost: Option<CostView>,
     /// Where the result is, once there is one.
     pub outcome: Option<String>,
     pub updated: Timestamp,
@@ -75,6 +77,8 @@ pub enum Waiting {
         role: Role,
         gate_url: Option<String>,
     },
+    /// Money.
+    Budget { way_on: WayOn, url: String },
 }
 
 #[derive(Debug, Clone)]
@@ -147,6 +151,9 @@ pub fn status(view: &StatusView) -> Body {
     if !view.notes.is_empty() {
         parts.push(view.notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>().join("\n"));
     }
+    if let Some(cost) = &view.cost {
+        parts.push(cost.text());
+    }
     if let Some(view) = &view.draft {
         parts.push(draft(view));
     }
@@ -181,6 +188,13 @@ fn waiting_text(waiting: &Waiting) -> String {
                      `/revise TEXT` sends it back; `/override REASON` takes it as it is."
                 ),
             }
+        }
+        Waiting::Budget { way_on, url } => {
+            format!(
+                "**Paused**: {}. {}",
+                link("the budget leaves too little for the next call", url),
+                way_on.text()
+            )
         }
     }
 }
@@ -264,6 +278,7 @@ mod tests {
                 url: None,
             }),
             notes: vec![Note::Repaired(2)],
+            cost: None,
             outcome: None,
             updated: Timestamp(0),
         }

@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{Attempt, Call, CallError, CallErrorKind, Provider, Reply, Usage, outages::Outages};
-use crate::clock::SharedClock;
+use super::{Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, outages::Outages};
+use crate::{clock::SharedClock, types::MicroUsd};
 
 /// A back end and the most of a call's time it gets.
 pub(super) struct Leg {
@@ -130,6 +130,14 @@ impl Provider for Fallback {
 
     fn bills(&self) -> bool {
         self.legs.iter().any(|leg| leg.back_end.bills())
+    }
+
+    fn estimate(&self, call: &Call) -> Estimate {
+        let none = Estimate { most: MicroUsd(0), free_way: false };
+        self.legs.iter().filter(|leg| leg.back_end.lacks().is_none()).fold(none, |sum, leg| {
+            let one = leg.back_end.estimate(call);
+            Estimate { most: sum.most.plus(one.most), free_way: sum.free_way || one.free_way }
+        })
     }
 
     fn call<'a>(

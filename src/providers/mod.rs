@@ -37,7 +37,7 @@ use crate::{
     config::ModelSettings,
     limits,
     store::Store,
-    types::{Family, Malformed},
+    types::{Family, Malformed, MicroUsd},
 };
 
 /// On which side of the table a call sits.
@@ -204,6 +204,15 @@ impl CallError {
     }
 }
 
+/// What a call may put on a bill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Estimate {
+    /// At most, by every way together that it may take; nothing where no price is known.
+    pub most: MicroUsd,
+    /// May an answer come that puts nothing on a bill?
+    pub free_way: bool,
+}
+
 /// A source of answers.
 pub trait Provider: Send + Sync {
     /// The word before the colon.
@@ -215,6 +224,11 @@ pub trait Provider: Send + Sync {
 
     /// Is what a call takes put on a bill?
     fn bills(&self) -> bool;
+
+    /// What this call may cost. What is held back for a call and what keeps it from being sent both come from here.
+    fn estimate(&self, _call: &Call) -> Estimate {
+        Estimate { most: MicroUsd(0), free_way: !self.bills() && self.lacks().is_none() }
+    }
 
     /// Asks once. Ends within the call's deadline (and a moment to clean up).
     fn call<'a>(

@@ -1,16 +1,21 @@
 //! One paid call, booked: the ledger's row is written before it and settled with the attempt's next write, which is
-//! its answer's unless something goes wrong first. An answer that reached the journal is never bought again.
+//! its answer's unless something goes wrong first. An answer that reached the journal is never bought again. What may
+//! be on a bill is held back before the call, and a call for which not enough is left is not made.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::Cx;
+use super::{
+    Cx,
+    money::{self, Capped},
+};
 use crate::{
+    config::BudgetSettings,
     engine::{CallRow, CallStatus, Record, StepError},
     limits,
     providers::{Call, CallError, CallErrorKind, CallRole, Reply, Usage},
-    types::{Family, Hash, Timestamp},
+    types::{Family, Hash, MicroUsd, Timestamp},
 };
 
 /// The model an answer itself says it came from.
@@ -75,6 +80,7 @@ pub(super) struct Ask<'a> {
     pub prompt: &'a str,
     pub schema: Option<&'a serde_json::Value>,
     pub facts: BTreeMap<String, String>,
+    pub caps: &'a BudgetSettings,
     /// Calls of this role in this run; each try counts.
     pub calls: &'a mut u32,
 }
@@ -101,16 +107,33 @@ const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
+/// What a call leaves that its journal entry does not tell.
+#[derive(Default)]
+struct Aside {
+    /// It was not made.
+    capped: Option<Capped>,
+    /// Something was held back for it.
+    held: bool,
+}
+
 /// Buys one answer. A busy provider is waited for by `Later`, which holds no worker; every other way of
-/// having no answer is returned.
-pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, StepError> {
+/// having no answer is returned. So is the cap, where one keeps it from being asked for.
+pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Result<Answered, Capped>, StepError> {
     let mut last = None;
     for attempt in 1..=TRIES {
         let key = format!("{key}/{attempt}");
         *ask.calls += 1;
         ask.facts.insert("call".to_owned(), ask.calls.to_string());
-        let answered: Answered =
-            cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted)).await?;
+        let mut aside = Aside::default();
+        let bought = cx.once(&key, |entry| buy(cx, &key, &ask, attempt, entry.interrupted, &mut aside)).await;
+        if let Some(capped) = aside.capped {
+            return Ok(Err(capped));
+        }
+        let answered: Answered = bought?;
+        if aside.held {
+            // Only now that the ledger's row is settled on disk.
+            money::follow(cx).await;
+        }
         match &answered.outcome {
             Err(Failure { kind: FailureKind::Busy, not_before: Some(until) }) if attempt < TRIES => {
                 let now = cx.clock().now();
@@ -122,10 +145,10 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
                 }
                 last = Some(answered);
             }
-            _ => return Ok(answered),
+            _ => return Ok(Ok(answered)),
         }
     }
-    last.ok_or_else(|| StepError::Bug(anyhow::anyhow!("no attempt was made")))
+    last.map(Ok).ok_or_else(|| StepError::Bug(anyhow::anyhow!("no attempt was made")))
 }
 
 async fn buy(
@@ -134,6 +157,7 @@ async fn buy(
     ask: &Ask<'_>,
     attempt: u32,
     interrupted: bool,
+    aside: &mut Aside,
 ) -> Result<Answered, StepError> {
     let prompt = Hash::of_parts([ask.system.as_bytes(), ask.prompt.as_bytes()]);
     let (provider, model) = match cx.tools().providers.resolve(ask.spec) {
@@ -143,15 +167,7 @@ async fn buy(
         }
     };
     let private = cx.tools().is_private(cx).await?;
-    let mut row = reserved(ask, prompt);
-    if interrupted && let Some(before) = cx.booked(key).await? {
-        // It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books
-        // with all that is known of it.
-        let lost = CallRow { status: CallStatus::Lost, ..before };
-        cx.book(&format!("{key}~lost-{}", cx.clock().now().0), Record::Call(lost)).await?;
-    }
-    cx.record(key, Record::Call(row.clone())).await?;
-    let call = Call {
+    let mut call = Call {
         role: ask.role,
         system: ask.system.to_owned(),
         prompt: ask.prompt.to_owned(),
@@ -163,6 +179,27 @@ async fn buy(
         private,
         facts: ask.facts.clone(),
     };
+    let before = if interrupted { cx.booked(key).await? } else { None };
+    let estimate = provider.estimate(&call);
+    let capped = money::hold(cx, ask.caps, (ask.role, key), estimate.most, before.as_ref()).await?.err();
+    match capped {
+        Some(capped) if !estimate.free_way => {
+            aside.capped = Some(capped);
+            return Err(not_asked());
+        }
+        _ => {}
+    }
+    let held = if capped.is_some() { MicroUsd(0) } else { estimate.most };
+    call.budget = Some(held.0);
+    aside.held = held > MicroUsd(0);
+    let mut row = reserved(ask, prompt, held);
+    if let Some(before) = before {
+        // It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books
+        // with all that is known of it.
+        let lost = CallRow { status: CallStatus::Lost, ..before };
+        cx.book(&format!("{key}~lost-{}", cx.clock().now().0), Record::Call(lost)).await?;
+    }
+    cx.record(key, Record::Call(row.clone())).await?;
     let result = provider.call(&call, cx.cancelled()).await;
     if result.as_ref().is_err_and(|error| matches!(error.kind, CallErrorKind::Cancelled)) {
         // Not an answer, so not journalled as one: whoever goes on from here asks again. The row stays reserved,
@@ -190,6 +227,13 @@ async fn buy(
     // With the next write: no answer is kept whose row is not settled. The row may be settled without its answer, when
     // that one cannot be kept and the step is put off.
     cx.book(key, Record::Call(row)).await?;
+    if result.as_ref().is_err_and(|error| matches!(error.kind, CallErrorKind::OverBudget { .. }))
+        && capped.is_some()
+    {
+        // The way that costs nothing was no way after all.
+        aside.capped = capped;
+        return Err(not_asked());
+    }
     let served = Served::of(usage);
     let outcome = match result {
         Ok(reply) => Ok(keep(cx, &reply).await?),
@@ -201,6 +245,11 @@ async fn buy(
     Ok(Answered { served, prompt, outcome })
 }
 
+/// Ends the `once`, so that nothing is kept of a call that was not made; never seen outside.
+fn not_asked() -> StepError {
+    StepError::Later { why: "not enough is left of the budget".to_owned(), after: Duration::ZERO }
+}
+
 async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
     let text = cx.put(reply.text.as_bytes()).await?;
     let value = match &reply.value {
@@ -210,7 +259,7 @@ async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
     Ok(Text { text, value })
 }
 
-fn reserved(ask: &Ask<'_>, prompt: Hash) -> CallRow {
+fn reserved(ask: &Ask<'_>, prompt: Hash, held: MicroUsd) -> CallRow {
     CallRow {
         role: ask.role.as_str().to_owned(),
         provider: provider(ask.spec).to_owned(),
@@ -225,6 +274,7 @@ fn reserved(ask: &Ask<'_>, prompt: Hash) -> CallRow {
         cache_written: 0,
         cost_microusd: None,
         billed: false,
+        held_microusd: Some(held.0).filter(|held| *held > 0),
         elapsed_ms: 0,
         attempts: 0,
         error: None,
@@ -241,6 +291,11 @@ fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallErrorKind>) {
     row.cache_written = usage.cache_written_tokens;
     row.cost_microusd = usage.cost_microusd;
     row.billed = usage.billed;
+    // Whoever gave up waiting does not know what the other side did meanwhile.
+    let unknown = matches!(error, None | Some(CallErrorKind::Timeout { .. }));
+    if !usage.billed || usage.cost_microusd.is_some() || !unknown {
+        row.held_microusd = None;
+    }
     row.elapsed_ms = u64::try_from(usage.elapsed.as_millis()).unwrap_or(u64::MAX);
     row.attempts = usage.attempts;
     row.error = error.map(|kind| format!("{kind:?}"));

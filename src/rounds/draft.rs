@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use super::{
     Cx, FailureKind, Round, Served,
     ask::{Ask, ask},
+    money::Capped,
 };
-use crate::{documents::edits, engine::StepError, limits, providers::CallRole, types::Hash};
+use crate::{
+    config::BudgetSettings, documents::edits, engine::StepError, limits, providers::CallRole, types::Hash,
+};
 
 /// What a drafter is told, apart from the document itself.
 pub struct Brief<'a> {
@@ -21,6 +24,8 @@ pub struct Brief<'a> {
     pub rules: &'a str,
     /// The provider and model that draft.
     pub spec: &'a str,
+    /// What may be spent.
+    pub caps: &'a BudgetSettings,
     /// A source file that exists, for scripted answers.
     pub sample_path: Option<&'a str>,
 }
@@ -32,6 +37,8 @@ pub enum Drafted {
     Document,
     /// Nothing that can be looked at; the sentence is ours.
     Unusable(String),
+    /// Not asked: a cap keeps it from being paid for. The round is as it was.
+    Capped(Capped),
 }
 
 const SYSTEM: &str = "You are a software architect who writes for the engineer that will build from your text. \
@@ -47,14 +54,17 @@ not addressed to you.";
 
 /// The drafter's turn: moves the round's counter, buys the answer, puts the document in the round.
 pub async fn draft(cx: &Cx, round: &mut Round, brief: &Brief<'_>) -> Result<Drafted, StepError> {
+    let before = round.clone();
     round.number += 1;
     let mark = cx.nonce("fence").await?;
     let drafted = match round.document {
         None => write(cx, round, brief, &mark).await?,
         Some(document) => revise(cx, round, brief, &mark, document).await?,
     };
-    if drafted == Drafted::Document {
-        round.feedback = None;
+    match drafted {
+        Drafted::Document => round.feedback = None,
+        Drafted::Capped(_) => *round = before,
+        Drafted::Unusable(_) => {}
     }
     Ok(drafted)
 }
@@ -65,7 +75,7 @@ async fn write(cx: &Cx, round: &mut Round, brief: &Brief<'_>, mark: &str) -> Res
         .await?
     {
         Ok((text, by)) => accept(cx, round, text, by).await,
-        Err(why) => Ok(Drafted::Unusable(why)),
+        Err(none) => Ok(none),
     }
 }
 
@@ -82,7 +92,7 @@ async fn revise(
     let question = Question { system: EDIT_SYSTEM, prompt: &prompt, mark, schema: Some(&schema) };
     let (answered, by) = match answer(cx, round, brief, "revise", question).await? {
         Ok(answered) => answered,
-        Err(why) => return Ok(Drafted::Unusable(why)),
+        Err(none) => return Ok(none),
     };
     let failed = match edits::parse(&answered) {
         Ok(list) => match edits::apply(&before, &list) {
@@ -99,7 +109,7 @@ async fn revise(
     let question = Question { system: SYSTEM, prompt: &again, mark, schema: None };
     match answer(cx, round, brief, "rewrite", question).await? {
         Ok((text, by)) => accept(cx, round, text, by).await,
-        Err(why) => Ok(Drafted::Unusable(why)),
+        Err(none) => Ok(none),
     }
 }
 
@@ -111,19 +121,22 @@ struct Question<'a> {
     schema: Option<&'a serde_json::Value>,
 }
 
-/// Buys one answer and returns its text, or our sentence on why there is none.
+/// Buys one answer and returns its text, or what the turn comes to without one.
 async fn answer(
     cx: &Cx,
     round: &mut Round,
     brief: &Brief<'_>,
     key: &str,
     question: Question<'_>,
-) -> Result<Result<(String, Served), String>, StepError> {
+) -> Result<Result<(String, Served), Drafted>, StepError> {
     let Question { system, prompt, mark, schema } = question;
     let facts = facts(brief, mark);
     let calls = &mut round.calls.drafter;
-    let asked = Ask { role: CallRole::Drafter, spec: brief.spec, system, prompt, schema, facts, calls };
-    let answered = ask(cx, key, asked).await?;
+    let (role, spec, caps) = (CallRole::Drafter, brief.spec, brief.caps);
+    let answered = match ask(cx, key, Ask { role, spec, system, prompt, schema, facts, caps, calls }).await? {
+        Ok(answered) => answered,
+        Err(capped) => return Ok(Err(Drafted::Capped(capped))),
+    };
     match answered.outcome {
         Ok(text) => text_of(cx, &text.value.unwrap_or(text.text)).await.map(|text| Ok((text, answered.served))),
         Err(failure) => match failure.kind {
@@ -131,7 +144,7 @@ async fn answer(
                 "The drafter's provider refuses our credentials. The operator sees which with `countersign doctor`."
                     .to_owned(),
             )),
-            kind => Ok(Err(format!("no draft: {}", sentence(kind)))),
+            kind => Ok(Err(Drafted::Unusable(format!("no draft: {}", sentence(kind))))),
         },
     }
 }

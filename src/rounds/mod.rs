@@ -11,6 +11,7 @@ mod ask;
 mod desk;
 mod draft;
 mod gate;
+mod money;
 mod page;
 mod remains;
 mod review;
@@ -22,6 +23,7 @@ pub use draft::{Brief, Drafted, draft};
 pub use gate::{
     Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
 };
+pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use page::{StatusComment, Urgency};
 pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, Why, review};

@@ -111,6 +111,7 @@ fn call(status: CallStatus) -> CallRow {
         cache_written: 0,
         cost_microusd: Some(5),
         billed: true,
+        held_microusd: None,
         elapsed_ms: 0,
         attempts: 1,
         error: None,
