@@ -9,7 +9,7 @@ use super::{
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
     engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger},
-    github::{Body, Reaction, Repo, event::CommentEvent},
+    github::{Body, LabelSpec, LabelSwap, Reaction, Repo, event::CommentEvent},
     limits,
     messages::{self, HelpRow},
     store::{Spending, Taken},
@@ -167,8 +167,13 @@ impl Intake {
         };
         let retry = Retry { run, cause, by: said.event.sender.login.clone() };
         Ok(match self.engine.retry(retry).await? {
-            Retried::Going => Reply::Note(format!("{run} is tried again")),
-            Retried::Duplicate => Reply::Note("heard before".to_owned()),
+            Retried::Going | Retried::Duplicate => {
+                // The halt put this label there; the run's state is that of before, and knows nothing of it.
+                let (old, now) = (messages::STOPPED.name, messages::WORKING);
+                let new = LabelSpec { name: now.name, color: now.color, description: now.description };
+                said.repo.swap_label(&LabelSwap { issue: said.at.issue, old, new }).await?;
+                Reply::Note(format!("{run} is tried again"))
+            }
             Retried::NoRun | Retried::NotFailed(_) => Reply::Words(messages::nothing_to_retry()),
             Retried::Another(other) => {
                 Reply::Words(messages::already_running(other.id, &other.workflow, None))

@@ -254,11 +254,11 @@ mod tests {
     fn quotes_and_sums_read_as_money() {
         let quoted = |p50, p90, billed| {
             let given = Quote { runs: 12, p50: MicroUsd(p50), p90: MicroUsd(p90), billed };
-            super::quote("LLD", Some(&given))
+            quote("LLD", Some(&given))
         };
         assert_eq!(quoted(401_000, 899_000, true), "LLD: $0.40–0.90, p50–p90 of 12 runs.");
         assert_eq!(quoted(401_000, 401_100, false), "LLD: $0 billed (notional $0.40, p50–p90 of 12 runs).");
-        assert_eq!(super::quote("LLD", None), "LLD: no history yet.");
+        assert_eq!(quote("LLD", None), "LLD: no history yet.");
         let sum = Spending {
             calls: 3,
             billed: MicroUsd(310_000),

@@ -210,16 +210,8 @@ mod tests {
         }
     }
 
-    /// What each leg was given of `deadline` seconds, where the first fails by `kind`.
-    async fn given(deadline: u64, kind: CallErrorKind) -> (Vec<(&'static str, u64)>, CallError) {
-        let (clock, given) = (Arc::new(Hands::default()), Arc::default());
-        let leg = |name, kind, limit| Leg {
-            back_end: Arc::new(Slow { name, kind, clock: Arc::clone(&clock), given: Arc::clone(&given) }),
-            limit: Duration::from_secs(limit),
-        };
-        let legs = [leg("first", kind, 180), leg("second", CallErrorKind::Capacity, 300)];
-        let fallback = Fallback::new(legs, Arc::default(), Arc::clone(&clock) as SharedClock);
-        let call = Call {
+    fn question(deadline: u64) -> Call {
+        Call {
             role: CallRole::Drafter,
             system: String::new(),
             prompt: "p".into(),
@@ -230,10 +222,53 @@ mod tests {
             budget: None,
             private: true,
             facts: Default::default(),
+        }
+    }
+
+    /// What each leg was given of `deadline` seconds, where the first fails by `kind`.
+    async fn given(deadline: u64, kind: CallErrorKind) -> (Vec<(&'static str, u64)>, CallError) {
+        let (clock, given) = (Arc::new(Hands::default()), Arc::default());
+        let leg = |name, kind, limit| Leg {
+            back_end: Arc::new(Slow { name, kind, clock: Arc::clone(&clock), given: Arc::clone(&given) }),
+            limit: Duration::from_secs(limit),
         };
-        let error = fallback.call(&call, &CancellationToken::new()).await.unwrap_err();
+        let legs = [leg("first", kind, 180), leg("second", CallErrorKind::Capacity, 300)];
+        let fallback = Fallback::new(legs, Arc::default(), Arc::clone(&clock) as SharedClock);
+        let error = fallback.call(&question(deadline), &CancellationToken::new()).await.unwrap_err();
         let given = given.lock().unwrap().clone();
         (given, error)
+    }
+
+    #[test]
+    fn the_paid_way_is_what_a_call_may_cost_and_the_free_one_is_told() {
+        struct Paid(u64);
+        impl Provider for Paid {
+            fn name(&self) -> &'static str {
+                "paid"
+            }
+            fn lacks(&self) -> Option<String> {
+                None
+            }
+            fn bills(&self) -> bool {
+                true
+            }
+            fn estimate(&self, _: &Call) -> Estimate {
+                Estimate { most: MicroUsd(self.0), free_way: self.0 == 0 }
+            }
+            fn call<'a>(
+                &'a self,
+                _: &'a Call,
+                _: &'a CancellationToken,
+            ) -> BoxFuture<'a, Result<Reply, CallError>> {
+                unreachable!("it is only asked what it costs")
+            }
+        }
+        let estimate = |costs: [u64; 2]| {
+            let legs = costs.map(|most| Leg { back_end: Arc::new(Paid(most)), limit: Duration::ZERO });
+            Fallback::new(legs, Arc::default(), Arc::new(Hands::default())).estimate(&question(1))
+        };
+        assert_eq!(estimate([0, 7]), Estimate { most: MicroUsd(7), free_way: true });
+        assert_eq!(estimate([5, 7]), Estimate { most: MicroUsd(12), free_way: false });
     }
 
     #[tokio::test]

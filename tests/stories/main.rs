@@ -11,6 +11,7 @@ mod lld;
 mod long_log;
 mod missed;
 mod models;
+mod money;
 mod operator;
 mod resumed;
 mod script;
