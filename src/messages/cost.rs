@@ -22,6 +22,11 @@ pub enum Cap {
 }
 
 impl Cap {
+    /// Do several runs spend under it together?
+    pub fn is_shared(self) -> bool {
+        matches!(self, Self::RepositoryDay | Self::InstallationMonth)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Call => "one call",
@@ -65,6 +70,8 @@ pub enum WayOn {
     Beyond(MicroUsd),
     /// By itself.
     At(Timestamp),
+    /// Not at all: one call may cost more than a cap that nobody here can raise.
+    Never,
 }
 
 impl WayOn {
@@ -78,6 +85,11 @@ impl WayOn {
                  `run_at_most` under `[budget]` for new runs."
             ),
             Self::At(then) => format!("It goes on by itself at {then}."),
+            Self::Never => {
+                "One call may cost more than the whole of that cap, so waiting does not help. Whoever runs \
+                            the server can raise it under `[budget]` for new runs."
+                    .to_owned()
+            }
         }
     }
 }
@@ -117,11 +129,11 @@ fn line(amount: MicroUsd) -> String {
 }
 
 /// `/budget` was said where it is of no use.
-pub fn raise_useless(cap: Cap, until: Timestamp) -> Body {
+pub fn raise_useless(cap: Cap, way_on: WayOn) -> Body {
     Body::frame(format!(
-        "Nothing was raised: what is used up is the cap on {}, and `/budget` raises those of one run. The run goes on by \
-         itself at {until}.",
-        cap.name()
+        "Nothing was raised: what is used up is the cap on {}, and `/budget` raises those of one run. {}",
+        cap.name(),
+        way_on.text()
     ))
 }
 

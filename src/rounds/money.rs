@@ -29,7 +29,7 @@ pub struct Capped {
     limit: MicroUsd,
     spent: MicroUsd,
     next: MicroUsd,
-    /// When a shared cap begins anew.
+    /// When a shared cap begins anew, if that helps.
     until: Option<Timestamp>,
     /// The most a run may have, and how much of that may still be added to its caps; none: anything.
     room: Option<(MicroUsd, MicroUsd)>,
@@ -42,6 +42,7 @@ impl Capped {
         let handy = short.to_whole_dollars();
         match (self.until, self.room) {
             (Some(until), _) => WayOn::At(until),
+            (None, _) if self.cap.is_shared() => WayOn::Never,
             (None, Some((most, room))) if short > room => WayOn::Beyond(most),
             (None, Some((_, room))) => WayOn::Raise(handy.min(room)),
             (None, None) => WayOn::Raise(handy),
@@ -95,7 +96,8 @@ pub(super) async fn hold(
                 }
             };
             let limit = limit.unwrap_or_default();
-            Err(Capped { cap, limit, spent, next: most, until: Some(until), room: None })
+            let until = Some(until).filter(|_| most <= limit);
+            Err(Capped { cap, limit, spent, next: most, until, room: None })
         }
     })
 }
@@ -184,9 +186,9 @@ pub async fn resume(cx: &Cx, stage: &str, capped: &Capped, policy: &Policy) -> R
     let amount = commands::parse_raise(&answer.text).map_err(|error| StepError::Bug(error.into()))?;
     let caps = &policy.caps;
     let stands_at = caps.run.unwrap_or_default().plus(before);
-    let refusal = match (capped.until, caps.run_at_most) {
-        (Some(until), _) => Some(messages::raise_useless(capped.cap, until)),
-        (None, Some(most)) if stands_at.plus(amount) > most => {
+    let refusal = match caps.run_at_most {
+        _ if capped.cap.is_shared() => Some(messages::raise_useless(capped.cap, capped.way_on())),
+        Some(most) if stands_at.plus(amount) > most => {
             Some(messages::raise_refused(most, most.minus(stands_at)))
         }
         _ => None,

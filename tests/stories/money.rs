@@ -155,6 +155,19 @@ async fn the_cap_of_a_day_is_over_with_the_day() {
 }
 
 #[tokio::test]
+async fn no_day_is_waited_for_that_would_not_help() {
+    let mut w = priced("repository_day = \"$0.50\"", true).await;
+    w.label("maya", LABEL).await;
+    let pause = w.find("### ✋ Paused before N1").body;
+    assert!(pause.contains("waiting does not help"), "{pause}");
+    w.pass(24 * 3600);
+    w.settle().await;
+    w.comment("max", "/budget +1").await;
+    w.find("raises those of one run");
+    assert_eq!((w.run_is().await, w.pauses()), (Status::Asking, 1), "{}", w.thread());
+}
+
+#[tokio::test]
 async fn what_runs_spend_together_counts_for_each() {
     let mut w = priced("repository_day = \"$1.05\"", true).await;
     w.label("maya", LABEL).await;
