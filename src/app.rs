@@ -97,7 +97,8 @@ impl App {
         let starts =
             workflows::ALL.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
         let allow: BTreeSet<_> = settings.allowed_installations.iter().copied().collect();
-        let options = IntakeOptions { starts, allow };
+        let shows_cost_on_public = settings.budget.show_on_public;
+        let options = IntakeOptions { starts, allow, shows_cost_on_public };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
         let secrets = settings.webhook_secrets.clone();
         Ok(Self { settings, store, github, engine, intake, providers, secrets, clock })

@@ -358,3 +358,5 @@ pub const PARKED_LOOK: Duration = Duration::from_secs(60);
 /// A provider that refuses our key or login is asked again after this, and doubled up to an hour: hardly ever does that
 /// mend itself.
 pub const REFUSED_LOOK: Duration = Duration::from_secs(600);
+/// Past runs that a quote is made from: enough for a p90 to mean something, and few enough to be of today's models.
+pub const QUOTED_RUNS: u32 = 50;

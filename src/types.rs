@@ -392,6 +392,95 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// When the next day of UTC begins.
+    pub fn next_day(self) -> Self {
+        Self(self.day() + DAY_MS)
+    }
+
+    /// When this day of UTC began.
+    pub fn day_start(self) -> Self {
+        Self(self.day())
+    }
+
+    /// When this month of UTC began.
+    pub fn month_start(self) -> Self {
+        let into = self.utc().map_or(0, |t| i64::from(t.day()) - 1);
+        Self(self.day() - into * DAY_MS)
+    }
+
+    /// When the next month of UTC begins.
+    pub fn next_month(self) -> Self {
+        let days = self.utc().map_or(30, |t| i64::from(t.month().length(t.year())));
+        Self(self.month_start().0 + days * DAY_MS)
+    }
+
+    fn day(self) -> i64 {
+        self.0.div_euclid(DAY_MS) * DAY_MS
+    }
+
+    fn utc(self) -> Option<time::OffsetDateTime> {
+        time::OffsetDateTime::from_unix_timestamp(self.0.div_euclid(1000)).ok()
+    }
+}
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// Money: whole micro-dollars inside, rounded to the cent once, where a person reads it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MicroUsd(pub u64);
+
+impl MicroUsd {
+    /// The most anybody may write: nobody means more, and sums of it stay far from the end of the numbers.
+    const MOST: u64 = 1_000_000_000_000;
+
+    /// Reads dollars as people write them: `$2`, `2.50`, `$0.05`.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        let wrong = || malformed(text, "dollars such as $2 or $0.50, at most $1000000");
+        let digits = text.trim();
+        let digits = digits.strip_prefix('$').unwrap_or(digits);
+        let (whole, cents) = digits.split_once('.').unwrap_or((digits, "00"));
+        let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u64>().ok());
+        let whole = number(whole).flatten().ok_or_else(wrong)?;
+        let fraction = number(cents).flatten().filter(|_| cents.len() <= 6).ok_or_else(wrong)?;
+        let scale = 10_u64.pow(6 - u32::try_from(cents.len()).unwrap_or(6));
+        let micro = whole.checked_mul(1_000_000).and_then(|whole| whole.checked_add(fraction * scale));
+        micro.filter(|micro| *micro <= Self::MOST).map(Self).ok_or_else(wrong)
+    }
+
+    pub fn plus(self, more: Self) -> Self {
+        Self(self.0.saturating_add(more.0))
+    }
+
+    pub fn minus(self, less: Self) -> Self {
+        Self(self.0.saturating_sub(less.0))
+    }
+
+    /// Up to the next whole dollar.
+    pub fn to_whole_dollars(self) -> Self {
+        Self(self.0.div_ceil(1_000_000).saturating_mul(1_000_000))
+    }
+
+    /// As [`parse`](Self::parse) reads it, and not one micro-dollar off: `3`, `0.5`.
+    pub fn exact(self) -> String {
+        let (whole, rest) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        let text = format!("{whole}.{rest:06}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    }
+}
+
+impl fmt::Display for MicroUsd {
+    /// `$0.40`; what is less than half a cent and not nothing is `<$0.01`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cents = self.0.saturating_add(5_000) / 10_000;
+        if cents == 0 && self.0 > 0 {
+            return f.write_str("<$0.01");
+        }
+        write!(f, "${}.{:02}", cents / 100, cents % 100)
+    }
+}
+
 impl fmt::Display for Timestamp {
     /// `2026-02-19T10:00:00Z`, whole seconds as GitHub writes them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -444,6 +533,34 @@ mod tests {
         let t = Timestamp::parse("2026-02-19T10:00:00Z").unwrap();
         assert_eq!(t.to_string(), "2026-02-19T10:00:00Z");
         assert_eq!(t.plus(Duration::from_secs(61)).to_string(), "2026-02-19T10:01:01Z");
+    }
+
+    #[test]
+    fn days_and_months_begin_and_end_in_utc() {
+        for (at, day, next, month, after) in [
+            ("2026-02-28T23:59:59Z", "2026-02-28", "2026-03-01", "2026-02-01", "2026-03-01"),
+            ("2026-12-01T00:00:00Z", "2026-12-01", "2026-12-02", "2026-12-01", "2027-01-01"),
+        ] {
+            let t = Timestamp::parse(at).unwrap();
+            let found = [t.day_start(), t.next_day(), t.month_start(), t.next_month()];
+            let wanted = [day, next, month, after].map(|day| format!("{day}T00:00:00Z"));
+            assert_eq!(found.map(|t| t.to_string()), wanted);
+        }
+    }
+
+    #[test]
+    fn money_is_read_as_people_write_it_and_rounded_once() {
+        let read = |text| MicroUsd::parse(text).map(|money| money.0).ok();
+        assert_eq!(
+            ["$2", "2.5", " 0.000001 ", "$0.05"].map(read),
+            [2_000_000, 2_500_000, 1, 50_000].map(Some)
+        );
+        for wrong in ["", "$", "-1", "1,5", "1.", ".5", "1.0000001", "1000001", "2 dollars", "0x1", "+3"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        let shown =
+            [0, 1, 4_999, 5_000, 404_999, 405_000, 12_000_000].map(|micro| MicroUsd(micro).to_string());
+        assert_eq!(shown, ["$0.00", "<$0.01", "<$0.01", "$0.01", "$0.40", "$0.41", "$12.00"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod backup;
 mod control;
+mod cost;
 mod demo;
 mod doctor;
 mod forget;
@@ -65,6 +66,7 @@ enum Command {
     Doctor(doctor::Doctor),
     Serve(serve::Serve),
     Runs(runs::Runs),
+    Cost(cost::Cost),
     Pause(pause::Pause),
     Resume(pause::Resume),
     Retry(pause::RetryRun),
@@ -106,6 +108,7 @@ pub fn main() -> ExitCode {
             Command::Doctor(command) => command.run().await,
             Command::Serve(command) => command.run().await,
             Command::Runs(command) => command.run().await,
+            Command::Cost(command) => command.run().await,
             Command::Pause(command) => command.run().await,
             Command::Resume(command) => command.run().await,
             Command::Retry(command) => command.run().await,

@@ -7,7 +7,7 @@
 
 mod lines;
 
-use crate::types::Role;
+use crate::types::{MicroUsd, Role};
 
 /// One row of the command table: what people type, who may, and what `/help` says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +70,35 @@ pub const COMMON: &[CommandSpec] = &[
         kind: CommandKind::Answers,
     },
     CommandSpec {
+        name: "budget",
+        usage: "/budget +N",
+        about: "let a paused run spend N dollars more, up to the server's cap",
+        role: Role::Maintain,
+        label: None,
+        kind: CommandKind::Answers,
+    },
+    CommandSpec {
+        name: "retry",
+        usage: "/retry",
+        about: "go on with a run that halted, at the step where it did",
+        role: Role::Triage,
+        label: None,
+        kind: CommandKind::Controls,
+    },
+    CommandSpec {
         name: "stop",
         usage: "/stop",
         about: "end the run; what it made so far stays",
         role: Role::Triage,
         label: Some("countersign:stop"),
+        kind: CommandKind::Controls,
+    },
+    CommandSpec {
+        name: "cost",
+        usage: "/cost",
+        about: "show what the work on this issue has cost",
+        role: Role::Triage,
+        label: None,
         kind: CommandKind::Controls,
     },
     CommandSpec {
@@ -269,6 +293,17 @@ impl Approve {
     }
 }
 
+/// Why `/budget` was not understood; said to the writer as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("after `/budget` stands how many dollars more, as in `/budget +3`")]
+pub struct RaiseError;
+
+/// What `/budget` was given: dollars to add.
+pub fn parse_raise(args: &str) -> Result<MicroUsd, RaiseError> {
+    let amount = args.trim().trim_matches('`').trim_start_matches('+');
+    MicroUsd::parse(amount).ok().filter(|amount| *amount > MicroUsd(0)).ok_or(RaiseError)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,6 +400,16 @@ mod tests {
         assert_eq!(read("lld spec"), Err(ApproveError::TooMuch));
         assert_eq!(read("this, please, at once"), Err(ApproveError::TooMuch));
         assert_eq!(read(&"a".repeat(65)), Err(ApproveError::TooMuch));
+    }
+
+    #[test]
+    fn what_budget_is_given() {
+        let read = |args| parse_raise(args).map(|amount| amount.0);
+        assert_eq!(
+            ["+3", "3", " +$2.50 ", "`+1`"].map(read),
+            [3_000_000, 3_000_000, 2_500_000, 1_000_000].map(Ok)
+        );
+        assert_eq!(["", "0", "-3", "+3 more", "lots"].map(read), [Err(RaiseError); 5]);
     }
 
     #[test]

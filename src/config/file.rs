@@ -14,8 +14,8 @@ use url::Url;
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiKey,
     GeminiSettings, GeminiTier, GitHubSettings, LldSettings, Model, ModelSettings, Names, OllamaSettings,
-    OpenAiSettings, Price, ServerSettings, Settings, StubSettings, WorkerSettings, from_toml, is_loopback,
-    line_of, pools, workers,
+    OpenAiSettings, Price, ServerSettings, Settings, StubSettings, WorkerSettings, budget::Budget, from_toml,
+    is_loopback, line_of, pools, workers,
 };
 use crate::types::{Family, InstallationId};
 
@@ -60,6 +60,8 @@ struct File {
     #[serde(default)]
     presets: BTreeMap<String, Spanned<String>>,
     workers: workers::Table,
+    #[serde(default)]
+    budget: Budget,
     #[serde(default)]
     lld: Lld,
 }
@@ -236,6 +238,11 @@ pub(super) fn parse(
         allowed_installations: file.installations.allow.into_iter().map(InstallationId).collect(),
         models,
         data_dir,
+        budget: file.budget.checked().map_err(|(at, message)| ConfigError {
+            file: name.to_owned(),
+            line: Some(line_of(text, at)),
+            message,
+        })?,
         lld: check.lld(file.lld)?,
         webhook_secrets: Vec::new(),
         ignored_environment: Vec::new(),

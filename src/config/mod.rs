@@ -6,6 +6,7 @@
 //! `Debug` or an error text. Whether the two models are of different families is not known here:
 //! `providers` checks it.
 
+mod budget;
 mod file;
 mod pools;
 mod repository;
@@ -21,6 +22,7 @@ use std::{
 use secrecy::SecretString;
 use url::{Host, Url};
 
+pub use budget::BudgetSettings;
 pub use file::MOST_ROUNDS;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use repository::RepoSettings;
@@ -70,6 +72,7 @@ pub struct Settings {
     /// Installations that are served; the others are answered and ignored.
     pub allowed_installations: Vec<InstallationId>,
     pub models: ModelSettings,
+    pub budget: BudgetSettings,
     pub lld: LldSettings,
     /// One to sign with, or two while a secret is being changed; the current one first.
     pub webhook_secrets: Vec<SecretString>,

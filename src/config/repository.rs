@@ -3,17 +3,22 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{ConfigError, LldSettings, REPOSITORY_FILE, Settings, from_toml, line_of};
+use super::{
+    BudgetSettings, ConfigError, LldSettings, REPOSITORY_FILE, Settings, budget::RepoBudget, from_toml,
+    line_of,
+};
 
 /// The settings that hold for one repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoSettings {
+    pub budget: BudgetSettings,
     pub lld: LldSettings,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct File {
+    budget: RepoBudget,
     lld: Lld,
 }
 
@@ -27,7 +32,7 @@ struct Lld {
 impl RepoSettings {
     /// What holds where the repository says nothing, or says something that can't be used.
     pub fn of_server(settings: &Settings) -> Self {
-        Self { lld: settings.lld.clone() }
+        Self { budget: settings.budget.clone(), lld: settings.lld.clone() }
     }
 
     /// Reads the repository's file against what the server allows.
@@ -58,6 +63,7 @@ impl RepoSettings {
             }
             lld.draft_gate = *gate.as_ref();
         }
-        Ok(Self { lld })
+        let budget = file.budget.tighten(&settings.budget).map_err(|(at, message)| refuse(at, message))?;
+        Ok(Self { budget, lld })
     }
 }

@@ -1,6 +1,7 @@
 use secrecy::ExposeSecret;
 
 use super::*;
+use crate::types::MicroUsd;
 
 const GOOD: &str = r#"
 [app]
@@ -279,5 +280,33 @@ fn pools_keep_what_is_not_said_and_labels_choose_the_most_urgent() {
         let (at, message) = refusal(&format!("{GOOD}[workers.high]\n{line}\n"));
         assert_eq!(at, Some(first + 1));
         assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn caps_are_dollars_and_a_repository_only_lowers_them() {
+    let with = |budget: &str| Place::new(&format!("{GOOD}[budget]\n{budget}\n"), ENV).load();
+    let budget = with("run = \"$12.50\"\ncall = \"none\"").unwrap().budget;
+    assert_eq!((budget.run, budget.call), (Some(MicroUsd(12_500_000)), None));
+    assert_eq!(budget.run_at_most, BudgetSettings::default().run_at_most);
+    assert_eq!(with("run = \"$40\"").unwrap().budget.run_at_most, Some(MicroUsd(40_000_000)));
+    assert_eq!(with("run = \"none\"").unwrap().budget.run_at_most, None);
+    let lines = GOOD.lines().count();
+    for (budget, words) in [
+        ("run = \"a lot\"", "run = \"a lot\" is no amount"),
+        ("stage = \"-1\"", "is no amount"),
+        ("run_at_most = \"$1\"", "less than run"),
+    ] {
+        let error = with(budget).unwrap_err();
+        assert_eq!(error.line, Some(lines + 2), "{error}");
+        assert!(error.message.contains(words), "{error}");
+    }
+    let server = with("repository_day = \"none\"").unwrap();
+    let own = |text: &str| RepoSettings::parse(&format!("[budget]\n{text}\n"), &server);
+    let tight = own("run = \"$1\"\nrepository_day = \"$3\"").unwrap().budget;
+    assert_eq!((tight.run, tight.repository_day), (Some(MicroUsd(1_000_000)), Some(MicroUsd(3_000_000))));
+    assert_eq!(tight.stage, server.budget.stage);
+    for loose in ["run = \"$11\"", "run = \"none\"", "installation_month = \"$1\""] {
+        assert_eq!(own(loose).unwrap_err().line, Some(2), "{loose}");
     }
 }

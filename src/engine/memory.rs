@@ -421,6 +421,7 @@ impl Inner {
                 Record::Verdict(row) => ledger.verdicts.push(row),
                 Record::Finding(row) => ledger.findings.push(row),
                 Record::Approval(row) => ledger.approvals.push(row),
+                Record::Raise(row) => ledger.raises.push(row),
             }
         }
         let needed =

@@ -31,5 +31,5 @@ pub use self::{
 };
 pub use crate::store::{
     Answer, AnswerRow, ApprovalKind, ApprovalRow, CallRow, CallStatus, Calls, Cut, Filter, FindingRow,
-    GateSpec, Ledger, Outcome, Pause, PauseScope, Record, Tally, Trigger, VerdictRow,
+    GateSpec, Ledger, Outcome, Pause, PauseScope, RaiseRow, Record, Tally, Trigger, VerdictRow,
 };

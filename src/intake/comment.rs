@@ -8,12 +8,12 @@ use super::{
 };
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
-    engine::{Answer, Cancel, Filter, RunView, Trigger},
-    github::{Body, Reaction, Repo, event::CommentEvent},
+    engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger},
+    github::{Body, LabelSpec, LabelSwap, Reaction, Repo, event::CommentEvent},
     limits,
     messages::{self, HelpRow},
-    store::Taken,
-    types::{Cause, Role},
+    store::{Spending, Taken},
+    types::{Cause, IssueNo, RepoId, Role},
 };
 
 /// Everything one command needs to be answered.
@@ -29,6 +29,8 @@ struct Said<'a> {
     live: Vec<RunView>,
     /// All runs there were on it when we were told late: one of them may have overtaken a start.
     known: Vec<RunView>,
+    /// The run that `/retry` would mean; looked for only when it was said.
+    halted: Option<RunView>,
 }
 
 impl Said<'_> {
@@ -130,7 +132,11 @@ impl Intake {
                 || !live.is_empty()
                 || self.router.row(command.name).is_some_and(|row| row.kind == CommandKind::Starts)
         };
+        // What halted is alive no more, and is what `/retry` is for.
+        let retry = found.iter().flatten().any(|command| command.name == RETRY);
+        let halted = if retry { self.halted(e.repo.id, issue).await? } else { None };
         let any = found.iter().any(|c| match c {
+            Ok(command) if command.name == RETRY => meant(command) || halted.is_some(),
             Ok(command) => meant(command),
             Err(Mistake::Unknown { addressed: true, .. }) => true,
             Err(_) => live.iter().any(|run| run.gate.is_some()),
@@ -145,14 +151,57 @@ impl Intake {
         } else {
             Vec::new()
         };
-        Ok(Some(Said { taken, cause, event: e, at, repo, role, live, known }))
+        Ok(Some(Said { taken, cause, event: e, at, repo, role, live, known, halted }))
+    }
+
+    /// The newest run of the issue, if it came to nothing by itself or cannot be read.
+    async fn halted(&self, repo: RepoId, issue: IssueNo) -> Result<Option<RunView>, Trouble> {
+        let all = self.engine.list(Filter { repo: Some(repo), issue: Some(issue), live_only: false }).await?;
+        let newest = all.into_iter().max_by_key(|run| run.id);
+        Ok(newest.filter(|run| matches!(run.status, Status::Failed | Status::Parked)))
+    }
+
+    async fn retry(&self, said: &Said<'_>, cause: Cause) -> Result<Reply, Trouble> {
+        let Some(run) = said.halted.as_ref().map(|run| run.id) else {
+            return Ok(Reply::Words(messages::nothing_to_retry()));
+        };
+        let retry = Retry { run, cause, by: said.event.sender.login.clone() };
+        Ok(match self.engine.retry(retry).await? {
+            Retried::Going | Retried::Duplicate => {
+                // The halt put this label there; the run's state is that of before, and knows nothing of it.
+                let (old, now) = (messages::STOPPED.name, messages::WORKING);
+                let new = LabelSpec { name: now.name, color: now.color, description: now.description };
+                said.repo.swap_label(&LabelSwap { issue: said.at.issue, old, new }).await?;
+                Reply::Note(format!("{run} is tried again"))
+            }
+            Retried::NoRun | Retried::NotFailed(_) => Reply::Words(messages::nothing_to_retry()),
+            Retried::Another(other) => {
+                Reply::Words(messages::already_running(other.id, &other.workflow, None))
+            }
+        })
+    }
+
+    /// What the work on this issue has cost, unless everybody would read it.
+    async fn cost(&self, said: &Said<'_>) -> Result<Reply, Trouble> {
+        if !self.shows_cost_on_public && !said.repo.info().await?.private {
+            return Ok(Reply::Shown(messages::costs_not_shown()));
+        }
+        let rows = match self.store.repo_if_any(said.at.repo.id).await? {
+            Some(db) => db.costs_of_issue(said.at.issue).await?,
+            None => Vec::new(),
+        };
+        let by_run = Spending::by(&rows, |row| format!("{} {}", row.workflow, row.run));
+        let by_model = Spending::by(&rows, |row| row.call.served.as_ref().unwrap_or(&row.call.asked).clone());
+        let all = Spending::of(rows.iter().map(|row| &row.call));
+        Ok(Reply::Shown(messages::costs(&by_run, &by_model, &all)))
     }
 
     async fn obey(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {
         let Some(row) = self.router.row(command.name) else {
             return Ok(Reply::Note("not a word of ours".to_owned()));
         };
-        if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts {
+        let retry = row.name == RETRY && said.halted.is_some();
+        if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts && !retry {
             return Ok(Reply::Note(format!("`/{}` is not meant for us here", row.name)));
         }
         let needs = needed(row, &said.live);
@@ -207,6 +256,8 @@ impl Intake {
                     .await?;
                 Ok(Reply::Shown(messages::runs(&runs.iter().map(line).collect::<Vec<_>>())))
             }
+            "cost" => self.cost(said).await,
+            RETRY => self.retry(said, cause).await,
             _ => self.answer(said, command, cause).await,
         }
     }
@@ -244,6 +295,11 @@ impl Intake {
                 }
             }
         } else {
+            if command.name == "budget"
+                && let Err(error) = commands::parse_raise(&command.args)
+            {
+                return Ok(Reply::Words(messages::not_understood("budget", &error.to_string())));
+            }
             (Approve::default(), command.args.clone())
         };
         let answer = Answer {
@@ -286,6 +342,9 @@ impl Intake {
 fn needed(row: &CommandSpec, live: &[RunView]) -> Role {
     if live.is_empty() { row.role.max(Role::Triage) } else { row.role }
 }
+
+/// It is the one word that means a run which is alive no more.
+const RETRY: &str = "retry";
 
 /// Marks the comment that `/help` and `/status` are answered in.
 const ANSWERS: &str = "answers";

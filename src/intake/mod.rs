@@ -45,6 +45,7 @@ pub struct Intake {
     engine: Arc<dyn Port>,
     router: Router,
     allow: BTreeSet<InstallationId>,
+    shows_cost_on_public: bool,
     clock: SharedClock,
     woken: Arc<Notify>,
     /// What could not be written down; it is, before another delivery is taken.
@@ -57,6 +58,8 @@ pub struct IntakeOptions {
     pub starts: Vec<(&'static str, CommandSpec)>,
     /// Installations we work for; all others are ignored.
     pub allow: BTreeSet<InstallationId>,
+    /// Is `/cost` answered where everybody reads it?
+    pub shows_cost_on_public: bool,
 }
 
 /// Chooses the work that something on GitHub asks for. One place, so that a third way to ask (free text)
@@ -123,6 +126,7 @@ impl Intake {
             engine,
             router: Router::new(options.starts),
             allow: options.allow,
+            shows_cost_on_public: options.shows_cost_on_public,
             clock,
             woken: Arc::new(Notify::new()),
             unwritten: Mutex::default(),

@@ -101,15 +101,18 @@ pub fn halted(card: &HaltCard) -> Body {
         }
     };
     // Only whoever sees the server's log can know whether it is mended.
-    let on_the_server = match card.reason {
+    let to_go_on = match card.reason {
         HaltReason::Bug { .. } => format!(
             "Once it is mended, whoever runs the server can go on from this step:\n\n{}\n\n",
             block(&format!("countersign retry {}", card.run))
         ),
-        _ => String::new(),
+        HaltReason::Said(_) => {
+            format!("To go on from this step, once that is mended:\n\n{}\n\n", block("/retry"))
+        }
+        HaltReason::MoveLimit { .. } => String::new(),
     };
     Body::frame(format!(
-        "{}### ❌ Halted at {}\n\n{}\n\n{kept}\n\n{on_the_server}To start again:\n\n{}\n\n<sub>Run {}</sub>",
+        "{}### ❌ Halted at {}\n\n{}\n\n{kept}\n\n{to_go_on}To start again:\n\n{}\n\n<sub>Run {}</sub>",
         rehearsal(card.rehearsal),
         plain(&card.at_step, 80),
         sentence(&card.reason.text()),
@@ -163,6 +166,12 @@ mod tests {
         - the branch `countersign/issue-42`
         - whatever is on the branch `countersign/issue-42`: GitHub does not show it to us
         - the pull request, [#7](https://x/7)
+
+        To go on from this step, once that is mended:
+
+        ```
+        /retry
+        ```
 
         To start again:
 

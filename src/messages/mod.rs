@@ -6,6 +6,7 @@
 //!
 //! [`Body`]: crate::github::outbound::Body
 
+mod cost;
 mod detour;
 mod endings;
 mod gate;
@@ -15,6 +16,10 @@ mod pull;
 mod replies;
 mod status;
 
+pub use cost::{
+    Amounts, Cap, CostView, PauseCard, Quote, WayOn, costs, costs_not_shown, paused, raise_refused,
+    raise_useless, spending,
+};
 pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
 pub use gate::{GateCard, Inconclusive, gate};
@@ -26,7 +31,8 @@ pub use pull::{
 };
 pub use replies::{
     HelpRow, RunLine, already_running, came_late, empty_args, files_changed, help, issue_changed, no_gate,
-    no_such_verb, not_understood, runs, several, stale, together, too_soon, unknown_command, wrong_stage,
+    no_such_verb, not_understood, nothing_to_retry, runs, several, stale, together, too_soon,
+    unknown_command, wrong_stage,
 };
 pub use status::{DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, Waiting, status};
 

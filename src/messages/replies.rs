@@ -113,6 +113,11 @@ pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> 
     ))
 }
 
+/// `/retry`, and nothing on the issue halted.
+pub fn nothing_to_retry() -> Body {
+    said("There is nothing to try again: the newest run on this issue did not halt.")
+}
+
 /// A command that needs text came without.
 pub fn empty_args(command: &str) -> Body {
     let what = match command {

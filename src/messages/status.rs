@@ -1,6 +1,8 @@
 //! The status comment: one an issue and workflow, edited in place ever after.
 
-use super::{ApproveLine, ModelView, ModelWait, access, count, folded, link, rehearsal, sign};
+use super::{
+    ApproveLine, CostView, ModelView, ModelWait, WayOn, access, count, folded, link, rehearsal, sign,
+};
 use crate::{
     github::outbound::{Body, clean, code, plain},
     types::{Hash, Role, RunId, Timestamp, Verdict},
@@ -24,6 +26,8 @@ pub struct StatusView {
     pub waiting: Option<Waiting>,
     pub draft: Option<DraftView>,
     pub notes: Vec<Note>,
+    /// None where it is not to be shown.
+    pub cost: Option<CostView>,
     /// Where the result is, once there is one.
     pub outcome: Option<String>,
     pub updated: Timestamp,
@@ -79,6 +83,8 @@ pub enum Waiting {
     },
     /// A model that cannot be asked now.
     Model(ModelWait),
+    /// Money.
+    Budget { way_on: WayOn, url: String },
 }
 
 #[derive(Debug, Clone)]
@@ -155,6 +161,9 @@ pub fn status(view: &StatusView) -> Body {
     if !view.notes.is_empty() {
         parts.push(view.notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>().join("\n"));
     }
+    if let Some(cost) = &view.cost {
+        parts.push(cost.text());
+    }
     if let Some(view) = &view.draft {
         parts.push(draft(view));
     }
@@ -191,6 +200,13 @@ fn waiting_text(waiting: &Waiting) -> String {
                      `/revise TEXT` sends it back; `/override REASON` takes it as it is."
                 ),
             }
+        }
+        Waiting::Budget { way_on, url } => {
+            format!(
+                "**Paused**: {}. {}",
+                link("the budget leaves too little for the next call", url),
+                way_on.text()
+            )
         }
     }
 }
@@ -274,6 +290,7 @@ mod tests {
                 url: None,
             }),
             notes: vec![Note::Repaired(2)],
+            cost: None,
             outcome: None,
             updated: Timestamp(0),
         }

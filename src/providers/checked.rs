@@ -10,11 +10,11 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage,
     models::{Model, Table},
     outages::{Outages, Resting},
 };
-use crate::{clock::SharedClock, limits};
+use crate::{clock::SharedClock, limits, types::MicroUsd};
 
 pub(super) struct Checked {
     back_end: Arc<dyn Provider>,
@@ -126,10 +126,9 @@ impl Checked {
         if bytes / limits::MOST_BYTES_A_TOKEN > row.context {
             return Some(CallErrorKind::TooLong);
         }
-        let budget = call.budget.filter(|_| self.back_end.bills())?;
-        let (input, output) = (bytes / limits::FEWEST_BYTES_A_TOKEN, row.max_output);
-        let most_microusd = self.table.cost_microusd(&row.id, input, output, 0, 0)?;
-        (most_microusd > budget).then_some(CallErrorKind::OverBudget { most_microusd })
+        let most_microusd = self.estimate(call).most.0;
+        let over = call.budget.is_some_and(|budget| most_microusd > budget);
+        over.then_some(CallErrorKind::OverBudget { most_microusd })
     }
 
     fn judge(&self, usage: &mut Usage) {
@@ -157,6 +156,21 @@ impl Provider for Checked {
 
     fn bills(&self) -> bool {
         self.back_end.bills()
+    }
+
+    fn estimate(&self, call: &Call) -> Estimate {
+        if !self.bills() {
+            return self.back_end.estimate(call);
+        }
+        let bytes = (call.system.len() + call.prompt.len()) as u64;
+        let row = self.table.find(self.name(), &call.model);
+        let most = row.and_then(|row| {
+            let input = bytes / limits::FEWEST_BYTES_A_TOKEN;
+            // What is written to a cache on the way costs more than what is only read.
+            let plain = self.table.cost_microusd(&row.id, input, row.max_output, 0, 0);
+            plain.max(self.table.cost_microusd(&row.id, 0, row.max_output, 0, input))
+        });
+        Estimate { most: MicroUsd(most.unwrap_or(0)), free_way: false }
     }
 
     fn call<'a>(

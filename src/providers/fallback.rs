@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{Attempt, Call, CallError, CallErrorKind, Provider, Reply, Usage, outages::Outages};
-use crate::clock::SharedClock;
+use super::{Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, outages::Outages};
+use crate::{clock::SharedClock, types::MicroUsd};
 
 /// A back end and the most of a call's time it gets.
 pub(super) struct Leg {
@@ -136,6 +136,14 @@ impl Provider for Fallback {
         self.legs.iter().any(|leg| leg.back_end.bills())
     }
 
+    fn estimate(&self, call: &Call) -> Estimate {
+        let none = Estimate { most: MicroUsd(0), free_way: false };
+        self.legs.iter().filter(|leg| leg.back_end.lacks().is_none()).fold(none, |sum, leg| {
+            let one = leg.back_end.estimate(call);
+            Estimate { most: sum.most.plus(one.most), free_way: sum.free_way || one.free_way }
+        })
+    }
+
     fn call<'a>(
         &'a self,
         call: &'a Call,
@@ -240,6 +248,38 @@ mod tests {
         let error = fallback.call(&call, &CancellationToken::new()).await.unwrap_err();
         let given = given.lock().unwrap().clone();
         (given, error)
+    }
+
+    #[test]
+    fn the_paid_way_is_what_a_call_may_cost_and_the_free_one_is_told() {
+        struct Paid(u64);
+        impl Provider for Paid {
+            fn name(&self) -> &'static str {
+                "paid"
+            }
+            fn lacks(&self) -> Option<String> {
+                None
+            }
+            fn bills(&self) -> bool {
+                true
+            }
+            fn estimate(&self, _: &Call) -> Estimate {
+                Estimate { most: MicroUsd(self.0), free_way: self.0 == 0 }
+            }
+            fn call<'a>(
+                &'a self,
+                _: &'a Call,
+                _: &'a CancellationToken,
+            ) -> BoxFuture<'a, Result<Reply, CallError>> {
+                unreachable!("it is only asked what it costs")
+            }
+        }
+        let estimate = |costs: [u64; 2]| {
+            let legs = costs.map(|most| Leg { back_end: Arc::new(Paid(most)), limit: Duration::ZERO });
+            Fallback::new(legs, Arc::default(), Arc::new(Hands::default())).estimate(&question(1))
+        };
+        assert_eq!(estimate([0, 7]), Estimate { most: MicroUsd(7), free_way: true });
+        assert_eq!(estimate([5, 7]), Estimate { most: MicroUsd(12), free_way: false });
     }
 
     #[tokio::test]

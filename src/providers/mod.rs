@@ -40,7 +40,7 @@ use crate::{
     config::{ModelSettings, Names},
     limits,
     store::Store,
-    types::{Family, Malformed, WorkerPool},
+    types::{Family, Malformed, MicroUsd, WorkerPool},
 };
 
 /// [`Provider::name`] of what chooses among several models. Who answered is in [`Usage::provider`].
@@ -224,6 +224,15 @@ impl CallError {
     }
 }
 
+/// What a call may put on a bill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Estimate {
+    /// At most, by every way together that it may take; nothing where no price is known.
+    pub most: MicroUsd,
+    /// May an answer come that puts nothing on a bill?
+    pub free_way: bool,
+}
+
 /// A source of answers.
 pub trait Provider: Send + Sync {
     /// The word before the colon.
@@ -235,6 +244,11 @@ pub trait Provider: Send + Sync {
 
     /// Is what a call takes put on a bill?
     fn bills(&self) -> bool;
+
+    /// What this call may cost. What is held back for a call and what keeps it from being sent both come from here.
+    fn estimate(&self, _call: &Call) -> Estimate {
+        Estimate { most: MicroUsd(0), free_way: !self.bills() && self.lacks().is_none() }
+    }
 
     /// Asks once. Ends within the call's deadline (and a moment to clean up) of when it begins: what it waits for a place
     /// before that is [`Usage::queued`].

@@ -22,14 +22,14 @@ use tokio_util::sync::CancellationToken;
 
 use self::course::{Course, Seat};
 use super::{
-    Call, CallError, CallErrorKind, CallRole, ModelId, POOL, Provider, Reply,
+    Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Provider, Reply,
     outages::{Outages, Resting},
 };
 use crate::{
     clock::SharedClock,
     config::{Retry, Strategy},
     limits,
-    types::Timestamp,
+    types::{MicroUsd, Timestamp},
 };
 
 pub(super) struct Pool {
@@ -236,6 +236,16 @@ impl Provider for Pool {
 
     fn bills(&self) -> bool {
         self.ways().any(|way| way.back_end.bills())
+    }
+
+    /// No call pays two of them more than the dearest may cost: what one was paid is gone from the budget of the next.
+    fn estimate(&self, call: &Call) -> Estimate {
+        let asked = self.ways().filter(|way| way.is_fit(call.role).is_ok() && way.back_end.lacks().is_none());
+        let none = Estimate { most: MicroUsd(0), free_way: false };
+        asked.fold(none, |all, way| {
+            let one = way.back_end.estimate(&Call { model: way.id.model.clone(), ..call.clone() });
+            Estimate { most: all.most.max(one.most), free_way: all.free_way || one.free_way }
+        })
     }
 
     fn call<'a>(

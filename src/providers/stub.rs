@@ -21,6 +21,9 @@ pub const REHEARSAL: &str = include_str!("../../fixtures/models/rehearsal.toml")
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Script {
+    /// Answers are put on a bill, by the price that a `[[model]]` of the settings gives.
+    #[serde(default)]
+    billed: bool,
     #[serde(rename = "answer")]
     answers: Vec<Answer>,
 }
@@ -114,7 +117,9 @@ impl Stub {
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
         let started = self.clock.now();
-        let mut usage = Usage { attempts: 1, served: Some(call.model.clone()), ..Usage::asking(&call.model) };
+        let billed = self.script.billed;
+        let mut usage =
+            Usage { attempts: 1, billed, served: Some(call.model.clone()), ..Usage::asking(&call.model) };
         let fail = |kind, why: String, usage: Usage| Err(CallError::new(kind, format!("stub: {why}"), usage));
         let Some(answer) = self.next(call) else {
             let why = format!("the script has no answer for the {}; add one with role = \"{0}\"", call.role);
@@ -172,7 +177,7 @@ impl Provider for Stub {
     }
 
     fn bills(&self) -> bool {
-        false
+        self.script.billed
     }
 
     fn call<'a>(

@@ -1,5 +1,6 @@
 //! One paid call, booked: the ledger's row is written before it and settled with the attempt's next write, which is
-//! its answer's unless something goes wrong first. An answer that reached the journal is never bought again.
+//! its answer's unless something goes wrong first. An answer that reached the journal is never bought again. What may
+//! be on a bill is held back before the call, and a call for which not enough is left is not made.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,14 +9,16 @@ use serde::{Deserialize, Serialize};
 use super::{
     Cx,
     held::{NoAnswer, Waits},
+    money::{self, Capped},
     prompt::{Assembled, Prompt},
 };
 use crate::{
+    config::BudgetSettings,
     engine::{CallRow, CallStatus, Cut, Record, StepError},
     limits,
     messages::Hold,
-    providers::{Call, CallError, CallErrorKind, CallRole, ModelId, POOL, Reply, Usage},
-    types::{Family, Hash, Timestamp},
+    providers::{Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Reply, Usage},
+    types::{Family, Hash, MicroUsd, Timestamp},
 };
 
 /// The model an answer itself says it came from.
@@ -101,6 +104,7 @@ pub(super) struct Ask<'a> {
     /// The issue's, which say how urgent it is.
     pub labels: &'a [String],
     pub facts: BTreeMap<String, String>,
+    pub caps: &'a BudgetSettings,
     /// Calls of this role in this run; each try counts.
     pub calls: &'a mut u32,
     /// What this visit has waited for so far.
@@ -136,6 +140,15 @@ const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
+/// What a call leaves that its journal entry does not tell.
+#[derive(Default)]
+struct Aside {
+    /// It was not made.
+    capped: Option<Capped>,
+    /// Something was held back for it.
+    held: bool,
+}
+
 /// Buys one answer. Whoever cannot be asked now is waited for, by way of [`NoAnswer::Held`]; every other way of having
 /// no answer is returned.
 pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, NoAnswer> {
@@ -146,8 +159,17 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
         let key = format!("{key}/{attempt}");
         *ask.calls += 1;
         ask.facts.insert("call".to_owned(), ask.calls.to_string());
-        let answered: Answered =
-            cx.once(&key, |entry| buy(cx, &key, &ask, bytes_a_token, attempt, entry.interrupted)).await?;
+        let mut aside = Aside::default();
+        let this = Try { key: &key, number: attempt, bytes_a_token };
+        let bought = cx.once(&key, |entry| buy(cx, &ask, this, entry.interrupted, &mut aside)).await;
+        if let Some(capped) = aside.capped {
+            return Err(NoAnswer::Capped(capped));
+        }
+        let answered: Answered = bought?;
+        if aside.held {
+            // Only now that the ledger's row is settled on disk.
+            money::follow(cx).await;
+        }
         let Err(failure) = &answered.outcome else { return Ok(answered) };
         if failure.kind == FailureKind::TooLong && bytes_a_token > limits::FEWEST_BYTES_A_TOKEN {
             // Denser text than most: once more, with more of it cut.
@@ -164,102 +186,134 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
     }
 }
 
+/// One of several tries at the same answer.
+#[derive(Clone, Copy)]
+struct Try<'a> {
+    key: &'a str,
+    number: u32,
+    /// What the prompt is taken to have.
+    bytes_a_token: u64,
+}
+
 async fn buy(
     cx: &Cx,
-    key: &str,
     ask: &Ask<'_>,
-    bytes_a_token: u64,
-    attempt: u32,
+    this: Try<'_>,
     interrupted: bool,
+    aside: &mut Aside,
 ) -> Result<Answered, StepError> {
-    let (provider, model) = match cx.tools().providers.resolve(ask.spec) {
-        Ok(found) => found,
-        Err(error) => {
-            return Err(StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)));
+    let providers = &cx.tools().providers;
+    let (provider, model) = providers
+        .resolve(ask.spec)
+        .map_err(|error| StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)))?;
+    let room = providers.room(&model, ask.system, ask.schema).saturating_mul(this.bytes_a_token);
+    let Assembled { text, cut, fits } = ask.prompt.fit(usize::try_from(room).unwrap_or(usize::MAX));
+    let prompt = Hash::of_parts([ask.system.as_bytes(), text.as_bytes()]);
+    let (run, bytes) = (cx.run().id, text.len());
+    // A call that may have been made is settled by being made again.
+    let lacks = provider.lacks().filter(|_| !interrupted);
+    let unsent = match (fits, lacks) {
+        (true, None) => None,
+        (false, _) => {
+            tracing::warn!(%run, model = ask.spec, bytes, room, "a prompt does not fit, with all cut that may be");
+            Some(FailureKind::TooLong)
+        }
+        (true, Some(lacks)) => {
+            tracing::warn!(%run, role = %ask.role, model = ask.spec, %lacks, "a model cannot be asked");
+            Some(FailureKind::Lacking)
         }
     };
-    let room = cx.tools().providers.room(&model, ask.system, ask.schema);
-    let room = usize::try_from(room.saturating_mul(bytes_a_token)).unwrap_or(usize::MAX);
-    let Assembled { text, cut, fits } = ask.prompt.fit(room);
-    let prompt = Hash::of_parts([ask.system.as_bytes(), text.as_bytes()]);
-    if !fits {
-        let (run, bytes) = (cx.run().id, text.len());
-        tracing::warn!(%run, model = ask.spec, bytes, room, "a prompt does not fit, with all cut that may be");
-        let served = Served { model: "unattested".to_owned(), family: None };
-        let outcome = Err(Failure { kind: FailureKind::TooLong, not_before: None });
-        return Ok(Answered { served, asked: model.model, prompt, cut, outcome });
+    if let Some(kind) = unsent {
+        let (served, asked) = (Served::of(&Usage::default()), model.model);
+        return Ok(Answered { served, asked, prompt, cut, outcome: Err(Failure { kind, not_before: None }) });
     }
-    // A call that may have been made is settled by being made again.
-    if !interrupted && let Some(lacks) = provider.lacks() {
-        tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %lacks, "a model cannot be asked");
-        let failure = Failure { kind: FailureKind::Lacking, not_before: None };
-        return Ok(Answered {
-            served: Served::of(&Usage::default()),
-            asked: model.model,
-            prompt,
-            cut,
-            outcome: Err(failure),
-        });
+    let mut call = call(cx, ask, &model, text).await?;
+    let before = if interrupted { cx.booked(this.key).await? } else { None };
+    let Estimate { most, free_way } = provider.estimate(&call);
+    let capped = money::hold(cx, ask.caps, (ask.role, this.key), most, before.as_ref()).await?.err();
+    if capped.is_some() && !free_way {
+        aside.capped = capped;
+        return Err(not_asked());
     }
-    let private = cx.tools().is_private(cx).await?;
-    let mut row = reserved(ask, &model, prompt, cut.clone());
-    if interrupted && let Some(before) = cx.booked(key).await? {
+    let held = if capped.is_some() { MicroUsd(0) } else { most };
+    call.budget = Some(held.0);
+    aside.held = held > MicroUsd(0);
+    if let Some(before) = before {
         // It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books
         // with all that is known of it.
         let lost = CallRow { status: CallStatus::Lost, ..before };
-        cx.book(&format!("{key}~lost-{}", cx.clock().now().0), Record::Call(lost)).await?;
+        cx.book(&format!("{}~lost-{}", this.key, cx.clock().now().0), Record::Call(lost)).await?;
     }
-    cx.record(key, Record::Call(row.clone())).await?;
-    let call = Call {
+    let row = reserved(ask, &model, prompt, cut.clone(), held);
+    cx.record(this.key, Record::Call(row.clone())).await?;
+    let result = provider.call(&call, cx.cancelled()).await;
+    match result.as_ref().err().map(|error| &error.kind) {
+        // Not an answer, so not journalled as one: whoever goes on from here asks again. The row stays reserved,
+        // because the call may have been billed.
+        Some(CallErrorKind::Cancelled) => {
+            let (why, after) = ("the call was stopped".to_owned(), Duration::from_secs(1));
+            return Err(StepError::Later { why, after });
+        }
+        // The way that costs nothing was no way after all.
+        Some(CallErrorKind::OverBudget { .. }) if capped.is_some() => aside.capped = capped,
+        _ => {}
+    }
+    let usage = book(cx, this.key, row, &result).await?;
+    if aside.capped.is_some() {
+        return Err(not_asked());
+    }
+    let outcome = match &result {
+        Ok(reply) => Ok(keep(cx, reply).await?),
+        Err(error) => {
+            tracing::warn!(%run, provider = provider.name(), kind = ?error.kind, detail = %error.message, "model call failed");
+            Err(failure(error, this.number, cx.clock().now()))
+        }
+    };
+    Ok(Answered { served: Served::of(usage), asked: usage.asked.clone(), prompt, cut, outcome })
+}
+
+async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result<Call, StepError> {
+    let desk = cx.tools();
+    Ok(Call {
         role: ask.role,
         system: ask.system.to_owned(),
-        prompt: text,
+        prompt,
         schema: ask.schema.cloned(),
-        model: model.model,
+        model: model.model.clone(),
         effort: None,
         deadline: limits::MODEL_CALL,
         budget: None,
-        private,
+        private: desk.is_private(cx).await?,
         not_families: ask.not_families.to_vec(),
-        workers: cx.tools().settings.models.workers.assigned(ask.labels),
+        workers: desk.settings.models.workers.assigned(ask.labels),
         facts: ask.facts.clone(),
-    };
-    let result = provider.call(&call, cx.cancelled()).await;
-    if result.as_ref().is_err_and(|error| matches!(error.kind, CallErrorKind::Cancelled)) {
-        // Not an answer, so not journalled as one: whoever goes on from here asks again. The row stays reserved,
-        // because the call may have been billed.
-        return Err(StepError::Later {
-            why: "the call was stopped".to_owned(),
-            after: Duration::from_secs(1),
-        });
-    }
-    let usage = match &result {
-        Ok(reply) => &reply.usage,
-        Err(error) => error.usage.as_ref(),
-    };
-    let before = match &result {
-        Ok(reply) => &reply.before,
-        Err(error) => &error.before,
+    })
+}
+
+/// Settles the rows of a call: each of what was tried before has its own, since it may have cost something. They are
+/// written with the next write, so no answer is kept whose row is not settled. The row may be settled without its answer,
+/// when that one cannot be kept and the step is put off.
+async fn book<'a>(
+    cx: &Cx,
+    key: &str,
+    row: CallRow,
+    result: &'a Result<Reply, CallError>,
+) -> Result<&'a Usage, StepError> {
+    let (usage, before, error) = match result {
+        Ok(reply) => (&reply.usage, &reply.before, None),
+        Err(error) => (error.usage.as_ref(), &error.before, Some(&error.kind)),
     };
     for (number, leg) in before.iter().enumerate() {
-        // Each has its own row: it may have cost something.
-        let mut row = row.clone();
-        settle(&mut row, &leg.usage, Some(&leg.kind));
+        let row = settled(row.clone(), &leg.usage, Some(&leg.kind));
         cx.book(&format!("{key}~leg-{number}"), Record::Call(row)).await?;
     }
-    settle(&mut row, usage, result.as_ref().err().map(|error| &error.kind));
-    // With the next write: no answer is kept whose row is not settled. The row may be settled without its answer, when
-    // that one cannot be kept and the step is put off.
-    cx.book(key, Record::Call(row)).await?;
-    let (served, asked) = (Served::of(usage), usage.asked.clone());
-    let outcome = match result {
-        Ok(reply) => Ok(keep(cx, &reply).await?),
-        Err(error) => {
-            tracing::warn!(run = %cx.run().id, provider = provider.name(), kind = ?error.kind, detail = %error.message, "model call failed");
-            Err(failure(&error, attempt, cx.clock().now()))
-        }
-    };
-    Ok(Answered { served, asked, prompt, cut, outcome })
+    cx.book(key, Record::Call(settled(row, usage, error))).await?;
+    Ok(usage)
+}
+
+/// Ends the `once`, so that nothing is kept of a call that was not made; never seen outside.
+fn not_asked() -> StepError {
+    StepError::Later { why: "not enough is left of the budget".to_owned(), after: Duration::ZERO }
 }
 
 async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
@@ -271,7 +325,7 @@ async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
     Ok(Text { text, value })
 }
 
-fn reserved(ask: &Ask<'_>, model: &ModelId, prompt: Hash, cut: Vec<Cut>) -> CallRow {
+fn reserved(ask: &Ask<'_>, model: &ModelId, prompt: Hash, cut: Vec<Cut>, held: MicroUsd) -> CallRow {
     CallRow {
         role: ask.role.as_str().to_owned(),
         provider: model.provider.clone(),
@@ -287,13 +341,14 @@ fn reserved(ask: &Ask<'_>, model: &ModelId, prompt: Hash, cut: Vec<Cut>) -> Call
         cache_written: 0,
         cost_microusd: None,
         billed: false,
+        held_microusd: Some(held.0).filter(|held| *held > 0),
         elapsed_ms: 0,
         attempts: 0,
         error: None,
     }
 }
 
-fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallErrorKind>) {
+fn settled(mut row: CallRow, usage: &Usage, error: Option<&CallErrorKind>) -> CallRow {
     row.status = if error.is_some() { CallStatus::Failed } else { CallStatus::Done };
     if !usage.provider.is_empty() {
         // Who of several was asked is only known now.
@@ -310,9 +365,15 @@ fn settle(row: &mut CallRow, usage: &Usage, error: Option<&CallErrorKind>) {
     row.cache_written = usage.cache_written_tokens;
     row.cost_microusd = usage.cost_microusd;
     row.billed = usage.billed;
+    // Whoever gave up waiting does not know what the other side did meanwhile.
+    let unknown = matches!(error, None | Some(CallErrorKind::Timeout { .. }));
+    if !usage.billed || usage.cost_microusd.is_some() || !unknown {
+        row.held_microusd = None;
+    }
     row.elapsed_ms = u64::try_from(usage.elapsed.as_millis()).unwrap_or(u64::MAX);
     row.attempts = usage.attempts;
     row.error = error.map(|kind| format!("{kind:?}"));
+    row
 }
 
 fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {

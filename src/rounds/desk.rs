@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::{Cx, fault};
 use crate::{
     codebase::TreeIndex,
-    config::{REPOSITORY_FILE, RepoSettings, Settings},
+    config::{BudgetSettings, REPOSITORY_FILE, RepoSettings, Settings},
     engine::StepError,
     git::{GitError, Mirrors, Snapshot},
-    github::{Counter, GitHub, Repo},
+    github::{Counter, GitHub, Repo, RepoInfo},
     limits,
     providers::Providers,
     store::Store,
@@ -37,6 +37,11 @@ pub struct Policy {
     pub draft_gate: bool,
     /// Where the document goes; `{issue}` is its number.
     pub document_path: String,
+    #[serde(default)]
+    pub caps: BudgetSettings,
+    /// May the thread tell what was spent? Everybody reads a public repository's.
+    #[serde(default)]
+    pub shows_cost: bool,
     /// Why the repository's own file was not used, in our words.
     pub complaint: Option<String>,
 }
@@ -71,6 +76,8 @@ impl Policy {
             max_rounds: settings.lld.max_rounds,
             draft_gate: settings.lld.draft_gate,
             document_path: settings.lld.document_path.clone(),
+            caps: settings.budget.clone(),
+            shows_cost: settings.budget.show_on_public,
             complaint: None,
         }
     }
@@ -134,15 +141,19 @@ impl Desk {
     }
 
     /// The policy of this run: the server's, tightened by `.github/countersign.toml` on the default branch.
-    pub async fn policy(&self, repo: &Repo, branch: &str) -> Result<Policy, StepError> {
+    pub async fn policy(&self, repo: &Repo, info: &RepoInfo) -> Result<Policy, StepError> {
         let settings = &self.settings;
         let mut policy = Policy::of_server(settings);
-        let Some(bytes) = repo.file(REPOSITORY_FILE, branch).await.map_err(fault)? else { return Ok(policy) };
+        policy.shows_cost |= info.private;
+        let Some(bytes) = repo.file(REPOSITORY_FILE, &info.default_branch).await.map_err(fault)? else {
+            return Ok(policy);
+        };
         let text = String::from_utf8_lossy(&bytes);
         match RepoSettings::parse(&text, settings) {
             Ok(own) => {
                 policy.max_rounds = own.lld.max_rounds;
                 policy.draft_gate = own.lld.draft_gate;
+                policy.caps = own.budget;
             }
             // It may quote the file, and the file may be long.
             Err(error) => policy.complaint = Some(error.to_string().chars().take(500).collect()),

@@ -79,6 +79,7 @@ mod tests {
             elapsed_ms: 0,
             attempts,
             cut: Vec::new(),
+            held_microusd: None,
             error: (status == CallStatus::Failed).then(|| "Quota { reset: None }".to_owned()),
         }
     }

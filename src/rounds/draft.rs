@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     codebase::Shown,
+    config::BudgetSettings,
     documents::edits,
     engine::{Cut, StepError},
     limits,
@@ -30,6 +31,8 @@ pub struct Brief<'a> {
     pub rules: &'a str,
     /// The provider and model that draft.
     pub spec: &'a str,
+    /// What may be spent.
+    pub caps: &'a BudgetSettings,
     /// A source file that exists, for scripted answers.
     pub sample_path: Option<&'a str>,
 }
@@ -121,7 +124,7 @@ struct Question<'a> {
     schema: Option<&'a serde_json::Value>,
 }
 
-/// Buys one answer and returns its text, or our sentence on why there is none.
+/// Buys one answer and returns its text, or what the turn comes to without one.
 async fn answer(
     cx: &Cx,
     round: &mut Round,
@@ -134,8 +137,8 @@ async fn answer(
     let (calls, waits) = (&mut round.calls.drafter, &mut round.waits);
     let not_families = &[];
     let labels = &brief.issue.labels;
-    let (role, spec) = (CallRole::Drafter, brief.spec);
-    let asked = Ask { role, spec, system, prompt, schema, not_families, labels, facts, calls, waits };
+    let (role, spec, caps) = (CallRole::Drafter, brief.spec, brief.caps);
+    let asked = Ask { role, spec, system, prompt, schema, not_families, labels, facts, caps, calls, waits };
     let answered = ask(cx, key, asked).await?;
     round.unshown = unshown(&answered.cut);
     match answered.outcome {

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cx, Round};
+use super::{Cx, Round, money::Capped};
 use crate::{
     engine::StepError,
     limits,
@@ -21,6 +21,8 @@ use crate::{
 pub enum NoAnswer {
     /// It has to be made again later.
     Held(Held),
+    /// A cap keeps it from being paid for.
+    Capped(Capped),
     Step(StepError),
 }
 

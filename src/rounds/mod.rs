@@ -13,6 +13,7 @@ mod detours;
 mod draft;
 mod gate;
 mod held;
+mod money;
 mod page;
 mod prompt;
 mod remains;
@@ -27,6 +28,7 @@ pub use gate::{
     Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
 };
 pub use held::{Held, NoAnswer, Wait};
+pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use page::{StatusComment, Urgency};
 pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, Why, review};

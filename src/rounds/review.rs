@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     codebase::Shown,
+    config::BudgetSettings,
     documents::verdict,
     engine::{FindingRow, Record, StepError, VerdictRow},
     providers::{CallRole, models},
@@ -28,6 +29,8 @@ pub struct ReviewBrief<'a> {
     pub shown: &'a Shown,
     pub rules: &'a str,
     pub spec: &'a str,
+    /// What may be spent.
+    pub caps: &'a BudgetSettings,
     /// What the mechanical checks established; shown first, as facts. Words of ours alone.
     pub facts: &'a str,
     /// What the checks warn of. It quotes the document, so it is shown as material.
@@ -116,6 +119,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
             not_families: &authors,
             labels: &brief.issue.labels,
             facts: facts(brief, &mark, &nonce),
+            caps: brief.caps,
             calls: &mut round.calls.reviewer,
             waits: &mut round.waits,
         };

@@ -35,6 +35,9 @@ impl Store {
             .write(move |tx| {
                 tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
                 tx.execute("DELETE FROM labeling WHERE repo = ?1", [signed(repo.0)])?;
+                tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [signed(repo.0)])?;
+                // What it has spent stays spent until the month is over; nothing can be read again.
+                tx.execute("UPDATE spend SET open = 0 WHERE repo = ?1", [signed(repo.0)])?;
                 Ok(())
             })
             .await?;

@@ -24,6 +24,7 @@ mod repository;
 mod resting;
 mod rows;
 mod shelf;
+mod spend;
 mod wake;
 
 use std::{
@@ -55,6 +56,7 @@ pub use self::{
     repository::RepoDb,
     resting::{Rest, RestingKey, resting_keys},
     rows::*,
+    spend::{Reservation, Reserved, SharedCap},
 };
 use crate::{clock::SharedClock, types::RepoId};
 
@@ -66,6 +68,7 @@ const MAIN: Schema = Schema {
         include_str!("migrations/main-3.sql"),
         include_str!("migrations/main-4.sql"),
         include_str!("migrations/main-5.sql"),
+        include_str!("migrations/main-6.sql"),
     ],
     traffic: Traffic::Busy,
 };
@@ -252,9 +255,11 @@ fn boot(
         |row| row.get(0),
     ))?;
     // It may not know all that lies beside it.
-    if before.is_none() || before.as_deref() != mark {
+    let strange = before.is_none() || before.as_deref() != mark;
+    if strange {
         hints::note(tx, repos)?;
     }
+    spend::boot(tx, if strange { repos } else { &[] })?;
     let epoch = before.and_then(|value| value.parse::<i64>().ok()).unwrap_or(0) + 1;
     directory::set_meta(tx, "epoch", &epoch.to_string())?;
     let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);

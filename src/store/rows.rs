@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Calls, Gathered};
 use crate::types::{
-    Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, Oid, RepoId, Role, RunId, Timestamp,
-    Verdict,
+    Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, MicroUsd, Oid, RepoId, Role, RunId,
+    Timestamp, Verdict,
 };
 
 /// What started a run, pinned for its whole life.
@@ -357,9 +357,106 @@ pub struct CallRow {
     pub cost_microusd: Option<u64>,
     /// The cost was billed, not reckoned.
     pub billed: bool,
+    /// Micro-dollars held back for it: what may be on the bill for all anybody knows. None once the cost is known, and
+    /// where nothing is billed.
+    #[serde(default)]
+    pub held_microusd: Option<u64>,
     pub elapsed_ms: u64,
     pub attempts: u32,
     pub error: Option<String>,
+}
+
+impl CallRow {
+    /// What counts against caps.
+    pub fn counted(&self) -> MicroUsd {
+        let billed = self.cost_microusd.filter(|_| self.billed);
+        MicroUsd(billed.or(self.held_microusd).unwrap_or(0))
+    }
+}
+
+/// A row of the cost ledger with where it belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CostRow {
+    pub run: RunId,
+    pub visit: u64,
+    pub key: String,
+    pub workflow: String,
+    pub issue: IssueNo,
+    pub installation: InstallationId,
+    /// When it was written last.
+    pub at: Timestamp,
+    pub call: CallRow,
+}
+
+/// What some calls came to, each amount for itself: they are of different money.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spending {
+    /// Calls that were made.
+    pub calls: u64,
+    #[serde(rename = "billed_microusd")]
+    pub billed: MicroUsd,
+    /// Held back for calls under way, and for those of which nobody knows what they cost.
+    #[serde(rename = "held_microusd")]
+    pub held: MicroUsd,
+    /// By list price, of what a subscription pays.
+    #[serde(rename = "notional_microusd")]
+    pub notional: MicroUsd,
+    /// Calls of models without a price.
+    pub unpriced: u64,
+}
+
+impl Spending {
+    pub fn of<'a>(calls: impl IntoIterator<Item = &'a CallRow>) -> Self {
+        let mut sum = Self::default();
+        calls.into_iter().for_each(|call| sum.add(call));
+        sum
+    }
+
+    /// One sum for each value of `key`, in the order they first come.
+    pub fn by<K: PartialEq>(rows: &[CostRow], key: impl Fn(&CostRow) -> K) -> Vec<(K, Self)> {
+        let mut sums: Vec<(K, Self)> = Vec::new();
+        for row in rows {
+            let key = key(row);
+            match sums.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, sum)) => sum.add(&row.call),
+                None => sums.push((key, Self::of([&row.call]))),
+            }
+        }
+        sums
+    }
+
+    pub fn plus(self, other: &Self) -> Self {
+        Self {
+            calls: self.calls + other.calls,
+            billed: self.billed.plus(other.billed),
+            held: self.held.plus(other.held),
+            notional: self.notional.plus(other.notional),
+            unpriced: self.unpriced + other.unpriced,
+        }
+    }
+
+    fn add(&mut self, call: &CallRow) {
+        let made = call.status != CallStatus::Failed || call.attempts > 0;
+        self.calls += u64::from(made);
+        let cost = call.cost_microusd.map(MicroUsd);
+        match (cost, call.billed) {
+            (Some(cost), true) => self.billed = self.billed.plus(cost),
+            (Some(cost), false) => self.notional = self.notional.plus(cost),
+            (None, _) => self.unpriced += u64::from(call.status == CallStatus::Done),
+        }
+        if cost.is_none() || !call.billed {
+            self.held = self.held.plus(MicroUsd(call.held_microusd.unwrap_or(0)));
+        }
+    }
+}
+
+/// By how much a person raised the caps of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaiseRow {
+    pub by: Actor,
+    pub amount: MicroUsd,
+    pub cause: Cause,
+    pub at: Timestamp,
 }
 
 /// What a reviewer said of exactly one document.
@@ -417,6 +514,7 @@ pub enum Record {
     Verdict(VerdictRow),
     Finding(FindingRow),
     Approval(ApprovalRow),
+    Raise(RaiseRow),
 }
 
 /// Everything the ledgers hold about one run, each list in the order it was first written.
@@ -426,6 +524,7 @@ pub struct Ledger {
     pub verdicts: Vec<VerdictRow>,
     pub findings: Vec<FindingRow>,
     pub approvals: Vec<ApprovalRow>,
+    pub raises: Vec<RaiseRow>,
     /// Every answer that was accepted at a gate of this run, with the `needed` of that gate.
     pub answers: Vec<(AnswerRow, u32)>,
 }

@@ -5,7 +5,9 @@ use futures_util::{StreamExt, future::join_all, poll, stream::FuturesUnordered};
 use super::*;
 use crate::{
     clock::Clock,
-    types::{Actor, Cause, DeliveryId, Hash, InstallationId, IssueNo, Role, Timestamp, UserId},
+    types::{
+        Actor, Cause, DeliveryId, Hash, InstallationId, IssueNo, MicroUsd, Role, RunId, Timestamp, UserId,
+    },
 };
 use std::{collections::HashSet, future::Future, pin::Pin, time::Duration};
 
@@ -93,7 +95,7 @@ fn a_newer_database_is_refused() {
     connection.pragma_update(None, "user_version", 99).unwrap();
     drop(connection);
     let refused = open(root.path()).err().unwrap();
-    assert!(matches!(refused, StoreError::Newer { found: 99, known: 5, .. }), "{refused}");
+    assert!(matches!(refused, StoreError::Newer { found: 99, known: 6, .. }), "{refused}");
     assert!(refused.to_string().contains("main.db"));
 }
 
@@ -312,4 +314,39 @@ async fn what_somebody_stopped_waiting_for_is_opened_all_the_same_and_once() {
     let opened = after.await.unwrap();
     assert_eq!(opened.audit_chain().await.unwrap(), []);
     assert!(Arc::ptr_eq(&opened, &store.repo(RepoId(1)).await.unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_at_once_no_more_are_let_through_than_a_cap_allows() {
+    let root = tempfile::tempdir().unwrap();
+    let asked = |repo: u64, run: u64| Reservation {
+        run: RunId { repo: RepoId(repo), seq: run },
+        visit: 1,
+        key: "draft/1".into(),
+        installation: InstallationId(7),
+        amount: MicroUsd(1_000_000),
+        repository_day: Some(MicroUsd(3_500_000)),
+        installation_month: Some(MicroUsd(5_000_000)),
+    };
+    let ten = |store: &Arc<Store>, repo: u64| {
+        let each = (1..=10).map(|run| {
+            let (store, asked) = (Arc::clone(store), asked(repo, run));
+            tokio::spawn(async move { store.reserve(asked).await.unwrap() })
+        });
+        join_all(each.collect::<Vec<_>>())
+    };
+    let store = open(root.path()).unwrap();
+    let held = |answers: Vec<Result<Reserved, _>>| {
+        answers.into_iter().filter(|answer| matches!(answer, Ok(Reserved::Held))).count()
+    };
+    assert_eq!(held(ten(&store, 1).await), 3, "the repository's day");
+    assert_eq!(held(ten(&store, 2).await), 2, "the installation's month");
+    assert_eq!(
+        store.reserve(asked(3, 1)).await.unwrap(),
+        Reserved::Over { cap: SharedCap::InstallationMonth, spent: MicroUsd(5_000_000) }
+    );
+    drop(store);
+    // The crash came before any of the ledgers' rows.
+    let store = open(root.path()).unwrap();
+    assert_eq!(held(ten(&store, 1).await), 3);
 }

@@ -24,8 +24,8 @@ use tokio::net::UnixListener;
 use crate::{
     clock::SharedClock,
     engine::{EngineError, Filter, PauseScope, Port, Retried, Retry, RunView},
-    store::{Store, StoreError},
-    types::{Cause, RepoId, RepoName, RunId},
+    store::{Spending, Store, StoreError},
+    types::{Cause, RepoId, RepoName, RunId, Timestamp},
 };
 
 /// Where the socket of a data directory is.
@@ -90,6 +90,37 @@ pub struct RunLine {
     pub calls: u64,
     pub writes: u64,
     pub why: Option<String>,
+}
+
+/// Whose calls to add up.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub struct Costing {
+    /// `OWNER/REPO`.
+    pub repository: Option<String>,
+    pub run: Option<RunId>,
+    pub by: By,
+}
+
+/// What gets a line of its own.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    #[default]
+    Run,
+    Stage,
+    Model,
+    Day,
+}
+
+/// A sum as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CostLine {
+    /// Its name, or its number where we know no name any more.
+    pub repository: String,
+    /// The run, stage, model or day.
+    pub what: String,
+    #[serde(flatten)]
+    pub spent: Spending,
 }
 
 /// An answer in words, and the body of every refusal.
@@ -164,6 +195,7 @@ pub fn listen(data: &Path) -> io::Result<UnixListener> {
 pub fn routes(control: Control) -> Router {
     Router::new()
         .route("/runs", get(runs))
+        .route("/cost", get(cost))
         .route("/pause", post(pause))
         .route("/resume", post(resume))
         .route("/retry", post(retry))
@@ -266,6 +298,49 @@ pub async fn lines(store: &Store, runs: &[RunView]) -> Result<Vec<RunLine>, Stor
         lines.push(RunLine::new(run, known.as_ref().and_then(|(_, name)| name.as_ref())));
     }
     Ok(lines)
+}
+
+async fn cost(State(control): State<Control>, Query(asked): Query<Costing>) -> Answer<Vec<CostLine>> {
+    Ok(Json(costs(&control.store, &asked).await?.map_err(|why| Refusal(StatusCode::NOT_FOUND, why))?))
+}
+
+/// Sums of the ledgers, a line for each repository and whatever is asked for; or why there is nothing to add up.
+pub async fn costs(store: &Store, asked: &Costing) -> Result<Result<Vec<CostLine>, String>, StoreError> {
+    let repos = match (&asked.repository, asked.run) {
+        (Some(text), _) => {
+            let Ok(name) = text.parse() else {
+                return Ok(Err(format!("`{text}` is not a repository's name: OWNER/REPO")));
+            };
+            match named(store, &name).await? {
+                Ok(repo) => vec![repo],
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        (None, Some(run)) => vec![run.repo],
+        (None, None) => store.repos()?,
+    };
+    if let Some(run) = asked.run.filter(|run| !repos.contains(&run.repo)) {
+        return Ok(Err(format!("{run} is no run of that repository; `countersign runs --all` lists them")));
+    }
+    let mut lines = Vec::new();
+    for repo in repos {
+        let Some(db) = store.repo_if_any(repo).await? else { continue };
+        let rows = db.costs(asked.run, Timestamp(0)).await?;
+        let name = store.directory().repository(repo).await?.map(|row| row.name.to_string());
+        let repository = name.unwrap_or_else(|| repo.to_string());
+        let sums = Spending::by(&rows, |row| match asked.by {
+            By::Run => format!("{} {} #{}", row.run, row.workflow, row.issue),
+            By::Stage => format!("{} {}", row.workflow, row.call.role),
+            By::Model => row.call.served.as_ref().unwrap_or(&row.call.asked).clone(),
+            By::Day => row.at.to_string()[..10].to_owned(),
+        });
+        lines.extend(sums.into_iter().map(|(what, spent)| CostLine {
+            repository: repository.clone(),
+            what,
+            spent,
+        }));
+    }
+    Ok(Ok(lines))
 }
 
 async fn forget(State(control): State<Control>, Json(asked): Json<Forgetting>) -> Answer<Said> {

@@ -16,6 +16,7 @@ mod lld;
 mod long_log;
 mod missed;
 mod models;
+mod money;
 mod operator;
 mod outage;
 mod pools;

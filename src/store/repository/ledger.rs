@@ -48,6 +48,7 @@ impl RepoDb {
                 verdicts: bodies(tx, "verdict", run)?,
                 findings: bodies(tx, "finding", run)?,
                 approvals: bodies(tx, "approval", run)?,
+                raises: bodies(tx, "raise", run)?,
                 answers: answers(tx, run)?,
             })
         })
@@ -113,6 +114,7 @@ pub(super) fn book(tx: &Transaction<'_>, run: i64, booking: &Booking, now: i64) 
         Record::Verdict(row) => ("verdict", serde_json::to_string(row)?),
         Record::Finding(row) => ("finding", serde_json::to_string(row)?),
         Record::Approval(row) => ("approval", serde_json::to_string(row)?),
+        Record::Raise(row) => ("raise", serde_json::to_string(row)?),
     };
     tx.prepare_cached(&format!(
         "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)

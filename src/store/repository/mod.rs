@@ -3,6 +3,7 @@
 //! What wakes or takes a run is reached only through [`Store`](super::Store), which commits the wake hint first
 //! and keeps the agenda.
 
+mod costs;
 mod journal;
 mod ledger;
 mod read;
@@ -36,6 +37,7 @@ const REPOSITORY: Schema = Schema {
     migrations: &[
         include_str!("../migrations/repository-1.sql"),
         include_str!("../migrations/repository-2.sql"),
+        include_str!("../migrations/repository-3.sql"),
     ],
     traffic: Traffic::Quiet,
 };

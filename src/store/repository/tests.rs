@@ -9,10 +9,10 @@ use crate::{
     limits,
     store::{
         CallRow, CallStatus, Checkpoint, Filter, Lease, Opened, Pause, PauseScope, Record, RepoRow, Rerun,
-        RunStatus, Store, StoreError,
+        Reservation, Reserved, RunStatus, SharedCap, Store, StoreError,
         tests::{claim_at, new_run},
     },
-    types::{Cause, Hash, InstallationId, RepoId, RunId, Timestamp},
+    types::{Cause, Hash, InstallationId, MicroUsd, RepoId, RunId, Timestamp},
 };
 
 const REPO: RepoId = RepoId(3);
@@ -112,6 +112,7 @@ fn call(status: CallStatus) -> CallRow {
         cache_written: 0,
         cost_microusd: Some(5),
         billed: true,
+        held_microusd: None,
         elapsed_ms: 0,
         attempts: 1,
         error: None,
@@ -379,4 +380,46 @@ async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
     assert!(claim(&store).await.is_none() && !copy.join("repos/3").exists());
     let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().ends_with("half-done")), "{left:?}");
+}
+
+#[tokio::test]
+async fn what_was_held_at_a_crash_is_read_again_from_its_ledger() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    store.start_run(new_run(REPO, 1)).await.unwrap();
+    let lease = claim(&store).await.unwrap();
+    let asked = |seq, dollars: u64| Reservation {
+        run: RunId { repo: REPO, seq },
+        visit: 1,
+        key: "draft/1".into(),
+        installation: InstallationId(7),
+        amount: MicroUsd(dollars * 1_000_000),
+        repository_day: Some(MicroUsd(2_500_000)),
+        installation_month: None,
+    };
+    let over = Reserved::Over { cap: SharedCap::RepositoryDay, spent: MicroUsd(2_000_000) };
+    let row = CallRow {
+        cost_microusd: None,
+        billed: false,
+        held_microusd: Some(2_000_000),
+        ..call(CallStatus::Reserved)
+    };
+    assert_eq!(store.reserve(asked(lease.run.id.seq, 2)).await.unwrap(), Reserved::Held);
+    let db = store.repo(REPO).await.unwrap();
+    db.record(&lease, "draft/1", Record::Call(row)).await.unwrap();
+    drop((db, store));
+
+    let store = open(root.path());
+    assert_eq!(store.reserve(asked(99, 1)).await.unwrap(), over);
+    drop(store);
+    set_back_main(root.path(), None);
+    let store = open(root.path());
+    assert_eq!(store.reserve(asked(99, 1)).await.unwrap(), over, "a new main.db knows nothing of its own");
+
+    let lease = claim(&store).await.unwrap();
+    let db = store.repo(REPO).await.unwrap();
+    let settled = Record::Call(call(CallStatus::Done));
+    db.record(&lease, "draft/1", settled).await.unwrap();
+    store.follow_spend(lease.run.id).await.unwrap();
+    assert_eq!(store.reserve(asked(99, 2)).await.unwrap(), Reserved::Held);
 }

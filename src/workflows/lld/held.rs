@@ -1,6 +1,6 @@
 //! A step that waits for a model: what people see of it meanwhile, and how it goes on.
 
-use super::{At, State, show};
+use super::{At, State, pause, show};
 use crate::{
     engine::{Next, StepError},
     messages::{self, State as Shown},
@@ -17,6 +17,10 @@ pub(super) async fn unanswered(
 ) -> Result<Next<At>, StepError> {
     match why {
         NoAnswer::Step(error) => Err(error),
+        NoAnswer::Capped(capped) => {
+            s.round = before;
+            Ok(pause(s, at, capped))
+        }
         NoAnswer::Held(held) => {
             s.round.hold(before, held);
             still(s, cx, at).await.map(|next| next.unwrap_or_else(|| again(cx)))

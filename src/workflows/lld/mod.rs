@@ -21,10 +21,10 @@ use crate::{
     },
     git::Snapshot,
     limits,
-    messages::{self, CommitKind, State as Shown},
+    messages::{self, CommitKind, Quote, State as Shown},
     rounds::{
-        self, Base, Brief, Cx, Desk, Drafted, Heard, IssueSnapshot, Landed, Policy, Proposal, Publication,
-        ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault,
+        self, Base, Brief, Capped, Cx, Desk, Drafted, Heard, IssueSnapshot, Landed, Policy, Proposal,
+        Publication, Resumed, ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault,
     },
     types::{Hash, Role, Timestamp, Verdict},
 };
@@ -45,6 +45,7 @@ pub enum At {
     Review,
     VerdictGate,
     Finalize,
+    Budget,
 }
 
 impl Step for At {
@@ -60,6 +61,7 @@ impl Step for At {
             Self::Review => "N3",
             Self::VerdictGate => "N4",
             Self::Finalize => "N5",
+            Self::Budget => "NM",
         }
     }
 
@@ -75,12 +77,15 @@ impl Step for At {
             Self::Review => "Adversarial review",
             Self::VerdictGate => "Human gate: verdict",
             Self::Finalize => "Finalize",
+            Self::Budget => "Wait for money",
         }
     }
 
     fn kind(self) -> Kind {
         match self {
             Self::Load | Self::Analyze | Self::Fix | Self::Check | Self::TestPlan => Kind::Work,
+            // No gate: what is decided there is no document.
+            Self::Budget => Kind::Work,
             Self::Draft => Kind::Draft,
             Self::Review => Kind::Review,
             Self::DraftGate | Self::VerdictGate => Kind::Gate,
@@ -117,6 +122,21 @@ pub struct State {
     stop: Option<Stop>,
     /// The answer that opened the way to `Finalize`.
     approval: Option<ApprovalRow>,
+    /// What such runs cost here before.
+    #[serde(default)]
+    quote: Option<Quote>,
+    /// Why the run goes on only once there is money for it.
+    #[serde(default)]
+    paused: Option<Paused>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Paused {
+    /// Before this step, and there it goes on.
+    before: At,
+    capped: Capped,
+    /// The comment that says so.
+    url: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -141,14 +161,15 @@ impl Workflow<Desk> for Lld {
     const GRAPH: &'static [(At, &'static [At])] = &[
         (At::Load, &[At::Analyze]),
         (At::Analyze, &[At::Draft]),
-        (At::Draft, &[At::Fix, At::Draft]),
+        (At::Draft, &[At::Fix, At::Draft, At::Budget]),
         (At::Fix, &[At::Check]),
         (At::Check, &[At::TestPlan, At::Draft]),
         (At::TestPlan, &[At::DraftGate, At::Draft]),
         (At::DraftGate, &[At::Review, At::Analyze, At::Check]),
-        (At::Review, &[At::VerdictGate, At::Draft]),
+        (At::Review, &[At::VerdictGate, At::Draft, At::Budget]),
         (At::VerdictGate, &[At::Finalize, At::Analyze, At::Check]),
         (At::Finalize, &[At::Check]),
+        (At::Budget, &[At::Draft, At::Review]),
     ];
 
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
@@ -181,6 +202,7 @@ impl Workflow<Desk> for Lld {
             At::Review => review(s, cx).await,
             At::VerdictGate => verdict_gate(s, cx).await,
             At::Finalize => finalize(s, cx).await,
+            At::Budget => budget(s, cx).await,
         }
     }
 
@@ -202,10 +224,11 @@ async fn load(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let policy: Policy = cx
         .once("policy", |_| async {
             let info = repo.info().await.map_err(fault)?;
-            desk.policy(&repo, &info.default_branch).await
+            desk.policy(&repo, &info).await
         })
         .await?;
     show::offer_label(cx, &repo).await?;
+    s.quote = cx.once("quote", |_| rounds::quote(cx)).await?;
     s.round = Round::new(policy.max_rounds);
     s.label = show::label_left(&issue.labels);
     s.issue = Some(issue);
@@ -295,6 +318,7 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         shown: &repository,
         rules: &lld::format_rules(),
         spec: &policy.drafter,
+        caps: &policy.caps,
         sample_path: s.sample_path.as_deref(),
     };
     let before = s.round.clone();
@@ -382,6 +406,7 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         shown: &repository,
         rules: &lld::format_rules(),
         spec: &policy.reviewer,
+        caps: &policy.caps,
         facts: &facts(s),
         warnings: &warnings(s),
         place_exists: &place_exists,
@@ -468,6 +493,32 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
         url: Some(proposal.pull_url),
     }))
+}
+
+fn pause(s: &mut State, before: At, capped: Capped) -> Next<At> {
+    s.paused = Some(Paused { before, capped, url: None });
+    Next::Go(At::Budget)
+}
+
+/// Waits until somebody raises the cap that is used up, or a shared one begins anew.
+async fn budget(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    look(s, cx).await?;
+    let policy = need(&s.policy)?.clone();
+    let Paused { before, capped, .. } = need(&s.paused)?.clone();
+    match rounds::resume(cx, STAGE, &capped, &policy).await? {
+        Resumed::GoOn => {
+            s.paused = None;
+            Ok(Next::Go(before))
+        }
+        Resumed::Refused(gate) => Ok(Next::Ask(gate)),
+        Resumed::Unheard => {
+            let at_step = format!("{} {}", before.id(), before.title());
+            let (url, gate) = rounds::pause(cx, STAGE, at_step, &capped, &policy).await?;
+            s.paused = Some(Paused { before, capped, url: Some(url) });
+            show::turn(s, cx, At::Budget, Shown::NeedsYou, messages::NEEDS_YOU).await?;
+            Ok(Next::Ask(gate))
+        }
+    }
 }
 
 // ---- what the gates share ----

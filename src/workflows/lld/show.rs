@@ -47,6 +47,7 @@ pub(super) async fn status(s: &State, cx: &Cx, at: At, state: messages::State) -
         waiting: waiting(s, state),
         draft,
         notes: notes(s, issue_chars, &cx.ledger().await?.calls),
+        cost: rounds::so_far(cx, "LLD", s.policy.as_ref(), s.quote).await?,
         outcome: s.proposal.as_ref().filter(|_| state == messages::State::Done).map(|p| p.pull_url.clone()),
         updated: cx.clock().now(),
     };
@@ -54,6 +55,8 @@ pub(super) async fn status(s: &State, cx: &Cx, at: At, state: messages::State) -
 }
 
 fn steps(s: &State, at: At, state: messages::State) -> Vec<StepLine> {
+    // A run that waits for money stands before the step it is for.
+    let at = s.paused.as_ref().filter(|_| at == At::Budget).map_or(at, |paused| paused.before);
     let here = Lld::GRAPH.iter().position(|(step, _)| *step == at).unwrap_or_default();
     let draft_gate = s.policy.as_ref().is_some_and(|p| p.draft_gate);
     let mark = |index: usize, step: At| match index {
@@ -62,7 +65,7 @@ fn steps(s: &State, at: At, state: messages::State) -> Vec<StepLine> {
         _ if index == here => Mark::Now,
         _ => Mark::ToCome,
     };
-    let steps = Lld::GRAPH.iter().enumerate();
+    let steps = Lld::GRAPH.iter().enumerate().filter(|(_, (step, _))| *step != At::Budget);
     steps
         .map(|(index, (step, _))| StepLine { id: step.id(), title: step.title(), mark: mark(index, *step) })
         .collect()
@@ -82,6 +85,9 @@ fn waiting(s: &State, state: messages::State) -> Option<Waiting> {
     let going = matches!(state, messages::State::Working | messages::State::Parked);
     if let Some(held) = s.round.held().filter(|_| going) {
         return Some(Waiting::Model(held.view()));
+    }
+    if let Some(paused) = s.paused.as_ref().filter(|_| state == messages::State::NeedsYou) {
+        return Some(Waiting::Budget { way_on: paused.capped.way_on(), url: paused.url.clone()? });
     }
     let asked = s.asked.as_ref().filter(|_| state == messages::State::NeedsYou)?;
     Some(Waiting::Decision {

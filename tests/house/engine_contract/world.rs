@@ -301,6 +301,7 @@ fn bill(attempts: u32) -> CallRow {
         cache_written: 0,
         cost_microusd: Some(42),
         billed: true,
+        held_microusd: None,
         elapsed_ms: 1,
         attempts,
         error: None,

@@ -1,0 +1,91 @@
+//! `countersign cost`: what the models have cost.
+
+use std::{path::Path, process::ExitCode, sync::Arc};
+
+use anyhow::{Context, anyhow};
+
+use super::{ConfigFlag, columns, must_hold_data, say};
+use crate::{
+    clock::SystemClock,
+    config::Settings,
+    store::{Spending, Store},
+    types::{RepoName, RunId},
+    web::control::{self, By, CostLine, Costing, Heard},
+};
+
+/// Add up the ledger: what was billed, what is held back, and what subscriptions paid, by list price.
+///
+/// Asks the server of this data directory; where none runs, the directory is opened and read. HELD is for calls under
+/// way, and for those of which nobody knows whether they were billed. With --json amounts are whole micro-dollars.
+#[derive(clap::Args)]
+pub(super) struct Cost {
+    /// Only calls of this repository.
+    #[arg(value_name = "OWNER/REPO")]
+    repo: Option<RepoName>,
+    /// Only calls of this run.
+    #[arg(long)]
+    run: Option<RunId>,
+    /// What gets a line of its own.
+    #[arg(long, value_enum, default_value_t)]
+    by: By,
+    /// Print a JSON array instead of a table.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+impl Cost {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let settings = Settings::load(&self.config.config)?;
+        let asked =
+            Costing { repository: self.repo.map(|name| name.to_string()), run: self.run, by: self.by };
+        let by = serde_json::to_value(asked.by)?;
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.append_pair("by", by.as_str().unwrap_or_default());
+        query.extend_pairs(asked.repository.iter().map(|name| ("repository", name)));
+        query.extend_pairs(asked.run.iter().map(|run| ("run", run.to_string())));
+        let path = format!("/cost?{}", query.finish());
+        let heard = control::ask(&settings.data_dir, &path, None).await;
+        let lines: Vec<CostLine> = match heard.context("the server did not answer")? {
+            Heard::Done(lines) => lines,
+            Heard::Refused(why) => return Err(anyhow!(why)),
+            Heard::Nobody => read(&settings.data_dir, &asked).await?,
+        };
+        if self.json {
+            say(serde_json::to_string_pretty(&lines)?);
+        } else if lines.is_empty() {
+            say("No model was asked yet.");
+        } else {
+            table(&lines, asked.by).iter().for_each(say);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Reads the directory itself, which nobody serves.
+async fn read(data: &Path, asked: &Costing) -> anyhow::Result<Vec<CostLine>> {
+    must_hold_data(data)?;
+    let store = Store::open(data, Arc::new(SystemClock))?;
+    control::costs(&store, asked).await?.map_err(|why| anyhow!(why))
+}
+
+fn table(lines: &[CostLine], by: By) -> Vec<String> {
+    let what = match by {
+        By::Run => "RUN",
+        By::Stage => "STAGE",
+        By::Model => "MODEL",
+        By::Day => "DAY",
+    };
+    let head = [what, "REPOSITORY", "CALLS", "BILLED", "HELD", "NOTIONAL"].map(str::to_owned);
+    let row = |what: &str, repository: &str, sum: &Spending| {
+        let amounts = [sum.billed, sum.held, sum.notional].map(|amount| amount.to_string());
+        let [billed, held, notional] = amounts;
+        [what.to_owned(), repository.to_owned(), sum.calls.to_string(), billed, held, notional]
+    };
+    let all = lines.iter().fold(Spending::default(), |sum, line| sum.plus(&line.spent));
+    let mut rows = vec![head];
+    rows.extend(lines.iter().map(|line| row(&line.what, &line.repository, &line.spent)));
+    rows.push(row("all", "", &all));
+    columns(&rows)
+}

@@ -1,0 +1,294 @@
+//! What work costs, in the words people read: one rounding, to the cent, at the very end.
+
+use serde::{Deserialize, Serialize};
+
+use super::{block, rehearsal};
+use crate::{
+    github::outbound::{Body, code, plain},
+    store::Spending,
+    types::{MicroUsd, RunId, Timestamp},
+};
+
+/// Which limit of the settings it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cap {
+    Call,
+    Drafting,
+    Reviewing,
+    Run,
+    RepositoryDay,
+    InstallationMonth,
+}
+
+impl Cap {
+    /// Do several runs spend under it together?
+    pub fn is_shared(self) -> bool {
+        matches!(self, Self::RepositoryDay | Self::InstallationMonth)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Call => "one call",
+            Self::Drafting => "the drafting of one run",
+            Self::Reviewing => "the reviews of one run",
+            Self::Run => "this run",
+            Self::RepositoryDay => "this repository in a day",
+            Self::InstallationMonth => "this installation in a month",
+        }
+    }
+}
+
+/// A run that a cap keeps from going on.
+#[derive(Debug, Clone)]
+pub struct PauseCard {
+    pub run: RunId,
+    /// Before what: `N1 Draft the design`.
+    pub at_step: String,
+    pub cap: Cap,
+    pub way_on: WayOn,
+    /// None where everybody would read it.
+    pub amounts: Option<Amounts>,
+    pub rehearsal: bool,
+}
+
+/// The cap as it stands, and what is to be had under it.
+#[derive(Debug, Clone, Copy)]
+pub struct Amounts {
+    pub limit: MicroUsd,
+    pub spent: MicroUsd,
+    /// What the next call may cost at most.
+    pub next: MicroUsd,
+}
+
+/// How a paused run comes to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WayOn {
+    /// By a person.
+    Raise(MicroUsd),
+    /// By nobody here: the server lets a run have no more than this.
+    Beyond(MicroUsd),
+    /// By itself.
+    At(Timestamp),
+    /// Not at all: one call may cost more than a cap that nobody here can raise.
+    Never,
+}
+
+impl WayOn {
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Raise(amount) => {
+                format!("Someone with maintain access lets it go on:\n\n{}", line(*amount))
+            }
+            Self::Beyond(most) => format!(
+                "It would take more than the {most} that the server lets a run have. Whoever runs the server can raise \
+                 `run_at_most` under `[budget]` for new runs."
+            ),
+            Self::At(then) => format!("It goes on by itself at {then}."),
+            Self::Never => {
+                "One call may cost more than the whole of that cap, so waiting does not help. Whoever runs \
+                            the server can raise it under `[budget]` for new runs."
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// The comment that says why nothing happens any more.
+pub fn paused(card: &PauseCard) -> Body {
+    let amounts = card.amounts.map_or(String::new(), |Amounts { limit, spent, next }| {
+        format!(
+            " It is {limit}; {spent} of it are spent or held back, and the next call may cost up to {next}."
+        )
+    });
+    Body::frame(format!(
+        "{}### ✋ Paused before {}\n\nThe cap on {} leaves too little for the next call.{amounts}\n\n{}\n\n\
+         <sub>Run {} · `/stop` ends it</sub>",
+        rehearsal(card.rehearsal),
+        plain(&card.at_step, 80),
+        card.cap.name(),
+        card.way_on.text(),
+        card.run
+    ))
+}
+
+/// `/budget` asked for more than the server gives; `room` is what may still be added.
+pub fn raise_refused(most: MicroUsd, room: MicroUsd) -> Body {
+    let rest = match room {
+        MicroUsd(0) => {
+            "Whoever runs the server can raise `run_at_most` under `[budget]` for new runs.".to_owned()
+        }
+        room => format!("At most:\n\n{}", line(room)),
+    };
+    Body::frame(format!("Nothing was raised: the server lets a run have no more than {most}. {rest}"))
+}
+
+/// The line a person pastes.
+fn line(amount: MicroUsd) -> String {
+    block(&format!("/budget +{}", amount.exact()))
+}
+
+/// `/budget` was said where it is of no use.
+pub fn raise_useless(cap: Cap, way_on: WayOn) -> Body {
+    Body::frame(format!(
+        "Nothing was raised: what is used up is the cap on {}, and `/budget` raises those of one run. {}",
+        cap.name(),
+        way_on.text()
+    ))
+}
+
+/// What runs like this one cost before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quote {
+    /// So many came to their end.
+    pub runs: u64,
+    /// Half of them cost no more than this, and nine of ten no more than that.
+    pub p50: MicroUsd,
+    pub p90: MicroUsd,
+    /// On a bill; otherwise by list price only.
+    pub billed: bool,
+}
+
+/// The line about money in a status comment.
+#[derive(Debug, Clone)]
+pub struct CostView {
+    /// `LLD`
+    pub stage: String,
+    pub quote: Option<Quote>,
+    pub spent: Spending,
+}
+
+impl CostView {
+    pub(super) fn text(&self) -> String {
+        format!("Cost so far: {}. {}", spending(&self.spent), quote(&self.stage, self.quote.as_ref()))
+    }
+}
+
+fn quote(stage: &str, quote: Option<&Quote>) -> String {
+    let stage = plain(stage, 30);
+    let Some(Quote { runs, p50, p90, billed }) = quote else {
+        return format!("{stage}: no history yet.");
+    };
+    let (low, high) = (p50.to_string(), p90.to_string());
+    let range = if low == high { low } else { format!("{low}–{}", high.trim_start_matches('$')) };
+    let of = if *runs == 1 { "of 1 run".to_owned() } else { format!("of {runs} runs") };
+    match billed {
+        true => format!("{stage}: {range}, p50–p90 {of}."),
+        false => format!("{stage}: $0 billed (notional {range}, p50–p90 {of})."),
+    }
+}
+
+/// `$0.31 billed, up to $1.60 held back (notional $2.10)`
+pub fn spending(sum: &Spending) -> String {
+    let mut text = match sum.billed {
+        MicroUsd(0) => "$0 billed".to_owned(),
+        billed => format!("{billed} billed"),
+    };
+    if sum.held > MicroUsd(0) {
+        text += &format!(", up to {} held back", sum.held);
+    }
+    if sum.notional > MicroUsd(0) {
+        text += &format!(" (notional {})", sum.notional);
+    }
+    if sum.unpriced > 0 {
+        text += &format!(
+            ", {} without a known price",
+            super::count(usize::try_from(sum.unpriced).unwrap_or(usize::MAX), "call", "calls")
+        );
+    }
+    text
+}
+
+/// What was spent for an issue, by run and by model.
+pub fn costs(by_run: &[(String, Spending)], by_model: &[(String, Spending)], all: &Spending) -> Body {
+    if by_run.is_empty() {
+        return Body::frame("No model was asked for this issue yet.".to_owned());
+    }
+    let mut out = String::from("### Cost of this issue\n\n| | Calls | |\n|---|--:|---|");
+    for (name, sum) in by_run.iter().chain(by_model) {
+        out.push_str(&format!("\n| {} | {} | {} |", code(name, 80), sum.calls, spending(sum)));
+    }
+    out.push_str(&format!("\n| **all** | {} | {} |", all.calls, spending(all)));
+    Body::frame(out)
+}
+
+/// Asked where everybody would read it.
+pub fn costs_not_shown() -> Body {
+    Body::frame(
+        "Costs are not shown where everybody reads them. Whoever runs the server sees them with `countersign cost`, or \
+         sets `show_on_public` under `[budget]`."
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::*, *};
+    use crate::types::RepoId;
+
+    fn card(way_on: WayOn) -> PauseCard {
+        PauseCard {
+            run: RunId { repo: RepoId(8123), seq: 4 },
+            at_step: "N1 Draft the design".into(),
+            cap: Cap::Run,
+            way_on,
+            amounts: Some(Amounts {
+                limit: MicroUsd(10_000_000),
+                spent: MicroUsd(9_204_000),
+                next: MicroUsd(1_600_000),
+            }),
+            rehearsal: false,
+        }
+    }
+
+    #[test]
+    fn a_pause_says_which_cap_how_much_and_the_line_to_paste() {
+        insta::assert_snapshot!(paused(&card(WayOn::Raise(MicroUsd(1_000_000)))).as_str(), @r"
+        ### ✋ Paused before N1 Draft the design
+
+        The cap on this run leaves too little for the next call. It is $10.00; $9.20 of it are spent or held back, and the next call may cost up to $1.60.
+
+        Someone with maintain access lets it go on:
+
+        ```
+        /budget +1
+        ```
+
+        <sub>Run 8123-4 · `/stop` ends it</sub>
+        ");
+        let quiet = PauseCard { amounts: None, ..card(WayOn::At(Timestamp(0))) };
+        let text = paused(&quiet);
+        assert!(text.as_str().contains("It goes on by itself at 1970-01-01T00:00:00Z."), "{}", text.as_str());
+        assert!(!text.as_str().contains('$'), "{}", text.as_str());
+    }
+
+    #[test]
+    fn quotes_and_sums_read_as_money() {
+        let quoted = |p50, p90, billed| {
+            let given = Quote { runs: 12, p50: MicroUsd(p50), p90: MicroUsd(p90), billed };
+            quote("LLD", Some(&given))
+        };
+        assert_eq!(quoted(401_000, 899_000, true), "LLD: $0.40–0.90, p50–p90 of 12 runs.");
+        assert_eq!(quoted(401_000, 401_100, false), "LLD: $0 billed (notional $0.40, p50–p90 of 12 runs).");
+        assert_eq!(quote("LLD", None), "LLD: no history yet.");
+        let sum = Spending {
+            calls: 3,
+            billed: MicroUsd(310_000),
+            held: MicroUsd(1),
+            notional: MicroUsd(0),
+            unpriced: 1,
+        };
+        assert_eq!(spending(&sum), "$0.31 billed, up to <$0.01 held back, 1 call without a known price");
+        assert_eq!(spending(&Spending::default()), "$0 billed");
+    }
+
+    #[test]
+    fn nothing_in_it_acts() {
+        let sums = [(HOSTILE.to_owned(), Spending::default())];
+        assert_inert(costs(&sums, &sums, &Spending::default()).as_str());
+        assert_inert(
+            paused(&PauseCard { at_step: HOSTILE.into(), ..card(WayOn::Raise(MicroUsd(2_500_000))) })
+                .as_str(),
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! The cost ledger, read back.
+
+use rusqlite::{Row, Transaction, params};
+
+use super::{RepoDb, read::json};
+use crate::{
+    store::{
+        CostRow, StoreError,
+        database::{signed, unsigned},
+        error::Fault,
+    },
+    types::{InstallationId, IssueNo, MicroUsd, RepoId, RunId, Timestamp},
+};
+
+const ROWS: &str = "SELECT call.run, call.visit, call.key, call.body, call.at, run.workflow, run.issue,
+        CAST(run.request ->> 'installation' AS INTEGER)
+    FROM call JOIN run ON run.seq = call.run";
+
+impl RepoDb {
+    /// Every call since then, of one run or of all, in the order they were first booked.
+    pub async fn costs(&self, run: Option<RunId>, since: Timestamp) -> Result<Vec<CostRow>, StoreError> {
+        let repo = self.repo;
+        self.read(move |tx| {
+            let which = match run {
+                Some(_) => "call.run = ?1",
+                None => "?1 IS NULL",
+            };
+            let sql = format!("{ROWS} WHERE {which} AND call.at >= ?2 ORDER BY call.rowid");
+            rows(tx, repo, &sql, params![run.map(|run| signed(run.seq)), since.0])
+        })
+        .await
+    }
+
+    /// Every call made for an issue.
+    pub async fn costs_of_issue(&self, issue: IssueNo) -> Result<Vec<CostRow>, StoreError> {
+        let repo = self.repo;
+        self.read(move |tx| {
+            let sql = format!("{ROWS} WHERE run.issue = ?1 ORDER BY call.rowid");
+            rows(tx, repo, &sql, params![signed(issue.0)])
+        })
+        .await
+    }
+
+    /// What the last runs of a workflow that came to their end cost, at most so many: billed, and by list price what was
+    /// not.
+    pub async fn history(&self, workflow: &str, most: u32) -> Result<Vec<(MicroUsd, MicroUsd)>, StoreError> {
+        let workflow = workflow.to_owned();
+        self.read(move |tx| {
+            let mut statement = tx.prepare(
+                "SELECT COALESCE(SUM(CASE WHEN body ->> 'billed' THEN body ->> 'cost_microusd' ELSE 0 END), 0),
+                        COALESCE(SUM(CASE WHEN body ->> 'billed' THEN 0 ELSE body ->> 'cost_microusd' END), 0)
+                 FROM (SELECT seq FROM run WHERE workflow = ?1 AND status = 'done' ORDER BY seq DESC LIMIT ?2)
+                 JOIN call ON call.run = seq GROUP BY seq",
+            )?;
+            let sums = statement.query_map(params![workflow, most], |row| {
+                Ok((MicroUsd(unsigned(row.get(0)?)), MicroUsd(unsigned(row.get(1)?))))
+            })?;
+            Ok(sums.collect::<Result<_, _>>()?)
+        })
+        .await
+    }
+}
+
+fn rows(
+    tx: &Transaction<'_>,
+    repo: RepoId,
+    sql: &str,
+    with: impl rusqlite::Params,
+) -> Result<Vec<CostRow>, Fault> {
+    let mut statement = tx.prepare(sql)?;
+    let rows = statement.query_map(with, |row| Ok(cost_row(repo, row)))?;
+    rows.map(|row| row?).collect()
+}
+
+fn cost_row(repo: RepoId, row: &Row<'_>) -> Result<CostRow, Fault> {
+    Ok(CostRow {
+        run: RunId { repo, seq: unsigned(row.get(0)?) },
+        visit: unsigned(row.get(1)?),
+        key: row.get(2)?,
+        call: json(&row.get::<_, String>(3)?)?,
+        at: Timestamp(row.get(4)?),
+        workflow: row.get(5)?,
+        issue: IssueNo(unsigned(row.get(6)?)),
+        installation: InstallationId(unsigned(row.get(7)?)),
+    })
+}

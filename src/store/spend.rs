@@ -1,0 +1,179 @@
+//! What runs share: how much a repository has spent today, and an installation this month.
+//!
+//! The truth is each repository's own ledger. Here is a copy of this month's rows, in one file, so that "is there enough
+//! left?" and "then this much is taken" are one transaction, whoever asks at the same time. A reservation is committed
+//! here before the ledger's row is, and brought down to what the ledger says only after that row is settled on disk: in
+//! between, and after a crash in between, too much is held here and never too little. What a crash left open is read
+//! again from its ledger before the next reservation, as is everything when `main.db` is not the one that was here last.
+
+use rusqlite::{Transaction, params};
+
+use super::{
+    CallStatus, CostRow, Store, StoreError,
+    database::{signed, unsigned},
+    error::Fault,
+};
+use crate::types::{InstallationId, MicroUsd, RepoId, RunId, Timestamp};
+
+/// What a call may cost, to be held back for it.
+#[derive(Debug, Clone)]
+pub struct Reservation {
+    pub run: RunId,
+    pub visit: u64,
+    /// The ledger row's; asked again, it replaces what was held under it.
+    pub key: String,
+    pub installation: InstallationId,
+    pub amount: MicroUsd,
+    /// Caps; none: no cap.
+    pub repository_day: Option<MicroUsd>,
+    pub installation_month: Option<MicroUsd>,
+}
+
+/// A cap on what several runs spend together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedCap {
+    RepositoryDay,
+    InstallationMonth,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserved {
+    Held,
+    /// Nothing is held: with it, more than `cap` would be spent. So much is already, or held.
+    Over {
+        cap: SharedCap,
+        spent: MicroUsd,
+    },
+}
+
+impl Store {
+    /// Holds an amount back if the caps leave room for it.
+    pub async fn reserve(&self, asked: Reservation) -> Result<Reserved, StoreError> {
+        self.catch_up().await?;
+        let now = self.clock.now();
+        self.main.write(move |tx| reserve(tx, &asked, now)).await
+    }
+
+    /// Brings what is held for a run to what its ledger says, once that is on disk.
+    pub async fn follow_spend(&self, run: RunId) -> Result<(), StoreError> {
+        let since = self.clock.now().month_start();
+        let rows = self.repo(run.repo).await?.costs(Some(run), since).await?;
+        self.main
+            .write(move |tx| {
+                tx.prepare_cached("DELETE FROM spend WHERE repo = ?1 AND run = ?2")?
+                    .execute([signed(run.repo.0), signed(run.seq)])?;
+                copy(tx, &rows)
+            })
+            .await
+    }
+
+    /// Reads again what may differ from its ledger. A repository that cannot be read keeps what is held for it.
+    async fn catch_up(&self) -> Result<(), StoreError> {
+        let behind: Vec<RepoId> = self
+            .main
+            .read(|tx| {
+                let mut statement = tx.prepare_cached("SELECT repo FROM spend_behind")?;
+                let repos = statement.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+                Ok(repos.collect::<Result<_, _>>()?)
+            })
+            .await?;
+        for repo in behind {
+            if let Err(error) = self.read_again(repo).await {
+                tracing::error!(%repo, %error, "what a repository has spent cannot be read; what is held for it stays");
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_again(&self, repo: RepoId) -> Result<(), StoreError> {
+        let since = self.clock.now().month_start();
+        let rows = match self.repo_if_any(repo).await? {
+            Some(db) => db.costs(None, since).await?,
+            None => Vec::new(),
+        };
+        self.main
+            .write(move |tx| {
+                // Whoever read it meanwhile may have reserved something since, of which these rows know nothing.
+                if tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [signed(repo.0)])? == 0 {
+                    return Ok(());
+                }
+                tx.execute("DELETE FROM spend WHERE repo = ?1", [signed(repo.0)])?;
+                copy(tx, &rows)
+            })
+            .await
+    }
+}
+
+/// Notes what may differ from its ledger: what was open when the last boot ended, and `strangers`.
+pub(super) fn boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> Result<(), Fault> {
+    tx.execute("INSERT OR IGNORE INTO spend_behind SELECT DISTINCT repo FROM spend WHERE open = 1", [])?;
+    for repo in strangers {
+        tx.execute("INSERT OR IGNORE INTO spend_behind (repo) VALUES (?1)", [signed(repo.0)])?;
+    }
+    Ok(())
+}
+
+fn reserve(tx: &Transaction<'_>, asked: &Reservation, now: Timestamp) -> Result<Reserved, Fault> {
+    let Reservation { run, visit, key, installation, amount, .. } = asked;
+    let (repo, installation) = (signed(run.repo.0), signed(installation.0));
+    let this = params![repo, signed(run.seq), signed(*visit), key];
+    tx.execute("DELETE FROM spend WHERE at < ?1", [now.month_start().0])?;
+    let sum = |which: &str, of: i64, since: Timestamp| -> Result<MicroUsd, Fault> {
+        let sql = format!(
+            "SELECT COALESCE(SUM(microusd), 0) FROM spend WHERE {which} = ?5 AND at >= ?6
+             AND NOT (repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4)"
+        );
+        let with = params![repo, signed(run.seq), signed(*visit), key, of, since.0];
+        Ok(MicroUsd(unsigned(tx.prepare_cached(&sql)?.query_row(with, |row| row.get(0))?)))
+    };
+    let caps = [
+        (SharedCap::RepositoryDay, asked.repository_day, sum("repo", repo, now.day_start())?),
+        (
+            SharedCap::InstallationMonth,
+            asked.installation_month,
+            sum("installation", installation, now.month_start())?,
+        ),
+    ];
+    for (cap, most, spent) in caps {
+        if most.is_some_and(|most| spent.plus(*amount) > most) {
+            return Ok(Reserved::Over { cap, spent });
+        }
+    }
+    tx.execute("DELETE FROM spend WHERE repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4", this)?;
+    insert(tx, asked, now, true)?;
+    Ok(Reserved::Held)
+}
+
+fn insert(tx: &Transaction<'_>, row: &Reservation, at: Timestamp, open: bool) -> Result<(), Fault> {
+    tx.prepare_cached(
+        "INSERT INTO spend (repo, run, visit, key, installation, microusd, at, open)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        signed(row.run.repo.0),
+        signed(row.run.seq),
+        signed(row.visit),
+        row.key,
+        signed(row.installation.0),
+        signed(row.amount.0),
+        at.0,
+        open
+    ])?;
+    Ok(())
+}
+
+fn copy(tx: &Transaction<'_>, rows: &[CostRow]) -> Result<(), Fault> {
+    for row in rows.iter().filter(|row| row.call.counted() > MicroUsd(0)) {
+        let held = Reservation {
+            run: row.run,
+            visit: row.visit,
+            key: row.key.clone(),
+            installation: row.installation,
+            amount: row.call.counted(),
+            repository_day: None,
+            installation_month: None,
+        };
+        insert(tx, &held, row.at, row.call.status == CallStatus::Reserved)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,312 @@
+//! Money: caps, pauses, what people may do about them, and sums that agree.
+
+use countersign::{
+    engine::{CallStatus, Status},
+    messages,
+    store::Spending,
+    types::{MicroUsd, RunId},
+    web::control::{By, CostLine, Costing, costs},
+};
+
+use crate::{
+    script::{Script, approved, design},
+    world::{Setting, World},
+};
+
+const LABEL: &str = "countersign:lld";
+
+/// Each call may cost a dollar at most, and costs some cents.
+const PRICES: &str = "\
+[[model]]
+id = \"stub-drafter\"
+aliases = [\"drafter\"]
+providers = [\"stub\"]
+family = \"stub-drafter\"
+context = 1000000
+max_output = 100000
+price = { input = 0, output = 10 }
+[[model]]
+id = \"stub-reviewer\"
+aliases = [\"reviewer\"]
+providers = [\"stub\"]
+family = \"stub-reviewer\"
+context = 1000000
+max_output = 500
+price = { input = 0, output = 2000 }
+";
+
+fn billed() -> String {
+    format!("billed = true\n{}", Script::default().drafts(&design()).reviews(&approved()).toml())
+}
+
+async fn priced(budget: &str, private: bool) -> World {
+    let toml = format!("{PRICES}[budget]\n{budget}\n");
+    World::new(Setting { script: Some(billed()), toml, private, ..Setting::default() }).await
+}
+
+impl World {
+    async fn spending(&self, run: RunId) -> Spending {
+        let ledger = self.app.store.repo(self.repo).await.unwrap().ledger(run).await.unwrap();
+        Spending::of(&ledger.calls)
+    }
+
+    /// As `countersign cost` prints them.
+    async fn cost_lines(&self, by: By) -> Vec<CostLine> {
+        let asked = Costing { by, ..Costing::default() };
+        costs(&self.app.store, &asked).await.unwrap().unwrap()
+    }
+
+    fn pauses(&self) -> usize {
+        self.view().comments.iter().filter(|c| c.body.contains("### ✋ Paused")).count()
+    }
+
+    async fn run_is(&self) -> Status {
+        self.run().await.unwrap().status
+    }
+
+    fn reactions(&self, text: &str) -> String {
+        let view = self.view();
+        let comment = view.comments.iter().find(|c| c.body == text).unwrap();
+        format!("{:?}", comment.reactions)
+    }
+}
+
+#[tokio::test]
+async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
+    let mut w = priced("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
+    w.label("maya", LABEL).await;
+    let pause = w.newest();
+    insta::assert_snapshot!(pause.split("<sub>").next().unwrap(), @r"
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### ✋ Paused before N3 Adversarial review
+
+    The cap on this run leaves too little for the next call. It is $1.00; $0.01 of it are spent or held back, and the next call may cost up to $1.00.
+
+    Someone with maintain access lets it go on:
+
+    ```
+    /budget +1
+    ```
+    ");
+    let status = w.find("lld: waiting for you").body;
+    assert!(status.contains("**Paused**") && status.contains("\n/budget +1\n"), "{status}");
+    assert!(w.view().labels.contains(&"countersign:needs-you".to_owned()), "{}", w.thread());
+
+    w.wait(3600).await;
+    let mut w = w.restart().await;
+    w.settle().await;
+    assert_eq!((w.run_is().await, w.pauses()), (Status::Asking, 1), "{}", w.thread());
+
+    w.comment("sam", "/budget +1").await;
+    assert!(w.reactions("/budget +1").contains("-1"), "{}", w.reactions("/budget +1"));
+    assert_eq!(w.run_is().await, Status::Asking);
+    w.comment("max", "/budget lots").await;
+    w.find("That `/budget` was not understood");
+    w.comment("max", "/budget +50").await;
+    let refusal = w.find("Nothing was raised").body;
+    assert!(refusal.contains("no more than $4.00") && refusal.contains("\n/budget +3\n"), "{refusal}");
+    assert_eq!(w.run_is().await, Status::Asking);
+
+    w.comment("max", "/budget +3").await;
+    w.find("waits for a person");
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    w.wait(60).await;
+    assert_eq!((w.run_is().await, w.pauses()), (Status::Done, 1), "{}", w.thread());
+    w.find("Rehearsal");
+    w.nothing_else_was_said();
+    let run = w.run().await.unwrap().id;
+    let db = w.app.store.repo(w.repo).await.unwrap();
+    let raises = db.ledger(run).await.unwrap().raises;
+    assert_eq!(
+        raises.iter().map(|row| (row.by.login.as_str(), row.amount.0)).collect::<Vec<_>>(),
+        [("max", 3_000_000)]
+    );
+    let audited = db.audit_chain().await.unwrap();
+    assert!(audited.iter().any(|row| row.what.contains("budget") && row.detail["microusd"] == 3_000_000));
+}
+
+#[tokio::test]
+async fn a_paused_run_is_stopped_like_any_other() {
+    let mut w = priced("stage = \"$0.5\"", true).await;
+    w.label("maya", LABEL).await;
+    let pause = w.find("### ✋ Paused before N1 Draft the design").body;
+    assert!(pause.contains("The cap on the drafting of one run"), "{pause}");
+    w.comment("tess", "/stop").await;
+    assert_eq!(w.run_is().await, Status::Stopped);
+    assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
+}
+
+#[tokio::test]
+async fn the_cap_of_a_day_is_over_with_the_day() {
+    let mut w = priced("repository_day = \"$1\"", true).await;
+    w.label("maya", LABEL).await;
+    let pause = w.find("### ✋ Paused before N3").body;
+    assert!(pause.contains("It goes on by itself at 2026-03-03T00:00:00Z."), "{pause}");
+    w.comment("max", "/budget +1").await;
+    w.find("raises those of one run");
+    assert_eq!(w.run_is().await, Status::Asking);
+    let mut w = w.restart().await;
+    w.pass(15 * 3600);
+    w.settle().await;
+    assert_eq!(w.pauses(), 1, "{}", w.thread());
+    w.find("waits for a person");
+}
+
+#[tokio::test]
+async fn no_day_is_waited_for_that_would_not_help() {
+    let mut w = priced("repository_day = \"$0.50\"", true).await;
+    w.label("maya", LABEL).await;
+    let pause = w.find("### ✋ Paused before N1").body;
+    assert!(pause.contains("waiting does not help"), "{pause}");
+    w.pass(24 * 3600);
+    w.settle().await;
+    w.comment("max", "/budget +1").await;
+    w.find("raises those of one run");
+    assert_eq!((w.run_is().await, w.pauses()), (Status::Asking, 1), "{}", w.thread());
+}
+
+#[tokio::test]
+async fn what_runs_spend_together_counts_for_each() {
+    let mut w = priced("repository_day = \"$1.05\"", true).await;
+    w.label("maya", LABEL).await;
+    w.find("waits for a person");
+    let spent = w.spending(w.run().await.unwrap().id).await.billed;
+    assert!(spent > MicroUsd(20_000), "or the story proves nothing: {spent}");
+    w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
+    w.label("maya", LABEL).await;
+    let pause = w.find("### ✋ Paused before N1").body;
+    assert!(pause.contains(&format!("It is $1.05; {spent} of it are spent")), "{pause}");
+}
+
+#[tokio::test]
+async fn a_call_that_was_under_way_at_a_crash_counts_with_all_that_was_held_for_it() {
+    let slow = billed().replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
+    let toml = format!("{PRICES}[budget]\nrun = \"$2.005\"\n");
+    let setting = Setting { script: Some(slow), toml, private: true, ..Setting::default() };
+    let w = World::new(setting).await;
+    w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
+    w.hub.settled().await;
+    w.app.intake.tick().await.unwrap();
+    let asked = async {
+        loop {
+            tokio::task::yield_now().await;
+            let Some(run) = w.run().await else { continue };
+            if w.spending(run.id).await.held > MicroUsd(0) {
+                return;
+            }
+        }
+    };
+    let work = async {
+        loop {
+            w.app.engine.tick().await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = asked => {}
+        () = work => {}
+    }
+    let script = w.directory().join("bot/script.toml");
+    let mut w = w.restart_after(|_| std::fs::write(script, billed()).unwrap()).await;
+    w.settle().await;
+    let run = w.run().await.unwrap().id;
+    let ledger = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap();
+    let lost: Vec<_> = ledger.calls.iter().filter(|call| call.status == CallStatus::Lost).collect();
+    assert_eq!(lost.iter().map(|call| call.held_microusd).collect::<Vec<_>>(), [Some(1_000_000)]);
+    let pause = w.find("### ✋ Paused before N3").body;
+    assert!(pause.contains("It is $2.01; $1.0"), "{pause}");
+}
+
+#[tokio::test]
+async fn the_thread_and_the_command_line_tell_the_same_sums() {
+    let mut w = priced("", true).await;
+    w.label("maya", LABEL).await;
+    let status = w.find("lld: waiting for you").body;
+    assert!(status.contains("LLD: no history yet."), "{status}");
+    let run = w.run().await.unwrap().id;
+    let all = w.spending(run).await;
+    assert!(all.billed > MicroUsd(0) && all.held == MicroUsd(0), "{all:?}");
+    w.comment("tess", "/cost").await;
+    let told = w.find("### Cost of this issue").body;
+    assert!(told.contains(&format!("| **all** | 2 | {} |", messages::spending(&all))), "{told}");
+    assert!(told.contains("`stub-drafter`"), "{told}");
+    w.comment("stranger", "/cost").await;
+    assert!(w.reactions("/cost").contains("eyes"));
+    for by in [By::Run, By::Stage, By::Model, By::Day] {
+        let lines = w.cost_lines(by).await;
+        let sum = lines.iter().fold(Spending::default(), |sum, line| sum.plus(&line.spent));
+        assert_eq!(sum, all, "{by:?}");
+    }
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    w.wait(60).await;
+
+    w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
+    w.label("maya", LABEL).await;
+    let status = w.find("lld: waiting for you").body;
+    assert!(status.contains(&format!("LLD: {}, p50–p90 of 1 run.", all.billed)), "{status}");
+}
+
+#[tokio::test]
+async fn where_everybody_reads_it_nothing_is_told_of_money() {
+    let mut w = priced("run = \"$1\"", false).await;
+    w.label("maya", LABEL).await;
+    w.comment("tess", "/cost").await;
+    w.find("Costs are not shown where everybody reads them");
+    let ours: Vec<_> = w.view().comments.into_iter().filter(|c| c.author.ends_with("[bot]")).collect();
+    assert!(ours.len() == 3 && ours.iter().all(|c| !c.body.contains('$')), "{}", w.thread());
+}
+
+#[tokio::test]
+async fn what_no_bill_will_show_counts_against_no_cap() {
+    let script = Script::default().drafts(&design()).reviews(&approved()).toml();
+    let toml = format!("{PRICES}[budget]\ncall = \"$0.01\"\nrun = \"$0.01\"\nrepository_day = \"$0.01\"\n");
+    let mut w = World::new(Setting { script: Some(script), toml, private: true, ..Setting::default() }).await;
+    w.label("maya", LABEL).await;
+    w.find("waits for a person");
+    let status = w.find("lld: waiting for you").body;
+    assert!(status.contains("Cost so far: $0 billed (notional $0."), "{status}");
+}
+
+#[tokio::test]
+async fn a_repository_may_lower_a_cap_and_never_raise_one() {
+    for (own, pauses) in [("[budget]\nrun = \"$0.50\"\n", 1), ("[budget]\nrun = \"$11\"\n", 0)] {
+        let files = vec![(".github/countersign.toml".to_owned(), own.as_bytes().to_vec())];
+        let setting = Setting {
+            script: Some(billed()),
+            toml: PRICES.to_owned(),
+            private: true,
+            files,
+            ..Setting::default()
+        };
+        let mut w = World::new(setting).await;
+        w.label("maya", LABEL).await;
+        assert_eq!(w.pauses(), pauses, "{}", w.thread());
+        if pauses == 0 {
+            let status = w.find("lld: waiting for you").body;
+            assert!(status.contains("is more than the \\$10.00 that the server allows"), "{status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_halted_is_tried_again_from_the_thread() {
+    let script = Script::default().fails("drafter", "auth").reviews(&approved()).toml();
+    let mut w = World::new(Setting { script: Some(script), ..Setting::default() }).await;
+    w.label("maya", LABEL).await;
+    let halt = w.find("### ❌ Halted at N1").body;
+    assert!(halt.contains("\n/retry\n"), "{halt}");
+    let run = w.run().await.unwrap().id;
+    w.comment("stranger", "/retry").await;
+    assert_eq!(w.run_is().await, Status::Failed);
+    let mended = w.directory().join("bot/script.toml");
+    let mut w = w.restart_after(|_| std::fs::write(mended, billed()).unwrap()).await;
+    w.comment("tess", "/retry").await;
+    w.find("waits for a person");
+    let now = w.run().await.unwrap();
+    assert_eq!((now.id, now.status), (run, Status::Asking));
+    assert!(!w.view().labels.contains(&"countersign:stopped".to_owned()), "{:?}", w.view().labels);
+    w.comment("tess", "/countersign retry").await;
+    w.find("There is nothing to try again");
+}
