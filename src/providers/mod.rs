@@ -315,7 +315,8 @@ impl Providers {
             checked::Checked::around(back_end, &table)
         };
         let outages = Arc::new(outages::Outages::kept_in(store.clone()));
-        let program = checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone())));
+        let program =
+            checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone(), Arc::clone(&clock))));
         let anthropic = checked(Arc::new(anthropic::Anthropic::new(
             settings.anthropic.clone(),
             &clients,

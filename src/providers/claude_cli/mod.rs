@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use self::transcript::Transcript;
 use super::{Call, CallError, CallErrorKind, Provider, Reply, Usage};
 use crate::{
+    clock::SharedClock,
     config::{ClaudeSettings, is_loopback},
     limits,
     proc::{self, ProcError},
@@ -28,11 +29,12 @@ const LOOPBACK_KEY: &str = "loopback";
 
 pub(super) struct ClaudeCli {
     settings: ClaudeSettings,
+    clock: SharedClock,
 }
 
 impl ClaudeCli {
-    pub(super) fn new(settings: ClaudeSettings) -> Self {
-        Self { settings }
+    pub(super) fn new(settings: ClaudeSettings, clock: SharedClock) -> Self {
+        Self { settings, clock }
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
@@ -49,7 +51,7 @@ impl ClaudeCli {
         let outcome =
             self.command(&program, home.path(), call).run_lines(cancel, |line| transcript.line(line)).await;
         match outcome {
-            Ok(output) => transcript.judge(call, &output),
+            Ok(output) => transcript.judge(call, &output, self.clock.now()),
             Err(error) => {
                 let mut usage = transcript.usage(&call.model);
                 let kind = match &error {
@@ -222,11 +224,12 @@ mod tests {
     #[tokio::test]
     async fn a_missing_program_is_unavailable_and_says_how_to_get_it() {
         let home = tempfile::tempdir().unwrap();
-        let provider = ClaudeCli::new(ClaudeSettings {
+        let settings = ClaudeSettings {
             path: Some(home.path().join("claude")),
             config_dir: home.path().join("config"),
             base_url: None,
-        });
+        };
+        let provider = ClaudeCli::new(settings, std::sync::Arc::new(crate::clock::SystemClock));
         let error = provider.call(&call("s", "p"), &CancellationToken::new()).await.unwrap_err();
         assert_eq!(error.kind, CallErrorKind::Unavailable);
         assert!(error.to_string().contains("npm i -g"), "{error}");
