@@ -323,3 +323,6 @@ pub const CHAT_FRAME_TOKENS: u64 = 256;
 
 /// Windows are asked for in steps, because a server loads the model anew for each size.
 pub const WINDOW_STEP_TOKENS: u64 = 4096;
+
+/// A program saying which version it is: a second on a busy machine, and some start a whole runtime for it.
+pub const VERSION_TIME: Duration = Duration::from_secs(20);

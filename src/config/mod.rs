@@ -7,6 +7,7 @@
 //! `providers` checks it.
 
 mod file;
+mod program;
 mod repository;
 mod secrets;
 
@@ -20,6 +21,7 @@ use secrecy::SecretString;
 use url::{Host, Url};
 
 pub use file::MOST_ROUNDS;
+pub use program::ProgramSettings;
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
 
@@ -106,14 +108,17 @@ pub struct ModelSettings {
     pub reviewer: String,
     /// Corrections of the built-in table of models, and additions to it.
     pub table: Vec<ModelRow>,
-    pub claude: ClaudeSettings,
+    pub claude: ProgramSettings,
     pub anthropic: AnthropicSettings,
     pub gemini: GeminiSettings,
     pub ollama: OllamaSettings,
     pub openai: OpenAiSettings,
+    pub opencode: ProgramSettings,
     pub stub: StubSettings,
     /// Keep what models answer, or answer from what was kept.
     pub cassettes: Option<CassetteSettings>,
+    /// Files and directories of ours that no program of others may read.
+    pub ours: Vec<PathBuf>,
 }
 
 /// A `[[model]]` of the settings.
@@ -140,16 +145,6 @@ pub struct PriceRow {
     pub output: u64,
     pub cache_read: Option<u64>,
     pub cache_write: Option<u64>,
-}
-
-#[derive(Debug, Clone)]
-pub struct ClaudeSettings {
-    /// The program; looked up in `PATH` and the usual places where it is not set.
-    pub path: Option<PathBuf>,
-    /// Our own configuration directory for it, never the operator's: a hook in theirs would run.
-    pub config_dir: PathBuf,
-    /// Another API than Anthropic's, such as an imitation on loopback.
-    pub base_url: Option<Url>,
 }
 
 /// Claude without the program.
@@ -267,7 +262,7 @@ impl ModelSettings {
             drafter: file::DRAFTER.into(),
             reviewer: file::REVIEWER.into(),
             table: Vec::new(),
-            claude: ClaudeSettings { path: None, config_dir: data_dir.join("claude"), base_url: None },
+            claude: ProgramSettings::keeping(data_dir.join("claude")),
             anthropic: AnthropicSettings {
                 base_url: Url::parse(file::ANTHROPIC_URL).expect("a constant that parses"),
                 api_key: anthropic_key,
@@ -283,8 +278,10 @@ impl ModelSettings {
                 base_url: Url::parse(file::OPENAI_URL).expect("a constant that parses"),
                 api_key: None,
             },
+            opencode: ProgramSettings::keeping(data_dir.join("opencode")),
             stub: StubSettings::default(),
             cassettes: None,
+            ours: vec![data_dir.to_owned()],
         }
     }
 
@@ -349,6 +346,7 @@ impl Settings {
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
         settings.models.openai.api_key = secrets.openai_api_key;
         settings.webhook_secrets = webhook_secrets;
+        settings.models.ours.extend([directory.join(".env"), std::path::absolute(path).unwrap_or(path.into())]);
         settings.file = path.to_owned();
         settings.ignored_environment = secrets::names().filter(|name| in_environment(name)).collect();
         Ok(settings)

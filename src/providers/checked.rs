@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    Call, CallError, CallErrorKind, Provider, Reply, Usage, Way,
     models::{Model, Table},
 };
 use crate::limits;
@@ -82,6 +82,10 @@ impl Provider for Checked {
 
     fn lacks(&self) -> Option<String> {
         self.back_end.lacks()
+    }
+
+    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+        self.back_end.look()
     }
 
     fn bills(&self) -> bool {

@@ -16,7 +16,9 @@ mod http;
 pub mod models;
 mod ollama;
 mod openai;
+mod opencode;
 mod outages;
+mod program;
 mod schema;
 mod streamed;
 mod strict_json;
@@ -204,6 +206,15 @@ impl CallError {
     }
 }
 
+/// One way to a model, looked at closely.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// [`Provider::name`].
+    pub provider: &'static str,
+    /// What there is to say of it, if anything; or what is missing, with the fix.
+    pub state: Result<String, String>,
+}
+
 /// A source of answers.
 pub trait Provider: Send + Sync {
     /// The word before the colon.
@@ -212,6 +223,12 @@ pub trait Provider: Send + Sync {
     /// Why every call would fail as things stand, with the fix; `None` when nothing is missing that
     /// can be seen without calling.
     fn lacks(&self) -> Option<String>;
+
+    /// Every way it has to a model. Looks closer than [`Provider::lacks`], and may take seconds.
+    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+        let state = self.lacks().map_or(Ok(String::new()), Err);
+        Box::pin(async move { vec![Way { provider: self.name(), state }] })
+    }
 
     /// Is what a call takes put on a bill?
     fn bills(&self) -> bool;
@@ -249,6 +266,8 @@ pub enum ResolveError {
          choose a reviewer of another, such as gemini:pro beside claude:opus"
     )]
     SameFamily { drafter: String, reviewer: String, family: Family },
+    #[error("{0} can only draft: OpenCode does not say which model answered; choose a reviewer such as gemini:pro")]
+    OnlyDrafts(String),
     #[error("the script of scripted answers can't be used: {0}")]
     Script(String),
     #[error(
@@ -279,6 +298,7 @@ pub struct Providers {
     gemini: Arc<dyn Provider>,
     ollama: Arc<dyn Provider>,
     openai: Arc<dyn Provider>,
+    opencode: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
 }
 
@@ -345,6 +365,12 @@ impl Providers {
             ))),
             ollama: checked(Arc::new(ollama::Ollama::new(ollama, &clients, &table, &clock))),
             openai: checked(Arc::new(openai::OpenAi::new(openai, &clients, &table, &clock))),
+            opencode: checked(Arc::new(opencode::OpenCode::new(
+                settings.opencode.clone(),
+                settings.ours.clone(),
+                &table,
+                &clock,
+            ))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
             table,
         })
@@ -358,7 +384,7 @@ impl Providers {
     pub fn model(&self, spec: &str) -> Result<ModelId, ResolveError> {
         let (provider, name) = spec.split_once(':').ok_or_else(|| ResolveError::unknown(spec))?;
         let row = self.table.find(provider, name).ok_or_else(|| match provider {
-            "ollama" | "openai" => {
+            "ollama" | "openai" | "opencode" => {
                 ResolveError::NotListed { provider: provider.to_owned(), name: quote(name) }
             }
             _ => ResolveError::unknown(spec),
@@ -370,6 +396,9 @@ impl Providers {
     /// answer.
     pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {
         let (d, r) = (self.model(drafter)?, self.model(reviewer)?);
+        if r.provider == "opencode" {
+            return Err(ResolveError::OnlyDrafts(reviewer.into()));
+        }
         if d.family == r.family {
             return Err(ResolveError::SameFamily {
                 drafter: drafter.into(),
@@ -389,6 +418,7 @@ impl Providers {
             "gemini" => &self.gemini,
             "ollama" => &self.ollama,
             "openai" => &self.openai,
+            "opencode" => &self.opencode,
             "stub" => &self.stub,
             _ => return Err(ResolveError::unknown(spec)),
         };

@@ -7,7 +7,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{GeminiTier, Settings},
     git,
-    providers::{GeminiKeyState, Providers, gemini_keys},
+    providers::{GeminiKeyState, Providers, Way, gemini_keys},
     store::{self, Rest},
 };
 
@@ -62,11 +62,22 @@ async fn models(report: &mut Report, settings: &Settings) {
     }
     for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
         match providers.resolve(spec) {
-            Ok((provider, id)) => match provider.lacks() {
-                None => report.good(what, format!("{spec} ({})", id.model)),
-                Some(why) => report.bad(what, format!("{spec}: {why}")),
-            },
+            Ok((provider, id)) => ways(report, what, &format!("{spec} ({})", id.model), &provider.look().await),
             Err(error) => report.bad(what, error.to_string()),
+        }
+    }
+}
+
+/// Every way to one model. One that leads there is enough, but whoever set up two wants both.
+fn ways(report: &mut Report, what: &'static str, model: &str, ways: &[Way]) {
+    let leads = ways.iter().any(|way| way.state.is_ok());
+    for Way { provider, state } in ways {
+        let through = if ways.len() > 1 { format!(" through {provider}") } else { String::new() };
+        match state {
+            Ok(said) if said.is_empty() => report.good(what, format!("{model}{through}")),
+            Ok(said) => report.good(what, format!("{model}{through}: {said}")),
+            Err(why) if leads => report.note(what, format!("{model}: not{through}, {why}")),
+            Err(why) => report.bad(what, format!("{model}{through}: {why}")),
         }
     }
 }
