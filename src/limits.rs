@@ -326,3 +326,10 @@ pub const WINDOW_STEP_TOKENS: u64 = 4096;
 
 /// A program saying which version it is: a second on a busy machine, and some start a whole runtime for it.
 pub const VERSION_TIME: Duration = Duration::from_secs(20);
+/// How often the memory of a child and its descendants is added up. A look reads all of `/proc`, which takes a
+/// millisecond or two; two seconds after one has outgrown its limit it must be gone.
+pub const CHILD_MEMORY_LOOK: Duration = Duration::from_millis(250);
+
+/// Looks for descendants of a child after SIGKILL, 20 ms apart, before they are given up: one that hangs in the kernel
+/// ends when that lets it.
+pub const CHILD_KILL_LOOKS: u32 = 25;

@@ -1,0 +1,174 @@
+//! What of the file system a confined child sees, held by the kernel (Landlock).
+//!
+//! A rule set binds the thread that takes it on and whatever that thread starts, for good. So a confined child is
+//! started from a thread made for that, and ours stay free. Where the kernel cannot do it, nothing is started. It also
+//! has none of root's capabilities: with them the kernel would show it the environment of every process, ours included.
+//!
+//! Not held by it: the network, and, before Linux 7.1, sockets that have a path. Before Linux 6.2 a file that the child
+//! may not write can still be emptied by it.
+
+use std::path::PathBuf;
+
+/// What a child may touch, besides the system's own places, which it may read.
+#[derive(Debug, Clone, Default)]
+pub struct Confinement {
+    /// Files, and directories with all in them, to read and to run. One that can't be opened is left out.
+    pub read: Vec<PathBuf>,
+    /// The same, also to be written. They must be there.
+    pub write: Vec<PathBuf>,
+}
+
+/// Can this machine confine a child? Tried out once; `Err` says why not.
+pub fn confinement_works() -> Result<(), String> {
+    static TRIED: std::sync::OnceLock<Result<(), String>> = std::sync::OnceLock::new();
+    TRIED.get_or_init(kernel::try_out).clone()
+}
+
+#[cfg(target_os = "linux")]
+pub(super) use kernel::confine_this_thread;
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use std::{io, path::Path, thread};
+
+    use landlock::{
+        ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+        RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    };
+
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+
+    use super::Confinement;
+
+    /// Without these there is no confinement.
+    const NEEDED: ABI = ABI::V1;
+    /// What a newer kernel adds is taken as far as it goes.
+    const WANTED: ABI = ABI::V9;
+
+    /// Read and run by every program. Of `/etc` only what is needed for names, certificates and the linker: settings
+    /// of ours, keys and passwords of others may be there, too.
+    const SYSTEM: &[&str] = &[
+        "/usr",
+        "/bin",
+        "/sbin",
+        "/lib",
+        "/lib32",
+        "/lib64",
+        "/libx32",
+        "/nix/store",
+        // Of processes outside, a confined one is shown neither memory nor environment nor open files.
+        "/proc",
+        // How many processors and how much memory there are.
+        "/sys/devices/system/cpu",
+        "/sys/devices/system/node",
+        "/sys/fs/cgroup",
+        "/etc/ld.so.cache",
+        "/etc/ld.so.conf",
+        "/etc/ld.so.conf.d",
+        "/etc/ld.so.preload",
+        "/etc/hosts",
+        "/etc/host.conf",
+        "/etc/resolv.conf",
+        "/etc/nsswitch.conf",
+        "/etc/gai.conf",
+        "/etc/services",
+        "/etc/protocols",
+        "/etc/passwd",
+        "/etc/group",
+        "/etc/localtime",
+        "/etc/timezone",
+        "/etc/ca-certificates",
+        "/etc/ca-certificates.conf",
+        "/etc/ssl/certs",
+        "/etc/ssl/cert.pem",
+        "/etc/ssl/openssl.cnf",
+        "/etc/pki/ca-trust",
+        "/etc/pki/tls/certs",
+        "/etc/pki/tls/cert.pem",
+        "/etc/pki/tls/openssl.cnf",
+        "/etc/crypto-policies",
+    ];
+
+    /// Read and written by every program, and of no lasting effect. No terminal: it would be the operator's.
+    const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+    /// From here on the calling thread, and what it starts, sees no more than that.
+    pub(in crate::proc) fn confine_this_thread(confinement: &Confinement) -> Result<(), String> {
+        let rules = rules(confinement)?;
+        let status = rules.restrict_self().map_err(|error| unable(&error))?;
+        if status.ruleset == RulesetStatus::NotEnforced {
+            return Err("the kernel did not take the rules".into());
+        }
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        set_capabilities(None, sets).map_err(|error| format!("capabilities can't be dropped: {error}"))
+    }
+
+    fn rules(confinement: &Confinement) -> Result<RulesetCreated, String> {
+        let read = AccessFs::from_read(WANTED);
+        let device = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+        let devices = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
+        let write = AccessFs::from_all(WANTED) & !devices;
+        let mut rules = empty().map_err(|error| unable(&error))?;
+        let system = SYSTEM.iter().map(|path| (Path::new(path), read));
+        let devices = DEVICES.iter().map(|path| (Path::new(path), device));
+        let given = confinement.read.iter().map(|path| (path.as_path(), read));
+        for (path, access) in system.chain(devices).chain(given) {
+            // What can't be opened is not opened up to the child either.
+            if let Ok(opened) = PathFd::new(path) {
+                rules = allow(rules, opened, path, access)?;
+            }
+        }
+        for path in &confinement.write {
+            let opened = PathFd::new(path).map_err(|error| error.to_string())?;
+            rules = allow(rules, opened, path, write)?;
+        }
+        Ok(rules)
+    }
+
+    fn empty() -> Result<RulesetCreated, RulesetError> {
+        Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(AccessFs::from_all(NEEDED))?
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(WANTED))?
+            .scope(Scope::from_all(WANTED))?
+            .create()
+    }
+
+    fn allow(
+        rules: RulesetCreated,
+        opened: PathFd,
+        path: &Path,
+        access: BitFlags<AccessFs>,
+    ) -> Result<RulesetCreated, String> {
+        // A right that only makes sense for a directory is refused for a file.
+        let access = if path.is_dir() { access } else { access & AccessFs::from_file(WANTED) };
+        rules.add_rule(PathBeneath::new(opened, access)).map_err(|error| unable(&error))
+    }
+
+    fn unable(error: &RulesetError) -> String {
+        format!(
+            "{error}; Linux 5.13 or newer with Landlock is needed (`cat /sys/kernel/security/lsm` names it)"
+        )
+    }
+
+    pub(super) fn try_out() -> Result<(), String> {
+        let trial = || {
+            confine_this_thread(&Confinement::default())?;
+            match std::fs::read_dir("/") {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+                _ => Err("the kernel took the rules and does not hold to them".to_owned()),
+            }
+        };
+        let thread = thread::Builder::new().spawn(trial).map_err(|error| format!("no thread: {error}"))?;
+        thread.join().unwrap_or_else(|_| Err("the trial of it panicked".into()))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    pub(super) fn try_out() -> Result<(), String> {
+        Err("only Linux has what it takes (Landlock)".into())
+    }
+}

@@ -1,0 +1,169 @@
+//! A running child and all that comes of it, until the last of them has ended.
+
+use std::{collections::BTreeSet, io, process::ExitStatus, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{io::AsyncWriteExt, process::Child, time::Instant};
+
+use super::{
+    orphans::Record,
+    output::{read_all, read_tail},
+    table::{Tree, signal_each},
+};
+use crate::limits;
+
+/// Why we ended a child ourselves.
+pub(super) enum Ended {
+    TimedOut,
+    Cancelled,
+    TooLong,
+    TooLarge { used: u64 },
+    Io(io::Error),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+pub(super) type Streams = (ExitStatus, Vec<u8>, Vec<u8>);
+
+/// A running child, ended with all its own when dropped.
+pub(super) struct Group {
+    /// Taken once the child was waited for.
+    running: Option<Running>,
+    tree: Tree,
+}
+
+/// The process group's number stays ours for as long as the child is not waited for, so a signal to it can't hit a
+/// stranger.
+struct Running {
+    child: Child,
+    pid: Option<Pid>,
+    tree: Tree,
+    /// Kept until none of them is left.
+    record: Option<Record>,
+}
+
+impl Group {
+    pub(super) fn new(child: Child, tree: Tree, record: Option<Record>) -> Self {
+        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        Self { tree: tree.clone(), running: Some(Running { child, pid, tree, record }) }
+    }
+
+    /// Feeds standard input while reading both outputs, until the child has ended. With `thorough`, also what it left
+    /// outside its group is looked for and ended.
+    pub(super) async fn drive(
+        &mut self,
+        stdin: Vec<u8>,
+        output_limit: usize,
+        thorough: bool,
+        line: impl FnMut(&[u8]) + Send,
+    ) -> Result<Streams, Ended> {
+        let Running { child, pid, tree, .. } = self.running.as_mut().expect("driven once");
+        let (input, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let feed = async move {
+            if let Some(mut input) = input {
+                // A child that exits without reading everything is no error: its status tells.
+                let _ = input.write_all(&stdin).await;
+                let _ = input.shutdown().await;
+            }
+            Ok::<_, Ended>(())
+        };
+        let exit = async {
+            let status = child.wait().await?;
+            // Whatever it left running holds our pipes open and is ended with it.
+            signal(*pid, Signal::KILL);
+            if thorough {
+                kill_all(tree, BTreeSet::new()).await;
+            }
+            Ok::<_, Ended>(status)
+        };
+        let read = read_all(out, output_limit, line);
+        let (status, (), stdout, stderr) = tokio::try_join!(exit, feed, read, read_tail(err))?;
+        self.running = None;
+        Ok((status, stdout, stderr))
+    }
+
+    /// Returns once the child and its own use more memory than that together; never without a limit.
+    pub(super) fn outgrown(&self, limit: Option<u64>) -> impl Future<Output = Ended> + use<> {
+        let tree = self.tree.clone();
+        async move {
+            let Some(limit) = limit else { return std::future::pending().await };
+            loop {
+                tokio::time::sleep(limits::CHILD_MEMORY_LOOK).await;
+                let used = tree.memory().await;
+                if used > limit {
+                    return Ended::TooLarge { used };
+                }
+            }
+        }
+    }
+
+    /// Ends all of them; see [`end`].
+    pub(super) async fn end(&mut self, delay: Duration) {
+        if let Some(running) = self.running.take() {
+            end(running, delay).await;
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        // A dropped call can't wait; a task does, so that the group has its moment to end well.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(end(running, limits::CHILD_KILL_DELAY))),
+            Err(_) => signal(running.pid, Signal::KILL),
+        }
+    }
+}
+
+/// SIGTERM to all of them, so much time, SIGKILL, and the child's status collected.
+async fn end(mut running: Running, delay: Duration) {
+    let pid = running.pid;
+    // Looked for while the child is still there: once it has ended its children have another parent.
+    let known = running.tree.members(BTreeSet::new()).await;
+    if !delay.is_zero() {
+        signal(pid, Signal::TERM);
+        signal_each(&known, Signal::TERM);
+    }
+    // Not `child.wait()` first: it would free the group's number while members may be alive.
+    let deadline = Instant::now() + delay;
+    while Instant::now() < deadline && group_alive(pid) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        // A zombie counts as alive, so the leader is collected as soon as it has ended.
+        if matches!(running.child.try_wait(), Ok(Some(_))) {
+            break;
+        }
+    }
+    signal(pid, Signal::KILL);
+    kill_all(&running.tree, known).await;
+    let _ = running.child.wait().await;
+    drop(running.record);
+}
+
+/// SIGKILL until nobody is left: between a look and the signal one may have had another child.
+pub(super) async fn kill_all(tree: &Tree, mut known: BTreeSet<super::table::Identity>) {
+    for _ in 0..limits::CHILD_KILL_LOOKS {
+        known = tree.members(known).await;
+        if known.is_empty() {
+            return;
+        }
+        signal_each(&known, Signal::KILL);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tracing::warn!(left = known.len(), "processes of a child outlived SIGKILL");
+}
+
+fn group_alive(pid: Option<Pid>) -> bool {
+    pid.is_some_and(|pid| rustix::process::test_kill_process_group(pid).is_ok())
+}
+
+fn signal(pid: Option<Pid>, signal: Signal) {
+    if let Some(pid) = pid {
+        // Fails only when the group is gone, which is what is wanted.
+        let _ = kill_process_group(pid, signal);
+    }
+}

@@ -1,0 +1,344 @@
+//! Child processes: the only place that starts one.
+//!
+//! A child gets the environment it is given and nothing else (bar `PATH` and a mark that tells its descendants), its
+//! own process group, a time limit and a cap on what it may print; if asked, also a cap on its memory, a lower priority
+//! and a part of the file system to see. However a call ends (exit, timeout, cancellation, a dropped future), nothing of
+//! the group stays behind. What the output means is the caller's business; this room knows no program by name.
+//!
+//! Time limits here are on the real clock, whatever `Clock` says: a process runs in real time.
+
+mod confinement;
+mod group;
+mod orphans;
+mod output;
+mod table;
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use tokio::{process::Child, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    confinement::{Confinement, confinement_works},
+    orphans::end_orphans,
+    table::memory_available,
+};
+use self::{
+    group::{Ended, Group},
+    orphans::Record,
+    table::{Identity, MARK, Tree},
+};
+use crate::limits;
+
+/// What a child that ended by itself left behind.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// The exit status; `None` when a signal ended it.
+    pub status: Option<i32>,
+    pub stdout: Vec<u8>,
+    /// The last [`limits::CHILD_ERROR_BYTES`] of standard error.
+    pub stderr: Vec<u8>,
+    pub elapsed: Duration,
+}
+
+impl Output {
+    pub fn success(&self) -> bool {
+        self.status == Some(0)
+    }
+
+    /// Standard error as one trimmed text, for a message.
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).trim().to_owned()
+    }
+}
+
+/// Why there is no [`Output`].
+#[derive(Debug, thiserror::Error)]
+pub enum ProcError {
+    #[error("`{program}` was not found; install it or give its full path")]
+    NotFound { program: String },
+    #[error("the child process was ended after {:.1} s, its time limit", elapsed.as_secs_f64())]
+    TimedOut { elapsed: Duration },
+    #[error("the child process was cancelled")]
+    Cancelled,
+    #[error("the child process was ended: it printed more than {limit} bytes")]
+    OutputTooLong { limit: usize },
+    #[error(
+        "ERR_RESOURCE_EXHAUSTED: the child process and its own took {} MB of memory and were ended, their limit is \
+         {} MB; raise memory_mb of their pool under [workers]",
+        used / MEGABYTE,
+        limit / MEGABYTE
+    )]
+    ResourceExhausted { limit: u64, used: u64 },
+    #[error("nothing was started, because this machine cannot keep a child process from other files: {why}")]
+    NotConfined { why: String },
+    #[error("`{program}` could not be run: {source}")]
+    Io { program: String, source: io::Error },
+}
+
+const MEGABYTE: u64 = 1024 * 1024;
+
+/// A child process to be. Build it, then [`run`](Command::run) it.
+#[derive(Clone)]
+pub struct Command {
+    program: OsString,
+    args: Vec<OsString>,
+    env: BTreeMap<OsString, OsString>,
+    directory: Option<PathBuf>,
+    stdin: Vec<u8>,
+    timeout: Duration,
+    output_limit: usize,
+    nice: i32,
+    memory_limit: Option<u64>,
+    confinement: Option<Confinement>,
+    records: Option<PathBuf>,
+}
+
+impl Command {
+    /// `program` is a path, or a name looked up in our own `PATH`.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        // The path is the machine's, not the operator's: a program's helpers are found through it.
+        let env = std::env::var_os("PATH").map(|path| ("PATH".into(), path)).into_iter().collect();
+        Self {
+            program: program.as_ref().into(),
+            args: Vec::new(),
+            env,
+            directory: None,
+            stdin: Vec::new(),
+            timeout: limits::CHILD_TIME,
+            output_limit: limits::CHILD_OUTPUT_BYTES,
+            nice: 0,
+            memory_limit: None,
+            confinement: None,
+            records: None,
+        }
+    }
+
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().into());
+        self
+    }
+
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.env.insert(key.as_ref().into(), value.as_ref().into());
+        self
+    }
+
+    pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {
+        self.directory = Some(directory.as_ref().into());
+        self
+    }
+
+    /// Bytes for standard input; without them the child reads end of file at once.
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// Time until the whole group is ended; [`limits::CHILD_TIME`] unless set.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Bytes of standard output allowed; [`limits::CHILD_OUTPUT_BYTES`] unless set.
+    pub fn output_limit(mut self, bytes: usize) -> Self {
+        self.output_limit = bytes;
+        self
+    }
+
+    /// How much lower than our own its priority is, from 0 to 19; on Linux only.
+    pub fn nice(mut self, steps: i32) -> Self {
+        self.nice = steps.clamp(0, 19);
+        self
+    }
+
+    /// Bytes of memory that the child and all it starts may use together before all of them are killed.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// What of the file system it sees. Where that can't be held to, it is not started.
+    pub fn confined(mut self, confinement: Confinement) -> Self {
+        self.confinement = Some(confinement);
+        self
+    }
+
+    /// Keeps a record of it in that directory while it runs, for [`end_orphans`] after a crash.
+    pub fn recorded_in(mut self, directory: impl AsRef<Path>) -> Self {
+        self.records = Some(directory.as_ref().into());
+        self
+    }
+
+    /// Runs the child to its end. A status other than 0 is an [`Output`], not an error.
+    pub async fn run(self, cancel: &CancellationToken) -> Result<Output, ProcError> {
+        self.run_lines(cancel, |_| {}).await
+    }
+
+    /// As [`run`](Command::run), and `line` sees each line of standard output (without its end) as
+    /// it is printed.
+    pub async fn run_lines(
+        mut self,
+        cancel: &CancellationToken,
+        line: impl FnMut(&[u8]) + Send,
+    ) -> Result<Output, ProcError> {
+        if cancel.is_cancelled() {
+            return Err(ProcError::Cancelled);
+        }
+        let started = Instant::now();
+        let timeout = self.timeout;
+        let stdin = std::mem::take(&mut self.stdin);
+        let mut group = self.spawn()?;
+        let outgrown = group.outgrown(self.memory_limit);
+        let ended = tokio::select! {
+            done = group.drive(stdin, self.output_limit, self.is_guarded(), line) => done,
+            why = outgrown => Err(why),
+            () = tokio::time::sleep(timeout) => Err(Ended::TimedOut),
+            () = cancel.cancelled() => Err(Ended::Cancelled),
+        };
+        match ended {
+            Ok((status, stdout, stderr)) => {
+                Ok(Output { status: status.code(), stdout, stderr, elapsed: started.elapsed() })
+            }
+            Err(why) => {
+                // Who takes all the memory has no time to end well.
+                let at_once = matches!(why, Ended::TooLarge { .. });
+                group.end(if at_once { Duration::ZERO } else { limits::CHILD_KILL_DELAY }).await;
+                Err(match why {
+                    Ended::TimedOut => ProcError::TimedOut { elapsed: started.elapsed() },
+                    Ended::Cancelled => ProcError::Cancelled,
+                    Ended::TooLong => ProcError::OutputTooLong { limit: self.output_limit },
+                    Ended::TooLarge { used } => {
+                        ProcError::ResourceExhausted { limit: self.memory_limit.unwrap_or(0), used }
+                    }
+                    Ended::Io(source) => ProcError::Io { program: self.shown(), source },
+                })
+            }
+        }
+    }
+
+    /// One that is large or not trusted, and worth a look through all processes when it has ended.
+    fn is_guarded(&self) -> bool {
+        self.memory_limit.is_some() || self.confinement.is_some() || self.records.is_some()
+    }
+
+    fn spawn(&self) -> Result<Group, ProcError> {
+        let mark = new_mark().map_err(|source| self.failed(source))?;
+        let mut command = tokio::process::Command::new(located(&self.program));
+        command
+            .arg0(&self.program)
+            .args(&self.args)
+            .env_clear()
+            .envs(&self.env)
+            .env(MARK, &mark)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        let child = self.start(&mut command)?;
+        let leader = child.id().and_then(|id| Identity::of(i32::try_from(id).ok()?));
+        let tree = Tree { leader, mark };
+        let record = self.records.as_ref().and_then(|directory| {
+            Record::keep(directory, &tree, &self.shown()).unwrap_or_else(|error| {
+                tracing::warn!(directory = %directory.display(), %error, "no record of a child process could be kept");
+                None
+            })
+        });
+        Ok(Group::new(child, tree, record))
+    }
+
+    /// From a thread of its own where the child is to be bound by anything that a thread hands on.
+    fn start(&self, command: &mut tokio::process::Command) -> Result<Child, ProcError> {
+        if self.confinement.is_none() && self.nice == 0 {
+            return command.spawn().map_err(|source| self.failed(source));
+        }
+        let runtime = tokio::runtime::Handle::current();
+        std::thread::scope(|scope| {
+            let bound = || {
+                let _entered = runtime.enter();
+                self.bind_this_thread()?;
+                command.spawn().map_err(|source| self.failed(source))
+            };
+            let thread = std::thread::Builder::new()
+                .spawn_scoped(scope, bound)
+                .map_err(|source| self.failed(source))?;
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(self.failed(io::Error::other("the thread that starts it panicked"))))
+        })
+    }
+
+    /// For good: the thread is of no use for anything else afterwards.
+    #[cfg(target_os = "linux")]
+    fn bind_this_thread(&self) -> Result<(), ProcError> {
+        // Here the priority is a thread's; elsewhere it would be our whole process's.
+        rustix::process::nice(self.nice).map_err(|error| self.failed(error.into()))?;
+        let Some(confinement) = &self.confinement else { return Ok(()) };
+        let mut confinement = confinement.clone();
+        confinement.read.push(located(&self.program));
+        confinement::confine_this_thread(&confinement).map_err(|why| ProcError::NotConfined { why })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn bind_this_thread(&self) -> Result<(), ProcError> {
+        match &self.confinement {
+            None => Ok(()),
+            Some(_) => confinement_works().map_err(|why| ProcError::NotConfined { why }),
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> ProcError {
+        let directory_there = self.directory.as_ref().is_none_or(|d| d.is_dir());
+        if source.kind() == io::ErrorKind::NotFound && directory_there {
+            ProcError::NotFound { program: self.shown() }
+        } else {
+            ProcError::Io { program: self.shown(), source }
+        }
+    }
+
+    fn shown(&self) -> String {
+        self.program.to_string_lossy().into_owned()
+    }
+}
+
+fn new_mark() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(hex::encode(bytes))
+}
+
+/// Where in `PATH` a program is. Only a program given by its path is started without a copy of our whole
+/// process's page tables (`posix_spawn` looks names up in the wrong environment, so the standard library
+/// forks for them).
+fn located(program: &OsStr) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let named = !program.as_encoded_bytes().contains(&b'/');
+    let mut places = std::env::split_paths(&path).filter(|directory| named && directory.is_absolute());
+    let found = places.find_map(|directory| Some(directory.join(program)).filter(|file| is_program(file)));
+    found.unwrap_or_else(|| program.into())
+}
+
+fn is_program(file: &Path) -> bool {
+    let executable = |found: std::fs::Metadata| found.is_file() && found.permissions().mode() & 0o111 != 0;
+    file.metadata().is_ok_and(executable)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+//! Everything here is done to real processes and read from `/proc`.
+
+use super::*;
+
+fn shell(script: &str) -> Command {
+    Command::new("sh").args(["-c", script])
+}
+
+/// Is the process there and not merely waiting to be collected?
+fn alive(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
+}
+
+async fn gone(pid: &str) -> bool {
+    for _ in 0..200 {
+        if !alive(pid) {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    false
+}
+
+#[tokio::test]
+async fn only_the_environment_given_arrives() {
+    let output = Command::new("env").env("GIVEN", "1").run(&CancellationToken::new()).await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut names: Vec<_> = text.lines().filter_map(|l| l.split('=').next()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["COUNTERSIGN_CHILD", "GIVEN", "PATH"]);
+    assert!(std::env::vars().count() > 2, "our own environment has more to leak");
+}
+
+#[tokio::test]
+async fn large_input_and_output_do_not_block_each_other() {
+    let input = vec![b'x'; 8 * 1024 * 1024];
+    let output = Command::new("cat").stdin(input.clone()).run(&CancellationToken::new()).await.unwrap();
+    assert!(output.success());
+    assert_eq!(output.stdout, input);
+}
+
+#[tokio::test]
+async fn a_child_that_reads_nothing_is_judged_by_its_status() {
+    let output = shell("echo why >&2; exit 3")
+        .stdin(vec![b'x'; 1024 * 1024])
+        .run(&CancellationToken::new())
+        .await
+        .unwrap();
+    assert_eq!(output.status, Some(3));
+    assert_eq!(output.stderr_text(), "why");
+}
+
+#[tokio::test]
+async fn a_timeout_ends_grandchildren_too() {
+    let mut pids = Vec::new();
+    let error = shell("sleep 300 & echo $!; wait")
+        .timeout(Duration::from_millis(400))
+        .run_lines(&CancellationToken::new(), |line| pids.push(String::from_utf8(line.to_vec()).unwrap()))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ProcError::TimedOut { elapsed } if elapsed >= Duration::from_millis(400)));
+    assert!(gone(&pids[0]).await);
+}
+
+#[tokio::test]
+async fn one_that_ignores_sigterm_is_killed() {
+    let mut pids = Vec::new();
+    let error = shell("trap '' TERM; (trap '' TERM; sleep 300) & echo $!; wait; wait")
+        .timeout(Duration::from_millis(300))
+        .run_lines(&CancellationToken::new(), |line| pids.push(String::from_utf8(line.to_vec()).unwrap()))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ProcError::TimedOut { .. }));
+    assert!(gone(&pids[0]).await);
+}
+
+#[tokio::test]
+async fn cancelling_and_dropping_end_the_group() {
+    let cancel = CancellationToken::new();
+    let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+    let lines = move |line: &[u8]| drop(send.send(String::from_utf8(line.to_vec()).unwrap()));
+    let waiting = tokio::spawn({
+        let (cancel, lines) = (cancel.clone(), lines.clone());
+        async move { shell("sleep 300 & echo $!; wait").run_lines(&cancel, lines).await }
+    });
+    let pid = receive.recv().await.unwrap();
+    cancel.cancel();
+    assert!(matches!(waiting.await.unwrap(), Err(ProcError::Cancelled)));
+    assert!(gone(&pid).await);
+
+    let dropped = tokio::spawn(async move {
+        shell("sleep 300 & echo $!; wait").run_lines(&CancellationToken::new(), lines).await
+    });
+    let pid = receive.recv().await.unwrap();
+    dropped.abort();
+    assert!(gone(&pid).await);
+}
+
+#[tokio::test]
+async fn what_stays_in_the_background_does_not_hold_us() {
+    let output = shell("sleep 300 & echo $!").run(&CancellationToken::new()).await.unwrap();
+    assert!(output.elapsed < Duration::from_secs(20));
+    assert!(gone(String::from_utf8(output.stdout).unwrap().trim()).await);
+}
+
+#[tokio::test]
+async fn endless_output_and_missing_programs_are_named() {
+    let error = Command::new("yes").output_limit(100_000).run(&CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(error, ProcError::OutputTooLong { limit: 100_000 }));
+    let error = Command::new("no-such-program-here").run(&CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(&error, ProcError::NotFound { program } if program == "no-such-program-here"));
+    let error =
+        Command::new("true").current_dir("/no/such/place").run(&CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(error, ProcError::Io { .. }));
+}
+
+/// Field of a `stat` file, counted from the one behind the name.
+fn field(stat: &str, at: usize) -> i64 {
+    stat.rsplit(')').next().unwrap().split_whitespace().nth(at).unwrap().parse().unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_confined_child_sees_and_writes_only_what_it_was_given() {
+    let given = tempfile::tempdir().unwrap();
+    let [read, write, outside] = ["read", "write", "outside"].map(|name| {
+        let place = given.path().join(name);
+        std::fs::create_dir(&place).unwrap();
+        std::fs::write(place.join("file"), name).unwrap();
+        place
+    });
+    let script = format!(
+        "cd {}
+        cat read/file; cat write/file; cat outside/file; ls outside; cat /proc/{}/environ | head -c 1
+        echo changed >read/file; echo changed >outside/file; echo new >outside/new; rm outside/file; mv outside/file write/
+        echo changed >write/file && mkdir write/new && rm -r write/new && echo written
+        test -s /etc/passwd && grep -q root /etc/passwd && echo names >/dev/null && echo system",
+        given.path().display(),
+        std::process::id(),
+    );
+    let confinement =
+        Confinement { read: vec![read.clone(), "/no/such/place".into()], write: vec![write.clone()] };
+    let output = shell(&script).confined(confinement).run(&CancellationToken::new()).await.unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said, "readwritewritten\nsystem\n", "{}", String::from_utf8_lossy(&output.stderr));
+    // Ours are not bound: neither this thread nor what it starts.
+    for (place, text) in [(&read, "read"), (&outside, "outside"), (&write, "changed\n")] {
+        assert_eq!(std::fs::read_to_string(place.join("file")).unwrap(), text);
+    }
+    assert!(!outside.join("new").exists());
+    let output =
+        shell(&format!("cat {}/file", outside.display())).run(&CancellationToken::new()).await.unwrap();
+    assert_eq!(output.stdout, b"outside");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_cannot_be_confined_is_not_started() {
+    assert_eq!(confinement_works(), Ok(()));
+    let place = tempfile::tempdir().unwrap();
+    let confinement = Confinement { write: vec![place.path().join("missing")], ..Confinement::default() };
+    let trace = place.path().join("trace");
+    let touch = Command::new("touch").arg(&trace).confined(confinement);
+    let error = touch.run(&CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(&error, ProcError::NotConfined { why } if why.contains("missing")), "{error}");
+    assert!(!trace.exists());
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_priority_is_lower_than_ours_by_so_much_and_ours_stays() {
+    let own = || field(&std::fs::read_to_string("/proc/thread-self/stat").unwrap(), 16);
+    let before = own();
+    let cat = Command::new("cat").arg("/proc/self/stat").nice(7);
+    let output = cat.run(&CancellationToken::new()).await.unwrap();
+    let theirs = field(&String::from_utf8(output.stdout).unwrap(), 16);
+    assert_eq!(theirs, (before + 7).min(19));
+    assert_eq!(own(), before);
+}
+
+#[tokio::test]
+async fn who_outgrows_the_limit_is_killed_with_all_its_own() {
+    let mut pids = Vec::new();
+    let started = Instant::now();
+    // `tail` keeps what has no end of line, and nobody takes it off its hands.
+    let error = shell("sleep 300 & echo $!; head -c 150000000 /dev/zero | tail | sleep 300")
+        .memory_limit(64 * MEGABYTE)
+        .run_lines(&CancellationToken::new(), |line| pids.push(String::from_utf8(line.to_vec()).unwrap()))
+        .await
+        .unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(matches!(error, ProcError::ResourceExhausted { limit, used } if used > limit), "{error}");
+    assert!(error.to_string().starts_with("ERR_RESOURCE_EXHAUSTED"), "{error}");
+    assert!(!alive(&pids[0]));
+}
+
+#[tokio::test]
+async fn sessions_of_their_own_do_not_save_grandchildren() {
+    let mut pids = Vec::new();
+    let started = Instant::now();
+    // One has us for a grandparent; the other has lost its parent.
+    let error =
+        shell("trap '' TERM; setsid sleep 300 & echo $!; (setsid sleep 300 & echo $!); sleep 300; sleep 300")
+            .timeout(Duration::from_millis(300))
+            .run_lines(&CancellationToken::new(), |line| pids.push(String::from_utf8(line.to_vec()).unwrap()))
+            .await
+            .unwrap_err();
+    assert!(matches!(error, ProcError::TimedOut { .. }));
+    assert!(started.elapsed() < limits::CHILD_KILL_DELAY + Duration::from_millis(1300));
+    assert_eq!(pids.len(), 2);
+    assert!(pids.iter().all(|pid| !alive(pid)));
+}
+
+#[tokio::test]
+async fn a_guarded_child_that_ends_well_leaves_nobody_behind() {
+    let script = "(setsid sleep 300 & echo $!)";
+    let output = shell(script).memory_limit(512 * MEGABYTE).run(&CancellationToken::new()).await.unwrap();
+    assert!(output.success() && output.elapsed < Duration::from_secs(20));
+    assert!(!alive(String::from_utf8(output.stdout).unwrap().trim()));
+}
+
+/// Starts `sleep` with a record in `directory`, if any, and forgets about it, as a crash would.
+async fn abandoned(directory: Option<&Path>) -> String {
+    let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+    let mut command = shell("echo $$; exec sleep 300");
+    if let Some(directory) = directory {
+        command = command.recorded_in(directory);
+    }
+    let cancel = CancellationToken::new();
+    let mut running = Box::pin(
+        command.run_lines(&cancel, |line| drop(send.send(String::from_utf8(line.to_vec()).unwrap()))),
+    );
+    let pid = tokio::select! {
+        ended = &mut running => panic!("{ended:?}"),
+        pid = receive.recv() => pid.unwrap(),
+    };
+    std::mem::forget(running);
+    pid
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_next_server_ends_what_a_crashed_one_left() {
+    let data = tempfile::tempdir().unwrap();
+    let children = data.path().join("children");
+    assert_eq!(end_orphans(&children).await.unwrap(), 0, "nothing was ever recorded");
+    let pid = abandoned(Some(&children)).await;
+    assert_eq!(std::fs::read_dir(&children).unwrap().count(), 1);
+    assert_eq!(end_orphans(&children).await.unwrap(), 1);
+    assert!(!alive(&pid));
+    assert_eq!(std::fs::read_dir(&children).unwrap().count(), 0);
+
+    Command::new("true").recorded_in(&children).run(&CancellationToken::new()).await.unwrap();
+    assert_eq!(std::fs::read_dir(&children).unwrap().count(), 0, "one that ended is forgotten");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn whoever_has_an_old_number_now_is_left_alone() {
+    let data = tempfile::tempdir().unwrap();
+    let pid = abandoned(None).await;
+    let started = field(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap(), 19);
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let record = |started: i64, boot: &str| {
+        format!(r#"{{"pid":{pid},"started":{started},"boot":"{boot}","mark":"other","program":"sleep"}}"#)
+    };
+    let strangers = [record(started - 1, boot.trim()), record(started, "another"), "{\"pid\":".to_owned()];
+    for (number, text) in strangers.iter().enumerate() {
+        std::fs::write(data.path().join(format!("{number}.json")), text).unwrap();
+    }
+    assert_eq!(end_orphans(data.path()).await.unwrap(), 0);
+    assert!(alive(&pid));
+    assert_eq!(std::fs::read_dir(data.path()).unwrap().count(), 0);
+
+    std::fs::write(data.path().join("own.json"), record(started, boot.trim())).unwrap();
+    assert_eq!(end_orphans(data.path()).await.unwrap(), 1);
+    assert!(!alive(&pid));
+}
