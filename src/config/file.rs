@@ -11,9 +11,9 @@ use toml::Spanned;
 use url::Url;
 
 use super::{
-    AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, GeminiKey,
-    GeminiSettings, GeminiTier, GitHubSettings, LldSettings, ModelRow, ModelSettings, OllamaSettings,
-    OpenAiSettings, PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of, program,
+    AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, GeminiKey, GeminiSettings,
+    GeminiTier, GitHubSettings, LldSettings, ModelRow, ModelSettings, OllamaSettings, OpenAiSettings,
+    PriceRow, ServerSettings, Settings, StubSettings, from_toml, is_loopback, line_of, program,
 };
 use crate::types::{Family, InstallationId};
 

@@ -346,7 +346,10 @@ impl Settings {
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
         settings.models.openai.api_key = secrets.openai_api_key;
         settings.webhook_secrets = webhook_secrets;
-        settings.models.ours.extend([directory.join(".env"), std::path::absolute(path).unwrap_or(path.into())]);
+        settings
+            .models
+            .ours
+            .extend([directory.join(".env"), std::path::absolute(path).unwrap_or(path.into())]);
         settings.file = path.to_owned();
         settings.ignored_environment = secrets::names().filter(|name| in_environment(name)).collect();
         Ok(settings)

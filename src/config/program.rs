@@ -38,7 +38,12 @@ pub(super) struct Table {
 
 impl Table {
     /// Its settings; what it keeps goes into `usual` where it does not say otherwise.
-    pub(super) fn settings(&self, directory: &Path, usual: PathBuf, base_url: Option<Url>) -> ProgramSettings {
+    pub(super) fn settings(
+        &self,
+        directory: &Path,
+        usual: PathBuf,
+        base_url: Option<Url>,
+    ) -> ProgramSettings {
         ProgramSettings {
             // A bare name is looked up in `PATH`, as a shell would.
             path: self.path.as_ref().map(|path| match path.components().count() {

@@ -266,7 +266,9 @@ pub enum ResolveError {
          choose a reviewer of another, such as gemini:pro beside claude:opus"
     )]
     SameFamily { drafter: String, reviewer: String, family: Family },
-    #[error("{0} can only draft: OpenCode does not say which model answered; choose a reviewer such as gemini:pro")]
+    #[error(
+        "{0} can only draft: OpenCode does not say which model answered; choose a reviewer such as gemini:pro"
+    )]
     OnlyDrafts(String),
     #[error("the script of scripted answers can't be used: {0}")]
     Script(String),
@@ -335,8 +337,11 @@ impl Providers {
             checked::Checked::around(back_end, &table)
         };
         let outages = Arc::new(outages::Outages::kept_in(store.clone()));
-        let program =
-            checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone(), Arc::clone(&clock))));
+        let program = checked(Arc::new(claude_cli::ClaudeCli::new(
+            settings.claude.clone(),
+            settings.ours.clone(),
+            Arc::clone(&clock),
+        )));
         let anthropic = checked(Arc::new(anthropic::Anthropic::new(
             settings.anthropic.clone(),
             &clients,

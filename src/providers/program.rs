@@ -135,7 +135,10 @@ impl Program {
             tempfile::Builder::new().prefix(&format!("countersign-{}-", self.kind.name)).tempdir()
         });
         made.map_err(|error| {
-            format!("no working directory or configuration directory ({}) could be made: {error}", place.display())
+            format!(
+                "no working directory or configuration directory ({}) could be made: {error}",
+                place.display()
+            )
         })
     }
 

@@ -62,7 +62,9 @@ async fn models(report: &mut Report, settings: &Settings) {
     }
     for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
         match providers.resolve(spec) {
-            Ok((provider, id)) => ways(report, what, &format!("{spec} ({})", id.model), &provider.look().await),
+            Ok((provider, id)) => {
+                ways(report, what, &format!("{spec} ({})", id.model), &provider.look().await)
+            }
             Err(error) => report.bad(what, error.to_string()),
         }
     }

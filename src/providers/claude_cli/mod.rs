@@ -137,7 +137,10 @@ impl Provider for ClaudeCli {
     fn look(&self) -> BoxFuture<'_, Vec<Way>> {
         Box::pin(async {
             let found = self.program.look().await;
-            vec![Way { provider: self.name(), state: found.and_then(|said| self.lacks().map_or(Ok(said), Err)) }]
+            vec![Way {
+                provider: self.name(),
+                state: found.and_then(|said| self.lacks().map_or(Ok(said), Err)),
+            }]
         })
     }
 

@@ -2,8 +2,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 
-const KIND: Kind =
-    Kind { title: "the parrot", name: "parrot", install: "buy a parrot", tried: &["1.2.3"] };
+const KIND: Kind = Kind { title: "the parrot", name: "parrot", install: "buy a parrot", tried: &["1.2.3"] };
 
 fn script(path: &Path, body: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -15,7 +14,8 @@ fn script(path: &Path, body: &str) {
 fn program(place: &Path, body: &str) -> Program {
     let path = place.join("opt/parrot");
     script(&path, body);
-    let settings = ProgramSettings { path: Some(path), ..ProgramSettings::keeping(place.join("data/parrot")) };
+    let settings =
+        ProgramSettings { path: Some(path), ..ProgramSettings::keeping(place.join("data/parrot")) };
     Program::new(&KIND, settings, vec![place.join("data"), place.join(".env")])
 }
 
@@ -47,7 +47,9 @@ async fn a_program_is_asked_its_version_once() {
 #[tokio::test]
 async fn one_that_only_complains_is_not_healthy() {
     let place = tempfile::tempdir().unwrap();
-    for body in ["echo 'native binary not installed' >&2; exit 1", "echo 1.2.3; exit 1", "echo hello", "exit 0"] {
+    for body in
+        ["echo 'native binary not installed' >&2; exit 1", "echo 1.2.3; exit 1", "echo hello", "exit 0"]
+    {
         let parrot = program(place.path(), body);
         assert_eq!(parrot.lacks(), None, "nobody has tried it yet");
         let why = version(&parrot).await.unwrap_err();
@@ -85,7 +87,10 @@ fn what_lies_where_it_reads_is_refused_with_the_fix() {
     assert_eq!(parrot.lacks(), None);
     parrot.settings.config_dir = place.path().join("data");
     let why = parrot.lacks().unwrap();
-    assert!(why.contains("could read") && why.ends_with(&format!("move {}/data elsewhere", place.path().display())));
+    assert!(
+        why.contains("could read")
+            && why.ends_with(&format!("move {}/data elsewhere", place.path().display()))
+    );
 
     let modules = place.path().join("app/node_modules");
     script(&modules.join("parrot/bin/parrot"), "echo 1.2.3");
