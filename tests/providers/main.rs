@@ -1,5 +1,5 @@
-//! Providers against what they will meet: the real Claude program before an imitation of its API,
-//! and an imitation of Gemini's. Both imitations are ours and live on loopback.
+//! Providers against what they will meet: the real Claude and OpenCode programs before an imitation of
+//! Anthropic's API, and an imitation of Gemini's. Both imitations are ours and live on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
@@ -12,6 +12,7 @@ mod gemini;
 mod gemini_keys;
 mod ollama;
 mod openai;
+mod opencode;
 mod rehearsal;
 mod streaming;
 
@@ -61,10 +62,13 @@ fn schema() -> Value {
     })
 }
 
+fn providers(settings: &ModelSettings) -> Providers {
+    Providers::new(settings, Arc::new(SystemClock)).unwrap()
+}
+
 /// Asks the provider that `spec` names, with the call as given but for the model's id.
 async fn ask(settings: &ModelSettings, spec: &str, mut call: Call) -> Result<Reply, CallError> {
-    let providers = Providers::new(settings, Arc::new(SystemClock)).unwrap();
-    let (provider, id) = providers.resolve(spec).unwrap();
+    let (provider, id) = providers(settings).resolve(spec).unwrap();
     call.model = id.model;
     provider.call(&call, &CancellationToken::new()).await
 }
