@@ -7,6 +7,7 @@ mod doctor;
 mod forget;
 mod graph;
 mod hub;
+mod login;
 mod models;
 mod pause;
 mod replay;
@@ -62,6 +63,7 @@ enum Log {
 enum Command {
     Demo(demo::Demo),
     Setup(setup::Setup),
+    Login(login::Login),
     Doctor(doctor::Doctor),
     Serve(serve::Serve),
     Runs(runs::Runs),
@@ -103,6 +105,7 @@ pub fn main() -> ExitCode {
         match cli.command {
             Command::Demo(command) => command.run().await,
             Command::Setup(command) => command.run().await,
+            Command::Login(command) => command.run().await,
             Command::Doctor(command) => command.run().await,
             Command::Serve(command) => command.run().await,
             Command::Runs(command) => command.run().await,

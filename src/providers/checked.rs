@@ -88,6 +88,10 @@ impl Provider for Checked {
         self.back_end.look()
     }
 
+    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
+        self.back_end.log_in()
+    }
+
     fn bills(&self) -> bool {
         self.back_end.bills()
     }

@@ -138,6 +138,10 @@ impl Provider for Fallback {
         })
     }
 
+    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
+        self.legs.iter().find_map(|leg| leg.back_end.log_in())
+    }
+
     fn bills(&self) -> bool {
         self.legs.iter().any(|leg| leg.back_end.bills())
     }

@@ -230,6 +230,11 @@ pub trait Provider: Send + Sync {
         Box::pin(async move { vec![Way { provider: self.name(), state }] })
     }
 
+    /// Lets the person at the terminal log in, where that is how it is paid; `false`: they gave up.
+    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
+        None
+    }
+
     /// Is what a call takes put on a bill?
     fn bills(&self) -> bool;
 
@@ -379,6 +384,11 @@ impl Providers {
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, clock)?)),
             table,
         })
+    }
+
+    /// The back end that is a program one logs in to.
+    pub fn program(&self, name: &str) -> Option<&Arc<dyn Provider>> {
+        [&self.claude, &self.opencode].into_iter().find(|back_end| back_end.name() == name)
     }
 
     pub fn table(&self) -> &models::Table {

@@ -156,6 +156,12 @@ impl Program {
         command
     }
 
+    /// The program as its user runs it, at a terminal and with nothing held back, in `home`; for logging in.
+    pub(super) async fn at_terminal(&self, home: &Path) -> Result<proc::Command, String> {
+        let found = self.find(&CancellationToken::new()).await?;
+        Ok(proc::Command::new(&found.path).env("PATH", beside(&found.path)).current_dir(home))
+    }
+
     /// As [`CallErrorKind`] has it: why there is no output to judge. `begun`: a model had begun to answer.
     pub(super) fn fault(&self, error: &ProcError, begun: bool) -> (CallErrorKind, String) {
         let kind = match error {

@@ -236,22 +236,20 @@ async fn doctor_can_name_the_version() {
     }
 }
 
-/// A hook runs with the operator's rights, even without tools: not theirs, and none that lies in or above the
-/// directory the program runs in.
+/// What a hook says goes into the prompt, and it runs with the operator's rights, even without tools: not theirs, and
+/// none that lies above the directory the program runs in.
 #[tokio::test]
 async fn no_hook_runs_that_is_not_ours() {
     for binary in binaries(BINARIES, "a_hook") {
         let place = tempfile::tempdir().unwrap();
-        let traces = place.path().join("ran");
-        let plant = |directory: &Path| {
+        let plant = |directory: PathBuf| {
             std::fs::create_dir_all(directory.join(".claude")).unwrap();
-            let hook = json!({"type": "command", "command": format!("echo hooked >> {}", traces.display())});
+            let hook = json!({"type": "command", "command": format!("echo {HOOKED}")});
             let settings = json!({"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}});
             std::fs::write(directory.join(".claude/settings.json"), settings.to_string()).unwrap();
+            directory
         };
-        let (home, above) = (place.path().join("home"), place.path().join("tmp"));
-        plant(&home);
-        plant(&above);
+        let (home, above) = (plant(place.path().join("home")), plant(place.path().join("tmp")));
 
         // This very test program again, with the planted home as the operator's and the other as where directories for
         // calls are made.
@@ -265,24 +263,22 @@ async fn no_hook_runs_that_is_not_ours() {
             .unwrap();
         assert!(output.success(), "{}", String::from_utf8_lossy(&output.stdout));
         assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
-        assert!(!traces.exists(), "a planted hook ran");
 
         // The trap works: with the operator's settings as configuration the hook does run.
-        let (url, _) = anthropic::start(Behaviour::Text { served: None }).await;
+        let (url, api) = anthropic::start(Behaviour::Text { served: None }).await;
         let mut careless = with_binary(&binary, place.path(), url);
-        let settings = std::fs::read_to_string(home.join(".claude/settings.json")).unwrap();
-        let within = home.join(".claude/ran");
-        let settings = settings.replace(&traces.display().to_string(), &within.display().to_string());
-        std::fs::write(home.join(".claude/settings.json"), settings).unwrap();
         careless.claude.config_dir = home.join(".claude");
         ask(&careless, "claude:opus", question("claude")).await.unwrap();
-        assert!(within.exists(), "the planted hook is no trap");
+        assert!(format!("{:?}", api.requests()).contains(HOOKED), "the planted hook is no trap");
     }
 }
+
+const HOOKED: &str = "a-hook-has-spoken";
 
 #[tokio::test]
 #[ignore = "started by no_hook_runs_that_is_not_ours"]
 async fn one_call_from_this_home() {
     let outcomes = outcomes("one_call", Behaviour::Text { served: None }, |_| {}).await;
     outcomes[0].answer();
+    assert!(!format!("{:?}", outcomes[0].requests).contains(HOOKED), "a planted hook ran");
 }

@@ -71,6 +71,29 @@ impl ClaudeCli {
         }
     }
 
+    /// An imitation of the API asks nobody who they are.
+    fn needs_login(&self) -> bool {
+        self.program.settings.base_url.is_none()
+    }
+
+    /// Asks the program itself whether it is logged in.
+    async fn look_closely(&self) -> Result<String, String> {
+        let cancel = CancellationToken::new();
+        let said = self.program.look().await?;
+        if self.needs_login() {
+            let found = self.program.find(&cancel).await?;
+            let home = self.program.prepare()?;
+            let command = self.program.command(&found.path, home.path()).timeout(limits::VERSION_TIME);
+            let command = quiet(command, &self.program.settings).args(["auth", "status"]);
+            let output = command.run(&cancel).await.map_err(|error| error.to_string())?;
+            let status = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default();
+            if status["loggedIn"] != true {
+                return Err(NOT_LOGGED_IN.into());
+            }
+        }
+        Ok(said)
+    }
+
     fn command(&self, program: &Path, home: &Path, call: &Call, left: Duration) -> proc::Command {
         let (system, prompt) = fit(call, limits::ARGUMENT_BYTES);
         let milliseconds = |time: Duration| time.as_millis().to_string();
@@ -106,6 +129,8 @@ impl ClaudeCli {
     }
 }
 
+const NOT_LOGGED_IN: &str = "the Claude CLI is not logged in; run `countersign login`";
+
 /// The environment of any run of it: our configuration, and no word to anybody but the API.
 fn quiet(command: proc::Command, settings: &ProgramSettings) -> proc::Command {
     command
@@ -125,23 +150,22 @@ impl Provider for ClaudeCli {
         if let Some(why) = self.program.lacks() {
             return Some(why);
         }
-        let settings = &self.program.settings;
         // Elsewhere the login is kept in the system's key chain, where we don't look.
-        let login = settings.config_dir.join(".credentials.json");
-        if cfg!(target_os = "linux") && settings.base_url.is_none() && !login.is_file() {
-            return Some("the Claude CLI is not logged in; run `countersign login`".into());
-        }
-        None
+        let login = self.program.settings.config_dir.join(".credentials.json");
+        (cfg!(target_os = "linux") && self.needs_login() && !login.is_file()).then(|| NOT_LOGGED_IN.into())
     }
 
     fn look(&self) -> BoxFuture<'_, Vec<Way>> {
-        Box::pin(async {
-            let found = self.program.look().await;
-            vec![Way {
-                provider: self.name(),
-                state: found.and_then(|said| self.lacks().map_or(Ok(said), Err)),
-            }]
-        })
+        Box::pin(async { vec![Way { provider: self.name(), state: self.look_closely().await }] })
+    }
+
+    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
+        Some(Box::pin(async {
+            let home = self.program.prepare()?;
+            let command = self.program.at_terminal(home.path()).await?.args(["auth", "login"]);
+            let done = quiet(command, &self.program.settings).run_at_terminal().await;
+            done.map_err(|error| error.to_string())
+        }))
     }
 
     fn bills(&self) -> bool {

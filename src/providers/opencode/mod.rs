@@ -209,6 +209,15 @@ impl Provider for OpenCode {
         })
     }
 
+    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
+        Some(Box::pin(async {
+            let home = self.program.prepare()?;
+            let command = self.program.at_terminal(home.path()).await?.args(["auth", "login"]);
+            let command = quiet(command).env("XDG_DATA_HOME", &self.program.settings.config_dir);
+            command.run_at_terminal().await.map_err(|error| error.to_string())
+        }))
+    }
+
     /// By whichever service it is logged in to.
     fn bills(&self) -> bool {
         true
