@@ -56,8 +56,11 @@ pub(super) struct Program {
     /// What is ours and none of its business.
     ours: Vec<PathBuf>,
     /// What each file that was tried is: its version, or why it is no use. Asked again when the file has changed.
-    probed: Mutex<HashMap<(PathBuf, Option<SystemTime>), Result<String, String>>>,
+    probed: Mutex<HashMap<FileState, Result<String, String>>>,
 }
+
+/// A file, its links followed, and when it was last changed.
+type FileState = (PathBuf, Option<SystemTime>);
 
 /// A program that answered for itself.
 #[derive(Debug, Clone)]
@@ -100,7 +103,7 @@ impl Program {
                         return Err("cancelled".into());
                     }
                     let mut probed = self.probed.lock().unwrap_or_else(PoisonError::into_inner);
-                    probed.insert(identity(&path), outcome.clone());
+                    probed.insert(state(&path), outcome.clone());
                     outcome
                 }
             };
@@ -207,7 +210,7 @@ impl Program {
     }
 
     fn known(&self, path: &Path) -> Option<Result<String, String>> {
-        self.probed.lock().unwrap_or_else(PoisonError::into_inner).get(&identity(path)).cloned()
+        self.probed.lock().unwrap_or_else(PoisonError::into_inner).get(&state(path)).cloned()
     }
 
     /// Does it run, and which version does it say it is? What npm leaves where it may run no scripts is a file that
@@ -216,7 +219,10 @@ impl Program {
         let home = self.prepare()?;
         let command = self.command(path, home.path()).arg("--version").timeout(limits::VERSION_TIME);
         let shown = path.display();
-        let output = command.run(cancel).await.map_err(|error| format!("{shown}: {error}"))?;
+        let output = command.run(cancel).await.map_err(|error| match error {
+            ProcError::NotFound { .. } | ProcError::Io { .. } => error.to_string(),
+            _ => format!("{shown}: {error}"),
+        })?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         match said.split_whitespace().next().filter(|word| is_version(word)) {
             Some(version) if output.success() => Ok(version.to_owned()),
@@ -258,8 +264,7 @@ fn real(path: &Path) -> PathBuf {
     }
 }
 
-/// The same file, unchanged.
-fn identity(path: &Path) -> (PathBuf, Option<SystemTime>) {
+fn state(path: &Path) -> FileState {
     (real(path), path.metadata().and_then(|found| found.modified()).ok())
 }
 

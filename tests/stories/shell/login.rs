@@ -75,10 +75,8 @@ fn one_login_in_a_directory_of_the_servers_own() {
     );
     let environment = fs::read_to_string(server.kept("environment")).unwrap();
     assert!(!environment.contains("ANTHROPIC_API_KEY"), "{environment}");
-    assert!(
-        environment
-            .contains(&format!("CLAUDE_CONFIG_DIR={}", server.kept("").display()).trim_end_matches('/'))
-    );
+    let directory = format!("CLAUDE_CONFIG_DIR={}/data/claude", server.home.path().display());
+    assert!(environment.contains(&directory), "{environment}");
 
     let (_, said) = server.says("doctor");
     let version = "2.1.900 at ";
