@@ -346,10 +346,9 @@ impl Settings {
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
         settings.models.openai.api_key = secrets.openai_api_key;
         settings.webhook_secrets = webhook_secrets;
-        settings
-            .models
-            .ours
-            .extend([directory.join(".env"), std::path::absolute(path).unwrap_or(path.into())]);
+        let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        settings.models.ours.extend([directory.join(".env"), file]);
+        settings.models.ours.extend(secrets.files);
         settings.file = path.to_owned();
         settings.ignored_environment = secrets::names().filter(|name| in_environment(name)).collect();
         Ok(settings)

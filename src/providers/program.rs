@@ -19,7 +19,7 @@ use super::{Call, CallErrorKind, quote};
 use crate::{
     config::ProgramSettings,
     limits,
-    proc::{self, Confinement, ProcError, confinement_works},
+    proc::{self, Confinement, Output, ProcError, confinement_works},
 };
 
 /// Where installers put programs, besides `PATH`; under the home directory where they don't begin with `/`.
@@ -94,14 +94,20 @@ impl Program {
             if let Some(why) = self.exposes(&path) {
                 return Err(why);
             }
-            let known = self.known(&path);
-            let outcome = match known {
+            let outcome = match self.known(&path) {
                 Some(outcome) => outcome,
                 None => {
-                    let outcome = self.probe(&path, cancel).await;
-                    if cancel.is_cancelled() {
-                        return Err("cancelled".into());
-                    }
+                    let home = self.prepare()?;
+                    let command = self.command(&path, home.path()).arg("--version");
+                    let output = match command.timeout(limits::VERSION_TIME).run(cancel).await {
+                        Ok(output) => output,
+                        // Not remembered: a busy machine is no illness.
+                        Err(error) => {
+                            ill.push(error.to_string());
+                            continue;
+                        }
+                    };
+                    let outcome = version(&path, &output);
                     let mut probed = self.probed.lock().unwrap_or_else(PoisonError::into_inner);
                     probed.insert(state(&path), outcome.clone());
                     outcome
@@ -213,23 +219,6 @@ impl Program {
         self.probed.lock().unwrap_or_else(PoisonError::into_inner).get(&state(path)).cloned()
     }
 
-    /// Does it run, and which version does it say it is? What npm leaves where it may run no scripts is a file that
-    /// only complains.
-    async fn probe(&self, path: &Path, cancel: &CancellationToken) -> Result<String, String> {
-        let home = self.prepare()?;
-        let command = self.command(path, home.path()).arg("--version").timeout(limits::VERSION_TIME);
-        let shown = path.display();
-        let output = command.run(cancel).await.map_err(|error| match error {
-            ProcError::NotFound { .. } | ProcError::Io { .. } => error.to_string(),
-            _ => format!("{shown}: {error}"),
-        })?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        match said.split_whitespace().next().filter(|word| is_version(word)) {
-            Some(version) if output.success() => Ok(version.to_owned()),
-            _ => Err(format!("{shown} says no version but {:?}", quote(&(said + &output.stderr_text())))),
-        }
-    }
-
     /// Why running the program at `path` would show it what is ours, with the fix.
     fn exposes(&self, path: &Path) -> Option<String> {
         let Kind { title, name, .. } = self.kind;
@@ -250,6 +239,18 @@ impl Program {
             let (own, within) = (own.display(), within.display());
             Some(format!("{title} could read {own}, for it may read all of {within}; move {own} elsewhere"))
         })
+    }
+}
+
+/// The version it says it is. What npm leaves where it may run no scripts is a file that only complains.
+fn version(path: &Path, output: &Output) -> Result<String, String> {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    match said.split_whitespace().next().filter(|word| is_version(word)) {
+        Some(version) if output.success() => Ok(version.to_owned()),
+        _ => {
+            let said = quote(&(said + &output.stderr_text()));
+            Err(format!("{} says no version but {said:?}", path.display()))
+        }
     }
 }
 
@@ -278,11 +279,11 @@ fn spread(pattern: &Path) -> Vec<PathBuf> {
     }
     let mut found: Vec<_> =
         fs::read_dir(before).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    let version = |path: &PathBuf| -> Vec<u64> {
+    let numbers = |path: &PathBuf| -> Vec<u64> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         name.trim_start_matches('v').split('.').map(|part| part.parse().unwrap_or(0)).collect()
     };
-    found.sort_by_key(|path| std::cmp::Reverse(version(path)));
+    found.sort_by_key(|path| std::cmp::Reverse(numbers(path)));
     found.into_iter().map(|path| path.join(&after)).collect()
 }
 

@@ -19,7 +19,7 @@ fn program(place: &Path, body: &str) -> Program {
     Program::new(&KIND, settings, vec![place.join("data"), place.join(".env")])
 }
 
-async fn version(program: &Program) -> Result<String, String> {
+async fn found(program: &Program) -> Result<String, String> {
     program.find(&CancellationToken::new()).await.map(|found| found.version)
 }
 
@@ -28,7 +28,7 @@ async fn a_program_is_asked_its_version_once() {
     let place = tempfile::tempdir().unwrap();
     let parrot = program(place.path(), "echo asked >> \"$0.log\"; echo '1.2.3 (Parrot)'");
     // It may write nowhere else; that it could not keep its log is no matter.
-    assert_eq!(version(&parrot).await.unwrap(), "1.2.3");
+    assert_eq!(found(&parrot).await.unwrap(), "1.2.3");
     assert!(!place.path().join("opt/parrot.log").exists(), "it wrote beside itself");
     assert_eq!(parrot.look().await.unwrap(), format!("1.2.3 at {}/opt/parrot", place.path().display()));
     assert_eq!(parrot.probed.lock().unwrap().len(), 1);
@@ -39,7 +39,7 @@ async fn a_program_is_asked_its_version_once() {
         .open(place.path().join("opt/parrot"))
         .and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH))
         .unwrap();
-    assert_eq!(version(&parrot).await.unwrap(), "2.0.0-beta", "another file is asked anew");
+    assert_eq!(found(&parrot).await.unwrap(), "2.0.0-beta", "another file is asked anew");
     let said = parrot.look().await.unwrap();
     assert!(said.contains("which this release was not tried with (it was with 1.2.3)"), "{said}");
 }
@@ -52,7 +52,7 @@ async fn one_that_only_complains_is_not_healthy() {
     {
         let parrot = program(place.path(), body);
         assert_eq!(parrot.lacks(), None, "nobody has tried it yet");
-        let why = version(&parrot).await.unwrap_err();
+        let why = found(&parrot).await.unwrap_err();
         assert!(why.starts_with("the parrot does not work (") && why.contains("buy a parrot"), "{why}");
         assert_eq!(parrot.lacks(), Some(why));
     }
