@@ -335,6 +335,8 @@ pub const POOL_ATTEMPTS: u32 = 5;
 
 /// A wait up to this is sat out by asking the same model again; for a longer one another is asked.
 pub const POOL_SITS_OUT: Duration = Duration::from_secs(60);
+/// A program saying which version it is: a second on a busy machine, and some start a whole runtime for it.
+pub const VERSION_TIME: Duration = Duration::from_secs(20);
 /// How often the memory of a child and its descendants is added up. A look reads all of `/proc`, which takes a
 /// millisecond or two; two seconds after one has outgrown its limit it must be gone.
 pub const CHILD_MEMORY_LOOK: Duration = Duration::from_millis(250);

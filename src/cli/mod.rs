@@ -8,6 +8,7 @@ mod doctor;
 mod forget;
 mod graph;
 mod hub;
+mod login;
 mod models;
 mod pause;
 mod replay;
@@ -63,6 +64,7 @@ enum Log {
 enum Command {
     Demo(demo::Demo),
     Setup(setup::Setup),
+    Login(login::Login),
     Doctor(doctor::Doctor),
     Serve(serve::Serve),
     Runs(runs::Runs),
@@ -105,6 +107,7 @@ pub fn main() -> ExitCode {
         match cli.command {
             Command::Demo(command) => command.run().await,
             Command::Setup(command) => command.run().await,
+            Command::Login(command) => command.run().await,
             Command::Doctor(command) => command.run().await,
             Command::Serve(command) => command.run().await,
             Command::Runs(command) => command.run().await,

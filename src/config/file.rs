@@ -12,10 +12,10 @@ use toml::Spanned;
 use url::Url;
 
 use super::{
-    AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ClaudeSettings, ConfigError, GeminiKey,
-    GeminiSettings, GeminiTier, GitHubSettings, LldSettings, Model, ModelSettings, Names, OllamaSettings,
-    OpenAiSettings, Price, ServerSettings, Settings, StubSettings, WorkerSettings, budget::Budget, from_toml,
-    is_loopback, line_of, pools, workers,
+    AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, GeminiKey, GeminiSettings,
+    GeminiTier, GitHubSettings, LldSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings,
+    Price, ServerSettings, Settings, StubSettings, WorkerSettings, budget::Budget, from_toml, is_loopback,
+    line_of, pools, program, workers,
 };
 use crate::types::{Family, InstallationId};
 
@@ -143,20 +143,13 @@ struct ModelPrice {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Providers {
-    claude: Claude,
+    claude: program::Table,
     anthropic: Anthropic,
     gemini: Gemini,
     ollama: Endpoint,
     openai: Endpoint,
+    opencode: program::Table,
     stub: Stub,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Claude {
-    path: Option<PathBuf>,
-    config_dir: Option<PathBuf>,
-    base_url: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -227,6 +220,7 @@ pub(super) fn parse(
         models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
     }
     models.workers = file.workers.checked(&check, &data_dir)?;
+    models.ours.push(directory.join(&file.app.private_key_file));
     Ok(Settings {
         file: PathBuf::new(),
         app: AppSettings {
@@ -379,6 +373,17 @@ impl Check<'_> {
         self.model("drafter", names.drafter.clone(), DRAFTER)
     }
 
+    fn reviewer(&self, names: &Models) -> Result<String, ConfigError> {
+        if let Some(given) = &names.reviewer
+            && given.as_ref().starts_with("opencode:")
+        {
+            let message = "OpenCode only drafts: it does not say which model answered; choose a reviewer such as \
+                           gemini:pro";
+            return Err(self.refuse(given, message.into()));
+        }
+        self.model("reviewer", names.reviewer.clone(), REVIEWER)
+    }
+
     /// The keys as the file describes them, in its order; then those of which it says nothing.
     fn gemini_keys(
         &self,
@@ -460,25 +465,18 @@ impl Check<'_> {
         directory: &Path,
         data_dir: &Path,
     ) -> Result<ModelSettings, ConfigError> {
-        let base_url = providers.claude.base_url.as_ref();
-        let base_url = base_url.map(|url| self.url("base_url", Some(url), "")).transpose()?;
+        let program = |table: &program::Table, name: &str| {
+            let base_url = table.base_url.as_ref();
+            let base_url = base_url.map(|url| self.url("base_url", Some(url), "")).transpose()?;
+            Ok(table.settings(directory, data_dir.join(name), base_url))
+        };
         Ok(ModelSettings {
             drafter: self.drafter(names)?,
-            reviewer: self.model("reviewer", names.reviewer.clone(), REVIEWER)?,
+            reviewer: self.reviewer(names)?,
             table: self.model_rows(table)?,
             names: Names::default(),
-            claude: ClaudeSettings {
-                // A bare name is looked up in `PATH`, as a shell would.
-                path: providers.claude.path.as_ref().map(|path| match path.components().count() {
-                    1 => path.clone(),
-                    _ => directory.join(path),
-                }),
-                config_dir: match &providers.claude.config_dir {
-                    Some(path) => directory.join(path),
-                    None => data_dir.join("claude"),
-                },
-                base_url,
-            },
+            claude: program(&providers.claude, "claude")?,
+            opencode: program(&providers.opencode, "opencode")?,
             anthropic: AnthropicSettings {
                 base_url: self.url("base_url", providers.anthropic.base_url.as_ref(), ANTHROPIC_URL)?,
                 api_key: None,
@@ -499,6 +497,7 @@ impl Check<'_> {
             cassettes: names.cassettes.as_ref().map(|given| self.cassettes(given, directory)).transpose()?,
             workers: WorkerSettings::new(data_dir),
             stub: StubSettings { script: providers.stub.script.as_ref().map(|path| directory.join(path)) },
+            ours: vec![data_dir.to_owned()],
         })
     }
 

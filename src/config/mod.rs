@@ -9,6 +9,7 @@
 mod budget;
 mod file;
 mod pools;
+mod program;
 mod repository;
 mod secrets;
 mod workers;
@@ -25,6 +26,7 @@ use url::{Host, Url};
 pub use budget::BudgetSettings;
 pub use file::MOST_ROUNDS;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
+pub use program::ProgramSettings;
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
 pub use workers::{Bulkhead, WorkerSettings};
@@ -115,15 +117,18 @@ pub struct ModelSettings {
     pub table: Vec<Model>,
     /// Pools, capabilities, roles and presets.
     pub names: Names,
-    pub claude: ClaudeSettings,
+    pub claude: ProgramSettings,
     pub anthropic: AnthropicSettings,
     pub gemini: GeminiSettings,
     pub ollama: OllamaSettings,
     pub openai: OpenAiSettings,
+    pub opencode: ProgramSettings,
     pub stub: StubSettings,
     pub workers: WorkerSettings,
     /// Keep what models answer, or answer from what was kept.
     pub cassettes: Option<CassetteSettings>,
+    /// Files and directories of ours that no program of others may read.
+    pub ours: Vec<PathBuf>,
 }
 
 /// One model as its maker sells it: a `[[model]]` of the settings, or a row of the built-in table.
@@ -161,16 +166,6 @@ impl Price {
     pub fn per_million(input: u64, output: u64) -> Self {
         Self { input, output, cache_read: input / 10, cache_write: input / 4 * 5 }
     }
-}
-
-#[derive(Debug, Clone)]
-pub struct ClaudeSettings {
-    /// The program; looked up in `PATH` and the usual places where it is not set.
-    pub path: Option<PathBuf>,
-    /// Our own configuration directory for it, never the operator's: a hook in theirs would run.
-    pub config_dir: PathBuf,
-    /// Another API than Anthropic's, such as an imitation on loopback.
-    pub base_url: Option<Url>,
 }
 
 /// Claude without the program.
@@ -289,7 +284,7 @@ impl ModelSettings {
             reviewer: file::REVIEWER.into(),
             table: Vec::new(),
             names: Names::default(),
-            claude: ClaudeSettings { path: None, config_dir: data_dir.join("claude"), base_url: None },
+            claude: ProgramSettings::keeping(data_dir.join("claude")),
             anthropic: AnthropicSettings {
                 base_url: Url::parse(file::ANTHROPIC_URL).expect("a constant that parses"),
                 api_key: anthropic_key,
@@ -305,9 +300,11 @@ impl ModelSettings {
                 base_url: Url::parse(file::OPENAI_URL).expect("a constant that parses"),
                 api_key: None,
             },
+            opencode: ProgramSettings::keeping(data_dir.join("opencode")),
             stub: StubSettings::default(),
             workers: WorkerSettings::new(data_dir),
             cassettes: None,
+            ours: vec![data_dir.to_owned()],
         }
     }
 
@@ -372,6 +369,9 @@ impl Settings {
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
         settings.models.openai.api_key = secrets.openai_api_key;
         settings.webhook_secrets = webhook_secrets;
+        let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        settings.models.ours.extend([directory.join(".env"), file]);
+        settings.models.ours.extend(secrets.files);
         settings.file = path.to_owned();
         settings.ignored_environment = secrets::names().filter(|name| in_environment(name)).collect();
         Ok(settings)

@@ -39,12 +39,16 @@ pub struct Secrets {
     pub gemini_keys: Vec<(String, SecretString)>,
     pub anthropic_api_key: Option<SecretString>,
     pub openai_api_key: Option<SecretString>,
+    /// Files that hold one of these.
+    pub files: Vec<PathBuf>,
     file: PathBuf,
 }
 
 impl Secrets {
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let mut values = read(file)?;
+        let named = values.iter().filter(|(name, _)| is_secret(name) && name.ends_with("_FILE"));
+        let files = named.map(|(_, path)| file.with_file_name(path.expose_secret())).collect();
         let gemini_keys = gemini_keys(file, &mut values)?;
         let mut take = |name: &str| one(file, &mut values, name);
         Ok(Self {
@@ -53,6 +57,7 @@ impl Secrets {
             gemini_keys,
             anthropic_api_key: take(ANTHROPIC)?,
             openai_api_key: take(OPENAI)?,
+            files,
             file: file.to_owned(),
         })
     }

@@ -67,6 +67,7 @@ fn mistakes_name_their_line_and_the_fix() {
         ("[[providers.gemini.key]]\nname = \"Team\"\n", 1, "GEMINI_API_KEY_TEAM"),
         ("[[providers.gemini.key]]\nname = \"x\"\ntier = \"gold\"\n", 2, "`paid` or `free`"),
         ("[models]\nreviewer = \"pro\"\n", 1, "PROVIDER:MODEL"),
+        ("[models]\nreviewer = \"opencode:a/b\"\n", 1, "OpenCode only drafts"),
         ("[github]\napi_url = \"http://ghe.example\"\n", 1, "clear text"),
         ("[github]\napi_url = \"https://u:p@ghe.example\"\n", 1, "user or password"),
         ("[providers.gemini]\nbase_url = \"ftp://x\"\n", 1, "https://HOST"),
@@ -90,6 +91,24 @@ fn loopback_may_be_plain_http() {
     );
     let settings = Place::new(&toml, ENV).load().unwrap();
     assert_eq!(settings.github.api_url.path(), "/api/v3");
+}
+
+#[test]
+fn what_is_ours_is_named_for_the_programs_of_others() {
+    let place = Place::new(GOOD, &format!("{ENV}GEMINI_API_KEY_FILE=keys/gemini\n"));
+    std::fs::create_dir(place.0.path().join("keys")).unwrap();
+    std::fs::write(place.0.path().join("keys/gemini"), "AIzaSecret").unwrap();
+    let settings = place.load().unwrap();
+    for own in ["data", "app.pem", ".env", "countersign.toml", "keys/gemini"] {
+        let own = place.0.path().join(own);
+        assert!(
+            settings.models.ours.contains(&own),
+            "{} is not in {:?}",
+            own.display(),
+            settings.models.ours
+        );
+    }
+    assert!(!settings.models.claude.allow_unconfined);
 }
 
 #[test]

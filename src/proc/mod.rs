@@ -86,6 +86,19 @@ pub enum ProcError {
 
 const MEGABYTE: u64 = 1024 * 1024;
 
+/// What of our environment a program needs that talks to a person and opens their browser.
+const TERMINAL: &[&str] = &[
+    "HOME",
+    "TERM",
+    "LANG",
+    "BROWSER",
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+];
+
 /// A child process to be. Build it, then [`run`](Command::run) it.
 #[derive(Clone)]
 pub struct Command {
@@ -229,6 +242,19 @@ impl Command {
                 })
             }
         }
+    }
+
+    /// Runs the child at our own terminal, for as long as the person there likes, with what that needs of our
+    /// environment. Did it end well?
+    pub async fn run_at_terminal(self) -> Result<bool, ProcError> {
+        let shared = TERMINAL.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
+        let mut command = tokio::process::Command::new(located(&self.program));
+        command.arg0(&self.program).args(&self.args).env_clear().envs(shared).envs(&self.env);
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        let status = command.status().await.map_err(|source| self.failed(source))?;
+        Ok(status.success())
     }
 
     /// One that is large or not trusted, and worth a look through all processes when it has ended.

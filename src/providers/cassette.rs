@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage};
+use super::{Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage, Way};
 use crate::{
     config::{CassetteMode, CassetteSettings},
     documents::secrets,
@@ -224,6 +224,14 @@ impl Provider for Recorder {
 
     fn lacks(&self) -> Option<String> {
         self.back_end.lacks()
+    }
+
+    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+        self.back_end.look()
+    }
+
+    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
+        self.back_end.log_in()
     }
 
     fn bills(&self) -> bool {

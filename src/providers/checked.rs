@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage,
+    Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way,
     models::{Model, Table},
     outages::{Outages, Resting},
 };
@@ -152,6 +152,14 @@ impl Provider for Checked {
 
     fn lacks(&self) -> Option<String> {
         self.back_end.lacks()
+    }
+
+    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+        self.back_end.look()
+    }
+
+    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
+        self.back_end.log_in()
     }
 
     fn bills(&self) -> bool {

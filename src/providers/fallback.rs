@@ -8,7 +8,9 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, outages::Outages};
+use super::{
+    Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way, outages::Outages,
+};
 use crate::{clock::SharedClock, types::MicroUsd};
 
 /// A back end and the most of a call's time it gets.
@@ -130,6 +132,20 @@ impl Provider for Fallback {
     fn lacks(&self) -> Option<String> {
         let lacking: Option<Vec<_>> = self.legs.iter().map(|leg| leg.back_end.lacks()).collect();
         lacking.map(|all| all.join("; "))
+    }
+
+    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+        Box::pin(async {
+            let mut ways = Vec::new();
+            for leg in &self.legs {
+                ways.extend(leg.back_end.look().await);
+            }
+            ways
+        })
+    }
+
+    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
+        self.legs.iter().find_map(|leg| leg.back_end.log_in())
     }
 
     fn bills(&self) -> bool {

@@ -16,8 +16,10 @@ mod http;
 pub mod models;
 mod ollama;
 mod openai;
+mod opencode;
 mod outages;
 mod pool;
+mod program;
 mod routes;
 mod schema;
 mod streamed;
@@ -233,6 +235,15 @@ pub struct Estimate {
     pub free_way: bool,
 }
 
+/// One way to a model, looked at closely.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// [`Provider::name`].
+    pub provider: &'static str,
+    /// What there is to say of it, if anything; or what is missing, with the fix.
+    pub state: Result<String, String>,
+}
+
 /// A source of answers.
 pub trait Provider: Send + Sync {
     /// The word before the colon.
@@ -241,6 +252,17 @@ pub trait Provider: Send + Sync {
     /// Why every call would fail as things stand, with the fix; `None` when nothing is missing that
     /// can be seen without calling.
     fn lacks(&self) -> Option<String>;
+
+    /// Every way it has to a model. Looks closer than [`Provider::lacks`], and may take seconds.
+    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+        let state = self.lacks().map_or(Ok(String::new()), Err);
+        Box::pin(async move { vec![Way { provider: self.name(), state }] })
+    }
+
+    /// Lets the person at the terminal log in, where that is how it is paid; `false`: they gave up.
+    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
+        None
+    }
 
     /// Is what a call takes put on a bill?
     fn bills(&self) -> bool;
@@ -335,6 +357,7 @@ pub struct Providers {
     gemini: Arc<dyn Provider>,
     ollama: Arc<dyn Provider>,
     openai: Arc<dyn Provider>,
+    opencode: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
     names: Names,
     pools: BTreeMap<String, Arc<pool::Pool>>,
@@ -375,7 +398,12 @@ impl Providers {
             checked::Checked::around(back_end, &table, &outages, &clock)
         };
         let workers = workers::Workers::new(settings.workers.clone(), Arc::clone(&clock));
-        let program = checked(Arc::new(claude_cli::ClaudeCli::new(settings.claude.clone(), workers)));
+        let program = checked(Arc::new(claude_cli::ClaudeCli::new(
+            settings.claude.clone(),
+            settings.ours.clone(),
+            Arc::clone(&workers),
+            Arc::clone(&clock),
+        )));
         let anthropic = checked(Arc::new(anthropic::Anthropic::new(
             settings.anthropic.clone(),
             &clients,
@@ -404,6 +432,13 @@ impl Providers {
             ))),
             ollama: checked(Arc::new(ollama::Ollama::new(ollama, &clients, &table, &clock))),
             openai: checked(Arc::new(openai::OpenAi::new(openai, &clients, &table, &clock))),
+            opencode: checked(Arc::new(opencode::OpenCode::new(
+                settings.opencode.clone(),
+                settings.ours.clone(),
+                workers,
+                &table,
+                &clock,
+            ))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, Arc::clone(&clock))?)),
             names: settings.names.clone(),
             pools: BTreeMap::new(),
@@ -412,6 +447,11 @@ impl Providers {
         };
         all.pools = all.pools(&outages, &clock);
         Ok(all)
+    }
+
+    /// The back end that is a program one logs in to.
+    pub fn program(&self, name: &str) -> Option<&Arc<dyn Provider>> {
+        [&self.claude, &self.opencode].into_iter().find(|back_end| back_end.name() == name)
     }
 
     pub fn table(&self) -> &models::Table {

@@ -160,7 +160,7 @@ impl Providers {
     fn found(&self, spec: &str) -> Result<ModelId, ResolveError> {
         let (provider, name) = spec.split_once(':').ok_or_else(|| ResolveError::unknown(spec))?;
         let row = self.table.find(provider, name).ok_or_else(|| match provider {
-            "ollama" | "openai" => {
+            "ollama" | "openai" | "opencode" => {
                 ResolveError::NotListed { provider: provider.to_owned(), name: quote(name) }
             }
             _ => ResolveError::unknown(spec),
@@ -176,6 +176,7 @@ impl Providers {
             "gemini" => &self.gemini,
             "ollama" => &self.ollama,
             "openai" => &self.openai,
+            "opencode" => &self.opencode,
             "stub" => &self.stub,
             _ => return None,
         })

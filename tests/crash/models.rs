@@ -66,8 +66,10 @@ impl Models {
         });
         let drafter = tempfile::tempdir().unwrap();
         let program = PROGRAM.replace("THINKING", &thinking.as_secs_f64().to_string());
-        fs::write(drafter.path().join("claude"), program).unwrap();
-        fs::set_permissions(drafter.path().join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+        let package = package(&drafter);
+        fs::create_dir(&package).unwrap();
+        fs::write(package.join("claude"), program).unwrap();
+        fs::set_permissions(package.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
         let better = json!({ "edits": [{ "search": WEAK, "replace": STRONG }] });
         let asked = format!("A maintainer asked for more.\n\n{ANCHOR}");
         let revised = json!({ "edits": [{ "search": ANCHOR, "replace": asked }] });
@@ -76,7 +78,7 @@ impl Models {
             ("better", String::new(), Some(better)),
             ("revised", String::new(), Some(revised)),
         ] {
-            fs::write(drafter.path().join(name), transcript(&text, value)).unwrap();
+            fs::write(package.join(name), transcript(&text, value)).unwrap();
         }
         Self { reviewer, url, drafter }
     }
@@ -86,7 +88,7 @@ impl Models {
     pub(crate) fn toml(&self) -> String {
         format!(
             "[providers.claude]\npath = {:?}\nbase_url = \"{1}\"\n[providers.gemini]\nbase_url = \"{1}\"\n",
-            self.drafter.path().join("claude"),
+            package(&self.drafter).join("claude"),
             self.url
         )
     }
@@ -107,6 +109,11 @@ impl Models {
     }
 }
 
+/// Where the drafter is installed: packages of npm may read what lies beside them.
+fn package(drafter: &tempfile::TempDir) -> PathBuf {
+    drafter.path().join("node_modules")
+}
+
 /// Where the drafter notes its calls: the settings make this its configuration directory.
 fn counter(directory: &Path) -> PathBuf {
     directory.join("bot/data/claude/calls")
@@ -114,6 +121,7 @@ fn counter(directory: &Path) -> PathBuf {
 
 /// The drafter. It is given no environment but its own and the prompt on its standard input.
 const PROGRAM: &str = r#"#!/bin/sh
+if [ "$1" = --version ]; then echo 2.1.329; exit; fi
 echo called >>"$CLAUDE_CONFIG_DIR/calls"
 case "$(cat)" in
 'Write the'*) answer=first ;;

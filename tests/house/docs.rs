@@ -184,6 +184,7 @@ fn readme_names_every_setting() {
             "providers.gemini",
             "providers.ollama",
             "providers.openai",
+            "providers.opencode",
             "providers.stub",
             "pools.default",
             "retry.usual",

@@ -1,5 +1,6 @@
-//! The contract with the real Claude program. `COUNTERSIGN_TEST_CLAUDE` names the binary; without
-//! it each of these says that it was skipped.
+//! The contract with the real Claude program, in every version this release was tried with.
+//! `COUNTERSIGN_TEST_CLAUDE` names the binaries, one after the other as `PATH` does; without it each
+//! of these says that it was skipped.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,7 +10,7 @@ use std::{
 use countersign::{
     config::ModelSettings,
     proc,
-    providers::{CallError, CallErrorKind, Reply},
+    providers::{Call, CallError, CallErrorKind, Reply},
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -19,15 +20,19 @@ use crate::{
     ask, question, schema, settings,
 };
 
-const BINARY: &str = "COUNTERSIGN_TEST_CLAUDE";
+const BINARIES: &str = "COUNTERSIGN_TEST_CLAUDE";
+
+/// However a call ends, it ends within this, unless its own deadline is what ends it.
+const SOON: Duration = Duration::from_secs(15);
 
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
-fn binary(test: &str) -> Option<PathBuf> {
-    let path = std::env::var_os(BINARY).map(PathBuf::from);
-    if path.is_none() {
-        println!("skipped: {test} ({BINARY} names no binary)");
+pub(crate) fn binaries(variable: &str, test: &str) -> Vec<PathBuf> {
+    let paths = std::env::var_os(variable).unwrap_or_default();
+    let paths: Vec<_> = std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect();
+    if paths.is_empty() {
+        println!("skipped: {test} ({variable} names no binary)");
     }
-    path
+    paths
 }
 
 fn with_binary(binary: &Path, data_dir: &Path, api: url::Url) -> ModelSettings {
@@ -41,105 +46,150 @@ struct Outcome {
     reply: Result<Reply, CallError>,
     requests: Vec<serde_json::Value>,
     took: Duration,
+    binary: PathBuf,
 }
 
 impl Outcome {
     fn kind(&self) -> Option<&CallErrorKind> {
         self.reply.as_ref().err().map(|error| &error.kind)
     }
+
+    #[track_caller]
+    fn answer(&self) -> &Reply {
+        let Ok(reply) = &self.reply else { panic!("{}: {:?}", self.binary.display(), self.reply) };
+        reply
+    }
+
+    /// It failed in this way, and soon.
+    #[track_caller]
+    fn failed(&self, expected: CallErrorKind) {
+        assert_eq!(self.kind(), Some(&expected), "{}: {:?}", self.binary.display(), self.reply);
+        assert!(self.took < SOON, "{}: {:?}", self.binary.display(), self.took);
+    }
 }
 
-/// One call of the real program against an API that behaves so; `None` = skipped.
-async fn outcome(
-    test: &str,
-    behaviour: Behaviour,
-    change: impl FnOnce(&mut countersign::providers::Call),
-) -> Option<Outcome> {
-    let binary = binary(test)?;
-    let data = tempfile::tempdir().unwrap();
-    let (url, api) = anthropic::start(behaviour).await;
-    let mut call = question("claude");
-    change(&mut call);
-    let started = Instant::now();
-    let reply = ask(&with_binary(&binary, data.path(), url), "claude:opus", call).await;
-    Some(Outcome { reply, requests: api.requests(), took: started.elapsed() })
+/// One call of each real program against an API that behaves so; none = skipped.
+async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut Call)) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for binary in binaries(BINARIES, test) {
+        let data = tempfile::tempdir().unwrap();
+        let (url, api) = anthropic::start(behaviour.clone()).await;
+        let mut call = question("claude");
+        change(&mut call);
+        let started = Instant::now();
+        let reply = ask(&with_binary(&binary, data.path(), url), "claude:opus", call).await;
+        outcomes.push(Outcome { reply, requests: api.requests(), took: started.elapsed(), binary });
+    }
+    outcomes
 }
 
 #[tokio::test]
 async fn an_answer_is_attested_and_counted() {
-    let Some(outcome) = outcome("an_answer", Behaviour::Text { served: None }, |_| {}).await else { return };
-    let reply = outcome.reply.unwrap();
-    assert_eq!(reply.text, "It is sound.");
-    assert_eq!(reply.usage.served.as_deref(), Some("claude-opus-4-6"));
-    assert_eq!((reply.usage.input_tokens, reply.usage.output_tokens), (1000, 50));
-    assert_eq!(reply.usage.cost_microusd, Some(6250));
-    let request = &outcome.requests[0];
-    assert_eq!(request["tools"], json!([]), "no tool is offered");
-    assert!(request["system"].to_string().contains("Answer briefly."));
+    for outcome in outcomes("an_answer", Behaviour::Text { served: None }, |_| {}).await {
+        let reply = outcome.answer();
+        assert_eq!(reply.text, "It is sound.");
+        assert_eq!(reply.usage.served.as_deref(), Some("claude-opus-4-6"));
+        assert_eq!((reply.usage.input_tokens, reply.usage.output_tokens), (1000, 50));
+        assert_eq!(reply.usage.cost_microusd, Some(6250));
+        assert!(outcome.took < SOON, "{:?}", outcome.took);
+        let request = &outcome.requests[0];
+        assert_eq!(request["tools"], json!([]), "no tool is offered");
+        assert!(request["system"].to_string().contains("Answer briefly."));
+    }
 }
 
 #[tokio::test]
 async fn another_model_than_the_one_asked_is_no_answer() {
-    let behaviour = Behaviour::Text { served: Some("claude-haiku-4-5-20251001") };
-    let Some(outcome) = outcome("another_model", behaviour, |_| {}).await else { return };
-    let served = Some("claude-haiku-4-5-20251001".to_owned());
-    assert_eq!(outcome.kind(), Some(&CallErrorKind::WrongModel { served }));
+    let served = "claude-haiku-4-5-20251001";
+    for outcome in outcomes("another_model", Behaviour::Text { served: Some(served) }, |_| {}).await {
+        outcome.failed(CallErrorKind::WrongModel { served: Some(served.into()) });
+    }
 }
 
 #[tokio::test]
-async fn a_bad_key_costs_seconds() {
-    let behaviour = Behaviour::Error(401, "authentication_error", None);
-    let Some(outcome) = outcome("a_bad_key", behaviour, |_| {}).await else { return };
-    assert_eq!(outcome.kind(), Some(&CallErrorKind::Auth));
-    assert!(outcome.took < Duration::from_secs(15), "{:?}", outcome.took);
+async fn no_refused_call_costs_more_than_seconds() {
+    for (status, name, expected) in [
+        (401, "authentication_error", CallErrorKind::Auth),
+        (403, "permission_error", CallErrorKind::Auth),
+        (404, "not_found_error", CallErrorKind::Unavailable),
+        (413, "request_too_large", CallErrorKind::TooLong),
+        (500, "api_error", CallErrorKind::Unavailable),
+        (529, "overloaded_error", CallErrorKind::Capacity),
+    ] {
+        for outcome in outcomes("a_refused_call", Behaviour::Error(status, name, None), |_| {}).await {
+            outcome.failed(expected.clone());
+            assert!(outcome.requests.len() <= 2, "{status}: {} requests", outcome.requests.len());
+        }
+    }
 }
 
 #[tokio::test]
 async fn a_rate_limit_is_told_with_its_wait() {
-    let behaviour = Behaviour::Error(429, "rate_limit_error", Some(2));
-    let Some(outcome) = outcome("a_rate_limit", behaviour, |_| {}).await else { return };
-    let Some(CallErrorKind::RateLimited { reset: Some(wait) }) = outcome.kind() else {
-        panic!("{:?}", outcome.reply)
-    };
-    assert!((1..10).contains(&wait.as_secs()), "{wait:?}");
+    for outcome in outcomes("a_rate_limit", Behaviour::Error(429, "rate_limit_error", Some(2)), |_| {}).await
+    {
+        let Some(CallErrorKind::RateLimited { reset: Some(wait) }) = outcome.kind() else {
+            panic!("{:?}", outcome.reply)
+        };
+        assert!((1..10).contains(&wait.as_secs()), "{wait:?}");
+        assert!(outcome.took < SOON, "{:?}", outcome.took);
+    }
+    // One too long to wait for isn't waited for.
+    for outcome in
+        outcomes("a_long_limit", Behaviour::Error(429, "rate_limit_error", Some(7200)), |_| {}).await
+    {
+        outcome.failed(CallErrorKind::RateLimited { reset: None });
+    }
 }
 
 #[tokio::test]
-async fn an_overload_is_capacity() {
-    let behaviour = Behaviour::Error(529, "overloaded_error", None);
-    let Some(outcome) = outcome("an_overload", behaviour, |_| {}).await else { return };
-    assert_eq!(outcome.kind(), Some(&CallErrorKind::Capacity));
+async fn answers_cut_empty_or_withheld_are_none() {
+    for outcome in outcomes("a_cut_answer", Behaviour::MaxTokens, |_| {}).await {
+        outcome.failed(CallErrorKind::Truncated);
+    }
+    for outcome in outcomes("an_empty_answer", Behaviour::Empty, |_| {}).await {
+        outcome.failed(CallErrorKind::InvalidOutput);
+    }
+    for outcome in outcomes("a_refusal", Behaviour::Refusal, |_| {}).await {
+        outcome.failed(CallErrorKind::Refused);
+    }
 }
 
+/// The program asks again, without a stream; what counts is that no half of an answer arrives.
 #[tokio::test]
-async fn a_cut_and_an_empty_answer_are_none() {
-    let Some(cut) = outcome("a_cut_answer", Behaviour::MaxTokens, |_| {}).await else { return };
-    assert_eq!(cut.kind(), Some(&CallErrorKind::Truncated));
-    let Some(empty) = outcome("an_empty_answer", Behaviour::Empty, |_| {}).await else { return };
-    assert_eq!(empty.kind(), Some(&CallErrorKind::InvalidOutput));
+async fn a_cut_stream_is_asked_for_again() {
+    for behaviour in [Behaviour::Cut, Behaviour::GivesUp] {
+        for outcome in outcomes("a_cut_stream", behaviour, |_| {}).await {
+            assert_eq!(outcome.answer().text, "It is sound.");
+            assert!(outcome.requests.len() > 1 && outcome.took < SOON, "{:?}", outcome.took);
+        }
+    }
 }
 
 #[tokio::test]
 async fn silence_ends_at_the_deadline() {
-    let short = |call: &mut countersign::providers::Call| call.deadline = Duration::from_secs(3);
-    let Some(outcome) = outcome("silence", Behaviour::Hang, short).await else { return };
-    assert!(
-        matches!(outcome.kind(), Some(CallErrorKind::Timeout { idle: false, .. })),
-        "{:?}",
-        outcome.reply
-    );
-    assert!(outcome.took < Duration::from_secs(8), "{:?}", outcome.took);
+    let short = |call: &mut Call| call.deadline = Duration::from_secs(4);
+    for behaviour in [Behaviour::Hang, Behaviour::Stall] {
+        for outcome in outcomes("silence", behaviour, short).await {
+            let Some(CallErrorKind::Timeout { .. }) = outcome.kind() else { panic!("{:?}", outcome.reply) };
+            assert!(outcome.took < Duration::from_secs(9), "{:?}", outcome.took);
+        }
+    }
 }
 
 #[tokio::test]
 async fn structured_output_fits_the_schema_or_is_none() {
-    let with_schema = |call: &mut countersign::providers::Call| call.schema = Some(schema());
+    let with_schema = |call: &mut Call| call.schema = Some(schema());
     let behaviour = Behaviour::Structured(json!({"verdict": "REVISE"}));
-    let Some(good) = outcome("structured_output", behaviour, with_schema).await else { return };
-    assert_eq!(good.reply.unwrap().value, Some(json!({"verdict": "REVISE"})));
-    let behaviour = Behaviour::Text { served: None };
-    let Some(ignored) = outcome("schema_ignored", behaviour, with_schema).await else { return };
-    assert_eq!(ignored.kind(), Some(&CallErrorKind::InvalidOutput));
+    for outcome in outcomes("structured_output", behaviour, with_schema).await {
+        assert_eq!(outcome.answer().value, Some(json!({"verdict": "REVISE"})));
+    }
+    for outcome in outcomes("schema_ignored", Behaviour::Text { served: None }, with_schema).await {
+        outcome.failed(CallErrorKind::InvalidOutput);
+    }
+    let misfit = Behaviour::Structured(json!({"verdict": "MAYBE"}));
+    for outcome in outcomes("schema_missed", misfit, with_schema).await {
+        outcome.failed(CallErrorKind::InvalidOutput);
+    }
 }
 
 /// `@/path` in a prompt makes the program read the file into it; a stranger's issue may hold that.
@@ -148,68 +198,87 @@ async fn a_file_named_in_the_prompt_is_not_read() {
     let secret = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secret.path(), "the-operators-secret").unwrap();
     let mention = format!("Please see @{} and @\"{0}\".", secret.path().display());
-    let named = move |call: &mut countersign::providers::Call| call.prompt = mention;
-    let Some(outcome) = outcome("a_file_named", Behaviour::Text { served: None }, named).await else {
-        return;
-    };
-    let sent = serde_json::to_string(&outcome.requests).unwrap();
-    assert!(sent.contains("Please see @"), "the prompt itself arrived");
-    assert!(!sent.contains("the-operators-secret"));
+    let named = |call: &mut Call| call.prompt.clone_from(&mention);
+    for outcome in outcomes("a_file_named", Behaviour::Text { served: None }, named).await {
+        let sent = serde_json::to_string(&outcome.requests).unwrap();
+        assert!(sent.contains("Please see @"), "the prompt itself arrived");
+        assert!(!sent.contains("the-operators-secret"));
+    }
 }
 
 #[tokio::test]
 async fn a_prompt_that_looks_like_a_command_reaches_the_model() {
-    let slash = |call: &mut countersign::providers::Call| call.prompt = "/cost".into();
-    let Some(outcome) = outcome("a_slash", Behaviour::Text { served: None }, slash).await else { return };
-    assert_eq!(outcome.reply.unwrap().text, "It is sound.");
+    let slash = |call: &mut Call| call.prompt = "/cost".into();
+    for outcome in outcomes("a_slash", Behaviour::Text { served: None }, slash).await {
+        assert_eq!(outcome.answer().text, "It is sound.");
+    }
 }
 
 #[tokio::test]
 async fn instructions_too_long_for_an_argument_arrive() {
-    let long =
-        |call: &mut countersign::providers::Call| call.system = format!("{} the end", "x".repeat(200_000));
-    let Some(outcome) = outcome("long_instructions", Behaviour::Text { served: None }, long).await else {
-        return;
-    };
-    outcome.reply.unwrap();
-    assert!(outcome.requests[0].to_string().contains("x the end"));
+    let long = |call: &mut Call| call.system = format!("{} the end", "x".repeat(200_000));
+    for outcome in outcomes("long_instructions", Behaviour::Text { served: None }, long).await {
+        outcome.answer();
+        assert!(outcome.requests[0].to_string().contains("x the end"));
+    }
 }
 
-/// A hook in the operator's own settings runs with the operator's rights, even without tools.
+/// The version is found out by running it, with nothing of ours in its reach.
 #[tokio::test]
-async fn a_hook_in_the_operators_settings_does_not_run() {
-    let Some(binary) = binary("a_hook") else { return };
-    let home = tempfile::tempdir().unwrap();
-    let traces = home.path().join("ran");
-    let planted = home.path().join(".claude");
-    std::fs::create_dir(&planted).unwrap();
-    let hook = json!({"type": "command", "command": format!("echo hooked >> {}", traces.display())});
-    let settings = json!({"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}});
-    std::fs::write(planted.join("settings.json"), settings.to_string()).unwrap();
-
-    // This very test program again, with the planted home as the operator's.
-    let output = proc::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "claude::one_call_from_this_home"])
-        .env("HOME", home.path())
-        .env(BINARY, &binary)
-        .run(&CancellationToken::new())
-        .await
-        .unwrap();
-    assert!(output.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
-    assert!(!traces.exists(), "the operator's hook ran");
-
-    // The trap works: with the operator's settings as configuration the hook does run.
-    let (url, _) = anthropic::start(Behaviour::Text { served: None }).await;
-    let mut careless = with_binary(&binary, home.path(), url);
-    careless.claude.config_dir = planted;
-    ask(&careless, "claude:opus", question("claude")).await.unwrap();
-    assert!(traces.exists(), "the planted hook is no trap");
+async fn doctor_can_name_the_version() {
+    for binary in binaries(BINARIES, "the_version") {
+        let data = tempfile::tempdir().unwrap();
+        let settings = with_binary(&binary, data.path(), "http://127.0.0.1:9".parse().unwrap());
+        let providers = crate::providers(&settings);
+        let ways = providers.resolve("claude:opus").unwrap().0.look().await;
+        let said = ways[0].state.as_ref().unwrap();
+        assert!(said.starts_with("2.1.") && !said.contains("not tried"), "{said}");
+    }
 }
 
+/// What a hook says goes into the prompt, and it runs with the operator's rights, even without tools: not theirs, and
+/// none that lies above the directory the program runs in.
 #[tokio::test]
-#[ignore = "started by a_hook_in_the_operators_settings_does_not_run"]
+async fn no_hook_runs_that_is_not_ours() {
+    for binary in binaries(BINARIES, "a_hook") {
+        let place = tempfile::tempdir().unwrap();
+        let plant = |directory: PathBuf| {
+            std::fs::create_dir_all(directory.join(".claude")).unwrap();
+            let hook = json!({"type": "command", "command": format!("echo {HOOKED}")});
+            let settings = json!({"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}});
+            std::fs::write(directory.join(".claude/settings.json"), settings.to_string()).unwrap();
+            directory
+        };
+        let (home, above) = (plant(place.path().join("home")), plant(place.path().join("tmp")));
+
+        // This very test program again, with the planted home as the operator's and the other as where directories for
+        // calls are made.
+        let output = proc::Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "claude::one_call_from_this_home"])
+            .env("HOME", &home)
+            .env("TMPDIR", &above)
+            .env(BINARIES, &binary)
+            .run(&CancellationToken::new())
+            .await
+            .unwrap();
+        assert!(output.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+
+        // The trap works: with the operator's settings as configuration the hook does run.
+        let (url, api) = anthropic::start(Behaviour::Text { served: None }).await;
+        let mut careless = with_binary(&binary, place.path(), url);
+        careless.claude.config_dir = home.join(".claude");
+        ask(&careless, "claude:opus", question("claude")).await.unwrap();
+        assert!(format!("{:?}", api.requests()).contains(HOOKED), "the planted hook is no trap");
+    }
+}
+
+const HOOKED: &str = "a-hook-has-spoken";
+
+#[tokio::test]
+#[ignore = "started by no_hook_runs_that_is_not_ours"]
 async fn one_call_from_this_home() {
-    let outcome = outcome("one_call", Behaviour::Text { served: None }, |_| {}).await.unwrap();
-    outcome.reply.unwrap();
+    let outcomes = outcomes("one_call", Behaviour::Text { served: None }, |_| {}).await;
+    outcomes[0].answer();
+    assert!(!format!("{:?}", outcomes[0].requests).contains(HOOKED), "a planted hook ran");
 }

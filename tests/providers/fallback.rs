@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    os::unix::fs::PermissionsExt,
     path::Path,
     pin::Pin,
     sync::{
@@ -44,7 +45,11 @@ impl Clock for Hands {
 
 /// A program that is there, seems ready, and fails at once.
 fn with_broken_program(settings: &mut ModelSettings, directory: &Path) {
-    settings.claude.path = Some("/bin/false".into());
+    let program = directory.join("opt/claude");
+    std::fs::create_dir(directory.join("opt")).unwrap();
+    std::fs::write(&program, "#!/bin/sh\n[ \"$1\" = --version ] && echo 2.1.329\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    settings.claude.path = Some(program);
     settings.claude.base_url = Some("http://127.0.0.1:1".parse().unwrap());
     settings.claude.config_dir = directory.join("claude");
 }

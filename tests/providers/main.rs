@@ -1,5 +1,5 @@
-//! Providers against what they will meet: the real Claude program before an imitation of its API,
-//! and an imitation of Gemini's. Both imitations are ours and live on loopback.
+//! Providers against what they will meet: the real Claude and OpenCode programs before an imitation of
+//! Anthropic's API, and an imitation of Gemini's. Both imitations are ours and live on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
@@ -13,6 +13,7 @@ mod gemini;
 mod gemini_keys;
 mod ollama;
 mod openai;
+mod opencode;
 mod rehearsal;
 mod streaming;
 mod workers;
@@ -64,6 +65,10 @@ fn schema() -> Value {
         "required": ["verdict"],
         "additionalProperties": false,
     })
+}
+
+fn providers(settings: &ModelSettings) -> Providers {
+    Providers::new(settings, Arc::new(SystemClock)).unwrap()
 }
 
 /// A second of the call's time is a millisecond of ours.

@@ -7,7 +7,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{GeminiTier, Meaning, Settings},
     git,
-    providers::{GeminiKeyState, Providers, Readiness, gemini_keys},
+    providers::{GeminiKeyState, Providers, Way, gemini_keys},
     store::{self, Rest},
 };
 
@@ -60,15 +60,13 @@ async fn models(report: &mut Report, settings: &Settings) {
     if let Err(error) = providers.check_pair(drafter, reviewer) {
         return report.bad("models", error.to_string());
     }
-    for Readiness { role, spec, lacks } in providers.readiness(&settings.models) {
-        let what = role.as_str();
-        match (providers.resolve(&spec), lacks) {
-            (Ok((_, id)), None) => {
-                report.good(what, format!("{spec} ({})", id.model));
-                members(report, what, &providers, settings, &spec);
+    for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
+        match providers.resolve(spec) {
+            Ok((provider, id)) => {
+                ways(report, what, &format!("{spec} ({})", id.model), &provider.look().await);
+                members(report, what, &providers, settings, spec);
             }
-            (_, Some(why)) => report.bad(what, format!("{spec}: {why}; until then runs wait for it")),
-            (Err(error), None) => report.bad(what, error.to_string()),
+            Err(error) => report.bad(what, error.to_string()),
         }
     }
 }
@@ -81,6 +79,20 @@ fn members(report: &mut Report, what: &'static str, providers: &Providers, setti
             Ok((None, id)) => report.note(what, format!("pool:{name} has {id}")),
             Ok((Some(why), _)) => report.note(what, format!("pool:{name} skips {member}: {why}")),
             Err(error) => report.note(what, format!("pool:{name} skips {member}: {error}")),
+        }
+    }
+}
+
+/// Every way to one model. One that leads there is enough, but whoever set up two wants both.
+fn ways(report: &mut Report, what: &'static str, model: &str, ways: &[Way]) {
+    let leads = ways.iter().any(|way| way.state.is_ok());
+    for Way { provider, state } in ways {
+        let through = if ways.len() > 1 { format!(" through {provider}") } else { String::new() };
+        match state {
+            Ok(said) if said.is_empty() => report.good(what, format!("{model}{through}")),
+            Ok(said) => report.good(what, format!("{model}{through}: {said}")),
+            Err(why) if leads => report.note(what, format!("{model}: not{through}, {why}")),
+            Err(why) => report.bad(what, format!("{model}{through}: {why}")),
         }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! The process gets no tools, no MCP servers, an empty directory as its home, a cleared environment
 //! and a configuration directory of ours: with the operator's, a hook in their settings would run
-//! here. It is asked for `stream-json`, because only the assistant message names the model that
-//! really answered; the result line and the usage table repeat what was asked.
+//! here. It is never told to skip permissions: it has none to skip. It is asked for `stream-json`,
+//! because only the assistant message names the model that really answered; the result line and the
+//! usage table repeat what was asked.
 
 mod transcript;
 
@@ -18,26 +19,40 @@ use tokio_util::sync::CancellationToken;
 
 use self::transcript::Transcript;
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    Call, CallError, CallErrorKind, Provider, Reply, Usage, Way,
+    program::{Kind, Program, fit},
     workers::{Place, Workers},
 };
 use crate::{
-    config::{ClaudeSettings, is_loopback},
-    limits,
-    proc::{self, ProcError},
+    clock::SharedClock,
+    config::{ProgramSettings, is_loopback},
+    limits, proc,
 };
 
 /// A loopback imitation of the API wants some key, and a real one has no business there.
 const LOOPBACK_KEY: &str = "loopback";
 
+const KIND: Kind = Kind {
+    title: "the Claude CLI",
+    name: "claude",
+    install: "npm i -g @anthropic-ai/claude-code",
+    tried: &["2.1.197", "2.1.329"],
+};
+
 pub(super) struct ClaudeCli {
-    settings: ClaudeSettings,
+    program: Program,
     workers: Arc<Workers>,
+    clock: SharedClock,
 }
 
 impl ClaudeCli {
-    pub(super) fn new(settings: ClaudeSettings, workers: Arc<Workers>) -> Self {
-        Self { settings, workers }
+    pub(super) fn new(
+        settings: ProgramSettings,
+        ours: Vec<PathBuf>,
+        workers: Arc<Workers>,
+        clock: SharedClock,
+    ) -> Self {
+        Self { program: Program::new(&KIND, settings, ours), workers, clock }
     }
 
     async fn ask(
@@ -46,98 +61,79 @@ impl ClaudeCli {
         place: &Place<'_>,
         cancel: &CancellationToken,
     ) -> Result<Reply, CallError> {
-        let unavailable =
-            |why: String| CallError::new(CallErrorKind::Unavailable, why, Usage::asking(&call.model));
-        let program = self.program().ok_or_else(|| unavailable(NOT_FOUND.into()))?;
-        let home = self.prepare().map_err(|error| {
-            let place = self.settings.config_dir.display();
-            unavailable(format!(
-                "no working directory or configuration directory ({place}) could be made: {error}"
-            ))
-        })?;
+        let started = self.clock.now();
+        let unasked = |why: String| {
+            let kind = match cancel.is_cancelled() {
+                true => CallErrorKind::Cancelled,
+                false => CallErrorKind::Unavailable,
+            };
+            CallError::new(kind, format!("claude: {why}"), Usage::asking(&call.model))
+        };
+        let found = self.program.find(cancel).await.map_err(unasked)?;
+        let home = self.program.prepare().map_err(unasked)?;
+        let left = call.deadline.saturating_sub(self.clock.now().since(started));
         let mut transcript = Transcript::default();
-        let command = place.bind(self.command(&program, home.path(), call));
-        let outcome = command.run_lines(cancel, |line| transcript.line(line)).await;
-        match outcome {
-            Ok(output) => transcript.judge(call, &output),
+        let command = place.bind(self.command(&found.path, home.path(), call, left));
+        match command.run_lines(cancel, |line| transcript.line(line)).await {
+            Ok(output) => transcript.judge(call, &output, self.clock.now()),
             Err(error) => {
                 let mut usage = transcript.usage(&call.model);
-                let kind = match &error {
-                    ProcError::TimedOut { elapsed } => {
-                        usage.elapsed = *elapsed;
-                        CallErrorKind::Timeout { idle: transcript.begun(), elapsed: *elapsed }
-                    }
-                    ProcError::Cancelled => CallErrorKind::Cancelled,
-                    ProcError::OutputTooLong { .. } => CallErrorKind::InvalidOutput,
-                    ProcError::NotFound { .. }
-                    | ProcError::ResourceExhausted { .. }
-                    | ProcError::NotConfined { .. }
-                    | ProcError::Io { .. } => CallErrorKind::Unavailable,
-                };
-                Err(CallError::new(kind, format!("claude: {error}"), usage))
+                usage.elapsed = self.clock.now().since(started);
+                let (kind, why) = self.program.fault(&error, transcript.begun());
+                Err(CallError::new(kind, why, usage))
             }
         }
     }
 
-    /// The program's path: as set, else from `PATH`, else where its installers put it.
-    fn program(&self) -> Option<PathBuf> {
-        if let Some(path) = &self.settings.path
-            && path.components().count() > 1
-        {
-            return path.is_file().then(|| path.clone());
+    /// An imitation of the API asks nobody who they are.
+    fn needs_login(&self) -> bool {
+        self.program.settings.base_url.is_none()
+    }
+
+    /// Asks the program itself whether it is logged in.
+    async fn look_closely(&self) -> Result<String, String> {
+        let cancel = CancellationToken::new();
+        let said = self.program.look().await?;
+        if self.needs_login() {
+            let found = self.program.find(&cancel).await?;
+            let home = self.program.prepare()?;
+            let command = self.program.command(&found.path, home.path()).timeout(limits::VERSION_TIME);
+            let command = quiet(command, &self.program.settings).args(["auth", "status"]);
+            let output = command.run(&cancel).await.map_err(|error| error.to_string())?;
+            let status = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default();
+            if status["loggedIn"] != true {
+                return Err(NOT_LOGGED_IN.into());
+            }
         }
-        let name = self.settings.path.as_deref().unwrap_or(Path::new("claude"));
-        let in_path = std::env::var_os("PATH").unwrap_or_default();
-        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let usual =
-            [".local/bin", ".claude/local", ".npm-global/bin", ".bun/bin"].map(|place| home.join(place));
-        std::env::split_paths(&in_path)
-            .chain(usual)
-            .chain(["/usr/local/bin".into(), "/opt/homebrew/bin".into()])
-            .filter(|directory| directory.is_absolute())
-            .map(|directory| directory.join(name))
-            .find(|path| path.is_file())
+        Ok(said)
     }
 
-    /// The configuration directory, and an empty home for one call that goes when dropped.
-    fn prepare(&self) -> std::io::Result<tempfile::TempDir> {
-        use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.settings.config_dir)?;
-        tempfile::Builder::new().prefix("countersign-claude-").tempdir()
-    }
-
-    fn command(&self, program: &Path, home: &Path, call: &Call) -> proc::Command {
-        let (system, prompt) = fit(call);
+    fn command(&self, program: &Path, home: &Path, call: &Call, left: Duration) -> proc::Command {
+        let (system, prompt) = fit(call, limits::ARGUMENT_BYTES);
         let milliseconds = |time: Duration| time.as_millis().to_string();
-        let mut command = proc::Command::new(program)
+        let settings = &self.program.settings;
+        let command = self.program.command(program, home);
+        let mut command = quiet(command, settings)
             .args(["-p", "--output-format", "stream-json", "--verbose"])
             .args(["--setting-sources", "user", "--tools", "", "--strict-mcp-config"])
             .args(["--no-session-persistence", "--model", &call.model, "--system-prompt", &system])
-            .env("HOME", home)
-            .env("TMPDIR", home)
-            .env("CLAUDE_CONFIG_DIR", &self.settings.config_dir)
             // Without these, `@/path` in a prompt makes the program read that file into it: any
             // stranger's issue could quote our `.env`. One name for each version's habit.
             .env("CLAUDE_CODE_DISABLE_ATTACHMENTS", "1")
             .env("CLAUDE_CODE_DISABLE_FILE_MENTIONS", "1")
-            .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
-            .env("DISABLE_TELEMETRY", "1")
-            .env("DISABLE_ERROR_REPORTING", "1")
-            .env("DISABLE_AUTOUPDATER", "1")
             // With its own ten retries a bad key costs three minutes.
             .env("CLAUDE_CODE_MAX_RETRIES", "1")
-            .env("API_TIMEOUT_MS", milliseconds(call.deadline))
-            .env("CLAUDE_STREAM_IDLE_TIMEOUT_MS", milliseconds(limits::MODEL_IDLE.min(call.deadline)))
-            .current_dir(home)
+            .env("API_TIMEOUT_MS", milliseconds(left))
+            .env("CLAUDE_STREAM_IDLE_TIMEOUT_MS", milliseconds(limits::MODEL_IDLE.min(left)))
             .stdin(prompt)
-            .timeout(call.deadline);
+            .timeout(left);
         if let Some(effort) = &call.effort {
             command = command.args(["--effort", effort]);
         }
         if let Some(schema) = &call.schema {
             command = command.arg("--json-schema").arg(schema.to_string());
         }
-        if let Some(url) = &self.settings.base_url {
+        if let Some(url) = &settings.base_url {
             command = command.env("ANTHROPIC_BASE_URL", url.as_str().trim_end_matches('/'));
             if is_loopback(url) {
                 command = command.env("ANTHROPIC_API_KEY", LOOPBACK_KEY);
@@ -147,27 +143,43 @@ impl ClaudeCli {
     }
 }
 
-const NOT_FOUND: &str = "the Claude CLI was not found; install it (npm i -g @anthropic-ai/claude-code) or set \
-                         path under [providers.claude]";
+const NOT_LOGGED_IN: &str = "the Claude CLI is not logged in; run `countersign login`";
+
+/// The environment of any run of it: our configuration, and no word to anybody but the API.
+fn quiet(command: proc::Command, settings: &ProgramSettings) -> proc::Command {
+    command
+        .env("CLAUDE_CONFIG_DIR", &settings.config_dir)
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+        .env("DISABLE_TELEMETRY", "1")
+        .env("DISABLE_ERROR_REPORTING", "1")
+        .env("DISABLE_AUTOUPDATER", "1")
+}
 
 impl Provider for ClaudeCli {
     fn name(&self) -> &'static str {
-        "claude"
+        KIND.name
     }
 
     fn lacks(&self) -> Option<String> {
-        if self.program().is_none() {
-            return Some(NOT_FOUND.into());
+        if let Some(why) = self.program.lacks() {
+            return Some(why);
         }
         // Elsewhere the login is kept in the system's key chain, where we don't look.
-        let login = self.settings.config_dir.join(".credentials.json");
-        if cfg!(target_os = "linux") && self.settings.base_url.is_none() && !login.is_file() {
-            let directory = self.settings.config_dir.display();
-            return Some(format!(
-                "the Claude CLI is not logged in; run `CLAUDE_CONFIG_DIR={directory} claude` and /login"
-            ));
-        }
-        None
+        let login = self.program.settings.config_dir.join(".credentials.json");
+        (cfg!(target_os = "linux") && self.needs_login() && !login.is_file()).then(|| NOT_LOGGED_IN.into())
+    }
+
+    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+        Box::pin(async { vec![Way { provider: self.name(), state: self.look_closely().await }] })
+    }
+
+    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
+        Some(Box::pin(async {
+            let home = self.program.prepare()?;
+            let command = self.program.at_terminal(home.path()).await?.args(["auth", "login"]);
+            let done = quiet(command, &self.program.settings).run_at_terminal().await;
+            done.map_err(|error| error.to_string())
+        }))
     }
 
     fn bills(&self) -> bool {
@@ -179,7 +191,7 @@ impl Provider for ClaudeCli {
         call: &'a Call,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Reply, CallError>> {
-        Box::pin(async move {
+        Box::pin(async {
             let place = self.workers.place(call, cancel).await?;
             let outcome = self.ask(call, &place, cancel).await;
             place.done(outcome)
@@ -187,25 +199,10 @@ impl Provider for ClaudeCli {
     }
 }
 
-/// The system prompt as an argument and the rest for standard input.
-fn fit(call: &Call) -> (String, String) {
-    // No argument may hold a NUL, and no prompt needs one.
-    let system = call.system.replace('\0', "");
-    let mut prompt = call.prompt.clone();
-    // A leading slash would be a command of the program's own, answered without any model.
-    if prompt.trim_start().starts_with('/') {
-        prompt.insert_str(0, "The request:\n\n");
-    }
-    if system.len() > limits::ARGUMENT_BYTES {
-        return ("Follow the instructions that come first.".into(), format!("{system}\n\n{prompt}"));
-    }
-    (system, prompt)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{clock::SystemClock, config::WorkerSettings, providers::CallRole};
+    use crate::providers::CallRole;
 
     fn call(system: &str, prompt: &str) -> Call {
         Call {
@@ -227,27 +224,28 @@ mod tests {
     #[test]
     fn long_instructions_move_into_the_prompt() {
         let long = "x".repeat(limits::ARGUMENT_BYTES + 1);
-        let (system, prompt) = fit(&call(&long, "ask"));
+        let (system, prompt) = fit(&call(&long, "ask"), limits::ARGUMENT_BYTES);
         assert!(system.len() < 100);
         assert!(prompt.starts_with(&long) && prompt.ends_with("\n\nask"));
-        assert_eq!(fit(&call("short\0", "ask")), ("short".into(), "ask".into()));
+        let short = fit(&call("short\0", "ask"), limits::ARGUMENT_BYTES);
+        assert_eq!(short, ("short".into(), "ask".into()));
     }
 
     #[test]
     fn a_prompt_is_never_a_command_of_the_program() {
-        assert!(fit(&call("", "\n/cost")).1.starts_with("The request"));
+        assert!(fit(&call("", "\n/cost"), limits::ARGUMENT_BYTES).1.starts_with("The request"));
     }
 
     #[tokio::test]
     async fn a_missing_program_is_unavailable_and_says_how_to_get_it() {
         let home = tempfile::tempdir().unwrap();
-        let settings = ClaudeSettings {
+        let settings = ProgramSettings {
             path: Some(home.path().join("claude")),
-            config_dir: home.path().join("config"),
-            base_url: None,
+            ..ProgramSettings::keeping(home.path().join("config"))
         };
-        let workers = Workers::new(WorkerSettings::new(home.path()), Arc::new(SystemClock));
-        let provider = ClaudeCli::new(settings, workers);
+        let clock: SharedClock = Arc::new(crate::clock::SystemClock);
+        let workers = Workers::new(crate::config::WorkerSettings::new(home.path()), Arc::clone(&clock));
+        let provider = ClaudeCli::new(settings, Vec::new(), workers, clock);
         let error = provider.call(&call("s", "p"), &CancellationToken::new()).await.unwrap_err();
         assert_eq!(error.kind, CallErrorKind::Unavailable);
         assert!(error.to_string().contains("npm i -g"), "{error}");

@@ -3,14 +3,15 @@
 //! An answer counts when everything says so: exit status, result line, `is_error`, stop reason, the
 //! model of every assistant message, and text or a value that fits the schema. `subtype` says
 //! "success" of failed API calls too, so it decides nothing but its own error words. The text of a
-//! good answer is never searched for signs of failure.
+//! good answer is never searched for signs of failure; the banner of a failed call is, where nothing
+//! else tells which failure it was.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::super::{Call, CallError, CallErrorKind, Reply, Usage, models, quote, schema};
-use crate::proc::Output;
+use crate::{proc::Output, types::Timestamp};
 
 /// The model named in messages the program made up itself, such as its error banners.
 const SYNTHETIC: &str = "<synthetic>";
@@ -25,6 +26,8 @@ pub(super) struct Transcript {
     retries: u32,
     /// The wait the service asked for before the last retry.
     retry_delay: Option<Duration>,
+    /// A subscription's allowance was used up; it begins anew then, where the program said.
+    used_up: Option<Option<Timestamp>>,
     /// Tokens of the assistant messages so far: (id, input, output).
     partial: Vec<(String, u64, u64)>,
     result: Option<Value>,
@@ -38,6 +41,11 @@ impl Transcript {
             Some("system") if text(&value, "subtype") == Some("api_retry") => {
                 self.retries += 1;
                 self.retry_delay = value.get("retry_delay_ms").and_then(milliseconds);
+            }
+            Some("rate_limit_event") => {
+                let limit = &value["rate_limit_info"];
+                let seconds = limit["resetsAt"].as_i64().and_then(|seconds| seconds.checked_mul(1000));
+                self.used_up = (text(limit, "status") == Some("rejected")).then(|| seconds.map(Timestamp));
             }
             Some("result") => self.result = Some(value),
             _ => {}
@@ -109,10 +117,11 @@ impl Transcript {
         }
     }
 
-    pub(super) fn judge(&self, call: &Call, output: &Output) -> Result<Reply, CallError> {
+    /// The end of a call, at `now`.
+    pub(super) fn judge(&self, call: &Call, output: &Output, now: Timestamp) -> Result<Reply, CallError> {
         let mut usage = self.usage(&call.model);
         usage.elapsed = output.elapsed;
-        match self.verdict(call, output) {
+        match self.verdict(call, output, now) {
             Ok((text, value)) => Ok(Reply::new(text, value, usage)),
             Err((kind, why)) => Err(CallError::new(kind, format!("claude: {why}"), usage)),
         }
@@ -122,6 +131,7 @@ impl Transcript {
         &self,
         call: &Call,
         output: &Output,
+        now: Timestamp,
     ) -> Result<(String, Option<Value>), (CallErrorKind, String)> {
         let Some(result) = &self.result else {
             let status = output.status.map_or("a signal".into(), |status| format!("status {status}"));
@@ -131,7 +141,7 @@ impl Transcript {
         if result["is_error"] != Value::Bool(false) {
             let why =
                 text(result, "result").or_else(|| result["errors"][0].as_str()).unwrap_or("no reason given");
-            return Err((self.failure(result), quote(why)));
+            return Err((self.failure(result, why, output.elapsed, now), quote(why)));
         }
         if output.status != Some(0) {
             let why = format!("it ended with status {:?} though its result is good", output.status);
@@ -142,37 +152,44 @@ impl Transcript {
             Some("max_tokens") => return Err((CallErrorKind::Truncated, "the answer was cut".into())),
             _ => {}
         }
-        let answer = text(result, "result").unwrap_or_default();
-        if answer.trim().is_empty() && call.schema.is_none() {
-            return Err((CallErrorKind::InvalidOutput, "the answer is empty".into()));
+        if let Some(stranger) = self.stranger(&call.model) {
+            let why = format!("{} answered, asked was {}", quote(stranger), call.model);
+            return Err((CallErrorKind::WrongModel { served: Some(stranger.to_owned()) }, why));
         }
-        self.attest(&call.model)?;
-        let Some(wanted) = &call.schema else { return Ok((answer.to_owned(), None)) };
-        // The program ends well even when the model ignored the schema; then there is no value.
-        let value = result.get("structured_output").filter(|value| !value.is_null());
-        let value =
-            value.ok_or((CallErrorKind::InvalidOutput, "the answer has no structured part".to_owned()))?;
-        if let Some(misfit) = schema::misfit(value, wanted) {
-            return Err((CallErrorKind::InvalidOutput, misfit));
+        let answer = self.fitting(call, result).map_err(|why| (CallErrorKind::InvalidOutput, why))?;
+        if self.served.is_empty() || self.served.iter().any(String::is_empty) {
+            let why = "no message says which model answered".to_owned();
+            return Err((CallErrorKind::WrongModel { served: None }, why));
         }
-        Ok((value.to_string(), Some(value.clone())))
+        Ok(answer)
     }
 
-    /// Every assistant message must come from the model asked.
-    fn attest(&self, asked: &str) -> Result<(), (CallErrorKind, String)> {
-        let stranger = self.served.iter().find(|served| !models::is_same(asked, served));
-        let (served, why) = match (stranger, self.served.is_empty()) {
-            (None, false) => return Ok(()),
-            (Some(served), _) if !served.is_empty() => {
-                (Some(served.clone()), format!("{} answered, asked was {asked}", quote(served)))
-            }
-            _ => (None, "no message says which model answered".to_owned()),
+    /// A model that answered and was not asked.
+    fn stranger(&self, asked: &str) -> Option<&str> {
+        let other = |served: &&String| !served.is_empty() && !models::is_same(asked, served);
+        self.served.iter().find(other).map(String::as_str)
+    }
+
+    /// The answer's text and, where one was asked for, the value that fits the schema.
+    fn fitting(&self, call: &Call, result: &Value) -> Result<(String, Option<Value>), String> {
+        let answer = text(result, "result").unwrap_or_default();
+        let Some(wanted) = &call.schema else {
+            return match answer.trim() {
+                "" => Err("the answer is empty".into()),
+                _ => Ok((answer.to_owned(), None)),
+            };
         };
-        Err((CallErrorKind::WrongModel { served }, why))
+        // The program ends well even when the model ignored the schema; then there is no value.
+        let value = result.get("structured_output").filter(|value| !value.is_null());
+        let value = value.ok_or("the answer has no structured part")?;
+        match schema::misfit(value, wanted) {
+            Some(misfit) => Err(misfit),
+            None => Ok((value.to_string(), Some(value.clone()))),
+        }
     }
 
     /// What kind of failure a result line with `is_error` reports.
-    fn failure(&self, result: &Value) -> CallErrorKind {
+    fn failure(&self, result: &Value, banner: &str, elapsed: Duration, now: Timestamp) -> CallErrorKind {
         if text(result, "terminal_reason") == Some("prompt_too_long") {
             return CallErrorKind::TooLong;
         }
@@ -186,10 +203,14 @@ impl Transcript {
             Some(401 | 403) => return CallErrorKind::Auth,
             Some(402) => return CallErrorKind::Quota { reset: None },
             Some(413) => return CallErrorKind::TooLong,
-            Some(429) => return CallErrorKind::RateLimited { reset: self.retry_delay },
+            Some(429) => {
+                return match self.used_up {
+                    Some(until) => CallErrorKind::Quota { reset: until.map(|until| until.since(now)) },
+                    None => CallErrorKind::RateLimited { reset: self.retry_delay },
+                };
+            }
             Some(503 | 529) => return CallErrorKind::Capacity,
-            Some(_) => return CallErrorKind::Unavailable,
-            None => {}
+            _ => {}
         }
         match (text(result, "subtype"), text(result, "stop_reason"), text(result, "api_error")) {
             (Some("error_max_structured_output_retries" | "error_max_turns"), ..) => {
@@ -198,6 +219,11 @@ impl Transcript {
             (Some("error_max_budget_usd"), ..) => CallErrorKind::Quota { reset: None },
             (_, Some("refusal"), _) => CallErrorKind::Refused,
             (_, _, Some("max_output_tokens")) => CallErrorKind::Truncated,
+            _ if banner.starts_with("Request timed out") => {
+                CallErrorKind::Timeout { idle: self.begun(), elapsed }
+            }
+            _ if banner.starts_with("Credit balance is too low") => CallErrorKind::Quota { reset: None },
+            _ if banner.starts_with("Not logged in") => CallErrorKind::Auth,
             _ => CallErrorKind::Unavailable,
         }
     }

@@ -2,6 +2,7 @@
 
 mod browser;
 mod demo;
+mod login;
 mod process;
 mod server;
 mod usage;

@@ -22,61 +22,107 @@ fn call(schema: bool) -> Call {
     }
 }
 
+/// When the endings of the table are judged.
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
 fn judge(lines: &str, status: Option<i32>, schema: bool) -> Result<Reply, CallError> {
     let mut transcript = Transcript::default();
     lines.lines().for_each(|line| transcript.line(line.as_bytes()));
     let output =
         Output { status, stdout: vec![], stderr: b"error: why".to_vec(), elapsed: Duration::from_secs(2) };
-    transcript.judge(&call(schema), &output)
+    transcript.judge(&call(schema), &output, NOW)
 }
 
-fn fixture(name: &str) -> String {
-    std::fs::read_to_string(format!("fixtures/models/claude/{name}.jsonl")).unwrap()
+/// A row of the table: how the program ended, and what that is.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ending {
+    case: String,
+    version: String,
+    exit: i32,
+    #[serde(default)]
+    schema: bool,
+    /// `null` where it is an answer.
+    must: Option<CallErrorKind>,
+    #[serde(default)]
+    stderr: String,
+    /// What it printed: text that is no JSON, …
+    text: Option<String>,
+    /// … or lines of `stream-json`, …
+    lines: Option<Vec<Value>>,
+    /// … or its result, which is all that `json` prints, and what `stream-json` prints ahead of it.
+    result: Option<Value>,
+    #[serde(default)]
+    before: Vec<Value>,
+    #[serde(default)]
+    assistant: Vec<Said>,
+}
+
+/// An assistant message: by whom, and the program's own word for what went wrong.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    model: String,
+    error: Option<String>,
+}
+
+impl Ending {
+    fn streamed(&self) -> String {
+        if let Some(text) = &self.text {
+            return text.clone();
+        }
+        let mut lines = self.lines.clone().unwrap_or_default();
+        if let Some(result) = &self.result {
+            lines.push(json!({"type": "system", "subtype": "init", "claude_code_version": self.version}));
+            lines.extend(self.before.iter().cloned());
+            lines.extend(self.assistant.iter().enumerate().map(|(at, said)| {
+                let usage = json!({"input_tokens": 1000, "output_tokens": 1});
+                let message = json!({"id": format!("msg_{at}"), "model": said.model, "usage": usage});
+                json!({"type": "assistant", "message": message, "error": said.error})
+            }));
+            lines.push(result.clone());
+        }
+        lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// What its result alone must be taken for. Nobody says there who answered, so it is no answer.
+    fn must_without_messages(&self) -> CallErrorKind {
+        match &self.must {
+            None | Some(CallErrorKind::WrongModel { .. }) => CallErrorKind::WrongModel { served: None },
+            Some(kind) => kind.clone(),
+        }
+    }
+}
+
+fn endings() -> Vec<Ending> {
+    let table = std::fs::read_to_string("fixtures/claude-cli/endings.jsonl").unwrap();
+    table.lines().map(|row| serde_json::from_str(row).unwrap()).collect()
+}
+
+fn fixture(case: &str) -> String {
+    endings().iter().find(|ending| ending.case == case).unwrap().streamed()
 }
 
 #[test]
 fn every_recorded_ending_is_told_apart() {
-    use CallErrorKind::*;
-    let wrong = |served: &str| WrongModel { served: Some(served.into()) };
-    let cases: Vec<(&str, i32, bool, Option<CallErrorKind>)> = vec![
-        ("good", 0, false, None),
-        ("good-about-limits", 0, false, None),
-        ("good-structured", 0, true, None),
-        ("good", 1, false, Some(Unavailable)),
-        ("structured-misfit", 0, true, Some(InvalidOutput)),
-        ("schema-ignored", 0, true, Some(InvalidOutput)),
-        ("schema-given-up", 1, true, Some(InvalidOutput)),
-        ("other-model", 0, false, Some(wrong("claude-haiku-4-5-20251001"))),
-        ("second-message-other-model", 0, false, Some(wrong("claude-sonnet-4-6"))),
-        ("stranger", 0, false, Some(wrong("somebody-else-1"))),
-        ("unnamed-model", 0, false, Some(WrongModel { served: None })),
-        ("no-assistant", 0, false, Some(WrongModel { served: None })),
-        ("local-command", 0, false, Some(WrongModel { served: None })),
-        ("empty", 0, false, Some(InvalidOutput)),
-        ("blank", 0, false, Some(InvalidOutput)),
-        ("unauthorized", 1, false, Some(Auth)),
-        ("unauthorized-old", 1, false, Some(Auth)),
-        ("forbidden", 1, false, Some(Auth)),
-        ("not-logged-in", 1, false, Some(Auth)),
-        ("rate-limited", 1, false, Some(RateLimited { reset: Some(Duration::from_millis(20_500)) })),
-        ("overloaded", 1, false, Some(Capacity)),
-        ("server-error", 1, false, Some(Unavailable)),
-        ("bad-gateway", 1, false, Some(Unavailable)),
-        ("no-such-model", 1, false, Some(Unavailable)),
-        ("prompt-too-long", 1, false, Some(TooLong)),
-        ("too-large", 1, false, Some(TooLong)),
-        ("no-credit", 1, false, Some(Quota { reset: None })),
-        ("cut", 1, false, Some(Truncated)),
-        ("refused", 1, false, Some(Refused)),
-        ("dropped", 1, false, Some(Unavailable)),
-        ("over-budget", 1, false, Some(Quota { reset: None })),
-    ];
-    for (name, status, schema, expected) in &cases {
-        let outcome = judge(&fixture(name), Some(*status), *schema);
-        assert_eq!(outcome.as_ref().err().map(|error| &error.kind), expected.as_ref(), "{name}: {outcome:?}");
+    let endings = endings();
+    for ending in &endings {
+        let kind = |printed: &str| {
+            let mut transcript = Transcript::default();
+            printed.lines().for_each(|line| transcript.line(line.as_bytes()));
+            let stderr = ending.stderr.clone().into_bytes();
+            let elapsed = Duration::from_secs(2);
+            let output = Output { status: Some(ending.exit), stdout: vec![], stderr, elapsed };
+            transcript.judge(&call(ending.schema), &output, NOW).err().map(|error| error.kind)
+        };
+        assert_eq!(kind(&ending.streamed()), ending.must, "{} of {}", ending.case, ending.version);
+        if let Some(result) = ending.result.as_ref().filter(|_| ending.before.is_empty()) {
+            let must = Some(ending.must_without_messages());
+            assert_eq!(kind(&result.to_string()), must, "{} as its result alone", ending.case);
+        }
     }
-    let recorded = std::fs::read_dir("fixtures/models/claude").unwrap().count();
-    assert_eq!(recorded, cases.iter().map(|c| c.0).collect::<std::collections::BTreeSet<_>>().len());
+    let versions = |wanted: &str| endings.iter().filter(|ending| ending.version == wanted).count();
+    assert!(versions("2.1.329") >= 71 && versions("2.1.197") >= 4, "the recorded ones are all there");
 }
 
 #[test]

@@ -1,0 +1,42 @@
+//! `countersign login`: log a model's program in, for the server and nobody else.
+
+use std::{process::ExitCode, sync::Arc};
+
+use anyhow::{anyhow, bail};
+
+use super::{ConfigFlag, say};
+use crate::{clock::SystemClock, config::Settings, providers::Providers};
+
+/// Log the Claude CLI in with your subscription, for the server.
+///
+/// Runs the program's own login in a configuration directory of the server's, never in yours: what you set up there for
+/// yourself, hooks too, would otherwise run with every call. Run it as the user the server runs as.
+#[derive(clap::Args)]
+pub(super) struct Login {
+    #[command(flatten)]
+    config: ConfigFlag,
+    /// Which program.
+    #[arg(value_parser = ["claude", "opencode"], default_value = "claude")]
+    program: String,
+}
+
+impl Login {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let settings = Settings::load(&self.config.config)?;
+        let providers = Providers::new(&settings.models, Arc::new(SystemClock))?;
+        let name = self.program.as_str();
+        let back_end = providers.program(name).ok_or_else(|| anyhow!("{name} is no program"))?;
+        let login = back_end.log_in().ok_or_else(|| anyhow!("{name} is not logged in to"))?;
+        if !login.await.map_err(|why| anyhow!(why))? {
+            bail!("{name} was not logged in; run `countersign login {name}` again");
+        }
+        let ways = back_end.look().await;
+        let way = ways.iter().find(|way| way.provider == name);
+        match way.map(|way| &way.state) {
+            Some(Ok(said)) => say(format_args!("{name} is logged in ({said}).")),
+            Some(Err(why)) => bail!("{why}"),
+            None => bail!("{name} did not say whether it is logged in"),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

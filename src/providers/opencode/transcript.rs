@@ -1,0 +1,154 @@
+//! What OpenCode printed, and what it means. Every line is an event; the last step's reason says how the answer ended,
+//! an event called `error` that there is none. Nothing says which model it was.
+
+use serde_json::Value;
+
+use super::super::{Call, CallErrorKind, Usage, answer::fit, http::Fault, quote};
+use crate::proc::Output;
+
+#[derive(Default)]
+pub(super) struct Transcript {
+    text: String,
+    /// Why the last step ended.
+    reason: Option<String>,
+    /// The first event that is one.
+    error: Option<Value>,
+    usage: Usage,
+}
+
+impl Transcript {
+    pub(super) fn line(&mut self, line: &[u8]) {
+        let Ok(mut event) = serde_json::from_slice::<Value>(line) else { return };
+        let part = &event["part"];
+        match event["type"].as_str() {
+            Some("text") => self.text.push_str(part["text"].as_str().unwrap_or_default()),
+            Some("step_finish") => {
+                let of = |tokens: &Value| tokens.as_u64().unwrap_or(0);
+                let tokens = &part["tokens"];
+                self.usage.input_tokens += of(&tokens["input"]);
+                self.usage.output_tokens += of(&tokens["output"]) + of(&tokens["reasoning"]);
+                self.usage.cache_read_tokens += of(&tokens["cache"]["read"]);
+                self.usage.cache_written_tokens += of(&tokens["cache"]["write"]);
+                self.reason = part["reason"].as_str().map(str::to_owned);
+            }
+            Some("error") => {
+                self.error.get_or_insert_with(|| event["error"].take());
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn count(&self, usage: &mut Usage) {
+        let seen = &self.usage;
+        usage.input_tokens = seen.input_tokens;
+        usage.output_tokens = seen.output_tokens;
+        usage.cache_read_tokens = seen.cache_read_tokens;
+        usage.cache_written_tokens = seen.cache_written_tokens;
+    }
+
+    pub(super) fn verdict(&self, call: &Call, output: &Output) -> Result<(String, Option<Value>), Fault> {
+        if let Some(error) = &self.error {
+            let message = error["data"]["message"].as_str().unwrap_or("no reason given");
+            return Err(Fault(failure(error, message), quote(message)));
+        }
+        if !output.success() {
+            let status = output.status.map_or("a signal".into(), |status| format!("status {status}"));
+            let why = format!("it ended with {status}: {}", quote(&output.stderr_text()));
+            return Err(Fault(CallErrorKind::Unavailable, why));
+        }
+        match self.reason.as_deref() {
+            Some("stop") => {}
+            Some("length") => return Err(Fault::new(CallErrorKind::Truncated, "the answer was cut")),
+            Some("content-filter") => {
+                return Err(Fault::new(CallErrorKind::Refused, "the answer was withheld"));
+            }
+            Some(reason) => {
+                let why = format!("the answer ended for another reason than being whole ({})", quote(reason));
+                return Err(Fault(CallErrorKind::InvalidOutput, why));
+            }
+            None => return Err(Fault::new(CallErrorKind::Unavailable, "it printed no end of an answer")),
+        }
+        fit(call, self.text.clone(), None).map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
+    }
+}
+
+fn failure(error: &Value, message: &str) -> CallErrorKind {
+    match error["name"].as_str() {
+        Some("ContextOverflowError") => return CallErrorKind::TooLong,
+        Some("ContentFilterError") => return CallErrorKind::Refused,
+        Some("MessageOutputLengthError") => return CallErrorKind::Truncated,
+        Some("ProviderAuthError") => return CallErrorKind::Auth,
+        _ => {}
+    }
+    match error["data"]["statusCode"].as_u64() {
+        Some(401 | 403) => CallErrorKind::Auth,
+        Some(402) => CallErrorKind::Quota { reset: None },
+        Some(413) => CallErrorKind::TooLong,
+        Some(429) => CallErrorKind::RateLimited { reset: None },
+        Some(503 | 529) => CallErrorKind::Capacity,
+        // Anthropic has no status of its own for an account that is used up.
+        Some(400) if message.contains("credit balance is too low") => CallErrorKind::Quota { reset: None },
+        _ => CallErrorKind::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::providers::CallRole;
+
+    /// A row of the table: how the program ended, and what that is.
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Ending {
+        case: String,
+        exit: i32,
+        #[serde(default)]
+        schema: bool,
+        /// `null` where it is an answer.
+        must: Option<CallErrorKind>,
+        lines: Vec<Value>,
+    }
+
+    #[test]
+    fn every_recorded_ending_is_told_apart() {
+        let table = std::fs::read_to_string("fixtures/opencode-cli/endings.jsonl").unwrap();
+        for row in table.lines() {
+            let Ending { case, exit, schema, must, lines } = serde_json::from_str(row).unwrap();
+            let mut transcript = Transcript::default();
+            lines.iter().for_each(|line| transcript.line(line.to_string().as_bytes()));
+            let output = Output {
+                status: Some(exit),
+                stdout: Vec::new(),
+                stderr: Vec::new(),
+                elapsed: Duration::from_secs(2),
+            };
+            let call = Call {
+                role: CallRole::Drafter,
+                system: String::new(),
+                prompt: String::new(),
+                schema: schema.then(|| json!({"type": "object", "required": ["severity"]})),
+                model: "anthropic/claude-opus-4-6".into(),
+                effort: None,
+                deadline: Duration::from_secs(1),
+                budget: None,
+                private: false,
+                not_families: Vec::new(),
+                workers: Default::default(),
+                facts: Default::default(),
+            };
+            let outcome = transcript.verdict(&call, &output);
+            assert_eq!(outcome.as_ref().err().map(|fault| &fault.0), must.as_ref(), "{case}");
+            let mut usage = Usage::default();
+            transcript.count(&mut usage);
+            if must.is_none() {
+                assert_eq!((usage.input_tokens, usage.output_tokens), (1000, 50), "{case}");
+            }
+            assert_eq!(usage.served, None, "nothing attests who answered");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+
+const KIND: Kind = Kind { title: "the parrot", name: "parrot", install: "buy a parrot", tried: &["1.2.3"] };
+
+fn script(path: &Path, body: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, format!("#!/bin/sh\n{body}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A program that is `body`, in a directory of its own beside the server's things.
+fn program(place: &Path, body: &str) -> Program {
+    let path = place.join("opt/parrot");
+    script(&path, body);
+    let settings =
+        ProgramSettings { path: Some(path), ..ProgramSettings::keeping(place.join("data/parrot")) };
+    Program::new(&KIND, settings, vec![place.join("data"), place.join(".env")])
+}
+
+async fn found(program: &Program) -> Result<String, String> {
+    program.find(&CancellationToken::new()).await.map(|found| found.version)
+}
+
+#[tokio::test]
+async fn a_program_is_asked_its_version_once() {
+    let place = tempfile::tempdir().unwrap();
+    let parrot = program(place.path(), "echo asked >> \"$0.log\"; echo '1.2.3 (Parrot)'");
+    // It may write nowhere else; that it could not keep its log is no matter.
+    assert_eq!(found(&parrot).await.unwrap(), "1.2.3");
+    assert!(!place.path().join("opt/parrot.log").exists(), "it wrote beside itself");
+    assert_eq!(parrot.look().await.unwrap(), format!("1.2.3 at {}/opt/parrot", place.path().display()));
+    assert_eq!(parrot.probed.lock().unwrap().len(), 1);
+
+    script(&place.path().join("opt/parrot"), "echo 2.0.0-beta");
+    fs::File::options()
+        .write(true)
+        .open(place.path().join("opt/parrot"))
+        .and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH))
+        .unwrap();
+    assert_eq!(found(&parrot).await.unwrap(), "2.0.0-beta", "another file is asked anew");
+    let said = parrot.look().await.unwrap();
+    assert!(said.contains("which this release was not tried with (it was with 1.2.3)"), "{said}");
+}
+
+#[tokio::test]
+async fn one_that_only_complains_is_not_healthy() {
+    let place = tempfile::tempdir().unwrap();
+    for body in
+        ["echo 'native binary not installed' >&2; exit 1", "echo 1.2.3; exit 1", "echo hello", "exit 0"]
+    {
+        let parrot = program(place.path(), body);
+        assert_eq!(parrot.lacks(), None, "nobody has tried it yet");
+        let why = found(&parrot).await.unwrap_err();
+        assert!(why.starts_with("the parrot does not work (") && why.contains("buy a parrot"), "{why}");
+        assert_eq!(parrot.lacks(), Some(why));
+    }
+}
+
+#[tokio::test]
+async fn it_reads_nothing_of_ours() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    fs::create_dir_all(at("data/repos")).unwrap();
+    for secret in [".env", "key.pem", "countersign.toml", "data/main.db"] {
+        fs::write(at(secret), "the-secret").unwrap();
+    }
+    let body = format!(
+        "cat {0}/.env {0}/key.pem {0}/countersign.toml {0}/data/main.db >&2; ls {0} {0}/data >&2; \
+         cat /proc/$PPID/environ >&2; echo 1.2.3",
+        place.path().display()
+    );
+    let parrot = program(place.path(), &body);
+    let found = parrot.find(&CancellationToken::new()).await.unwrap();
+    let home = parrot.prepare().unwrap();
+    let output = parrot.command(&found.path, home.path()).run(&CancellationToken::new()).await.unwrap();
+    let said = output.stderr_text();
+    assert!(!said.contains("the-secret") && !said.contains("main.db\n"), "{said}");
+    assert!(said.matches("Permission denied").count() >= 7, "{said}");
+}
+
+#[test]
+fn what_lies_where_it_reads_is_refused_with_the_fix() {
+    let place = tempfile::tempdir().unwrap();
+    let mut parrot = program(place.path(), "echo 1.2.3");
+    assert_eq!(parrot.lacks(), None);
+    parrot.settings.config_dir = place.path().join("data");
+    let why = parrot.lacks().unwrap();
+    assert!(
+        why.contains("could read")
+            && why.ends_with(&format!("move {}/data elsewhere", place.path().display()))
+    );
+
+    let modules = place.path().join("app/node_modules");
+    script(&modules.join("parrot/bin/parrot"), "echo 1.2.3");
+    let mut parrot = program(place.path(), "");
+    parrot.settings.path = Some(modules.join("parrot/bin/parrot"));
+    parrot.ours = vec![modules.join(".env")];
+    assert!(parrot.lacks().is_some_and(|why| why.contains("node_modules/.env")));
+    parrot.ours = vec![place.path().join("app/.env")];
+    assert_eq!(parrot.lacks(), None);
+}
+
+#[test]
+fn an_installation_is_its_packages_and_its_interpreter() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path().canonicalize().unwrap();
+    let package = root.join("lib/node_modules/parrot/bin/parrot");
+    script(&package, "");
+    fs::write(&package, "#!/usr/bin/env -S node --flag\n").unwrap();
+    script(&root.join("bin/node"), "");
+    symlink(&package, root.join("bin/parrot")).unwrap();
+    let expected = [root.join("lib/node_modules"), root.join("bin/node")];
+    assert_eq!(installation(&root.join("bin/parrot")), expected);
+
+    let alone = root.join("versions/1.2.3");
+    fs::create_dir_all(root.join("versions")).unwrap();
+    fs::write(&alone, "\x7fELF").unwrap();
+    assert_eq!(installation(&alone), [alone]);
+}
+
+#[test]
+fn the_newest_node_comes_first() {
+    let place = tempfile::tempdir().unwrap();
+    for version in ["v9.1.0", "v22.3.0", "v20.11.1"] {
+        fs::create_dir_all(place.path().join(version)).unwrap();
+    }
+    let found = spread(&place.path().join("*/bin"));
+    let expected = ["v22.3.0/bin", "v20.11.1/bin", "v9.1.0/bin"].map(|version| place.path().join(version));
+    assert_eq!(found, expected);
+    assert_eq!(spread(Path::new("/usr/local/bin")), [Path::new("/usr/local/bin")]);
+}

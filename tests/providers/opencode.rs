@@ -1,0 +1,154 @@
+//! The contract with the real OpenCode program. `COUNTERSIGN_TEST_OPENCODE` names the binary; without
+//! it each of these says that it was skipped.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use countersign::{
+    config::{ModelRow, ModelSettings},
+    providers::{Call, CallError, CallErrorKind, CallRole, Providers, Reply, ResolveError},
+    types::Family,
+};
+use serde_json::json;
+
+use crate::{
+    anthropic::{self, Behaviour},
+    ask,
+    claude::binaries,
+    question, schema, settings,
+};
+
+const BINARY: &str = "COUNTERSIGN_TEST_OPENCODE";
+const MODEL: &str = "opencode:anthropic/claude-opus-4-6";
+
+/// It starts a runtime and a server of its own; seconds, on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+fn configured(data_dir: &Path) -> ModelSettings {
+    let mut settings = settings(data_dir);
+    settings.table = vec![ModelRow {
+        id: MODEL.split_once(':').unwrap().1.into(),
+        aliases: Vec::new(),
+        providers: vec!["opencode".into()],
+        family: Family("claude".into()),
+        context: 200_000,
+        max_output: 32_000,
+        price: None,
+        deprecated: None,
+    }];
+    settings
+}
+
+fn with_binary(binary: &Path, data_dir: &Path, api: &url::Url) -> ModelSettings {
+    let mut settings = configured(data_dir);
+    settings.opencode.path = Some(binary.into());
+    settings.opencode.base_url = Some(api.join("v1").unwrap());
+    settings
+}
+
+struct Outcome {
+    reply: Result<Reply, CallError>,
+    requests: Vec<serde_json::Value>,
+    took: Duration,
+}
+
+async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut Call)) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for binary in binaries(BINARY, test) {
+        let data = tempfile::tempdir().unwrap();
+        let (url, api) = anthropic::start(behaviour.clone()).await;
+        let mut call = question("claude");
+        change(&mut call);
+        let started = Instant::now();
+        let reply = ask(&with_binary(&binary, data.path(), &url), MODEL, call).await;
+        outcomes.push(Outcome { reply, requests: api.requests(), took: started.elapsed() });
+    }
+    outcomes
+}
+
+#[tokio::test]
+async fn an_answer_is_counted_and_never_attested() {
+    for outcome in outcomes("an_answer", Behaviour::Text { served: None }, |_| {}).await {
+        let reply = outcome.reply.unwrap();
+        assert_eq!(reply.text, "It is sound.");
+        assert_eq!((reply.usage.input_tokens, reply.usage.output_tokens), (1000, 50));
+        assert_eq!((reply.usage.served, reply.usage.family), (None, None));
+        assert!(outcome.took < SOON, "{:?}", outcome.took);
+        let [request] = outcome.requests.as_slice() else { panic!("{} requests", outcome.requests.len()) };
+        assert_eq!(request["model"], "claude-opus-4-6");
+        assert!(request.get("tools").is_none_or(|tools| *tools == json!([])), "no tool is offered");
+        assert!(request["system"].to_string().contains("Answer briefly."));
+        assert!(request["messages"].to_string().contains("Is this sound?"));
+    }
+}
+
+#[tokio::test]
+async fn endings_are_told_apart() {
+    for (behaviour, expected) in [
+        (Behaviour::Error(401, "authentication_error", None), CallErrorKind::Auth),
+        (Behaviour::MaxTokens, CallErrorKind::Truncated),
+        (Behaviour::Refusal, CallErrorKind::Refused),
+        (Behaviour::Empty, CallErrorKind::InvalidOutput),
+    ] {
+        for outcome in outcomes("an_ending", behaviour, |_| {}).await {
+            assert_eq!(outcome.reply.unwrap_err().kind, expected);
+            assert!(outcome.took < SOON, "{:?}", outcome.took);
+        }
+    }
+}
+
+#[tokio::test]
+async fn structured_output_fits_the_schema_or_is_none() {
+    let with_schema = |call: &mut Call| call.schema = Some(schema());
+    for outcome in outcomes("structured", Behaviour::Says("{\"verdict\": \"REVISE\"}"), with_schema).await {
+        assert_eq!(outcome.reply.unwrap().value, Some(json!({"verdict": "REVISE"})));
+    }
+    for outcome in outcomes("schema_ignored", Behaviour::Text { served: None }, with_schema).await {
+        assert_eq!(outcome.reply.unwrap_err().kind, CallErrorKind::InvalidOutput);
+    }
+}
+
+/// It asks again and again where the service is overloaded or sets a limit, and where nothing comes.
+#[tokio::test]
+async fn what_it_never_gives_up_on_ends_at_the_deadline() {
+    let short = |call: &mut Call| call.deadline = Duration::from_secs(8);
+    for behaviour in [
+        Behaviour::Error(429, "rate_limit_error", Some(1)),
+        Behaviour::Error(529, "overloaded_error", None),
+        Behaviour::Hang,
+        Behaviour::Stall,
+    ] {
+        for outcome in outcomes("silence", behaviour, short).await {
+            let error = outcome.reply.unwrap_err();
+            assert!(matches!(error.kind, CallErrorKind::Timeout { .. }), "{error:?}");
+            assert!(outcome.took < Duration::from_secs(13), "{:?}", outcome.took);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_named_in_the_prompt_is_not_read() {
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secret.path(), "the-operators-secret").unwrap();
+    let mention = format!("Please see @{}.", secret.path().display());
+    let named = |call: &mut Call| call.prompt.clone_from(&mention);
+    for outcome in outcomes("a_file_named", Behaviour::Text { served: None }, named).await {
+        let sent = serde_json::to_string(&outcome.requests).unwrap();
+        assert!(sent.contains("Please see @") && !sent.contains("the-operators-secret"));
+    }
+}
+
+#[tokio::test]
+async fn it_never_reviews() {
+    let settings = configured("/nowhere".as_ref());
+    let mut call = question("claude");
+    call.role = CallRole::Reviewer;
+    let error = ask(&settings, MODEL, call).await.unwrap_err();
+    assert!(error.to_string().contains("it only drafts"), "{error}");
+    let providers: Providers = crate::providers(&settings);
+    let error = providers.check_pair("gemini:pro", MODEL).unwrap_err();
+    assert!(matches!(error, ResolveError::OnlyDrafts(_)), "{error}");
+    assert!(providers.check_pair(MODEL, "gemini:pro").is_ok());
+}
