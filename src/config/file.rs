@@ -59,6 +59,7 @@ struct File {
     roles: pools::Roles,
     #[serde(default)]
     presets: BTreeMap<String, Spanned<String>>,
+    #[serde(default)]
     workers: workers::Table,
     #[serde(default)]
     budget: Budget,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use countersign::{
-    config::{ModelRow, ModelSettings},
+    config::{Model, ModelSettings},
     providers::{Call, CallError, CallErrorKind, CallRole, Providers, Reply, ResolveError},
     types::Family,
 };
@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 fn configured(data_dir: &Path) -> ModelSettings {
     let mut settings = settings(data_dir);
-    settings.table = vec![ModelRow {
+    settings.table = vec![Model {
         id: MODEL.split_once(':').unwrap().1.into(),
         aliases: Vec::new(),
         providers: vec!["opencode".into()],
@@ -149,6 +149,6 @@ async fn it_never_reviews() {
     assert!(error.to_string().contains("it only drafts"), "{error}");
     let providers: Providers = crate::providers(&settings);
     let error = providers.check_pair("gemini:pro", MODEL).unwrap_err();
-    assert!(matches!(error, ResolveError::OnlyDrafts(_)), "{error}");
+    assert!(matches!(error, ResolveError::Unfit { .. }), "{error}");
     assert!(providers.check_pair(MODEL, "gemini:pro").is_ok());
 }
