@@ -292,7 +292,7 @@ async fn a_repository_may_lower_a_cap_and_never_raise_one() {
 
 #[tokio::test]
 async fn a_run_that_halted_is_tried_again_from_the_thread() {
-    let script = Script::default().fails("drafter", "auth").reviews(&approved()).toml();
+    let script = Script::default().fails("drafter", "refused").reviews(&approved()).toml();
     let mut w = World::new(Setting { script: Some(script), ..Setting::default() }).await;
     w.label("maya", LABEL).await;
     let halt = w.find("### ❌ Halted at N1").body;

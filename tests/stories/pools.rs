@@ -90,7 +90,7 @@ async fn where_all_are_used_up_the_run_waits_for_the_first_that_is_back() {
     let mut w = pooled(&script.reviews(&approved())).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
-    assert_eq!((run.status, run.step_id.as_str()), (Status::Ready, "N1"), "{}", w.thread());
+    assert_eq!((run.status, run.step_id.as_str()), (Status::Waiting, "N1"), "{}", w.thread());
     assert_eq!(told(&w.calls().await), [("drafter", "stub:ann", false), ("drafter", "stub:bob", false)]);
     w.wait(30).await;
     w.find("waits for a person");
