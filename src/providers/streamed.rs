@@ -98,6 +98,7 @@ impl Heard {
 
     /// What comes after the last line's end.
     fn rest(&mut self) -> Option<String> {
+        self.searched = 0;
         let rest = std::mem::take(&mut self.unread);
         (!rest.is_empty()).then(|| text(&rest))
     }
@@ -162,6 +163,11 @@ mod tests {
             }
             lines.extend(heard.rest());
             assert_eq!(lines, ["data: für", "", ": a comment", "data: alle", "the rest"], "{size}");
+            assert_eq!(
+                (heard.line(), heard.rest()),
+                (None, None),
+                "whoever asks again is told again that it is over"
+            );
         }
         let endless = vec![b'x'; crate::limits::MODEL_ANSWER_BYTES + 1];
         assert!(Heard::default().hear(&endless).is_err());
