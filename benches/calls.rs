@@ -163,6 +163,7 @@ fn alone(binary: &Path, home: &Path, url: &str) {
 async fn memory(data_dir: &Path, url: &str) {
     let mut settings = settings(&data_dir.join("many"), url);
     settings.claude.path = Some(script(data_dir, "sleep 3"));
+    settings.workers.medium.size = TOGETHER;
     let providers = Providers::new(&settings, Arc::new(SystemClock)).expect("providers");
     let (provider, _) = providers.resolve("claude:opus").expect("a model of the table");
     let (cancel, call) = (CancellationToken::new(), call());
@@ -192,10 +193,13 @@ fn script(directory: &Path, waits: &str) -> PathBuf {
         json!({"type": "result", "subtype": "success", "is_error": false, "stop_reason": "end_turn", "num_turns": 1,
                "result": text, "usage": usage(), "total_cost_usd": 0.00625}),
     ];
-    let answer = directory.join("answer.jsonl");
-    fs::write(&answer, lines.map(|line| format!("{line}\n")).concat()).expect("a scratch file");
+    let answer = lines.map(|line| format!("{line}\n")).concat();
     let script = directory.join(if waits.is_empty() { "claude" } else { "slow-claude" });
-    let text = format!("#!/bin/sh\ncat >/dev/null\n{waits}\nexec cat '{}'\n", answer.display());
+    // All in one file, because it may read no other.
+    let text = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && {{ echo 2.1.329; exit; }}\ncat >/dev/null\n{waits}\n\
+         cat <<'END'\n{answer}END\n"
+    );
     fs::write(&script, text).expect("a scratch file");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("our own file");
     script
