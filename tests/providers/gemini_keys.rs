@@ -18,7 +18,7 @@ use axum::{
 };
 use countersign::{
     clock::Clock,
-    config::{GeminiKey, GeminiTier, ModelSettings},
+    config::{CassetteMode, CassetteSettings, GeminiKey, GeminiTier, ModelSettings},
     providers::{CallError, CallErrorKind, CallRole, Providers, Reply, gemini_keys},
     store::{Rest, Store, resting_keys},
     types::Timestamp,
@@ -424,4 +424,21 @@ async fn no_key_is_written_anywhere() {
         let Ok(bytes) = std::fs::read(&path) else { continue };
         assert!(!bytes.windows(4).any(|window| window == b"AIza"), "{}", path.display());
     }
+}
+
+#[tokio::test]
+async fn a_replay_tells_which_keys_were_tried() {
+    let mut room = three().await;
+    room.answer("one", day());
+    let dir = tempfile::tempdir().unwrap();
+    let mut told = Vec::new();
+    for mode in [CassetteMode::Record, CassetteMode::Replay] {
+        room.settings.cassettes = Some(CassetteSettings { dir: dir.path().into(), mode });
+        room.restart();
+        let reply = room.ask().await.0.unwrap();
+        let before: Vec<_> = reply.before.iter().map(|a| (a.kind.clone(), a.message.clone())).collect();
+        assert!(before.len() == 1 && reply.before[0].usage.provider == "gemini");
+        told.push((before, reply.text));
+    }
+    assert_eq!(told[0], told[1]);
 }

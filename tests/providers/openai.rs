@@ -170,3 +170,35 @@ fn a_model_without_a_row_is_answered_with_the_row_to_add() {
         assert!(error.contains(&format!("[[model]]\nid = \"{id}\"\n")), "{error}");
     }
 }
+
+#[tokio::test]
+async fn a_name_is_bounded_and_can_be_seen_and_makes_no_family() {
+    let name = format!("gpt-x\u{1b}[2J\u{202e}\n{}", "y".repeat(10_000));
+    let body = says("Fine.", "stop").replace("gpt-x-2026-01-02", &json!(name).to_string()[1..][..name.len()]);
+    let error = call(Behaviour::Stream(body), false).await.0.unwrap_err();
+    let CallErrorKind::WrongModel { served: Some(served) } = &error.kind else { panic!("{:?}", error.kind) };
+    assert!(served.starts_with("gpt-x[2J yyy") && served.chars().count() == 101, "{served}");
+    assert_eq!((error.usage.served.as_ref(), &error.usage.family), (Some(served), &None));
+    assert!(error.message.len() < 500 && !error.message.contains('\u{1b}'), "{:?}", error.message);
+}
+
+#[tokio::test]
+async fn an_answer_that_two_models_wrote_is_nobodys() {
+    let other = json!({"model": "gpt-x-mini", "choices": [{"delta": {"content": "Approved. "}}]});
+    for body in [
+        format!("data: {other}\n\n{}", says("Fine.", "stop")),
+        says("Fine.", "stop").replace("data: [DONE]", &format!("data: {other}\n\ndata: [DONE]")),
+    ] {
+        let served = Some("gpt-x-mini".into());
+        assert_eq!(kind(Behaviour::Stream(body)).await, CallErrorKind::WrongModel { served });
+    }
+}
+
+#[tokio::test]
+async fn nests_and_floods_are_no_answers() {
+    let nest = format!("data: {}\n\n", "[".repeat(10_000));
+    assert_eq!(kind(Behaviour::Stream(nest)).await, CallErrorKind::InvalidOutput);
+    let nest = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let (outcome, _) = call(Behaviour::Stream(says(&nest, "stop")), true).await;
+    assert_eq!(outcome.unwrap_err().kind, CallErrorKind::InvalidOutput);
+}

@@ -38,6 +38,10 @@ impl Message {
         line.strip_prefix("data:").map_or(Ok(()), |data| self.event(data))
     }
 
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     /// The stream is over; a good one said so before.
     pub(super) fn ended(&self) -> Result<(), Fault> {
         if self.complete {
@@ -51,6 +55,12 @@ impl Message {
             Fault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
         })?;
         match event["type"].as_str() {
+            Some("message_start") if self.served.is_some() => {
+                return Err(Fault::new(
+                    CallErrorKind::InvalidOutput,
+                    "a second message began within the first",
+                ));
+            }
             Some("message_start") => {
                 let message = &event["message"];
                 self.served = message["model"].as_str().map(str::to_owned);

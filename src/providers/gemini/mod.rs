@@ -187,7 +187,7 @@ fn count(answer: &Value, usage: &mut Usage) {
     let tokens = |key: &str| answer["usageMetadata"][key].as_u64().unwrap_or(0);
     usage.cache_read_tokens = tokens("cachedContentTokenCount");
     usage.input_tokens = tokens("promptTokenCount").saturating_sub(usage.cache_read_tokens);
-    usage.output_tokens = tokens("candidatesTokenCount") + tokens("thoughtsTokenCount");
+    usage.output_tokens = tokens("candidatesTokenCount").saturating_add(tokens("thoughtsTokenCount"));
     usage.served = answer["modelVersion"].as_str().map(str::to_owned);
 }
 
