@@ -284,6 +284,9 @@ mod tests {
         assert_eq!(ask(call(long + "x", None)).await.unwrap_err(), CallErrorKind::TooLong);
         // 64,000 tokens of an answer at 25 dollars a million.
         let most_microusd = 1_600_000;
+        // A thousand tokens of a prompt, as dear as what is written to a cache.
+        let over = ask(call("x".repeat(2000), Some(0))).await.unwrap_err();
+        assert_eq!(over, CallErrorKind::OverBudget { most_microusd: most_microusd + 6250 });
         assert_eq!(
             ask(call(String::new(), Some(1_599_999))).await.unwrap_err(),
             CallErrorKind::OverBudget { most_microusd }

@@ -404,4 +404,57 @@ mod tests {
             assert_eq!((given.len(), error.kind, error.before.len()), (1, kind, 0));
         }
     }
+
+    /// Waits for a place for all of a minute, and then takes no time to fail.
+    struct Queued(Arc<Hands>, Arc<Mutex<Vec<u64>>>);
+
+    impl Provider for Queued {
+        fn name(&self) -> &'static str {
+            "queued"
+        }
+
+        fn lacks(&self) -> Option<String> {
+            None
+        }
+
+        fn bills(&self) -> bool {
+            false
+        }
+
+        fn call<'a>(
+            &'a self,
+            call: &'a Call,
+            _: &'a CancellationToken,
+        ) -> BoxFuture<'a, Result<Reply, CallError>> {
+            self.1.lock().unwrap().push(call.deadline.as_secs());
+            self.0.0.fetch_add(60_000, Ordering::Relaxed);
+            let usage = Usage { attempts: 1, queued: Duration::from_secs(60), ..Usage::asking("m") };
+            Box::pin(async { Err(CallError::new(CallErrorKind::Unavailable, "no", usage)) })
+        }
+    }
+
+    #[tokio::test]
+    async fn waiting_for_a_place_is_no_part_of_the_time() {
+        let (clock, given) = (Arc::new(Hands::default()), Arc::default());
+        let legs = [0, 1].map(|_| Leg {
+            back_end: Arc::new(Queued(Arc::clone(&clock), Arc::clone(&given))),
+            limit: Duration::from_secs(300),
+        });
+        let fallback = Fallback::new(legs, Arc::default(), Arc::clone(&clock) as SharedClock);
+        fallback.call(&question(100), &CancellationToken::new()).await.unwrap_err();
+        assert_eq!(*given.lock().unwrap(), [100, 100]);
+    }
+
+    #[test]
+    fn of_two_that_were_skipped_the_first_that_is_back_speaks() {
+        let skipped = |kind| Attempt { kind, message: "skipped".into(), usage: Usage::asking("m") };
+        let quota = |seconds| CallErrorKind::Quota { reset: Some(Duration::from_secs(seconds)) };
+        for (first, second, speaks) in [
+            (quota(10), quota(20), quota(10)),
+            (quota(20), quota(10), quota(10)),
+            (quota(10), CallErrorKind::Auth, CallErrorKind::Auth),
+        ] {
+            assert_eq!(verdict(vec![skipped(first), skipped(second)]).kind, speaks);
+        }
+    }
 }

@@ -199,3 +199,16 @@ fn the_command_lists_who_was_asked_and_what_was_tried() {
     );
     assert_eq!(rows[2], ["reviewer", "gemini:gemini-2.5-pro", "b", "4", "bytes"]);
 }
+
+#[tokio::test]
+async fn a_call_that_was_called_off_is_nobodys_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, _) = start("/chat/completions", Behaviour::Hang).await;
+    let recording = providers(&kept(at(url), dir.path(), CassetteMode::Record));
+    let (provider, id) = recording.resolve("openai:gpt-x").unwrap();
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let error = provider.call(&question(&id.model), &cancel).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Cancelled);
+    assert!(cassettes(dir.path()).unwrap().is_empty());
+}

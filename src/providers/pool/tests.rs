@@ -50,6 +50,8 @@ struct Script {
     /// Of each failure: who is said to have served, and the tokens of the answer. None: that is not known.
     paid: Option<(String, u64)>,
     budgets: Vec<Option<u64>>,
+    /// What a failure waited for its place.
+    queued: Duration,
 }
 
 struct Scripted {
@@ -87,6 +89,8 @@ impl Provider for Scripted {
         let result = match script.failures.get_mut(&own).and_then(VecDeque::pop_front) {
             None => Ok(Reply::new("yes".into(), None, usage)),
             Some(kind) => {
+                usage.queued = script.queued;
+                self.clock.forward(script.queued);
                 if matches!(kind, CallErrorKind::Timeout { .. }) {
                     self.clock.forward(call.deadline);
                 }
@@ -478,4 +482,37 @@ async fn a_member_without_room_for_the_prompt_is_not_asked() {
     let call = Call { prompt: "x".repeat(500_000), ..question() };
     pool.call(&call, &CancellationToken::new()).await.unwrap();
     assert_eq!(room.names(), ["gemini:gemini-2.5-pro"]);
+}
+
+#[tokio::test]
+async fn half_of_the_time_is_kept_for_the_answer() {
+    let (usual, alone): (_, [&[&str]; 2]) = (Names::default().pools["default"].retry, [&["claude:a"], &[]]);
+    for (seconds, answered) in [(150, true), (151, false)] {
+        let room = Room::new().fails("claude:a", &[limited(Some(seconds))]);
+        let outcome = ask(&room.pool_by(Strategy::Priority, usual, alone)).await;
+        assert_eq!(outcome.is_ok(), answered, "{seconds}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_held_back_for_whoever_is_not_asked() {
+    let room = Room::new();
+    let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
+    let mut pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let most = |pool: &Pool| pool.estimate(&question()).most.0;
+    assert_eq!(most(&pool), 1_600_000);
+    if let Ok(way) = &mut pool.lists[0].members[0].way {
+        way.unfit = Some((CallRole::Drafter, "it only reviews"));
+    }
+    assert_eq!(most(&pool), 320_000);
+}
+
+#[tokio::test]
+async fn waiting_for_a_place_is_no_part_of_the_time() {
+    let room = Room::new().fails("claude:a", &[BROKEN]);
+    room.script.lock().unwrap().queued = Duration::from_secs(600);
+    let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
+    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    ask(&pool).await.unwrap();
+    assert_eq!(room.asked(), at(&[(0, "claude:a"), (600, "claude:b")]));
 }
