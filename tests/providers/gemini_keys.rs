@@ -453,9 +453,11 @@ async fn all_keys_share_the_calls_time() {
     let room = three().await;
     room.answer("one", minute());
     *room.api.takes.lock().unwrap() = Some((Arc::clone(&room.clock), 30));
-    let error = room.ask().await.0.unwrap_err();
+    let (outcome, asked) = room.ask().await;
+    assert_eq!(asked, ["one"], "nothing is left for another");
+    let error = outcome.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { .. }), "{error:?}");
-    assert_eq!(error.before.len(), 1);
+    assert_eq!((error.before.len(), error.usage.attempts), (0, 1));
 }
 
 #[tokio::test]

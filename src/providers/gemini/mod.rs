@@ -64,6 +64,10 @@ impl Gemini {
                 Err(fault) => return Err(none_left(call, fault, before)),
             };
             let deadline = call.deadline.saturating_sub(self.since(started));
+            if deadline.is_zero() {
+                let kind = CallErrorKind::Timeout { idle: false, elapsed: self.since(started) };
+                return Err(none_left(call, Fault::new(kind, "no time is left for another key"), before));
+            }
             match self.ask_with(key, deadline, call, cancel).await {
                 Ok(reply) => {
                     self.keys.answered(key, &call.model).await;
