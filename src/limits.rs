@@ -280,9 +280,6 @@ pub const WAKE_ROWS: u64 = 500;
 /// this long.
 pub const GATE_OPENING: Duration = Duration::from_secs(1);
 
-/// No text has more bytes a token than this, so a prompt that is too long by it is too long.
-pub const MOST_BYTES_A_TOKEN: u64 = 8;
-
 /// Hardly any text has fewer bytes a token than this, so by it a call costs no more than is reserved for it.
 pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
 /// Deliveries in a row that GitHub fails to hand over before a look through its log is given up: one may be broken for
@@ -362,3 +359,10 @@ pub const PARKED_LOOK: Duration = Duration::from_secs(60);
 pub const REFUSED_LOOK: Duration = Duration::from_secs(600);
 /// Past runs that a quote is made from: enough for a p90 to mean something, and few enough to be of today's models.
 pub const QUOTED_RUNS: u32 = 50;
+
+/// The most that a service's count of tokens is believed: a thousand times what the largest model reads, and far from the
+/// end of the numbers that the books hold.
+pub const MOST_TOKENS: u64 = 1_000_000_000;
+
+/// Characters of a model's name, as an answer gives it.
+pub const MODEL_NAME: usize = 100;

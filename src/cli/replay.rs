@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Context;
 
 use super::{columns, say};
-use crate::providers::{Outcome, cassettes};
+use crate::providers::{Cassette, Outcome, Take, Usage, cassettes};
 
 /// List the answers kept in a folder, and check that each can be given again.
 ///
@@ -27,23 +27,34 @@ impl Replay {
             cassettes(&self.dir).with_context(|| format!("{} can't be read", self.dir.display()))?;
         let mut broken = 0;
         let mut rows = vec![["CASSETTE", "ROLE", "ASKED", "SERVED", "OUTCOME"].map(str::to_owned)];
+        let served = |usage: &Usage| usage.served.clone().unwrap_or_else(|| "-".to_owned());
         for (name, cassette) in cassettes {
-            let name = name.chars().take(12).collect();
-            rows.push(match cassette {
-                Ok(cassette) => {
-                    let outcome = match &cassette.outcome {
-                        Outcome::Answer { text, .. } => format!("{} bytes", text.len()),
-                        Outcome::Error { message, .. } => message.clone(),
-                    };
-                    let served = cassette.usage.served.unwrap_or_else(|| "-".to_owned());
-                    [name, cassette.request.role, cassette.request.model, served, outcome]
-                }
+            let name: String = name.chars().take(12).collect();
+            let Cassette { request, takes } = match cassette {
+                Ok(cassette) => cassette,
                 Err(why) => {
                     broken += 1;
                     let blank = || "-".to_owned();
-                    [name, blank(), blank(), blank(), format!("unusable: {why}")]
+                    rows.push([name, blank(), blank(), blank(), format!("unusable: {why}")]);
+                    continue;
                 }
-            });
+            };
+            let asked = format!("{}:{}", request.provider, request.model);
+            let mut row = |usage, outcome| {
+                rows.push([name.clone(), request.role.clone(), asked.clone(), served(usage), outcome])
+            };
+            for Take { before, outcome, usage } in &takes {
+                for attempt in before {
+                    row(&attempt.usage, format!("tried first: {}", attempt.message));
+                }
+                row(
+                    usage,
+                    match outcome {
+                        Outcome::Answer { text, .. } => format!("{} bytes", text.len()),
+                        Outcome::Error { message, .. } => message.clone(),
+                    },
+                );
+            }
         }
         columns(&rows).iter().for_each(say);
         Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -90,7 +90,10 @@ impl Anthropic {
         }
         message.head = Some(head);
         let mut lines = Lines::of(response, call, &self.clock);
-        while let Some(line) = lines.next().await? {
+        // Not every server closes what it has nothing more to say on.
+        while !message.is_complete()
+            && let Some(line) = lines.next().await?
+        {
             message.hear(&line)?;
         }
         message.ended()
@@ -130,6 +133,10 @@ impl Provider for Anthropic {
 
     fn bills(&self) -> bool {
         true
+    }
+
+    fn account(&self) -> Option<String> {
+        self.settings.api_key.as_ref().map(http::mark)
     }
 
     fn call<'a>(

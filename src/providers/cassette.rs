@@ -1,12 +1,16 @@
-//! Answers kept in a folder, and given again without a network: one JSON file a request, named by the request's hash.
+//! Answers kept in a folder, and given again without a network: one JSON file a request, named by the request's hash, with
+//! an answer for each time it was made.
+//!
+//! Every back end has a request of its own, so that a chain of them goes the same way again: who failed, fails.
 //!
 //! Words that are random in every run (the nonce, the mark of fences) are kept as placeholders, so that another run
 //! finds its answers. No key is ever written: those of the settings and whatever looks like one are blacked out.
 
 use std::{
+    collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use futures_util::future::BoxFuture;
@@ -15,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage, Way};
+use super::{Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage, Way};
 use crate::{
     config::{CassetteMode, CassetteSettings},
     documents::secrets,
@@ -25,11 +29,21 @@ use crate::{
 /// Facts of a call that are random words, as [`Call::facts`] names them.
 const RANDOM: [&str; 2] = ["nonce", "fence"];
 
-/// One request and how it ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One request and how it ended, each time it was made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cassette {
     pub request: Request,
+    /// In order; after the last one, that one again.
+    pub takes: Vec<Take>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Take {
+    /// What the back end tried within the call before this: with other keys, for instance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<Attempt>,
     pub outcome: Outcome,
     pub usage: Usage,
 }
@@ -38,6 +52,8 @@ pub struct Cassette {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
+    /// [`Provider::name`]: two ways to one model are asked the same, and need not answer the same.
+    pub provider: String,
     pub role: String,
     pub model: String,
     pub effort: Option<String>,
@@ -57,7 +73,7 @@ impl Request {
     fn hash(&self) -> Hash {
         let schema = self.schema.as_ref().map(Value::to_string).unwrap_or_default();
         let effort = self.effort.as_deref().unwrap_or_default();
-        let parts = [&self.role, &self.system, &self.prompt, &schema, &self.model, effort];
+        let parts = [&self.provider, &self.role, &self.system, &self.prompt, &schema, &self.model, effort];
         Hash::of_parts(parts.map(|part: &str| part.as_bytes()))
     }
 
@@ -87,7 +103,10 @@ fn read(path: &Path) -> Result<Cassette, String> {
 
 fn named(cassette: Cassette, name: &str) -> Result<Cassette, String> {
     let own = cassette.request.file_name();
-    if own == name { Ok(cassette) } else { Err(format!("holds the request of {own}; record it again")) }
+    if own != name {
+        return Err(format!("holds the request of {own}; record it again"));
+    }
+    if cassette.takes.is_empty() { Err("holds no answer; record it again".to_owned()) } else { Ok(cassette) }
 }
 
 /// The folder, and what must not get into it.
@@ -95,6 +114,8 @@ pub(super) struct Shelf {
     dir: PathBuf,
     mode: CassetteMode,
     secrets: Vec<SecretString>,
+    /// How often each request was made since the start.
+    made: Mutex<HashMap<String, usize>>,
 }
 
 impl Shelf {
@@ -113,7 +134,7 @@ impl Shelf {
             }
             CassetteMode::Replay => {}
         }
-        Ok(Arc::new(Self { dir, mode, secrets }))
+        Ok(Arc::new(Self { dir, mode, secrets, made: Mutex::default() }))
     }
 
     /// The same back end with its answers kept, or without itself.
@@ -124,9 +145,10 @@ impl Shelf {
         }
     }
 
-    fn request(&self, call: &Call) -> Request {
+    fn request(&self, provider: &str, call: &Call) -> Request {
         let plain = |text: &str| self.scrubbed(&hidden(text, call));
         Request {
+            provider: provider.to_owned(),
             role: call.role.as_str().to_owned(),
             model: call.model.clone(),
             effort: call.effort.clone(),
@@ -145,25 +167,56 @@ impl Shelf {
         secrets::redact(&text)
     }
 
-    fn keep(&self, call: &Call, result: &Result<Reply, CallError>) -> io::Result<()> {
+    fn keep(&self, provider: &str, call: &Call, result: &Result<Reply, CallError>) -> io::Result<()> {
+        // Nobody's answer: the caller went away.
+        if result.as_ref().is_err_and(|error| error.kind == CallErrorKind::Cancelled) {
+            return Ok(());
+        }
+        let request = self.request(provider, call);
+        let name = request.file_name();
+        let path = self.dir.join(&name);
+        // Held to the end: two calls that are the same may end at the same time.
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = match made.get(&name) {
+            Some(_) => read(&path).map(|cassette| cassette.takes).unwrap_or_default(),
+            // An earlier recording of it is over.
+            None => Vec::new(),
+        };
+        let takes = kept.into_iter().chain([self.take(call, result)]).collect();
+        let file = tempfile::NamedTempFile::new_in(&self.dir)?;
+        serde_json::to_writer_pretty(&file, &Cassette { request, takes })?;
+        file.persist(path)?;
+        *made.entry(name).or_default() += 1;
+        Ok(())
+    }
+
+    fn take(&self, call: &Call, result: &Result<Reply, CallError>) -> Take {
         let plain = |text: &str| self.scrubbed(&hidden(text, call));
-        let (outcome, usage) = match result {
-            // Nobody's answer: the caller went away.
-            Err(error) if error.kind == CallErrorKind::Cancelled => return Ok(()),
+        let (outcome, usage, before) = match result {
             Err(error) => {
                 let outcome = Outcome::Error { kind: error.kind.clone(), message: plain(&error.message) };
-                (outcome, (*error.usage).clone())
+                (outcome, (*error.usage).clone(), &error.before)
             }
             Ok(reply) => {
                 let value = reply.value.clone().map(|value| with_texts(value, &plain));
-                (Outcome::Answer { text: plain(&reply.text), value }, reply.usage.clone())
+                (Outcome::Answer { text: plain(&reply.text), value }, reply.usage.clone(), &reply.before)
             }
         };
-        let cassette = Cassette { request: self.request(call), outcome, usage };
-        let file = tempfile::NamedTempFile::new_in(&self.dir)?;
-        serde_json::to_writer_pretty(&file, &cassette)?;
-        file.persist(self.dir.join(cassette.request.file_name()))?;
-        Ok(())
+        let before = before.iter().cloned();
+        let before = before.map(|attempt| Attempt { message: plain(&attempt.message), ..attempt });
+        Take { before: before.collect(), outcome, usage }
+    }
+
+    /// What this request is answered the next time.
+    fn next(&self, provider: &str, call: &Call) -> Result<Take, String> {
+        let name = self.request(provider, call).file_name();
+        let cassette = read(&self.dir.join(&name)).and_then(|cassette| named(cassette, &name));
+        let mut takes = cassette.map_err(|why| format!("{name} in {} {why}", self.dir.display()))?.takes;
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = made.entry(name).or_default();
+        let at = (*made).min(takes.len() - 1);
+        *made += 1;
+        Ok(takes.swap_remove(at))
     }
 }
 
@@ -210,7 +263,7 @@ impl Recorder {
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
         let result = self.back_end.call(call, cancel).await;
         // An answer that was paid for is not given up for the want of a disk.
-        if let Err(error) = self.shelf.keep(call, &result) {
+        if let Err(error) = self.shelf.keep(self.name(), call, &result) {
             tracing::warn!(dir = %self.shelf.dir.display(), %error, "a model's answer could not be kept");
         }
         result
@@ -238,6 +291,10 @@ impl Provider for Recorder {
         self.back_end.bills()
     }
 
+    fn account(&self) -> Option<String> {
+        self.back_end.account()
+    }
+
     fn call<'a>(
         &'a self,
         call: &'a Call,
@@ -254,24 +311,25 @@ struct Player {
 
 impl Player {
     fn answer(&self, call: &Call) -> Result<Reply, CallError> {
-        let name = self.shelf.request(call).file_name();
-        let cassette = read(&self.shelf.dir.join(&name)).and_then(|cassette| named(cassette, &name));
-        let cassette = cassette.map_err(|why| {
-            let message = format!(
-                "{}: {name} in {} {why}; record it with mode = \"record\" under [models] cassettes",
-                self.name,
-                self.shelf.dir.display()
-            );
+        let take = self.shelf.next(self.name, call).map_err(|why| {
+            let message =
+                format!("{}: {why}; record it with mode = \"record\" under [models] cassettes", self.name);
             CallError::new(CallErrorKind::Unavailable, message, Usage::asking(&call.model))
         })?;
         // Whoever was paid was paid when it was recorded.
-        let usage = Usage { billed: false, ..cassette.usage };
+        let unpaid = |usage| Usage { billed: false, ..usage };
         let plain = |text: &str| shown(text, call);
-        match cassette.outcome {
+        let before = take.before.into_iter();
+        let before =
+            before.map(|attempt| Attempt { usage: unpaid(attempt.usage), ..attempt }).collect::<Vec<_>>();
+        match take.outcome {
             Outcome::Answer { text, value } => {
-                Ok(Reply::new(plain(&text), value.map(|value| with_texts(value, &plain)), usage))
+                let value = value.map(|value| with_texts(value, &plain));
+                Ok(Reply { before, ..Reply::new(plain(&text), value, unpaid(take.usage)) })
             }
-            Outcome::Error { kind, message } => Err(CallError::new(kind, message, usage)),
+            Outcome::Error { kind, message } => {
+                Err(CallError { before, ..CallError::new(kind, message, unpaid(take.usage)) })
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way,
+    Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way, line,
     models::{Model, Table},
     outages::{Outages, Resting},
 };
@@ -24,14 +24,16 @@ pub(super) struct Checked {
 }
 
 /// What is paid for together and so used up together. Gemini's keys keep books of their own, by project and model.
-fn account(provider: &str, model: &str) -> Option<String> {
+fn account(back_end: &dyn Provider, model: &str) -> Option<String> {
+    let provider = back_end.name();
     match provider {
         "gemini" => None,
         // It asks others in the operator's name: `google/antigravity-gemini-3-pro`.
         "opencode" => Some(format!("{provider}:{}", model.split('/').next().unwrap_or(model))),
         // Scripted models share nothing.
         "stub" => Some(format!("{provider}:{model}")),
-        _ => Some(provider.to_owned()),
+        // A new key is a new account, for all we know.
+        _ => Some(back_end.account().map_or(provider.to_owned(), |mark| format!("{provider}:{mark}"))),
     }
 }
 
@@ -48,33 +50,30 @@ impl Checked {
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
         let row = self.table.find(self.back_end.name(), &call.model);
-        if let Some(kind) = row.and_then(|row| self.refusal(call, row)) {
-            let why = match kind {
-                CallErrorKind::OverBudget { most_microusd } => {
-                    format!(
-                        "it could cost {most_microusd} micro-dollars, and {:?} are left for it",
-                        call.budget
-                    )
-                }
-                _ => format!("the prompt is longer than {} reads", call.model),
-            };
+        if let Some((kind, why)) = row.and_then(|row| self.refusal(call, row)) {
             return Err(self.unsent(call, kind, &why));
         }
         let (provider, model) = (self.back_end.name(), call.model.as_str());
-        let account = account(provider, model);
+        let account = account(self.back_end.as_ref(), model);
         if let Some(account) = &account {
             self.rests(call, account).await?;
         }
         let mut result = self.back_end.call(call, cancel).await;
-        let (usage, before) = match &mut result {
-            Ok(reply) => (&mut reply.usage, &mut reply.before),
-            Err(error) => (error.usage.as_mut(), &mut error.before),
+        let before = match &mut result {
+            Ok(reply) => {
+                self.judge(&mut reply.usage);
+                &mut reply.before
+            }
+            Err(error) => {
+                self.judge(&mut error.usage);
+                bound(&mut error.kind);
+                &mut error.before
+            }
         };
-        before
-            .iter_mut()
-            .map(|attempt| &mut attempt.usage)
-            .chain([usage])
-            .for_each(|usage| self.judge(usage));
+        for attempt in before {
+            self.judge(&mut attempt.usage);
+            bound(&mut attempt.kind);
+        }
         if let Some(account) = &account {
             let (now, model) = (self.clock.now(), Resting::Model { provider, model });
             match result.as_ref().map_err(|error| &error.kind) {
@@ -120,19 +119,31 @@ impl Checked {
         CallError::new(kind, format!("{}: {why}", usage.provider), usage)
     }
 
-    /// Why nothing is sent.
-    fn refusal(&self, call: &Call, row: &Model) -> Option<CallErrorKind> {
-        let bytes = (call.system.len() + call.prompt.len()) as u64;
-        if bytes / limits::MOST_BYTES_A_TOKEN > row.context {
-            return Some(CallErrorKind::TooLong);
+    /// Why nothing is sent. Prompts are cut to the same measure; what is longer was cut for a model with more room.
+    fn refusal(&self, call: &Call, row: &Model) -> Option<(CallErrorKind, String)> {
+        let tokens = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
+        let room = row.room(&call.system, call.schema.as_ref());
+        if tokens > room {
+            let why =
+                format!("some {tokens} tokens of prompt are more than the {room} that {} has for it", row.id);
+            return Some((CallErrorKind::TooLong, why));
         }
         let most_microusd = self.estimate(call).most.0;
-        let over = call.budget.is_some_and(|budget| most_microusd > budget);
-        over.then_some(CallErrorKind::OverBudget { most_microusd })
+        let budget = call.budget.filter(|budget| most_microusd > *budget)?;
+        let why = format!("it could cost {most_microusd} micro-dollars, and {budget} are left for it");
+        Some((CallErrorKind::OverBudget { most_microusd }, why))
     }
 
     fn judge(&self, usage: &mut Usage) {
         usage.provider = self.back_end.name().to_owned();
+        for tokens in [
+            &mut usage.input_tokens,
+            &mut usage.output_tokens,
+            &mut usage.cache_read_tokens,
+            &mut usage.cache_written_tokens,
+        ] {
+            *tokens = (*tokens).min(limits::MOST_TOKENS);
+        }
         let Some(served) = usage.served.as_deref() else { return };
         usage.family = self.table.family_of(served);
         usage.cost_microusd = self.table.cost_microusd(
@@ -142,6 +153,15 @@ impl Checked {
             usage.cache_read_tokens,
             usage.cache_written_tokens,
         );
+        // Only now: what was no model's name is not to become one.
+        usage.served = Some(line(served, limits::MODEL_NAME));
+    }
+}
+
+/// A model's name may be anything that a service says.
+fn bound(kind: &mut CallErrorKind) {
+    if let CallErrorKind::WrongModel { served: Some(served) } = kind {
+        *served = line(served, limits::MODEL_NAME);
     }
 }
 
@@ -257,10 +277,16 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_fit_or_could_cost_too_much_is_not_sent() {
-        let long = "x".repeat(200_001 * limits::MOST_BYTES_A_TOKEN as usize);
-        assert_eq!(ask(call(long, None)).await.unwrap_err(), CallErrorKind::TooLong);
+        // What opus reads, less its longest answer and the chat's own marks.
+        let room = (200_000 - 64_000 - limits::CHAT_FRAME_TOKENS) * limits::USUAL_BYTES_A_TOKEN;
+        let long = "x".repeat(room as usize);
+        assert!(ask(call(long.clone(), None)).await.is_ok());
+        assert_eq!(ask(call(long + "x", None)).await.unwrap_err(), CallErrorKind::TooLong);
         // 64,000 tokens of an answer at 25 dollars a million.
         let most_microusd = 1_600_000;
+        // A thousand tokens of a prompt, as dear as what is written to a cache.
+        let over = ask(call("x".repeat(2000), Some(0))).await.unwrap_err();
+        assert_eq!(over, CallErrorKind::OverBudget { most_microusd: most_microusd + 6250 });
         assert_eq!(
             ask(call(String::new(), Some(1_599_999))).await.unwrap_err(),
             CallErrorKind::OverBudget { most_microusd }

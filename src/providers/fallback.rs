@@ -34,17 +34,22 @@ impl Fallback {
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
         let started = self.clock.now();
         let mut before = Vec::new();
+        let mut budget = call.budget;
         for leg in &self.legs {
             let queued = before.iter().map(|attempt: &Attempt| attempt.usage.queued).sum();
             let taken = self.clock.now().since(started).saturating_sub(queued);
             let left = call.deadline.saturating_sub(taken);
-            let attempt = match self.take(leg, call, left, cancel).await {
+            // Both together may cost no more than was held back for the call.
+            let call = Call { budget, deadline: leg.limit.min(left), ..call.clone() };
+            let attempt = match self.take(leg, &call, cancel).await {
                 Ok(mut reply) => {
                     reply.before = before;
                     return Ok(reply);
                 }
                 Err(error) => Attempt::of(error),
             };
+            let paid = attempt.paid(leg.back_end.estimate(&call).most.0);
+            budget = budget.map(|budget| budget.saturating_sub(paid));
             let done = !another_may_answer(&attempt.kind);
             before.push(attempt);
             if done {
@@ -54,13 +59,7 @@ impl Fallback {
         Err(verdict(before))
     }
 
-    async fn take(
-        &self,
-        leg: &Leg,
-        call: &Call,
-        left: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Reply, CallError> {
+    async fn take(&self, leg: &Leg, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
         let name = leg.back_end.name();
         let skipped = |why: String| {
             let usage = Usage { provider: name.to_owned(), ..Usage::asking(&call.model) };
@@ -69,15 +68,14 @@ impl Fallback {
         if let Some(what) = leg.back_end.lacks() {
             return Err(skipped(what));
         }
-        if left.is_zero() {
+        if call.deadline.is_zero() {
             return Err(skipped("no time is left for it".into()));
         }
         let way = format!("{name}:{}", call.model);
         if let Err(until) = self.outages.enter(&way, self.clock.now(), leg.limit).await {
             return Err(skipped(format!("it failed again and again; it is tried again at {until}")));
         }
-        let call = Call { deadline: leg.limit.min(left), ..call.clone() };
-        let outcome = leg.back_end.call(&call, cancel).await;
+        let outcome = leg.back_end.call(call, cancel).await;
         let kind = outcome.as_ref().err().map(|error| &error.kind);
         self.outages.leave(&way, self.clock.now(), kind).await;
         outcome
@@ -298,6 +296,66 @@ mod tests {
         assert_eq!(estimate([5, 7]), Estimate { most: MicroUsd(12), free_way: false });
     }
 
+    /// Fails by `kind`, is paid `cost` for it where that is known, and notes what it was given to spend.
+    struct Dear {
+        kind: CallErrorKind,
+        cost: Option<u64>,
+        given: Arc<Mutex<Vec<Option<u64>>>>,
+    }
+
+    impl Provider for Dear {
+        fn name(&self) -> &'static str {
+            "dear"
+        }
+
+        fn lacks(&self) -> Option<String> {
+            None
+        }
+
+        fn bills(&self) -> bool {
+            true
+        }
+
+        fn estimate(&self, _: &Call) -> Estimate {
+            Estimate { most: MicroUsd(70), free_way: false }
+        }
+
+        fn call<'a>(
+            &'a self,
+            call: &'a Call,
+            _: &'a CancellationToken,
+        ) -> BoxFuture<'a, Result<Reply, CallError>> {
+            self.given.lock().unwrap().push(call.budget);
+            let usage =
+                Usage { attempts: 1, billed: true, cost_microusd: self.cost, ..Usage::asking(&call.model) };
+            let error = CallError::new(self.kind.clone(), "it failed", usage);
+            Box::pin(async { Err(error) })
+        }
+    }
+
+    #[tokio::test]
+    async fn both_legs_together_spend_no_more_than_the_call_may() {
+        let late = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
+        for (kind, cost, left) in [
+            (CallErrorKind::InvalidOutput, Some(30), 70),
+            (CallErrorKind::InvalidOutput, Some(130), 0),
+            (CallErrorKind::Capacity, None, 100),
+            // Nobody knows what the other side did meanwhile.
+            (late.clone(), None, 30),
+            (late, Some(5), 30),
+        ] {
+            let given = Arc::default();
+            let legs = [kind.clone(), kind].map(|kind| Leg {
+                back_end: Arc::new(Dear { kind, cost, given: Arc::clone(&given) }),
+                limit: Duration::from_secs(9),
+            });
+            let fallback = Fallback::new(legs, Arc::default(), Arc::new(Hands::default()));
+            let call = Call { budget: Some(100), ..question(300) };
+            fallback.call(&call, &CancellationToken::new()).await.unwrap_err();
+            assert_eq!(*given.lock().unwrap(), [Some(100), Some(left)], "{cost:?}");
+        }
+    }
+
     #[tokio::test]
     async fn the_deadline_is_shared_and_never_multiplied() {
         let late = || CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
@@ -344,6 +402,59 @@ mod tests {
         for kind in [CallErrorKind::Refused, CallErrorKind::Truncated, CallErrorKind::Cancelled] {
             let (given, error) = given(300, kind.clone()).await;
             assert_eq!((given.len(), error.kind, error.before.len()), (1, kind, 0));
+        }
+    }
+
+    /// Waits for a place for all of a minute, and then takes no time to fail.
+    struct Queued(Arc<Hands>, Arc<Mutex<Vec<u64>>>);
+
+    impl Provider for Queued {
+        fn name(&self) -> &'static str {
+            "queued"
+        }
+
+        fn lacks(&self) -> Option<String> {
+            None
+        }
+
+        fn bills(&self) -> bool {
+            false
+        }
+
+        fn call<'a>(
+            &'a self,
+            call: &'a Call,
+            _: &'a CancellationToken,
+        ) -> BoxFuture<'a, Result<Reply, CallError>> {
+            self.1.lock().unwrap().push(call.deadline.as_secs());
+            self.0.0.fetch_add(60_000, Ordering::Relaxed);
+            let usage = Usage { attempts: 1, queued: Duration::from_secs(60), ..Usage::asking("m") };
+            Box::pin(async { Err(CallError::new(CallErrorKind::Unavailable, "no", usage)) })
+        }
+    }
+
+    #[tokio::test]
+    async fn waiting_for_a_place_is_no_part_of_the_time() {
+        let (clock, given) = (Arc::new(Hands::default()), Arc::default());
+        let legs = [0, 1].map(|_| Leg {
+            back_end: Arc::new(Queued(Arc::clone(&clock), Arc::clone(&given))),
+            limit: Duration::from_secs(300),
+        });
+        let fallback = Fallback::new(legs, Arc::default(), Arc::clone(&clock) as SharedClock);
+        fallback.call(&question(100), &CancellationToken::new()).await.unwrap_err();
+        assert_eq!(*given.lock().unwrap(), [100, 100]);
+    }
+
+    #[test]
+    fn of_two_that_were_skipped_the_first_that_is_back_speaks() {
+        let skipped = |kind| Attempt { kind, message: "skipped".into(), usage: Usage::asking("m") };
+        let quota = |seconds| CallErrorKind::Quota { reset: Some(Duration::from_secs(seconds)) };
+        for (first, second, speaks) in [
+            (quota(10), quota(20), quota(10)),
+            (quota(20), quota(10), quota(10)),
+            (quota(10), CallErrorKind::Auth, CallErrorKind::Auth),
+        ] {
+            assert_eq!(verdict(vec![skipped(first), skipped(second)]).kind, speaks);
         }
     }
 }

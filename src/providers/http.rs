@@ -12,7 +12,10 @@ use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 use url::Url;
 
 use super::{CallError, CallErrorKind, ResolveError, Usage, quote};
-use crate::{limits, types::Timestamp};
+use crate::{
+    limits,
+    types::{Hash, Timestamp},
+};
 
 /// Shared by the back ends: making a client reads the system's certificates.
 pub(super) struct Clients {
@@ -114,8 +117,11 @@ pub(super) async fn send(request: RequestBuilder, now: Timestamp) -> Result<(Hea
     let response = request.send().await?;
     let headers = response.headers();
     let id = ["request-id", "x-request-id"].into_iter().find_map(|name| headers.get(name)?.to_str().ok());
-    let head =
-        Head { status: response.status(), retry_after: retry_after(headers, now), request_id: id.map(quote) };
+    let head = Head {
+        status: response.status(),
+        retry_after: retry_after(headers, now),
+        request_id: id.map(str::to_owned),
+    };
     Ok((head, response))
 }
 
@@ -137,6 +143,11 @@ pub(super) fn secret(name: &str, value: &str) -> Result<HeaderValue, Fault> {
         .map_err(|_| Fault(CallErrorKind::Auth, format!("{name} holds characters no key has")))?;
     header.set_sensitive(true);
     Ok(header)
+}
+
+/// What the books know a key by.
+pub(super) fn mark(key: &SecretString) -> String {
+    Hash::of_parts([key.expose_secret().as_bytes()]).short()
 }
 
 /// `Retry-After` in either of its forms: seconds, or the time itself.
@@ -161,6 +172,11 @@ mod tests {
             (" 0 ", Some(0)),
             ("Thu, 19 Feb 2026 10:01:30 GMT", Some(90)),
             ("Thu, 19 Feb 2026 09:00:00 GMT", Some(0)),
+            ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("1e300", None),
+            ("NaN", None),
             ("soon", None),
             ("-1", None),
         ] {

@@ -33,13 +33,14 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-pub use cassette::{Cassette, Outcome, cassettes};
+pub use cassette::{Cassette, Outcome, Take, cassettes};
 pub use gemini::{KeyState as GeminiKeyState, states as gemini_keys};
 pub use stub::REHEARSAL;
 
 use crate::{
     clock::SharedClock,
     config::{ModelSettings, Names},
+    documents::is_invisible,
     limits,
     store::Store,
     types::{Family, Malformed, MicroUsd, WorkerPool},
@@ -152,7 +153,7 @@ impl Reply {
 }
 
 /// One of several back ends that a call was given to, and that had no answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Attempt {
     pub kind: CallErrorKind,
     /// As [`CallError::message`].
@@ -163,6 +164,16 @@ pub struct Attempt {
 impl Attempt {
     fn of(error: CallError) -> Self {
         Self { kind: error.kind, message: error.message, usage: *error.usage }
+    }
+
+    /// What it may have put on a bill, of the `most` that it could. What whoever gave up waiting was charged for in the
+    /// end is not known.
+    fn paid(&self, most: u64) -> u64 {
+        match (&self.kind, self.usage.cost_microusd) {
+            _ if !self.usage.billed => 0,
+            (CallErrorKind::Timeout { .. }, cost) => cost.unwrap_or(0).max(most),
+            (_, cost) => cost.unwrap_or(0),
+        }
     }
 }
 
@@ -266,6 +277,11 @@ pub trait Provider: Send + Sync {
 
     /// Is what a call takes put on a bill?
     fn bills(&self) -> bool;
+
+    /// Tells accounts of one provider apart, where a key says which it is: a hash of the key.
+    fn account(&self) -> Option<String> {
+        None
+    }
 
     /// What this call may cost. What is held back for a call and what keeps it from being sent both come from here.
     fn estimate(&self, _call: &Call) -> Estimate {
@@ -473,13 +489,20 @@ impl Providers {
     }
 }
 
-/// Text of a service for our log: one line, bounded.
+/// Text of a service for our log: one line, bounded, and all of it to be seen.
 fn quote(text: &str) -> String {
+    line(text, 300)
+}
+
+fn line(text: &str, longest: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(300) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
+    let seen = |c: &char| !c.is_control() && !is_invisible(*c);
+    let mut line: String = line.chars().filter(seen).take(longest + 1).collect();
+    if let Some((end, _)) = line.char_indices().nth(longest) {
+        line.truncate(end);
+        line.push('…');
     }
+    line
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Models on a machine of one's own, through Ollama's native API.
 //!
 //! Ollama reads a prompt into a window of `num_ctx` tokens and, left alone, drops what does not fit without a word. So
-//! the window is asked for by the prompt's size, a prompt that fits none is not sent, and one that filled its window is
-//! taken for a cut one.
+//! the window is asked for by the prompt's size, and a prompt that filled its window is taken for a cut one.
 
 use std::sync::Arc;
 
@@ -42,7 +41,7 @@ impl Ollama {
         let mut usage = Usage::asking(&call.model);
         let mut answer = Answer::default();
         let window = match self.table.find(self.name(), &call.model) {
-            Some(row) => Window::of(call, row),
+            Some(row) => Ok(Window::of(call, row)),
             None => Err(Fault::new(CallErrorKind::Unavailable, "no row of the table of models has it")),
         };
         let outcome = match window {
@@ -85,7 +84,7 @@ impl Ollama {
             if let Some(why) = event["error"].as_str() {
                 return Err(Fault::new(CallErrorKind::Unavailable, why));
             }
-            take(&event, answer);
+            take(call, &event, answer);
             if event["done"] == true {
                 return Ok(());
             }
@@ -138,20 +137,14 @@ struct Window {
 }
 
 impl Window {
-    /// Room for the prompt at its densest and for the longest answer, if the model has it.
-    fn of(call: &Call, row: &Model) -> Result<Self, Fault> {
-        let likely = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
-        let room = row.room(&call.system, call.schema.as_ref());
-        if likely > room {
-            let why =
-                format!("some {likely} tokens of prompt are more than the {room} that {} has for it", row.id);
-            return Err(Fault::new(CallErrorKind::TooLong, &why));
-        }
+    /// Room for the prompt at its densest and for the longest answer, if the model has it. What can't fit is not asked
+    /// for.
+    fn of(call: &Call, row: &Model) -> Self {
         let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
         let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
         let densest = bytes / limits::FEWEST_BYTES_A_TOKEN + limits::CHAT_FRAME_TOKENS;
         let wanted = densest.saturating_add(row.max_output).next_multiple_of(limits::WINDOW_STEP_TOKENS);
-        Ok(Self { all: wanted.min(row.context), answer: row.max_output })
+        Self { all: wanted.min(row.context), answer: row.max_output }
     }
 }
 
@@ -174,10 +167,10 @@ fn request_body(call: &Call, window: &Window) -> Value {
     body
 }
 
-fn take(event: &Value, answer: &mut Answer) {
+fn take(call: &Call, event: &Value, answer: &mut Answer) {
     answer.text += event["message"]["content"].as_str().unwrap_or_default();
     if let Some(served) = event["model"].as_str() {
-        answer.served = Some(served.to_owned());
+        answer.serves(call, served);
     }
     if event["done"] == true {
         answer.ended = event["done_reason"].as_str().map(str::to_owned);

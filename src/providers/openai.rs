@@ -80,7 +80,7 @@ impl OpenAi {
                 let why = format!("an event of the answer is not JSON: {error}");
                 Fault(CallErrorKind::InvalidOutput, head.naming(why))
             })?;
-            take(&event, answer)?;
+            take(call, &event, answer)?;
         }
         match answer.ended {
             Some(_) => Ok(()),
@@ -135,6 +135,10 @@ impl Provider for OpenAi {
         true
     }
 
+    fn account(&self) -> Option<String> {
+        self.settings.api_key.as_ref().map(http::mark)
+    }
+
     fn call<'a>(
         &'a self,
         call: &'a Call,
@@ -149,14 +153,14 @@ fn bearer(key: &SecretString) -> Result<reqwest::header::HeaderValue, Fault> {
 }
 
 /// One event. The one with the counts comes last and has no choices.
-fn take(event: &Value, answer: &mut Answer) -> Result<(), Fault> {
+fn take(call: &Call, event: &Value, answer: &mut Answer) -> Result<(), Fault> {
     if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
         let code = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
         let kind = kind_of(code.unwrap_or_default(), error, None);
         return Err(Fault::new(kind, error["message"].as_str().unwrap_or("an error without words")));
     }
     if let Some(served) = event["model"].as_str().filter(|served| !served.is_empty()) {
-        answer.served = Some(served.to_owned());
+        answer.serves(call, served);
     }
     let choice = &event["choices"][0];
     if let Some(refusal) = choice["delta"]["refusal"].as_str() {

@@ -157,3 +157,41 @@ impl Outages {
         ways.get_or_insert_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000_000_000);
+
+    #[tokio::test]
+    async fn no_rest_is_longer_than_one_can_be_nor_by_a_clock_that_was_set_back() {
+        let model = Resting::Model { provider: "p", model: "m" };
+        for (what, most) in
+            [(Resting::Account("p"), limits::KEY_RESTS_MOST), (model, limits::MODEL_RESTS_MOST)]
+        {
+            let outages = Outages::default();
+            outages.rest(what, NOW, Some(Duration::MAX)).await;
+            assert_eq!(outages.rests(what, NOW).await, Some(NOW.plus(most)));
+            assert_eq!(outages.rests(what, NOW.plus(most)).await, None);
+            assert_eq!(outages.rests(what, NOW.minus(limits::KEY_RESTS_MOST)).await, None);
+            outages.rest(what, NOW, Some(Duration::ZERO)).await;
+            assert_eq!(outages.rests(what, NOW).await, Some(NOW.plus(limits::KEY_RESTS_LEAST)));
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_tries_a_way_and_gives_up_leaves_it_to_the_next() {
+        let (outages, long) = (Outages::default(), Duration::from_secs(300));
+        for _ in 0..limits::OUTAGE_FAILURES {
+            outages.enter("w", NOW, long).await.unwrap();
+            outages.leave("w", NOW, Some(&CallErrorKind::Capacity)).await;
+        }
+        let later = NOW.plus(limits::OUTAGE_HOLDS);
+        assert_eq!(outages.enter("w", NOW, long).await, Err(later));
+        outages.enter("w", later, long).await.unwrap();
+        assert_eq!(outages.enter("w", later, long).await, Err(later.plus(long)));
+        outages.leave("w", later, Some(&CallErrorKind::Cancelled)).await;
+        outages.enter("w", later, long).await.unwrap();
+    }
+}

@@ -176,7 +176,8 @@ impl Pool {
     ) -> Option<Timestamp> {
         let now = self.clock.now();
         let (kind, provider) = (error.kind.clone(), error.usage.provider.clone());
-        let sent = course.note(error);
+        let most = seat.way.back_end.estimate(&course.call(now, seat)).most.0;
+        let sent = course.note(error, most);
         match kind {
             CallErrorKind::Quota { reset } => {
                 if sent {

@@ -289,4 +289,16 @@ mod tests {
             ["claude:opus", "claude:sonnet", "claude:haiku", "stub:drafter", "gemini:pro"]
         );
     }
+
+    #[test]
+    fn opencode_is_not_asked_for_reviews() {
+        let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        let mut row = super::super::models::Table::default().find("gemini", "pro").unwrap().clone();
+        (row.id, row.providers) = ("google/x".to_owned(), vec!["opencode".to_owned()]);
+        settings.table.push(row);
+        let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+        let error = providers.check_pair("claude:opus", "opencode:google/x").unwrap_err().to_string();
+        assert!(error.contains("can't be the reviewer: OpenCode is not asked for reviews"), "{error}");
+        assert!(providers.check_pair("opencode:google/x", "claude:opus").is_ok());
+    }
 }

@@ -7,7 +7,7 @@ use reqwest::Response;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, CallErrorKind, Usage, answer, http::Fault};
+use super::{Call, CallErrorKind, Usage, answer, http::Fault, models};
 use crate::{clock::SharedClock, limits};
 
 /// An exchange that lasts no longer than its call may, and ends when nobody wants it any more.
@@ -69,8 +69,10 @@ impl<'a> Lines<'a> {
 /// Bytes as they come, which may begin and end anywhere.
 #[derive(Default)]
 struct Heard {
-    unread: Vec<u8>,
-    /// Of the unread ones, those known to hold no line's end.
+    bytes: Vec<u8>,
+    /// Those before it were read.
+    read: usize,
+    /// Those before it hold no line's end that was not read.
     searched: usize,
     total: usize,
 }
@@ -81,26 +83,31 @@ impl Heard {
         if self.total > limits::MODEL_ANSWER_BYTES {
             return Err(Fault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
         }
-        self.unread.extend_from_slice(bytes);
+        // Once a piece and not once a line: there may be as many lines as bytes.
+        self.bytes.drain(..self.read);
+        self.searched -= self.read;
+        self.read = 0;
+        self.bytes.extend_from_slice(bytes);
         Ok(())
     }
 
     fn line(&mut self) -> Option<String> {
-        let end = self.unread[self.searched..].iter().position(|byte| *byte == b'\n');
+        let end = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(end) = end else {
-            self.searched = self.unread.len();
+            self.searched = self.bytes.len();
             return None;
         };
-        let line: Vec<u8> = self.unread.drain(..=self.searched + end).collect();
-        self.searched = 0;
-        Some(text(&line))
+        let next = self.searched + end + 1;
+        let line = text(&self.bytes[self.read..next]);
+        (self.read, self.searched) = (next, next);
+        Some(line)
     }
 
     /// What comes after the last line's end.
     fn rest(&mut self) -> Option<String> {
-        self.searched = 0;
-        let rest = std::mem::take(&mut self.unread);
-        (!rest.is_empty()).then(|| text(&rest))
+        let rest = std::mem::take(self);
+        let rest = &rest.bytes[rest.read..];
+        (!rest.is_empty()).then(|| text(rest))
     }
 }
 
@@ -123,6 +130,13 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// Another piece of it says who serves. Where two were named, whoever was not asked for is remembered.
+    pub(super) fn serves(&mut self, call: &Call, served: &str) {
+        if self.served.as_deref().is_none_or(|known| models::is_same(&call.model, known)) {
+            self.served = Some(served.to_owned());
+        }
+    }
+
     pub(super) fn count(&self, usage: &mut Usage) {
         usage.served.clone_from(&self.served);
         usage.cache_read_tokens = self.cache_read_tokens;
@@ -169,6 +183,11 @@ mod tests {
                 "whoever asks again is told again that it is over"
             );
         }
+        // As many lines as bytes are no more work than one.
+        let (mut heard, started) = (Heard::default(), std::time::Instant::now());
+        heard.hear(&vec![b'\n'; 1 << 20]).unwrap();
+        assert_eq!(std::iter::from_fn(|| heard.line()).count(), 1 << 20);
+        assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
         let endless = vec![b'x'; crate::limits::MODEL_ANSWER_BYTES + 1];
         assert!(Heard::default().hear(&endless).is_err());
     }

@@ -303,12 +303,25 @@ async fn book<'a>(
         Ok(reply) => (&reply.usage, &reply.before, None),
         Err(error) => (error.usage.as_ref(), &error.before, Some(&error.kind)),
     };
-    for (number, leg) in before.iter().enumerate() {
-        let row = settled(row.clone(), &leg.usage, Some(&leg.kind));
-        cx.book(&format!("{key}~leg-{number}"), Record::Call(row)).await?;
+    let legs = before.iter().map(|leg| settled(row.clone(), &leg.usage, Some(&leg.kind)));
+    let mut rows: Vec<_> = legs.chain([settled(row.clone(), usage, error)]).collect();
+    share(row.held_microusd.unwrap_or(0), &mut rows);
+    let last = before.len();
+    for (number, row) in rows.into_iter().enumerate() {
+        let key = if number == last { key.to_owned() } else { format!("{key}~leg-{number}") };
+        cx.book(&key, Record::Call(row)).await?;
     }
-    cx.book(key, Record::Call(settled(row, usage, error))).await?;
     Ok(usage)
+}
+
+/// What was held back was so for all of them together: those of which nobody knows what they cost have what is left of it
+/// by the others.
+fn share(held: u64, rows: &mut [CallRow]) {
+    let known = rows.iter().filter(|row| row.billed).filter_map(|row| row.cost_microusd);
+    let mut left = held.saturating_sub(known.fold(0, u64::saturating_add));
+    for row in rows.iter_mut().filter(|row| row.held_microusd.is_some()) {
+        row.held_microusd = Some(std::mem::take(&mut left)).filter(|held| *held > 0);
+    }
 }
 
 /// Ends the `once`, so that nothing is kept of a call that was not made; never seen outside.
@@ -400,5 +413,45 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::Timeout { .. } => plain(FailureKind::TimedOut),
         // Never gets here; a stopped call leaves the step before.
         CallErrorKind::Cancelled => busy(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_together_hold_back_no_more_than_the_call_did() {
+        let row = |cost, held| CallRow {
+            role: "drafter".into(),
+            provider: "anthropic".into(),
+            asked: "m".into(),
+            served: None,
+            family: None,
+            prompt: Hash::of_parts([]),
+            cut: Vec::new(),
+            status: CallStatus::Failed,
+            input_tokens: 0,
+            output_tokens: 0,
+            cache_read: 0,
+            cache_written: 0,
+            cost_microusd: cost,
+            billed: true,
+            held_microusd: held,
+            elapsed_ms: 0,
+            attempts: 1,
+            error: None,
+        };
+        for (rows, counted) in [
+            // One gave up waiting, and the other answered.
+            ([row(None, Some(10)), row(Some(4), None)], [6, 4]),
+            ([row(None, Some(10)), row(None, Some(10))], [10, 0]),
+            ([row(Some(3), None), row(Some(4), None)], [3, 4]),
+            ([row(None, Some(10)), row(Some(12), None)], [0, 12]),
+        ] {
+            let mut rows = rows;
+            share(10, &mut rows);
+            assert_eq!(rows.map(|row| row.counted().0), counted);
+        }
     }
 }

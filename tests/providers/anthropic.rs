@@ -38,6 +38,10 @@ pub(crate) enum Behaviour {
     GivesUp,
     /// The message begins and does not go on.
     Stall,
+    /// The message is whole, and the connection stays.
+    StaysOpen,
+    /// One message within another.
+    Twice,
     /// Never answers.
     Hang,
 }
@@ -79,9 +83,12 @@ async fn messages(State(api): State<Arc<Api>>, headers: HeaderMap, Json(request)
             }
             return response;
         }
-        Behaviour::Text { .. } | Behaviour::Cut | Behaviour::GivesUp | Behaviour::Stall => {
-            (Some(text("It is sound.")), "end_turn")
-        }
+        Behaviour::Text { .. }
+        | Behaviour::Cut
+        | Behaviour::GivesUp
+        | Behaviour::Stall
+        | Behaviour::StaysOpen
+        | Behaviour::Twice => (Some(text("It is sound.")), "end_turn"),
         Behaviour::Says(words) => (Some(text(words)), "end_turn"),
         Behaviour::Refusal => (Some(text("I had rather not.")), "refusal"),
         Behaviour::MaxTokens => (Some(text("It is so")), "max_tokens"),
@@ -129,6 +136,10 @@ fn events(mut message: Value, behaviour: &Behaviour) -> Response {
     events.push(json!({"type": "message_stop"}));
     match behaviour {
         Behaviour::Cut | Behaviour::Stall => events.truncate(3),
+        Behaviour::Twice => {
+            let (begun, all) = (events[..3].to_vec(), std::mem::take(&mut events));
+            events.extend(begun.into_iter().chain(all));
+        }
         Behaviour::GivesUp => {
             events.truncate(3);
             events.push(
@@ -145,7 +156,7 @@ fn events(mut message: Value, behaviour: &Behaviour) -> Response {
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::HeaderName::from_static("request-id"), "req_7"),
     ];
-    if matches!(behaviour, Behaviour::Stall) {
+    if matches!(behaviour, Behaviour::Stall | Behaviour::StaysOpen) {
         let begun = stream::once(async { Ok::<_, Infallible>(body) }).chain(stream::pending());
         return (headers, Body::from_stream(begun)).into_response();
     }

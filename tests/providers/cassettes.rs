@@ -4,14 +4,17 @@ use std::path::Path;
 
 use countersign::{
     config::{CassetteMode, CassetteSettings, ModelSettings},
-    providers::{Call, CallErrorKind, Reply, cassettes},
+    providers::{Attempt, Call, CallError, CallErrorKind, Providers, Reply, cassettes},
 };
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ask,
+    anthropic, ask,
+    claude_api::served,
+    fallback::with_broken_program,
     openai::{at, says},
-    question, schema,
+    providers, question, schema,
     streaming::{Behaviour, start},
 };
 
@@ -100,4 +103,112 @@ async fn a_missing_one_is_named_and_a_changed_one_is_found() {
     std::fs::write(&file, changed).unwrap();
     let why = cassettes(dir.path()).unwrap().remove(0).1.unwrap_err();
     assert!(why.contains("record it again"), "{why}");
+}
+
+/// What was tried, by whom, and how it ended.
+fn told(outcome: &Result<Reply, CallError>) -> Vec<(String, String)> {
+    let (before, usage, end) = match outcome {
+        Ok(reply) => (&reply.before, &reply.usage, reply.text.clone()),
+        Err(error) => (&error.before, error.usage.as_ref(), format!("{:?} {error}", error.kind)),
+    };
+    let tried = |attempt: &Attempt| {
+        (attempt.usage.provider.clone(), format!("{:?} {}", attempt.kind, attempt.message))
+    };
+    before.iter().map(tried).chain([(usage.provider.clone(), end)]).collect()
+}
+
+async fn put(providers: &Providers, spec: &str, call: &Call) -> Result<Reply, CallError> {
+    let (provider, id) = providers.resolve(spec).unwrap();
+    provider.call(&Call { model: id.model, ..call.clone() }, &CancellationToken::new()).await
+}
+
+#[tokio::test]
+async fn two_ways_to_one_model_are_gone_again_in_their_order() {
+    let (dir, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (mut settings, api) = served(anthropic::Behaviour::Text { served: None }).await;
+    with_broken_program(&mut settings, place.path());
+    let recording = providers(&kept(settings.clone(), dir.path(), CassetteMode::Record));
+    let said = put(&recording, "claude:opus", &question("claude")).await;
+    assert_eq!(said.as_ref().unwrap().before[0].usage.provider, "claude");
+
+    settings.anthropic.base_url = "http://127.0.0.1:1".parse().unwrap();
+    let replay = providers(&kept(settings, dir.path(), CassetteMode::Replay));
+    let again = put(&replay, "claude:opus", &question("claude")).await;
+    assert_eq!(told(&again), told(&said));
+    assert_eq!(api.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_request_made_again_is_answered_as_it_was_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let turns = vec![
+        Behaviour::Status(503, json!({"error": {"message": "busy"}}), None),
+        Behaviour::Stream(says("Yes.", "stop")),
+        Behaviour::Stream(says("No.", "stop")),
+    ];
+    let (url, api) = start("/chat/completions", Behaviour::InTurn(turns)).await;
+    let call = question("openai");
+    let recording = providers(&kept(at(url.clone()), dir.path(), CassetteMode::Record));
+    let mut said = Vec::new();
+    for _ in 0..3 {
+        said.push(told(&put(&recording, "openai:gpt-x", &call).await));
+    }
+    let replay = providers(&kept(nobody(), dir.path(), CassetteMode::Replay));
+    for said in [&said[0], &said[1], &said[2], &said[2]] {
+        assert_eq!(&told(&put(&replay, "openai:gpt-x", &call).await), said);
+    }
+    // Another recording begins anew.
+    let recording = providers(&kept(at(url), dir.path(), CassetteMode::Record));
+    put(&recording, "openai:gpt-x", &call).await.unwrap();
+    let (_, cassette) = cassettes(dir.path()).unwrap().remove(0);
+    assert_eq!(cassette.unwrap().takes.len(), 1);
+    assert_eq!(api.requests().len(), 4);
+}
+
+#[test]
+fn the_command_lists_who_was_asked_and_what_was_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let kind = CallErrorKind::Quota { reset: None };
+    let usage = |served: &str| {
+        json!({"input_tokens": 1, "output_tokens": 1, "cache_read_tokens": 0, "cache_written_tokens": 0,
+        "family": null, "cost_microusd": null, "billed": false, "provider": "gemini", "asked": "gemini-2.5-pro",
+        "served": served, "elapsed": {"secs": 1, "nanos": 0}, "attempts": 1})
+    };
+    let tried = json!({"kind": kind, "message": "gemini: used up", "usage": usage("a")});
+    let cassette = json!({
+        "request": {"provider": "gemini", "role": "reviewer", "model": "gemini-2.5-pro", "effort": null, "schema": null,
+            "system": "", "prompt": "p"},
+        "takes": [{"before": [tried], "outcome": {"answer": {"text": "four", "value": null}}, "usage": usage("b")}],
+    });
+    // Its own name is told by whoever looks for it.
+    std::fs::write(dir.path().join("x.json"), cassette.to_string()).unwrap();
+    let why = cassettes(dir.path()).unwrap().remove(0).1.unwrap_err();
+    let name = why.split_whitespace().find(|word| word.contains(".json")).unwrap().trim_end_matches(';');
+    std::fs::rename(dir.path().join("x.json"), dir.path().join(name)).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_countersign"))
+        .arg("replay")
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    let rows: Vec<Vec<_>> = said.lines().map(|line| line.split_whitespace().skip(1).collect()).collect();
+    assert_eq!(
+        rows[1],
+        ["reviewer", "gemini:gemini-2.5-pro", "a", "tried", "first:", "gemini:", "used", "up"]
+    );
+    assert_eq!(rows[2], ["reviewer", "gemini:gemini-2.5-pro", "b", "4", "bytes"]);
+}
+
+#[tokio::test]
+async fn a_call_that_was_called_off_is_nobodys_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, _) = start("/chat/completions", Behaviour::Hang).await;
+    let recording = providers(&kept(at(url), dir.path(), CassetteMode::Record));
+    let (provider, id) = recording.resolve("openai:gpt-x").unwrap();
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let error = provider.call(&question(&id.model), &cancel).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Cancelled);
+    assert!(cassettes(dir.path()).unwrap().is_empty());
 }

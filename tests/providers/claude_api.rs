@@ -9,6 +9,7 @@ use countersign::{
     clock::{SharedClock, SystemClock},
     config::ModelSettings,
     providers::{Call, CallError, CallErrorKind, Providers, Reply},
+    store::Store,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -152,4 +153,35 @@ async fn without_a_key_nothing_is_sent() {
     let error = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Auth);
     assert!(error.to_string().contains("ANTHROPIC_API_KEY") && api.requests().is_empty(), "{error}");
+}
+
+#[tokio::test]
+async fn a_whole_message_is_not_waited_on_and_a_second_one_is_no_part_of_it() {
+    let (settings, _) = served(Behaviour::StaysOpen).await;
+    let reply = ask(&settings, Arc::new(Hurried), question("claude")).await.unwrap();
+    assert_eq!(reply.text, "It is sound.");
+    assert_eq!(failure(Behaviour::Twice).await.kind, CallErrorKind::InvalidOutput);
+}
+
+#[tokio::test]
+async fn a_used_up_account_is_its_keys_and_a_new_key_has_its_own() {
+    let data = tempfile::tempdir().unwrap();
+    let (mut settings, api) = served(Behaviour::Error(402, "billing_error", Some(3600))).await;
+    let asked = async |settings: &ModelSettings| {
+        let clock: SharedClock = Arc::new(SystemClock);
+        let store = Store::open(data.path(), Arc::clone(&clock)).unwrap();
+        let providers = Providers::remembering(settings, store, clock).unwrap();
+        let (provider, id) = providers.resolve("anthropic:opus").unwrap();
+        let error = provider.call(&question(&id.model), &CancellationToken::new()).await.unwrap_err();
+        assert!(matches!(error.kind, CallErrorKind::Quota { .. }), "{error:?}");
+        api.requests().len()
+    };
+    assert_eq!(asked(&settings).await, 1);
+    assert_eq!(asked(&settings).await, 1, "it is known to be used up");
+    settings.anthropic.api_key = Some("sk-ant-another-key".into());
+    assert_eq!(asked(&settings).await, 2);
+    for file in std::fs::read_dir(data.path()).unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap_or_default();
+        assert!(!bytes.windows(6).any(|window| window == b"sk-ant"));
+    }
 }

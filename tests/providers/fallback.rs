@@ -44,7 +44,7 @@ impl Clock for Hands {
 }
 
 /// A program that is there, seems ready, and fails at once.
-fn with_broken_program(settings: &mut ModelSettings, directory: &Path) {
+pub(crate) fn with_broken_program(settings: &mut ModelSettings, directory: &Path) {
     let program = directory.join("opt/claude");
     std::fs::create_dir(directory.join("opt")).unwrap();
     std::fs::write(&program, "#!/bin/sh\n[ \"$1\" = --version ] && echo 2.1.329\n").unwrap();

@@ -178,3 +178,20 @@ async fn silence_ends_at_the_deadline_and_a_word_ends_it_sooner() {
     });
     assert_eq!(outcome.unwrap_err().kind, CallErrorKind::Cancelled);
 }
+
+#[tokio::test]
+async fn counts_that_no_model_has_are_no_counts() {
+    let mut absurd = good("fine");
+    for name in ["promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"] {
+        absurd["usageMetadata"][name] = json!(u64::MAX);
+    }
+    let usage = call(200, absurd, false).await.0.unwrap().usage;
+    assert_eq!((usage.input_tokens, usage.output_tokens), (1_000_000_000, 1_000_000_000));
+}
+
+#[tokio::test]
+async fn an_unpaid_account_is_used_up_and_an_endless_answer_is_none() {
+    let unpaid = kind(402, json!({"error": {"message": "pay"}})).await;
+    assert!(matches!(unpaid, CallErrorKind::Quota { .. }), "{unpaid:?}");
+    assert_eq!(kind(200, good(&"x".repeat(9 << 20))).await, CallErrorKind::InvalidOutput);
+}

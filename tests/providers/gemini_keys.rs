@@ -18,7 +18,7 @@ use axum::{
 };
 use countersign::{
     clock::Clock,
-    config::{GeminiKey, GeminiTier, ModelSettings},
+    config::{CassetteMode, CassetteSettings, GeminiKey, GeminiTier, ModelSettings},
     providers::{CallError, CallErrorKind, CallRole, Providers, Reply, gemini_keys},
     store::{Rest, Store, resting_keys},
     types::Timestamp,
@@ -55,12 +55,17 @@ struct Api {
     /// By key; every other one gets a good answer.
     answers: Mutex<HashMap<String, Answer>>,
     asked: Mutex<Vec<String>>,
+    /// How long an answer takes, by this clock.
+    takes: Mutex<Option<(Arc<Hands>, u64)>>,
 }
 
 async fn generate(State(api): State<Arc<Api>>, headers: HeaderMap) -> Response {
     let key = headers["x-goog-api-key"].to_str().unwrap().to_owned();
     let name = key.rsplit('-').next().unwrap().to_owned();
     let answer = api.answers.lock().unwrap().get(&name).cloned();
+    if let Some((clock, seconds)) = &*api.takes.lock().unwrap() {
+        clock.pass(*seconds);
+    }
     api.asked.lock().unwrap().push(name);
     let (status, retry_after, body) = answer.unwrap_or_else(|| (200, None, good()));
     // Some services repeat the key in what they say.
@@ -424,4 +429,52 @@ async fn no_key_is_written_anywhere() {
         let Ok(bytes) = std::fs::read(&path) else { continue };
         assert!(!bytes.windows(4).any(|window| window == b"AIza"), "{}", path.display());
     }
+}
+
+#[tokio::test]
+async fn a_replay_tells_which_keys_were_tried() {
+    let mut room = three().await;
+    room.answer("one", day());
+    let dir = tempfile::tempdir().unwrap();
+    let mut told = Vec::new();
+    for mode in [CassetteMode::Record, CassetteMode::Replay] {
+        room.settings.cassettes = Some(CassetteSettings { dir: dir.path().into(), mode });
+        room.restart();
+        let reply = room.ask().await.0.unwrap();
+        let before: Vec<_> = reply.before.iter().map(|a| (a.kind.clone(), a.message.clone())).collect();
+        assert!(before.len() == 1 && reply.before[0].usage.provider == "gemini");
+        told.push((before, reply.text));
+    }
+    assert_eq!(told[0], told[1]);
+}
+
+#[tokio::test]
+async fn all_keys_share_the_calls_time() {
+    let room = three().await;
+    room.answer("one", minute());
+    *room.api.takes.lock().unwrap() = Some((Arc::clone(&room.clock), 30));
+    let (outcome, asked) = room.ask().await;
+    assert_eq!(asked, ["one"], "nothing is left for another");
+    let error = outcome.unwrap_err();
+    assert!(matches!(error.kind, CallErrorKind::Timeout { .. }), "{error:?}");
+    assert_eq!((error.before.len(), error.usage.attempts), (0, 1));
+}
+
+#[tokio::test]
+async fn whoever_names_no_wait_at_all_is_not_asked_in_the_same_breath() {
+    let room = room(&[("one", "shop", GeminiTier::Paid)]).await;
+    room.answer("one", error(429, "slow down", json!([{"retryDelay": "0s"}])));
+    let (outcome, asked) = tokio::time::timeout(Duration::from_secs(10), room.ask()).await.unwrap();
+    assert_eq!(asked, ["one"]);
+    let reset = Some(Duration::from_secs(1));
+    assert_eq!(outcome.unwrap_err().kind, CallErrorKind::RateLimited { reset });
+}
+
+#[tokio::test]
+async fn the_soonest_reset_is_told_wherever_it_stands() {
+    let room = three().await;
+    room.answer("one", error(429, "daily quota exhausted; resets after 45m10s.", json!([])));
+    room.answer("three", day());
+    let reset = Some(Duration::from_secs(2710));
+    assert_eq!(room.ask().await.0.unwrap_err().kind, CallErrorKind::Quota { reset });
 }

@@ -1,6 +1,6 @@
 //! Ollama against an imitation of `/api/chat`.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use countersign::{
     config::{Model, ModelSettings},
@@ -51,7 +51,6 @@ async fn call(behaviour: Behaviour, with_schema: bool) -> (Result<Reply, CallErr
     let (url, api) = start("/api/chat", behaviour).await;
     let mut call = question("ollama");
     call.schema = with_schema.then(schema);
-    call.deadline = Duration::from_millis(800);
     (ask(&local(url), "ollama:qwen", call).await, api)
 }
 
@@ -141,4 +140,10 @@ async fn silence_and_a_stall_end_in_time() {
     let (hanging, _) = start("/api/chat", Behaviour::Hang).await;
     let (stalling, _) = start("/api/chat", Behaviour::Stall(format!("{}\n", line("Well,")))).await;
     gives_up_by_our_clock("ollama:qwen", &local(hanging), &local(stalling)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_what_does_not_fit_is_understood() {
+    let body = json!({"error": "the input exceeds the available context length"});
+    assert_eq!(fails(Behaviour::Status(400, body, None)).await.kind, CallErrorKind::TooLong);
 }

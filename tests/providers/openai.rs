@@ -11,7 +11,7 @@ use countersign::{
 use serde_json::{Value, json};
 
 use crate::{
-    ask, gives_up_by_our_clock, question, schema, settings,
+    Hurried, ask, ask_by, gives_up_by_our_clock, question, schema, settings,
     streaming::{Api, Behaviour, start},
 };
 
@@ -63,7 +63,6 @@ async fn call(behaviour: Behaviour, with_schema: bool) -> (Result<Reply, CallErr
     let (url, api) = start("/chat/completions", behaviour).await;
     let mut call = question("openai");
     call.schema = with_schema.then(schema);
-    call.deadline = Duration::from_millis(800);
     (ask(&at(url), "openai:gpt-x", call).await, api)
 }
 
@@ -125,6 +124,8 @@ async fn error_statuses_say_what_to_do_next() {
         let body = json!({"error": {"code": code, "message": format!("no, {KEY}")}});
         assert_eq!(kind(Behaviour::Status(status, body, Some(30))).await, kind_wanted, "{status} {code}");
     }
+    let body = json!({"error": {"message": "This model's maximum context length is 8192 tokens."}});
+    assert_eq!(kind(Behaviour::Status(400, body, None)).await, CallErrorKind::TooLong);
 }
 
 #[tokio::test]
@@ -159,7 +160,18 @@ async fn silence_and_a_stall_end_in_time() {
     let (hanging, _) = start("/chat/completions", Behaviour::Hang).await;
     let begun = format!("data: {}\n\n", event(json!({"content": "Well,"}), None));
     let (stalling, _) = start("/chat/completions", Behaviour::Stall(begun)).await;
-    gives_up_by_our_clock("openai:gpt-x", &at(hanging), &at(stalling)).await;
+    gives_up_by_our_clock("openai:gpt-x", &at(hanging), &at(stalling.clone())).await;
+
+    // An answer that began stalls for half of a short call at most.
+    let mut call = question("openai");
+    call.deadline = Duration::from_secs(60);
+    let error = ask_by(Arc::new(Hurried), &at(stalling), "openai:gpt-x", call.clone()).await.unwrap_err();
+    assert!(matches!(error.kind, CallErrorKind::Timeout { idle: true, .. }), "{error:?}");
+    // Until then a prompt may be read for as long as the whole call.
+    let (reading, _) = start("/chat/completions", Behaviour::Stall(String::new())).await;
+    call.deadline = Duration::from_secs(400);
+    let error = ask_by(Arc::new(Hurried), &at(reading), "openai:gpt-x", call).await.unwrap_err();
+    assert!(matches!(error.kind, CallErrorKind::Timeout { idle: false, .. }), "{error:?}");
 }
 
 #[test]
@@ -169,4 +181,54 @@ fn a_model_without_a_row_is_answered_with_the_row_to_add() {
         let error = providers.model(spec).unwrap_err().to_string();
         assert!(error.contains(&format!("[[model]]\nid = \"{id}\"\n")), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_name_is_bounded_and_can_be_seen_and_makes_no_family() {
+    let name = format!("gpt-x\u{1b}[2J\u{202e}\n{}", "y".repeat(10_000));
+    let body = says("Fine.", "stop").replace("gpt-x-2026-01-02", &json!(name).to_string()[1..][..name.len()]);
+    let error = call(Behaviour::Stream(body), false).await.0.unwrap_err();
+    let CallErrorKind::WrongModel { served: Some(served) } = &error.kind else { panic!("{:?}", error.kind) };
+    assert!(served.starts_with("gpt-x[2J yyy") && served.chars().count() == 101, "{served}");
+    assert_eq!((error.usage.served.as_ref(), &error.usage.family), (Some(served), &None));
+    assert!(error.message.len() < 500 && !error.message.contains('\u{1b}'), "{:?}", error.message);
+}
+
+#[tokio::test]
+async fn an_answer_that_two_models_wrote_is_nobodys() {
+    let other = json!({"model": "gpt-x-mini", "choices": [{"delta": {"content": "Approved. "}}]});
+    for body in [
+        format!("data: {other}\n\n{}", says("Fine.", "stop")),
+        says("Fine.", "stop").replace("data: [DONE]", &format!("data: {other}\n\ndata: [DONE]")),
+    ] {
+        let served = Some("gpt-x-mini".into());
+        assert_eq!(kind(Behaviour::Stream(body)).await, CallErrorKind::WrongModel { served });
+    }
+}
+
+#[tokio::test]
+async fn nests_and_floods_are_no_answers() {
+    let nest = format!("data: {}\n\n", "[".repeat(10_000));
+    assert_eq!(kind(Behaviour::Stream(nest)).await, CallErrorKind::InvalidOutput);
+    let nest = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let (outcome, _) = call(Behaviour::Stream(says(&nest, "stop")), true).await;
+    assert_eq!(outcome.unwrap_err().kind, CallErrorKind::InvalidOutput);
+}
+
+#[tokio::test]
+async fn an_event_that_names_nobody_takes_no_name_away() {
+    let body = says("Fine.", "stop").replace("data: [DONE]", "data: {\"model\": \"\"}\n\ndata: [DONE]");
+    let reply = call(Behaviour::Stream(body), false).await.0.unwrap();
+    assert_eq!(reply.usage.served.as_deref(), Some("gpt-x-2026-01-02"));
+}
+
+#[tokio::test]
+async fn nobody_is_followed_elsewhere_with_prompt_and_key() {
+    let (elsewhere, api) = start("/chat/completions", Behaviour::Stream(says("Fine.", "stop"))).await;
+    let target = elsewhere.join("chat/completions").unwrap().to_string();
+    let to = axum::routing::post(async move || axum::response::Redirect::temporary(&target));
+    let url = crate::serve(axum::Router::new().route("/chat/completions", to)).await;
+    let error = ask(&at(url), "openai:gpt-x", question("openai")).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Unavailable);
+    assert!(api.requests().is_empty());
 }

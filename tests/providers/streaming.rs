@@ -29,6 +29,8 @@ pub(crate) enum Behaviour {
     Status(u16, Value, Option<u32>),
     /// Never answers.
     Hang,
+    /// Each once, and the last from then on.
+    InTurn(Vec<Behaviour>),
 }
 
 pub(crate) struct Api {
@@ -49,8 +51,16 @@ pub(crate) async fn start(path: &str, behaviour: Behaviour) -> (url::Url, Arc<Ap
 }
 
 async fn answer(State(api): State<Arc<Api>>, headers: HeaderMap, Json(request): Json<Value>) -> Response {
-    api.requests.lock().unwrap().push((headers, request));
-    match api.behaviour.clone() {
+    let number = {
+        let mut requests = api.requests.lock().unwrap();
+        requests.push((headers, request));
+        requests.len()
+    };
+    let behaviour = match &api.behaviour {
+        Behaviour::InTurn(all) => &all[number.min(all.len()) - 1],
+        one => one,
+    };
+    match behaviour.clone() {
         Behaviour::Stream(text) => {
             let pieces: Vec<_> = text.into_bytes().chunks(7).map(<[u8]>::to_vec).collect();
             Body::from_stream(stream::iter(pieces.into_iter().map(Ok::<_, Infallible>))).into_response()
@@ -70,6 +80,6 @@ async fn answer(State(api): State<Arc<Api>>, headers: HeaderMap, Json(request): 
             }
             response
         }
-        Behaviour::Hang => std::future::pending().await,
+        Behaviour::Hang | Behaviour::InTurn(_) => std::future::pending().await,
     }
 }

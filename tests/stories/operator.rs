@@ -249,7 +249,7 @@ async fn damage_is_found_and_named() {
 }
 
 /// A command as it is typed, beside the world's own configuration.
-async fn typed(w: &World, arguments: &[&str]) -> (Option<i32>, String) {
+pub(crate) async fn typed(w: &World, arguments: &[&str]) -> (Option<i32>, String) {
     let config = w.app.settings.file.clone();
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_countersign"));
     command.args(arguments).arg("--config").arg(config).stdin(std::process::Stdio::null());

@@ -4,6 +4,7 @@ use axum::{Router, http::StatusCode, routing::post};
 use countersign::engine::{CallRow, CallStatus, Status};
 
 use crate::{
+    operator::typed,
     script::{Script, approved, design},
     world::{Setting, World},
 };
@@ -12,10 +13,20 @@ use crate::{
 const POOLS: &str = r#"
 [pools.writers]
 primary = ["stub:ann", "stub:bob"]
+fallback = ["openai:gpt-y", "ollama:nobody-lists-it"]
 
 [pools.readers]
 primary = ["stub:bobs-brother", "stub:reviewer"]
 strategy = "priority"
+
+[[model]]
+id = "gpt-y"
+providers = ["openai"]
+family = "gpt"
+context = 1000000
+max_output = 8192
+price = { input = 1.5, output = 6 }
+deprecated = "gone in May"
 
 [[model]]
 id = "ann"
@@ -123,4 +134,37 @@ async fn the_books_name_the_leg_that_answered() {
     assert!(named.contains(&("claude", "claude:opus", false)), "{named:?}");
     assert!(named.contains(&("anthropic", "claude:opus", true)), "{named:?}");
     assert_eq!(named.len(), 2, "{named:?}");
+}
+
+#[tokio::test]
+async fn the_operator_sees_what_a_pool_has_and_what_it_skips() {
+    let w = pooled(&Script::default()).await;
+    let (code, said) = typed(&w, &["models"]).await;
+    assert_eq!(code, Some(0), "{said}");
+    let rows: Vec<Vec<_>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    for row in [
+        "openai gpt-y gpt 1000000 8192 1.50 6.00 0.15 1.88 deprecated: gone in May",
+        "stub ann a 1000000 8192 - - - -",
+        "stub drafter stub-drafter stub-drafter any any - - - -",
+        "pool:writers round robin",
+        "stub:ann",
+        "fallback: openai:gpt-y openai lacks something, see below",
+        "fallback: ollama:nobody-lists-it skipped: no [[model]] lists it",
+        "pool:readers by priority",
+    ] {
+        assert!(rows.contains(&row.split(' ').collect()), "{row}\n{said}");
+    }
+    let lacks: Vec<_> = said.lines().filter(|line| line.starts_with("openai: ")).collect();
+    assert!(matches!(lacks[..], [one] if one.contains("OPENAI_API_KEY")), "said once:\n{said}");
+
+    let (_, said) = typed(&w, &["doctor"]).await;
+    for line in [
+        "pool:writers has stub:ann",
+        "pool:writers has stub:bob",
+        "pool:writers skips openai:gpt-y: there is no OPENAI_API_KEY",
+        "pool:writers skips ollama:nobody-lists-it: ",
+        "pool:readers has stub:stub-reviewer",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
 }

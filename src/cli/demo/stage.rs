@@ -289,25 +289,44 @@ pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<[String; 2]> {
         Some(path) => Settings::load(path)?.models,
         None => ModelSettings::real(Path::new(""), None, None),
     };
-    let own = ModelSettings::real(Path::new(""), None, None).gemini.base_url;
-    let gemini = Some(&models.gemini.base_url).filter(|url| **url != own);
-    let company = |spec: &str| {
-        let (company, elsewhere) = match spec.split_once(':').map_or(spec, |(provider, _)| provider) {
-            "claude" => ("Anthropic", models.claude.base_url.as_ref()),
-            "gemini" => ("Google", gemini),
-            "ollama" => return format!("whoever runs {}", models.ollama.base_url),
-            "openai" => return format!("whoever runs {}", models.openai.base_url),
-            "stub" => ("nobody (scripted)", None),
-            other => (other, models.claude.base_url.as_ref()),
-        };
-        elsewhere.map_or_else(|| company.to_owned(), |url| format!("{company}, by way of {url}"))
-    };
     let line = |task: &str, spec: &str| {
-        let mut companies: Vec<_> = models.names.models(spec).into_iter().map(company).collect();
-        companies.dedup();
-        format!("{task} by {spec}: {}", companies.join("; "))
+        let mut all: Vec<String> = Vec::new();
+        for company in models.names.models(spec).into_iter().flat_map(|spec| receivers(&models, spec)) {
+            if !all.contains(&company) {
+                all.push(company);
+            }
+        }
+        format!("{task} by {spec}: {}", all.join("; "))
     };
     Ok([line("drafts", &models.drafter), line("reviews", &models.reviewer)])
+}
+
+/// Who receives what one model is asked. Claude's API is asked where the program fails.
+fn receivers(models: &ModelSettings, spec: &str) -> Vec<String> {
+    let usual = ModelSettings::real(Path::new(""), None, None);
+    let through =
+        |company: &str, url: Option<&Url>, usual: Option<&Url>| match url.filter(|url| Some(*url) != usual) {
+            Some(url) => format!("{company}, by way of {url}"),
+            None => company.to_owned(),
+        };
+    let api = || through("Anthropic", Some(&models.anthropic.base_url), Some(&usual.anthropic.base_url));
+    let (provider, model) = spec.split_once(':').unwrap_or((spec, ""));
+    match provider {
+        "claude" => {
+            let program = through("Anthropic", models.claude.base_url.as_ref(), None);
+            [Some(program), models.anthropic.api_key.is_some().then(api)].into_iter().flatten().collect()
+        }
+        "anthropic" => vec![api()],
+        "gemini" => vec![through("Google", Some(&models.gemini.base_url), Some(&usual.gemini.base_url))],
+        "opencode" => {
+            let maker = model.split_once('/').map_or(model, |(maker, _)| maker);
+            vec![through(&format!("{maker}, as OpenCode calls it"), models.opencode.base_url.as_ref(), None)]
+        }
+        "ollama" => vec![format!("whoever runs {}", models.ollama.base_url)],
+        "openai" => vec![format!("whoever runs {}", models.openai.base_url)],
+        "stub" => vec!["nobody (scripted)".to_owned()],
+        other => vec![other.to_owned()],
+    }
 }
 
 /// Scripted answers, or the models of the user's own settings.
@@ -324,5 +343,38 @@ fn model_settings(demo: &Settings, models: Models, config: Option<&Path>) -> any
             let gemini_key = secrets.gemini_keys.into_iter().next().map(|(_, key)| key);
             Ok(ModelSettings::real(&own, gemini_key, secrets.anthropic_api_key))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_who_receives_the_code_is_named_once() {
+        let mut models = ModelSettings::real(Path::new(""), None, None);
+        let told = |models: &ModelSettings, spec| receivers(models, spec).join("; ");
+        for (spec, company) in [
+            ("claude:opus", "Anthropic"),
+            ("anthropic:opus", "Anthropic"),
+            ("gemini:pro", "Google"),
+            ("opencode:google/antigravity-gemini-3-pro", "google, as OpenCode calls it"),
+            ("ollama:qwen", "whoever runs http://127.0.0.1:11434/"),
+            ("stub:drafter", "nobody (scripted)"),
+        ] {
+            assert_eq!(told(&models, spec), company);
+        }
+        models.claude.base_url = Some("https://gate.example".parse().unwrap());
+        assert_eq!(
+            told(&models, "opencode:a/b"),
+            "a, as OpenCode calls it",
+            "a gate of Claude's is no other's"
+        );
+        models.anthropic.base_url = "https://relay.example".parse().unwrap();
+        assert_eq!(told(&models, "anthropic:opus"), "Anthropic, by way of https://relay.example/");
+        assert_eq!(told(&models, "claude:opus"), "Anthropic, by way of https://gate.example/");
+        models.anthropic.api_key = Some("sk-ant".into());
+        let both = "Anthropic, by way of https://gate.example/; Anthropic, by way of https://relay.example/";
+        assert_eq!(told(&models, "claude:opus"), both);
     }
 }

@@ -38,6 +38,10 @@ impl Message {
         line.strip_prefix("data:").map_or(Ok(()), |data| self.event(data))
     }
 
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     /// The stream is over; a good one said so before.
     pub(super) fn ended(&self) -> Result<(), Fault> {
         if self.complete {
@@ -51,6 +55,12 @@ impl Message {
             Fault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
         })?;
         match event["type"].as_str() {
+            Some("message_start") if self.served.is_some() => {
+                return Err(Fault::new(
+                    CallErrorKind::InvalidOutput,
+                    "a second message began within the first",
+                ));
+            }
             Some("message_start") => {
                 let message = &event["message"];
                 self.served = message["model"].as_str().map(str::to_owned);
@@ -121,7 +131,7 @@ mod tests {
     fn a_message_is_put_together_from_its_events() {
         let events = concat!(
             "event: message_start\n",
-            "data: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":4}}}\n\n",
+            "data: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":4,\"cache_creation_input_tokens\":5}}}\n\n",
             ": a comment\n",
             "data: {\"type\":\"ping\"}\n\n",
             "data:{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}}\n\n",
@@ -137,7 +147,7 @@ mod tests {
         }
         message.ended().unwrap();
         assert_eq!((message.text.as_str(), message.stop.as_deref()), ("für alle", Some("end_turn")));
-        assert_eq!((message.input, message.cache_read, message.output), (9, 4, 7));
+        assert_eq!((message.input, message.cache_read, message.cache_written, message.output), (9, 4, 5, 7));
     }
 
     #[test]
@@ -152,6 +162,12 @@ mod tests {
                 400,
                 "invalid_request_error",
                 "Your credit balance is too low",
+                CallErrorKind::Quota { reset: None },
+            ),
+            (
+                400,
+                "invalid_request_error",
+                "You have reached your specified API usage limits",
                 CallErrorKind::Quota { reset: None },
             ),
             (

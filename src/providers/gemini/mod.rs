@@ -64,6 +64,10 @@ impl Gemini {
                 Err(fault) => return Err(none_left(call, fault, before)),
             };
             let deadline = call.deadline.saturating_sub(self.since(started));
+            if deadline.is_zero() {
+                let kind = CallErrorKind::Timeout { idle: false, elapsed: self.since(started) };
+                return Err(none_left(call, Fault::new(kind, "no time is left for another key"), before));
+            }
             match self.ask_with(key, deadline, call, cancel).await {
                 Ok(reply) => {
                     self.keys.answered(key, &call.model).await;
@@ -187,7 +191,7 @@ fn count(answer: &Value, usage: &mut Usage) {
     let tokens = |key: &str| answer["usageMetadata"][key].as_u64().unwrap_or(0);
     usage.cache_read_tokens = tokens("cachedContentTokenCount");
     usage.input_tokens = tokens("promptTokenCount").saturating_sub(usage.cache_read_tokens);
-    usage.output_tokens = tokens("candidatesTokenCount") + tokens("thoughtsTokenCount");
+    usage.output_tokens = tokens("candidatesTokenCount").saturating_add(tokens("thoughtsTokenCount"));
     usage.served = answer["modelVersion"].as_str().map(str::to_owned);
 }
 

@@ -42,6 +42,8 @@ pub(super) struct Course<'a> {
     needs: Option<CallErrorKind>,
     asked: u32,
     waited: u32,
+    /// What is left of the call's.
+    budget: Option<u64>,
 }
 
 impl<'a> Course<'a> {
@@ -58,6 +60,7 @@ impl<'a> Course<'a> {
             needs: None,
             asked: 0,
             waited: 0,
+            budget: call.budget,
         };
         for (list, members) in pool.lists.iter().enumerate() {
             for at in members.order() {
@@ -123,10 +126,7 @@ impl<'a> Course<'a> {
     pub(super) fn call(&self, now: Timestamp, seat: Seat<'_>) -> Call {
         let left = self.ends.since(now);
         let deadline = if self.queue.is_empty() { left } else { left.min(limits::FIRST_LEG) };
-        let spent = self.before.iter().map(|attempt| &attempt.usage).filter(|usage| usage.billed);
-        let spent = spent.filter_map(|usage| usage.cost_microusd).sum();
-        let budget = self.call.budget.map(|budget| budget.saturating_sub(spent));
-        Call { model: seat.way.id.model.clone(), deadline, budget, ..self.call.clone() }
+        Call { model: seat.way.id.model.clone(), deadline, budget: self.budget, ..self.call.clone() }
     }
 
     pub(super) fn answered(self, mut reply: Reply) -> Reply {
@@ -135,11 +135,13 @@ impl<'a> Course<'a> {
         reply
     }
 
-    /// Keeps a failure in mind. Was anything sent at all?
-    pub(super) fn note(&mut self, mut error: CallError) -> bool {
+    /// Keeps a failure in mind, of an attempt that could cost `most`. Was anything sent at all?
+    pub(super) fn note(&mut self, mut error: CallError, most: u64) -> bool {
         let mut attempts = std::mem::take(&mut error.before);
         let kind = error.kind.clone();
         attempts.push(Attempt::of(error));
+        let paid = attempts.iter().fold(0_u64, |sum, attempt| sum.saturating_add(attempt.paid(most)));
+        self.budget = self.budget.map(|budget| budget.saturating_sub(paid));
         // Waiting for a place on this machine is no part of a call's time.
         let queued = attempts.iter().map(|attempt| attempt.usage.queued).sum();
         (self.ends, self.waits_end) = (self.ends.plus(queued), self.waits_end.plus(queued));

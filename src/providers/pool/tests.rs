@@ -47,6 +47,11 @@ impl Clock for Hands {
 struct Script {
     failures: BTreeMap<String, VecDeque<CallErrorKind>>,
     asked: Vec<(i64, String)>,
+    /// Of each failure: who is said to have served, and the tokens of the answer. None: that is not known.
+    paid: Option<(String, u64)>,
+    budgets: Vec<Option<u64>>,
+    /// What a failure waited for its place.
+    queued: Duration,
 }
 
 struct Scripted {
@@ -76,10 +81,16 @@ impl Provider for Scripted {
         let own = format!("{}:{}", self.name, call.model);
         let mut script = self.script.lock().unwrap();
         script.asked.push((self.clock.seconds(), own.clone()));
-        let usage = Usage { attempts: 1, ..Usage::asking(&call.model) };
+        script.budgets.push(call.budget);
+        let mut usage = Usage { attempts: 1, billed: true, ..Usage::asking(&call.model) };
+        if let Some((served, tokens)) = &script.paid {
+            (usage.served, usage.output_tokens) = (Some(served.clone()), *tokens);
+        }
         let result = match script.failures.get_mut(&own).and_then(VecDeque::pop_front) {
             None => Ok(Reply::new("yes".into(), None, usage)),
             Some(kind) => {
+                usage.queued = script.queued;
+                self.clock.forward(script.queued);
                 if matches!(kind, CallErrorKind::Timeout { .. }) {
                     self.clock.forward(call.deadline);
                 }
@@ -432,4 +443,76 @@ async fn a_prompt_that_fits_nobody_is_not_waited_with() {
     let call = Call { prompt: "x".repeat(1_700_000), ..question() };
     let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
     assert_eq!((error.kind, error.usage.attempts, room.names().len()), (CallErrorKind::TooLong, 0, 0));
+}
+
+#[tokio::test]
+async fn all_attempts_together_spend_no_more_than_was_held_back() {
+    let (opus, haiku) = ("claude:claude-opus-4-6", "claude:claude-haiku-4-5");
+    let usual = Names::default().pools["default"].retry;
+    // 64,000 tokens of an answer at 25 dollars a million.
+    let opuses = 1_600_000;
+    for (kind, paid, next, left) in [
+        (BROKEN, Some(1000), opus, None),
+        (BROKEN, Some(1000), haiku, Some(opuses - 25_000)),
+        (CallErrorKind::Capacity, None, opus, Some(opuses)),
+        // Whoever gave up waiting does not know what it costs in the end.
+        (LATE, None, haiku, None),
+    ] {
+        let first = if next == opus { haiku } else { opus };
+        let room = Room::new().fails(first, std::slice::from_ref(&kind)).fails(next, &[]);
+        let served = first.split_once(':').unwrap().1.to_owned();
+        room.script.lock().unwrap().paid = paid.map(|tokens| (served, tokens));
+        let pool = room.pool_by(Strategy::Priority, usual, [&[first], &[next]]);
+        let held = pool.estimate(&question()).most.0;
+        assert_eq!(held, opuses);
+        let call = Call { budget: Some(held), ..question() };
+        let outcome = pool.call(&call, &CancellationToken::new()).await;
+        let budgets = std::mem::take(&mut room.script.lock().unwrap().budgets);
+        assert_eq!(budgets.get(1).copied().flatten(), left, "{first} {kind:?}");
+        assert_eq!(outcome.is_ok(), left.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_member_without_room_for_the_prompt_is_not_asked() {
+    let room = Room::new();
+    let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["gemini:gemini-2.5-pro"]];
+    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    // Less than opus reads in all by any measure, and more than it has room for beside its answer.
+    let call = Call { prompt: "x".repeat(500_000), ..question() };
+    pool.call(&call, &CancellationToken::new()).await.unwrap();
+    assert_eq!(room.names(), ["gemini:gemini-2.5-pro"]);
+}
+
+#[tokio::test]
+async fn half_of_the_time_is_kept_for_the_answer() {
+    let (usual, alone): (_, [&[&str]; 2]) = (Names::default().pools["default"].retry, [&["claude:a"], &[]]);
+    for (seconds, answered) in [(150, true), (151, false)] {
+        let room = Room::new().fails("claude:a", &[limited(Some(seconds))]);
+        let outcome = ask(&room.pool_by(Strategy::Priority, usual, alone)).await;
+        assert_eq!(outcome.is_ok(), answered, "{seconds}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_held_back_for_whoever_is_not_asked() {
+    let room = Room::new();
+    let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
+    let mut pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let most = |pool: &Pool| pool.estimate(&question()).most.0;
+    assert_eq!(most(&pool), 1_600_000);
+    if let Ok(way) = &mut pool.lists[0].members[0].way {
+        way.unfit = Some((CallRole::Drafter, "it only reviews"));
+    }
+    assert_eq!(most(&pool), 320_000);
+}
+
+#[tokio::test]
+async fn waiting_for_a_place_is_no_part_of_the_time() {
+    let room = Room::new().fails("claude:a", &[BROKEN]);
+    room.script.lock().unwrap().queued = Duration::from_secs(600);
+    let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
+    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    ask(&pool).await.unwrap();
+    assert_eq!(room.asked(), at(&[(0, "claude:a"), (600, "claude:b")]));
 }
