@@ -227,6 +227,19 @@ impl Agenda {
         self.lock().release(picked).is_some()
     }
 
+    /// Lets go of a run that is as it was, until then or until somebody speaks.
+    pub(super) fn rest(&self, picked: Picked, until: Timestamp) {
+        let RunId { repo, seq } = picked.run;
+        let mut inner = self.lock();
+        if inner.release(picked).is_some() {
+            inner.change(repo, seq, |place| {
+                if let Some(slot) = place.live.get_mut(&seq).filter(|slot| slot.rank != Rank::Spoken) {
+                    slot.due = Some(until);
+                }
+            });
+        }
+    }
+
     /// Lets go of a run whose database is closed, which does not cost its repository its turn. A look opens it.
     pub(super) fn open_first(&self, picked: Picked) {
         let repo = picked.run.repo;
