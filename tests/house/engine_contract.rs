@@ -435,7 +435,13 @@ impl Workflow<Toys> for Rewritten {
     async fn run(&self, _at: Only, _state: &mut (), _cx: &Cx<Toys>) -> Result<Next<Only>, StepError> {
         Err(StepError::User("never".into()))
     }
-    async fn halted(&self, _at: Only, _state: &(), _halt: &Halt, _cx: &Cx<Toys>) -> Result<Option<Outcome>, StepError> {
+    async fn halted(
+        &self,
+        _at: Only,
+        _state: &(),
+        _halt: &Halt,
+        _cx: &Cx<Toys>,
+    ) -> Result<Option<Outcome>, StepError> {
         Ok(None)
     }
 }
@@ -507,7 +513,13 @@ impl Workflow<Toys> for Renamed {
     async fn run(&self, _at: Now, state: &mut Vec<String>, _cx: &Cx<Toys>) -> Result<Next<Now>, StepError> {
         Err(StepError::User(state.join(", ")))
     }
-    async fn halted(&self, _: Now, _: &Vec<String>, _: &Halt, _: &Cx<Toys>) -> Result<Option<Outcome>, StepError> {
+    async fn halted(
+        &self,
+        _: Now,
+        _: &Vec<String>,
+        _: &Halt,
+        _: &Cx<Toys>,
+    ) -> Result<Option<Outcome>, StepError> {
         Ok(None)
     }
 }

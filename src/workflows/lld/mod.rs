@@ -17,7 +17,9 @@ use self::{
 use crate::{
     commands::{CommandKind, CommandSpec},
     documents::lld,
-    engine::{ApprovalKind, ApprovalRow, Halt, Kind, Next, Outcome, Record, Step, StepError, Trigger, Workflow},
+    engine::{
+        ApprovalKind, ApprovalRow, Halt, Kind, Next, Outcome, Record, Step, StepError, Trigger, Workflow,
+    },
     messages::{self, CommitKind, Quote, State as Shown},
     rounds::{
         self, Base, Brief, Cx, Desk, Drafted, Excerpt, Heard, IssueSnapshot, Landed, Policy, Proposal,
@@ -186,7 +188,13 @@ impl Workflow<Desk> for Lld {
         }
     }
 
-    async fn halted<'a>(&'a self, at: At, s: &'a State, halt: &'a Halt, cx: &'a Cx) -> Result<Option<Outcome>, StepError> {
+    async fn halted<'a>(
+        &'a self,
+        at: At,
+        s: &'a State,
+        halt: &'a Halt,
+        cx: &'a Cx,
+    ) -> Result<Option<Outcome>, StepError> {
         show::halted(at, s, halt, cx).await
     }
 }
@@ -345,6 +353,7 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         facts: &facts(s),
         warnings: &warnings(s),
         place_exists: &place_exists,
+        unchanged_at: &|before, place| lld::unchanged_at(before, &source, place),
     };
     let before = s.round.clone();
     let reviewed = match rounds::review(cx, &mut s.round, &brief).await {

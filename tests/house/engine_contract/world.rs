@@ -180,7 +180,13 @@ impl Workflow<Toys> for Toy {
         }
     }
 
-    async fn halted(&self, _at: At, _state: &State, halt: &Halt, cx: &Cx<Toys>) -> Result<Option<Outcome>, StepError> {
+    async fn halted(
+        &self,
+        _at: At,
+        _state: &State,
+        halt: &Halt,
+        cx: &Cx<Toys>,
+    ) -> Result<Option<Outcome>, StepError> {
         let toys = cx.tools();
         if cx.run().trigger.args == "there" {
             return Ok(Some(Outcome { summary: "published before".into(), url: None }));
