@@ -126,8 +126,8 @@ impl Workflow<Tools> for Row {
         _state: &'a State,
         _halt: &'a Halt,
         _cx: &'a Cx<Tools>,
-    ) -> Result<(), StepError> {
-        Ok(())
+    ) -> Result<Option<Outcome>, StepError> {
+        Ok(None)
     }
 }
 

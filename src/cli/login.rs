@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use super::{ConfigFlag, say};
 use crate::{clock::SystemClock, config::Settings, providers::Providers};
 
-/// Log the Claude CLI in with your subscription, for the server.
+/// Log the Claude CLI, or OpenCode, in for the server, with your subscription.
 ///
 /// Runs the program's own login in a configuration directory of the server's, never in yours: what you set up there for
 /// yourself, hooks too, would otherwise run with every call. Run it as the user the server runs as.

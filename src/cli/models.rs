@@ -12,10 +12,11 @@ use crate::{
     },
 };
 
-/// List the models that can be named as drafter or reviewer: sizes in tokens, prices in dollars for a million tokens.
+/// List the models that can be named as drafter or reviewer, with their sizes and prices
 ///
-/// Write any of the NAMES behind any of the PROVIDERS: `claude:opus`, `gemini:pro`. A `[[model]]` table in the settings
-/// corrects a row or adds one, without a new release:
+/// Sizes are in tokens, prices in dollars for a million tokens. Write any of the NAMES behind any
+/// of the PROVIDERS: `claude:opus`, `gemini:pro`. A `[[model]]` table in the settings corrects a
+/// row or adds one, without a new release:
 ///
 ///   [[model]]
 ///   id = "qwen3:32b"
@@ -25,8 +26,8 @@ use crate::{
 ///   max_output = 8192
 ///   price = { input = 0, output = 0 }   # optional; dollars for a million tokens
 ///
-/// Below them stand the names that mean one or several of these: capabilities, roles, presets and pools, with what
-/// keeps a member of a pool from being asked.
+/// Below them stand the names that mean one or several of these: capabilities, roles, presets and
+/// pools, with what keeps a member of a pool from being asked.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Models {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use super::{columns, say};
 use crate::providers::{Cassette, Outcome, Take, Usage, cassettes};
 
-/// List the answers kept in a folder, and check that each can be given again.
+/// List the answers kept in a folder, and check that each can be given again
 ///
 /// To keep what models answer, and later to run on it without a model, a network or a bill:
 ///

@@ -97,16 +97,32 @@ impl Ledger {
         self.findings.iter().find(|f| f.id.eq_ignore_ascii_case(id))
     }
 
-    /// Books a round's review. `demoted` are the indices of findings lowered for want of a place.
-    /// Booking the same round again changes nothing.
-    pub fn observe(&mut self, round: u32, review: &Review, demoted: &[usize]) -> Observed {
+    /// Lowers what is new, though it is about text that stood there word for word when it was reviewed last, to a
+    /// suggestion; unless it is about security or lost data. Says which, by index.
+    pub fn demote_late(&self, review: &mut Review, unchanged: impl Fn(&str) -> bool) -> Vec<usize> {
+        let mut demoted = Vec::new();
+        for (index, raw) in review.findings.iter_mut().enumerate() {
+            let late = self.meant_by(raw).is_none() && !raw.is_grave() && unchanged(&raw.place);
+            if late && raw.severity > Severity::Suggestion {
+                raw.severity = Severity::Suggestion;
+                demoted.push(index);
+            }
+        }
+        demoted
+    }
+
+    /// Books a round's review, in which these findings, by index, were lowered: for want of a place, or for coming too
+    /// late. Booking the same round again changes nothing.
+    pub fn observe(&mut self, round: u32, review: &Review, unplaced: &[usize], late: &[usize]) -> Observed {
         if round <= self.last_round {
             return Observed::default();
         }
         self.last_round = round;
         let mut seen = Observed::default();
         for (index, raw) in review.findings.iter().enumerate() {
-            let why = if demoted.contains(&index) {
+            let why = if late.contains(&index) {
+                "new, though its place had not changed since the last review; counted as a suggestion"
+            } else if unplaced.contains(&index) {
                 "said to be blocking, but its place does not exist; counted as high"
             } else {
                 ""
@@ -299,13 +315,13 @@ mod tests {
     #[test]
     fn going_back_to_a_version_goes_back_to_what_stood_against_it() {
         let mut ledger = Ledger::default();
-        ledger.observe(1, &review(Verdict::Revise, vec![raw("a", High, None)], &[]), &[]);
+        ledger.observe(1, &review(Verdict::Revise, vec![raw("a", High, None)], &[]), &[], &[]);
         let then = ledger.clone();
-        ledger.observe(2, &review(Verdict::Revise, vec![raw("b", High, None)], &["F1"]), &[]);
+        ledger.observe(2, &review(Verdict::Revise, vec![raw("b", High, None)], &["F1"]), &[], &[]);
         ledger.return_to(&then);
         assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1"]);
         // What was said of the version that went away may be said again, and gets no new number.
-        ledger.observe(3, &review(Verdict::Revise, vec![raw("b", High, None)], &[]), &[]);
+        ledger.observe(3, &review(Verdict::Revise, vec![raw("b", High, None)], &[]), &[], &[]);
         assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1", "F2"]);
     }
 
@@ -316,6 +332,7 @@ mod tests {
             1,
             &review(Verdict::Revise, vec![raw("A b", Blocking, None), raw("c", High, None)], &[]),
             &[],
+            &[],
         );
         assert_eq!(seen.opened, ["F1", "F2"]);
         let second = review(
@@ -323,21 +340,27 @@ mod tests {
             vec![raw("a: B.", High, None), raw("other words", High, Some("f2"))],
             &["F1", "F2", "F9"],
         );
-        let seen = ledger.observe(2, &second, &[]);
+        let seen = ledger.observe(2, &second, &[], &[]);
         assert_eq!(
             (seen.repeated, seen.fixed),
             (vec!["F1".to_owned(), "F2".into()], vec![]),
             "said again is not fixed"
         );
-        assert_eq!(ledger.observe(2, &second, &[]), Observed::default(), "a round is booked once");
+        assert_eq!(ledger.observe(2, &second, &[], &[]), Observed::default(), "a round is booked once");
         let seen = ledger.observe(
             3,
             &review(Verdict::Revise, vec![raw("new", Suggestion, Some("F77"))], &["F1"]),
             &[],
+            &[],
         );
         assert_eq!((seen.opened, seen.fixed), (vec!["F3".to_owned()], vec!["F1".to_owned()]));
         assert_eq!(open(&ledger), ["F2", "F3"], "silence is not a fix");
-        ledger.observe(4, &review(Verdict::Approved, vec![raw("new", Suggestion, Some("F3"))], &[]), &[]);
+        ledger.observe(
+            4,
+            &review(Verdict::Approved, vec![raw("new", Suggestion, Some("F3"))], &[]),
+            &[],
+            &[],
+        );
         assert_eq!(open(&ledger), ["F3"]);
     }
 
@@ -345,7 +368,7 @@ mod tests {
     fn an_approval_answers_every_blocking_finding() {
         let mut ledger = Ledger::default();
         let found = vec![raw("a", Blocking, None), raw("b", Blocking, None), raw("c", High, None)];
-        ledger.observe(1, &review(Verdict::Revise, found, &[]), &[]);
+        ledger.observe(1, &review(Verdict::Revise, found, &[]), &[], &[]);
         let approved = |findings, resolved: &[&str]| review(Verdict::Approved, findings, resolved);
         assert_eq!(ledger.unanswered(&approved(vec![], &[])), ["F1", "F2"]);
         assert_eq!(ledger.unanswered(&approved(vec![], &[" f1 ", "F9"])), ["F2"]);
@@ -356,7 +379,7 @@ mod tests {
             "nothing is waved through"
         );
 
-        let seen = ledger.observe(2, &approved(vec![], &["F1"]), &[]);
+        let seen = ledger.observe(2, &approved(vec![], &["F1"]), &[], &[]);
         assert_eq!(seen.fixed, ["F1", "F3"], "silence takes back what was not blocking");
         assert_eq!(open(&ledger), ["F2"], "and nothing that was");
         ledger.dismiss("F2", "by design", "mona").unwrap();
@@ -367,12 +390,12 @@ mod tests {
     fn people_settle_and_insist() {
         let mut ledger = Ledger::default();
         let one = review(Verdict::Revise, vec![raw("a", Blocking, None), raw("b", Suggestion, None)], &[]);
-        ledger.observe(1, &one, &[]);
+        ledger.observe(1, &one, &[], &[]);
         assert_eq!(ledger.dismiss("f1", "by design", "mona").unwrap().why, "dismissed by mona: by design");
         ledger.must_fix("F2").unwrap();
-        ledger.observe(2, &one, &[]);
+        ledger.observe(2, &one, &[], &[]);
         assert_eq!(open(&ledger), ["F2"], "a dismissed finding stays dismissed");
-        ledger.observe(3, &review(Verdict::Approved, vec![], &[]), &[]);
+        ledger.observe(3, &review(Verdict::Approved, vec![], &[]), &[], &[]);
         assert_eq!(open(&ledger), ["F2"], "what a person insists on is not closed by silence");
         assert!(ledger.dismiss("F1", "", "x").is_err() && ledger.must_fix("F9").is_err());
     }
@@ -382,24 +405,50 @@ mod tests {
         let mut ledger = Ledger::default();
         let same =
             |extra: &str| review(Verdict::Revise, vec![raw("a", High, None), raw(extra, High, None)], &[]);
-        ledger.observe(1, &same("b"), &[]);
-        ledger.observe(2, &same("b"), &[]);
+        ledger.observe(1, &same("b"), &[], &[]);
+        ledger.observe(2, &same("b"), &[], &[]);
         assert!(!ledger.stalled(), "one strike");
         let mut moving = ledger.clone();
         moving.observe(
             3,
             &review(Verdict::Revise, vec![raw("b", High, None), raw("c", High, None)], &["F1"]),
             &[],
+            &[],
         );
         assert!(!moving.stalled(), "as many findings, but another set");
-        ledger.observe(3, &same("b"), &[]);
+        ledger.observe(3, &same("b"), &[], &[]);
         assert!(ledger.stalled());
     }
 
     #[test]
     fn a_demoted_finding_says_so() {
         let mut ledger = Ledger::default();
-        ledger.observe(1, &review(Verdict::Revise, vec![raw("a", High, None)], &[]), &[0]);
+        ledger.observe(1, &review(Verdict::Revise, vec![raw("a", High, None)], &[]), &[0], &[]);
         assert!(ledger.get("F1").unwrap().why.contains("does not exist"));
+    }
+
+    #[test]
+    fn what_could_have_been_said_before_is_a_suggestion_unless_it_is_grave() {
+        let mut ledger = Ledger::default();
+        ledger.observe(1, &review(Verdict::Revise, vec![raw("known", High, None)], &[]), &[], &[]);
+        let at = |place: &str, category: &str, title: &str| RawFinding {
+            place: place.into(),
+            category: category.into(),
+            ..raw(title, Blocking, None)
+        };
+        let said = vec![
+            at("2.1", "tests", "known"),
+            at("2.1", "tests", "late"),
+            at("3", "tests", "of what changed"),
+            at("2.1", "Security", "a hole"),
+            at("2.1", "data-loss", "a lost row"),
+        ];
+        let mut second = review(Verdict::Blocked, said, &[]);
+        let late = ledger.demote_late(&mut second, |place| place == "2.1");
+        assert_eq!(late, [1]);
+        ledger.observe(2, &second, &[], &late);
+        let severities: Vec<_> = ledger.open().map(|f| f.severity).collect();
+        assert_eq!(severities, [Blocking, Suggestion, Blocking, Blocking, Blocking]);
+        assert!(ledger.get("F2").unwrap().why.contains("had not changed"));
     }
 }

@@ -41,6 +41,15 @@ pub struct RawFinding {
     pub repeats: Option<String>,
 }
 
+impl RawFinding {
+    /// Is it about what may be said at any time, however late: security, lost data?
+    pub fn is_grave(&self) -> bool {
+        let letters = |c: &char| c.is_ascii_alphabetic();
+        let category: String = self.category.chars().filter(letters).collect::<String>().to_ascii_lowercase();
+        matches!(category.as_str(), "security" | "dataloss")
+    }
+}
+
 /// A valid answer. Its verdict is never `Inconclusive`: that one is ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Review {
@@ -139,7 +148,7 @@ pub fn prompt_rules() -> String {
          APPROVED allows none that is blocking.\n\
          - `rationale`: the reason for the verdict in a few sentences (at most {RATIONALE_CHARS} characters).\n\
          - `findings` (at most {FINDINGS}): `severity` is blocking (wrong, unsafe or impossible as written), high \
-         (should change) or suggestion. `category` is one word such as correctness, security, scope, tests. `place` is \
+         (should change) or suggestion. `category` is one word such as correctness, security, data-loss, scope, tests. `place` is \
          exactly one section number (`2.1`), requirement (`REQ-3`), scenario id (`010`) or path of the repository; \
          a blocking finding whose place does not exist is not counted as blocking. `title` is one line (at most \
          {TITLE_CHARS} characters); `detail` says what is wrong and what would settle it (at most {DETAIL_CHARS}). \

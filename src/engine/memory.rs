@@ -313,7 +313,11 @@ impl Inner {
     }
 
     fn save(&mut self, lease: &Lease, left: Checkpoint, now: Timestamp) -> Result<(), StoreError> {
-        self.held(lease)?;
+        let run = self.held(lease)?;
+        if let Some(until) = lease.waits_on(&left) {
+            (run.taken, run.lease, run.row.due) = (None, run.lease + 1, Some(until));
+            return Ok(());
+        }
         let next_due = match &left {
             Checkpoint::Ask { gate, .. } => self.open_gate(lease, gate, now),
             Checkpoint::Go { .. }

@@ -359,7 +359,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let from = saved(run);
         let told = AssertUnwindSafe(workflow.tell(&from, &halt, &cx)).catch_unwind().await;
         match told.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
-            Ok(()) => ended(status, halt.sentence()),
+            Ok(None) => ended(status, halt.sentence()),
+            Ok(Some(outcome)) => Checkpoint::Done { state: run.state.clone(), outcome },
             Err(Attempt::Step(StepError::Later { why, .. })) if self.out_of_patience(run) => {
                 ended(RunStatus::Failed, format!("{}; nobody could be told: {why}", halt.sentence()))
             }

@@ -147,14 +147,15 @@ pub trait Workflow<T>: Send + Sync + 'static {
         cx: &'a Cx<T>,
     ) -> impl Future<Output = Result<Next<Self::Step>, StepError>> + Send + 'a;
 
-    /// Tell people why the run ended here; a visit of its own, retried like any other step.
+    /// Tell people why the run ended here; a visit of its own, retried like any other step. An outcome says that what
+    /// the run is for had already happened when it was to end, and that it ends as done.
     fn halted<'a>(
         &'a self,
         at: Self::Step,
         state: &'a Self::State,
         halt: &'a Halt,
         cx: &'a Cx<T>,
-    ) -> impl Future<Output = Result<(), StepError>> + Send + 'a;
+    ) -> impl Future<Output = Result<Option<Outcome>, StepError>> + Send + 'a;
 }
 
 /// A checkpoint as text and bytes.
@@ -201,13 +202,13 @@ pub trait AnyWorkflow<T>: Send + Sync {
     fn begin(&self, trigger: &Trigger) -> Result<Saved, StepError>;
     /// One attempt at the saved step.
     fn attempt<'a>(&'a self, from: &'a Saved, cx: &'a Cx<T>) -> BoxFuture<'a, Result<Moved, Attempt>>;
-    /// One attempt at telling people that it ended there.
+    /// One attempt at telling people that it ended there; see [`Workflow::halted`].
     fn tell<'a>(
         &'a self,
         from: &'a Saved,
         halt: &'a Halt,
         cx: &'a Cx<T>,
-    ) -> BoxFuture<'a, Result<(), Attempt>>;
+    ) -> BoxFuture<'a, Result<Option<Outcome>, Attempt>>;
 }
 
 impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
@@ -274,7 +275,7 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
         from: &'a Saved,
         halt: &'a Halt,
         cx: &'a Cx<T>,
-    ) -> BoxFuture<'a, Result<(), Attempt>> {
+    ) -> BoxFuture<'a, Result<Option<Outcome>, Attempt>> {
         Box::pin(async move {
             let (at, state) = decode::<T, W>(cx.version(), from)?;
             Ok(self.halted(at, &state, halt, cx).await?)

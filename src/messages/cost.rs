@@ -98,7 +98,7 @@ impl WayOn {
 pub fn paused(card: &PauseCard) -> Body {
     let amounts = card.amounts.map_or(String::new(), |Amounts { limit, spent, next }| {
         format!(
-            " It is {limit}; {spent} of it are spent or held back, and the next call may cost up to {next}."
+            " It is {limit}; {spent} of it is spent or held back, and the next call may cost up to {next}."
         )
     });
     Body::frame(format!(
@@ -246,7 +246,7 @@ mod tests {
         insta::assert_snapshot!(paused(&card(WayOn::Raise(MicroUsd(1_000_000)))).as_str(), @r"
         ### ✋ Paused before N1 Draft the design
 
-        The cap on this run leaves too little for the next call. It is $10.00; $9.20 of it are spent or held back, and the next call may cost up to $1.60.
+        The cap on this run leaves too little for the next call. It is $10.00; $9.20 of it is spent or held back, and the next call may cost up to $1.60.
 
         Someone with maintain access lets it go on:
 

@@ -267,7 +267,8 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
     with_repository(prompt, brief.shown).theirs("The issue", issue(brief.issue, brief.body))
 }
 
-pub(super) async fn text_of(cx: &Cx, hash: &Hash) -> Result<String, StepError> {
+/// A text that was stored.
+pub async fn text_of(cx: &Cx, hash: &Hash) -> Result<String, StepError> {
     let bytes = cx.get(hash).await?;
     String::from_utf8(bytes)
         .map_err(|e| StepError::Bug(anyhow::Error::new(e).context("a stored document is not UTF-8")))

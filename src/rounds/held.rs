@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cx, Round, money::Capped};
+use super::{Cx, Round, StatusComment, money::Capped};
 use crate::{
     engine::StepError,
     limits,
@@ -50,7 +50,7 @@ pub struct Held {
 
 /// How a wait stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
+enum Wait {
     /// To be looked at again then.
     On(Timestamp),
     /// Over because its time has come.
@@ -59,12 +59,17 @@ pub enum Wait {
     Mended,
 }
 
-impl Held {
-    /// Were people told?
-    pub fn shown(&self) -> bool {
-        self.shown
-    }
+/// What a step that calls a model does first.
+pub enum Pending {
+    /// Makes the call.
+    Nothing,
+    /// Tells people that what they were asked to do has been done, then makes the call.
+    Mended(Held),
+    /// Waits, and tells people of it where they do not know.
+    Wait { held: Held, until: Timestamp, tell: bool },
+}
 
+impl Held {
     /// Does it take the operator, or very long?
     pub fn parked(&self) -> bool {
         self.view().parked()
@@ -81,7 +86,7 @@ impl Held {
     }
 
     /// Looks whether it still has to be waited for. Asks nobody.
-    pub fn stands(&self, cx: &Cx) -> Wait {
+    fn stands(&self, cx: &Cx) -> Wait {
         let now = cx.clock().now();
         if self.visit != cx.visit() {
             return Wait::Mended; // somebody wants it tried again
@@ -148,6 +153,27 @@ impl Round {
         self.waits.held = Some(held);
     }
 
+    /// What the round waits for now, with a status comment that stands as it does. Asks nobody: a run may wait for
+    /// weeks, and others with it. A short wait is told of only when the comment may be edited again.
+    pub fn pending(&mut self, cx: &Cx, status: &StatusComment) -> Pending {
+        let Some(held) = self.waits.held.clone() else { return Pending::Nothing };
+        let until = match held.stands(cx) {
+            Wait::On(until) => until,
+            over => {
+                self.release();
+                // Of a call that is made because its time has come, people read what it came to.
+                let told = over == Wait::Mended && held.parked() && held.shown;
+                return if told { Pending::Mended(held) } else { Pending::Nothing };
+            }
+        };
+        let rests = status.rests_until().filter(|rests| !held.parked() && *rests > cx.clock().now());
+        match rests {
+            _ if held.shown => Pending::Wait { held, until, tell: false },
+            Some(rests) => Pending::Wait { held, until: until.min(rests), tell: false },
+            None => Pending::Wait { held, until, tell: true },
+        }
+    }
+
     /// People were told of the wait.
     pub fn told(&mut self) {
         if let Some(held) = &mut self.waits.held {
@@ -156,7 +182,7 @@ impl Round {
     }
 
     /// The wait is over.
-    pub fn release(&mut self) {
+    fn release(&mut self) {
         if let Some(held) = self.waits.held.take() {
             (self.waits.visit, self.waits.over) = (held.visit, held.number);
         }

@@ -11,6 +11,7 @@ mod ask;
 mod desk;
 mod detours;
 mod draft;
+mod excerpt;
 mod gate;
 mod held;
 mod money;
@@ -23,11 +24,12 @@ mod standing;
 pub use ask::{FailureKind, Served};
 pub use desk::{Base, Desk, IssueSnapshot, Policy};
 pub use detours::detours;
-pub use draft::{Brief, Drafted, draft};
+pub use draft::{Brief, Drafted, draft, text_of};
+pub use excerpt::{Excerpt, excerpt, shown};
 pub use gate::{
     Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
 };
-pub use held::{Held, NoAnswer, Wait};
+pub use held::{Held, NoAnswer, Pending};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use page::{StatusComment, Urgency};
 pub use remains::{Remains, Seen, remains};
@@ -38,12 +40,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     documents::{Mistake, findings::Ledger},
-    engine,
+    engine::{self, StepError},
     types::{Family, Hash, Verdict},
 };
 
 /// What a step of ours is handed.
 pub type Cx = engine::Cx<Desk>;
+
+/// What an earlier step must have left in the state.
+pub fn need<T>(left: &Option<T>) -> Result<&T, StepError> {
+    left.as_ref().ok_or_else(|| StepError::Bug(anyhow::anyhow!("an earlier step left nothing here")))
+}
 
 /// Where a document stands between its drafter, its reviewer and the people.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -69,6 +76,9 @@ pub struct Round {
     /// Files of the repository that drafter's or reviewer's last prompt had no room for.
     #[serde(default)]
     pub unshown: usize,
+    /// The version that was reviewed last since a person spoke: the next review is of what changed since.
+    #[serde(default)]
+    compared: Option<Hash>,
     /// A person's words to the drafter, not yet answered by a draft.
     pub feedback: Option<String>,
     /// One line a round, for people.
@@ -169,9 +179,17 @@ impl Round {
         self.authors.iter().chain(&drafter.family).cloned().collect()
     }
 
+    /// A person's own version takes the place of ours. Nobody has looked at it yet.
+    pub fn take_over(&mut self, document: Hash) {
+        self.replace(document);
+        self.drafter = None;
+        self.compared = None;
+    }
+
     /// A person sent it back with their words, and with that allows `more` further drafts.
     pub fn send_back(&mut self, words: &str, more: u32) {
         self.feedback = Some(words.to_owned());
+        self.compared = None;
         self.cap = self.number + more.max(1);
         self.strikes = 0;
     }
@@ -216,6 +234,9 @@ impl Round {
             self.best = Some(Best { document, review, drafter, findings: self.findings.clone(), open });
         }
         self.review = Some(reviewed);
+        if verdict != Verdict::Inconclusive {
+            self.compared = Some(document);
+        }
         match verdict {
             Verdict::Approved => Turn::Pass,
             Verdict::Inconclusive => Turn::Stop(Stop::Inconclusive),

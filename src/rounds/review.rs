@@ -37,6 +37,8 @@ pub struct ReviewBrief<'a> {
     pub warnings: &'a str,
     /// Does this place exist in the document or the repository? A blocking claim needs one that does.
     pub place_exists: &'a (dyn Fn(&str) -> bool + Send + Sync),
+    /// Does the same stand at this place of the document as did in the version given first?
+    pub unchanged_at: &'a (dyn Fn(&str, &str) -> bool + Send + Sync),
 }
 
 /// The outcome of one review, bound to the document it is of.
@@ -101,7 +103,11 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     let text = text_of(cx, &document).await?;
     let mark = cx.nonce("fence").await?;
     let nonce = cx.nonce("verdict").await?;
-    let prompt = prompt(round, brief, &mark, &nonce, &text);
+    let before = match round.compared {
+        Some(version) => Some(text_of(cx, &version).await?),
+        None => None,
+    };
+    let prompt = prompt(round, brief, &mark, &nonce, (before.as_deref(), &text));
     let schema = verdict::schema();
     let authors = round.authors();
 
@@ -125,7 +131,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
         };
         let answered = ask(cx, key, asked).await?;
         round.unshown = round.unshown.max(unshown(&answered.cut));
-        let outcome = judge(cx, round, brief, &answered, &nonce).await?;
+        let outcome = judge(cx, round, brief, &answered, (&nonce, before.as_deref())).await?;
         let again = outcome.why == Some(Why::NotInForm);
         booked = Some(answered);
         reviewed = Some(outcome);
@@ -144,7 +150,7 @@ async fn judge(
     round: &mut Round,
     brief: &ReviewBrief<'_>,
     answered: &Answered,
-    nonce: &str,
+    (nonce, before): (&str, Option<&str>),
 ) -> Result<Reviewed, StepError> {
     let no = |why| Reviewed {
         verdict: Verdict::Inconclusive,
@@ -181,8 +187,10 @@ async fn judge(
         tracing::info!(run = %cx.run().id, "an approval passes over a blocking finding");
         return Ok(no(Why::NotInForm));
     }
-    let demoted = review.demote_unplaced(brief.place_exists);
-    round.findings.observe(round.reviews, &review, &demoted);
+    let unplaced = review.demote_unplaced(brief.place_exists);
+    let unchanged = |place: &str| before.is_some_and(|before| (brief.unchanged_at)(before, place));
+    let late = round.findings.demote_late(&mut review, unchanged);
+    round.findings.observe(round.reviews, &review, &unplaced, &late);
     Ok(Reviewed {
         verdict: review.verdict,
         reviewer: Some(answered.served.clone()),
@@ -259,7 +267,14 @@ fn facts(brief: &ReviewBrief<'_>, mark: &str, nonce: &str) -> BTreeMap<String, S
 }
 
 /// Facts first, untrusted text last. The document is there whole or not at all: half a document is not to be approved.
-fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, document: &str) -> Prompt {
+/// What changed since the version that was reviewed last is said beside it.
+fn prompt(
+    round: &Round,
+    brief: &ReviewBrief<'_>,
+    mark: &str,
+    nonce: &str,
+    (before, document): (Option<&str>, &str),
+) -> Prompt {
     let known: String = round
         .findings
         .all()
@@ -269,15 +284,23 @@ fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, docum
             format!("- {} [{severity}, {status}] at {}: {}. {}\n", f.id, f.place, f.title, f.detail)
         })
         .collect();
+    let changes = before.map_or_else(String::new, |before| {
+        similar::TextDiff::from_lines(before, document).unified_diff().context_radius(1).to_string()
+    });
     let answer = format!("{}\nPut the word `{nonce}` in the field `nonce`.", verdict::prompt_rules());
     let mut prompt = Prompt::new(mark)
         .ours(format!("Review the {} for issue #{}.", brief.what, brief.issue.number))
         .section("Established mechanically; do not check again", brief.facts)
         .section("How to answer", &answer);
+    if before.is_some() {
+        let rules = "You have reviewed an earlier version. Judge what changed since, and what the changes break: put such a \
+                     finding where the text changed. Something new about a place whose text is the same is counted as a \
+                     suggestion, unless its category is security or data-loss.";
+        prompt = prompt.section("What this review is about", rules);
+    }
     if !known.is_empty() {
         let rules = "Say in `resolved` which of these the document now answers. Where one still stands, repeat it with its \
-                     id in `repeats`. Raise something new only where the text changed, or where it is a matter of \
-                     security or lost data.";
+                     id in `repeats`.";
         prompt = prompt
             .section("Findings of earlier rounds", rules)
             .theirs("", Material::text("findings", Weight::Words, &known));
@@ -288,6 +311,7 @@ fn prompt(round: &Round, brief: &ReviewBrief<'_>, mark: &str, nonce: &str, docum
             Material::text("warnings", Weight::Words, brief.warnings),
         )
         .theirs("The issue", issue(brief.issue, brief.body))
+        .theirs("What changed since the last review", Material::text("changes", Weight::Background, &changes))
         .theirs("The document under review", Material::text("document", Weight::Whole, document))
 }
 
@@ -324,5 +348,41 @@ mod tests {
             Some(Why::SameFamily),
             "its own words are still in it"
         );
+    }
+
+    #[test]
+    fn a_later_review_is_told_what_changed() {
+        let hash = crate::types::Hash::of(b"");
+        let issue = crate::rounds::IssueSnapshot {
+            number: crate::types::IssueNo(7),
+            title: "A title".into(),
+            body: hash,
+            digest: hash,
+            author: crate::types::Actor { id: crate::types::UserId(1), login: "maya".into(), bot: false },
+            url: String::new(),
+            labels: Vec::new(),
+        };
+        let brief = ReviewBrief {
+            what: "design",
+            issue: &issue,
+            body: "",
+            shown: &Shown::default(),
+            rules: "",
+            spec: "",
+            caps: &BudgetSettings::default(),
+            facts: "",
+            warnings: "",
+            place_exists: &|_| true,
+            unchanged_at: &|_, _| true,
+        };
+        let sent = |before| {
+            let built = prompt(&Round::new(3), &brief, "k3x9q2mz", "nonce", (before, "one\nTWO\n"));
+            built.fit(usize::MAX).text
+        };
+        let later = sent(Some("one\ntwo\n"));
+        assert!(later.contains("<<<changes k3x9q2mz>>>\n@@") && later.contains("\n-two\n+TWO\n"), "{later}");
+        assert!(later.contains("You have reviewed an earlier version."), "{later}");
+        let first = sent(None);
+        assert!(!first.contains("changes") && !first.contains("earlier version"), "{first}");
     }
 }

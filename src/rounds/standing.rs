@@ -14,7 +14,8 @@
 //! - "Stop" comes before the first effect of an attempt, where a person's word stops a run as well. What the
 //!   attempt before had begun is no worse off than there: the visit that tells people looks for the status
 //!   comment before it writes one, and takes the labels, the branch and the pull request as it finds them.
-//!   Publishing alone is not left half done: once the approved commit is there, its step goes on to its end.
+//!   Publishing alone is not left half done: where the approved commit is there, that visit does what was left to do,
+//!   and the run is done.
 
 use std::time::Duration;
 
@@ -25,8 +26,11 @@ use crate::{
     github::{Fault, Issue, Problem, Repo, Whereabouts},
     limits,
     store::RepoRow,
-    types::{Actor, IssueNo, UserId},
+    types::{Actor, Hash, IssueNo, UserId},
 };
+
+/// The trailer that only the commit of an approved document has.
+const AUDIT: &str = "Countersign-Audit: ";
 
 /// Between two looks for what does not show, or may have been written.
 const AGAIN: Duration = limits::LOOK_GAP;
@@ -49,20 +53,19 @@ impl Desk {
         Err(StepError::Stopped { by, why: why.to_owned() })
     }
 
-    /// Is the commit by which this run publishes already there? The pull request knows, though its branch be gone
-    /// and others have committed on top.
-    pub async fn is_published(&self, cx: &Cx, proposal: &Proposal) -> Result<bool, StepError> {
+    /// The link of the audit chain that the commit names by which this run publishes, if that is there. The pull request
+    /// knows, though its branch be gone and others have committed on top.
+    pub async fn published(&self, cx: &Cx, proposal: &Proposal) -> Result<Option<Hash>, StepError> {
         let repo = self.repo(cx).await?;
         let messages = match repo.commits_of_pull(proposal.pull).await {
             Ok(messages) => messages,
-            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(false),
+            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(None),
             Err(other) => return Err(fault(other)),
         };
         let run = format!("Countersign-Run: {}", cx.run().id);
-        let ours = |message: &String| {
-            message.lines().any(|line| line == run) && message.contains("\nCountersign-Audit: ")
-        };
-        Ok(messages.iter().any(ours))
+        let ours = messages.iter().filter(|message| message.lines().any(|line| line == run));
+        let mut links = ours.flat_map(|message| message.lines()).filter_map(|line| line.strip_prefix(AUDIT));
+        Ok(links.find_map(|link| link.parse().ok()))
     }
 
     /// The run's issue as it is now. One that does not show is waited for, since GitHub's reads lag its

@@ -227,6 +227,20 @@ impl Agenda {
         self.lock().release(picked).is_some()
     }
 
+    /// Lets go of a run that is as it was, until then. One to which somebody spoke meanwhile, or that somebody wants tried
+    /// again, has another rank now and keeps its time.
+    pub(super) fn rest(&self, picked: Picked, until: Timestamp) {
+        let RunId { repo, seq } = picked.run;
+        let mut inner = self.lock();
+        if inner.release(picked).is_some() {
+            inner.change(repo, seq, |place| {
+                if let Some(slot) = place.live.get_mut(&seq).filter(|slot| slot.rank == Rank::Going) {
+                    slot.due = Some(until);
+                }
+            });
+        }
+    }
+
     /// Lets go of a run whose database is closed, which does not cost its repository its turn. A look opens it.
     pub(super) fn open_first(&self, picked: Picked) {
         let repo = picked.run.repo;
@@ -561,5 +575,18 @@ mod tests {
         let chosen = agenda.pick(NOW, &HashSet::new()).unwrap();
         agenda.doubt(RepoId(1)).settle_and_release(&[(1, None)], chosen);
         assert_eq!((picked(&agenda), agenda.holds(chosen), agenda.next_due()), (None, false, None));
+    }
+
+    #[test]
+    fn who_rests_is_woken_by_whoever_spoke_meanwhile() {
+        let agenda = Agenda::default();
+        let later = NOW.plus(Duration::from_secs(60));
+        for (rank, due) in [(Rank::Going, later), (Rank::Again, NOW), (Rank::Spoken, NOW)] {
+            agenda.looked(RepoId(1), vec![slot(1, Rank::Going, 1)]);
+            let chosen = agenda.pick(NOW, &HashSet::new()).unwrap();
+            agenda.became(RepoId(1), &[(1, Some(slot(1, rank, 1)))]);
+            agenda.rest(chosen, later);
+            assert_eq!(agenda.next_due(), Some(due), "{rank:?}");
+        }
     }
 }

@@ -99,6 +99,11 @@ impl Gathered {
         self.lock().bookings.push(Booking { visit, key: key.to_owned(), record });
     }
 
+    /// Is there nothing that has to be written? A document by itself has not.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tally.calls.load(Relaxed) == 0 && self.lock().bookings.is_empty()
+    }
+
     pub(super) fn add(&self, hash: Hash, document: Document) {
         self.lock().documents.insert(hash, Arc::new(document));
     }

@@ -194,6 +194,19 @@ pub struct Lease {
     pub gathered: Arc<Gathered>,
 }
 
+impl Lease {
+    /// When the run wants to be looked at again, where the step left it as it was: it waited, and waits on for the same.
+    /// A write for that, every minute for weeks, would say nothing.
+    pub(crate) fn waits_on(&self, left: &Checkpoint) -> Option<Timestamp> {
+        let Checkpoint::Wait { state, until, why } = left else { return None };
+        let run = &self.run;
+        let same = run.status == RunStatus::Waiting
+            && (run.attempts, run.why.as_deref()) == (0, Some(why.as_str()))
+            && run.state == *state;
+        (same && run.gate.is_none() && self.gathered.is_empty()).then_some(*until)
+    }
+}
+
 /// What `start` did.
 #[derive(Debug, Clone)]
 pub enum Opened {
@@ -237,7 +250,8 @@ pub enum Checkpoint {
         state: Vec<u8>,
         gate: GateSpec,
     },
-    /// The same visit again at `until`; gate and answer stay as they are.
+    /// The same visit again at `until`; gate and answer stay as they are. A run that waited for this already is not
+    /// written: it may be looked at earlier by the next boot.
     Wait {
         state: Vec<u8>,
         until: Timestamp,

@@ -133,6 +133,10 @@ impl Store {
         let order = self.agenda.order(repo);
         let _order = order.lock().await;
         let db = self.held(lease).await?;
+        if let Some(until) = lease.waits_on(&left) {
+            self.agenda.rest(picked(lease), until);
+            return Ok(());
+        }
         let doubt = self.agenda.doubt(repo);
         let runs = db.save(lease, left).await?;
         doubt.settle_and_release(&runs, picked(lease));

@@ -9,7 +9,7 @@ use countersign::{
     clock::Clock,
     commands::CommandSpec,
     engine::{
-        Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, PauseScope, Port, Retried, Retry, Saved,
+        Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, Outcome, PauseScope, Port, Retried, Retry, Saved,
         Signalled, Started, Status, Step, StepError, Trigger, Workflow,
     },
     limits,
@@ -47,6 +47,7 @@ contract! {
     what_was_booked_is_kept_though_its_step_failed
     later_keeps_nothing_of_the_state
     waiting_keeps_state_and_visit
+    waiting_on_for_the_same_writes_nothing
     keys_are_unique_nesting_is_refused_and_values_are_small
     an_edge_outside_the_graph_is_refused
     a_loop_without_people_ends
@@ -58,6 +59,7 @@ contract! {
     an_answer_is_heard_although_its_step_goes_to_wait
     a_cancel_reaches_a_step_in_flight
     a_cancel_reaches_a_run_that_waits
+    what_was_done_when_it_was_to_end_ends_as_done
     a_run_nobody_can_read_is_parked
     an_older_shape_is_brought_up_to_date
     a_run_that_failed_is_tried_again_by_hand
@@ -224,6 +226,24 @@ async fn waiting_keeps_state_and_visit(world: World) {
     assert_eq!(world.toys.paid.load(SeqCst), 101, "what the visit paid for before the wait is read back");
 }
 
+async fn waiting_on_for_the_same_writes_nothing(world: World) {
+    let run = world.started("idle").await;
+    let before = world.view(run).await;
+    assert_eq!((before.status, world.toys.attempts.load(SeqCst)), (Status::Waiting, 1));
+    for looks in 2..=4 {
+        world.clock.advance(Duration::from_secs(59));
+        assert_eq!(world.engine().tick().await.unwrap(), 0, "not before its time");
+        world.clock.advance(Duration::from_secs(1));
+        world.settle().await;
+        assert_eq!(world.toys.attempts.load(SeqCst), looks);
+    }
+    let after = world.view(run).await;
+    assert_eq!((after.updated_at, after.status), (before.updated_at, Status::Waiting));
+    world.cancel("delivery-2#0").await;
+    world.settle().await;
+    assert_eq!(world.view(run).await.status, Status::Stopped, "it is as easily stopped as any");
+}
+
 async fn keys_are_unique_nesting_is_refused_and_values_are_small(world: World) {
     for (issue, mode, says) in
         [(1, "twice", "twice"), (2, "nested", "inside or beside"), (3, "big", "70002 bytes")]
@@ -372,6 +392,15 @@ async fn a_cancel_reaches_a_run_that_waits(world: World) {
     assert!(world.cancel("delivery-4#0").await.runs.is_empty(), "nothing left to stop");
 }
 
+async fn what_was_done_when_it_was_to_end_ends_as_done(world: World) {
+    let run = world.started("there").await;
+    world.cancel("delivery-2#0").await;
+    world.settle().await;
+    let view = world.view(run).await;
+    assert_eq!((view.status, view.gate), (Status::Done, None));
+    assert_eq!(view.outcome.unwrap().summary, "published before");
+}
+
 /// The toy after a rewrite that forgot about its old runs.
 struct Rewritten;
 
@@ -406,8 +435,14 @@ impl Workflow<Toys> for Rewritten {
     async fn run(&self, _at: Only, _state: &mut (), _cx: &Cx<Toys>) -> Result<Next<Only>, StepError> {
         Err(StepError::User("never".into()))
     }
-    async fn halted(&self, _at: Only, _state: &(), _halt: &Halt, _cx: &Cx<Toys>) -> Result<(), StepError> {
-        Ok(())
+    async fn halted(
+        &self,
+        _at: Only,
+        _state: &(),
+        _halt: &Halt,
+        _cx: &Cx<Toys>,
+    ) -> Result<Option<Outcome>, StepError> {
+        Ok(None)
     }
 }
 
@@ -478,8 +513,14 @@ impl Workflow<Toys> for Renamed {
     async fn run(&self, _at: Now, state: &mut Vec<String>, _cx: &Cx<Toys>) -> Result<Next<Now>, StepError> {
         Err(StepError::User(state.join(", ")))
     }
-    async fn halted(&self, _: Now, _: &Vec<String>, _: &Halt, _: &Cx<Toys>) -> Result<(), StepError> {
-        Ok(())
+    async fn halted(
+        &self,
+        _: Now,
+        _: &Vec<String>,
+        _: &Halt,
+        _: &Cx<Toys>,
+    ) -> Result<Option<Outcome>, StepError> {
+        Ok(None)
     }
 }
 

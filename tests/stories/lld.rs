@@ -1,8 +1,12 @@
 //! From a label to a countersigned design, told as people see it.
 
 use countersign::{engine::Status, types::Hash};
+use serde_json::json;
 
-use crate::world::{Setting, World, world};
+use crate::{
+    script::{Script, design, finding, review},
+    world::{Setting, World, world},
+};
 
 /// The bytes on the branch, and what they hash to.
 fn committed(w: &World) -> (Vec<u8>, Hash) {
@@ -345,4 +349,32 @@ async fn a_run_that_ends_before_it_began_replaces_the_last_ones_label() {
     w.label("maya", "countersign:lld").await;
     assert_eq!((w.run().await.unwrap().id.seq, w.run().await.unwrap().status), (2, Status::Failed));
     assert_eq!(w.view().labels, ["countersign:stopped"], "{}", w.thread());
+}
+
+#[tokio::test]
+async fn a_later_round_opens_nothing_that_could_have_been_said_before() {
+    let of = |title: &str, place: &str, category: &str| {
+        let mut found = finding(title, None);
+        (found["place"], found["category"]) = (json!(place), json!(category));
+        found
+    };
+    let late = [
+        of("The title could be longer", "11", "style"),
+        of("A secret is logged", "11", "security"),
+        of("The new words say too little", "020", "scope"),
+    ];
+    let script = Script::default()
+        .drafts(&design())
+        .reviews(&review("REVISE", &[of("Nothing is observed", "020", "tests")], &[]))
+        .edits("An empty input | A message", "An empty input | One line on standard error")
+        .reviews(&review("APPROVED", &late, &["F1"]));
+    let mut w = World::new(Setting { script: Some(script.toml()), ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    let gate = w.find("waits for a person").body;
+    let line =
+        |title: &str| gate.lines().find(|line| line.contains(title)).unwrap_or_else(|| panic!("{gate}"));
+    assert!(line("The title could be longer").contains("suggestion"), "{gate}");
+    assert!(line("A secret is logged").contains("high"), "{gate}");
+    assert!(line("The new words say too little").contains("high"), "{gate}");
 }

@@ -81,7 +81,7 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
 
     ### ✋ Paused before N3 Adversarial review
 
-    The cap on this run leaves too little for the next call. It is $1.00; $0.01 of it are spent or held back, and the next call may cost up to $1.00.
+    The cap on this run leaves too little for the next call. It is $1.00; $0.01 of it is spent or held back, and the next call may cost up to $1.00.
 
     Someone with maintain access lets it go on:
 
@@ -177,7 +177,7 @@ async fn what_runs_spend_together_counts_for_each() {
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before N1").body;
-    assert!(pause.contains(&format!("It is $1.05; {spent} of it are spent")), "{pause}");
+    assert!(pause.contains(&format!("It is $1.05; {spent} of it is spent")), "{pause}");
 }
 
 #[tokio::test]

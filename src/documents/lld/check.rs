@@ -333,40 +333,6 @@ fn mitigations_name_known_functions(text: &str, lld: &Lld, out: &mut Vec<Mistake
     }
 }
 
-/// Does the place a reviewer points to exist: a section by number or title, a requirement, a
-/// scenario, or a path (also `path:line`) that the files table or the repository has?
-pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
-    let place = place.trim().trim_matches('`').trim();
-    if place.is_empty() || place.len() > 400 {
-        return false;
-    }
-    let lld = parse(text);
-    let bare = strip_section_word(place);
-    let (word, _) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
-    let number = word.trim_end_matches('.');
-    let upper = word.to_ascii_uppercase();
-    let file = match place.rsplit_once(':') {
-        Some((path, line)) if !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit() || b == b'-') => {
-            path
-        }
-        _ => place,
-    };
-    lld.sections.iter().any(|s| s.number == number || s.title.eq_ignore_ascii_case(bare))
-        || lld.requirements.iter().any(|r| r.id == upper)
-        || lld.scenarios.iter().any(|s| s.id == number || place == format!("scenario {}", s.id))
-        || lld.files.iter().any(|f| f.path == file)
-        || (path::refused(file).is_none() && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/'))))
-        || markdown::outline(text).headings.iter().any(|h| h.text.eq_ignore_ascii_case(place))
-}
-
-fn strip_section_word(place: &str) -> &str {
-    let place = place.trim_start_matches(['§', '#', ' ']);
-    match place.get(..8) {
-        Some(word) if word.eq_ignore_ascii_case("section ") => place[8..].trim_start(),
-        _ => place,
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::{super::tests::*, *};
@@ -439,7 +405,7 @@ pub(super) mod tests {
                 check(&text, ISSUE, &Repo),
                 coverage(&text),
                 fix(&text, ISSUE),
-                place_exists(&text, &text, &Repo),
+                super::super::place_exists(&text, &text, &Repo),
             );
         }
         let whole = filled();
@@ -547,29 +513,5 @@ pub(super) mod tests {
             §11: `gone()` is named here but not in 2.4 [risks.function]
             document: a text that looks like a credential stands here; take it out [secret]
             "#);
-    }
-
-    #[test]
-    fn a_place_is_a_section_a_requirement_a_scenario_or_a_path() {
-        let text = filled();
-        for real in [
-            "2.1",
-            "§2.1",
-            "Section 3",
-            "## 11. Risks & Mitigations",
-            "Requirements",
-            "REQ-1",
-            "req-1",
-            "010",
-            "src/config.rs:12",
-            "`src/lib.rs`",
-            "src/",
-            "Open Questions",
-        ] {
-            assert!(place_exists(&text, real, &Repo), "{real}");
-        }
-        for unreal in ["", "2.9", "REQ-9", "src/none.rs", "../src/lib.rs", "somewhere", "020", ":", "§"] {
-            assert!(!place_exists(&text, unreal, &Repo), "{unreal}");
-        }
     }
 }

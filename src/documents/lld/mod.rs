@@ -5,12 +5,14 @@ mod check;
 mod coverage;
 mod fix;
 mod parse;
+mod place;
 mod summary;
 
-pub use check::{check, place_exists};
+pub use check::check;
 pub use coverage::coverage;
 pub use fix::{Fix, fix};
 pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse};
+pub use place::{place_exists, unchanged_at};
 pub use summary::summary;
 
 use crate::types::IssueNo;

@@ -1,11 +1,23 @@
-//! A step that waits for a model: what people see of it meanwhile, and how it goes on.
+//! A step that waits for a model or for money: what people see of it meanwhile, and how it goes on.
 
-use super::{At, State, pause, show};
+use serde::{Deserialize, Serialize};
+
+use super::{At, STAGE, State, look, show};
 use crate::{
-    engine::{Next, StepError},
+    engine::{Next, Step, StepError},
     messages::{self, State as Shown},
-    rounds::{Cx, Held, NoAnswer, Round, Urgency, Wait},
+    rounds::{self, Capped, Cx, NoAnswer, Pending, Resumed, Round, Urgency, need},
 };
+
+/// Why the run goes on only once there is money for it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Paused {
+    /// Before this step, and there it goes on.
+    pub(super) before: At,
+    pub(super) capped: Capped,
+    /// The comment that says so.
+    pub(super) url: Option<String>,
+}
 
 /// The step could not have its answer. One that is waited for leaves the round as it was `before`.
 pub(super) async fn unanswered(
@@ -19,7 +31,8 @@ pub(super) async fn unanswered(
         NoAnswer::Step(error) => Err(error),
         NoAnswer::Capped(capped) => {
             s.round = before;
-            Ok(pause(s, at, capped))
+            s.paused = Some(Paused { before: at, capped, url: None });
+            Ok(Next::Go(At::Budget))
         }
         NoAnswer::Held(held) => {
             s.round.hold(before, held);
@@ -28,50 +41,52 @@ pub(super) async fn unanswered(
     }
 }
 
-/// What the step waits for, if it does. Asks nobody: a run may wait for weeks, and others with it.
+/// What the step waits for before it calls its model, if it does.
 pub(super) async fn still(s: &mut State, cx: &Cx, at: At) -> Result<Option<Next<At>>, StepError> {
-    let Some(held) = s.round.held().cloned() else { return Ok(None) };
-    let until = match held.stands(cx) {
-        Wait::On(until) => until,
-        // People read what it came to, which is this again or the next step.
-        Wait::Due => {
-            s.round.release();
-            return Ok(None);
+    match s.round.pending(cx, &s.status) {
+        Pending::Nothing => Ok(None),
+        Pending::Mended(held) => {
+            let key = format!("{}-over", held.key());
+            show::turn_as(s, cx, &key, at, Shown::Working, messages::WORKING).await?;
+            Ok(Some(again(cx)))
         }
-        Wait::Mended => {
-            s.round.release();
-            if !(held.parked() && held.shown()) {
-                return Ok(None);
+        Pending::Wait { held, until, tell } => {
+            if tell && held.parked() {
+                show::turn_as(s, cx, &held.key(), at, Shown::Parked, messages::NEEDS_YOU).await?;
+            } else if tell {
+                let shown = show::status(s, cx, at, Shown::Working).await?;
+                s.status.show(cx, &held.key(), &shown, Urgency::Turning).await?;
             }
-            show::turn_as(s, cx, &format!("{}-over", held.key()), at, Shown::Working, messages::WORKING)
-                .await?;
-            return Ok(Some(again(cx)));
+            if tell {
+                s.round.told();
+            }
+            Ok(Some(Next::Wait { until, why: held.view().sentence() }))
         }
-    };
-    let rests = s.status.rests_until().filter(|rests| *rests > cx.clock().now());
-    let until = match rests {
-        _ if held.shown() => until,
-        Some(rests) if !held.parked() => until.min(rests),
-        _ => {
-            tell(s, cx, at, &held).await?;
-            until
-        }
-    };
-    Ok(Some(Next::Wait { until, why: held.view().sentence() }))
-}
-
-async fn tell(s: &mut State, cx: &Cx, at: At, held: &Held) -> Result<(), StepError> {
-    if held.parked() {
-        show::turn_as(s, cx, &held.key(), at, Shown::Parked, messages::NEEDS_YOU).await?;
-    } else {
-        let shown = show::status(s, cx, at, Shown::Working).await?;
-        s.status.show(cx, &held.key(), &shown, Urgency::Turning).await?;
     }
-    s.round.told();
-    Ok(())
 }
 
 /// What was shown is kept before the journal goes on.
 fn again(cx: &Cx) -> Next<At> {
     Next::Wait { until: cx.clock().now(), why: "going on".to_owned() }
+}
+
+/// Waits until somebody raises the cap that is used up, or a shared one begins anew.
+pub(super) async fn budget(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    look(s, cx).await?;
+    let policy = need(&s.policy)?.clone();
+    let Paused { before, capped, .. } = need(&s.paused)?.clone();
+    match rounds::resume(cx, STAGE, &capped, &policy).await? {
+        Resumed::GoOn => {
+            s.paused = None;
+            Ok(Next::Go(before))
+        }
+        Resumed::Refused(gate) => Ok(Next::Ask(gate)),
+        Resumed::Unheard => {
+            let at_step = format!("{} {}", before.id(), before.title());
+            let (url, gate) = rounds::pause(cx, STAGE, at_step, &capped, &policy).await?;
+            s.paused = Some(Paused { before, capped, url: Some(url) });
+            show::turn(s, cx, At::Budget, Shown::NeedsYou, messages::NEEDS_YOU).await?;
+            Ok(Next::Ask(gate))
+        }
+    }
 }

@@ -4,29 +4,28 @@
 //! Ten steps; [`Lld::GRAPH`] is the whole of what may follow what. The only way to [`At::Finalize`] is
 //! through review and the verdict gate, and what it publishes is bytes that both were about.
 
+mod gates;
 mod held;
 mod show;
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
+use self::{
+    gates::{Asked, ask, ask_again, hear, objection, send_back, take_over},
+    held::Paused,
+};
 use crate::{
-    codebase::{self, Excerpt, FileInfo},
     commands::{CommandKind, CommandSpec},
     documents::lld,
     engine::{
-        Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Halt, Kind, Next, Outcome, Record, Step,
-        StepError, Trigger, Workflow,
+        ApprovalKind, ApprovalRow, Halt, Kind, Next, Outcome, Record, Step, StepError, Trigger, Workflow,
     },
-    git::Snapshot,
-    limits,
     messages::{self, CommitKind, Quote, State as Shown},
     rounds::{
-        self, Base, Brief, Capped, Cx, Desk, Drafted, Heard, IssueSnapshot, Landed, Policy, Proposal,
-        Publication, Resumed, ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault,
+        self, Base, Brief, Cx, Desk, Drafted, Excerpt, Heard, IssueSnapshot, Landed, Policy, Proposal,
+        ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault, need, text_of,
     },
-    types::{Hash, Role, Timestamp, Verdict},
+    types::{Hash, Role},
 };
 
 /// The workflow.
@@ -130,23 +129,6 @@ pub struct State {
     paused: Option<Paused>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Paused {
-    /// Before this step, and there it goes on.
-    before: At,
-    capped: Capped,
-    /// The comment that says so.
-    url: Option<String>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Asked {
-    subject: Hash,
-    shown_at: Timestamp,
-    /// The gate comment.
-    url: String,
-}
-
 /// Where the workflow's documents are announced: the word in `/approve lld 3f9c…`.
 const STAGE: &str = "lld";
 
@@ -202,11 +184,17 @@ impl Workflow<Desk> for Lld {
             At::Review => review(s, cx).await,
             At::VerdictGate => verdict_gate(s, cx).await,
             At::Finalize => finalize(s, cx).await,
-            At::Budget => budget(s, cx).await,
+            At::Budget => held::budget(s, cx).await,
         }
     }
 
-    async fn halted<'a>(&'a self, at: At, s: &'a State, halt: &'a Halt, cx: &'a Cx) -> Result<(), StepError> {
+    async fn halted<'a>(
+        &'a self,
+        at: At,
+        s: &'a State,
+        halt: &'a Halt,
+        cx: &'a Cx,
+    ) -> Result<Option<Outcome>, StepError> {
         show::halted(at, s, halt, cx).await
     }
 }
@@ -215,7 +203,7 @@ async fn load(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
     let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
-    if text(cx, &issue.body).await?.trim().is_empty() {
+    if text_of(cx, &issue.body).await?.trim().is_empty() {
         return Err(StepError::User(
             "The issue has no text. Say in it what is wanted and how one would know it is done, then start anew."
                 .to_owned(),
@@ -241,58 +229,11 @@ async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let repo = desk.repo(cx).await?;
     let base = desk.fetch(cx, "fetch", &repo).await?;
     let issue = need(&s.issue)?;
-    let words = format!("{}\n{}", issue.title, text(cx, &issue.body).await?);
-    let (excerpt, left_out, sample): (Hash, usize, Option<String>) = cx
-        .once("excerpt", |_| async {
-            let snapshot = desk.snapshot(cx, &base).await?;
-            let (excerpt, sample) = choose(&snapshot, &words).await?;
-            let shown = serde_json::to_vec(&excerpt.shown).map_err(anyhow::Error::new)?;
-            Ok((cx.put(&shown).await?, excerpt.left_out.len(), sample))
-        })
-        .await?;
-    s.base = Some(base);
-    s.excerpt = Some(excerpt);
-    s.left_out = left_out;
-    s.sample_path = sample;
+    let words = format!("{}\n{}", issue.title, text_of(cx, &issue.body).await?);
+    let Excerpt { shown, left_out, sample_path } = rounds::excerpt(cx, &base, &words).await?;
+    (s.base, s.excerpt) = (Some(base), Some(shown));
+    (s.left_out, s.sample_path) = (left_out, sample_path);
     Ok(Next::Go(At::Draft))
-}
-
-/// What of the repository to show, and one file of code for scripted answers to speak of.
-async fn choose(snapshot: &Snapshot, words: &str) -> Result<(Excerpt, Option<String>), StepError> {
-    let files: Vec<FileInfo> = snapshot
-        .entries()
-        .iter()
-        .filter(|entry| entry.mode.is_file() && entry.size <= limits::BLOB_BYTES)
-        .map(|entry| FileInfo { path: entry.path.clone(), size: entry.size })
-        .collect();
-    let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    // The excerpt asks for one file at a time and git is fastest asked for many: so it is tried until it lacks
-    // none, which is the second time.
-    loop {
-        let mut lacking = Vec::new();
-        let excerpt = codebase::excerpt(&files, words, limits::EXCERPT_BYTES, &mut |path| {
-            let found = contents.get(path).cloned();
-            if found.is_none() {
-                lacking.push(path.to_owned());
-            }
-            found
-        });
-        if lacking.is_empty() {
-            return Ok((excerpt, sample_path(&files)));
-        }
-        let oids: Vec<_> =
-            lacking.iter().filter_map(|path| Some(snapshot.entry(path)?.oid.clone())).collect();
-        let read = snapshot.read(&oids).await.map_err(anyhow::Error::new)?;
-        contents.extend(lacking.into_iter().zip(read));
-    }
-}
-
-/// A file of code, for scripted answers to speak of.
-fn sample_path(files: &[FileInfo]) -> Option<String> {
-    const CODE: &[&str] =
-        &[".rs", ".py", ".go", ".ts", ".js", ".java", ".c", ".cpp", ".cs", ".rb", ".php", ".sh"];
-    let code = files.iter().find(|file| CODE.iter().any(|ending| file.path.ends_with(ending)));
-    code.or(files.first()).map(|file| file.path.clone())
 }
 
 async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
@@ -310,7 +251,8 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let shown = show::status(s, cx, At::Draft, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     show::label(s, cx, messages::WORKING).await?;
-    let (body, repository) = (text(cx, &issue.body).await?, repository(s, cx).await?);
+    let body = text_of(cx, &issue.body).await?;
+    let repository = rounds::shown(cx, need(&s.excerpt)?).await?;
     let brief = Brief {
         what: WHAT,
         issue: &issue,
@@ -395,7 +337,8 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let shown = show::status(s, cx, At::Review, Shown::Working).await?;
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     show::label(s, cx, messages::WORKING).await?;
-    let (body, repository) = (text(cx, &issue.body).await?, repository(s, cx).await?);
+    let body = text_of(cx, &issue.body).await?;
+    let repository = rounds::shown(cx, need(&s.excerpt)?).await?;
     let source = document(s, cx).await?;
     let tree = cx.tools().tree(cx, need(&s.base)?).await?;
     let place_exists = |place: &str| lld::place_exists(&source, place, &tree);
@@ -410,6 +353,7 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         facts: &facts(s),
         warnings: &warnings(s),
         place_exists: &place_exists,
+        unchanged_at: &|before, place| lld::unchanged_at(before, &source, place),
     };
     let before = s.round.clone();
     let reviewed = match rounds::review(cx, &mut s.round, &brief).await {
@@ -460,12 +404,8 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let document = *need(&s.round.document)?;
     let signed = cx.countersigned(document).await?;
     let proposal = need(&s.proposal)?.clone();
-    match look(s, cx).await {
-        Err(StepError::Stopped { .. }) if cx.tools().is_published(cx, &proposal).await? => {}
-        wanted => wanted?,
-    }
-    let issue = need(&s.issue)?.clone();
-    let repo = cx.tools().repo(cx).await?;
+    // If the approved commit is there already, the visit that tells of the end finds it and does the rest.
+    look(s, cx).await?;
     let approval = signed.approval();
     let detail = serde_json::json!({
         "document": document, "subject": approval.subject, "by": approval.answer.by.id,
@@ -480,114 +420,25 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Landed::Ours(commit) => commit,
         Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
     };
+    s.proposal = Some(Proposal { commit, ..proposal });
+    Ok(Next::Done(conclude(s, cx, audit).await?))
+}
+
+/// What is left to do once the approved commit, which names this link of the audit chain, is on the branch.
+async fn conclude(s: &mut State, cx: &Cx, audit: Hash) -> Result<Outcome, StepError> {
+    let (issue, proposal) = (need(&s.issue)?.clone(), need(&s.proposal)?.clone());
+    let repo = cx.tools().repo(cx).await?;
     let body = show::pull(s, cx, None, Some(audit))?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
-    let _: () = cx
-        .once("retitle", |_| async {
-            repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault)
-        })
-        .await?;
-    s.proposal = Some(Proposal { commit, ..proposal.clone() });
+    cx.once("retitle", |_| async {
+        repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault)
+    })
+    .await?;
     show::turn(s, cx, At::Finalize, Shown::Done, messages::DONE).await?;
-    Ok(Next::Done(Outcome {
+    Ok(Outcome {
         summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
         url: Some(proposal.pull_url),
-    }))
-}
-
-fn pause(s: &mut State, before: At, capped: Capped) -> Next<At> {
-    s.paused = Some(Paused { before, capped, url: None });
-    Next::Go(At::Budget)
-}
-
-/// Waits until somebody raises the cap that is used up, or a shared one begins anew.
-async fn budget(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
-    look(s, cx).await?;
-    let policy = need(&s.policy)?.clone();
-    let Paused { before, capped, .. } = need(&s.paused)?.clone();
-    match rounds::resume(cx, STAGE, &capped, &policy).await? {
-        Resumed::GoOn => {
-            s.paused = None;
-            Ok(Next::Go(before))
-        }
-        Resumed::Refused(gate) => Ok(Next::Ask(gate)),
-        Resumed::Unheard => {
-            let at_step = format!("{} {}", before.id(), before.title());
-            let (url, gate) = rounds::pause(cx, STAGE, at_step, &capped, &policy).await?;
-            s.paused = Some(Paused { before, capped, url: Some(url) });
-            show::turn(s, cx, At::Budget, Shown::NeedsYou, messages::NEEDS_YOU).await?;
-            Ok(Next::Ask(gate))
-        }
-    }
-}
-
-// ---- what the gates share ----
-
-/// Shows the document on its branch and asks people; the answer comes back to the same step.
-async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
-    look(s, cx).await?;
-    let issue = need(&s.issue)?.clone();
-    let policy = need(&s.policy)?.clone();
-    let base = need(&s.base)?.clone();
-    let path = show::path(s)?;
-    let paths = paths(&document(s, cx).await?);
-    let publication = Publication {
-        stage: STAGE,
-        gate: at.id(),
-        issue: &issue,
-        base: &base,
-        path: &path,
-        document: *need(&s.round.document)?,
-        paths: &paths,
-        policy: &policy,
-    };
-    let subject = rounds::subject(cx, &base, &publication).await?;
-    let shown = rounds::Shown {
-        commit: &show::commit(s, cx, CommitKind::Proposal, None)?,
-        pull_title: &messages::pull_title(STAGE, issue.number, &issue.title, false),
-        pull_body: &show::pull(s, cx, Some(subject), None)?,
-    };
-    match rounds::propose(cx, &publication, s.known, &shown).await? {
-        Landed::Ours(proposal) => {
-            s.known = Some(proposal.document);
-            s.proposal = Some(proposal);
-        }
-        Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
-    }
-    let gate = show::gate(s, cx, subject).await?;
-    let (url, shown_at) = rounds::announce(cx, "gate", &gate).await?;
-    s.asked = Some(Asked { subject, shown_at, url });
-    show::turn(s, cx, at, Shown::NeedsYou, messages::NEEDS_YOU).await?;
-    Ok(Next::Ask(spec(s, at, subject, shown_at)))
-}
-
-fn spec(s: &State, at: At, subject: Hash, shown_at: Timestamp) -> GateSpec {
-    let mut verbs = vec![("revise".to_owned(), Role::Write)];
-    if at == At::DraftGate || show::verdict(s) == Verdict::Approved {
-        verbs.push(("approve".to_owned(), Role::Write));
-    } else {
-        verbs.push(("override".to_owned(), Role::Maintain));
-    }
-    GateSpec { stage: STAGE.to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
-}
-
-/// Keeps the gate open for what is there now.
-async fn ask_again(
-    s: &mut State,
-    cx: &Cx,
-    at: At,
-    (subject, shown_at): (Hash, Timestamp),
-    base: Option<Base>,
-) -> Result<Next<At>, StepError> {
-    let url = need(&s.asked)?.url.clone();
-    s.asked = Some(Asked { subject, shown_at, url });
-    if let Some(base) = base {
-        s.base = Some(base);
-        let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
-        let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
-        s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
-    }
-    Ok(Next::Ask(spec(s, at, subject, shown_at)))
+    })
 }
 
 /// The number of the visit that comes to this step first, if nothing is visited twice.
@@ -598,70 +449,6 @@ fn straight_to(at: At) -> u64 {
 /// Before a stage: is this still wanted?
 async fn look(s: &State, cx: &Cx) -> Result<(), StepError> {
     cx.tools().look(cx, s.proposal.as_ref().map(|p| p.pull)).await
-}
-
-/// A `/revise` said at this gate after the answer that is being heard: an objection outweighs it.
-async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>, StepError> {
-    cx.once(&format!("objection-{}", answer.cause), |_| async {
-        let rows = cx.ledger().await?.answers;
-        let heard =
-            rows.iter().find(|(row, _)| row.answer.cause == answer.cause).map(|(row, _)| (row.id, row.gate));
-        let objects = |row: &AnswerRow| {
-            row.answer.verb == "revise" && heard.is_some_and(|(id, gate)| row.gate == gate && row.id > id)
-        };
-        Ok(rows.into_iter().map(|(row, _)| row).find(objects).map(|row| row.answer))
-    })
-    .await
-}
-
-async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<Heard, StepError> {
-    look(s, cx).await?;
-    let (issue, policy, base) = (need(&s.issue)?, need(&s.policy)?, need(&s.base)?);
-    let (proposal, asked) = (need(&s.proposal)?, need(&s.asked)?);
-    let paths = paths(&document(s, cx).await?);
-    let publication = Publication {
-        stage: STAGE,
-        gate: at.id(),
-        issue,
-        base,
-        path: &proposal.path,
-        document: *need(&s.round.document)?,
-        paths: &paths,
-        policy,
-    };
-    rounds::hear(cx, answer, &publication, proposal, asked.subject, asked.shown_at).await
-}
-
-/// A maintainer's own version goes through every check and the review, like any other; nothing rewrites it
-/// before it is looked at, unless they ask for that in the same breath.
-async fn take_over(
-    s: &mut State,
-    cx: &Cx,
-    document: Hash,
-    answer: Option<&Answer>,
-) -> Result<Next<At>, StepError> {
-    s.round.replace(document);
-    s.round.drafter = None;
-    s.known = Some(document);
-    if let Some(answer) = answer.filter(|a| a.verb == "revise") {
-        return send_back(s, cx, answer).await;
-    }
-    let repo = cx.tools().repo(cx).await?;
-    s.base = Some(cx.tools().fetch(cx, "their-base", &repo).await?);
-    s.asked = None;
-    Ok(Next::Go(At::Check))
-}
-
-/// Back to the drafter with a person's words, and with the issue and the code as they are now.
-async fn send_back(s: &mut State, cx: &Cx, answer: &Answer) -> Result<Next<At>, StepError> {
-    let desk = cx.tools();
-    let repo = desk.repo(cx).await?;
-    s.issue = Some(cx.once("issue-again", |_| desk.issue(cx, &repo)).await?);
-    let more = need(&s.policy)?.max_rounds;
-    s.round.send_back(&answer.text, more);
-    s.asked = None;
-    s.stop = None;
-    Ok(Next::Go(At::Analyze))
 }
 
 fn mechanical_halt(s: &State, why: Stop) -> StepError {
@@ -700,21 +487,5 @@ fn paths(design: &str) -> Vec<String> {
 }
 
 async fn document(s: &State, cx: &Cx) -> Result<String, StepError> {
-    text(cx, need(&s.round.document)?).await
-}
-
-/// What of the repository the models are shown.
-async fn repository(s: &State, cx: &Cx) -> Result<codebase::Shown, StepError> {
-    let kept = cx.get(need(&s.excerpt)?).await?;
-    Ok(serde_json::from_slice(&kept).map_err(anyhow::Error::new)?)
-}
-
-async fn text(cx: &Cx, hash: &Hash) -> Result<String, StepError> {
-    let bytes = cx.get(hash).await?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// What an earlier step must have left.
-fn need<T>(value: &Option<T>) -> Result<&T, StepError> {
-    value.as_ref().ok_or_else(|| StepError::Bug(anyhow::anyhow!("an earlier step left nothing here")))
+    text_of(cx, need(&s.round.document)?).await
 }

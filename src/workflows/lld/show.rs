@@ -4,11 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, Lld, STAGE, State, document, need};
+use super::{At, Lld, STAGE, State, conclude, document};
 use crate::{
     commands::CommandSpec,
     documents::lld,
-    engine::{ApprovalKind, ApprovalRow, CallRow, Halt, Step, StepError, Workflow},
+    engine::{ApprovalKind, ApprovalRow, CallRow, Halt, Outcome, Step, StepError, Workflow},
     github::{Body, Fault, LabelSpec, LabelSwap, Repo},
     limits,
     messages::{
@@ -16,7 +16,7 @@ use crate::{
         Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine, RoundLog,
         StatusView, StepLine, Waiting,
     },
-    rounds::{self, Cx, FailureKind, Remains, Seen, Served, Urgency, Why, announce, fault},
+    rounds::{self, Cx, FailureKind, Remains, Seen, Served, Urgency, Why, announce, fault, need},
     types::{Hash, Role, Verdict},
 };
 
@@ -33,7 +33,7 @@ pub(super) async fn status(s: &State, cx: &Cx, at: At, state: messages::State) -
         None => None,
     };
     let issue_chars = match &s.issue {
-        Some(issue) => super::text(cx, &issue.body).await?.chars().count(),
+        Some(issue) => rounds::text_of(cx, &issue.body).await?.chars().count(),
         None => 0,
     };
     let view = StatusView {
@@ -287,13 +287,14 @@ pub(super) fn label_left(labels: &[String]) -> Option<String> {
     labels.iter().find(|label| ours.iter().any(|view| view.name == *label)).cloned()
 }
 
-/// Tells why the run ended at `at`. A person who stopped it knows; everyone else gets a comment.
-pub(super) async fn halted(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<(), StepError> {
+/// Tells why the run ended at `at`. A person who stopped it knows; everyone else gets a comment. One that was stopped
+/// after its approved commit was made has published, and is done.
+pub(super) async fn halted(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<Option<Outcome>, StepError> {
     match tell(at, s, halt, cx).await {
         // The issue or the repository is gone: there is nobody left to tell here.
         Err(StepError::User(why)) => {
             tracing::info!(run = %cx.run().id, why, "the end of the run could not be shown");
-            Ok(())
+            Ok(None)
         }
         told => told,
     }
@@ -327,25 +328,37 @@ async fn find(s: &State, cx: &Cx, repo: &Repo, told: bool) -> Result<Option<Foun
     Ok(Some(Found { label: label_left(&issue.labels), stop, remains }))
 }
 
-async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<(), StepError> {
+async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<Option<Outcome>, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let stopped = matches!(halt, Halt::Stopped { .. });
-    let Some(found) = cx.once("found", |_| find(s, cx, &repo, !stopped)).await? else { return Ok(()) };
+    let Some(found) = cx.once("found", |_| find(s, cx, &repo, !stopped)).await? else { return Ok(None) };
     let mut s = s.clone();
     s.label = found.label.or(s.label);
     if !matches!(at, At::Load | At::Analyze) {
         // Its first draft made it, or was about to.
         s.status = s.status.in_doubt();
     }
-    let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
-    turn(&mut s, cx, at, state, messages::STOPPED).await?;
+    let published = match &s.proposal {
+        Some(proposal) if stopped && at == At::Finalize => {
+            cx.once("published", |_| cx.tools().published(cx, proposal)).await?
+        }
+        _ => None,
+    };
+    let outcome = match published {
+        Some(audit) => Some(conclude(&mut s, cx, audit).await?),
+        None => {
+            let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
+            turn(&mut s, cx, at, state, messages::STOPPED).await?;
+            None
+        }
+    };
     if let Some(remains) = &found.remains {
         announce(cx, "halted", &messages::halted(&halt_card(at, &s, halt, remains, cx))).await?;
     }
-    match found.stop {
-        Some(label) => repo.remove_label(cx.run().trigger.issue, &label).await.map_err(fault),
-        None => Ok(()),
+    if let Some(label) = found.stop {
+        repo.remove_label(cx.run().trigger.issue, &label).await.map_err(fault)?;
     }
+    Ok(outcome)
 }
 
 /// What there is for people to go on from: on the branch, in the status comment, as a pull request.

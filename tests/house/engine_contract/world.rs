@@ -180,8 +180,17 @@ impl Workflow<Toys> for Toy {
         }
     }
 
-    async fn halted(&self, _at: At, _state: &State, halt: &Halt, cx: &Cx<Toys>) -> Result<(), StepError> {
+    async fn halted(
+        &self,
+        _at: At,
+        _state: &State,
+        halt: &Halt,
+        cx: &Cx<Toys>,
+    ) -> Result<Option<Outcome>, StepError> {
         let toys = cx.tools();
+        if cx.run().trigger.args == "there" {
+            return Ok(Some(Outcome { summary: "published before".into(), url: None }));
+        }
         if toys.mute.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Err(StepError::Later { why: "GitHub is down".into(), after: Duration::from_secs(30) });
         }
@@ -190,7 +199,7 @@ impl Workflow<Toys> for Toy {
         }
         cx.once("tell", |_| async {
             toys.told.lock().unwrap().push(halt.clone());
-            Ok(())
+            Ok(None)
         })
         .await
     }
@@ -212,6 +221,11 @@ async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> 
             return Err(StepError::Later { why: "rate limit".into(), after: Duration::from_secs(30) });
         }
         "later" => toys.saw(format!("draft {}", state.drafts)),
+        "idle" => {
+            state.drafts = 0;
+            let until = cx.clock().now().plus(Duration::from_secs(60));
+            return Ok(Next::Wait { until, why: "nobody is there".into() });
+        }
         "wait" if state.drafts == 1 => {
             cx.once("paid", pay).await?;
             let until = cx.clock().now().plus(Duration::from_secs(90));

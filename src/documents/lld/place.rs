@@ -1,0 +1,106 @@
+//! The places that a reviewer points to.
+
+use std::ops::Range;
+
+use super::{Lld, parse};
+use crate::documents::{Tree, markdown, path};
+
+/// Does the place a reviewer points to exist: a section by number or title, a requirement, a
+/// scenario, or a path (also `path:line`) that the files table or the repository has?
+pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+    let place = place.trim().trim_matches('`').trim();
+    if place.is_empty() || place.len() > 400 {
+        return false;
+    }
+    let file = file_of(place);
+    stands_at(&parse(text), place).is_some()
+        || (path::refused(file).is_none() && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/'))))
+        || markdown::outline(text).headings.iter().any(|h| h.text.eq_ignore_ascii_case(place))
+}
+
+/// Does the same stand at this place in both, word for word? Of a place that is not in both, nothing is known.
+pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
+    let place = place.trim().trim_matches('`').trim();
+    let (then, there) = (stands_at(&parse(before), place), stands_at(&parse(now), place));
+    then.zip(there).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
+}
+
+/// Where in the text a section by number or title, a requirement, a scenario or a row of the files table is.
+fn stands_at(lld: &Lld, place: &str) -> Option<Range<usize>> {
+    let bare = strip_section_word(place);
+    let (word, _) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
+    let number = word.trim_end_matches('.');
+    let upper = word.to_ascii_uppercase();
+    let section = lld.sections.iter().find(|s| s.number == number || s.title.eq_ignore_ascii_case(bare));
+    let requirement = || lld.requirements.iter().find(|r| r.id == upper).map(|r| r.range.clone());
+    let named = |id: &str| id == number || place.strip_prefix("scenario ") == Some(id);
+    let scenario = || lld.scenarios.iter().find(|s| named(&s.id)).map(|s| s.range.clone());
+    let file = || lld.files.iter().find(|f| f.path == file_of(place)).map(|f| f.range.clone());
+    section.map(|s| s.body.clone()).or_else(requirement).or_else(scenario).or_else(file)
+}
+
+/// The path in `path:line`.
+fn file_of(place: &str) -> &str {
+    match place.rsplit_once(':') {
+        Some((path, line)) if !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit() || b == b'-') => {
+            path
+        }
+        _ => place,
+    }
+}
+
+fn strip_section_word(place: &str) -> &str {
+    let place = place.trim_start_matches(['§', '#', ' ']);
+    match place.get(..8) {
+        Some(word) if word.eq_ignore_ascii_case("section ") => place[8..].trim_start(),
+        _ => place,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::*, *};
+
+    #[test]
+    fn a_place_is_a_section_a_requirement_a_scenario_or_a_path() {
+        let text = filled();
+        for real in [
+            "2.1",
+            "§2.1",
+            "Section 3",
+            "## 11. Risks & Mitigations",
+            "Requirements",
+            "REQ-1",
+            "req-1",
+            "010",
+            "src/config.rs:12",
+            "`src/lib.rs`",
+            "src/",
+            "Open Questions",
+        ] {
+            assert!(place_exists(&text, real, &Repo), "{real}");
+        }
+        for unreal in ["", "2.9", "REQ-9", "src/none.rs", "../src/lib.rs", "somewhere", "020", ":", "§"] {
+            assert!(!place_exists(&text, unreal, &Repo), "{unreal}");
+        }
+    }
+
+    #[test]
+    fn a_place_has_changed_where_its_own_text_has() {
+        let before = filled();
+        let now = before.replacen("Modify | the exit code is 2", "Modify | the exit code is 3", 1);
+        assert_ne!(before, now);
+        for changed in ["2.1", "§2.1", "src/lib.rs", "`src/lib.rs:12`"] {
+            assert!(!unchanged_at(&before, &now, changed), "{changed}");
+            assert!(unchanged_at(&before, &before, changed), "{changed}");
+        }
+        for same in ["11", "REQ-1", "010", "Section 3", "## 11. Risks & Mitigations"] {
+            assert!(unchanged_at(&before, &now, same), "{same}");
+        }
+        for unknown in ["", "2.9", "README.md", "REQ-9"] {
+            assert!(!unchanged_at(&before, &before, unknown), "{unknown}");
+        }
+        let moved = before.replacen("# 42", "A line on top.\n\n# 42", 1);
+        assert!(unchanged_at(&before, &moved, "REQ-1"), "it is elsewhere, and the same");
+    }
+}

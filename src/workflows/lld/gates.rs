@@ -1,0 +1,150 @@
+//! What the two gates share: showing people a design and asking, hearing the answer, and the ways back.
+
+use serde::{Deserialize, Serialize};
+
+use super::{At, STAGE, State, document, look, paths, show};
+use crate::{
+    engine::{Answer, AnswerRow, GateSpec, Next, Step, StepError},
+    messages::{self, CommitKind, State as Shown},
+    rounds::{self, Base, Cx, Heard, Landed, Publication, Urgency, need},
+    types::{Hash, Role, Timestamp, Verdict},
+};
+
+/// What the open gate waits for an answer on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Asked {
+    pub(super) subject: Hash,
+    pub(super) shown_at: Timestamp,
+    /// The gate comment.
+    pub(super) url: String,
+}
+
+/// Shows the document on its branch and asks people; the answer comes back to the same step.
+pub(super) async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
+    look(s, cx).await?;
+    let issue = need(&s.issue)?.clone();
+    let policy = need(&s.policy)?.clone();
+    let base = need(&s.base)?.clone();
+    let path = show::path(s)?;
+    let paths = paths(&document(s, cx).await?);
+    let publication = Publication {
+        stage: STAGE,
+        gate: at.id(),
+        issue: &issue,
+        base: &base,
+        path: &path,
+        document: *need(&s.round.document)?,
+        paths: &paths,
+        policy: &policy,
+    };
+    let subject = rounds::subject(cx, &base, &publication).await?;
+    let shown = rounds::Shown {
+        commit: &show::commit(s, cx, CommitKind::Proposal, None)?,
+        pull_title: &messages::pull_title(STAGE, issue.number, &issue.title, false),
+        pull_body: &show::pull(s, cx, Some(subject), None)?,
+    };
+    match rounds::propose(cx, &publication, s.known, &shown).await? {
+        Landed::Ours(proposal) => {
+            s.known = Some(proposal.document);
+            s.proposal = Some(proposal);
+        }
+        Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
+    }
+    let gate = show::gate(s, cx, subject).await?;
+    let (url, shown_at) = rounds::announce(cx, "gate", &gate).await?;
+    s.asked = Some(Asked { subject, shown_at, url });
+    show::turn(s, cx, at, Shown::NeedsYou, messages::NEEDS_YOU).await?;
+    Ok(Next::Ask(spec(s, at, subject, shown_at)))
+}
+
+fn spec(s: &State, at: At, subject: Hash, shown_at: Timestamp) -> GateSpec {
+    let mut verbs = vec![("revise".to_owned(), Role::Write)];
+    if at == At::DraftGate || show::verdict(s) == Verdict::Approved {
+        verbs.push(("approve".to_owned(), Role::Write));
+    } else {
+        verbs.push(("override".to_owned(), Role::Maintain));
+    }
+    GateSpec { stage: STAGE.to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
+}
+
+/// Keeps the gate open for what is there now.
+pub(super) async fn ask_again(
+    s: &mut State,
+    cx: &Cx,
+    at: At,
+    (subject, shown_at): (Hash, Timestamp),
+    base: Option<Base>,
+) -> Result<Next<At>, StepError> {
+    let url = need(&s.asked)?.url.clone();
+    s.asked = Some(Asked { subject, shown_at, url });
+    if let Some(base) = base {
+        s.base = Some(base);
+        let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
+        let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
+        s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
+    }
+    Ok(Next::Ask(spec(s, at, subject, shown_at)))
+}
+
+/// A `/revise` said at this gate after the answer that is being heard: an objection outweighs it.
+pub(super) async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>, StepError> {
+    cx.once(&format!("objection-{}", answer.cause), |_| async {
+        let rows = cx.ledger().await?.answers;
+        let heard =
+            rows.iter().find(|(row, _)| row.answer.cause == answer.cause).map(|(row, _)| (row.id, row.gate));
+        let objects = |row: &AnswerRow| {
+            row.answer.verb == "revise" && heard.is_some_and(|(id, gate)| row.gate == gate && row.id > id)
+        };
+        Ok(rows.into_iter().map(|(row, _)| row).find(objects).map(|row| row.answer))
+    })
+    .await
+}
+
+pub(super) async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<Heard, StepError> {
+    look(s, cx).await?;
+    let (issue, policy, base) = (need(&s.issue)?, need(&s.policy)?, need(&s.base)?);
+    let (proposal, asked) = (need(&s.proposal)?, need(&s.asked)?);
+    let paths = paths(&document(s, cx).await?);
+    let publication = Publication {
+        stage: STAGE,
+        gate: at.id(),
+        issue,
+        base,
+        path: &proposal.path,
+        document: *need(&s.round.document)?,
+        paths: &paths,
+        policy,
+    };
+    rounds::hear(cx, answer, &publication, proposal, asked.subject, asked.shown_at).await
+}
+
+/// A maintainer's own version goes through every check and the review, like any other; nothing rewrites it
+/// before it is looked at, unless they ask for that in the same breath.
+pub(super) async fn take_over(
+    s: &mut State,
+    cx: &Cx,
+    document: Hash,
+    answer: Option<&Answer>,
+) -> Result<Next<At>, StepError> {
+    s.round.take_over(document);
+    s.known = Some(document);
+    if let Some(answer) = answer.filter(|a| a.verb == "revise") {
+        return send_back(s, cx, answer).await;
+    }
+    let repo = cx.tools().repo(cx).await?;
+    s.base = Some(cx.tools().fetch(cx, "their-base", &repo).await?);
+    s.asked = None;
+    Ok(Next::Go(At::Check))
+}
+
+/// Back to the drafter with a person's words, and with the issue and the code as they are now.
+pub(super) async fn send_back(s: &mut State, cx: &Cx, answer: &Answer) -> Result<Next<At>, StepError> {
+    let desk = cx.tools();
+    let repo = desk.repo(cx).await?;
+    s.issue = Some(cx.once("issue-again", |_| desk.issue(cx, &repo)).await?);
+    let more = need(&s.policy)?.max_rounds;
+    s.round.send_back(&answer.text, more);
+    s.asked = None;
+    s.stop = None;
+    Ok(Next::Go(At::Analyze))
+}
