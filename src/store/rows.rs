@@ -370,7 +370,7 @@ impl CallRow {
     /// What counts against caps.
     pub fn counted(&self) -> MicroUsd {
         let billed = self.cost_microusd.filter(|_| self.billed);
-        MicroUsd(billed.or(self.held_microusd).unwrap_or(0))
+        MicroUsd(billed.unwrap_or(0)).plus(MicroUsd(self.held_microusd.unwrap_or(0)))
     }
 }
 
@@ -444,9 +444,7 @@ impl Spending {
             (Some(cost), false) => self.notional = self.notional.plus(cost),
             (None, _) => self.unpriced += u64::from(call.status == CallStatus::Done),
         }
-        if cost.is_none() || !call.billed {
-            self.held = self.held.plus(MicroUsd(call.held_microusd.unwrap_or(0)));
-        }
+        self.held = self.held.plus(MicroUsd(call.held_microusd.unwrap_or(0)));
     }
 }
 
