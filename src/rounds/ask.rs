@@ -456,9 +456,10 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::Attempt;
 
     fn asked(billed: bool, cost_microusd: Option<u64>) -> Usage {
-        Usage { billed, cost_microusd, served: Some("one".to_owned()), ..Usage::asking("one") }
+        Usage { billed, cost_microusd, served: Some("one".to_owned()), ..Usage::default() }
     }
 
     #[test]
@@ -512,9 +513,14 @@ mod tests {
         let closed = CallErrorKind::OverBudget { most_microusd: 1 };
         let late = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
         let failed = |kind: &CallErrorKind, before: &[CallErrorKind]| {
-            let leg = |kind: &CallErrorKind| CallError::new(kind.clone(), "no", asked(false, None));
-            let before = before.iter().map(|kind| crate::providers::Attempt::of(leg(kind))).collect();
-            only_money_helps(&Err(CallError { before, ..leg(kind) }))
+            let leg = |kind: &CallErrorKind| Attempt {
+                kind: kind.clone(),
+                message: String::new(),
+                usage: asked(false, None),
+            };
+            let Attempt { kind, message, usage } = leg(kind);
+            let before = before.iter().map(leg).collect();
+            only_money_helps(&Err(CallError { kind, message, usage: Box::new(usage), before }))
         };
         assert!(failed(&closed, &[]) && failed(&late, std::slice::from_ref(&closed)));
         assert!(failed(&closed, std::slice::from_ref(&late)));

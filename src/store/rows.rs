@@ -383,7 +383,7 @@ pub struct CostRow {
     pub workflow: String,
     pub issue: IssueNo,
     pub installation: InstallationId,
-    /// When it was written last.
+    /// When it was asked.
     pub at: Timestamp,
     pub call: CallRow,
 }

@@ -163,6 +163,38 @@ async fn the_cap_of_a_day_is_over_with_the_day() {
 }
 
 #[tokio::test]
+async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
+    let slow = billed().replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
+    let setting = Setting { script: Some(slow), toml: PRICES.to_owned(), private: true, ..Setting::default() };
+    let mut w = World::new(setting).await;
+    w.pass(15 * 3600 - 1);
+    w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
+    w.hub.settled().await;
+    w.app.intake.tick().await.unwrap();
+    let app = w.app.clone();
+    let work = tokio::spawn(async move { while app.engine.tick().await.unwrap() > 0 {} });
+    loop {
+        tokio::task::yield_now().await;
+        if let Some(run) = w.run().await
+            && w.spending(run.id).await.held > MicroUsd(0)
+        {
+            break;
+        }
+    }
+    w.pass(1);
+    work.await.unwrap();
+    w.settle().await;
+    let days: Vec<_> = w.cost_lines(By::Day).await.into_iter().map(|line| (line.what, line.spent.calls)).collect();
+    assert_eq!(days, [("2026-03-02".to_owned(), 1), ("2026-03-03".to_owned(), 1)]);
+    let main = rusqlite::Connection::open(w.directory().join("bot/data/main.db")).unwrap();
+    let midnight = Timestamp::parse("2026-03-03T00:00:00Z").unwrap().0;
+    let before = |sign: &str| -> i64 {
+        main.query_row(&format!("SELECT COUNT(*) FROM spend WHERE at {sign} {midnight}"), [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((before("<"), before(">=")), (1, 1));
+}
+
+#[tokio::test]
 async fn no_day_is_waited_for_that_would_not_help() {
     let mut w = priced("repository_day = \"$0.50\"", true).await;
     w.label("maya", LABEL).await;
@@ -235,6 +267,11 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let run = w.run().await.unwrap().id;
     let all = w.spending(run).await;
     assert!(all.billed > MicroUsd(0) && all.held == MicroUsd(0), "{all:?}");
+    let sum = messages::spending(&all);
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains(&format!("round 1. Cost so far: {sum}.")), "{gate}");
+    let pull = &w.hub.pulls(w.repo)[0].body;
+    assert!(pull.contains(&format!("| Cost so far | {sum} |")), "{pull}");
     w.comment("tess", "/cost").await;
     let told = w.find("### Cost of this issue").body;
     assert!(told.contains(&format!("| **all** | 2 | {} |", messages::spending(&all))), "{told}");
@@ -264,6 +301,10 @@ async fn where_everybody_reads_it_nothing_is_told_of_money() {
     w.find("Costs are not shown where everybody reads them");
     let ours: Vec<_> = w.view().comments.into_iter().filter(|c| c.author.ends_with("[bot]")).collect();
     assert!(ours.len() == 3 && ours.iter().all(|c| !c.body.contains('$')), "{}", w.thread());
+    w.comment("max", "/budget +3").await;
+    w.find("waits for a person");
+    let pull = &w.hub.pulls(w.repo)[0].body;
+    assert!(!w.thread().contains('$') && !pull.contains('$'), "{}\n{pull}", w.thread());
 }
 
 #[tokio::test]
@@ -341,7 +382,6 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
     let twice = "/budget $1\n/budget +1";
     w.comment("max", twice).await;
     w.find("waits for a person");
-    println!("{}", w.thread());
     let raised = w.raised().await;
     assert_eq!(raised, 1_000_000, "{}", w.thread());
     let said = w.view().comments.len();
@@ -353,7 +393,6 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
     w.hub.edit_comment(w.repo, comment, w.user("max"), "/budget +2").unwrap();
     w.settle().await;
     w.comment("max", "/budget +1").await;
-    println!("{}", w.thread());
     assert_eq!(w.raised().await, raised);
     assert_eq!(w.view().comments.len(), said + 2, "{}", w.thread());
 }

@@ -84,8 +84,7 @@ impl Step for At {
     fn kind(self) -> Kind {
         match self {
             Self::Load | Self::Analyze | Self::Fix | Self::Check | Self::TestPlan => Kind::Work,
-            // No gate: what is decided there is no document.
-            Self::Budget => Kind::Work,
+            Self::Budget => Kind::Pause,
             Self::Draft => Kind::Draft,
             Self::Review => Kind::Review,
             Self::DraftGate | Self::VerdictGate => Kind::Gate,
@@ -480,7 +479,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Landed::Ours(commit) => commit,
         Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
     };
-    let body = show::pull(s, cx, None, Some(audit))?;
+    let body = show::pull(s, cx, None, Some(audit)).await?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
     let _: () = cx
         .once("retitle", |_| async {
@@ -545,7 +544,7 @@ async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
     let shown = rounds::Shown {
         commit: &show::commit(s, cx, CommitKind::Proposal, None)?,
         pull_title: &messages::pull_title(STAGE, issue.number, &issue.title, false),
-        pull_body: &show::pull(s, cx, Some(subject), None)?,
+        pull_body: &show::pull(s, cx, Some(subject), None).await?,
     };
     match rounds::propose(cx, &publication, s.known, &shown).await? {
         Landed::Ours(proposal) => {
