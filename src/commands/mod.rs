@@ -410,7 +410,10 @@ mod tests {
             ["+3", "3", " +$2.50 ", "`+1`"].map(read),
             [3_000_000, 3_000_000, 2_500_000, 1_000_000].map(Ok)
         );
-        assert_eq!(["", "0", "-3", "++3", "+-3", "+3 more", "1e3", "٣", "lots"].map(read), [Err(RaiseError); 9]);
+        assert_eq!(
+            ["", "0", "-3", "++3", "+-3", "+3 more", "1e3", "٣", "lots"].map(read),
+            [Err(RaiseError); 9]
+        );
     }
 
     #[test]

@@ -152,6 +152,16 @@ struct Aside {
 /// Buys one answer. Whoever cannot be asked now is waited for, by way of [`NoAnswer::Held`]; every other way of having
 /// no answer is returned.
 pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, NoAnswer> {
+    if let Some(answered) = ask.waits.bought(key) {
+        *ask.calls += 1;
+        return Ok(answered);
+    }
+    let answered = buy_in_time(cx, key, &mut ask).await?;
+    ask.waits.keep(key, &answered);
+    Ok(answered)
+}
+
+async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, NoAnswer> {
     let (mut attempt, mut busy) = (0, 0);
     let mut bytes_a_token = limits::USUAL_BYTES_A_TOKEN;
     loop {
@@ -161,7 +171,7 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
         ask.facts.insert("call".to_owned(), ask.calls.to_string());
         let mut aside = Aside::default();
         let this = Try { key: &key, number: attempt, bytes_a_token };
-        let bought = cx.once(&key, |entry| buy(cx, &ask, this, entry.interrupted, &mut aside)).await;
+        let bought = cx.once(&key, |entry| buy(cx, ask, this, entry.interrupted, &mut aside)).await;
         if let Some(capped) = aside.capped {
             return Err(NoAnswer::Capped(capped));
         }
@@ -480,7 +490,8 @@ mod tests {
         };
         for (a, b) in legs().flat_map(|a| legs().map(move |b| (a.clone(), b))) {
             let both = [(&a.0, a.1.as_ref()), (&b.0, b.1.as_ref())];
-            let billed: u64 = both.iter().filter(|leg| leg.0.billed).filter_map(|leg| leg.0.cost_microusd).sum();
+            let billed: u64 =
+                both.iter().filter(|leg| leg.0.billed).filter_map(|leg| leg.0.cost_microusd).sum();
             let held: u64 = shares(Some(1000), &both).into_iter().flatten().sum();
             let open = both.iter().any(|leg| may_cost_more(*leg));
             let rest = if open { 1000_u64.saturating_sub(billed) } else { 0 };

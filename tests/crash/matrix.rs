@@ -94,12 +94,14 @@ async fn overspent(w: &World, scenario: &Scenario, reviews: usize) -> Option<Str
     let counted: u64 = ledger.calls.iter().map(|row| row.counted().0).sum();
     let cap = scenario.cap + ledger.raises.iter().map(|row| row.amount.0).sum::<u64>();
     let file = w.directory().join("bot/data/main.db");
-    let database = rusqlite::Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let database =
+        rusqlite::Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     let sum = "SELECT COALESCE(SUM(microusd), 0) FROM spend";
     let shared = database.query_row(sum, [], |row| row.get::<_, i64>(0)).unwrap().unsigned_abs();
     let asked = reviews as u64 * REVIEW;
     // What runs share is written down before a run's own books are, and never less.
-    let right = asked <= counted.max(shared) && counted <= shared && counted <= cap && ledger.raises.len() <= 1;
+    let right =
+        asked <= counted.max(shared) && counted <= shared && counted <= cap && ledger.raises.len() <= 1;
     (!right).then(|| {
         format!("{reviews} reviews for {asked}, {counted} in the books, {shared} in those of all, and a cap of {cap}")
     })

@@ -136,6 +136,24 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
 }
 
 #[tokio::test]
+async fn what_was_answered_before_a_pause_is_not_bought_again() {
+    let mut of_another_call = approved();
+    of_another_call["nonce"] = "abcdefgh".into();
+    let script = Script::default().drafts(&design()).reviews(&of_another_call).reviews(&approved());
+    let toml = format!("{PRICES}[budget]\nrun = \"$1.02\"\n");
+    let script = Some(format!("billed = true\n{}", script.toml()));
+    let mut w = World::new(Setting { script, toml, private: true, ..Setting::default() }).await;
+    w.label("maya", LABEL).await;
+    w.find("### ✋ Paused before N3");
+    let run = w.run().await.unwrap().id;
+    assert_eq!(w.spending(run).await.calls, 2, "a draft and a review out of form");
+    let mut w = w.restart().await;
+    w.comment("max", "/budget +3").await;
+    w.find("### ✅ APPROVED");
+    assert_eq!(w.spending(run).await.calls, 3);
+}
+
+#[tokio::test]
 async fn a_paused_run_is_stopped_like_any_other() {
     let mut w = priced("stage = \"$0.5\"", true).await;
     w.label("maya", LABEL).await;
@@ -165,7 +183,8 @@ async fn the_cap_of_a_day_is_over_with_the_day() {
 #[tokio::test]
 async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
     let slow = billed().replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
-    let setting = Setting { script: Some(slow), toml: PRICES.to_owned(), private: true, ..Setting::default() };
+    let setting =
+        Setting { script: Some(slow), toml: PRICES.to_owned(), private: true, ..Setting::default() };
     let mut w = World::new(setting).await;
     w.pass(15 * 3600 - 1);
     w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
@@ -184,12 +203,16 @@ async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
     w.pass(1);
     work.await.unwrap();
     w.settle().await;
-    let days: Vec<_> = w.cost_lines(By::Day).await.into_iter().map(|line| (line.what, line.spent.calls)).collect();
+    let days: Vec<_> =
+        w.cost_lines(By::Day).await.into_iter().map(|line| (line.what, line.spent.calls)).collect();
     assert_eq!(days, [("2026-03-02".to_owned(), 1), ("2026-03-03".to_owned(), 1)]);
     let main = rusqlite::Connection::open(w.directory().join("bot/data/main.db")).unwrap();
     let midnight = Timestamp::parse("2026-03-03T00:00:00Z").unwrap().0;
     let before = |sign: &str| -> i64 {
-        main.query_row(&format!("SELECT COUNT(*) FROM spend WHERE at {sign} {midnight}"), [], |row| row.get(0)).unwrap()
+        main.query_row(&format!("SELECT COUNT(*) FROM spend WHERE at {sign} {midnight}"), [], |row| {
+            row.get(0)
+        })
+        .unwrap()
     };
     assert_eq!((before("<"), before(">=")), (1, 1));
 }
@@ -368,7 +391,9 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
     assert!(w.run().await.is_none() && w.reactions("/budget +1").contains("[]"), "{}", w.thread());
     w.label("maya", LABEL).await;
     w.find("### ✋ Paused before N3");
-    for words in ["+1e999", "+0", "-3", "$-3", "３", "+٣", "1,5", "+99999999999999999999", "", "NaN", "+3 or so"] {
+    for words in
+        ["+1e999", "+0", "-3", "$-3", "３", "+٣", "1,5", "+99999999999999999999", "", "NaN", "+3 or so"]
+    {
         w.comment("max", &format!("/budget {words}")).await;
         w.find("That `/budget` was not understood");
     }
@@ -407,9 +432,11 @@ async fn a_model_without_a_price_is_not_asked_under_a_cap() {
     assert!(halt.contains("is paid by use and has no price"), "{halt}");
     assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
 
-    let none = ["call", "stage", "run", "repository_day", "installation_month"].map(|cap| format!("{cap} = \"none\""));
+    let none = ["call", "stage", "run", "repository_day", "installation_month"]
+        .map(|cap| format!("{cap} = \"none\""));
     let toml = format!("{toml}[budget]\n{}\n", none.join("\n"));
-    let mut w = World::new(Setting { script: Some(billed()), toml, private: true, ..Setting::default() }).await;
+    let mut w =
+        World::new(Setting { script: Some(billed()), toml, private: true, ..Setting::default() }).await;
     w.label("maya", LABEL).await;
     w.find("waits for a person");
     assert_eq!(w.spending(w.run().await.unwrap().id).await.unpriced, 1);
@@ -423,7 +450,8 @@ async fn runs_side_by_side_never_spend_more_than_they_share() {
     let mut w = World::new(Setting { script: Some(script), toml, private: true, ..Setting::default() }).await;
     let (first, mut issues) = (w.issue, vec![w.issue]);
     for n in 0..5 {
-        issues.push(w.hub.open_issue(w.repo, w.user("maya"), &format!("Another {n}"), "Count words.").unwrap());
+        issues
+            .push(w.hub.open_issue(w.repo, w.user("maya"), &format!("Another {n}"), "Count words.").unwrap());
     }
     for issue in &issues {
         w.hub.label(w.repo, *issue, w.user("maya"), LABEL).unwrap();

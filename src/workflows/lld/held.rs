@@ -18,7 +18,7 @@ pub(super) async fn unanswered(
     match why {
         NoAnswer::Step(error) => Err(error),
         NoAnswer::Capped(capped) => {
-            s.round = before;
+            s.round.pause(before);
             Ok(pause(s, at, capped))
         }
         NoAnswer::Held(held) => {

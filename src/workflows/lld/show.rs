@@ -12,9 +12,9 @@ use crate::{
     github::{Body, Fault, LabelSpec, LabelSwap, Repo},
     limits,
     messages::{
-        self, ApprovalLine, ApproveLine, CommitCard, CommitKind, CostView, DraftView, GateCard, HaltCard, HaltReason,
-        Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine, RoundLog,
-        StatusView, StepLine, Waiting,
+        self, ApprovalLine, ApproveLine, CommitCard, CommitKind, CostView, DraftView, GateCard, HaltCard,
+        HaltReason, Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine,
+        RoundLog, StatusView, StepLine, Waiting,
     },
     rounds::{self, Cx, FailureKind, Remains, Seen, Served, Urgency, Why, announce, fault},
     store::Spending,
