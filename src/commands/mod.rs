@@ -295,12 +295,13 @@ impl Approve {
 
 /// Why `/budget` was not understood; said to the writer as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("after `/budget` stands how many dollars more, as in `/budget +3`")]
+#[error("it takes how many dollars more, as in /budget +3")]
 pub struct RaiseError;
 
 /// What `/budget` was given: dollars to add.
 pub fn parse_raise(args: &str) -> Result<MicroUsd, RaiseError> {
-    let amount = args.trim().trim_matches('`').trim_start_matches('+');
+    let amount = args.trim().trim_matches('`');
+    let amount = amount.strip_prefix('+').unwrap_or(amount);
     MicroUsd::parse(amount).ok().filter(|amount| *amount > MicroUsd(0)).ok_or(RaiseError)
 }
 
@@ -409,7 +410,10 @@ mod tests {
             ["+3", "3", " +$2.50 ", "`+1`"].map(read),
             [3_000_000, 3_000_000, 2_500_000, 1_000_000].map(Ok)
         );
-        assert_eq!(["", "0", "-3", "+3 more", "lots"].map(read), [Err(RaiseError); 5]);
+        assert_eq!(
+            ["", "0", "-3", "++3", "+-3", "+3 more", "1e3", "٣", "lots"].map(read),
+            [Err(RaiseError); 9]
+        );
     }
 
     #[test]

@@ -41,6 +41,15 @@ impl Default for BudgetSettings {
     }
 }
 
+impl BudgetSettings {
+    /// Is there a cap on what a run, or runs together, may spend?
+    pub fn any(&self) -> bool {
+        [self.call, self.stage, self.run, self.repository_day, self.installation_month]
+            .iter()
+            .any(Option::is_some)
+    }
+}
+
 /// As it is written in the server's file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]

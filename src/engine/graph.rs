@@ -143,6 +143,7 @@ pub(super) fn mermaid<S: Step>(graph: &Graph<S>) -> String {
             Kind::Draft => ("([", "])", "draft"),
             Kind::Review => ("{{", "}}", "review"),
             Kind::Gate => ("{", "}", "gate"),
+            Kind::Pause => ("[/", "/]", "pause"),
             Kind::Publish => ("[[", "]]", "publish"),
         };
         let label = format!("{} · {}", step.id(), step.title()).replace('"', "#quot;");
@@ -158,6 +159,7 @@ pub(super) fn mermaid<S: Step>(graph: &Graph<S>) -> String {
     classDef draft fill:#ddf4ff,stroke:#0969da,color:#24292f
     classDef review fill:#fbefff,stroke:#8250df,color:#24292f
     classDef gate fill:#fff8c5,stroke:#9a6700,color:#24292f
+    classDef pause fill:#fff1e5,stroke:#bc4c00,color:#24292f
     classDef publish fill:#dafbe1,stroke:#1a7f37,color:#24292f
 ",
     );

@@ -240,7 +240,7 @@ impl RunView {
             gate: row.gate.as_ref().map(GateView::from),
             opening: row.gate.is_none()
                 && matches!(status, Status::Ready | Status::Running | Status::Waiting)
-                && step.is_some_and(|step| step.kind == Kind::Gate),
+                && step.is_some_and(|step| matches!(step.kind, Kind::Gate | Kind::Pause)),
             visit: row.visit,
             started_by: row.trigger.actor.clone(),
             started_at: row.started_at,

@@ -26,6 +26,8 @@ pub enum Kind {
     Review,
     /// A person decides, or the policy says that none is needed here.
     Gate,
+    /// People are asked for something that is no decision about a document.
+    Pause,
     /// What was decided leaves the house.
     Publish,
 }

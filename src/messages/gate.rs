@@ -1,11 +1,13 @@
 //! The gate comment: the one that sends mail, because a person must decide.
 
 use super::{
-    ApproveLine, ModelView, access, count, folded, links, rehearsal, sign, stage_name, status::place,
+    ApproveLine, ModelView, access, cost::spending, count, folded, links, rehearsal, sign, stage_name,
+    status::place,
 };
 use crate::{
     documents::findings::Finding,
     github::outbound::{Body, clean, plain},
+    store::Spending,
     types::{Hash, Role, RunId, Verdict},
 };
 
@@ -42,6 +44,8 @@ pub struct GateCard {
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
     pub status_url: Option<String>,
+    /// None where everybody would read it.
+    pub cost: Option<Spending>,
     pub rehearsal: bool,
 }
 
@@ -104,7 +108,8 @@ pub fn gate(card: &GateCard) -> Body {
         Some(_) => format!(", reviewed by {}", card.reviewer.text()),
         None => String::new(),
     };
-    parts.push(format!("Drafted by {}{reviewed}, round {round}.", card.drafter.text()));
+    let cost = card.cost.map_or(String::new(), |cost| format!(" Cost so far: {}.", spending(&cost)));
+    parts.push(format!("Drafted by {}{reviewed}, round {round}.{cost}", card.drafter.text()));
     if !links.is_empty() {
         parts.push(links);
     }
@@ -221,6 +226,7 @@ mod tests {
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),
             status_url: None,
+            cost: None,
             rehearsal: false,
         }
     }

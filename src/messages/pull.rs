@@ -1,9 +1,10 @@
 //! The pull request, the commits on its branch, and the review log: evidence, written by code only.
 
-use super::{ApproveLine, ModelView, link, rehearsal, sign, stage_name, status::place};
+use super::{ApproveLine, ModelView, cost::spending, link, rehearsal, sign, stage_name, status::place};
 use crate::{
     documents::findings::Finding,
     github::outbound::{Body, clean, code, line, plain},
+    store::Spending,
     types::{Hash, IssueNo, RunId, Timestamp, Verdict},
 };
 
@@ -52,6 +53,8 @@ pub struct PullCard {
     pub line: Option<ApproveLine>,
     /// The head of the audit chain.
     pub audit: Option<Hash>,
+    /// None where everybody would read it.
+    pub cost: Option<Spending>,
     pub rehearsal: bool,
 }
 
@@ -67,6 +70,9 @@ pub fn pull_body(card: &PullCard) -> Body {
         ("Reviewed by", card.reviewer.text()),
         ("Decision", card.approval.as_ref().map_or("waits for a person".into(), ApprovalLine::text)),
     ];
+    if let Some(cost) = &card.cost {
+        rows.push(("Cost so far", spending(cost)));
+    }
     if let Some(path) = &card.log_path {
         rows.push(("Review log", code(path, 150)));
     }
@@ -248,6 +254,7 @@ mod tests {
             approval: None,
             line: Some(ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") }),
             audit: Some(Hash::of(b"y")),
+            cost: None,
             rehearsal: false,
         }
     }

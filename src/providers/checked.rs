@@ -128,9 +128,13 @@ impl Checked {
                 format!("some {tokens} tokens of prompt are more than the {room} that {} has for it", row.id);
             return Some((CallErrorKind::TooLong, why));
         }
-        let most_microusd = self.estimate(call).most.0;
+        let Estimate { most, unpriced, .. } = self.estimate(call);
+        let most_microusd = if unpriced { u64::MAX } else { most.0 };
         let budget = call.budget.filter(|budget| most_microusd > *budget)?;
-        let why = format!("it could cost {most_microusd} micro-dollars, and {budget} are left for it");
+        let why = match unpriced {
+            true => "nobody knows its price, and there are caps on what may be spent".to_owned(),
+            false => format!("it could cost {most_microusd} micro-dollars, and {budget} are left for it"),
+        };
         Some((CallErrorKind::OverBudget { most_microusd }, why))
     }
 
@@ -190,7 +194,8 @@ impl Provider for Checked {
         if !self.bills() {
             return self.back_end.estimate(call);
         }
-        let bytes = (call.system.len() + call.prompt.len()) as u64;
+        let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
+        let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
         let row = self.table.find(self.name(), &call.model);
         let most = row.and_then(|row| {
             let input = bytes / limits::FEWEST_BYTES_A_TOKEN;
@@ -198,7 +203,8 @@ impl Provider for Checked {
             let plain = self.table.cost_microusd(&row.id, input, row.max_output, 0, 0);
             plain.max(self.table.cost_microusd(&row.id, 0, row.max_output, 0, input))
         });
-        Estimate { most: MicroUsd(most.unwrap_or(0)), free_way: false }
+        let free_way = most == Some(0) && self.lacks().is_none();
+        Estimate { most: MicroUsd(most.unwrap_or(0)), free_way, unpriced: most.is_none() }
     }
 
     fn call<'a>(
@@ -292,5 +298,22 @@ mod tests {
             CallErrorKind::OverBudget { most_microusd }
         );
         assert!(ask(call(String::new(), Some(most_microusd))).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_has_no_price_is_asked_only_where_there_is_no_budget() {
+        let (clock, table): (SharedClock, _) = (Arc::new(crate::clock::SystemClock), Table::default());
+        let unpriced = Model { price: None, ..table.find("anthropic", "opus").unwrap().clone() };
+        let free = Model { price: Some(crate::config::Price::per_million(0, 0)), ..unpriced.clone() };
+        for (row, budget, answered) in
+            [(&unpriced, None, true), (&unpriced, Some(u64::MAX - 1), false), (&free, Some(0), true)]
+        {
+            let table = Arc::new(Table::with(std::slice::from_ref(row)));
+            let provider = Checked::around(Arc::new(Haiku), &table, &Arc::default(), &clock);
+            let asked = provider.call(&call("?".into(), budget), &CancellationToken::new()).await;
+            assert_eq!(asked.is_ok(), answered, "{row:?} {budget:?}");
+            let Estimate { free_way, unpriced, .. } = provider.estimate(&call("?".into(), None));
+            assert_eq!((free_way, unpriced), (row.price.is_some(), row.price.is_none()));
+        }
     }
 }

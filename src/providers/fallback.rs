@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way, outages::Outages,
 };
-use crate::{clock::SharedClock, types::MicroUsd};
+use crate::clock::SharedClock;
 
 /// A back end and the most of a call's time it gets.
 pub(super) struct Leg {
@@ -151,11 +151,9 @@ impl Provider for Fallback {
     }
 
     fn estimate(&self, call: &Call) -> Estimate {
-        let none = Estimate { most: MicroUsd(0), free_way: false };
-        self.legs.iter().filter(|leg| leg.back_end.lacks().is_none()).fold(none, |sum, leg| {
-            let one = leg.back_end.estimate(call);
-            Estimate { most: sum.most.plus(one.most), free_way: sum.free_way || one.free_way }
-        })
+        let able = self.legs.iter().filter(|leg| leg.back_end.lacks().is_none());
+        able.map(|leg| leg.back_end.estimate(call))
+            .fold(Estimate::NOTHING, |sum, one| sum.or(one, sum.most.plus(one.most)))
     }
 
     fn call<'a>(
@@ -182,7 +180,7 @@ mod tests {
     use crate::{
         clock::Clock,
         providers::{CallRole, checked::Checked},
-        types::Timestamp,
+        types::{MicroUsd, Timestamp},
     };
 
     #[derive(Default)]
@@ -278,7 +276,7 @@ mod tests {
                 true
             }
             fn estimate(&self, _: &Call) -> Estimate {
-                Estimate { most: MicroUsd(self.0), free_way: self.0 == 0 }
+                Estimate { most: MicroUsd(self.0), free_way: self.0 == 0, unpriced: false }
             }
             fn call<'a>(
                 &'a self,
@@ -292,8 +290,9 @@ mod tests {
             let legs = costs.map(|most| Leg { back_end: Arc::new(Paid(most)), limit: Duration::ZERO });
             Fallback::new(legs, Arc::default(), Arc::new(Hands::default())).estimate(&question(1))
         };
-        assert_eq!(estimate([0, 7]), Estimate { most: MicroUsd(7), free_way: true });
-        assert_eq!(estimate([5, 7]), Estimate { most: MicroUsd(12), free_way: false });
+        let told = |costs| (estimate(costs).most, estimate(costs).free_way);
+        assert_eq!(told([0, 7]), (MicroUsd(7), true));
+        assert_eq!(told([5, 7]), (MicroUsd(12), false));
     }
 
     /// Fails by `kind`, is paid `cost` for it where that is known, and notes what it was given to spend.
@@ -317,7 +316,7 @@ mod tests {
         }
 
         fn estimate(&self, _: &Call) -> Estimate {
-            Estimate { most: MicroUsd(70), free_way: false }
+            Estimate { most: MicroUsd(70), free_way: false, unpriced: false }
         }
 
         fn call<'a>(

@@ -240,10 +240,23 @@ impl CallError {
 /// What a call may put on a bill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
-    /// At most, by every way together that it may take; nothing where no price is known.
+    /// At most, by every way together that it may take and that we know the price of.
     pub most: MicroUsd,
     /// May an answer come that puts nothing on a bill?
     pub free_way: bool,
+    /// There is a way to be paid for at a price we do not know. With a [budget](Call::budget) it is not taken.
+    pub unpriced: bool,
+}
+
+impl Estimate {
+    /// Of no way at all.
+    const NOTHING: Self = Self { most: MicroUsd(0), free_way: false, unpriced: false };
+
+    /// With another way, where both together cost `most`.
+    fn or(self, other: Self, most: MicroUsd) -> Self {
+        let (free_way, unpriced) = (self.free_way || other.free_way, self.unpriced || other.unpriced);
+        Self { most, free_way, unpriced }
+    }
 }
 
 /// One way to a model, looked at closely.
@@ -285,7 +298,7 @@ pub trait Provider: Send + Sync {
 
     /// What this call may cost. What is held back for a call and what keeps it from being sent both come from here.
     fn estimate(&self, _call: &Call) -> Estimate {
-        Estimate { most: MicroUsd(0), free_way: !self.bills() && self.lacks().is_none() }
+        Estimate { free_way: !self.bills() && self.lacks().is_none(), ..Estimate::NOTHING }
     }
 
     /// Asks once. Ends within the call's deadline (and a moment to clean up) of when it begins: what it waits for a place

@@ -29,7 +29,7 @@ use crate::{
     clock::SharedClock,
     config::{Retry, Strategy},
     limits,
-    types::{MicroUsd, Timestamp},
+    types::Timestamp,
 };
 
 pub(super) struct Pool {
@@ -242,11 +242,9 @@ impl Provider for Pool {
     /// No call pays two of them more than the dearest may cost: what one was paid is gone from the budget of the next.
     fn estimate(&self, call: &Call) -> Estimate {
         let asked = self.ways().filter(|way| way.is_fit(call.role).is_ok() && way.back_end.lacks().is_none());
-        let none = Estimate { most: MicroUsd(0), free_way: false };
-        asked.fold(none, |all, way| {
-            let one = way.back_end.estimate(&Call { model: way.id.model.clone(), ..call.clone() });
-            Estimate { most: all.most.max(one.most), free_way: all.free_way || one.free_way }
-        })
+        asked
+            .map(|way| way.back_end.estimate(&Call { model: way.id.model.clone(), ..call.clone() }))
+            .fold(Estimate::NOTHING, |all, one| all.or(one, all.most.max(one.most)))
     }
 
     fn call<'a>(

@@ -152,6 +152,16 @@ struct Aside {
 /// Buys one answer. Whoever cannot be asked now is waited for, by way of [`NoAnswer::Held`]; every other way of having
 /// no answer is returned.
 pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, NoAnswer> {
+    if let Some(answered) = ask.waits.bought(key) {
+        *ask.calls += 1;
+        return Ok(answered);
+    }
+    let answered = buy_in_time(cx, key, &mut ask).await?;
+    ask.waits.keep(key, &answered);
+    Ok(answered)
+}
+
+async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, NoAnswer> {
     let (mut attempt, mut busy) = (0, 0);
     let mut bytes_a_token = limits::USUAL_BYTES_A_TOKEN;
     loop {
@@ -161,7 +171,7 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
         ask.facts.insert("call".to_owned(), ask.calls.to_string());
         let mut aside = Aside::default();
         let this = Try { key: &key, number: attempt, bytes_a_token };
-        let bought = cx.once(&key, |entry| buy(cx, &ask, this, entry.interrupted, &mut aside)).await;
+        let bought = cx.once(&key, |entry| buy(cx, ask, this, entry.interrupted, &mut aside)).await;
         if let Some(capped) = aside.capped {
             return Err(NoAnswer::Capped(capped));
         }
@@ -229,14 +239,19 @@ async fn buy(
     }
     let mut call = call(cx, ask, &model, text).await?;
     let before = if interrupted { cx.booked(this.key).await? } else { None };
-    let Estimate { most, free_way } = provider.estimate(&call);
+    let Estimate { most, free_way, unpriced } = provider.estimate(&call);
+    let capped_at_all = ask.caps.any();
+    if capped_at_all && unpriced && !free_way && most == MicroUsd(0) {
+        return Err(StepError::User(no_price(ask.spec)));
+    }
     let capped = money::hold(cx, ask.caps, (ask.role, this.key), most, before.as_ref()).await?.err();
     if capped.is_some() && !free_way {
         aside.capped = capped;
         return Err(not_asked());
     }
     let held = if capped.is_some() { MicroUsd(0) } else { most };
-    call.budget = Some(held.0);
+    // Without caps anything may be asked, also what nobody knows the price of.
+    call.budget = capped_at_all.then_some(held.0);
     aside.held = held > MicroUsd(0);
     if let Some(before) = before {
         // It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books
@@ -254,8 +269,7 @@ async fn buy(
             let (why, after) = ("the call was stopped".to_owned(), Duration::from_secs(1));
             return Err(StepError::Later { why, after });
         }
-        // The way that costs nothing was no way after all.
-        Some(CallErrorKind::OverBudget { .. }) if capped.is_some() => aside.capped = capped,
+        _ if capped.is_some() && only_money_helps(&result) => aside.capped = capped,
         _ => {}
     }
     let usage = book(cx, this.key, row, &result).await?;
@@ -303,25 +317,62 @@ async fn book<'a>(
         Ok(reply) => (&reply.usage, &reply.before, None),
         Err(error) => (error.usage.as_ref(), &error.before, Some(&error.kind)),
     };
-    let legs = before.iter().map(|leg| settled(row.clone(), &leg.usage, Some(&leg.kind)));
-    let mut rows: Vec<_> = legs.chain([settled(row.clone(), usage, error)]).collect();
-    share(row.held_microusd.unwrap_or(0), &mut rows);
-    let last = before.len();
-    for (number, row) in rows.into_iter().enumerate() {
-        let key = if number == last { key.to_owned() } else { format!("{key}~leg-{number}") };
-        cx.book(&key, Record::Call(row)).await?;
+    let legs: Vec<Leg<'_>> =
+        before.iter().map(|leg| (&leg.usage, Some(&leg.kind))).chain([(usage, error)]).collect();
+    for (number, (leg, held)) in legs.iter().zip(shares(row.held_microusd, &legs)).enumerate() {
+        let key = if number < before.len() { format!("{key}~leg-{number}") } else { key.to_owned() };
+        cx.book(&key, Record::Call(settled(row.clone(), *leg, held))).await?;
     }
     Ok(usage)
 }
 
-/// What was held back was so for all of them together: those of which nobody knows what they cost have what is left of it
-/// by the others.
-fn share(held: u64, rows: &mut [CallRow]) {
-    let known = rows.iter().filter(|row| row.billed).filter_map(|row| row.cost_microusd);
-    let mut left = held.saturating_sub(known.fold(0, u64::saturating_add));
-    for row in rows.iter_mut().filter(|row| row.held_microusd.is_some()) {
-        row.held_microusd = Some(std::mem::take(&mut left)).filter(|held| *held > 0);
-    }
+/// A request of a call, and how it failed.
+type Leg<'a> = (&'a Usage, Option<&'a CallErrorKind>);
+
+/// What of the amount held back for a call stays so for each of its requests. What is known to be on the bill is taken
+/// from it, and the first of those that nobody knows the end of keeps the rest for all of them.
+fn shares(held: Option<u64>, legs: &[Leg<'_>]) -> Vec<Option<u64>> {
+    let billed = legs.iter().filter(|(usage, _)| usage.billed).filter_map(|(usage, _)| usage.cost_microusd);
+    let mut rest = Some(held.unwrap_or(0).saturating_sub(billed.sum())).filter(|rest| *rest > 0);
+    legs.iter().map(|leg| if may_cost_more(*leg) { rest.take() } else { None }).collect()
+}
+
+/// May more of it come on the bill than we know of?
+fn may_cost_more((usage, error): Leg<'_>) -> bool {
+    let known = usage.cost_microusd.is_some();
+    let open = match error {
+        // Whoever gave up waiting does not know what the other side did meanwhile.
+        Some(CallErrorKind::Timeout { .. }) => true,
+        // It broke off in the middle of an answer.
+        Some(CallErrorKind::Unavailable) => usage.served.is_some(),
+        // There was an answer, for which we know no price.
+        None
+        | Some(
+            CallErrorKind::Refused
+            | CallErrorKind::Truncated
+            | CallErrorKind::InvalidOutput
+            | CallErrorKind::WrongModel { .. },
+        ) => !known,
+        Some(_) => false,
+    };
+    usage.billed && open
+}
+
+/// Did it come to nothing because the ways that cost money were closed to it? What a way that costs nothing is waited
+/// for anyway is waited for.
+fn only_money_helps(result: &Result<Reply, CallError>) -> bool {
+    let Err(error) = result else { return false };
+    let closed = |kind: &CallErrorKind| matches!(kind, CallErrorKind::OverBudget { .. });
+    let kinds = error.before.iter().map(|leg| &leg.kind).chain([&error.kind]);
+    kinds.into_iter().any(closed) && failure(error, 1, Timestamp(0)).hold().is_none()
+}
+
+fn no_price(spec: &str) -> String {
+    format!(
+        "{spec} is paid by use and has no price, so the caps under [budget] cannot hold for it. Whoever runs the server \
+         gives it a price under [[model]] (an input and an output of 0, where it costs nothing), or sets every cap to \
+         \"none\"."
+    )
 }
 
 /// Ends the `once`, so that nothing is kept of a call that was not made; never seen outside.
@@ -361,7 +412,7 @@ fn reserved(ask: &Ask<'_>, model: &ModelId, prompt: Hash, cut: Vec<Cut>, held: M
     }
 }
 
-fn settled(mut row: CallRow, usage: &Usage, error: Option<&CallErrorKind>) -> CallRow {
+fn settled(mut row: CallRow, (usage, error): Leg<'_>, held: Option<u64>) -> CallRow {
     row.status = if error.is_some() { CallStatus::Failed } else { CallStatus::Done };
     if !usage.provider.is_empty() {
         // Who of several was asked is only known now.
@@ -378,11 +429,7 @@ fn settled(mut row: CallRow, usage: &Usage, error: Option<&CallErrorKind>) -> Ca
     row.cache_written = usage.cache_written_tokens;
     row.cost_microusd = usage.cost_microusd;
     row.billed = usage.billed;
-    // Whoever gave up waiting does not know what the other side did meanwhile.
-    let unknown = matches!(error, None | Some(CallErrorKind::Timeout { .. }));
-    if !usage.billed || usage.cost_microusd.is_some() || !unknown {
-        row.held_microusd = None;
-    }
+    row.held_microusd = held;
     row.elapsed_ms = u64::try_from(usage.elapsed.as_millis()).unwrap_or(u64::MAX);
     row.attempts = usage.attempts;
     row.error = error.map(|kind| format!("{kind:?}"));
@@ -419,39 +466,75 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::Attempt;
+
+    fn asked(billed: bool, cost_microusd: Option<u64>) -> Usage {
+        Usage { billed, cost_microusd, served: Some("one".to_owned()), ..Usage::default() }
+    }
 
     #[test]
-    fn attempts_together_hold_back_no_more_than_the_call_did() {
-        let row = |cost, held| CallRow {
-            role: "drafter".into(),
-            provider: "anthropic".into(),
-            asked: "m".into(),
-            served: None,
-            family: None,
-            prompt: Hash::of_parts([]),
-            cut: Vec::new(),
-            status: CallStatus::Failed,
-            input_tokens: 0,
-            output_tokens: 0,
-            cache_read: 0,
-            cache_written: 0,
-            cost_microusd: cost,
-            billed: true,
-            held_microusd: held,
-            elapsed_ms: 0,
-            attempts: 1,
-            error: None,
+    fn what_is_held_for_a_call_is_held_once_whatever_its_legs_came_to() {
+        let late = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
+        let kinds = [
+            None,
+            Some(late.clone()),
+            Some(CallErrorKind::Unavailable),
+            Some(CallErrorKind::Quota { reset: None }),
+            Some(CallErrorKind::InvalidOutput),
+        ];
+        let legs = || {
+            kinds.iter().flat_map(|kind| {
+                [(false, None), (true, None), (true, Some(300)), (true, Some(2000))]
+                    .map(|(billed, cost)| (asked(billed, cost), kind.clone()))
+            })
         };
-        for (rows, counted) in [
-            // One gave up waiting, and the other answered.
-            ([row(None, Some(10)), row(Some(4), None)], [6, 4]),
-            ([row(None, Some(10)), row(None, Some(10))], [10, 0]),
-            ([row(Some(3), None), row(Some(4), None)], [3, 4]),
-            ([row(None, Some(10)), row(Some(12), None)], [0, 12]),
-        ] {
-            let mut rows = rows;
-            share(10, &mut rows);
-            assert_eq!(rows.map(|row| row.counted().0), counted);
+        for (a, b) in legs().flat_map(|a| legs().map(move |b| (a.clone(), b))) {
+            let both = [(&a.0, a.1.as_ref()), (&b.0, b.1.as_ref())];
+            let billed: u64 =
+                both.iter().filter(|leg| leg.0.billed).filter_map(|leg| leg.0.cost_microusd).sum();
+            let held: u64 = shares(Some(1000), &both).into_iter().flatten().sum();
+            let open = both.iter().any(|leg| may_cost_more(*leg));
+            let rest = if open { 1000_u64.saturating_sub(billed) } else { 0 };
+            assert_eq!(held, rest, "{both:?}");
         }
+    }
+
+    #[test]
+    fn what_nobody_knows_the_end_of_stays_held_and_nothing_else() {
+        let late = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
+        let never_sent = Usage { served: None, ..asked(true, None) };
+        for (leg, more) in [
+            ((&asked(true, Some(5)), None), false),
+            ((&asked(true, None), None), true),
+            ((&asked(false, None), None), false),
+            ((&asked(false, None), Some(&late)), false),
+            ((&asked(true, Some(5)), Some(&late)), true),
+            ((&asked(true, Some(5)), Some(&CallErrorKind::Unavailable)), true),
+            ((&never_sent, Some(&CallErrorKind::Unavailable)), false),
+            ((&asked(true, None), Some(&CallErrorKind::WrongModel { served: None })), true),
+            ((&asked(true, Some(5)), Some(&CallErrorKind::Truncated)), false),
+            ((&never_sent, Some(&CallErrorKind::Auth)), false),
+        ] {
+            assert_eq!(may_cost_more(leg), more, "{leg:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_pauses_where_only_a_paid_way_was_left_and_waits_where_the_free_one_comes_back() {
+        let closed = CallErrorKind::OverBudget { most_microusd: 1 };
+        let late = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
+        let failed = |kind: &CallErrorKind, before: &[CallErrorKind]| {
+            let leg = |kind: &CallErrorKind| Attempt {
+                kind: kind.clone(),
+                message: String::new(),
+                usage: asked(false, None),
+            };
+            let Attempt { kind, message, usage } = leg(kind);
+            let before = before.iter().map(leg).collect();
+            only_money_helps(&Err(CallError { kind, message, usage: Box::new(usage), before }))
+        };
+        assert!(failed(&closed, &[]) && failed(&late, std::slice::from_ref(&closed)));
+        assert!(failed(&closed, std::slice::from_ref(&late)));
+        assert!(!failed(&late, &[]) && !failed(&CallErrorKind::Capacity, &[closed]));
     }
 }

@@ -65,6 +65,7 @@ pub async fn draft(cx: &Cx, round: &mut Round, brief: &Brief<'_>) -> Result<Draf
         None => write(cx, round, brief, &mark).await?,
         Some(document) => revise(cx, round, brief, &mark, document).await?,
     };
+    round.waits.settled();
     if drafted == Drafted::Document {
         round.feedback = None;
     }

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cx, Round, StatusComment, money::Capped};
+use super::{Cx, Round, StatusComment, ask::Answered, money::Capped};
 use crate::{
     engine::StepError,
     limits,
@@ -113,9 +113,27 @@ pub(super) struct Waits {
     /// Failures that this attempt has met so far.
     #[serde(skip)]
     met: u32,
+    /// What this visit was answered, and the one before it where that came to a pause for money: a pause ends the visit,
+    /// and its journal with it.
+    #[serde(default)]
+    bought: Vec<(String, Answered)>,
 }
 
 impl Waits {
+    /// An answer that was paid for before the pause.
+    pub(super) fn bought(&self, key: &str) -> Option<Answered> {
+        self.bought.iter().find(|(known, _)| known == key).map(|(_, answered)| answered.clone())
+    }
+
+    pub(super) fn keep(&mut self, key: &str, answered: &Answered) {
+        self.bought.push((key.to_owned(), answered.clone()));
+    }
+
+    /// The turn is over, and what it was answered is in the round.
+    pub(super) fn settled(&mut self) {
+        self.bought.clear();
+    }
+
     /// Goes on where this failure was waited for.
     pub(super) fn wait(
         &mut self,
@@ -172,6 +190,13 @@ impl Round {
             Some(rests) => Pending::Wait { held, until: until.min(rests), tell: false },
             None => Pending::Wait { held, until, tell: true },
         }
+    }
+
+    /// A cap came before the next call: the round is as it was `before`, but for what was paid for already.
+    pub fn pause(&mut self, before: Self) {
+        let bought = std::mem::take(&mut self.waits.bought);
+        *self = before;
+        self.waits.bought = bought;
     }
 
     /// People were told of the wait.

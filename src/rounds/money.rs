@@ -13,7 +13,7 @@ use crate::{
     config::BudgetSettings,
     engine::{CallRow, GateSpec, Ledger, RaiseRow, Record, StepError},
     limits,
-    messages::{self, Amounts, Cap, CostView, PauseCard, Quote, WayOn},
+    messages::{self, Amounts, Cap, PauseCard, Quote, WayOn},
     providers::CallRole,
     store::{Reservation, Reserved, SharedCap, Spending},
     types::{Hash, MicroUsd, Role, Timestamp},
@@ -223,18 +223,12 @@ fn quote_of(history: &[(MicroUsd, MicroUsd)]) -> Option<Quote> {
     Some(Quote { runs: costs.len() as u64, p50: rank(50)?, p90: rank(90)?, billed })
 }
 
-/// The line about money in the status comment, where the policy allows one.
-pub async fn so_far(
-    cx: &Cx,
-    stage: &str,
-    policy: Option<&Policy>,
-    quote: Option<Quote>,
-) -> Result<Option<CostView>, StepError> {
+/// What the run has spent so far, where the policy lets people see it.
+pub async fn so_far(cx: &Cx, policy: Option<&Policy>) -> Result<Option<Spending>, StepError> {
     if !policy.is_some_and(|policy| policy.shows_cost) {
         return Ok(None);
     }
-    let spent = Spending::of(&cx.ledger().await?.calls);
-    Ok(Some(CostView { stage: stage.to_owned(), quote, spent }))
+    Ok(Some(Spending::of(&cx.ledger().await?.calls)))
 }
 
 #[cfg(test)]

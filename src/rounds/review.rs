@@ -142,6 +142,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     let (reviewed, answered) =
         reviewed.zip(booked).ok_or_else(|| StepError::Bug(anyhow::anyhow!("no review")))?;
     book(cx, round, document, &reviewed, &answered, &nonce).await?;
+    round.waits.settled();
     Ok(reviewed)
 }
 

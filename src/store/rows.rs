@@ -384,7 +384,7 @@ impl CallRow {
     /// What counts against caps.
     pub fn counted(&self) -> MicroUsd {
         let billed = self.cost_microusd.filter(|_| self.billed);
-        MicroUsd(billed.or(self.held_microusd).unwrap_or(0))
+        MicroUsd(billed.unwrap_or(0)).plus(MicroUsd(self.held_microusd.unwrap_or(0)))
     }
 }
 
@@ -397,7 +397,7 @@ pub struct CostRow {
     pub workflow: String,
     pub issue: IssueNo,
     pub installation: InstallationId,
-    /// When it was written last.
+    /// When it was asked.
     pub at: Timestamp,
     pub call: CallRow,
 }
@@ -458,9 +458,7 @@ impl Spending {
             (Some(cost), false) => self.notional = self.notional.plus(cost),
             (None, _) => self.unpriced += u64::from(call.status == CallStatus::Done),
         }
-        if cost.is_none() || !call.billed {
-            self.held = self.held.plus(MicroUsd(call.held_microusd.unwrap_or(0)));
-        }
+        self.held = self.held.plus(MicroUsd(call.held_microusd.unwrap_or(0)));
     }
 }
 

@@ -14,10 +14,11 @@ use std::{
 use countersign::{
     engine::{CallStatus, Status},
     localhub::Hub,
+    types::MicroUsd,
 };
 
 use crate::{
-    models::{Models, READ},
+    models::{Models, READ, REVIEW},
     points::{Moment, Point, Recorder, Sample},
     random::Random,
     scenarios::{self, Scenario, Thread, Turn},
@@ -46,6 +47,8 @@ struct Resumed {
     /// Paid calls before and after the kill.
     calls: usize,
     books: Books,
+    /// What is wrong about money at the kill or at the end.
+    overspent: Option<String>,
     /// What the books should say was read: what they said at the kill, and what was asked since.
     read: u64,
 }
@@ -84,6 +87,26 @@ impl Books {
     }
 }
 
+/// What is wrong with what is spent or held back, where so many reviews were asked for.
+async fn overspent(w: &World, scenario: &Scenario, reviews: usize) -> Option<String> {
+    let run = w.run().await?;
+    let ledger = w.app.store.repo(w.repo).await.unwrap().ledger(run.id).await.unwrap();
+    let counted: u64 = ledger.calls.iter().map(|row| row.counted().0).sum();
+    let cap = scenario.cap + ledger.raises.iter().map(|row| row.amount.0).sum::<u64>();
+    let file = w.directory().join("bot/data/main.db");
+    let database =
+        rusqlite::Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let sum = "SELECT COALESCE(SUM(microusd), 0) FROM spend";
+    let shared = database.query_row(sum, [], |row| row.get::<_, i64>(0)).unwrap().unsigned_abs();
+    let asked = reviews as u64 * REVIEW;
+    // What runs share is written down before a run's own books are, and never less.
+    let right =
+        asked <= counted.max(shared) && counted <= shared && counted <= cap && ledger.raises.len() <= 1;
+    (!right).then(|| {
+        format!("{reviews} reviews for {asked}, {counted} in the books, {shared} in those of all, and a cap of {cap}")
+    })
+}
+
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     // As in a server, where a step commits on its own thread.
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -115,6 +138,14 @@ fn thread_of(w: &World) -> Thread<'_> {
 /// The usual world, with models that cost money.
 pub(crate) async fn world(models: &Models, key: &str) -> World {
     let (toml, env) = (models.toml(), Models::env(key));
+    World::new(Setting { models: Some(("claude:opus", "gemini:pro")), toml, env, ..Setting::default() }).await
+}
+
+/// The same, with the scenario's cap.
+async fn capped_world(scenario: &Scenario, models: &Models, key: &str) -> World {
+    let cap = MicroUsd(scenario.cap).exact();
+    let toml = format!("{}[budget]\nrun = \"${cap}\"\n", models.toml());
+    let env = Models::env(key);
     World::new(Setting { models: Some(("claude:opus", "gemini:pro")), toml, env, ..Setting::default() }).await
 }
 
@@ -166,6 +197,8 @@ async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
     .unwrap();
     let drafts_before = models.calls(directory.path(), &key);
     let mut w = World::go_on(directory, known, now.plus(AWAY)).await;
+    let reviews = calls - drafts_before;
+    let at_the_kill = overspent(&w, scenario, reviews).await;
     // A person who reads the thread while nobody answers acts then and there.
     if number % 2 == 1
         && let Turn::Person(act) = scenario.turn(&thread_of(&w))
@@ -175,7 +208,9 @@ async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
     }
     played_on(&mut w, scenario).await;
     let since = models.calls(w.directory(), &key) - drafts_before;
+    let reviews = reviews + models.reviews(&key);
     Resumed {
+        overspent: at_the_kill.or(overspent(&w, scenario, reviews).await),
         number,
         moment,
         step,
@@ -188,7 +223,10 @@ async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
 
 /// What is wrong with a resumed run, if anything.
 fn wrong(resumed: &Resumed, baseline: &Baseline) -> Option<String> {
-    let Resumed { calls, books, read, .. } = resumed;
+    let Resumed { calls, books, read, overspent, .. } = resumed;
+    if overspent.is_some() {
+        return overspent.clone();
+    }
     if books.lost > 1 {
         return Some(format!("one kill lost {} calls", books.lost));
     }
@@ -228,16 +266,15 @@ fn resume_all(points: Receiver<Point>, scenario: &'static Scenario, models: &Arc
     all
 }
 
-/// All points, or every so manieth commit from a random one on.
-fn sample(scenario: &Scenario) -> Sample {
-    let step = if crate::all() { 1 } else { 12 };
-    Sample { first: Random::seeded(scenario.name).below(step), step }
+/// Every so manieth commit, from a random one on.
+fn sample(scenario: &Scenario, step: usize) -> Sample {
+    Sample { first: Random::seeded(scenario.name).below(step), step, within: scenario.killed_in }
 }
 
-fn killed_everywhere(scenario: &'static Scenario) {
+fn killed_everywhere(scenario: &'static Scenario, step: usize) {
     let begun = Instant::now();
     let models = Arc::new(Models::start(Duration::ZERO));
-    let sample = sample(scenario);
+    let sample = sample(scenario, step);
     let (give, points) = channel();
     let resuming = {
         let models = models.clone();
@@ -245,7 +282,7 @@ fn killed_everywhere(scenario: &'static Scenario) {
     };
     let (baseline, moments) = runtime().block_on(async {
         let key = format!("{}-{}", scenario.workflow, scenario.name.replace(' ', "-"));
-        let w = world(&models, &key).await;
+        let w = capped_world(scenario, &models, &key).await;
         let recorder = Recorder::watch(&w, &models, &key, sample, move |point| give.send(point).unwrap());
         let acted = |what| recorder.moment(Moment::Act(what));
         (baseline(w, scenario, (&models, &key), acted).await, recorder.end())
@@ -285,14 +322,21 @@ fn killed_everywhere(scenario: &'static Scenario) {
         })
         .collect();
     assert!(wrong.is_empty(), "{} of {} kills show:\n{}", wrong.len(), all.len(), wrong.join("\n"));
-    assert_eq!(hit, baseline.steps, "a step in which nothing was killed");
-    assert!(moments > 150 && all.len() >= moments / sample.step);
+    let mut wanted = baseline.steps.clone();
+    wanted.retain(|step| sample.within.is_empty() || sample.within.contains(&step.as_str()));
+    assert_eq!(hit, wanted, "a step in which nothing was killed");
+    assert!(moments > 150 && (wanted.len() < baseline.steps.len() || all.len() >= moments / sample.step));
     assert!(sample.step > 1 || (kinds.len() == 4 && lost > 0), "a kind of moment was not tried: {kinds:?}");
 }
 
 #[test]
 fn killed_anywhere_the_thread_is_as_if_nothing_had_happened() {
     for scenario in scenarios::ALL {
-        killed_everywhere(scenario);
+        killed_everywhere(scenario, if crate::all() { 1 } else { 12 });
     }
+}
+
+#[test]
+fn killed_anywhere_a_run_pauses_once_and_spends_no_more_than_it_may() {
+    killed_everywhere(&scenarios::PAUSED, if crate::all() { 4 } else { 12 });
 }

@@ -34,6 +34,10 @@ const ANCHOR: &str = "### Open Questions";
 /// What either model says it has read, whatever it was asked.
 pub(crate) const READ: u64 = 1000;
 
+/// What one review costs by the list, in micro-dollars: that many tokens read and those of its answer.
+pub(crate) const REVIEW: u64 = READ * 2 + ANSWERED * 12;
+const ANSWERED: u64 = 100;
+
 /// Both models, for every world there is.
 pub(crate) struct Models {
     reviewer: Arc<Reviewer>,
@@ -100,7 +104,12 @@ impl Models {
     /// Every call there was in the world in `directory`, which pays with this key.
     pub(crate) fn calls(&self, directory: &Path, key: &str) -> usize {
         let drafts = fs::read_to_string(counter(directory)).map_or(0, |text| text.lines().count());
-        drafts + self.reviewer.calls.lock().unwrap().get(key).copied().unwrap_or(0)
+        drafts + self.reviews(key)
+    }
+
+    /// Those of the reviewer alone, which are on the bill.
+    pub(crate) fn reviews(&self, key: &str) -> usize {
+        self.reviewer.calls.lock().unwrap().get(key).copied().unwrap_or(0)
     }
 
     /// Calls `told` while a review is being written.
@@ -184,7 +193,7 @@ async fn review(
     let parts = json!([{ "text": review.to_string() }]);
     Json(json!({
         "candidates": [{ "content": { "role": "model", "parts": parts }, "finishReason": "STOP" }],
-        "usageMetadata": { "promptTokenCount": READ, "candidatesTokenCount": 100 },
+        "usageMetadata": { "promptTokenCount": READ, "candidatesTokenCount": ANSWERED },
         "modelVersion": "gemini-3-pro-preview",
     }))
 }

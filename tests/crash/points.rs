@@ -58,6 +58,8 @@ pub(crate) struct Point {
 pub(crate) struct Sample {
     pub(crate) first: usize,
     pub(crate) step: usize,
+    /// The steps of the workflow, as they are stored, that anything is kept of; none: all.
+    pub(crate) within: &'static [&'static str],
 }
 
 /// Copies a world at the moments asked for.
@@ -133,6 +135,10 @@ impl Recorder {
         let Some(source) = source.as_ref() else { return };
         let number = self.seen.fetch_add(1, Ordering::SeqCst);
         let (step, settled) = source.look().map_or((None, 0), |(step, settled)| (Some(step), settled));
+        let within = self.sample.within;
+        if !within.is_empty() && !step.as_deref().is_some_and(|step| within.contains(&step)) {
+            return;
+        }
         let first = step.clone().is_some_and(|step| self.steps.lock().unwrap().insert(step));
         let new = self.settled.swap(settled, Ordering::SeqCst) != settled || first;
         let commit = matches!(moment, Moment::Commit(_));

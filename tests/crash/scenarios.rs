@@ -28,6 +28,10 @@ pub(crate) struct Scenario {
     pub(crate) workflow: &'static str,
     pub(crate) name: &'static str,
     acts: &'static [Act],
+    /// What a run may spend before it pauses, in micro-dollars.
+    pub(crate) cap: u64,
+    /// In these steps it is killed, as they are stored; none: in all.
+    pub(crate) killed_in: &'static [&'static str],
     /// In the status comment at the end.
     pub(crate) end: &'static str,
 }
@@ -57,15 +61,39 @@ pub(crate) const ALL: &[Scenario] = &[
         workflow: "lld",
         name: "approved at the first gate",
         acts: &[LABEL, APPROVE],
+        cap: USUAL_CAP,
+        killed_in: &[],
         end: "lld: done",
     },
     Scenario {
         workflow: "lld",
         name: "sent back once",
         acts: &[LABEL, REVISE, Act { ready: |t| t.gates().len() == 2, ..APPROVE }],
+        cap: USUAL_CAP,
+        killed_in: &[],
         end: "lld: done",
     },
 ];
+
+/// One review may cost more than its cap.
+pub(crate) const PAUSED: Scenario = Scenario {
+    workflow: "lld",
+    name: "paused at its cap",
+    acts: &[LABEL, RAISE, APPROVE],
+    cap: 500_000,
+    killed_in: &["\"Review\"", "\"Budget\""],
+    end: "lld: done",
+};
+
+/// As the settings have it that say nothing of it.
+const USUAL_CAP: u64 = 10_000_000;
+
+const RAISE: Act = Act {
+    what: "max raises the cap",
+    done: |t| t.said("max", "/budget"),
+    ready: |t| t.view().comments.iter().any(|c| c.body.contains("### ✋ Paused before N3")),
+    act: |t| t.say("max", "/budget +3"),
+};
 
 const LABEL: Act = Act {
     what: "maya labels the issue",

@@ -1,10 +1,12 @@
 //! Money: caps, pauses, what people may do about them, and sums that agree.
 
+use std::time::Duration;
+
 use countersign::{
     engine::{CallStatus, Status},
     messages,
     store::Spending,
-    types::{MicroUsd, RunId},
+    types::{MicroUsd, RunId, Timestamp},
     web::control::{By, CostLine, Costing, costs},
 };
 
@@ -58,6 +60,12 @@ impl World {
 
     fn pauses(&self) -> usize {
         self.view().comments.iter().filter(|c| c.body.contains("### ✋ Paused")).count()
+    }
+
+    async fn raised(&self) -> u64 {
+        let run = self.run().await.unwrap().id;
+        let raises = self.app.store.repo(self.repo).await.unwrap().ledger(run).await.unwrap().raises;
+        raises.iter().map(|row| row.amount.0).sum()
     }
 
     async fn run_is(&self) -> Status {
@@ -128,6 +136,24 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
 }
 
 #[tokio::test]
+async fn what_was_answered_before_a_pause_is_not_bought_again() {
+    let mut of_another_call = approved();
+    of_another_call["nonce"] = "abcdefgh".into();
+    let script = Script::default().drafts(&design()).reviews(&of_another_call).reviews(&approved());
+    let toml = format!("{PRICES}[budget]\nrun = \"$1.02\"\n");
+    let script = Some(format!("billed = true\n{}", script.toml()));
+    let mut w = World::new(Setting { script, toml, private: true, ..Setting::default() }).await;
+    w.label("maya", LABEL).await;
+    w.find("### ✋ Paused before N3");
+    let run = w.run().await.unwrap().id;
+    assert_eq!(w.spending(run).await.calls, 2, "a draft and a review out of form");
+    let mut w = w.restart().await;
+    w.comment("max", "/budget +3").await;
+    w.find("### ✅ APPROVED");
+    assert_eq!(w.spending(run).await.calls, 3);
+}
+
+#[tokio::test]
 async fn a_paused_run_is_stopped_like_any_other() {
     let mut w = priced("stage = \"$0.5\"", true).await;
     w.label("maya", LABEL).await;
@@ -152,6 +178,43 @@ async fn the_cap_of_a_day_is_over_with_the_day() {
     w.settle().await;
     assert_eq!(w.pauses(), 1, "{}", w.thread());
     w.find("waits for a person");
+}
+
+#[tokio::test]
+async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
+    let slow = billed().replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
+    let setting =
+        Setting { script: Some(slow), toml: PRICES.to_owned(), private: true, ..Setting::default() };
+    let mut w = World::new(setting).await;
+    w.pass(15 * 3600 - 1);
+    w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
+    w.hub.settled().await;
+    w.app.intake.tick().await.unwrap();
+    let app = w.app.clone();
+    let work = tokio::spawn(async move { while app.engine.tick().await.unwrap() > 0 {} });
+    loop {
+        tokio::task::yield_now().await;
+        if let Some(run) = w.run().await
+            && w.spending(run.id).await.held > MicroUsd(0)
+        {
+            break;
+        }
+    }
+    w.pass(1);
+    work.await.unwrap();
+    w.settle().await;
+    let days: Vec<_> =
+        w.cost_lines(By::Day).await.into_iter().map(|line| (line.what, line.spent.calls)).collect();
+    assert_eq!(days, [("2026-03-02".to_owned(), 1), ("2026-03-03".to_owned(), 1)]);
+    let main = rusqlite::Connection::open(w.directory().join("bot/data/main.db")).unwrap();
+    let midnight = Timestamp::parse("2026-03-03T00:00:00Z").unwrap().0;
+    let before = |sign: &str| -> i64 {
+        main.query_row(&format!("SELECT COUNT(*) FROM spend WHERE at {sign} {midnight}"), [], |row| {
+            row.get(0)
+        })
+        .unwrap()
+    };
+    assert_eq!((before("<"), before(">=")), (1, 1));
 }
 
 #[tokio::test]
@@ -227,6 +290,11 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let run = w.run().await.unwrap().id;
     let all = w.spending(run).await;
     assert!(all.billed > MicroUsd(0) && all.held == MicroUsd(0), "{all:?}");
+    let sum = messages::spending(&all);
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains(&format!("round 1. Cost so far: {sum}.")), "{gate}");
+    let pull = &w.hub.pulls(w.repo)[0].body;
+    assert!(pull.contains(&format!("| Cost so far | {sum} |")), "{pull}");
     w.comment("tess", "/cost").await;
     let told = w.find("### Cost of this issue").body;
     assert!(told.contains(&format!("| **all** | 2 | {} |", messages::spending(&all))), "{told}");
@@ -256,6 +324,10 @@ async fn where_everybody_reads_it_nothing_is_told_of_money() {
     w.find("Costs are not shown where everybody reads them");
     let ours: Vec<_> = w.view().comments.into_iter().filter(|c| c.author.ends_with("[bot]")).collect();
     assert!(ours.len() == 3 && ours.iter().all(|c| !c.body.contains('$')), "{}", w.thread());
+    w.comment("max", "/budget +3").await;
+    w.find("waits for a person");
+    let pull = &w.hub.pulls(w.repo)[0].body;
+    assert!(!w.thread().contains('$') && !pull.contains('$'), "{}\n{pull}", w.thread());
 }
 
 #[tokio::test]
@@ -301,7 +373,8 @@ async fn a_run_that_halted_is_tried_again_from_the_thread() {
     w.comment("stranger", "/retry").await;
     assert_eq!(w.run_is().await, Status::Failed);
     let mended = w.directory().join("bot/script.toml");
-    let mut w = w.restart_after(|_| std::fs::write(mended, billed()).unwrap()).await;
+    let answers = Script::default().drafts(&design()).reviews(&approved()).toml();
+    let mut w = w.restart_after(|_| std::fs::write(mended, answers).unwrap()).await;
     w.comment("tess", "/retry").await;
     w.find("waits for a person");
     let now = w.run().await.unwrap();
@@ -309,4 +382,112 @@ async fn a_run_that_halted_is_tried_again_from_the_thread() {
     assert!(!w.view().labels.contains(&"countersign:stopped".to_owned()), "{:?}", w.view().labels);
     w.comment("tess", "/countersign retry").await;
     w.find("There is nothing to try again");
+}
+
+#[tokio::test]
+async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
+    let mut w = priced("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
+    w.comment("max", "/budget +1").await;
+    assert!(w.run().await.is_none() && w.reactions("/budget +1").contains("[]"), "{}", w.thread());
+    w.label("maya", LABEL).await;
+    w.find("### ✋ Paused before N3");
+    for words in
+        ["+1e999", "+0", "-3", "$-3", "３", "+٣", "1,5", "+99999999999999999999", "", "NaN", "+3 or so"]
+    {
+        w.comment("max", &format!("/budget {words}")).await;
+        w.find("That `/budget` was not understood");
+    }
+    w.comment("max", "> /budget +1\n\n```\n/budget +1\n```\n`/budget +1`").await;
+    for words in ["/approve", "/revise shorter", "/override because"] {
+        w.comment("max", words).await;
+        w.newest();
+    }
+    assert_eq!((w.run_is().await, w.pauses()), (Status::Asking, 1), "{}", w.thread());
+
+    let twice = "/budget $1\n/budget +1";
+    w.comment("max", twice).await;
+    w.find("waits for a person");
+    let raised = w.raised().await;
+    assert_eq!(raised, 1_000_000, "{}", w.thread());
+    let said = w.view().comments.len();
+    for delivery in w.hub.deliveries() {
+        w.hub.redeliver(&delivery.guid).unwrap();
+    }
+    w.settle().await;
+    let comment = w.view().comments.iter().find(|c| c.body == twice).unwrap().id;
+    w.hub.edit_comment(w.repo, comment, w.user("max"), "/budget +2").unwrap();
+    w.settle().await;
+    w.comment("max", "/budget +1").await;
+    assert_eq!(w.raised().await, raised);
+    assert_eq!(w.view().comments.len(), said + 2, "{}", w.thread());
+}
+
+#[tokio::test]
+async fn a_model_without_a_price_is_not_asked_under_a_cap() {
+    let toml = PRICES.replacen("price = { input = 0, output = 10 }\n", "", 1);
+    let setting = Setting { script: Some(billed()), toml: toml.clone(), private: true, ..Setting::default() };
+    let mut w = World::new(setting).await;
+    w.label("maya", LABEL).await;
+    let halt = w.find("### ❌ Halted at N1").body;
+    assert!(halt.contains("is paid by use and has no price"), "{halt}");
+    assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
+
+    let none = ["call", "stage", "run", "repository_day", "installation_month"]
+        .map(|cap| format!("{cap} = \"none\""));
+    let toml = format!("{toml}[budget]\n{}\n", none.join("\n"));
+    let mut w =
+        World::new(Setting { script: Some(billed()), toml, private: true, ..Setting::default() }).await;
+    w.label("maya", LABEL).await;
+    w.find("waits for a person");
+    assert_eq!(w.spending(w.run().await.unwrap().id).await.unpriced, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn runs_side_by_side_never_spend_more_than_they_share() {
+    let script = Script::default().drafts(&design()).reviews(&approved()).toml();
+    let script = format!("billed = true\n{}", script.replace("[[answer]]\n", "[[answer]]\ndelay_ms = 200\n"));
+    let toml = format!("{PRICES}[budget]\nrepository_day = \"$3.1\"\n");
+    let mut w = World::new(Setting { script: Some(script), toml, private: true, ..Setting::default() }).await;
+    let (first, mut issues) = (w.issue, vec![w.issue]);
+    for n in 0..5 {
+        issues
+            .push(w.hub.open_issue(w.repo, w.user("maya"), &format!("Another {n}"), "Count words.").unwrap());
+    }
+    for issue in &issues {
+        w.hub.label(w.repo, *issue, w.user("maya"), LABEL).unwrap();
+    }
+    w.hub.settled().await;
+    while w.app.intake.tick().await.unwrap() > 0 {}
+    let held = || async {
+        let rows = w.app.store.repo(w.repo).await.unwrap().costs(None, Timestamp(0)).await.unwrap();
+        rows.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.call.counted()))
+    };
+    let (mut most, mut looks) = (MicroUsd(0), 0);
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..issues.len() {
+        let engine = w.app.engine.clone();
+        workers.spawn(async move { while engine.tick().await.unwrap() > 0 {} });
+    }
+    while !workers.is_empty() {
+        tokio::select! {
+            Some(done) = workers.join_next() => done.unwrap(),
+            held = held() => {
+                most = most.max(held);
+                looks += 1;
+                if looks % 100 == 0 {
+                    w.clock.pass(Duration::from_millis(300));
+                }
+            }
+        }
+    }
+    w.settle().await;
+    assert!(most <= MicroUsd(3_100_000), "{most} were spent or held back of $3.10");
+    assert!(most > MicroUsd(2_900_000), "or they were not asked at the same time: {most}");
+    let mut paused = 0;
+    for issue in issues {
+        w.issue = issue;
+        paused += w.pauses();
+    }
+    w.issue = first;
+    assert!((1..=5).contains(&paused), "{paused} of 6 are paused");
 }

@@ -81,7 +81,7 @@ async fn with_dense_models(
         let family = id.split('-').next().unwrap();
         format!(
             "[[model]]\nid = \"{id}\"\nproviders = [\"openai\"]\nfamily = \"{family}\"\ncontext = {context}\n\
-             max_output = 2000\n"
+             max_output = 2000\nprice = {{ input = 0, output = 0 }}\n"
         )
     };
     let rows = row("alpha-1", drafter) + &row("beta-1", reviewer);

@@ -107,6 +107,7 @@ impl RepoDb {
     }
 }
 
+/// A call is of the day it was asked on, and not of the next if its answer comes after midnight.
 pub(super) fn book(tx: &Transaction<'_>, run: i64, booking: &Booking, now: i64) -> Result<(), Fault> {
     let Booking { visit, key, record } = booking;
     let (table, body) = match record {
@@ -118,7 +119,8 @@ pub(super) fn book(tx: &Transaction<'_>, run: i64, booking: &Booking, now: i64) 
     };
     tx.prepare_cached(&format!(
         "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (run, visit, key) DO UPDATE SET body = excluded.body, at = excluded.at"
+         ON CONFLICT (run, visit, key) DO UPDATE SET body = excluded.body,
+             at = IIF(excluded.body ->> 'status' = 'reserved', excluded.at, at)"
     ))?
     .execute(params![run, signed(*visit), key, body, now])?;
     Ok(())

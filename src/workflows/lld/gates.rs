@@ -41,7 +41,7 @@ pub(super) async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, Step
     let shown = rounds::Shown {
         commit: &show::commit(s, cx, CommitKind::Proposal, None)?,
         pull_title: &messages::pull_title(STAGE, issue.number, &issue.title, false),
-        pull_body: &show::pull(s, cx, Some(subject), None)?,
+        pull_body: &show::pull(s, cx, Some(subject), None).await?,
     };
     match rounds::propose(cx, &publication, s.known, &shown).await? {
         Landed::Ours(proposal) => {

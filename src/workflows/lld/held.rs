@@ -30,7 +30,7 @@ pub(super) async fn unanswered(
     match why {
         NoAnswer::Step(error) => Err(error),
         NoAnswer::Capped(capped) => {
-            s.round = before;
+            s.round.pause(before);
             s.paused = Some(Paused { before: at, capped, url: None });
             Ok(Next::Go(At::Budget))
         }

@@ -83,8 +83,7 @@ impl Step for At {
     fn kind(self) -> Kind {
         match self {
             Self::Load | Self::Analyze | Self::Fix | Self::Check | Self::TestPlan => Kind::Work,
-            // No gate: what is decided there is no document.
-            Self::Budget => Kind::Work,
+            Self::Budget => Kind::Pause,
             Self::Draft => Kind::Draft,
             Self::Review => Kind::Review,
             Self::DraftGate | Self::VerdictGate => Kind::Gate,
@@ -428,7 +427,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn conclude(s: &mut State, cx: &Cx, audit: Hash) -> Result<Outcome, StepError> {
     let (issue, proposal) = (need(&s.issue)?.clone(), need(&s.proposal)?.clone());
     let repo = cx.tools().repo(cx).await?;
-    let body = show::pull(s, cx, None, Some(audit))?;
+    let body = show::pull(s, cx, None, Some(audit)).await?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
     cx.once("retitle", |_| async {
         repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault)

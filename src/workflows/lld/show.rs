@@ -12,11 +12,12 @@ use crate::{
     github::{Body, Fault, LabelSpec, LabelSwap, Repo},
     limits,
     messages::{
-        self, ApprovalLine, ApproveLine, CommitCard, CommitKind, DraftView, GateCard, HaltCard, HaltReason,
-        Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine, RoundLog,
-        StatusView, StepLine, Waiting,
+        self, ApprovalLine, ApproveLine, CommitCard, CommitKind, CostView, DraftView, GateCard, HaltCard,
+        HaltReason, Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine,
+        RoundLog, StatusView, StepLine, Waiting,
     },
     rounds::{self, Cx, FailureKind, Remains, Seen, Served, Urgency, Why, announce, fault, need},
+    store::Spending,
     types::{Hash, Role, Verdict},
 };
 
@@ -47,7 +48,7 @@ pub(super) async fn status(s: &State, cx: &Cx, at: At, state: messages::State) -
         waiting: waiting(s, state),
         draft,
         notes: notes(s, issue_chars, &cx.ledger().await?.calls),
-        cost: rounds::so_far(cx, "LLD", s.policy.as_ref(), s.quote).await?,
+        cost: spent(s, cx).await?.map(|spent| CostView { stage: "LLD".to_owned(), quote: s.quote, spent }),
         outcome: s.proposal.as_ref().filter(|_| state == messages::State::Done).map(|p| p.pull_url.clone()),
         updated: cx.clock().now(),
     };
@@ -120,6 +121,10 @@ fn notes(s: &State, issue_chars: usize, calls: &[CallRow]) -> Vec<Note> {
     notes
 }
 
+async fn spent(s: &State, cx: &Cx) -> Result<Option<Spending>, StepError> {
+    rounds::so_far(cx, s.policy.as_ref()).await
+}
+
 /// The comment that asks a person.
 pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, StepError> {
     let review = s.round.review.as_ref();
@@ -142,12 +147,13 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
         document_url: Some(proposal.file_url.clone()),
         pull_url: Some(proposal.pull_url.clone()),
         status_url: s.status.url.clone(),
+        cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
     }))
 }
 
 /// The pull request's body; `audit` is there once the document is approved.
-pub(super) fn pull(
+pub(super) async fn pull(
     s: &State,
     cx: &Cx,
     subject: Option<Hash>,
@@ -170,6 +176,7 @@ pub(super) fn pull(
         approval: approved.map(approval),
         line: subject.map(line),
         audit,
+        cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
     }))
 }
