@@ -181,7 +181,9 @@ async fn review(
         "severity": "high", "category": "tests", "place": "3", "title": "Requirement 2 can't be tested as written",
         "detail": "Say what is observed.", "repeats": null,
     }]);
-    let (verdict, findings, resolved) = if prompt.contains(WEAK) {
+    // What changed since the last review is shown as well, before it.
+    let document = prompt.rsplit("<<<document ").next().unwrap();
+    let (verdict, findings, resolved) = if document.contains(WEAK) {
         ("REVISE", findings, json!([]))
     } else {
         ("APPROVED", json!([]), json!(["F1"]))
