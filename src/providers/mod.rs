@@ -473,9 +473,10 @@ impl Providers {
     }
 }
 
-/// Text of a service for our log: one line, bounded.
+/// Text of a service for our log and the operator's terminal: one line, bounded, and nothing a terminal would obey.
 fn quote(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let plain = text.replace(|c: char| c.is_control() && !c.is_whitespace(), "\u{fffd}");
+    let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(300) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
@@ -485,6 +486,15 @@ fn quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_say_is_one_short_line_that_no_terminal_obeys() {
+        assert_eq!(
+            quote("no\n\tway \u{1b}]0;owned\u{7}\0\u{9b}2J"),
+            "no way \u{fffd}]0;owned\u{fffd}\u{fffd}\u{fffd}2J"
+        );
+        assert_eq!(quote(&"x ".repeat(1_000_000)).chars().count(), 301);
+    }
 
     #[test]
     fn a_pair_of_one_family_is_refused() {
