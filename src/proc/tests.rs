@@ -115,6 +115,32 @@ async fn endless_output_and_missing_programs_are_named() {
     assert!(matches!(error, ProcError::Io { .. }));
 }
 
+#[tokio::test]
+async fn a_flood_of_errors_keeps_its_end_alone() {
+    let started = Instant::now();
+    let flood =
+        shell("head -c 200000000 /dev/zero >&2; printf '\\377 the end' >&2; printf 'a\\000b\\377\\n'");
+    let output = flood.memory_limit(64 * MEGABYTE).run(&CancellationToken::new()).await.unwrap();
+    assert!(
+        output.stderr_text().ends_with("\u{fffd} the end")
+            && output.stderr.len() == limits::CHILD_ERROR_BYTES
+    );
+    assert_eq!(output.stdout, b"a\0b\xff\n");
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn one_that_hangs_up_and_lives_on_ends_at_its_time() {
+    let mut pids = Vec::new();
+    let error = shell("echo $$; exec >&- 2>&- <&-; exec sleep 300")
+        .timeout(Duration::from_millis(300))
+        .run_lines(&CancellationToken::new(), |line| pids.push(String::from_utf8(line.to_vec()).unwrap()))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ProcError::TimedOut { .. }), "{error}");
+    assert!(!alive(&pids[0]));
+}
+
 /// Field of a `stat` file, counted from the one behind the name.
 fn field(stat: &str, at: usize) -> i64 {
     stat.rsplit(')').next().unwrap().split_whitespace().nth(at).unwrap().parse().unwrap()
