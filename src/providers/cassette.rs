@@ -19,7 +19,7 @@ use super::{Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage
 use crate::{
     config::{CassetteMode, CassetteSettings},
     documents::secrets,
-    types::Hash,
+    types::{Hash, WorkerPool},
 };
 
 /// Facts of a call that are random words, as [`Call::facts`] names them.
@@ -236,6 +236,10 @@ impl Provider for Recorder {
 
     fn bills(&self) -> bool {
         self.back_end.bills()
+    }
+
+    fn crowded(&self, pool: WorkerPool) -> bool {
+        self.back_end.crowded(pool)
     }
 
     fn call<'a>(

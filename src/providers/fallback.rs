@@ -11,7 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way, outages::Outages,
 };
-use crate::{clock::SharedClock, types::MicroUsd};
+use crate::{
+    clock::SharedClock,
+    types::{MicroUsd, WorkerPool},
+};
 
 /// A back end and the most of a call's time it gets.
 pub(super) struct Leg {
@@ -158,6 +161,14 @@ impl Provider for Fallback {
             let one = leg.back_end.estimate(call);
             Estimate { most: sum.most.plus(one.most), free_way: sum.free_way || one.free_way }
         })
+    }
+
+    fn crowded(&self, pool: WorkerPool) -> bool {
+        // Who is asked first is who is stood in line for.
+        self.legs
+            .iter()
+            .find(|leg| leg.back_end.lacks().is_none())
+            .is_some_and(|leg| leg.back_end.crowded(pool))
     }
 
     fn call<'a>(

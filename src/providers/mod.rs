@@ -272,6 +272,11 @@ pub trait Provider: Send + Sync {
         Estimate { most: MicroUsd(0), free_way: !self.bills() && self.lacks().is_none() }
     }
 
+    /// Would a call of that kind of run stand in line before it begins? Whoever can had better come again later.
+    fn crowded(&self, _pool: WorkerPool) -> bool {
+        false
+    }
+
     /// Asks once. Ends within the call's deadline (and a moment to clean up) of when it begins: what it waits for a place
     /// before that is [`Usage::queued`].
     fn call<'a>(
@@ -359,6 +364,7 @@ pub struct Providers {
     openai: Arc<dyn Provider>,
     opencode: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
+    workers: Arc<workers::Workers>,
     names: Names,
     pools: BTreeMap<String, Arc<pool::Pool>>,
     gemini_drafts: bool,
@@ -435,11 +441,12 @@ impl Providers {
             opencode: checked(Arc::new(opencode::OpenCode::new(
                 settings.opencode.clone(),
                 settings.ours.clone(),
-                workers,
+                Arc::clone(&workers),
                 &table,
                 &clock,
             ))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, Arc::clone(&clock))?)),
+            workers,
             names: settings.names.clone(),
             pools: BTreeMap::new(),
             gemini_drafts: settings.gemini.drafts,
@@ -462,6 +469,16 @@ impl Providers {
     pub fn readiness(&self, settings: &ModelSettings) -> [Readiness; 2] {
         let of = |role, spec: &String| Readiness { role, spec: spec.clone(), lacks: self.lacks(spec) };
         [of(CallRole::Drafter, &settings.drafter), of(CallRole::Reviewer, &settings.reviewer)]
+    }
+
+    /// Begins no program any more; a call that waits for its place ends as cancelled.
+    pub fn close(&self) {
+        self.workers.close();
+    }
+
+    /// Would a call to this model stand in line?
+    pub fn crowded(&self, spec: &str, pool: WorkerPool) -> bool {
+        self.resolve(spec).is_ok_and(|(provider, _)| provider.crowded(pool))
     }
 
     /// What keeps this model from being asked, as far as that can be seen without asking; for the operator's eyes.

@@ -29,7 +29,7 @@ use crate::{
     clock::SharedClock,
     config::{Retry, Strategy},
     limits,
-    types::{MicroUsd, Timestamp},
+    types::{MicroUsd, Timestamp, WorkerPool},
 };
 
 pub(super) struct Pool {
@@ -246,6 +246,11 @@ impl Provider for Pool {
             let one = way.back_end.estimate(&Call { model: way.id.model.clone(), ..call.clone() });
             Estimate { most: all.most.max(one.most), free_way: all.free_way || one.free_way }
         })
+    }
+
+    fn crowded(&self, pool: WorkerPool) -> bool {
+        let mut able = self.ways().filter(|way| way.back_end.lacks().is_none()).peekable();
+        able.peek().is_some() && able.all(|way| way.back_end.crowded(pool))
     }
 
     fn call<'a>(
