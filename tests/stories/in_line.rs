@@ -5,7 +5,7 @@ use std::{fs, fs::OpenOptions, path::PathBuf, sync::Arc, time::Duration};
 use countersign::{
     engine::{CallRow, CallStatus, Status},
     proc,
-    providers::{Call, CallError, CallErrorKind, CallRole, Reply},
+    providers::{Call, CallError, CallErrorKind, CallRole, Providers, Reply},
     types::WorkerPool,
 };
 use tokio::task::JoinHandle;
@@ -15,6 +15,8 @@ use crate::{
     apis::{drafting, reviewing},
     world::{Setting, World},
 };
+
+type Called = JoinHandle<Result<Reply, CallError>>;
 
 /// A server with one place for what has no hurry.
 async fn narrow() -> World {
@@ -38,7 +40,7 @@ impl World {
     }
 
     /// Somebody else asks Claude, in no hurry either.
-    fn another_call(&self) -> JoinHandle<Result<Reply, CallError>> {
+    fn another_call(&self) -> Called {
         let (provider, id) = self.app.providers.resolve("claude:opus").unwrap();
         let call = Call {
             role: CallRole::Drafter,
@@ -57,21 +59,31 @@ impl World {
         tokio::spawn(async move { provider.call(&call, &CancellationToken::new()).await })
     }
 
-    /// One call has the place and one stands in line, until the file that is handed out is dropped.
-    async fn crowd(&self) -> (fs::File, [JoinHandle<Result<Reply, CallError>>; 2]) {
+    /// A call has the place until the file that is handed out is dropped.
+    async fn hold(&self) -> (fs::File, Called) {
         fs::create_dir_all(self.gate().parent().unwrap()).unwrap();
         let made = proc::Command::new("mkfifo").arg(self.gate()).run(&CancellationToken::new()).await;
         assert!(made.unwrap().success());
-        let first = self.another_call();
+        let call = self.another_call();
         let gate = self.gate();
         // Opens only once the program is there to read.
         let held = tokio::task::spawn_blocking(|| OpenOptions::new().write(true).open(gate)).await.unwrap();
         fs::remove_file(self.gate()).unwrap();
+        (held.unwrap(), call)
+    }
+
+    /// And another one stands in line.
+    async fn crowd(&self) -> (fs::File, [Called; 2]) {
+        let (held, first) = self.hold().await;
         let second = self.another_call();
-        while !self.app.providers.crowded("claude:opus", WorkerPool::Background) {
-            tokio::task::yield_now().await;
-        }
-        (held.unwrap(), [first, second])
+        crowded(&self.app.providers).await;
+        (held, [first, second])
+    }
+}
+
+async fn crowded(providers: &Providers) {
+    while !providers.crowded("claude:opus", WorkerPool::Background) {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -126,4 +138,32 @@ async fn a_server_that_stops_begins_no_program_any_more() {
     assert!(!first.is_finished(), "what has begun is left to come to its end");
     drop(held);
     first.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_never_left_the_line_is_in_the_books_as_never_made() {
+    let mut w = narrow().await;
+    let (held, call) = w.hold().await;
+    let providers = Arc::clone(&w.app.providers);
+    let stop = tokio::spawn(async move {
+        crowded(&providers).await;
+        providers.close();
+    });
+    w.label("maya", "countersign:lld").await;
+    stop.await.unwrap();
+    let run = w.run().await.unwrap().id;
+    let books = w.app.store.repo(w.repo).await.unwrap();
+    let calls = books.ledger(run).await.unwrap().calls;
+    let [row] = calls.as_slice() else { panic!("{calls:#?}") };
+    assert_eq!((row.status, row.attempts, row.held_microusd), (CallStatus::Failed, 0, None));
+
+    drop((held, books));
+    call.await.unwrap().unwrap();
+    let mut w = w.restart().await;
+    w.wait(60).await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    let calls = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
+    assert!(calls.iter().all(|call| call.status != CallStatus::Lost), "{calls:#?}");
 }
