@@ -192,6 +192,10 @@ impl App {
             let (_, ()) = tokio::join!(intake, self.engine.run(stop.clone()));
             ended.cancel();
         };
+        let closing = async {
+            stop.cancelled().await;
+            self.providers.close();
+        };
         let parking = async {
             tokio::select! {
                 () = park.cancelled() => self.engine.park(),
@@ -199,7 +203,7 @@ impl App {
             }
         };
         let control = self.serve_control(ended.clone());
-        let (served, (), (), ()) = tokio::join!(doors, work, parking, control);
+        let (served, (), (), (), ()) = tokio::join!(doors, work, closing, parking, control);
         served
     }
 }

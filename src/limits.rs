@@ -42,8 +42,9 @@ pub const JOURNAL_VISIT_BYTES: usize = 1024 * 1024;
 /// Attempts at a step that ends in `Bug` or a panic before its run is buried.
 pub const STEP_ATTEMPTS: u32 = 5;
 
-/// Runs that take a step at the same time in one process.
-pub const LIVE_STEPS: usize = 16;
+/// Runs that take a step at the same time in one process. More than wait for programs of models, which are 14 where
+/// the settings say nothing else: as many as there are places, and one more for each kind.
+pub const LIVE_STEPS: usize = 24;
 
 /// A document a model wrote; a design longer than this is not one a person will read.
 pub const DOCUMENT_BYTES: usize = 256 * 1024;
@@ -148,9 +149,9 @@ pub const WEBHOOK_READ: Duration = Duration::from_secs(15);
 pub const DOOR_GRACE: Duration = Duration::from_secs(1);
 
 /// Steps of one repository, and of all repositories of one installation, that run at the same time: however
-/// busy either is, it leaves workers for the others.
-pub const REPOSITORY_STEPS: usize = 8;
-pub const INSTALLATION_STEPS: usize = 12;
+/// busy either is, it leaves workers for the others, and programs of models leave some of these for other steps.
+pub const REPOSITORY_STEPS: usize = 16;
+pub const INSTALLATION_STEPS: usize = 20;
 
 /// Repository databases that are open at the same time, each with a connection and two files; opening one that
 /// was closed takes a fraction of a millisecond.
@@ -366,3 +367,6 @@ pub const MOST_TOKENS: u64 = 1_000_000_000;
 
 /// Characters of a model's name, as an answer gives it.
 pub const MODEL_NAME: usize = 100;
+/// A run that waits for a place in a crowd looks again after this: a call takes a minute or more, and a place stands
+/// empty no longer than that only when all who stood in line had theirs.
+pub const PLACE_LOOK: Duration = Duration::from_secs(5);

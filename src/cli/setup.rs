@@ -186,6 +186,11 @@ async fn guide(
                 let _ = reply.send(Ok(()));
                 say(format_args!("Installation {installation} is on the allow-list."));
                 say(format_args!(
+                    "Put GEMINI_API_KEY into {1} and log Claude in for the server: countersign login --config {0}",
+                    files.config.display(),
+                    files.env.display()
+                ));
+                say(format_args!(
                     "Next: countersign doctor --config {0}, then countersign serve --config {0}",
                     files.config.display()
                 ));

@@ -16,6 +16,8 @@ pub enum Hold {
     Refused,
     /// There is no key, login or program.
     Lacking,
+    /// As many programs run as there are places for.
+    Crowded,
 }
 
 /// A run that waits for a model.
@@ -41,6 +43,10 @@ impl ModelWait {
         let (who, model) = (provider(&self.spec), code(&self.spec, 80));
         match self.hold {
             Hold::Busy => format!("Waiting for {who}: it is busy; next try at {}.", clock(self.until)),
+            Hold::Crowded => format!(
+                "Waiting for a place: as many models of its kind as this server runs at a time are at work; {who} is \
+                 asked when it is this run's turn."
+            ),
             Hold::UsedUp => format!(
                 "Waiting for {who}: the account is used up; next try at {}, or as soon as whoever runs this server has \
                  put that right and restarts it.",
@@ -125,6 +131,7 @@ mod tests {
             "The reviewer `gemini:pro` has no key on this server. Whoever runs it adds GEMINI_API_KEY to its .env and \
              restarts it; the run goes on by itself then."
         );
+        assert!(said(Hold::Crowded, "claude:opus").ends_with("Claude is asked when it is this run's turn."));
         assert!(said(Hold::UsedUp, "gemini:pro").contains("next try at 2026-03-02 14:05 UTC"));
         assert!(said(Hold::Refused, "gemini:pro").contains("`countersign doctor`"));
     }

@@ -5,7 +5,7 @@
 //! has none of root's capabilities: with them the kernel would show it the environment of every process, ours included.
 //!
 //! Not held by it: the network, and, before Linux 7.1, sockets that have a path. Before Linux 6.2 a file that the child
-//! may not write can still be emptied by it.
+//! may not write can still be emptied by it, and before 6.12 a process of the same user ended.
 
 use std::path::PathBuf;
 
@@ -17,6 +17,50 @@ pub struct Confinement {
     /// The same, also to be written. They must be there.
     pub write: Vec<PathBuf>,
 }
+
+/// Read and run by every program. Of `/etc` only what is needed for names, certificates and the linker: settings
+/// of ours, keys and passwords of others may be there, too.
+pub const SYSTEM: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+    // Of processes outside, a confined one is shown neither memory nor environment nor open files.
+    "/proc",
+    // How many processors and how much memory there are.
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+    "/sys/fs/cgroup",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/resolv.conf",
+    "/etc/nsswitch.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/ca-certificates",
+    "/etc/ca-certificates.conf",
+    "/etc/ssl/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/crypto-policies",
+];
 
 /// Can this machine confine a child? Tried out once; `Err` says why not.
 pub fn confinement_works() -> Result<(), String> {
@@ -38,56 +82,12 @@ mod kernel {
 
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-    use super::Confinement;
+    use super::{Confinement, SYSTEM};
 
     /// Without these there is no confinement.
     const NEEDED: ABI = ABI::V1;
     /// What a newer kernel adds is taken as far as it goes.
     const WANTED: ABI = ABI::V9;
-
-    /// Read and run by every program. Of `/etc` only what is needed for names, certificates and the linker: settings
-    /// of ours, keys and passwords of others may be there, too.
-    const SYSTEM: &[&str] = &[
-        "/usr",
-        "/bin",
-        "/sbin",
-        "/lib",
-        "/lib32",
-        "/lib64",
-        "/libx32",
-        "/nix/store",
-        // Of processes outside, a confined one is shown neither memory nor environment nor open files.
-        "/proc",
-        // How many processors and how much memory there are.
-        "/sys/devices/system/cpu",
-        "/sys/devices/system/node",
-        "/sys/fs/cgroup",
-        "/etc/ld.so.cache",
-        "/etc/ld.so.conf",
-        "/etc/ld.so.conf.d",
-        "/etc/ld.so.preload",
-        "/etc/hosts",
-        "/etc/host.conf",
-        "/etc/resolv.conf",
-        "/etc/nsswitch.conf",
-        "/etc/gai.conf",
-        "/etc/services",
-        "/etc/protocols",
-        "/etc/passwd",
-        "/etc/group",
-        "/etc/localtime",
-        "/etc/timezone",
-        "/etc/ca-certificates",
-        "/etc/ca-certificates.conf",
-        "/etc/ssl/certs",
-        "/etc/ssl/cert.pem",
-        "/etc/ssl/openssl.cnf",
-        "/etc/pki/ca-trust",
-        "/etc/pki/tls/certs",
-        "/etc/pki/tls/cert.pem",
-        "/etc/pki/tls/openssl.cnf",
-        "/etc/crypto-policies",
-    ];
 
     /// Read and written by every program, and of no lasting effect. No terminal: it would be the operator's.
     const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];

@@ -27,7 +27,7 @@ use tokio::{process::Child, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    confinement::{Confinement, confinement_works},
+    confinement::{Confinement, SYSTEM, confinement_works},
     orphans::end_orphans,
     table::memory_available,
 };
@@ -113,6 +113,7 @@ pub struct Command {
     memory_limit: Option<u64>,
     confinement: Option<Confinement>,
     records: Option<PathBuf>,
+    scratch: Option<PathBuf>,
 }
 
 impl Command {
@@ -132,6 +133,7 @@ impl Command {
             memory_limit: None,
             confinement: None,
             records: None,
+            scratch: None,
         }
     }
 
@@ -194,6 +196,12 @@ impl Command {
     /// Keeps a record of it in that directory while it runs, for [`end_orphans`] after a crash.
     pub fn recorded_in(mut self, directory: impl AsRef<Path>) -> Self {
         self.records = Some(directory.as_ref().into());
+        self
+    }
+
+    /// A directory that is there for this child alone: should we crash, [`end_orphans`] removes it after the child.
+    pub fn scratch(mut self, directory: impl AsRef<Path>) -> Self {
+        self.scratch = Some(directory.as_ref().into());
         self
     }
 
@@ -278,16 +286,24 @@ impl Command {
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
+        let mut record = self.record(&mark);
         let child = self.start(&mut command)?;
         let leader = child.id().and_then(|id| Identity::of(i32::try_from(id).ok()?));
+        if let (Some(record), Some(leader)) = (&mut record, leader)
+            && let Err(error) = record.identify(leader)
+        {
+            tracing::warn!(%error, "the record of a child process is not whole; only its mark tells it");
+        }
         let tree = Tree { leader, mark };
-        let record = self.records.as_ref().and_then(|directory| {
-            Record::keep(directory, &tree, &self.shown()).unwrap_or_else(|error| {
-                tracing::warn!(directory = %directory.display(), %error, "no record of a child process could be kept");
-                None
-            })
-        });
         Ok(Group::new(child, tree, record))
+    }
+
+    fn record(&self, mark: &str) -> Option<Record> {
+        let directory = self.records.as_ref()?;
+        Record::keep(directory, mark, self.shown(), self.scratch.clone()).unwrap_or_else(|error| {
+            tracing::warn!(directory = %directory.display(), %error, "no record of a child process could be kept");
+            None
+        })
     }
 
     /// From a thread of its own where the child is to be bound by anything that a thread hands on.

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -19,40 +20,58 @@ use super::{
 use crate::limits;
 
 /// One child's file; removed when dropped.
-pub(super) struct Record(PathBuf);
+pub(super) struct Record {
+    path: PathBuf,
+    written: Written,
+}
 
 #[derive(Serialize, Deserialize)]
 struct Written {
-    pid: i32,
-    started: u64,
+    /// Who it is, once it was started; until then only by its mark.
+    pid: Option<i32>,
+    started: Option<u64>,
     /// Starts are counted from the machine's own.
     boot: String,
     mark: String,
     program: String,
+    /// What is removed when it has ended, by whoever ends it.
+    scratch: Option<PathBuf>,
 }
 
 impl Record {
-    /// `None` where processes can't be told apart anyway.
-    pub(super) fn keep(directory: &Path, tree: &Tree, program: &str) -> io::Result<Option<Self>> {
-        let (Some(leader), Some(boot)) = (tree.leader, boot()) else { return Ok(None) };
-        let written = Written {
-            pid: leader.pid,
-            started: leader.started,
-            boot,
-            mark: tree.mark.clone(),
-            program: program.to_owned(),
-        };
+    /// Before the child is started, so that none is ever without one. `None` where processes can't be told apart anyway.
+    pub(super) fn keep(
+        directory: &Path,
+        mark: &str,
+        program: String,
+        scratch: Option<PathBuf>,
+    ) -> io::Result<Option<Self>> {
+        let Some(boot) = boot() else { return Ok(None) };
+        let written = Written { pid: None, started: None, boot, mark: mark.to_owned(), program, scratch };
         fs::create_dir_all(directory)?;
-        let path = directory.join(format!("{}.json", tree.mark));
-        fs::write(&path, serde_json::to_vec(&written)?)?;
-        Ok(Some(Self(path)))
+        let record = Self { path: directory.join(format!("{mark}.json")), written };
+        record.write()?;
+        Ok(Some(record))
+    }
+
+    /// The child is there, and that is who it is.
+    pub(super) fn identify(&mut self, leader: Identity) -> io::Result<()> {
+        (self.written.pid, self.written.started) = (Some(leader.pid), Some(leader.started));
+        self.write()
+    }
+
+    /// Whole or not at all, whenever we are killed.
+    fn write(&self) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        fs::write(&new, serde_json::to_vec(&self.written)?)?;
+        fs::rename(&new, &self.path)
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
         // One that stays names a process that is gone, and is removed at the next start.
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -64,21 +83,37 @@ pub async fn end_orphans(directory: &Path) -> io::Result<usize> {
         entries => entries?,
     };
     let boot = boot();
-    let mut ended = 0;
+    let mut paths = Vec::new();
     for entry in entries {
-        let path = entry?.path();
-        // One that was cut short names nobody who could be recognised.
-        let written = serde_json::from_slice::<Written>(&fs::read(&path)?).ok();
-        if let Some(written) = written.filter(|written| Some(&written.boot) == boot.as_ref()) {
-            let leader = Some(Identity { pid: written.pid, started: written.started });
-            let count = end_tree(&Tree { leader, mark: written.mark }).await;
-            if count > 0 {
-                tracing::warn!(program = %written.program, pid = written.pid, processes = count, "ended what a crashed server had left running");
-            }
-            ended += count;
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            paths.push(entry.path());
         }
-        fs::remove_file(&path)?;
     }
+    // Side by side: each may take its time to end.
+    let ended = join_all(paths.iter().map(|path| end_orphan(path, boot.as_deref()))).await;
+    ended.into_iter().sum()
+}
+
+async fn end_orphan(path: &Path, boot: Option<&str>) -> io::Result<usize> {
+    let mut ended = 0;
+    // One that was cut short names nobody who could be recognised.
+    if let Ok(written) = serde_json::from_slice::<Written>(&fs::read(path)?) {
+        if Some(written.boot.as_str()) == boot {
+            let leader = written.pid.zip(written.started).map(|(pid, started)| Identity { pid, started });
+            ended = end_tree(&Tree { leader, mark: written.mark }).await;
+        }
+        if ended > 0 {
+            tracing::warn!(program = %written.program, pid = written.pid, processes = ended, "ended what a crashed server had left running");
+        }
+        if let Some(scratch) = written.scratch
+            && let Err(error) = fs::remove_dir_all(&scratch)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(directory = %scratch.display(), %error, "what a crashed server had left could not be removed");
+        }
+    }
+    fs::remove_file(path)?;
     Ok(ended)
 }
 

@@ -115,6 +115,32 @@ async fn endless_output_and_missing_programs_are_named() {
     assert!(matches!(error, ProcError::Io { .. }));
 }
 
+#[tokio::test]
+async fn a_flood_of_errors_keeps_its_end_alone() {
+    let started = Instant::now();
+    let flood =
+        shell("head -c 200000000 /dev/zero >&2; printf '\\377 the end' >&2; printf 'a\\000b\\377\\n'");
+    let output = flood.memory_limit(64 * MEGABYTE).run(&CancellationToken::new()).await.unwrap();
+    assert!(
+        output.stderr_text().ends_with("\u{fffd} the end")
+            && output.stderr.len() == limits::CHILD_ERROR_BYTES
+    );
+    assert_eq!(output.stdout, b"a\0b\xff\n");
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn one_that_hangs_up_and_lives_on_ends_at_its_time() {
+    let mut pids = Vec::new();
+    let error = shell("echo $$; exec >&- 2>&- <&-; exec sleep 300")
+        .timeout(Duration::from_millis(300))
+        .run_lines(&CancellationToken::new(), |line| pids.push(String::from_utf8(line.to_vec()).unwrap()))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ProcError::TimedOut { .. }), "{error}");
+    assert!(!alive(&pids[0]));
+}
+
 /// Field of a `stat` file, counted from the one behind the name.
 fn field(stat: &str, at: usize) -> i64 {
     stat.rsplit(')').next().unwrap().split_whitespace().nth(at).unwrap().parse().unwrap()
@@ -220,12 +246,12 @@ async fn a_guarded_child_that_ends_well_leaves_nobody_behind() {
     assert!(!alive(String::from_utf8(output.stdout).unwrap().trim()));
 }
 
-/// Starts `sleep` with a record in `directory`, if any, and forgets about it, as a crash would.
-async fn abandoned(directory: Option<&Path>) -> String {
+/// Starts `sleep`, with a record in a directory and a directory of its own, if any, and forgets about it, as a crash would.
+async fn abandoned(directories: Option<(&Path, &Path)>) -> String {
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let mut command = shell("echo $$; exec sleep 300");
-    if let Some(directory) = directory {
-        command = command.recorded_in(directory);
+    if let Some((records, scratch)) = directories {
+        command = command.recorded_in(records).scratch(scratch);
     }
     let cancel = CancellationToken::new();
     let mut running = Box::pin(
@@ -245,14 +271,36 @@ async fn the_next_server_ends_what_a_crashed_one_left() {
     let data = tempfile::tempdir().unwrap();
     let children = data.path().join("children");
     assert_eq!(end_orphans(&children).await.unwrap(), 0, "nothing was ever recorded");
-    let pid = abandoned(Some(&children)).await;
-    assert_eq!(std::fs::read_dir(&children).unwrap().count(), 1);
-    assert_eq!(end_orphans(&children).await.unwrap(), 1);
-    assert!(!alive(&pid));
+    let scratch = data.path().join("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    std::fs::write(scratch.join("prompt"), "private").unwrap();
+    std::os::unix::fs::symlink(data.path(), scratch.join("link")).unwrap();
+    let pids = [abandoned(Some((&children, &scratch))).await, abandoned(Some((&children, &scratch))).await];
+    let records: Vec<_> = std::fs::read_dir(&children).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(records.len(), 2);
+    for pid in &pids {
+        let told = |record: &PathBuf| {
+            std::fs::read_to_string(record).unwrap().contains(&format!("\"pid\":{pid},\"started\":"))
+        };
+        assert!(records.iter().any(told));
+    }
+    // Killed before it knew the other one's number.
+    let text = std::fs::read_to_string(&records[1]).unwrap();
+    let mut written: serde_json::Value = serde_json::from_str(&text).unwrap();
+    (written["pid"], written["started"]) = Default::default();
+    std::fs::write(&records[1], written.to_string()).unwrap();
+    std::fs::create_dir(children.join("not-ours")).unwrap();
+
+    assert_eq!(end_orphans(&children).await.unwrap(), 2);
+    assert!(pids.iter().all(|pid| !alive(pid)));
+    assert!(!scratch.exists() && data.path().exists());
+    std::fs::remove_dir(children.join("not-ours")).unwrap();
     assert_eq!(std::fs::read_dir(&children).unwrap().count(), 0);
 
     Command::new("true").recorded_in(&children).run(&CancellationToken::new()).await.unwrap();
     assert_eq!(std::fs::read_dir(&children).unwrap().count(), 0, "one that ended is forgotten");
+    Command::new("no-such-program").recorded_in(&children).run(&CancellationToken::new()).await.unwrap_err();
+    assert_eq!(std::fs::read_dir(&children).unwrap().count(), 0, "and so is one that never began");
 }
 
 #[cfg(target_os = "linux")]

@@ -23,7 +23,7 @@ use super::{Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveErr
 use crate::{
     config::{CassetteMode, CassetteSettings},
     documents::secrets,
-    types::Hash,
+    types::{Hash, WorkerPool},
 };
 
 /// Facts of a call that are random words, as [`Call::facts`] names them.
@@ -293,6 +293,10 @@ impl Provider for Recorder {
 
     fn account(&self) -> Option<String> {
         self.back_end.account()
+    }
+
+    fn crowded(&self, pool: WorkerPool) -> bool {
+        self.back_end.crowded(pool)
     }
 
     fn call<'a>(

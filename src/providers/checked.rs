@@ -14,7 +14,11 @@ use super::{
     models::{Model, Table},
     outages::{Outages, Resting},
 };
-use crate::{clock::SharedClock, limits, types::MicroUsd};
+use crate::{
+    clock::SharedClock,
+    limits,
+    types::{MicroUsd, WorkerPool},
+};
 
 pub(super) struct Checked {
     back_end: Arc<dyn Provider>,
@@ -207,6 +211,10 @@ impl Provider for Checked {
         Estimate { most: MicroUsd(most.unwrap_or(0)), free_way, unpriced: most.is_none() }
     }
 
+    fn crowded(&self, pool: WorkerPool) -> bool {
+        self.back_end.crowded(pool)
+    }
+
     fn call<'a>(
         &'a self,
         call: &'a Call,
@@ -247,6 +255,9 @@ mod tests {
             let mut usage = Usage::asking(&call.model);
             usage.served = Some("claude-haiku-4-5-20251001".into());
             (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) = (1000, 50, 2000);
+            if call.prompt == "lie" {
+                (usage.input_tokens, usage.cache_written_tokens) = (u64::MAX, u64::MAX);
+            }
             Box::pin(async { Ok(Reply::new("yes".into(), None, usage)) })
         }
     }
@@ -279,6 +290,16 @@ mod tests {
         let usage = ask(call("?".into(), None)).await.unwrap().usage;
         assert_eq!(usage.family.unwrap().0, "claude");
         assert_eq!(usage.cost_microusd, Some(1000 + 50 * 5 + 2000 / 10), "haiku's price");
+    }
+
+    #[tokio::test]
+    async fn no_number_is_too_large_for_the_books() {
+        let usage = ask(call("lie".into(), None)).await.unwrap().usage;
+        assert_eq!(
+            (usage.input_tokens, usage.cache_written_tokens),
+            (limits::MOST_TOKENS, limits::MOST_TOKENS)
+        );
+        assert!(usage.cost_microusd.is_some_and(|cost| i64::try_from(cost).is_ok()));
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way, outages::Outages,
 };
-use crate::clock::SharedClock;
+use crate::{clock::SharedClock, types::WorkerPool};
 
 /// A back end and the most of a call's time it gets.
 pub(super) struct Leg {
@@ -154,6 +154,14 @@ impl Provider for Fallback {
         let able = self.legs.iter().filter(|leg| leg.back_end.lacks().is_none());
         able.map(|leg| leg.back_end.estimate(call))
             .fold(Estimate::NOTHING, |sum, one| sum.or(one, sum.most.plus(one.most)))
+    }
+
+    fn crowded(&self, pool: WorkerPool) -> bool {
+        // Who is asked first is who is stood in line for.
+        self.legs
+            .iter()
+            .find(|leg| leg.back_end.lacks().is_none())
+            .is_some_and(|leg| leg.back_end.crowded(pool))
     }
 
     fn call<'a>(

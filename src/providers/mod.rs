@@ -301,6 +301,11 @@ pub trait Provider: Send + Sync {
         Estimate { free_way: !self.bills() && self.lacks().is_none(), ..Estimate::NOTHING }
     }
 
+    /// Would a call of that kind of run stand in line before it begins? Whoever can had better come again later.
+    fn crowded(&self, _pool: WorkerPool) -> bool {
+        false
+    }
+
     /// Asks once. Ends within the call's deadline (and a moment to clean up) of when it begins: what it waits for a place
     /// before that is [`Usage::queued`].
     fn call<'a>(
@@ -388,6 +393,7 @@ pub struct Providers {
     openai: Arc<dyn Provider>,
     opencode: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
+    workers: Arc<workers::Workers>,
     names: Names,
     pools: BTreeMap<String, Arc<pool::Pool>>,
     gemini_drafts: bool,
@@ -464,11 +470,12 @@ impl Providers {
             opencode: checked(Arc::new(opencode::OpenCode::new(
                 settings.opencode.clone(),
                 settings.ours.clone(),
-                workers,
+                Arc::clone(&workers),
                 &table,
                 &clock,
             ))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, Arc::clone(&clock))?)),
+            workers,
             names: settings.names.clone(),
             pools: BTreeMap::new(),
             gemini_drafts: settings.gemini.drafts,
@@ -491,6 +498,16 @@ impl Providers {
     pub fn readiness(&self, settings: &ModelSettings) -> [Readiness; 2] {
         let of = |role, spec: &String| Readiness { role, spec: spec.clone(), lacks: self.lacks(spec) };
         [of(CallRole::Drafter, &settings.drafter), of(CallRole::Reviewer, &settings.reviewer)]
+    }
+
+    /// Begins no program any more; a call that waits for its place ends as cancelled.
+    pub fn close(&self) {
+        self.workers.close();
+    }
+
+    /// Would a call to this model stand in line?
+    pub fn crowded(&self, spec: &str, pool: WorkerPool) -> bool {
+        self.resolve(spec).is_ok_and(|(provider, _)| provider.crowded(pool))
     }
 
     /// What keeps this model from being asked, as far as that can be seen without asking; for the operator's eyes.
@@ -521,6 +538,15 @@ fn line(text: &str, longest: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_say_is_one_short_line_that_no_terminal_obeys() {
+        assert_eq!(
+            quote("no\n\tway \u{1b}]0;owned\u{7}\0\u{9b}2J"),
+            "no way \u{fffd}]0;owned\u{fffd}\u{fffd}\u{fffd}2J"
+        );
+        assert_eq!(quote(&"x ".repeat(1_000_000)).chars().count(), 301);
+    }
 
     #[test]
     fn a_pair_of_one_family_is_refused() {

@@ -29,7 +29,7 @@ use crate::{
     clock::SharedClock,
     config::{Retry, Strategy},
     limits,
-    types::Timestamp,
+    types::{Timestamp, WorkerPool},
 };
 
 pub(super) struct Pool {
@@ -245,6 +245,11 @@ impl Provider for Pool {
         asked
             .map(|way| way.back_end.estimate(&Call { model: way.id.model.clone(), ..call.clone() }))
             .fold(Estimate::NOTHING, |all, one| all.or(one, all.most.max(one.most)))
+    }
+
+    fn crowded(&self, pool: WorkerPool) -> bool {
+        let mut able = self.ways().filter(|way| way.back_end.lacks().is_none()).peekable();
+        able.peek().is_some() && able.all(|way| way.back_end.crowded(pool))
     }
 
     fn call<'a>(

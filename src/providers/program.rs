@@ -35,9 +35,6 @@ const PLACES: &[&str] = &[
     "/opt/homebrew/bin",
 ];
 
-/// What every program may read anyway, for its libraries are there.
-const SYSTEM: &[&str] = &["/usr", "/nix/store"];
-
 /// What sets one such program apart from another.
 pub(super) struct Kind {
     /// In messages.
@@ -138,11 +135,14 @@ impl Program {
 
     /// Its configuration directory, and an empty home for one call that goes when dropped.
     pub(super) fn prepare(&self) -> Result<tempfile::TempDir, String> {
-        use std::os::unix::fs::DirBuilderExt;
+        use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
         let place = &self.settings.config_dir;
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(place).and_then(|()| {
-            tempfile::Builder::new().prefix(&format!("countersign-{}-", self.kind.name)).tempdir()
-        });
+        let prefix = format!("countersign-{}-", self.kind.name);
+        // The prompt may lie in there, whatever our umask.
+        let (mut home, own) = (tempfile::Builder::new(), fs::Permissions::from_mode(0o700));
+        let home = home.prefix(&prefix).permissions(own);
+        let made =
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(place).and_then(|()| home.tempdir());
         made.map_err(|error| {
             format!(
                 "no working directory or configuration directory ({}) could be made: {error}",
@@ -157,7 +157,8 @@ impl Program {
             .env("HOME", home)
             .env("TMPDIR", home)
             .env("PATH", beside(path))
-            .current_dir(home);
+            .current_dir(home)
+            .scratch(home);
         if confinement_works().is_ok() || !self.settings.allow_unconfined {
             let write = vec![home.to_owned(), self.settings.config_dir.clone()];
             command = command.confined(Confinement { read: installation(path), write });
@@ -232,10 +233,11 @@ impl Program {
         }
         let mut open = installation(path);
         open.push(self.settings.config_dir.clone());
-        open.extend(SYSTEM.iter().map(PathBuf::from));
+        open.extend(proc::SYSTEM.iter().map(PathBuf::from));
         let open: Vec<_> = open.iter().map(|place| real(place)).collect();
         self.ours.iter().find_map(|own| {
-            let within = open.iter().find(|place| real(own).starts_with(place))?;
+            let lies = real(own);
+            let within = open.iter().find(|place| lies.starts_with(place))?;
             let (own, within) = (own.display(), within.display());
             Some(format!("{title} could read {own}, for it may read all of {within}; move {own} elsewhere"))
         })
@@ -325,6 +327,10 @@ fn beside(path: &Path) -> std::ffi::OsString {
 }
 
 fn is_version(word: &str) -> bool {
+    // It is printed as it is.
+    if word.len() > 40 || !word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+".contains(&byte)) {
+        return false;
+    }
     let numbers = word.split(['-', '+']).next().unwrap_or_default();
     numbers.split('.').count() == 3 && numbers.split('.').all(|part| part.parse::<u32>().is_ok())
 }

@@ -2,7 +2,8 @@
 //! never takes the machine from another.
 //!
 //! A call that starts a program has to have a place first, and waits for it before its own time begins, however long
-//! that takes: in the order they came, none is turned away. What asks over the network needs no place.
+//! that takes: in the order they came, none is turned away. Who sees that others wait already had better come again
+//! later, for a run that waits here keeps others from going on. What asks over the network needs no place.
 
 use std::{
     sync::{
@@ -32,11 +33,15 @@ pub(super) struct Workers {
     settings: WorkerSettings,
     /// In the order of [`WorkerPool::ALL`].
     places: [Semaphore; 4],
+    /// Who waits for one of those.
+    waiting: [AtomicUsize; 4],
     /// Programs that run, of all pools.
     running: AtomicUsize,
     /// Whoever has it begins next; two that looked at the same memory would both take it.
     beginning: Mutex<()>,
     memory: Memory,
+    /// No more places are given.
+    closed: CancellationToken,
     clock: SharedClock,
 }
 
@@ -47,8 +52,20 @@ impl Workers {
 
     fn with_memory(settings: WorkerSettings, clock: SharedClock, memory: Memory) -> Arc<Self> {
         let places = WorkerPool::ALL.map(|pool| Semaphore::new(settings.of(pool).size));
-        let (running, beginning) = Default::default();
-        Arc::new(Self { settings, places, running, beginning, memory, clock })
+        let (waiting, running, beginning) = Default::default();
+        let closed = CancellationToken::new();
+        Arc::new(Self { settings, places, waiting, running, beginning, memory, closed, clock })
+    }
+
+    /// Is somebody waiting for a place there?
+    pub(super) fn crowded(&self, pool: WorkerPool) -> bool {
+        let places = &self.places[pool as usize];
+        places.available_permits() == 0 && self.waiting[pool as usize].load(Ordering::Relaxed) > 0
+    }
+
+    /// Whoever waits for a place, or comes for one, is told that the call was called off.
+    pub(super) fn close(&self) {
+        self.closed.cancel();
     }
 
     /// Waits for a place for the call; only being cancelled, or a machine without memory, keeps it from one.
@@ -60,13 +77,16 @@ impl Workers {
         let asked = self.clock.now();
         let pool = self.settings.of(call.workers);
         let place = async {
+            let waiting = Counted::one_of(&self.waiting[call.workers as usize]);
             let permit = self.places[call.workers as usize].acquire().await;
+            drop(waiting);
             let running = self.begin(pool).await.map_err(|why| (CallErrorKind::Unavailable, why))?;
             Ok((permit.expect("nobody closes the pools"), running))
         };
         let outcome = tokio::select! {
             biased;
             () = cancel.cancelled() => Err((CallErrorKind::Cancelled, "cancelled before it began".to_owned())),
+            () = self.closed.cancelled() => Err((CallErrorKind::Cancelled, "the server is stopping".to_owned())),
             outcome = place => outcome,
         };
         let queued = self.clock.now().since(asked);
@@ -83,14 +103,13 @@ impl Workers {
 
     /// Waits until a program would find memory, as long as others of ours run that will give theirs back. When none
     /// does, waiting would not help.
-    async fn begin(&self, pool: Bulkhead) -> Result<Running<'_>, String> {
+    async fn begin(&self, pool: Bulkhead) -> Result<Counted<'_>, String> {
         let needed = limits::PROGRAM_MEMORY.min(pool.memory_mb * MEGABYTE) + limits::SPARE_MEMORY;
         let _turn = self.beginning.lock().await;
         loop {
             let left = (self.memory)().unwrap_or(u64::MAX);
             if left >= needed {
-                self.running.fetch_add(1, Ordering::Relaxed);
-                return Ok(Running(&self.running));
+                return Ok(Counted::one_of(&self.running));
             }
             if self.running.load(Ordering::Relaxed) == 0 {
                 return Err(format!(
@@ -105,9 +124,17 @@ impl Workers {
     }
 }
 
-struct Running<'a>(&'a AtomicUsize);
+/// One of so many, until dropped.
+struct Counted<'a>(&'a AtomicUsize);
 
-impl Drop for Running<'_> {
+impl<'a> Counted<'a> {
+    fn one_of(all: &'a AtomicUsize) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Self(all)
+    }
+}
+
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -116,7 +143,7 @@ impl Drop for Running<'_> {
 /// The right to run one program, until dropped.
 pub(super) struct Place<'a> {
     _permit: SemaphorePermit<'a>,
-    _running: Running<'a>,
+    _running: Counted<'a>,
     workers: &'a Workers,
     pool: Bulkhead,
     queued: Duration,
@@ -214,11 +241,33 @@ mod tests {
         let taken = workers.place(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
         let cancel = CancellationToken::new();
         let second = call(WorkerPool::Background);
+        assert!(!workers.crowded(WorkerPool::Background), "one more may wait");
         let waiting = workers.place(&second, &cancel);
-        let (outcome, ()) = tokio::join!(waiting, async { cancel.cancel() });
+        let called_off = async {
+            assert!(workers.crowded(WorkerPool::Background) && !workers.crowded(WorkerPool::Low));
+            cancel.cancel();
+        };
+        let (outcome, ()) = tokio::join!(waiting, called_off);
         assert_eq!(outcome.err().unwrap().kind, CallErrorKind::Cancelled);
+        assert!(!workers.crowded(WorkerPool::Background));
         drop(taken);
         workers.place(&second, &CancellationToken::new()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn when_the_server_stops_whoever_waits_begins_no_more() {
+        let workers = workers(|| None);
+        let taken = workers.place(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
+        let (second, cancel) = (call(WorkerPool::Background), CancellationToken::new());
+        let waiting = workers.place(&second, &cancel);
+        let stops = async {
+            workers.close();
+            drop(taken);
+        };
+        let (outcome, ()) = tokio::join!(waiting, stops);
+        let error = outcome.err().unwrap();
+        assert_eq!((error.kind, error.usage.attempts), (CallErrorKind::Cancelled, 0));
+        assert!(workers.place(&second, &cancel).await.is_err());
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ use crate::{
     limits,
     messages::Hold,
     providers::{Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Reply, Usage},
-    types::{Family, Hash, MicroUsd, Timestamp},
+    types::{Family, Hash, MicroUsd, Timestamp, WorkerPool},
 };
 
 /// The model an answer itself says it came from.
@@ -145,6 +145,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 struct Aside {
     /// It was not made.
     capped: Option<Capped>,
+    /// Nor was this one, for others wait for a place before it.
+    crowded: bool,
     /// Something was held back for it.
     held: bool,
 }
@@ -174,6 +176,9 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
         let bought = cx.once(&key, |entry| buy(cx, ask, this, entry.interrupted, &mut aside)).await;
         if let Some(capped) = aside.capped {
             return Err(NoAnswer::Capped(capped));
+        }
+        if aside.crowded {
+            return Err(ask.waits.in_line(cx, (ask.role, ask.spec), pool(cx, &ask)));
         }
         let answered: Answered = bought?;
         if aside.held {
@@ -220,8 +225,10 @@ async fn buy(
     let Assembled { text, cut, fits } = ask.prompt.fit(usize::try_from(room).unwrap_or(usize::MAX));
     let prompt = Hash::of_parts([ask.system.as_bytes(), text.as_bytes()]);
     let (run, bytes) = (cx.run().id, text.len());
+    let before = if interrupted { cx.booked(this.key).await? } else { None };
+    let before = before.filter(was_sent);
     // A call that may have been made is settled by being made again.
-    let lacks = provider.lacks().filter(|_| !interrupted);
+    let lacks = provider.lacks().filter(|_| before.is_none());
     let unsent = match (fits, lacks) {
         (true, None) => None,
         (false, _) => {
@@ -237,8 +244,11 @@ async fn buy(
         let (served, asked) = (Served::of(&Usage::default()), model.model);
         return Ok(Answered { served, asked, prompt, cut, outcome: Err(Failure { kind, not_before: None }) });
     }
+    if provider.crowded(pool(cx, ask)) {
+        aside.crowded = true;
+        return Err(not_asked("others wait for a place already"));
+    }
     let mut call = call(cx, ask, &model, text).await?;
-    let before = if interrupted { cx.booked(this.key).await? } else { None };
     let Estimate { most, free_way, unpriced } = provider.estimate(&call);
     let capped_at_all = ask.caps.any();
     if capped_at_all && unpriced && !free_way && most == MicroUsd(0) {
@@ -247,7 +257,7 @@ async fn buy(
     let capped = money::hold(cx, ask.caps, (ask.role, this.key), most, before.as_ref()).await?.err();
     if capped.is_some() && !free_way {
         aside.capped = capped;
-        return Err(not_asked());
+        return Err(not_asked("not enough is left of the budget"));
     }
     let held = if capped.is_some() { MicroUsd(0) } else { most };
     // Without caps anything may be asked, also what nobody knows the price of.
@@ -264,8 +274,11 @@ async fn buy(
     let result = provider.call(&call, cx.cancelled()).await;
     match result.as_ref().err().map(|error| &error.kind) {
         // Not an answer, so not journalled as one: whoever goes on from here asks again. The row stays reserved,
-        // because the call may have been billed.
+        // because the call may have been billed, unless it never left the line.
         Some(CallErrorKind::Cancelled) => {
+            if result.as_ref().is_err_and(|error| error.usage.attempts == 0 && error.before.is_empty()) {
+                book(cx, this.key, row, &result).await?;
+            }
             let (why, after) = ("the call was stopped".to_owned(), Duration::from_secs(1));
             return Err(StepError::Later { why, after });
         }
@@ -274,7 +287,7 @@ async fn buy(
     }
     let usage = book(cx, this.key, row, &result).await?;
     if aside.capped.is_some() {
-        return Err(not_asked());
+        return Err(not_asked("not enough is left of the budget"));
     }
     let outcome = match &result {
         Ok(reply) => Ok(keep(cx, reply).await?),
@@ -299,7 +312,7 @@ async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result
         budget: None,
         private: desk.is_private(cx).await?,
         not_families: ask.not_families.to_vec(),
-        workers: desk.settings.models.workers.assigned(ask.labels),
+        workers: pool(cx, ask),
         facts: ask.facts.clone(),
     })
 }
@@ -376,8 +389,17 @@ fn no_price(spec: &str) -> String {
 }
 
 /// Ends the `once`, so that nothing is kept of a call that was not made; never seen outside.
-fn not_asked() -> StepError {
-    StepError::Later { why: "not enough is left of the budget".to_owned(), after: Duration::ZERO }
+fn not_asked(why: &str) -> StepError {
+    StepError::Later { why: why.to_owned(), after: Duration::ZERO }
+}
+
+/// May anything have come of it that is not in the journal?
+fn was_sent(row: &CallRow) -> bool {
+    row.status == CallStatus::Reserved || row.attempts > 0
+}
+
+fn pool(cx: &Cx, ask: &Ask<'_>) -> WorkerPool {
+    cx.tools().settings.models.workers.assigned(ask.labels)
 }
 
 async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {

@@ -13,7 +13,7 @@ use crate::{
     limits,
     messages::{Hold, ModelWait},
     providers::CallRole,
-    types::Timestamp,
+    types::{Timestamp, WorkerPool},
 };
 
 /// Why a call came to nothing that leaves by an edge.
@@ -45,6 +45,9 @@ pub struct Held {
     number: u32,
     /// The start of the server that saw it: a later one may have other keys.
     boot: i64,
+    /// Where its place is, if that is what it waits for.
+    #[serde(default)]
+    workers: WorkerPool,
     shown: bool,
 }
 
@@ -95,6 +98,10 @@ impl Held {
         match self.hold {
             Hold::Lacking if cx.tools().providers.lacks(&self.spec).is_some() => Wait::On(look),
             Hold::Lacking => Wait::Mended,
+            Hold::Crowded if cx.tools().providers.crowded(&self.spec, self.workers) => {
+                Wait::On(now.plus(limits::PLACE_LOOK))
+            }
+            Hold::Crowded => Wait::Due,
             Hold::UsedUp | Hold::Refused if self.boot != cx.tools().store.boot() => Wait::Mended,
             _ if now >= self.until => Wait::Due,
             Hold::Busy => Wait::On(self.until),
@@ -146,17 +153,28 @@ impl Waits {
         if self.visit == cx.visit() && self.met <= self.over {
             return Ok(());
         }
-        let (role, spec) = ask;
-        Err(NoAnswer::Held(Held {
+        let until = until.unwrap_or_else(|| cx.clock().now().plus(limits::PARKED_LOOK));
+        Err(NoAnswer::Held(self.held(cx, ask, hold, until)))
+    }
+
+    /// Not yet: others stand in line already. Nothing was asked and so nothing failed that would be passed over later.
+    pub(super) fn in_line(&self, cx: &Cx, ask: (CallRole, &str), workers: WorkerPool) -> NoAnswer {
+        let until = cx.clock().now().plus(limits::PLACE_LOOK);
+        NoAnswer::Held(Held { workers, ..self.held(cx, ask, Hold::Crowded, until) })
+    }
+
+    fn held(&self, cx: &Cx, (role, spec): (CallRole, &str), hold: Hold, until: Timestamp) -> Held {
+        Held {
             hold,
             role: role.to_string(),
             spec: spec.to_owned(),
-            until: until.unwrap_or_else(|| cx.clock().now().plus(limits::PARKED_LOOK)),
+            until,
             visit: cx.visit(),
             number: self.met,
             boot: cx.tools().store.boot(),
+            workers: WorkerPool::default(),
             shown: false,
-        }))
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     net::TcpStream,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,6 +15,7 @@ use countersign::{
 };
 use rustix::process::Signal;
 use secrecy::SecretString;
+use serde_json::Value;
 use tempfile::TempDir;
 use url::Url;
 
@@ -177,4 +179,62 @@ fn killed_at_random_the_last_boot_ends_it_as_if_nothing_had_happened() {
         "{kills} kills of the program in {stories} stories, {lost_calls} calls lost, {} s",
         begun.elapsed().as_secs()
     ));
+}
+
+/// The drafter and a program it started in a session of its own, while the server is killed and another comes.
+#[test]
+fn what_a_killed_server_had_started_ends_with_the_next_and_nobody_else() {
+    let models = Models::hanging();
+    matrix::runtime().block_on(async {
+        let site = Site::open(&models, "orphans").await;
+        let data = site.directory.path().join("bot/data");
+        let mut bot = site.serve();
+        let begun = Instant::now();
+        let thread = Thread { hub: &site.hub, repo: site.known.repo, issue: site.known.issue };
+        let running = loop {
+            if site.listens() {
+                redeliver(&site.hub);
+            }
+            if let Turn::Person(act) = scenarios::ALL[0].turn(&thread) {
+                (act.act)(&thread);
+            }
+            let noted = fs::read_to_string(data.join("claude/running")).unwrap_or_default();
+            if let [leader, grandchild, home] = *noted.lines().collect::<Vec<_>>() {
+                break [leader, grandchild, home].map(str::to_owned);
+            }
+            assert!(begun.elapsed() < PATIENCE, "nothing was started");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        bot.signal(Signal::KILL);
+        bot.child.wait().unwrap();
+        let [leader, grandchild, home] = running;
+        assert!(alive(&leader) && alive(&grandchild) && Path::new(&home).exists());
+        // Somebody who has the number of another child now.
+        let mut stranger = std::process::Command::new("sleep").arg("300").spawn().unwrap();
+        let records = data.join("children");
+        let record = fs::read_dir(&records).unwrap().next().unwrap().unwrap().path();
+        let mut written: Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
+        (written["pid"], written["mark"]) = (stranger.id().into(), "of somebody else".into());
+        written["scratch"] = Value::Null;
+        fs::write(records.join("old.json"), written.to_string()).unwrap();
+
+        let mut next = site.serve();
+        next.hear("ended what a crashed server had left running");
+        while !site.listens() || records.join("old.json").exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(!alive(&leader) && !alive(&grandchild) && !Path::new(&home).exists());
+        assert!(alive(&stranger.id().to_string()));
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+        next.signal(Signal::TERM);
+        next.signal(Signal::TERM);
+        next.end();
+    });
+}
+
+/// Is it there, and not merely waiting to be collected?
+fn alive(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
 }

@@ -87,6 +87,14 @@ impl Models {
         Self { reviewer, url, drafter }
     }
 
+    /// A drafter that never answers and heeds no SIGTERM, with a child in a session of its own. Both numbers and the home
+    /// it was given are noted in its configuration directory.
+    pub(crate) fn hanging() -> Self {
+        let models = Self::start(Duration::ZERO);
+        fs::write(package(&models.drafter).join("claude"), HANGING).unwrap();
+        models
+    }
+
     /// The lines of `countersign.toml` that make a world use them. Calls of the drafter are counted below the
     /// world's own data directory, so a copy of it begins with what was paid for until then.
     pub(crate) fn toml(&self) -> String {
@@ -139,6 +147,15 @@ case "$(cat)" in
 esac
 sleep THINKING
 exec cat "${0%/*}/$answer"
+"#;
+
+const HANGING: &str = r#"#!/bin/sh
+if [ "$1" = --version ]; then echo 2.1.329; exit; fi
+trap '' TERM
+setsid sleep 300 &
+printf '%s\n' $$ $! "$HOME" >"$CLAUDE_CONFIG_DIR/running.new"
+mv "$CLAUDE_CONFIG_DIR/running.new" "$CLAUDE_CONFIG_DIR/running"
+while :; do sleep 300; done
 "#;
 
 fn transcript(text: &str, value: Option<Value>) -> String {

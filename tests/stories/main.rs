@@ -11,6 +11,7 @@ mod degraded;
 mod doors;
 mod faults;
 mod gemini;
+mod in_line;
 mod intake;
 mod lld;
 mod long_log;

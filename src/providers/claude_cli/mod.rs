@@ -27,6 +27,7 @@ use crate::{
     clock::SharedClock,
     config::{ProgramSettings, is_loopback},
     limits, proc,
+    types::WorkerPool,
 };
 
 /// A loopback imitation of the API wants some key, and a real one has no business there.
@@ -184,6 +185,10 @@ impl Provider for ClaudeCli {
 
     fn bills(&self) -> bool {
         false
+    }
+
+    fn crowded(&self, pool: WorkerPool) -> bool {
+        self.workers.crowded(pool)
     }
 
     fn call<'a>(

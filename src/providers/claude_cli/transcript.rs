@@ -6,7 +6,7 @@
 //! good answer is never searched for signs of failure; the banner of a failed call is, where nothing
 //! else tells which failure it was.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use serde_json::Value;
 
@@ -16,10 +16,13 @@ use crate::{proc::Output, types::Timestamp};
 /// The model named in messages the program made up itself, such as its error banners.
 const SYNTHETIC: &str = "<synthetic>";
 
+/// Models of one answer that are told apart.
+const MODELS: usize = 8;
+
 /// The lines that matter, read leniently: versions differ in fields, and unknown lines are skipped.
 #[derive(Default)]
 pub(super) struct Transcript {
-    /// Models of the assistant messages, each once.
+    /// Models of the assistant messages: the first, and of the others each once, as far as they are few.
     served: Vec<String>,
     /// The `error` word of the program's own last message.
     error: Option<String>,
@@ -28,8 +31,8 @@ pub(super) struct Transcript {
     retry_delay: Option<Duration>,
     /// A subscription's allowance was used up; it begins anew then, where the program said.
     used_up: Option<Option<Timestamp>>,
-    /// Tokens of the assistant messages so far: (id, input, output).
-    partial: Vec<(String, u64, u64)>,
+    /// Tokens of the assistant messages so far, by their ids: (input, output).
+    partial: HashMap<String, (u64, u64)>,
     result: Option<Value>,
 }
 
@@ -57,16 +60,20 @@ impl Transcript {
         match text(message, "model") {
             Some(SYNTHETIC) => self.error = text(line, "error").map(str::to_owned),
             Some(model) => {
-                if !self.served.iter().any(|known| known == model) {
-                    self.served.push(model.to_owned());
-                }
+                self.seen(model);
                 let id = text(message, "id").unwrap_or_default();
                 let tokens = |key| message["usage"][key].as_u64().unwrap_or(0);
-                self.partial.retain(|(known, ..)| known != id);
-                self.partial.push((id.to_owned(), tokens("input_tokens"), tokens("output_tokens")));
+                self.partial.insert(id.to_owned(), (tokens("input_tokens"), tokens("output_tokens")));
             }
             // A message that names no model leaves the answer unattested.
-            None => self.served.push(String::new()),
+            None => self.seen(""),
+        }
+    }
+
+    fn seen(&mut self, model: &str) {
+        // One more stranger would not change what the answer is worth.
+        if self.served.len() < MODELS && !self.served.iter().any(|known| known == model) {
+            self.served.push(model.to_owned());
         }
     }
 
@@ -92,9 +99,9 @@ impl Transcript {
         usage.output_tokens = of("output_tokens");
         usage.cache_read_tokens = of("cache_read_input_tokens");
         usage.cache_written_tokens = of("cache_creation_input_tokens");
-        if usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_written_tokens
-            == 0
-        {
+        let counted =
+            [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_written_tokens];
+        if counted == [0; 4] {
             self.count_otherwise(&mut usage);
         }
         usage
@@ -106,14 +113,16 @@ impl Transcript {
         let by_model = self.result.as_ref().and_then(|result| result["modelUsage"].as_object());
         for row in by_model.into_iter().flat_map(|table| table.values()) {
             let of = |key: &str| row[key].as_u64().unwrap_or(0);
-            usage.input_tokens += of("inputTokens");
-            usage.output_tokens += of("outputTokens");
-            usage.cache_read_tokens += of("cacheReadInputTokens");
-            usage.cache_written_tokens += of("cacheCreationInputTokens");
+            add(&mut usage.input_tokens, of("inputTokens"));
+            add(&mut usage.output_tokens, of("outputTokens"));
+            add(&mut usage.cache_read_tokens, of("cacheReadInputTokens"));
+            add(&mut usage.cache_written_tokens, of("cacheCreationInputTokens"));
         }
-        if usage.input_tokens + usage.output_tokens == 0 {
-            usage.input_tokens = self.partial.iter().map(|(_, input, _)| input).sum();
-            usage.output_tokens = self.partial.iter().map(|(_, _, output)| output).sum();
+        if (usage.input_tokens, usage.output_tokens) == (0, 0) {
+            for (input, output) in self.partial.values() {
+                add(&mut usage.input_tokens, *input);
+                add(&mut usage.output_tokens, *output);
+            }
         }
     }
 
@@ -227,6 +236,11 @@ impl Transcript {
             _ => CallErrorKind::Unavailable,
         }
     }
+}
+
+/// Numbers of somebody else's may be of any size.
+fn add(sum: &mut u64, tokens: u64) {
+    *sum = sum.saturating_add(tokens);
 }
 
 fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {

@@ -30,6 +30,7 @@ use crate::{
     clock::SharedClock,
     config::{ProgramSettings, is_loopback},
     proc,
+    types::WorkerPool,
 };
 
 /// A loopback imitation of the API wants some key, and a real one has no business there.
@@ -230,6 +231,10 @@ impl Provider for OpenCode {
     /// By whichever service it is logged in to.
     fn bills(&self) -> bool {
         true
+    }
+
+    fn crowded(&self, pool: WorkerPool) -> bool {
+        self.workers.crowded(pool)
     }
 
     fn call<'a>(

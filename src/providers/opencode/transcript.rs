@@ -25,10 +25,13 @@ impl Transcript {
             Some("step_finish") => {
                 let of = |tokens: &Value| tokens.as_u64().unwrap_or(0);
                 let tokens = &part["tokens"];
-                self.usage.input_tokens += of(&tokens["input"]);
-                self.usage.output_tokens += of(&tokens["output"]) + of(&tokens["reasoning"]);
-                self.usage.cache_read_tokens += of(&tokens["cache"]["read"]);
-                self.usage.cache_written_tokens += of(&tokens["cache"]["write"]);
+                // Numbers of somebody else's may be of any size.
+                let add = |sum: &mut u64, tokens: &Value| *sum = sum.saturating_add(of(tokens));
+                add(&mut self.usage.input_tokens, &tokens["input"]);
+                add(&mut self.usage.output_tokens, &tokens["output"]);
+                add(&mut self.usage.output_tokens, &tokens["reasoning"]);
+                add(&mut self.usage.cache_read_tokens, &tokens["cache"]["read"]);
+                add(&mut self.usage.cache_written_tokens, &tokens["cache"]["write"]);
                 self.reason = part["reason"].as_str().map(str::to_owned);
             }
             Some("error") => {

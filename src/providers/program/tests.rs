@@ -47,15 +47,28 @@ async fn a_program_is_asked_its_version_once() {
 #[tokio::test]
 async fn one_that_only_complains_is_not_healthy() {
     let place = tempfile::tempdir().unwrap();
-    for body in
-        ["echo 'native binary not installed' >&2; exit 1", "echo 1.2.3; exit 1", "echo hello", "exit 0"]
-    {
+    for body in [
+        "echo 'native binary not installed' >&2; exit 1",
+        "echo 1.2.3; exit 1",
+        "echo hello",
+        "exit 0",
+        "printf '1.2.3-\\033[2J'",
+        "printf '1.2.3-'; head -c 100 /dev/zero | tr '\\0' a",
+        "printf '1.2.\\377'",
+    ] {
         let parrot = program(place.path(), body);
         assert_eq!(parrot.lacks(), None, "nobody has tried it yet");
         let why = found(&parrot).await.unwrap_err();
         assert!(why.starts_with("the parrot does not work (") && why.contains("buy a parrot"), "{why}");
         assert_eq!(parrot.lacks(), Some(why));
     }
+}
+
+#[test]
+fn a_home_is_for_its_owner_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let home = program(place.path(), "").prepare().unwrap();
+    assert_eq!(home.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
 }
 
 #[tokio::test]
@@ -100,6 +113,14 @@ fn what_lies_where_it_reads_is_refused_with_the_fix() {
     assert!(parrot.lacks().is_some_and(|why| why.contains("node_modules/.env")));
     parrot.ours = vec![place.path().join("app/.env")];
     assert_eq!(parrot.lacks(), None);
+
+    // Whatever names they go by, and all that any confined program is shown.
+    symlink(&modules, place.path().join("linked")).unwrap();
+    for own in [place.path().join("linked/new/key.pem"), "/etc/ssl/certs/key.pem".into(), "/lib/data".into()]
+    {
+        parrot.ours = vec![own];
+        assert!(parrot.lacks().is_some_and(|why| why.contains("could read")), "{:?}", parrot.ours);
+    }
 }
 
 #[test]

@@ -74,6 +74,7 @@ impl Site {
         let (code, said) = setup.end();
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("Next: countersign doctor --config"), "{said}");
+        assert!(said.contains("countersign login --config"), "{said}");
         self.edit("claude:opus", "stub:drafter");
         self.edit("gemini:pro", "stub:reviewer");
         self.edit("127.0.0.1:8009", &free_address());

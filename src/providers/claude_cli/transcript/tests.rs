@@ -161,3 +161,30 @@ fn no_cut_of_the_output_makes_an_answer() {
         }
     }
 }
+
+/// Thirty megabytes are all it may print; of messages of nobody's that is this many.
+#[test]
+fn whatever_it_prints_is_read_in_time_and_counted_without_an_end() {
+    let started = std::time::Instant::now();
+    let mut transcript = Transcript::default();
+    for number in 0..100_000 {
+        let line = format!(
+            r#"{{"type":"assistant","message":{{"id":"{number}","model":"m{number}","usage":{{"input_tokens":{}}}}}}}"#,
+            u64::MAX
+        );
+        transcript.line(line.as_bytes());
+    }
+    let usage = transcript.usage("claude-opus-4-6");
+    assert_eq!((usage.input_tokens, usage.served.as_deref()), (u64::MAX, Some("m0")));
+    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+
+    let huge = format!(
+        r#"{{"type":"result","is_error":false,"result":"x","usage":{{"input_tokens":{0},"output_tokens":{0}}}}}"#,
+        u64::MAX
+    );
+    judge(&huge, Some(0), false).unwrap_err();
+    for junk in ["[".repeat(1_000_000), "\0\u{1b}[2J".into(), "{\"type\":\"assistant\",\"message\":7}".into()]
+    {
+        judge(&junk, Some(0), false).unwrap_err();
+    }
+}
