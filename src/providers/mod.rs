@@ -541,10 +541,7 @@ mod tests {
 
     #[test]
     fn what_others_say_is_one_short_line_that_no_terminal_obeys() {
-        assert_eq!(
-            quote("no\n\tway \u{1b}]0;owned\u{7}\0\u{9b}2J"),
-            "no way \u{fffd}]0;owned\u{fffd}\u{fffd}\u{fffd}2J"
-        );
+        assert_eq!(quote("no\n\tway \u{1b}]0;owned\u{7}\0\u{9b}2J"), "no way ]0;owned2J");
         assert_eq!(quote(&"x ".repeat(1_000_000)).chars().count(), 301);
     }
 

@@ -178,7 +178,7 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
             return Err(NoAnswer::Capped(capped));
         }
         if aside.crowded {
-            return Err(ask.waits.in_line(cx, (ask.role, ask.spec), pool(cx, &ask)));
+            return Err(ask.waits.in_line(cx, (ask.role, ask.spec), pool(cx, ask)));
         }
         let answered: Answered = bought?;
         if aside.held {
@@ -224,23 +224,14 @@ async fn buy(
     let room = providers.room(&model, ask.system, ask.schema).saturating_mul(this.bytes_a_token);
     let Assembled { text, cut, fits } = ask.prompt.fit(usize::try_from(room).unwrap_or(usize::MAX));
     let prompt = Hash::of_parts([ask.system.as_bytes(), text.as_bytes()]);
-    let (run, bytes) = (cx.run().id, text.len());
     let before = if interrupted { cx.booked(this.key).await? } else { None };
     let before = before.filter(was_sent);
     // A call that may have been made is settled by being made again.
     let lacks = provider.lacks().filter(|_| before.is_none());
-    let unsent = match (fits, lacks) {
-        (true, None) => None,
-        (false, _) => {
-            tracing::warn!(%run, model = ask.spec, bytes, room, "a prompt does not fit, with all cut that may be");
-            Some(FailureKind::TooLong)
-        }
-        (true, Some(lacks)) => {
-            tracing::warn!(%run, role = %ask.role, model = ask.spec, %lacks, "a model cannot be asked");
-            Some(FailureKind::Lacking)
-        }
-    };
-    if let Some(kind) = unsent {
+    let too_long = (!fits).then(|| format!("the prompt, with all cut that may be, has {} bytes", text.len()));
+    let unsent = too_long.map(|why| (FailureKind::TooLong, why));
+    if let Some((kind, why)) = unsent.or(lacks.map(|why| (FailureKind::Lacking, why))) {
+        tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %why, "a model cannot be asked");
         let (served, asked) = (Served::of(&Usage::default()), model.model);
         return Ok(Answered { served, asked, prompt, cut, outcome: Err(Failure { kind, not_before: None }) });
     }
@@ -264,10 +255,7 @@ async fn buy(
     call.budget = capped_at_all.then_some(held.0);
     aside.held = held > MicroUsd(0);
     if let Some(before) = before {
-        // It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books
-        // with all that is known of it.
-        let lost = CallRow { status: CallStatus::Lost, ..before };
-        cx.book(&format!("{}~lost-{}", this.key, cx.clock().now().0), Record::Call(lost)).await?;
+        lose(cx, this.key, before).await?;
     }
     let row = reserved(ask, &model, prompt, cut.clone(), held);
     cx.record(this.key, Record::Call(row.clone())).await?;
@@ -292,11 +280,18 @@ async fn buy(
     let outcome = match &result {
         Ok(reply) => Ok(keep(cx, reply).await?),
         Err(error) => {
-            tracing::warn!(%run, provider = provider.name(), kind = ?error.kind, detail = %error.message, "model call failed");
+            tracing::warn!(run = %cx.run().id, provider = provider.name(), kind = ?error.kind, detail = %error.message, "model call failed");
             Err(failure(error, this.number, cx.clock().now()))
         }
     };
     Ok(Answered { served: Served::of(usage), asked: usage.asked.clone(), prompt, cut, outcome })
+}
+
+/// It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books with all that is
+/// known of it.
+async fn lose(cx: &Cx, key: &str, before: CallRow) -> Result<(), StepError> {
+    let lost = CallRow { status: CallStatus::Lost, ..before };
+    cx.book(&format!("{key}~lost-{}", cx.clock().now().0), Record::Call(lost)).await
 }
 
 async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result<Call, StepError> {
