@@ -13,7 +13,7 @@ use crate::{
     limits,
     messages::{self, HelpRow},
     store::{Spending, Taken},
-    types::{Cause, IssueNo, RepoId, Role},
+    types::{Cause, IssueNo, Role},
 };
 
 /// Everything one command needs to be answered.
@@ -134,7 +134,7 @@ impl Intake {
         };
         // What halted is alive no more, and is what `/retry` is for.
         let retry = found.iter().flatten().any(|command| command.name == RETRY);
-        let halted = if retry { self.halted(e.repo.id, issue).await? } else { None };
+        let halted = if retry { self.halted(e, issue).await? } else { None };
         let any = found.iter().any(|c| match c {
             Ok(command) if command.name == RETRY => meant(command) || halted.is_some(),
             Ok(command) => meant(command),
@@ -154,11 +154,15 @@ impl Intake {
         Ok(Some(Said { taken, cause, event: e, at, repo, role, live, known, halted }))
     }
 
-    /// The newest run of the issue, if it came to nothing by itself or cannot be read.
-    async fn halted(&self, repo: RepoId, issue: IssueNo) -> Result<Option<RunView>, Trouble> {
-        let all = self.engine.list(Filter { repo: Some(repo), issue: Some(issue), live_only: false }).await?;
-        let newest = all.into_iter().max_by_key(|run| run.id);
-        Ok(newest.filter(|run| matches!(run.status, Status::Failed | Status::Parked)))
+    /// The newest run of the issue, if it came to nothing by itself or cannot be read. One that was begun only after the
+    /// comment had been written, which came late, is not meant.
+    async fn halted(&self, e: &CommentEvent, issue: IssueNo) -> Result<Option<RunView>, Trouble> {
+        let filter = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: false };
+        let newest = self.engine.list(filter).await?.into_iter().max_by_key(|run| run.id);
+        let meant = |run: &RunView| {
+            matches!(run.status, Status::Failed | Status::Parked) && run.started_at <= e.created_at
+        };
+        Ok(newest.filter(meant))
     }
 
     async fn retry(&self, said: &Said<'_>, cause: Cause) -> Result<Reply, Trouble> {

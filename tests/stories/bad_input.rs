@@ -300,3 +300,17 @@ async fn a_repository_may_ask_people_before_the_review_and_not_less() {
     assert!(w.find("Rehearsal").body.contains("would take away a gate"), "{}", w.thread());
     w.find("before it goes to review");
 }
+
+#[tokio::test]
+async fn a_run_tried_again_in_vain_keeps_its_one_status_comment() {
+    let issue = Some(("Make it better".to_owned(), " \n\n".to_owned()));
+    let mut w = World::new(Setting { issue, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Halted at N0");
+    w.comment("tess", "/retry").await;
+    let run = w.run().await.unwrap();
+    assert_eq!(run.status, Status::Failed);
+    let status = format!("<!-- countersign:status-{} -->", run.id);
+    let kept = w.view().comments.into_iter().filter(|comment| comment.body.contains(&status)).count();
+    assert_eq!(kept, 1, "{}", w.thread());
+}

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, Lld, STAGE, State, conclude, document};
+use super::{At, Lld, STAGE, State, conclude, document, straight_to};
 use crate::{
     commands::CommandSpec,
     documents::lld,
@@ -341,8 +341,8 @@ async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<Option<Outcome>
     let Some(found) = cx.once("found", |_| find(s, cx, &repo, !stopped)).await? else { return Ok(None) };
     let mut s = s.clone();
     s.label = found.label.or(s.label);
-    if !matches!(at, At::Load | At::Analyze) {
-        // Its first draft made it, or was about to.
+    // Its first draft made it, or was about to; or an earlier end of the same run did.
+    if !matches!(at, At::Load | At::Analyze) || cx.visit() > straight_to(at) + 1 {
         s.status = s.status.in_doubt();
     }
     let published = match &s.proposal {
