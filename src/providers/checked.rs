@@ -226,10 +226,9 @@ impl Provider for Checked {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
-    use crate::providers::CallRole;
+    use crate::providers::samples;
 
     /// Answers as `claude-haiku-4-5` of some day, whatever is asked.
     struct Haiku;
@@ -263,20 +262,7 @@ mod tests {
     }
 
     fn call(prompt: String, budget: Option<u64>) -> Call {
-        Call {
-            role: CallRole::Drafter,
-            system: String::new(),
-            prompt,
-            schema: None,
-            model: "claude-opus-4-6".into(),
-            effort: None,
-            deadline: Duration::from_secs(5),
-            budget,
-            private: false,
-            not_families: Vec::new(),
-            workers: Default::default(),
-            facts: Default::default(),
-        }
+        Call { prompt, budget, ..samples::call() }
     }
 
     async fn ask(call: Call) -> Result<Reply, CallErrorKind> {

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Clock,
-        providers::{CallRole, checked::Checked},
+        providers::{checked::Checked, samples},
         types::{MicroUsd, Timestamp},
     };
 
@@ -239,20 +239,7 @@ mod tests {
     }
 
     fn question(deadline: u64) -> Call {
-        Call {
-            role: CallRole::Drafter,
-            system: String::new(),
-            prompt: "p".into(),
-            schema: None,
-            model: "m".into(),
-            effort: None,
-            deadline: Duration::from_secs(deadline),
-            budget: None,
-            private: true,
-            not_families: Vec::new(),
-            workers: Default::default(),
-            facts: Default::default(),
-        }
+        Call { model: "m".into(), deadline: Duration::from_secs(deadline), private: true, ..samples::call() }
     }
 
     /// What each leg was given of `deadline` seconds, where the first fails by `kind`.

@@ -21,6 +21,8 @@ mod outages;
 mod pool;
 mod program;
 mod routes;
+#[cfg(test)]
+mod samples;
 mod schema;
 mod streamed;
 mod strict_json;

@@ -257,17 +257,10 @@ mod tests {
             [("call", number.to_string()), ("nonce", "n0nce123".into()), ("title", "A {{nonce}}\nB".into())];
         Call {
             role,
-            system: String::new(),
-            prompt: "p".into(),
             schema,
             model: format!("stub-{role}"),
-            effort: None,
-            deadline: Duration::from_secs(5),
-            budget: None,
-            private: false,
-            not_families: Vec::new(),
-            workers: Default::default(),
             facts: facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+            ..crate::providers::samples::call()
         }
     }
 

@@ -172,22 +172,16 @@ mod tests {
     use std::{pin::Pin, sync::atomic::AtomicU64};
 
     use super::*;
-    use crate::{clock::Clock, providers::CallRole, types::Timestamp};
+    use crate::{clock::Clock, providers::samples, types::Timestamp};
 
     fn call(workers: WorkerPool) -> Call {
         Call {
-            role: CallRole::Drafter,
-            system: String::new(),
             prompt: String::new(),
-            schema: None,
             model: "m".into(),
-            effort: None,
             deadline: Duration::from_millis(1),
-            budget: None,
             private: true,
             workers,
-            not_families: Vec::new(),
-            facts: Default::default(),
+            ..samples::call()
         }
     }
 

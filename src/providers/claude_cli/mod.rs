@@ -207,23 +207,10 @@ impl Provider for ClaudeCli {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::CallRole;
+    use crate::providers::samples;
 
     fn call(system: &str, prompt: &str) -> Call {
-        Call {
-            role: CallRole::Drafter,
-            system: system.into(),
-            prompt: prompt.into(),
-            schema: None,
-            model: "claude-opus-4-6".into(),
-            effort: None,
-            deadline: Duration::from_secs(5),
-            budget: None,
-            private: false,
-            not_families: Vec::new(),
-            workers: Default::default(),
-            facts: Default::default(),
-        }
+        Call { system: system.into(), prompt: prompt.into(), ..samples::call() }
     }
 
     #[test]

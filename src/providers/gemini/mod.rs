@@ -264,17 +264,10 @@ mod tests {
     fn an_answer_with_two_verdicts_is_none() {
         let call = Call {
             role: CallRole::Reviewer,
-            system: String::new(),
-            prompt: "p".into(),
             schema: Some(json!({"type": "object", "required": ["verdict"]})),
             model: "gemini-2.5-pro".into(),
-            effort: None,
-            deadline: Duration::from_secs(5),
-            budget: None,
-            private: false,
-            not_families: Vec::new(),
-            workers: Default::default(),
             facts: std::collections::BTreeMap::new(),
+            ..crate::providers::samples::call()
         };
         let answer = |text: &str| {
             let parts = json!([{ "text": text }]);

@@ -102,7 +102,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::providers::CallRole;
+    use crate::providers::samples;
 
     /// A row of the table: how the program ended, and what that is.
     #[derive(serde::Deserialize)]
@@ -131,18 +131,11 @@ mod tests {
                 elapsed: Duration::from_secs(2),
             };
             let call = Call {
-                role: CallRole::Drafter,
-                system: String::new(),
                 prompt: String::new(),
                 schema: schema.then(|| json!({"type": "object", "required": ["severity"]})),
                 model: "anthropic/claude-opus-4-6".into(),
-                effort: None,
                 deadline: Duration::from_secs(1),
-                budget: None,
-                private: false,
-                not_families: Vec::new(),
-                workers: Default::default(),
-                facts: Default::default(),
+                ..samples::call()
             };
             let outcome = transcript.verdict(&call, &output);
             assert_eq!(outcome.as_ref().err().map(|fault| &fault.0), must.as_ref(), "{case}");

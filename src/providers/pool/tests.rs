@@ -158,20 +158,7 @@ impl Room {
 }
 
 fn question() -> Call {
-    Call {
-        role: CallRole::Drafter,
-        system: String::new(),
-        prompt: "p".into(),
-        schema: None,
-        model: "p".into(),
-        effort: None,
-        deadline: Duration::from_secs(300),
-        budget: None,
-        private: false,
-        not_families: Vec::new(),
-        workers: Default::default(),
-        facts: Default::default(),
-    }
+    Call { model: "p".into(), deadline: Duration::from_secs(300), ..crate::providers::samples::call() }
 }
 
 async fn ask(pool: &Pool) -> Result<Reply, CallError> {

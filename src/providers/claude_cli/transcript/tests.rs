@@ -1,24 +1,16 @@
 use serde_json::json;
 
 use super::*;
-use crate::providers::CallRole;
+use crate::providers::samples;
 
 fn call(schema: bool) -> Call {
     Call {
-        role: CallRole::Drafter,
-        system: String::new(),
         prompt: String::new(),
         schema: schema.then(|| {
             json!({"type": "object", "required": ["severity"], "properties": {"severity": {"type": "string"}}})
         }),
-        model: "claude-opus-4-6".into(),
-        effort: None,
         deadline: Duration::from_secs(1),
-        budget: None,
-        private: false,
-        not_families: Vec::new(),
-        workers: Default::default(),
-        facts: Default::default(),
+        ..samples::call()
     }
 }
 
