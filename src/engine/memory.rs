@@ -411,7 +411,7 @@ impl Inner {
             }
         } else {
             let id = self.gates.len() as u64 + 1;
-            let row = GateRow { id, run, spec: spec.clone(), opened_at: now, answers: 0 };
+            let row = GateRow { id, run, spec: spec.clone(), answers: 0 };
             self.gates.push(Gate { row, open: true });
         }
         if more { Some(now) } else { spec.expires.filter(|at| *at > now) }

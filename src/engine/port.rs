@@ -198,7 +198,6 @@ pub struct GateView {
     pub subject: Hash,
     pub verbs: Vec<(String, Role)>,
     pub shown_at: Timestamp,
-    pub opened_at: Timestamp,
     pub needed: u32,
     /// Answers accepted so far.
     pub answers: u32,
@@ -213,7 +212,6 @@ impl From<&GateRow> for GateView {
             subject: spec.subject,
             verbs: spec.verbs,
             shown_at: spec.shown_at,
-            opened_at: row.opened_at,
             needed: spec.needed,
             answers: row.answers,
         }
@@ -360,7 +358,7 @@ mod tests {
             expires: None,
         };
         let run = RunId { repo: RepoId(1), seq: id };
-        GateRow { id, run, spec, opened_at: Timestamp(0), answers: 0 }
+        GateRow { id, run, spec, answers: 0 }
     }
 
     fn answer(verb: &str, stage: Option<&str>, hash: Option<Hash>) -> Answer {

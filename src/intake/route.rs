@@ -194,13 +194,14 @@ pub(crate) const TOLD: &str = "another delivery told of it";
 /// What is noted of a delivery that was found when what it tells of held no longer.
 pub(crate) const LATE: &str = "came late: it holds no longer";
 
-/// Has any of these runs gone on since somebody said something at `then`? What they said may be about what is past.
+/// Has any of these runs gone on since somebody said something at `then`? What they said may be about what is past. A
+/// gate counts from when people could read what it asks, which is before it is open.
 pub(crate) fn moved_on(live: &[RunView], then: Timestamp) -> bool {
-    // One that waits is saved at each look, and goes nowhere.
-    let moves = |run: &&RunView| run.gate.is_some() || run.status != Status::Waiting;
-    live.iter()
-        .filter(moves)
-        .any(|run| run.gate.as_ref().map_or(run.updated_at, |gate| gate.opened_at) > then)
+    live.iter().any(|run| match &run.gate {
+        Some(gate) => gate.shown_at > then,
+        // One that waits is saved at each look, and goes nowhere.
+        None => run.status != Status::Waiting && run.updated_at > then,
+    })
 }
 
 /// Where something happened.

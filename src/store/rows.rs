@@ -108,7 +108,6 @@ pub struct GateRow {
     pub id: u64,
     pub run: RunId,
     pub spec: GateSpec,
-    pub opened_at: Timestamp,
     /// Answers that were accepted at this gate so far.
     pub answers: u32,
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use countersign::{
     engine::Status,
+    localhub::Fault,
     store::{NewDelivery, Subject},
     types::{DeliveryId, IssueNo},
 };
@@ -193,6 +194,32 @@ async fn a_command_found_late_is_asked_for_again_and_a_start_is_not() {
     w.swept("lost-approval", "issue_comment", &approval).await;
     w.settle().await;
     assert_eq!(w.status().await, Status::Done, "{}", w.thread());
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn what_is_said_between_a_gates_comment_and_its_opening_is_not_late() {
+    let mut w = world().await;
+    let (method, path_contains) = ("PATCH".to_owned(), "/issues/comments/".to_owned());
+    w.hub.fault(Fault::Slow { method, path_contains, by: Duration::from_millis(300), times: 1000 });
+    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
+    w.hub.settled().await;
+    w.app.intake.tick().await.unwrap();
+    let app = w.app.clone();
+    let work = tokio::spawn(async move { while app.engine.tick().await.unwrap() > 0 {} });
+    while !w.view().comments.iter().any(|c| c.body.contains("waits for a person")) {
+        tokio::task::yield_now().await;
+    }
+    assert!(w.run().await.unwrap().opening, "nothing was slow");
+    let line = w.approve_line();
+    let approval = w.lost("sam", &line).await;
+    w.pass(30);
+    work.await.unwrap();
+    w.swept("lost-approval", "issue_comment", &approval).await;
+    w.settle().await;
+    assert_eq!(w.status().await, Status::Done, "{}", w.thread());
+    w.find("Rehearsal");
+    w.find("waits for a person");
     w.nothing_else_was_said();
 }
 
@@ -471,7 +498,7 @@ async fn a_clock_a_year_ahead_loses_nothing() {
     let mut w = world().await;
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/lld").unwrap();
     w.hub.settled().await;
-    w.hub.fault(countersign::localhub::Fault::Status {
+    w.hub.fault(Fault::Status {
         method: "GET".to_owned(),
         path_contains: "/collaborators/".to_owned(),
         status: 500,

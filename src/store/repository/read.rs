@@ -125,16 +125,16 @@ impl Reader {
     fn gate(self, tx: &Transaction<'_>, run: RunId) -> Result<Option<GateRow>, Fault> {
         let found = tx
             .prepare_cached(
-                "SELECT id, spec, opened_at, (SELECT COUNT(*) FROM answer WHERE answer.gate = gate.id)
+                "SELECT id, spec, (SELECT COUNT(*) FROM answer WHERE answer.gate = gate.id)
                  FROM gate WHERE run = ?1 AND closed_at IS NULL",
             )?
             .query_row([signed(run.seq)], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?))
+                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get(2)?))
             })
             .optional()?;
-        let Some((id, spec, opened_at, answers)) = found else { return Ok(None) };
+        let Some((id, spec, answers)) = found else { return Ok(None) };
         let spec = json(&spec)?;
-        Ok(Some(GateRow { id: unsigned(id), run, spec, opened_at: Timestamp(opened_at), answers }))
+        Ok(Some(GateRow { id: unsigned(id), run, spec, answers }))
     }
 }
 
