@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{FileInfo, skip, tree::file_name};
+use super::{FileInfo, skip, tree::file_name, words};
 use crate::{documents::secrets, limits};
 
 /// What a model is shown of a repository: Markdown, nothing of which can close its fence.
@@ -186,7 +186,7 @@ fn about<'f>(files: &[&'f FileInfo]) -> Vec<&'f FileInfo> {
 /// The files that have to do with the issue, most so first. A path written out in the issue comes
 /// before every other; then paths and contents that share its words, rare words counting for more.
 fn ranked<'f>(files: &[&'f FileInfo], issue_text: &str, reader: &mut Reader<'_>) -> Vec<&'f FileInfo> {
-    let words = words(issue_text);
+    let words = words::of(issue_text);
     let named = |file: &FileInfo| {
         let path = file.path.as_str();
         issue_text.contains(path) && (path.contains('/') || path.contains('.'))
@@ -202,7 +202,7 @@ fn ranked<'f>(files: &[&'f FileInfo], issue_text: &str, reader: &mut Reader<'_>)
         .iter()
         .map(|(_, file)| match reader.text(file) {
             Some(text) => {
-                let inside = self::words(text);
+                let inside = words::of(text);
                 words.iter().filter(|word| inside.contains(*word)).map(String::as_str).collect()
             }
             None => BTreeSet::new(),
@@ -226,50 +226,11 @@ fn by_score(files: &mut [(f64, &FileInfo)]) {
 }
 
 fn path_score(path: &str, words: &BTreeSet<String>) -> f64 {
-    let name = self::words(file_name(path));
-    let all = self::words(path);
+    let name = words::of(file_name(path));
+    let all = words::of(path);
     let count = |found: &BTreeSet<String>| found.iter().filter(|word| words.contains(*word)).count() as f64;
     2.0 * count(&name) + count(&all)
 }
-
-/// The words of a text: lower-case, three letters or more, `snake_case` and `camelCase` taken apart,
-/// without those that every text has.
-fn words(text: &str) -> BTreeSet<String> {
-    let mut words = BTreeSet::new();
-    for token in text.split(|c: char| !c.is_alphanumeric()).filter(|token| !token.is_empty()) {
-        let mut start = 0;
-        let mut before_lower = false;
-        for (at, c) in token.char_indices() {
-            if c.is_uppercase() && before_lower {
-                add(&mut words, &token[start..at]);
-                start = at;
-            }
-            before_lower = c.is_lowercase() || c.is_numeric();
-        }
-        add(&mut words, &token[start..]);
-    }
-    words
-}
-
-fn add(words: &mut BTreeSet<String>, word: &str) {
-    let lower = word.to_lowercase();
-    // A crude singular, so that "errors" finds `error`.
-    let stem =
-        lower.strip_suffix('s').filter(|stem| stem.len() > 3 && !stem.ends_with('s')).unwrap_or(&lower);
-    if (3..=40).contains(&stem.len()) && !COMMON.contains(&stem) && !stem.bytes().all(|b| b.is_ascii_digit())
-    {
-        words.insert(stem.to_owned());
-    }
-}
-
-const COMMON: &[&str] = &[
-    "the", "and", "for", "with", "that", "thi", "this", "from", "not", "are", "was", "but", "have", "has",
-    "should", "would", "could", "can", "will", "when", "then", "than", "there", "their", "they", "what",
-    "which", "who", "how", "why", "use", "used", "using", "one", "two", "all", "any", "some", "into", "out",
-    "now", "new", "also", "only", "more", "must", "may", "you", "your", "our", "its", "been", "does",
-    "without", "want", "need", "see", "let", "pub", "mod", "src", "main", "lib", "std", "str", "self",
-    "return", "true", "false", "none", "null", "file", "issue", "get", "set",
-];
 
 /// Folders down to `depth` with the number of files below each.
 fn folders(files: &[&FileInfo], depth: usize) -> String {

@@ -5,10 +5,17 @@
 //! holding them are not opened, and what looks like one in any other file is blacked out.
 
 mod excerpt;
+mod index;
+mod language;
 mod skip;
+mod summary;
 mod tree;
+mod words;
 
 pub use excerpt::{Excerpt, Shown, excerpt};
+pub use index::{Digest, File, Index, LeftOut};
+pub use language::Language;
+pub use summary::{Import, Item, Kind, Summary, summarize};
 pub use tree::TreeIndex;
 
 /// A file of the repository at one commit.

@@ -1,0 +1,75 @@
+//! All files of one commit, with what is known of each.
+
+use std::sync::Arc;
+
+use super::{Language, Summary, summarize, words};
+
+/// The files of a commit that a model may be shown, in the order of their paths.
+#[derive(Debug, Clone, Default)]
+pub struct Index {
+    files: Vec<File>,
+    left_out: Vec<LeftOut>,
+}
+
+/// One file.
+#[derive(Debug, Clone)]
+pub struct File {
+    pub path: String,
+    /// In bytes.
+    pub size: u64,
+    pub language: Language,
+    pub digest: Arc<Digest>,
+}
+
+/// What is known of a file's content, whatever its path. Kept by the content's hash.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Digest {
+    pub summary: Summary,
+    /// The words of its text with how often they occur, in order.
+    pub words: Vec<(String, u32)>,
+    /// Names it uses and does not define: what it calls, the types it names. In order, each once.
+    pub uses: Vec<String>,
+}
+
+/// A file no model is shown, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    pub path: String,
+    pub why: &'static str,
+}
+
+impl Index {
+    /// By path.
+    pub fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    pub fn file(&self, path: &str) -> Option<&File> {
+        self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().map(|at| &self.files[at])
+    }
+
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    /// Of texts at hand.
+    pub fn of_texts<'t>(texts: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
+        let mut files: Vec<File> = texts
+            .into_iter()
+            .map(|(path, text)| {
+                let language = Language::of(path);
+                let digest = Arc::new(Digest::of(language, text));
+                File { path: path.to_owned(), size: text.len() as u64, language, digest }
+            })
+            .collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Self { files, left_out: Vec::new() }
+    }
+}
+
+impl Digest {
+    pub fn of(language: Language, text: &str) -> Self {
+        let words = words::counted(text).into_iter().collect();
+        Self { summary: summarize(language, text), words, uses: Vec::new() }
+    }
+}
