@@ -162,7 +162,8 @@ fn depth_and_size_are_bounded() {
             "if x {",
             "x = [",
         ] {
-            let text = open.repeat(100_000 / open.len());
+            let bytes = if open.len() == 1 { 100_000 } else { 10_000 };
+            let text = open.repeat(bytes / open.len());
             assert_exact(&text, &summarize(*language, &text));
         }
         let long = "x".repeat(10_000_000);
@@ -173,6 +174,17 @@ fn depth_and_size_are_bounded() {
     assert!(nested.partial && all(&nested).len() == limits::SUMMARY_NESTING);
     let many = summarize(Language::Python, &"def f(): pass\n".repeat(limits::SUMMARY_ITEMS + 1));
     assert!(many.partial && many.items.len() == limits::SUMMARY_ITEMS);
+}
+
+#[test]
+fn a_text_made_to_keep_the_parser_busy_is_given_up() {
+    let text = "case x:".repeat(15_000);
+    assert_eq!(
+        summarize(Language::JavaScript, &text),
+        Summary { partial: true, lines: 1, ..Summary::default() }
+    );
+    // The next one is read as if nothing had been.
+    assert_eq!(summarize(Language::JavaScript, "let a").items.len(), 1);
 }
 
 #[test]
