@@ -75,6 +75,8 @@ pub enum Kind {
     Alias,
     /// What is added to a type elsewhere: an `impl` block, an extension.
     Extension,
+    /// A part of what is no program: a heading, a table of settings, a top-level key, a build's target.
+    Section,
 }
 
 /// Reads the structure of a text.
