@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Language, Summary, summarize, words};
+use super::{Language, Summary, summary, words};
 
 /// The files of a commit that a model may be shown, in the order of their paths.
 #[derive(Debug, Clone, Default)]
@@ -70,6 +70,7 @@ impl Index {
 impl Digest {
     pub fn of(language: Language, text: &str) -> Self {
         let words = words::counted(text).into_iter().collect();
-        Self { summary: summarize(language, text), words, uses: Vec::new() }
+        let (summary, uses) = summary::read(language, text);
+        Self { summary, words, uses }
     }
 }
