@@ -16,6 +16,13 @@ use crate::codebase::Language;
 /// The grammar of a language, if its structure is read.
 pub(super) fn of(language: Language) -> Option<&'static Grammar> {
     match language {
+        Language::Bash => Some(&super::bash::GRAMMAR),
+        Language::C => Some(&super::c::GRAMMAR),
+        Language::Cpp => Some(&super::cpp::GRAMMAR),
+        Language::CSharp => Some(&super::csharp::GRAMMAR),
+        Language::Java => Some(&super::java::GRAMMAR),
+        Language::Php => Some(&super::php::GRAMMAR),
+        Language::Ruby => Some(&super::ruby::GRAMMAR),
         Language::Rust => Some(&super::rust::GRAMMAR),
         _ => None,
     }

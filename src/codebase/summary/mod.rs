@@ -6,10 +6,18 @@
 //!
 //! `grammar.rs` says how to add a language, `walk.rs` reads a tree, `page.rs` prints a summary.
 
+mod bash;
+mod c;
+mod cpp;
+mod csharp;
 mod doc;
 mod grammar;
+mod java;
+
 mod page;
 mod parse;
+mod php;
+mod ruby;
 mod rust;
 mod source;
 mod walk;
