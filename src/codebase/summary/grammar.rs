@@ -10,20 +10,25 @@ use std::sync::OnceLock;
 
 use tree_sitter::{Language as Parsed, Node};
 
-use super::{Import, Kind, source::Source};
+use super::{Import, Kind, bash, c, cpp, csharp, ecma, go, java, php, python, ruby, rust, source::Source};
 use crate::codebase::Language;
 
 /// The grammar of a language, if its structure is read.
 pub(super) fn of(language: Language) -> Option<&'static Grammar> {
     match language {
-        Language::Bash => Some(&super::bash::GRAMMAR),
-        Language::C => Some(&super::c::GRAMMAR),
-        Language::Cpp => Some(&super::cpp::GRAMMAR),
-        Language::CSharp => Some(&super::csharp::GRAMMAR),
-        Language::Java => Some(&super::java::GRAMMAR),
-        Language::Php => Some(&super::php::GRAMMAR),
-        Language::Ruby => Some(&super::ruby::GRAMMAR),
-        Language::Rust => Some(&super::rust::GRAMMAR),
+        Language::Bash => Some(&bash::GRAMMAR),
+        Language::C => Some(&c::GRAMMAR),
+        Language::Cpp => Some(&cpp::GRAMMAR),
+        Language::CSharp => Some(&csharp::GRAMMAR),
+        Language::Go => Some(&go::GRAMMAR),
+        Language::Java => Some(&java::GRAMMAR),
+        Language::JavaScript => Some(&ecma::JAVASCRIPT),
+        Language::Php => Some(&php::GRAMMAR),
+        Language::Python => Some(&python::GRAMMAR),
+        Language::Ruby => Some(&ruby::GRAMMAR),
+        Language::Rust => Some(&rust::GRAMMAR),
+        Language::Tsx => Some(&ecma::TSX),
+        Language::TypeScript => Some(&ecma::TYPESCRIPT),
         _ => None,
     }
 }
@@ -93,6 +98,8 @@ pub(super) enum Sight<'t> {
     Section(bool),
     /// What the same item holds so far under these names is not public.
     Hides(Vec<String>),
+    /// Says that these names, defined elsewhere at the top of the file, are public.
+    Exports(Vec<String>),
     /// Nothing; only names used are looked for inside.
     Closed,
 }
