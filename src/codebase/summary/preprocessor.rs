@@ -162,12 +162,18 @@ struct Group {
 fn branches(text: &str, tokens: &[Token]) -> Vec<Range<usize>> {
     let (mut ranges, mut open) = (Vec::<Range<usize>>::new(), Vec::<Group>::new());
     let (mut depth, mut parentheses) = (0_i64, 0_i64);
+    // How deep the outermost list of values is that this is in.
+    let mut values: Option<i64> = None;
     let mut before = None;
     for (at, token) in tokens.iter().enumerate() {
         match token.what {
             What::Sign(sign) => {
+                if sign == b'{' && before == Some(What::Sign(b'=')) {
+                    values.get_or_insert(depth);
+                }
                 depth += i64::from(matches!(sign, b'{' | b'(')) - i64::from(matches!(sign, b'}' | b')'));
                 parentheses += i64::from(sign == b'(') - i64::from(sign == b')');
+                values = values.filter(|outer| *outer < depth);
                 parentheses = if matches!(sign, b'{' | b'}' | b';') { 0 } else { parentheses.max(0) };
             }
             What::Directive => {
@@ -177,7 +183,7 @@ fn branches(text: &str, tokens: &[Token]) -> Vec<Range<usize>> {
                         matches!(before, None | Some(What::Sign(b';' | b'{' | b'}' | b':' | b',' | b'>')));
                     open.push(Group {
                         directives: vec![at],
-                        inside: parentheses > 0 || !ends,
+                        inside: parentheses > 0 || values.is_some() || !ends,
                         uneven: false,
                         depth,
                         opened: None,
@@ -196,6 +202,8 @@ fn branches(text: &str, tokens: &[Token]) -> Vec<Range<usize>> {
                             taken_away(text, tokens, &group, &mut ranges);
                         }
                     }
+                } else if parentheses > 0 || values.is_some() {
+                    ranges.push(token.at.clone());
                 }
                 continue;
             }
@@ -269,7 +277,7 @@ fn macros(text: &str, tokens: &[Token]) -> Vec<Range<usize>> {
     for at in (0..tokens.len()).rev() {
         let end = macros.end(at);
         let default = macros.is_default(at).then(|| macros.closing(at + 1)).flatten();
-        if let Some(close) = default {
+        if let Some(close) = default.or_else(|| macros.initializers(at)) {
             ranges.push(tokens[at].at.start..tokens[close].at.end);
         } else if macros.is_out_of_place(at, end) {
             macros.left[at] = macros.left[end];
@@ -334,6 +342,29 @@ impl Macros<'_> {
             && self.closing(at + 1).is_some_and(|close| matches!(self.sign(close + 1), b',' | b')'))
     }
 
+    /// The last token of what a constructor says of its members: `: a(1), b{2} {`. Nothing in it is an item.
+    fn initializers(&self, at: usize) -> Option<usize> {
+        let last = at.checked_sub(1)?;
+        if self.sign(at) != b':' || !(self.sign(last) == b')' || self.word(last) == "noexcept") {
+            return None;
+        }
+        let mut close = at;
+        for _ in 0..100 {
+            let open =
+                (close + 2..close + 12).find(|open| matches!(self.sign(*open), b'(' | b'{' | b';' | b'='))?;
+            if self.word(close + 1).is_empty() || !matches!(self.sign(open), b'(' | b'{') {
+                return None;
+            }
+            close = self.closing(open)?;
+            match self.sign(close + 1) {
+                b',' => close += 1,
+                b'{' => return Some(close),
+                _ => return None,
+            }
+        }
+        None
+    }
+
     fn is_out_of_place(&self, at: usize, end: usize) -> bool {
         let name = self.word(at);
         let capitals = name.len() >= 3
@@ -352,6 +383,10 @@ impl Macros<'_> {
         let word = self.word(next);
         let after = self.next(next + 1);
         let last = before.map_or("", |before| self.word(before));
+        // `if CONSTEXPR (`
+        if last == "if" {
+            return self.sign(next) == b'(';
+        }
         if matches!(last, "class" | "struct" | "union") {
             return !word.is_empty()
                 && (matches!(self.sign(after), b'{' | b':' | b'<') || self.word(after) == "final");

@@ -92,7 +92,9 @@ fn table(line: &str) -> Option<(Kind, String)> {
             "FUNCTION" | "PROCEDURE" | "TRIGGER" => Kind::Function,
             "SCHEMA" | "DATABASE" => Kind::Module,
             "INDEX" | "SEQUENCE" | "POLICY" => Kind::Section,
-            _ => continue,
+            "OR" | "REPLACE" | "TEMP" | "TEMPORARY" | "UNIQUE" | "MATERIALIZED" | "VIRTUAL" | "GLOBAL"
+            | "UNLOGGED" | "EXTERNAL" | "FOREIGN" | "RECURSIVE" => continue,
+            _ => return None,
         };
         let name = words.find(|word| {
             !matches!(word.to_ascii_uppercase().as_str(), "IF" | "NOT" | "EXISTS" | "CONCURRENTLY")
@@ -236,6 +238,14 @@ fn named(text: &str, kind: Kind) -> Option<(&str, &str)> {
     let after = if name.len() < path.len() { &text[name.len()..] } else { after };
     // `fun String.name(`, `function M.name(`, `function M:name(`: the last is the name.
     let name = if kind == Kind::Function { name.rsplit(['.', ':']).next().unwrap_or(name) } else { name };
+    // `fun List<T>.name(`
+    if kind == Kind::Function
+        && after.starts_with('<')
+        && let Some((head, _)) = text.split_once('(')
+        && let Some((_, last)) = head.rsplit_once(">.")
+    {
+        return last.chars().all(part).then_some((last, &text[head.len()..]));
+    }
     (name.starts_with(|c: char| c.is_alphabetic() || c == '_')).then_some((name, after))
 }
 
