@@ -380,6 +380,9 @@ pub const SUMMARY_ITEMS: usize = 5_000;
 /// How deep items of a file may be nested in each other: what reads a summary recurses.
 pub const SUMMARY_NESTING: usize = 16;
 
+/// How often text inside a text inside a text is read again: each time costs as much as the first.
+pub const SUMMARY_EMBEDDED: usize = 3;
+
 /// A constant's value up to this is part of its signature.
 pub const SUMMARY_VALUE_BYTES: usize = 80;
 

@@ -8,7 +8,7 @@
 
 use std::sync::OnceLock;
 
-use tree_sitter::{Language as Parsed, Node};
+use tree_sitter::{Language as Parsed, Node, Range};
 
 use super::{
     Import, Kind, bash, c, cpp, csharp, ecma, go, java, php, preprocessor, python, ruby, rust, source::Source,
@@ -111,6 +111,9 @@ pub(super) enum Sight<'t> {
     Hides(Vec<String>),
     /// Says that these names, defined elsewhere at the top of the file, are public.
     Exports(Vec<String>),
+    /// Text that the grammar did not look into: read as a file of its own, if it is one without a fault. What it defines
+    /// is defined here.
+    Text(Range),
     /// Nothing; only names used are looked for inside.
     Closed,
 }
@@ -121,6 +124,8 @@ pub(super) struct Found<'t> {
     /// Mostly one. `var a, b int` has two: two items with the same signature.
     pub names: Vec<String>,
     pub public: bool,
+    /// Decides that for each of several names instead.
+    pub public_by_name: Option<fn(&str) -> bool>,
     /// Where its signature ends, if not with the node.
     pub until: Option<usize>,
     /// What holds its children: itself or any node inside it, where `look` is asked again.
@@ -147,6 +152,7 @@ impl<'t> Found<'t> {
             kind,
             names: vec![name.into()],
             public: true,
+            public_by_name: None,
             until: None,
             within: None,
             doc: None,
@@ -158,6 +164,11 @@ impl<'t> Found<'t> {
     pub(super) fn public(mut self, public: bool) -> Self {
         self.public = public;
         self
+    }
+
+    /// Several items with one signature; whether each is public is said by its name.
+    pub(super) fn several(kind: Kind, names: Vec<String>, public: fn(&str) -> bool) -> Self {
+        Self { names, public_by_name: Some(public), ..Self::new(kind, "") }
     }
 
     /// Its signature ends where this node begins, if there is one.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, cell::RefCell, ops::ControlFlow};
 
-use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
+use tree_sitter::{ParseOptions, ParseState, Parser, Point, Range, Tree};
 
 use super::grammar::{self, Grammar};
 use crate::{codebase, limits};
@@ -54,16 +54,23 @@ fn wrong(tree: &Tree) -> (usize, usize) {
 /// than the text's length can explain. A time limit would let the same text parse on one day and not on another, and
 /// what is kept of it is kept for good.
 fn tree(grammar: &Grammar, text: &str) -> Option<Tree> {
+    part(grammar, text, &[])
+}
+
+/// The same of a part of the text; of all of it, if none is named.
+pub(super) fn part(grammar: &Grammar, text: &str, part: &[Range]) -> Option<Tree> {
     if text.len() > limits::SUMMARY_BYTES {
         return None;
     }
-    let mut patience = limits::PARSE_REPORTS + text.len() / limits::PARSE_BYTES_PER_REPORT;
+    let bytes = part.first().map_or(text.len(), |part| part.end_byte - part.start_byte);
+    let mut patience = limits::PARSE_REPORTS + bytes / limits::PARSE_BYTES_PER_REPORT;
     let mut progress = |_: &ParseState| {
         patience = patience.saturating_sub(1);
         if patience == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     PARSER.with_borrow_mut(|parser| {
         parser.set_language(&(grammar.parser)()).ok()?;
+        parser.set_included_ranges(part).ok()?;
         let bytes = text.as_bytes();
         let options = ParseOptions::new().progress_callback(&mut progress);
         let tree =
