@@ -49,7 +49,9 @@ enum What {
 /// All but comments and spaces.
 fn tokens(text: &str) -> Vec<Token> {
     let bytes = text.as_bytes();
-    let (mut tokens, mut at, mut line_begins) = (Vec::new(), 0, true);
+    // A byte order mark is no name.
+    let start = text.len() - text.trim_start_matches('\u{feff}').len();
+    let (mut tokens, mut at, mut line_begins) = (Vec::new(), start, true);
     while at < bytes.len() {
         let byte = bytes[at];
         let start = at;
