@@ -260,7 +260,8 @@ impl<'s: 't, 't> Walk<'s, 't> {
             return self.close(depth);
         }
         let nested = self.open.iter().filter(|frame| !frame.items.is_empty()).count();
-        if self.items + found.names.len() >= limits::SUMMARY_ITEMS || nested >= limits::SUMMARY_NESTING {
+        let more = found.names.len() + found.tail.as_ref().map_or(0, |tail| tail.names.len());
+        if self.items + more > limits::SUMMARY_ITEMS || nested >= limits::SUMMARY_NESTING {
             self.summary.partial = true;
             return self.close(depth);
         }
