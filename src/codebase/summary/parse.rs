@@ -73,8 +73,14 @@ pub(super) fn part(grammar: &Grammar, text: &str, part: &[Range]) -> Option<Tree
         parser.set_included_ranges(part).ok()?;
         let bytes = text.as_bytes();
         let options = ParseOptions::new().progress_callback(&mut progress);
-        let tree =
-            parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or(&[]), None, Some(options));
+        // A scanner that looks ahead from every place to the end of a line is seen by how often it reads.
+        let mut reads = limits::PARSE_REPORTS + text.len() / limits::PARSE_BYTES_PER_READ;
+        let mut read = |at: usize, _| {
+            reads = reads.saturating_sub(1);
+            let rest = bytes.get(at..).filter(|_| reads > 0).unwrap_or(&[]);
+            &rest[..rest.len().min(limits::PARSE_CHUNK)]
+        };
+        let tree = parser.parse_with_options(&mut read, None, Some(options)).filter(|_| reads > 0);
         // One that was stopped would go on where it was with the next text.
         parser.reset();
         tree
