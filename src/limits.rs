@@ -403,3 +403,8 @@ pub const PARSE_TIME: Duration = Duration::from_secs(2);
 /// and for how many bytes of it there may be one more.
 pub const PARSE_REPORTS: usize = 1_000;
 pub const PARSE_BYTES_PER_REPORT: usize = 5;
+
+/// Bytes of a text that a parser is given at once, and for how many bytes of it it may ask once more: it reads a text
+/// some sixty times over at most.
+pub const PARSE_CHUNK: usize = 1_024;
+pub const PARSE_BYTES_PER_READ: usize = 16;

@@ -57,7 +57,7 @@ impl Index {
         let mut files: Vec<File> = texts
             .into_iter()
             .map(|(path, text)| {
-                let language = Language::of(path);
+                let language = Language::of_file(path, text);
                 let digest = Arc::new(Digest::of(language, text));
                 File { path: path.to_owned(), size: text.len() as u64, language, digest }
             })

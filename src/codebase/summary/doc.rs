@@ -78,6 +78,15 @@ fn first_sentence<'t>(lines: impl Iterator<Item = &'t str>) -> Option<String> {
     let mut said = String::new();
     for line in lines {
         let line = without_file_tag(line.trim());
+        // Doxygen's word for it, and what C# has it in.
+        let line = ["@brief ", "\\brief ", "<summary>"]
+            .iter()
+            .find_map(|word| line.strip_prefix(word))
+            .unwrap_or(line);
+        let (line, ends) = line.split_once("</summary>").map_or((line, false), |(line, _)| (line, true));
+        if ends && line.trim().is_empty() && !said.is_empty() {
+            break;
+        }
         if line.is_empty() || line.starts_with('@') || line.starts_with("```") {
             if said.is_empty() && !line.starts_with('@') {
                 continue;

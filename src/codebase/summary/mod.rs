@@ -6,14 +6,23 @@
 //!
 //! `grammar.rs` says how to add a language, `walk.rs` reads a tree, `page.rs` prints a summary.
 
+mod bash;
+mod c;
+mod cpp;
+mod csharp;
 mod doc;
 mod ecma;
 mod ecma_modules;
 mod go;
 mod grammar;
+mod java;
+mod outline;
 mod page;
 mod parse;
+mod php;
+mod preprocessor;
 mod python;
+mod ruby;
 mod rust;
 mod source;
 mod walk;
@@ -21,6 +30,7 @@ mod walk;
 use serde::{Deserialize, Serialize};
 
 pub use self::page::Detail;
+use self::source::Source;
 use super::Language;
 
 /// The structure of one file.
@@ -94,6 +104,8 @@ pub enum Kind {
     Alias,
     /// What is added to a type elsewhere: an `impl` block, an extension.
     Extension,
+    /// A part of what is no program: a heading, a table of settings, a top-level key, a build's target.
+    Section,
 }
 
 /// Reads the structure of a text.
@@ -104,11 +116,11 @@ pub fn summarize(language: Language, text: &str) -> Summary {
 /// The same, with the names that the text uses and does not define: what it calls, the types it names. In order, each
 /// once.
 pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
-    let parsed = grammar::of(language).map(|grammar| (grammar, parse::tree(grammar, text)));
-    let (mut summary, uses) = match parsed {
-        Some((grammar, Some(tree))) => walk::read(grammar, text, tree.root_node()),
-        Some((_, None)) => (Summary { partial: true, ..Summary::default() }, Vec::new()),
-        None => (Summary::default(), Vec::new()),
+    let parsed = grammar::of(language).map(|grammar| (grammar, parse::best_tree(language, grammar, text)));
+    let (mut summary, uses) = match &parsed {
+        Some((grammar, Some((tree, seen)))) => walk::read(grammar, Source { text, seen }, tree.root_node()),
+        Some((_, None)) => (Summary { partial: true, ..outline::read(language, text) }, Vec::new()),
+        None => (outline::read(language, text), Vec::new()),
     };
     summary.lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
     (summary, uses)

@@ -1,12 +1,12 @@
 //! From a text to its syntax tree, within bounds.
 
-use std::{cell::RefCell, ops::ControlFlow, time::Duration};
+use std::{borrow::Cow, cell::RefCell, ops::ControlFlow, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 use tree_sitter::{ParseOptions, ParseState, Parser, Range, Tree};
 
-use super::grammar::Grammar;
-use crate::limits;
+use super::grammar::{self, Grammar};
+use crate::{codebase, limits};
 
 thread_local! {
     static DESK: RefCell<Desk> = RefCell::new(Desk { parser: Parser::new(), until: Duration::ZERO });
@@ -19,14 +19,52 @@ struct Desk {
     until: Duration,
 }
 
+/// The tree of a text and how the parser saw that text: with blanks where it does not parse otherwise.
+pub(super) fn best_tree<'t>(
+    language: codebase::Language,
+    grammar: &Grammar,
+    text: &'t str,
+) -> Option<(Tree, Cow<'t, str>)> {
+    let first = tree(grammar, text)?;
+    if first.root_node().has_error()
+        && let Some(blanked) = grammar::blanked(language, text).filter(|blanked| blanked.len() == text.len())
+        && let Some(second) = tree(grammar, &blanked)
+        && wrong(&second) < wrong(&first)
+    {
+        return Some((second, Cow::Owned(blanked)));
+    }
+    Some((first, Cow::Borrowed(text)))
+}
+
+/// How much of a text did not parse: bytes, and places.
+fn wrong(tree: &Tree) -> (usize, usize) {
+    let (mut bytes, mut places) = (0, 0);
+    let mut cursor = tree.walk();
+    loop {
+        let node = cursor.node();
+        if node.is_error() || node.is_missing() {
+            bytes += node.end_byte() - node.start_byte();
+            places += 1;
+        } else if node.has_error() && cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return (bytes, places);
+            }
+        }
+    }
+}
+
 /// The tree of a text, unless it is too long or too hard to parse.
 ///
 /// The parser reports after every hundred operations, and its reports are counted: it is stopped when there are more than
 /// the text's length can explain. That alone would be the same on every day and machine, but on texts made for it a
 /// single operation takes as long as the text is deep, and a hundred kilobytes took six minutes. So there is a fuse
 /// besides: the time that this thread was computing, whatever else the machine did, and far more of it than code that
-/// somebody wrote ever takes.
-pub(super) fn tree(grammar: &Grammar, text: &str) -> Option<Tree> {
+/// somebody wrote ever takes. A scanner that looks ahead from every place to the end of a line reports nothing; it is
+/// seen by how often it reads.
+fn tree(grammar: &Grammar, text: &str) -> Option<Tree> {
     DESK.with_borrow_mut(|desk| desk.until = computed() + limits::PARSE_TIME);
     part(grammar, text, &[])
 }
@@ -51,8 +89,14 @@ pub(super) fn part(grammar: &Grammar, text: &str, part: &[Range]) -> Option<Tree
         parser.set_included_ranges(part).ok()?;
         let bytes = text.as_bytes();
         let options = ParseOptions::new().progress_callback(&mut progress);
-        let tree =
-            parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or(&[]), None, Some(options));
+        // A scanner that looks ahead from every place to the end of a line is seen by how often it reads.
+        let mut reads = limits::PARSE_REPORTS + text.len() / limits::PARSE_BYTES_PER_READ;
+        let mut read = |at: usize, _| {
+            reads = reads.saturating_sub(1);
+            let rest = bytes.get(at..).filter(|_| reads > 0).unwrap_or(&[]);
+            &rest[..rest.len().min(limits::PARSE_CHUNK)]
+        };
+        let tree = parser.parse_with_options(&mut read, None, Some(options)).filter(|_| reads > 0);
         // One that was stopped would go on where it was with the next text.
         parser.reset();
         tree

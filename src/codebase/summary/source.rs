@@ -2,12 +2,15 @@
 
 use tree_sitter::Node;
 
+use super::{Kind, grammar::Found};
 use crate::limits;
 
 /// The text of a file whose tree is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'t> {
     pub text: &'t str,
+    /// The same as its parser saw it: with blanks in some places.
+    pub seen: &'t str,
 }
 
 impl<'t> Source<'t> {
@@ -18,6 +21,14 @@ impl<'t> Source<'t> {
 
     pub(super) fn slice(&self, start: usize, end: usize) -> &'t str {
         self.text.get(start..end).unwrap_or("")
+    }
+
+    /// Where something begins with what was blanked out before it, on its line.
+    pub(super) fn head(&self, start: usize) -> usize {
+        let before = self.seen.get(..start).unwrap_or("");
+        let blank = before.len() - before.trim_end_matches([' ', '\t']).len();
+        let gap = self.slice(start - blank, start);
+        start - gap.trim_start().len()
     }
 
     /// What stands at a field of a node; nothing if it has none.
@@ -36,6 +47,28 @@ impl<'t> Source<'t> {
         let head = head.strip_suffix(":=").or(head.strip_suffix('=')).unwrap_or(head);
         Some(node.start_byte() + head.len())
     }
+
+    /// What a declaration of several variables defines, given their names and values.
+    pub(super) fn variables(
+        &self,
+        node: Node<'t>,
+        kind: Kind,
+        variables: impl IntoIterator<Item = (Option<Node<'t>>, Option<Node<'t>>)>,
+    ) -> Found<'t> {
+        let mut found = Found::new(kind, "");
+        found.names.clear();
+        for (name, value) in variables {
+            found.names.extend(name.map(|name| self.of(name).to_owned()));
+            found.until = found.until.or_else(|| self.value_end(node, value));
+        }
+        found
+    }
+}
+
+/// All children of a node that are of this kind.
+pub(super) fn children_of_kind<'t>(node: Node<'t>, kind: &str) -> Vec<Node<'t>> {
+    let mut cursor = node.walk();
+    node.children(&mut cursor).filter(|child| child.kind() == kind).collect()
 }
 
 /// The first child of a node that is of one of these kinds.

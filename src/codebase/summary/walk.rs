@@ -9,15 +9,14 @@ use tree_sitter::{Node, Range};
 
 use super::{
     Item, Summary, doc,
-    grammar::{Around, Found, Grammar, Mark, Sight},
+    grammar::{Around, Found, Grammar, Mark, Sight, Tail},
     parse,
     source::{self, Source},
 };
 use crate::limits;
 
 /// Reads a tree.
-pub(super) fn read(grammar: &Grammar, text: &str, root: Node<'_>) -> (Summary, Vec<String>) {
-    let source = Source { text };
+pub(super) fn read(grammar: &Grammar, source: Source<'_>, root: Node<'_>) -> (Summary, Vec<String>) {
     let mut walk = Walk::new(grammar, source, 0);
     walk.all(root);
     let Walk { mut summary, uses, exports, .. } = walk;
@@ -61,6 +60,8 @@ struct Frame<'t> {
     within: Option<Node<'t>>,
     /// How deep that node is, while the walk is inside of it.
     inside: Option<usize>,
+    /// Whether the section of it that the walk is in is public.
+    section: bool,
 }
 
 /// What stands directly above the next item.
@@ -147,8 +148,19 @@ impl<'s: 't, 't> Walk<'s, 't> {
             if node.is_error() { Sight::Through } else { (self.grammar.look)(&self.source, node, &around) };
         match sight {
             Sight::Through => {
-                self.above = Above::default();
+                self.above.attribute = None;
                 return true;
+            }
+            Sight::Section(public) => {
+                if let Some(frame) = self.open.last_mut() {
+                    frame.section = public;
+                }
+                self.passed(node);
+                return false;
+            }
+            Sight::Hides(names) => {
+                self.hide(&names);
+                self.close(depth);
             }
             Sight::Comment => {
                 self.comment(node);
@@ -210,6 +222,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
         Around {
             parent: parent.map(|item| (item.kind, item.name.as_str())),
             public: parent.is_none_or(|item| item.public),
+            section: self.open.last().is_none_or(|frame| frame.section),
             start: self.above.attribute.unwrap_or(node).start_byte(),
         }
     }
@@ -231,7 +244,14 @@ impl<'s: 't, 't> Walk<'s, 't> {
     }
 
     fn close(&mut self, depth: usize) {
-        self.open.push(Frame { depth, items: Vec::new(), within: None, inside: None });
+        self.open.push(Frame { depth, items: Vec::new(), within: None, inside: None, section: true });
+    }
+
+    fn hide(&mut self, names: &[String]) {
+        let holder = self.open.last_mut().and_then(|frame| frame.items.first_mut());
+        for item in holder.into_iter().flat_map(|holder| &mut holder.children) {
+            item.public &= !names.contains(&item.name);
+        }
     }
 
     fn item(&mut self, node: Node<'t>, depth: usize, mut found: Found<'t>, start: usize) {
@@ -240,13 +260,14 @@ impl<'s: 't, 't> Walk<'s, 't> {
             return self.close(depth);
         }
         let nested = self.open.iter().filter(|frame| !frame.items.is_empty()).count();
-        if self.items + found.names.len() > limits::SUMMARY_ITEMS || nested >= limits::SUMMARY_NESTING {
+        let more = found.names.len() + found.tail.as_ref().map_or(0, |tail| tail.names.len());
+        if self.items + more > limits::SUMMARY_ITEMS || nested >= limits::SUMMARY_NESTING {
             self.summary.partial = true;
             return self.close(depth);
         }
         let end = found.until.unwrap_or(node.end_byte());
         let mut first = self.above.attribute.unwrap_or(node);
-        let mut signature = source::signature(self.source.slice(start, end));
+        let mut signature = source::signature(self.source.slice(self.source.head(start), end));
         if start < node.start_byte() && signature.as_ref().is_none_or(|(_, whole)| !whole) {
             // Its attributes alone are too long.
             first = node;
@@ -254,11 +275,15 @@ impl<'s: 't, 't> Walk<'s, 't> {
         }
         let Some((signature, whole)) = signature.filter(|_| !broken(node, end)) else {
             self.summary.partial = true;
-            return self.close(depth);
+            // What it holds may be whole nevertheless.
+            if found.within.is_none() {
+                self.close(depth);
+            }
+            return;
         };
         let doc = found.doc.or_else(|| self.doc(node));
         let (line, last) = (line(first.start_position().row), line(end_row(node)));
-        let items: Vec<Item> = found
+        let mut items: Vec<Item> = found
             .names
             .into_iter()
             .map(|name| Item {
@@ -273,9 +298,29 @@ impl<'s: 't, 't> Walk<'s, 't> {
                 name,
             })
             .collect();
+        if let Some(tail) = found.tail {
+            items.extend(self.tail(node, tail, found.public));
+        }
         self.items += items.len();
         let inside = (found.within == Some(node)).then_some(depth);
-        self.open.push(Frame { depth, items, within: found.within, inside });
+        self.open.push(Frame { depth, items, within: found.within, inside, section: found.section });
+    }
+
+    fn tail(&self, node: Node<'t>, tail: Tail<'t>, public: bool) -> Vec<Item> {
+        let signature = source::signature(self.source.slice(tail.from.start_byte(), node.end_byte()));
+        let Some((signature, whole)) = signature else { return Vec::new() };
+        let item = |name| Item {
+            kind: tail.kind,
+            name,
+            signature: signature.clone(),
+            cut: !whole,
+            line: line(tail.from.start_position().row),
+            end: line(end_row(node)),
+            doc: None,
+            public,
+            children: Vec::new(),
+        };
+        tail.names.into_iter().filter(|name| !name.is_empty()).map(item).collect()
     }
 
     /// What the comments above say, if they end directly above.

@@ -2,6 +2,7 @@
 
 mod ecma;
 mod go;
+mod others;
 mod python;
 mod rust;
 
@@ -12,9 +13,16 @@ use crate::limits;
 
 /// A text of each language with what is hard to read in it.
 const FIXTURES: &[(Language, &str)] = &[
+    (Language::Bash, others::BASH),
+    (Language::C, others::C),
+    (Language::Cpp, others::CPP),
+    (Language::CSharp, others::CSHARP),
     (Language::Go, go::TEXT),
+    (Language::Java, others::JAVA),
     (Language::JavaScript, ecma::JAVASCRIPT),
+    (Language::Php, others::PHP),
     (Language::Python, python::TEXT),
+    (Language::Ruby, others::RUBY),
     (Language::Rust, rust::TEXT),
     (Language::Tsx, ecma::TYPESCRIPT),
     (Language::TypeScript, ecma::TYPESCRIPT),
