@@ -30,7 +30,8 @@ use crate::{
 /// Threads that work out digests; those of the runtime go on serving.
 static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(processors).thread_name(|at| format!("index-{at}"));
+    let pool =
+        rayon::ThreadPoolBuilder::new().num_threads(processors).thread_name(|at| format!("index-{at}"));
     pool.build().ok()
 });
 
@@ -209,8 +210,7 @@ fn recall(cache: Option<Cache>, contents: Vec<Content>) -> (Option<Cache>, Diges
                 let known = digest::unpack(&packed?.bytes()?)?;
                 Some((content, shared(known)))
             };
-            let found: Vec<_> =
-                in_parallel(|| contents.into_par_iter().zip(kept).filter_map(read).collect());
+            let found: Vec<_> = in_parallel(|| contents.into_par_iter().zip(kept).filter_map(read).collect());
             (Some(cache), found.into_iter().collect())
         }
         Err(error) => {
@@ -302,4 +302,185 @@ async fn off_thread<V: Send + 'static>(work: impl FnOnce() -> V + Send + 'static
 
 fn cancelled() -> GitError {
     GitError::Process { what: "index", source: ProcError::Cancelled }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::ffi::OsStrExt, path::Path};
+
+    use super::*;
+    use crate::{clock::SystemClock, git, proc::Command, store::Store, types::RepoId};
+
+    const REPO: RepoId = RepoId(7);
+
+    async fn git(at: &Path, args: &[&str]) {
+        let output = Command::new("git")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
+            .args(args)
+            .current_dir(at)
+            .run(&CancellationToken::new())
+            .await
+            .unwrap();
+        assert!(output.success(), "git {args:?}: {}", output.stderr_text());
+    }
+
+    fn write(work: &Path, files: &[(&str, &[u8])]) {
+        for (path, bytes) in files {
+            let path = work.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+
+    async fn commit(work: &Path) -> Snapshot {
+        git(work, &["add", "--all", "--force", "."]).await;
+        git(work, &["commit", "--quiet", "--allow-empty", "-m", "a commit"]).await;
+        git::open(work, "HEAD").await.unwrap()
+    }
+
+    async fn repository(root: &Path) -> std::path::PathBuf {
+        let work = root.join("work");
+        std::fs::create_dir(&work).unwrap();
+        git(&work, &["init", "--quiet", "--initial-branch=main"]).await;
+        work
+    }
+
+    async fn indexed(snapshot: &Snapshot, store: &Store) -> Index {
+        let cache = store.cache(REPO, Index::VERSION).await.unwrap();
+        Index::read(snapshot, cache, &CancellationToken::new()).await.unwrap()
+    }
+
+    /// What would be read from git now.
+    async fn lacking(snapshot: &Snapshot, store: &Store) -> usize {
+        let plan = Plan::new(snapshot.entries(), Attributes::default());
+        let cache = store.cache(REPO, Index::VERSION).await.unwrap();
+        let (_, known) = recall(Some(cache), plan.contents(snapshot.entries()));
+        plan.batches(snapshot.entries(), &known).concat().len()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_second_commit_reads_what_changed_and_the_cache_changes_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();
+        store.repo(REPO).await.unwrap();
+        write(
+            &work,
+            &[
+                ("a.rs", b"fn one() {}\n"),
+                ("same.rs", b"fn one() {}\n"),
+                ("same.py", b"fn one() {}\n"),
+                ("list.h", b"class A { public: int a; };\n"),
+                ("made.rs", b"// @generated\nfn made() {}\n"),
+            ],
+        );
+        let first = commit(&work).await;
+        assert_eq!(lacking(&first, &store).await, 4, "one content in one language is read once");
+        let cold = indexed(&first, &store).await;
+        let bare = Index::without_cache(&first, &CancellationToken::new()).await.unwrap();
+        assert_eq!((&cold, &indexed(&first, &store).await), (&bare, &bare));
+        assert_eq!(lacking(&first, &store).await, 0, "also that a content is left out is kept");
+        assert_eq!(cold.file("list.h").unwrap().language, Language::Cpp);
+
+        write(&work, &[("a.rs", b"fn two() {}\n"), ("new/b.rs", b"fn three() {}\n")]);
+        let second = commit(&work).await;
+        assert_eq!(lacking(&second, &store).await, 2);
+        let index = indexed(&second, &store).await;
+        assert_eq!(index, Index::without_cache(&second, &CancellationToken::new()).await.unwrap());
+        let paths: Vec<_> = index.files().iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["a.rs", "list.h", "new/b.rs", "same.py", "same.rs"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whatever_lies_in_a_repository_is_indexed_or_left_out_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        let token = format!("const KEY: &str = \"ghp_{}\";\n", "a1B2".repeat(9));
+        write(
+            &work,
+            &[
+                (".gitattributes", b"api.ts linguist-generated\nmade.rs -linguist-generated\n"),
+                (".gitignore", b"ignored.rs\n"),
+                ("api.ts", b"let a;\n"),
+                ("made.rs", b"// @generated, and kept by hand since\n"),
+                ("ignored.rs", b"fn tracked() {}\n"),
+                ("bom.cs", b"\xef\xbb\xbfclass A {}\r\n"),
+                ("latin.py", b"# \xe9t\xe9\n"),
+                ("huge.min.txt", &b"x".repeat(10 * 1024 * 1024)),
+                ("minified.js", &b"a=1;".repeat(50_000)),
+                ("big.psd.txt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+                ("key.rs", token.as_bytes()),
+                ("a \"quoted\" name.rs", b"fn quoted() {}\n"),
+                ("two\nlines.rs", b"fn two() {}\n"),
+                ("empty.rs", b""),
+                (".env", b"A=b\n"),
+            ],
+        );
+        std::fs::write(work.join(std::ffi::OsStr::from_bytes(b"latin-\xe9.rs")), "x").unwrap();
+        std::os::unix::fs::symlink("loop", work.join("loop")).unwrap();
+        git(&work, &["add", "--all", "--force", "."]).await;
+        let submodule = format!("160000,{},module", "1".repeat(40));
+        git(&work, &["update-index", "--add", "--cacheinfo", &submodule]).await;
+        git(&work, &["commit", "--quiet", "-m", "all"]).await;
+        let snapshot = git::open(&work, "HEAD").await.unwrap();
+        let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.unwrap();
+        let files: Vec<_> = index.files().iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(
+            files,
+            [
+                ".gitattributes",
+                ".gitignore",
+                "a \"quoted\" name.rs",
+                "bom.cs",
+                "empty.rs",
+                "ignored.rs",
+                "key.rs",
+                "made.rs"
+            ]
+        );
+        let left_out: Vec<_> = index.left_out().iter().map(|file| (file.path.as_str(), file.why)).collect();
+        assert_eq!(
+            left_out,
+            [
+                (".env", Why::Secret),
+                ("api.ts", Why::Generated),
+                ("big.psd.txt", Why::LfsPointer),
+                ("huge.min.txt", Why::TooLarge),
+                ("latin-\u{fffd}.rs", Why::Name),
+                ("latin.py", Why::Binary),
+                ("loop", Why::Symlink),
+                ("minified.js", Why::Minified),
+                ("module", Why::Submodule),
+                ("two\u{fffd}lines.rs", Why::Name),
+            ]
+        );
+        assert_eq!(index.file("key.rs").unwrap().digest.secrets(), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_no_longer_waits_ends_it() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        write(&work, &[("a.rs", b"fn one() {}\n")]);
+        let cancel = CancellationToken::new();
+        cancel.cancel();
+        let error = Index::without_cache(&commit(&work).await, &cancel).await.unwrap_err();
+        assert!(error.passes(), "{error}");
+    }
+
+    #[test]
+    fn of_too_many_files_code_near_the_root_is_read() {
+        let oid: Oid = "1".repeat(40).parse().unwrap();
+        let entry = |path: String| Entry::file(path, oid.clone(), 10);
+        let deep = (0..100_000).map(|n| entry(format!("a/b/{n}.rs")));
+        let entries: Vec<_> = deep.chain(["z.rs", "z.txt"].map(|path| entry(path.to_owned()))).collect();
+        let plan = Plan::new(&entries, Attributes::default());
+        assert_eq!(plan.files.len(), limits::INDEX_FILES);
+        assert_eq!(plan.left_out.len(), 100_002 - limits::INDEX_FILES);
+        let read = |at| plan.files.iter().any(|(file, _)| *file == at);
+        assert!(read(100_000) && !read(100_001));
+        assert!(plan.left_out.iter().all(|(_, why)| *why == Why::TooMany));
+    }
 }
