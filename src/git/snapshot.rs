@@ -49,6 +49,13 @@ pub struct Entry {
     readable: bool,
 }
 
+impl Entry {
+    /// One as a commit would have it.
+    pub fn file(path: String, oid: Oid, size: u64) -> Self {
+        Self { path, mode: Mode::File, oid, size, readable: true }
+    }
+}
+
 /// A commit's files, as they were when it was made. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
