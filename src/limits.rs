@@ -370,3 +370,10 @@ pub const MODEL_NAME: usize = 100;
 /// A run that waits for a place in a crowd looks again after this: a call takes a minute or more, and a place stands
 /// empty no longer than that only when all who stood in line had theirs.
 pub const PLACE_LOOK: Duration = Duration::from_secs(5);
+
+/// Bytes of a text that similar code is looked for: the largest design, and more than any issue can hold.
+pub const SIMILAR_TEXT: usize = 256 * 1024;
+/// Different words of it that are looked for; more make the ranking slower and hardly ever better.
+pub const SIMILAR_WORDS: usize = 200;
+/// Names, and paths, of it that are looked for.
+pub const SIMILAR_NAMES: usize = 200;
