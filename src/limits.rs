@@ -377,3 +377,10 @@ pub const SIMILAR_TEXT: usize = 256 * 1024;
 pub const SIMILAR_WORDS: usize = 200;
 /// Names, and paths, of it that are looked for.
 pub const SIMILAR_NAMES: usize = 200;
+
+/// Bytes of an imported module's name; longer ones are not looked up.
+pub const IMPORT_LENGTH: usize = 500;
+/// Parts of a path that an import is followed along, and folders upwards that its root is looked for.
+pub const IMPORT_PARTS: usize = 32;
+/// Files of the same name among which the one that an import means is looked for.
+pub const IMPORT_CANDIDATES: usize = 512;

@@ -53,12 +53,6 @@ impl Index {
         &self.left_out
     }
 
-    /// Of files that are known already.
-    pub fn of_files(mut files: Vec<File>, left_out: Vec<LeftOut>) -> Self {
-        files.sort_by(|a, b| a.path.cmp(&b.path));
-        Self { files, left_out }
-    }
-
     /// Of texts at hand.
     pub fn of_texts<'t>(texts: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
         let mut files: Vec<File> = texts

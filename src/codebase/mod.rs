@@ -5,16 +5,20 @@
 //! holding them are not opened, and what looks like one in any other file is blacked out.
 
 mod excerpt;
+mod imports;
 mod index;
 mod language;
+mod similar;
 mod skip;
 mod summary;
 mod tree;
 mod words;
 
 pub use excerpt::{Excerpt, Shown, excerpt};
+pub use imports::{Resolved, Resolver};
 pub use index::{Digest, File, Index, LeftOut};
 pub use language::Language;
+pub use similar::{Offer, Reason, Request, rank};
 pub use summary::{Import, Item, Kind, Summary, summarize};
 pub use tree::TreeIndex;
 
