@@ -19,7 +19,7 @@ pub use imports::{Resolved, Resolver};
 pub use index::{Digest, File, Index, LeftOut};
 pub use language::Language;
 pub use similar::{Offer, Reason, Request, rank};
-pub use summary::{Import, Item, Kind, Summary, summarize};
+pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use tree::TreeIndex;
 
 /// A file of the repository at one commit.

@@ -195,6 +195,6 @@ fn upwards(folder: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(folder), |folder| (!folder.is_empty()).then(|| folder_of(folder)))
 }
 
-fn files_or(found: Vec<&str>, otherwise: Resolved<'static>) -> Resolved<'_> {
+fn files_or<'i>(found: Vec<&'i str>, otherwise: Resolved<'i>) -> Resolved<'i> {
     if found.is_empty() { otherwise } else { Resolved::Files(found) }
 }
