@@ -410,3 +410,12 @@ pub const NAME_BYTES: usize = 100;
 /// and for how many bytes of it there may be one more.
 pub const PARSE_REPORTS: usize = 1_000;
 pub const PARSE_BYTES_PER_REPORT: usize = 5;
+
+/// Files that similar code is offered from: more than any prompt holds.
+pub const SIMILAR_OFFERS: usize = 100;
+/// Items of an offered file that are pointed at.
+pub const SIMILAR_ITEMS: usize = 8;
+/// Items that are offered as like another one.
+pub const SIMILAR_ALIKE: usize = 20;
+/// Bytes of a signature whose words are compared.
+pub const SIMILAR_SIGNATURE: usize = 2000;

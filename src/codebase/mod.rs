@@ -18,7 +18,7 @@ pub use excerpt::{Excerpt, Shown, excerpt};
 pub use imports::{Resolved, Resolver};
 pub use index::{Digest, File, Index, LeftOut};
 pub use language::Language;
-pub use similar::{Offer, Reason, Request, rank};
+pub use similar::{Alike, Neighbours, Offer, Reason, Request, alike, neighbours, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use tree::TreeIndex;
 
