@@ -419,3 +419,6 @@ pub const SIMILAR_ITEMS: usize = 8;
 pub const SIMILAR_ALIKE: usize = 20;
 /// Bytes of a signature whose words are compared.
 pub const SIMILAR_SIGNATURE: usize = 2000;
+
+/// Bytes of a manifest that is read for what it depends on.
+pub const MANIFEST: usize = 512 * 1024;

@@ -4,6 +4,7 @@
 //! commit and issue always give the same excerpt. Secrets are left out twice: files that look like
 //! holding them are not opened, and what looks like one in any other file is blacked out.
 
+mod dependencies;
 mod excerpt;
 mod imports;
 mod index;
@@ -11,15 +12,18 @@ mod language;
 mod similar;
 mod skip;
 mod summary;
+mod surroundings;
 mod tree;
 mod words;
 
+pub use dependencies::dependencies;
 pub use excerpt::{Excerpt, Shown, excerpt};
 pub use imports::{Resolved, Resolver};
 pub use index::{Digest, File, Index, LeftOut};
 pub use language::Language;
 pub use similar::{Alike, Neighbours, Offer, Reason, Request, alike, neighbours, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
+pub use surroundings::{Surroundings, surroundings};
 pub use tree::TreeIndex;
 
 /// A file of the repository at one commit.

@@ -78,7 +78,9 @@ impl<'i> Resolver<'i> {
         match self.index.file(from).map_or_else(|| Language::of(from), |file| file.language) {
             Language::Rust => rust::resolve(self, from, import),
             Language::Python => python::resolve(self, from, import),
-            Language::JavaScript | Language::TypeScript | Language::Tsx => script::resolve(self, from, module),
+            Language::JavaScript | Language::TypeScript | Language::Tsx => {
+                script::resolve(self, from, module)
+            }
             Language::Go => go::resolve(self, module),
             Language::Java => named::java(self, from, import),
             Language::C | Language::Cpp => named::included(self, from, module),
@@ -191,10 +193,13 @@ fn common(a: &str, b: &str) -> usize {
 }
 
 /// A folder and those above it, the root last.
-fn upwards(folder: &str) -> impl Iterator<Item = &str> {
+pub(super) fn upwards(folder: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(folder), |folder| (!folder.is_empty()).then(|| folder_of(folder)))
 }
 
 fn files_or<'i>(found: Vec<&'i str>, otherwise: Resolved<'i>) -> Resolved<'i> {
     if found.is_empty() { otherwise } else { Resolved::Files(found) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,8 +38,12 @@ pub fn alike(index: &Index, path: &str, item: &Item) -> Vec<Alike> {
     let candidates: Vec<(&File, &Item, Vec<usize>)> = index
         .files()
         .par_iter()
-        .flat_map_iter(|file| all_items(&file.digest.summary().items).into_iter().map(move |other| (file, other)))
-        .filter(|(file, other)| shape(other.kind) == shape(item.kind) && !(file.path == path && other.line == item.line))
+        .flat_map_iter(|file| {
+            all_items(&file.digest.summary().items).into_iter().map(move |other| (file, other))
+        })
+        .filter(|(file, other)| {
+            shape(other.kind) == shape(item.kind) && !(file.path == path && other.line == item.line)
+        })
         .filter_map(|(file, other)| {
             let has = words_of(other);
             let shared: Vec<usize> = (0..wanted.len()).filter(|at| has.contains(&wanted[*at])).collect();
@@ -51,7 +55,8 @@ pub fn alike(index: &Index, path: &str, item: &Item) -> Vec<Alike> {
         items_with[*word] += 1;
     }
     let all = candidates.len() as f64;
-    let rarity: Vec<f64> = items_with.iter().map(|with| (1.0 + all / (1.0 + f64::from(*with))).ln()).collect();
+    let rarity: Vec<f64> =
+        items_with.iter().map(|with| (1.0 + all / (1.0 + f64::from(*with))).ln()).collect();
     let whole: f64 = rarity.iter().sum();
     let uses: BTreeSet<&str> = index.file(path).into_iter().flat_map(|file| file.digest.uses()).collect();
 
@@ -83,7 +88,9 @@ pub fn alike(index: &Index, path: &str, item: &Item) -> Vec<Alike> {
             }
         })
         .collect();
-    found.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| (&a.path, a.lines).cmp(&(&b.path, b.lines))));
+    found.sort_by(|a, b| {
+        b.score.total_cmp(&a.score).then_with(|| (&a.path, a.lines).cmp(&(&b.path, b.lines)))
+    });
     found.truncate(limits::SIMILAR_ALIKE);
     found
 }
@@ -99,11 +106,14 @@ fn shape(kind: Kind) -> Kind {
 
 fn words_of(item: &Item) -> BTreeSet<String> {
     let signature = &item.signature[..item.signature.floor_char_boundary(limits::SIMILAR_SIGNATURE)];
-    words::names_of(signature).chain([item.name.as_str()]).flat_map(|name| {
-        let mut found = Vec::new();
-        words::each_of_name(name, |word| found.push(word.to_owned()));
-        found
-    }).collect()
+    words::names_of(signature)
+        .chain([item.name.as_str()])
+        .flat_map(|name| {
+            let mut found = Vec::new();
+            words::each_of_name(name, |word| found.push(word.to_owned()));
+            found
+        })
+        .collect()
 }
 
 /// Roughly how many parameters a signature has: what stands between commas in its first round brackets.

@@ -32,7 +32,8 @@ impl Graph {
                 imports.iter().map(|import| resolver.resolve(&file.path, import)).collect()
             })
             .collect();
-        let places: HashMap<&str, usize> = files.iter().zip(0..).map(|(file, at)| (file.path.as_str(), at)).collect();
+        let places: HashMap<&str, usize> =
+            files.iter().zip(0..).map(|(file, at)| (file.path.as_str(), at)).collect();
         let mut folders: HashMap<&str, usize> = HashMap::new();
         let mut out = vec![Vec::new(); files.len()];
         for (edges, resolved) in out.iter_mut().zip(&resolved) {
@@ -80,7 +81,8 @@ impl Graph {
     }
 
     fn past_folders(&self, edges: &[Vec<usize>], file: usize) -> Vec<usize> {
-        let (mut found, folders): (Vec<usize>, Vec<usize>) = edges[file].iter().partition(|to| **to < self.files);
+        let (mut found, folders): (Vec<usize>, Vec<usize>) =
+            edges[file].iter().partition(|to| **to < self.files);
         found.extend(folders.iter().flat_map(|folder| &edges[*folder]));
         found.sort_unstable();
         found.dedup();
@@ -92,7 +94,11 @@ impl Graph {
     pub(super) fn leads(&self, from: usize, to: usize) -> bool {
         let edges = &self.out[from];
         edges.binary_search(&to).is_ok()
-            || edges.iter().rev().take_while(|to| **to >= self.files).any(|folder| self.out[*folder].binary_search(&to).is_ok())
+            || edges
+                .iter()
+                .rev()
+                .take_while(|to| **to >= self.files)
+                .any(|folder| self.out[*folder].binary_search(&to).is_ok())
     }
 
     /// What has come to each point when each hands what it has to its neighbours in equal parts, so many times.

@@ -15,11 +15,12 @@ mod text;
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use self::{graph::Graph, paths::Names, query::Query, text::Found};
+pub(super) use self::tests_of::is_test;
 pub use self::{
     alike::{Alike, alike},
     reasons::Reason,
 };
+use self::{graph::Graph, paths::Names, query::Query, text::Found};
 use super::{Index, Language, words};
 use crate::limits;
 
@@ -90,7 +91,15 @@ pub fn rank(index: &Index, request: &Request<'_>) -> Vec<Offer> {
     let mut order: Vec<usize> = (0..scores.len()).filter(|at| scores[*at] > 0.0).collect();
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then_with(|| a.cmp(b)));
     order.truncate(limits::SIMILAR_OFFERS);
-    let about = reasons::About { index, query: &query, found: &found, named: &named, tests: &tests, graph: &graph, order: &order };
+    let about = reasons::About {
+        index,
+        query: &query,
+        found: &found,
+        named: &named,
+        tests: &tests,
+        graph: &graph,
+        order: &order,
+    };
     let offers = order.iter().map(|at| Offer {
         path: index.files()[*at].path.clone(),
         score: scores[*at],
@@ -102,7 +111,9 @@ pub fn rank(index: &Index, request: &Request<'_>) -> Vec<Offer> {
 
 /// What a file imports, what imports it, and what tests it.
 pub fn neighbours(index: &Index, path: &str) -> Neighbours {
-    let Some(at) = index.files().iter().position(|file| file.path == path) else { return Neighbours::default() };
+    let Some(at) = index.files().iter().position(|file| file.path == path) else {
+        return Neighbours::default();
+    };
     let graph = Graph::of(index);
     let paths = |found: Vec<usize>| found.into_iter().map(|at| index.files()[at].path.clone()).collect();
     let tests = tests_of::pairs(index, &Names::of(index));
@@ -194,9 +205,12 @@ fn items(index: &Index, at: usize, query: &Query, rarity: &[f64]) -> Vec<(u32, u
     let mut worth: Vec<(f64, u32, u32)> = Vec::new();
     for item in all {
         let mut words = std::collections::BTreeSet::new();
-        text::for_words(&item.name, query, |word| drop(words.insert(word)));
+        text::for_words(&item.name, query, |word| {
+            words.insert(word);
+        });
         let named = if query.names.contains(&item.name) { 10.0 } else { 0.0 };
-        let mut sum = named + words.iter().map(|word| 2.0 * query.words[*word].1 * rarity[*word]).sum::<f64>();
+        let mut sum =
+            named + words.iter().map(|word| 2.0 * query.words[*word].1 * rarity[*word]).sum::<f64>();
         text::for_words(item.doc.as_deref().unwrap_or_default(), query, |word| {
             if words.insert(word) {
                 sum += query.words[word].1 * rarity[word];
@@ -219,3 +233,5 @@ fn items(index: &Index, at: usize, query: &Query, rarity: &[f64]) -> Vec<(u32, u
     taken
 }
 
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::codebase::{Index, imports::{folder_of, stem}, tree::file_name};
+use crate::codebase::{
+    Index,
+    imports::{folder_of, stem},
+    tree::file_name,
+};
 
 /// The files of an index by their names.
 pub(super) struct Names<'i> {

@@ -69,7 +69,9 @@ impl About<'_> {
         }
         reasons.extend(self.named.get(&at).map(|path| Reason::NamedInText((*path).to_owned())));
         if !found.names.is_empty() {
-            reasons.push(Reason::DefinesSymbols(found.names.iter().take(LISTED).map(|name| (*name).to_owned()).collect()));
+            reasons.push(Reason::DefinesSymbols(
+                found.names.iter().take(LISTED).map(|name| (*name).to_owned()).collect(),
+            ));
         }
         let words = |places: &[usize]| -> Vec<String> {
             places.iter().take(LISTED).map(|word| self.query.words[*word].0.clone()).collect()
@@ -80,8 +82,10 @@ impl About<'_> {
         if !found.in_text.is_empty() {
             reasons.push(Reason::SharesWords(words(&found.in_text)));
         }
-        let better = self.order.iter().take(BEST).take_while(|better| **better != at).copied().collect::<Vec<_>>();
-        let first = |is: &dyn Fn(usize) -> bool| better.iter().find(|better| is(**better)).map(|at| self.path(*at));
+        let better =
+            self.order.iter().take(BEST).take_while(|better| **better != at).copied().collect::<Vec<_>>();
+        let first =
+            |is: &dyn Fn(usize) -> bool| better.iter().find(|better| is(**better)).map(|at| self.path(*at));
         reasons.extend(first(&|other| self.tests.contains(&(at, other))).map(Reason::TestOf));
         reasons.extend(first(&|other| self.tests.contains(&(other, at))).map(Reason::TestedBy));
         reasons.extend(first(&|other| self.graph.leads(at, other)).map(Reason::Imports));

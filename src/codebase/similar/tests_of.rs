@@ -21,8 +21,18 @@ pub(in crate::codebase) fn is_test(path: &str) -> bool {
         || matches!(stem(name), "test" | "tests" | "conftest")
 }
 
-const FOLDERS: &[&str] =
-    &["__tests__", "e2e", "fixtures", "spec", "specs", "test", "testdata", "testfixtures", "testing", "tests"];
+const FOLDERS: &[&str] = &[
+    "__tests__",
+    "e2e",
+    "fixtures",
+    "spec",
+    "specs",
+    "test",
+    "testdata",
+    "testfixtures",
+    "testing",
+    "tests",
+];
 
 /// What a test of this name tests: `tree` of `tree_test.go`, `test_tree.py`, `tree.spec.ts`. None for other names.
 pub(super) fn subject(name: &str) -> Option<&str> {
@@ -37,7 +47,8 @@ pub(super) fn subject(name: &str) -> Option<&str> {
         .filter(|subject| !subject.is_empty())
 }
 
-const SUFFIXES: &[&str] = &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
+const SUFFIXES: &[&str] =
+    &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
 
 /// Each test with what it tests: the file of the subject's name in its own folder, else those of that name elsewhere that
 /// share most of their path with it.
@@ -53,8 +64,10 @@ pub(super) fn pairs(index: &Index, names: &Names<'_>) -> Vec<(usize, usize)> {
             let path = files[*other].path.as_str();
             files[*other].language == file.language && *other != test && !is_test(path)
         };
-        let candidates = names.with_stem(subject).iter().copied().take(limits::IMPORT_CANDIDATES).filter(alike);
-        let best = candidates.max_by_key(|other| (shared_folders(&file.path, &files[*other].path), Reverse(*other)));
+        let candidates =
+            names.with_stem(subject).iter().copied().take(limits::IMPORT_CANDIDATES).filter(alike);
+        let best =
+            candidates.max_by_key(|other| (shared_folders(&file.path, &files[*other].path), Reverse(*other)));
         pairs.extend(best.map(|tested| (test, tested)));
     }
     pairs

@@ -38,7 +38,8 @@ struct Hit {
 /// What every file has of it, and how rare each of its words is here.
 pub(super) fn search<'i>(index: &'i Index, query: &Query) -> (Vec<Found<'i>>, Vec<f64>) {
     let files = index.files();
-    let hits: Vec<(BTreeMap<usize, Hit>, Vec<&str>)> = files.par_iter().map(|file| hits(file, query)).collect();
+    let hits: Vec<(BTreeMap<usize, Hit>, Vec<&str>)> =
+        files.par_iter().map(|file| hits(file, query)).collect();
     let mut files_with = vec![0_u32; query.words.len()];
     for word in hits.iter().flat_map(|(hits, _)| hits.keys()) {
         files_with[*word] += 1;
@@ -56,7 +57,8 @@ pub(super) fn search<'i>(index: &'i Index, query: &Query) -> (Vec<Found<'i>>, Ve
             let mut worth: Vec<(f64, usize)> = hits
                 .iter()
                 .map(|(word, hit)| {
-                    let often = IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + hit.text / length;
+                    let often =
+                        IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + hit.text / length;
                     let said = often * (SATURATION + 1.0) / (often + SATURATION);
                     (query.words[*word].1 * rarity[*word] * said, *word)
                 })
