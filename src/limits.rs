@@ -402,6 +402,19 @@ pub const INDEX_BATCH_FILES: usize = 2_000;
 /// What is kept for the next index of a repository: several commits' worth of a large one.
 pub const CACHE_ROWS: u64 = 60_000;
 pub const CACHE_BYTES: u64 = 256 * 1024 * 1024;
+/// Bytes of a text that similar code is looked for: the largest design, and more than any issue can hold.
+pub const SIMILAR_TEXT: usize = 256 * 1024;
+/// Different words of it that are looked for; more make the ranking slower and hardly ever better.
+pub const SIMILAR_WORDS: usize = 200;
+/// Names, and paths, of it that are looked for.
+pub const SIMILAR_NAMES: usize = 200;
+
+/// Bytes of an imported module's name; longer ones are not looked up.
+pub const IMPORT_LENGTH: usize = 500;
+/// Parts of a path that an import is followed along, and folders upwards that its root is looked for.
+pub const IMPORT_PARTS: usize = 32;
+/// Files of the same name among which the one that an import means is looked for.
+pub const IMPORT_CANDIDATES: usize = 512;
 /// Bytes of a source file whose structure is read; of a longer one only an outline is. A megabyte of code is generated.
 pub const SUMMARY_BYTES: usize = 1_000_000;
 
@@ -439,3 +452,14 @@ pub const PARSE_BYTES_PER_REPORT: usize = 5;
 /// some sixty times over at most.
 pub const PARSE_CHUNK: usize = 1_024;
 pub const PARSE_BYTES_PER_READ: usize = 16;
+/// Files that similar code is offered from: more than any prompt holds.
+pub const SIMILAR_OFFERS: usize = 100;
+/// Items of an offered file that are pointed at.
+pub const SIMILAR_ITEMS: usize = 8;
+/// Items that are offered as like another one.
+pub const SIMILAR_ALIKE: usize = 20;
+/// Bytes of a signature whose words are compared.
+pub const SIMILAR_SIGNATURE: usize = 2000;
+
+/// Bytes of a manifest that is read for what it depends on.
+pub const MANIFEST: usize = 512 * 1024;

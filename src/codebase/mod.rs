@@ -5,22 +5,30 @@
 //! holding them are not opened, and what looks like one in any other file is blacked out.
 
 mod attributes;
+mod dependencies;
 mod digest;
 mod excerpt;
 mod files;
+mod imports;
 mod index;
 mod language;
 mod reading;
+mod similar;
 mod summary;
+mod surroundings;
 mod tree;
 mod words;
 
+pub use dependencies::dependencies;
 pub use digest::Digest;
 pub use excerpt::{Excerpt, Shown, excerpt};
 pub use files::Why;
+pub use imports::{Resolved, Resolver};
 pub use index::{File, Index, LeftOut};
 pub use language::Language;
+pub use similar::{Alike, Neighbours, Offer, Reason, Request, alike, neighbours, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
+pub use surroundings::{Surroundings, surroundings};
 pub use tree::TreeIndex;
 
 /// A file of the repository at one commit.

@@ -1,0 +1,152 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+
+const STORE: &str = "//! Rows kept.\n\npub struct Row;\n\n/// Finds a row again.\npub fn find_row(id: u64) -> Row {\n    Row\n}\n\npub fn close(row: Row) {}\n";
+const WEB: &str = "use crate::store::find_row;\n\npub fn page(id: u64) {\n    find_row(id);\n}\n";
+
+fn shop() -> Index {
+    Index::of_texts([
+        ("Cargo.toml", "[package]\nname = \"shop\"\n"),
+        ("README.md", "# The shop\n\nrow after row of text, row row row\n"),
+        ("src/lib.rs", "pub mod store;\npub mod web;\npub mod clock;\n"),
+        ("src/clock.rs", "pub fn now() -> u64 { 0 }\n"),
+        ("src/store.rs", STORE),
+        ("src/web.rs", WEB),
+        ("tests/store.rs", "use shop::store::find_row;\n\n#[test]\nfn finds() { find_row(1); }\n"),
+    ])
+}
+
+fn ask(index: &Index, text: &str) -> Vec<Offer> {
+    rank(index, &Request { text, files: &[] })
+}
+
+fn reasons(offers: &[Offer], path: &str) -> Vec<Reason> {
+    offers.iter().find(|offer| offer.path == path).map(|offer| offer.reasons.clone()).unwrap_or_default()
+}
+
+#[test]
+fn the_best_first_and_each_reason_holds() {
+    let index = shop();
+    let offers = ask(&index, "`find_row` answers with the wrong row\n\nSeen in src/web.rs:3 under load.");
+    let first: Vec<&str> = offers.iter().take(3).map(|offer| offer.path.as_str()).collect();
+    assert!(first.contains(&"src/store.rs") && first.contains(&"src/web.rs"), "{first:?}");
+    let store = reasons(&offers, "src/store.rs");
+    assert!(store.contains(&Reason::DefinesSymbols(vec!["find_row".into()])), "{store:?}");
+    let web = reasons(&offers, "src/web.rs");
+    assert!(web.contains(&Reason::NamedInText("src/web.rs".into())), "{web:?}");
+    let store = offers.iter().find(|offer| offer.path == "src/store.rs").expect("offered");
+    assert_eq!(store.items.first(), Some(&(6, 8)), "find_row itself");
+    for offer in &offers {
+        for reason in &offer.reasons {
+            holds(&index, offer, reason);
+        }
+        assert!(!offer.reasons.is_empty(), "{} is offered without a reason", offer.path);
+    }
+}
+
+/// Looked up by other ways than the ranking's.
+fn holds(index: &Index, offer: &Offer, reason: &Reason) {
+    let file = index.file(&offer.path).expect("offered files are there");
+    let around = neighbours(index, &offer.path);
+    let true_of_it = match reason {
+        Reason::Requested | Reason::NamedInText(_) => true,
+        Reason::DefinesSymbols(names) => {
+            names.iter().all(|name| file.digest.summary().items.iter().any(|item| item.name == *name))
+        }
+        Reason::NameMatches(found) => found.iter().all(|word| words::of(&file.path).contains(word)),
+        Reason::SharesWords(found) => found.iter().all(|word| file.digest.count(word) > 0),
+        Reason::TestOf(path) => neighbours(index, path).tests.contains(&file.path),
+        Reason::TestedBy(path) => around.tests.contains(path),
+        Reason::Imports(path) => around.imports.contains(path),
+        Reason::ImportedBy(path) => around.imported_by.contains(path),
+    };
+    assert!(true_of_it, "{}: {reason}", offer.path);
+}
+
+#[test]
+fn neighbours_both_ways_and_the_tests() {
+    let around = neighbours(&shop(), "src/store.rs");
+    assert_eq!(around.imported_by, ["src/web.rs"]);
+    assert_eq!(around.tests, ["tests/store.rs"]);
+    assert_eq!(neighbours(&shop(), "src/web.rs").imports, ["src/store.rs"]);
+    assert_eq!(neighbours(&shop(), "gone.rs"), Neighbours::default());
+}
+
+#[test]
+fn requested_files_come_first_and_bring_their_neighbours() {
+    let files = ["src/web.rs".to_owned()];
+    let offers = rank(&shop(), &Request { text: "", files: &files });
+    assert_eq!(offers[0].path, "src/web.rs");
+    assert_eq!(offers[0].reasons, [Reason::Requested]);
+    assert_eq!(offers[1].path, "src/store.rs");
+    assert!(offers[1].reasons.contains(&Reason::ImportedBy("src/web.rs".into())));
+}
+
+#[test]
+fn the_same_order_each_time_and_ties_by_path() {
+    let index =
+        Index::of_texts([("b.rs", "fn cart() {}"), ("a.rs", "fn cart() {}"), ("c.rs", "fn cart() {}")]);
+    let paths = |offers: Vec<Offer>| offers.into_iter().map(|offer| offer.path).collect::<Vec<_>>();
+    assert_eq!(paths(ask(&index, "the cart")), ["a.rs", "b.rs", "c.rs"]);
+    let index = shop();
+    let once = ask(&index, "fix(store): row and page");
+    assert!((0..10).all(|_| ask(&index, "fix(store): row and page") == once));
+}
+
+#[test]
+fn empty_questions_and_empty_repositories() {
+    assert!(ask(&shop(), "").is_empty());
+    assert!(ask(&shop(), "the of and").is_empty());
+    assert!(ask(&Index::default(), "find_row").is_empty());
+}
+
+#[test]
+fn hostile_texts_are_bounded() {
+    let index = shop();
+    let words: String = (0..1_000_000).map(|at| format!("w{at:x} ")).collect();
+    let texts = [
+        words,
+        "a/".repeat(500_000),
+        "`".repeat(1 << 20),
+        "a::".repeat(400_000),
+        "(a+)+$.*[".repeat(100_000),
+        "é_".repeat(400_000),
+        "x.rs ".repeat(200_000),
+    ];
+    for text in texts {
+        let start = Instant::now();
+        for offer in ask(&index, &text) {
+            assert!(offer.score.is_finite());
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?} for {}", start.elapsed(), &text[..8]);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_files_of_one_name() {
+    let paths: Vec<String> = (0..100_000).map(|at| format!("d{}/e{at}/mod.rs", at % 100)).collect();
+    let index =
+        Index::of_texts(paths.iter().map(|path| (path.as_str(), "use crate::mod_x::y;\nfn cart() {}\n")));
+    let start = Instant::now();
+    let offers = ask(&index, "cart in mod.rs");
+    assert_eq!(offers.len(), limits::SIMILAR_OFFERS);
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+#[test]
+fn items_made_alike() {
+    let index = Index::of_texts([
+        ("a.rs", "pub fn render_row(row: &Row, width: usize) -> String {\n    String::new()\n}\n"),
+        (
+            "b.rs",
+            "pub fn render_page(page: &Page, width: usize) -> String {\n    String::new()\n}\n\npub fn close() {}\n",
+        ),
+        ("c.rs", "pub struct Width;\n"),
+    ]);
+    let item = &index.file("a.rs").expect("there").digest.summary().items[0];
+    let found = alike(&index, "a.rs", item);
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].path.as_str(), found[0].lines, found[0].same_parameters), ("b.rs", (1, 3), true));
+    assert!(found[0].words.contains(&"render".to_owned()) && found[0].score <= 1.0);
+}

@@ -1,0 +1,81 @@
+//! Which files test which, by how they are named.
+
+use std::cmp::Reverse;
+
+use super::paths::Names;
+use crate::{
+    codebase::{
+        Index,
+        imports::{folder_of, stem},
+        tree::file_name,
+    },
+    limits,
+};
+
+/// Whether a path is that of a test or of what tests use, by the customs of all languages.
+pub(in crate::codebase) fn is_test(path: &str) -> bool {
+    let name = file_name(path);
+    let mut folders = path[..path.len() - name.len()].split('/');
+    folders.any(|folder| FOLDERS.contains(&folder.to_ascii_lowercase().as_str()))
+        || subject(name).is_some()
+        || matches!(stem(name), "test" | "tests" | "conftest")
+}
+
+const FOLDERS: &[&str] = &[
+    "__tests__",
+    "e2e",
+    "fixtures",
+    "spec",
+    "specs",
+    "test",
+    "testdata",
+    "testfixtures",
+    "testing",
+    "tests",
+];
+
+/// What a test of this name tests: `tree` of `tree_test.go`, `test_tree.py`, `tree.spec.ts`. None for other names.
+pub(super) fn subject(name: &str) -> Option<&str> {
+    let whole = stem(name);
+    let ending = &name[whole.len()..];
+    if [".test.", ".spec.", ".e2e."].iter().any(|kind| ending.starts_with(kind)) {
+        return Some(whole);
+    }
+    whole
+        .strip_prefix("test_")
+        .or_else(|| SUFFIXES.iter().find_map(|suffix| whole.strip_suffix(suffix)))
+        .filter(|subject| !subject.is_empty())
+}
+
+const SUFFIXES: &[&str] =
+    &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
+
+/// Each test with what it tests: the file of the subject's name in its own folder, else those of that name elsewhere that
+/// share most of their path with it.
+pub(super) fn pairs(index: &Index, names: &Names<'_>) -> Vec<(usize, usize)> {
+    let files = index.files();
+    let mut pairs = Vec::new();
+    for (test, file) in files.iter().enumerate() {
+        let name = file_name(&file.path);
+        let beside = ["/tests/", "/test/", "/__tests__/"].iter().any(|folder| file.path.contains(folder))
+            || ["tests/", "test/"].iter().any(|folder| file.path.starts_with(folder));
+        let Some(subject) = subject(name).or_else(|| beside.then(|| stem(name))) else { continue };
+        let alike = |other: &usize| {
+            let path = files[*other].path.as_str();
+            files[*other].language == file.language && *other != test && !is_test(path)
+        };
+        let candidates =
+            names.with_stem(subject).iter().copied().take(limits::IMPORT_CANDIDATES).filter(alike);
+        let best =
+            candidates.max_by_key(|other| (shared_folders(&file.path, &files[*other].path), Reverse(*other)));
+        pairs.extend(best.map(|tested| (test, tested)));
+    }
+    pairs
+}
+
+/// How many names of folders two paths share, wherever: a mirrored tree differs at its root only.
+fn shared_folders(a: &str, b: &str) -> usize {
+    let (a, b) = (folder_of(a), folder_of(b));
+    let same = usize::from(a == b);
+    same + a.split('/').filter(|part| b.split('/').any(|other| other == *part)).count()
+}
