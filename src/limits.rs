@@ -52,9 +52,6 @@ pub const DOCUMENT_BYTES: usize = 256 * 1024;
 /// How much of an issue's text a model is shown.
 pub const ISSUE_CHARS: usize = 60_000;
 
-/// What of the repository the drafter is shown, in bytes.
-pub const EXCERPT_BYTES: usize = 60_000;
-
 /// Standard output a child process may produce before it is killed.
 pub const CHILD_OUTPUT_BYTES: usize = 32 * 1024 * 1024;
 
@@ -98,14 +95,8 @@ pub const COMMENT_LOOK_PAGES: usize = 10;
 /// A file that is read from a mirror; a larger one is never shown to a model.
 pub const BLOB_BYTES: u64 = 8 * 1024 * 1024;
 
-/// One file of the excerpt; longer ones show their beginning.
-pub const EXCERPT_FILE_BYTES: usize = 12_000;
-
 /// A file above this is data or generated, not something a design is written against.
 pub const EXCERPT_LARGEST_FILE: u64 = 256 * 1024;
-
-/// Files whose contents are looked into for the issue's words; each is a read from the mirror.
-pub const EXCERPT_FILES_SCANNED: usize = 400;
 
 /// A repository's name is taken to mean the same repository this long after GitHub said so: the writes of
 /// one step come in a burst, and each would ask again.
@@ -370,3 +361,13 @@ pub const MODEL_NAME: usize = 100;
 /// A run that waits for a place in a crowd looks again after this: a call takes a minute or more, and a place stands
 /// empty no longer than that only when all who stood in line had theirs.
 pub const PLACE_LOOK: Duration = Duration::from_secs(5);
+
+/// What of a repository a model is shown, in tokens: about 60 KB of source text, which leaves the better half of the
+/// smallest usual window (32,000) to everything else.
+pub const CONTEXT_TOKENS: usize = 18_000;
+
+/// Files found for a text that may be shown to a model, the best first; and those it may name as ones to change.
+pub const CONTEXT_FILES: usize = 60;
+
+/// Of their texts, what is in memory at once.
+pub const CONTEXT_READ_BYTES: u64 = 8 * 1024 * 1024;

@@ -4,18 +4,22 @@
 //! commit and issue always give the same excerpt. Secrets are left out twice: files that look like
 //! holding them are not opened, and what looks like one in any other file is blacked out.
 
-mod excerpt;
+mod budget;
+mod context;
 mod index;
 mod language;
+mod similar;
 mod skip;
 mod summary;
+mod tokens;
 mod tree;
 mod words;
 
-pub use excerpt::{Excerpt, Shown, excerpt};
+pub use context::{Asked, Context, Included, Plan, Report, Shown, gather, plan};
 pub use index::{Digest, File, Index, LeftOut};
 pub use language::Language;
-pub use summary::{Import, Item, Kind, Summary, summarize};
+pub use similar::{Offer, Reason, Request, rank};
+pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use tree::TreeIndex;
 
 /// A file of the repository at one commit.

@@ -3,7 +3,11 @@
 //! Pure and exact: whatever is printed of a signature stands so in the source, at the line given. A file that does not
 //! parse gives what does, and says so. No file makes this panic, and none takes longer than its time.
 
+mod page;
+
 use serde::{Deserialize, Serialize};
+
+pub use page::Detail;
 
 use super::Language;
 
