@@ -371,3 +371,42 @@ pub const CONTEXT_FILES: usize = 60;
 
 /// Of their texts, what is in memory at once.
 pub const CONTEXT_READ_BYTES: u64 = 8 * 1024 * 1024;
+/// Bytes of a text that similar code is looked for: the largest design, and more than any issue can hold.
+pub const SIMILAR_TEXT: usize = 256 * 1024;
+/// Different words of it that are looked for; more make the ranking slower and hardly ever better.
+pub const SIMILAR_WORDS: usize = 200;
+/// Names, and paths, of it that are looked for.
+pub const SIMILAR_NAMES: usize = 200;
+
+/// Bytes of an imported module's name; longer ones are not looked up.
+pub const IMPORT_LENGTH: usize = 500;
+/// Parts of a path that an import is followed along, and folders upwards that its root is looked for.
+pub const IMPORT_PARTS: usize = 32;
+/// Files of the same name among which the one that an import means is looked for.
+pub const IMPORT_CANDIDATES: usize = 512;
+/// Bytes of a source file whose structure is read; of a longer one only an outline is. A megabyte of code is generated.
+pub const SUMMARY_BYTES: usize = 1_000_000;
+
+/// Items of a file that a summary names.
+pub const SUMMARY_ITEMS: usize = 5_000;
+
+/// How deep items of a file may be nested in each other: what reads a summary recurses.
+pub const SUMMARY_NESTING: usize = 16;
+
+/// A constant's value up to this is part of its signature.
+pub const SUMMARY_VALUE_BYTES: usize = 80;
+
+/// Lines and bytes of a signature; of a longer one only the first whole lines are kept.
+pub const SIGNATURE_LINES: usize = 40;
+pub const SIGNATURE_BYTES: usize = 2_000;
+
+/// Bytes of a documentation's first sentence.
+pub const DOC_BYTES: usize = 200;
+
+/// A longer name than this is none.
+pub const NAME_BYTES: usize = 100;
+
+/// Reports of progress (one for a hundred operations) that a parser may make before it is stopped, whatever the text,
+/// and for how many bytes of it there may be one more.
+pub const PARSE_REPORTS: usize = 1_000;
+pub const PARSE_BYTES_PER_REPORT: usize = 5;

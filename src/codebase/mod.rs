@@ -6,6 +6,7 @@
 
 mod budget;
 mod context;
+mod imports;
 mod index;
 mod language;
 mod similar;
@@ -16,6 +17,7 @@ mod tree;
 mod words;
 
 pub use context::{Asked, Context, Included, Plan, Report, Shown, gather, plan};
+pub use imports::{Resolved, Resolver};
 pub use index::{Digest, File, Index, LeftOut};
 pub use language::Language;
 pub use similar::{Offer, Reason, Request, rank};

@@ -1,47 +1,137 @@
 //! The words of texts and names, by which files are found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The words of a text: lower-case, three letters or more, `snake_case` and `camelCase` taken apart,
-/// without those that every text has.
+/// The words of a text: lower-case and in the singular, `snake_case` and `camelCase` taken apart, without those that
+/// every text has. A name of several words counts as those and, run together, as one more.
 pub(super) fn of(text: &str) -> BTreeSet<String> {
     counted(text).into_keys().collect()
 }
 
 /// The same with how often each occurs.
 pub(super) fn counted(text: &str) -> BTreeMap<String, u32> {
-    let mut words = BTreeMap::new();
-    for token in text.split(|c: char| !c.is_alphanumeric()).filter(|token| !token.is_empty()) {
-        let mut start = 0;
-        let mut before_lower = false;
-        for (at, c) in token.char_indices() {
-            if c.is_uppercase() && before_lower {
-                add(&mut words, &token[start..at]);
-                start = at;
+    // Each name is taken apart once, however often it stands there. Sums do not depend on the order of this map.
+    let mut names: HashMap<&str, u32> = HashMap::new();
+    for name in names_of(text) {
+        let count = names.entry(name).or_default();
+        *count = count.saturating_add(1);
+    }
+    let mut words = BTreeMap::<String, u32>::new();
+    for (name, count) in names {
+        each_of_name(name, |word| match words.get_mut(word) {
+            Some(sum) => *sum = sum.saturating_add(count),
+            None => {
+                words.insert(word.to_owned(), count);
             }
-            before_lower = c.is_lowercase() || c.is_numeric();
-        }
-        add(&mut words, &token[start..]);
+        });
     }
     words
 }
 
-fn add(words: &mut BTreeMap<String, u32>, word: &str) {
-    let lower = word.to_lowercase();
-    // A crude singular, so that "errors" finds `error`.
-    let stem =
-        lower.strip_suffix('s').filter(|stem| stem.len() > 3 && !stem.ends_with('s')).unwrap_or(&lower);
-    if (3..=40).contains(&stem.len()) && !COMMON.contains(&stem) && !stem.bytes().all(|b| b.is_ascii_digit())
-    {
-        *words.entry(stem.to_owned()).or_default() += 1;
+/// The names and words of a text as they stand, `_` being part of a name.
+pub(super) fn names_of(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|name| !name.is_empty())
+}
+
+/// The words of one name, and the name itself if there are several.
+pub(super) fn each_of_name(name: &str, mut found: impl FnMut(&str)) {
+    let mut pieces = 0;
+    let mut whole = String::new();
+    for piece in pieces_of(name) {
+        pieces += 1;
+        let lower = piece.to_lowercase();
+        whole.push_str(&lower);
+        let stem = stem(&lower);
+        if is_telling(stem) {
+            found(stem);
+        }
+    }
+    let whole = stem(&whole);
+    if pieces > 1 && is_telling(whole) {
+        found(whole);
     }
 }
 
+/// `HTTPServer_v2` is `HTTP`, `Server` and `v2`.
+fn pieces_of(name: &str) -> impl Iterator<Item = &str> {
+    name.split('_').flat_map(|part| {
+        let mut rest = part;
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let (piece, after) = rest.split_at(first_piece(rest));
+            rest = after;
+            Some(piece)
+        })
+    })
+}
+
+/// Where the first piece of a name ends: before a capital after a small letter, and before the last of several capitals
+/// that a small letter follows, unless that is the `s` of `URLs`.
+fn first_piece(name: &str) -> usize {
+    let mut before = None;
+    let mut letters = name.char_indices().peekable();
+    while let Some((at, c)) = letters.next() {
+        if let Some(before) = before
+            && c.is_uppercase()
+        {
+            let begins_word = || {
+                let mut after = name[at + c.len_utf8()..].chars();
+                after.next().is_some_and(char::is_lowercase)
+                    && !(name[at + c.len_utf8()..].starts_with('s') && !after.next().is_some_and(char::is_lowercase))
+            };
+            if !char::is_uppercase(before) || begins_word() {
+                return at;
+            }
+        }
+        before = Some(c);
+    }
+    name.len()
+}
+
+/// A crude singular, so that "errors" finds `error`.
+fn stem(word: &str) -> &str {
+    match word.strip_suffix('s') {
+        Some(stem) if stem.len() > 3 && !stem.ends_with(['s', 'u', 'i']) => stem,
+        _ => word,
+    }
+}
+
+fn is_telling(word: &str) -> bool {
+    (2..=40).contains(&word.len())
+        && COMMON.binary_search(&word).is_err()
+        && !word.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Of every English text or every program. In order.
 const COMMON: &[&str] = &[
-    "the", "and", "for", "with", "that", "thi", "this", "from", "not", "are", "was", "but", "have", "has",
-    "should", "would", "could", "can", "will", "when", "then", "than", "there", "their", "they", "what",
-    "which", "who", "how", "why", "use", "used", "using", "one", "two", "all", "any", "some", "into", "out",
-    "now", "new", "also", "only", "more", "must", "may", "you", "your", "our", "its", "been", "does",
-    "without", "want", "need", "see", "let", "pub", "mod", "src", "main", "lib", "std", "str", "self",
-    "return", "true", "false", "none", "null", "file", "issue", "get", "set",
+    "a", "about", "add", "added", "adding", "after", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "because", "been", "before", "being", "but", "by", "can", "cannot", "could", "did", "do", "doe", "does", "doing", "done", "each", "else", "etc", "false", "fix", "fixed", "fixes", "fixing", "for", "from", "had", "has", "have", "having", "he", "her", "here", "him", "his", "how", "i", "if", "in", "instead", "into", "is", "issue", "it", "its", "just", "let", "like", "make", "makes", "making", "may", "me", "more", "most", "must", "my", "need", "needed", "no", "none", "not", "now", "null", "of", "off", "on", "one", "only", "or", "other", "our", "out", "over", "own", "please", "pub", "return", "see", "self", "she", "should", "since", "so", "some", "src", "str", "such", "than", "that", "the", "their", "them", "then", "there", "these", "they", "thi", "this", "those", "to", "too", "true", "two", "up", "us", "use", "used", "uses", "using", "very", "via", "want", "was", "we", "were", "what", "when", "where", "whether", "which", "while", "who", "why", "will", "with", "without", "would", "you", "your",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart() {
+        let words = |text: &str| of(text).into_iter().collect::<Vec<_>>().join(" ");
+        assert_eq!(words("HTTPServer"), "http httpserver server");
+        assert_eq!(words("find_caseInsensitivePath"), "case find findcaseinsensitivepath insensitive path");
+        assert_eq!(words("URLs of the parseErrors, io 42 v2"), "error io parse parseerror url v2");
+        assert_eq!(words("status class is ÄÖÜber __init__"), "class init status äö über äöüber");
+    }
+
+    #[test]
+    fn counted_by_word_whatever_the_name() {
+        let words = counted("retry_limit RetryLimit retries; Retry\u{0}LIMIT");
+        assert_eq!(words["retry"], 3);
+        assert_eq!(words["limit"], 3);
+        assert_eq!(words["retrylimit"], 2);
+    }
+
+    #[test]
+    fn common_words_are_in_order() {
+        assert!(COMMON.is_sorted());
+    }
+}

@@ -57,7 +57,7 @@ fn show(page: &mut String, item: &Item, detail: Detail, depth: usize) {
             lines(page, &place, depth, &item.name);
         }
     } else {
-        let cut = "";
+        let cut = if item.cut { " …" } else { "" };
         lines(page, &place, depth, &format!("{}{cut}", item.signature));
         if let Some(doc) = item.doc.as_ref().filter(|_| detail == Detail::All) {
             lines(page, "", depth + 1, &format!("// {doc}"));

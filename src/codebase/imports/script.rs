@@ -1,0 +1,59 @@
+//! `import x from './util'`: JavaScript and TypeScript, the ending and `index` left to be guessed.
+
+use super::{Resolved, Resolver, folder_of, join, relative, upwards};
+use crate::limits;
+
+/// In the order that bundlers try them.
+const ENDINGS: &[&str] = &["ts", "tsx", "mts", "cts", "d.ts", "js", "jsx", "mjs", "cjs", "vue", "svelte", "json"];
+
+pub(super) fn resolve<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Resolved<'i> {
+    // `./style.css?raw` is the file and a wish.
+    let module = module.split('?').next().unwrap_or(module);
+    if module.starts_with('.') {
+        let path = relative(folder_of(from), module);
+        return match path.and_then(|path| file(resolver, &path)) {
+            Some(path) => Resolved::Files(vec![path]),
+            None => Resolved::Missing,
+        };
+    }
+    let found = package(resolver, module).or_else(|| aliased(resolver, from, module));
+    found.map_or(Resolved::External, |path| Resolved::Files(vec![path]))
+}
+
+fn file<'i>(resolver: &Resolver<'i>, path: &str) -> Option<&'i str> {
+    if let Some(path) = resolver.path(path) {
+        return Some(path);
+    }
+    // A source names what it will be compiled to.
+    let compiled = [(".js", &["ts", "tsx"][..]), (".mjs", &["mts"]), (".cjs", &["cts"]), (".jsx", &["tsx"])];
+    for (ending, sources) in compiled {
+        if let Some(stem) = path.strip_suffix(ending) {
+            return resolver.first_path(sources.iter().map(|source| format!("{stem}.{source}")));
+        }
+    }
+    let beside = ENDINGS.iter().map(|ending| format!("{path}.{ending}"));
+    let inside = ENDINGS.iter().map(|ending| join(path, &format!("index.{ending}")));
+    resolver.first_path(beside.chain(inside))
+}
+
+/// A package of this repository by its name, or something in it.
+fn package<'i>(resolver: &Resolver<'i>, module: &str) -> Option<&'i str> {
+    let parts = if module.starts_with('@') { 2 } else { 1 };
+    let end = module.match_indices('/').nth(parts - 1).map_or(module.len(), |(at, _)| at);
+    let (name, rest) = (&module[..end], module[end..].trim_start_matches('/'));
+    let folder = resolver.packages.get(name)?;
+    let path = if rest.is_empty() { "index" } else { rest };
+    [join(folder, "src"), join(folder, "src/node"), (*folder).to_owned()]
+        .into_iter()
+        .find_map(|root| file(resolver, &join(&root, path)))
+}
+
+/// `@/x`, `~/x`, `#x` and `src/x`, as projects like to set them up.
+fn aliased<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Option<&'i str> {
+    let path = ["@/", "~/", "#/", "#", "~"].iter().find_map(|prefix| module.strip_prefix(prefix));
+    let path = path.or_else(|| module.starts_with("src/").then_some(module))?;
+    upwards(folder_of(from))
+        .take(limits::IMPORT_PARTS)
+        .flat_map(|folder| [join(folder, "src"), folder.to_owned()])
+        .find_map(|root| file(resolver, &join(&root, path)))
+}
