@@ -87,9 +87,10 @@ fn tell_report(snapshot: &Snapshot, report: &Report) {
     tell(format_args!("commit {}: {} of {} tokens", snapshot.commit, report.tokens, report.budget));
     let head = ["tokens", "what", "of", "why"].map(str::to_owned);
     let listing = [report.listing.to_string(), "paths".to_owned(), String::new(), String::new()];
-    let rows = report.included.iter().map(|file| {
-        [file.tokens.to_string(), file.form.to_owned(), file.path.clone(), file.why.clone()]
-    });
+    let rows = report
+        .included
+        .iter()
+        .map(|file| [file.tokens.to_string(), file.form.to_owned(), file.path.clone(), file.why.clone()]);
     for line in columns(&[head, listing].into_iter().chain(rows).collect::<Vec<_>>()) {
         tell(line);
     }

@@ -39,7 +39,8 @@ pub(super) fn choose(pieces: &[Piece], budget: usize) -> Choice {
     loop {
         let room = budget - chosen.tokens;
         let steps = pieces.iter().enumerate().flat_map(|(at, piece)| piece.steps(at, chosen.forms[at]));
-        let best = steps.filter(|step| step.tokens <= room).reduce(|a, b| if b.is_before(&a) { b } else { a });
+        let best =
+            steps.filter(|step| step.tokens <= room).reduce(|a, b| if b.is_before(&a) { b } else { a });
         let Some(step) = best else { return chosen };
         chosen.forms[step.piece] = Some(step.form);
         chosen.tokens += step.tokens;
@@ -120,10 +121,14 @@ mod tests {
     fn no_budget_is_exceeded_and_all_of_a_large_one_is_used() {
         for seed in 0..60 {
             let pieces = pieces(seed);
-            let all: usize = pieces.iter().filter_map(|piece| piece.forms.first()).map(|form| form.tokens).sum();
+            let all: usize =
+                pieces.iter().filter_map(|piece| piece.forms.first()).map(|form| form.tokens).sum();
             for budget in (0..all + 50).step_by(37) {
                 let choice = choose(&pieces, budget);
-                assert!(choice.tokens <= budget && choice.tokens == used(&pieces, &choice), "{seed} {budget}");
+                assert!(
+                    choice.tokens <= budget && choice.tokens == used(&pieces, &choice),
+                    "{seed} {budget}"
+                );
                 assert_eq!(choice, choose(&pieces, budget));
             }
             let whole: Vec<_> = pieces.iter().map(|piece| (!piece.forms.is_empty()).then_some(0)).collect();
@@ -137,14 +142,21 @@ mod tests {
             let pieces = pieces(seed);
             for budget in (0..6000).step_by(41) {
                 let choice = choose(&pieces, budget);
-                let others = pieces.iter().zip(&choice.forms).any(|(p, form)| p.floor.is_none() && form.is_some());
+                let others =
+                    pieces.iter().zip(&choice.forms).any(|(p, form)| p.floor.is_none() && form.is_some());
                 // Whoever has no floor is there only if every floor that would still fit is.
                 for (piece, form) in pieces.iter().zip(&choice.forms) {
                     let (Some(floor), true) = (piece.floor, others) else { continue };
                     let now = form.map_or(0, |form| piece.forms[form].tokens);
                     let held = form.is_some_and(|form| form <= floor);
-                    let next = form.unwrap_or(piece.forms.len()).checked_sub(1).map_or(0, |at| piece.forms[at].tokens);
-                    assert!(held || next - now > budget - choice.tokens, "{seed} {budget}: {piece:?} as {form:?}");
+                    let next = form
+                        .unwrap_or(piece.forms.len())
+                        .checked_sub(1)
+                        .map_or(0, |at| piece.forms[at].tokens);
+                    assert!(
+                        held || next - now > budget - choice.tokens,
+                        "{seed} {budget}: {piece:?} as {form:?}"
+                    );
                 }
             }
         }
@@ -155,7 +167,10 @@ mod tests {
         // Steps so small that whatever is next always fits until the end.
         let even: Vec<Piece> = (1..40)
             .map(|n| Piece {
-                forms: vec![Form { tokens: 20, value: f64::from(n) * 1.5 }, Form { tokens: 10, value: f64::from(n) }],
+                forms: vec![
+                    Form { tokens: 20, value: f64::from(n) * 1.5 },
+                    Form { tokens: 10, value: f64::from(n) },
+                ],
                 floor: (n % 7 == 0).then_some(1),
             })
             .collect();
@@ -172,7 +187,10 @@ mod tests {
     #[test]
     fn what_tells_most_for_its_length_comes_first() {
         let file = |tokens, value| Piece { forms: vec![Form { tokens, value }], floor: None };
-        let page = Piece { forms: vec![Form { tokens: 900, value: 1.0 }, Form { tokens: 100, value: 0.5 }], floor: None };
+        let page = Piece {
+            forms: vec![Form { tokens: 900, value: 1.0 }, Form { tokens: 100, value: 0.5 }],
+            floor: None,
+        };
         let pieces = [file(500, 0.9), page, file(400, 0.2)];
         assert_eq!(choose(&pieces, 600).forms, [Some(0), Some(1), None]);
         assert_eq!(choose(&pieces, 1000).forms, [Some(0), Some(1), Some(0)]);

@@ -1,34 +1,30 @@
 //! What of a repository a model is shown, and what a document may ask about it.
 //!
-//! Nothing here reads a repository: paths and sizes come in, contents through a closure. The same
-//! commit and issue always give the same excerpt. Secrets are left out twice: files that look like
+//! Two rooms here read a repository: `reading`, which makes the index of a commit, and `context`, which reads what it
+//! shows; the rest is bytes in, values out. The same commit and issue always give the same context. Secrets are left out twice: files that look like
 //! holding them are not opened, and what looks like one in any other file is blacked out.
 
+mod attributes;
 mod budget;
 mod context;
+mod digest;
+mod files;
 mod imports;
 mod index;
 mod language;
+mod reading;
 mod similar;
-mod skip;
 mod summary;
 mod tokens;
 mod tree;
 mod words;
 
 pub use context::{Asked, Context, Included, Plan, Report, Shown, gather, plan};
+pub use digest::Digest;
+pub use files::Why;
 pub use imports::{Resolved, Resolver};
-pub use index::{Digest, File, Index, LeftOut};
+pub use index::{File, Index, LeftOut};
 pub use language::Language;
 pub use similar::{Offer, Reason, Request, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use tree::TreeIndex;
-
-/// A file of the repository at one commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileInfo {
-    /// From the root, without a leading slash.
-    pub path: String,
-    /// In bytes.
-    pub size: u64,
-}

@@ -68,8 +68,8 @@ impl<I: Iterator<Item = char>> Runs for Peekable<I> {
 
     fn word(&mut self, first: char) -> usize {
         let (mut length, mut before) = (1, first);
-        while let Some(next) =
-            self.next_if(|c| c.is_ascii_alphabetic() && !(c.is_ascii_uppercase() && before.is_ascii_lowercase()))
+        while let Some(next) = self
+            .next_if(|c| c.is_ascii_alphabetic() && !(c.is_ascii_uppercase() && before.is_ascii_lowercase()))
         {
             (length, before) = (length + 1, next);
         }
@@ -124,7 +124,10 @@ mod tests {
     fn near_what_public_vocabularies_count_and_rather_above() {
         for (text, counted) in COUNTED {
             let (most, estimate) = (counted.iter().max().unwrap(), estimate(text));
-            assert!(estimate * 100 >= most * 85 && estimate * 100 <= most * 135, "{estimate} of {counted:?}: {text}");
+            assert!(
+                estimate * 100 >= most * 85 && estimate * 100 <= most * 135,
+                "{estimate} of {counted:?}: {text}"
+            );
         }
     }
 

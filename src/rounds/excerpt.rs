@@ -27,7 +27,7 @@ pub struct Excerpt {
 pub async fn excerpt(cx: &Cx, base: &Base, words: &str, files: &[String]) -> Result<Excerpt, StepError> {
     cx.once("excerpt", |_| async {
         let snapshot = cx.tools().snapshot(cx, base).await?;
-        let index = Arc::new(Index::without_cache(&snapshot, cx.cancelled()).await.map_err(git_error)?);
+        let index = Arc::new(cx.tools().index(cx, base).await?);
         let sample_path = sample_path(&index);
         let (text, files) = (words.to_owned(), files.to_vec());
         let asked = Asked { text, files, budget: limits::CONTEXT_TOKENS };

@@ -107,7 +107,12 @@ pub(super) fn of(candidate: &Candidate, text: Option<&str>) -> Vec<Form> {
             Role::Manifest => {
                 if let Some(dependencies) = roles::dependencies(&candidate.path, &text) {
                     let label = "What it says of dependencies";
-                    add(FormKind::Dependencies, FormKind::Dependencies.share(), &one(label, &dependencies), 0);
+                    add(
+                        FormKind::Dependencies,
+                        FormKind::Dependencies.share(),
+                        &one(label, &dependencies),
+                        0,
+                    );
                 }
             }
             _ if is_prose(&candidate.path) => {
@@ -118,7 +123,8 @@ pub(super) fn of(candidate: &Candidate, text: Option<&str>) -> Vec<Form> {
                 }
             }
             _ if !candidate.items.is_empty() => {
-                let mut bodies = one("Its interface, with line numbers", &redacted(&candidate.pages.public).0);
+                let mut bodies =
+                    one("Its interface, with line numbers", &redacted(&candidate.pages.public).0);
                 let lines: Vec<&str> = text.lines().collect();
                 let parts = parts(&candidate.items, lines.len());
                 bodies.extend(parts.into_iter().map(|(first, last)| {
@@ -134,7 +140,12 @@ pub(super) fn of(candidate: &Candidate, text: Option<&str>) -> Vec<Form> {
         }
     }
     let pages = [
-        (FormKind::Interface, 0.1, "Its interface with what it says of itself, with line numbers", &candidate.pages.all),
+        (
+            FormKind::Interface,
+            0.1,
+            "Its interface with what it says of itself, with line numbers",
+            &candidate.pages.all,
+        ),
         (FormKind::Interface, 0.0, "Its interface, with line numbers", &candidate.pages.public),
         (FormKind::Names, 0.0, "Names it defines, with line numbers", &candidate.pages.names),
     ];

@@ -57,7 +57,8 @@ fn first_lines(list: &str, fits: &dyn Fn(&str) -> bool) -> String {
 /// Folders of the best offers, each once, in their order.
 fn near(offers: &[Offer]) -> Vec<&str> {
     let mut seen = BTreeSet::new();
-    let folders = offers.iter().take(20).map(|offer| offer.path.rsplit_once('/').map_or("", |(folder, _)| folder));
+    let folders =
+        offers.iter().take(20).map(|offer| offer.path.rsplit_once('/').map_or("", |(folder, _)| folder));
     folders.filter(|folder| seen.insert(*folder)).collect()
 }
 

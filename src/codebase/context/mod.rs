@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Index, Offer, Request,
     budget::{self, Piece},
-    rank, skip,
+    files, rank,
 };
 use crate::{
     git::{GitError, Snapshot},
@@ -131,7 +131,9 @@ pub fn plan(index: &Index, asked: &Asked) -> Plan {
     let named = roles::named(index, asked);
     let mut seen = BTreeSet::new();
     let mut add = |path: &str, role: Role, offer: Option<&Offer>, value: f64| {
-        if seen.insert(path.to_owned()) && let Some(file) = index.file(path) {
+        if seen.insert(path.to_owned())
+            && let Some(file) = index.file(path)
+        {
             plan.candidates.push(Candidate {
                 path: path.to_owned(),
                 why: why(role, offer),
@@ -155,7 +157,8 @@ pub fn plan(index: &Index, asked: &Asked) -> Plan {
         add(&offer.path, Role::Found, Some(offer), offer.score / best);
     }
     plan.want(index);
-    plan.report.left_out = index.left_out().iter().map(|left| (left.path.clone(), left.why)).collect();
+    plan.report.left_out =
+        index.left_out().iter().map(|left| (left.path.clone(), left.why.words())).collect();
     plan
 }
 
@@ -203,11 +206,12 @@ impl Plan {
             .candidates
             .iter()
             .map(|candidate| {
-                let text = contents.remove(&candidate.path).and_then(|bytes| skip::text(bytes).ok());
+                let text = contents.remove(&candidate.path).and_then(|bytes| files::text(bytes, true).ok());
                 forms::of(candidate, text.as_deref())
             })
             .collect();
-        let pieces: Vec<Piece> = self.candidates.iter().zip(&forms).map(|(c, forms)| piece(c, forms)).collect();
+        let pieces: Vec<Piece> =
+            self.candidates.iter().zip(&forms).map(|(c, forms)| piece(c, forms)).collect();
         let room = self.budget - context.report.listing;
         let choice = budget::choose(&pieces, room);
         context.report.tokens = context.report.listing + choice.tokens;

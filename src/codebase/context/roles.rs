@@ -51,12 +51,13 @@ const MOST_AUTOMATION: usize = 4;
 /// The files that the work is about by their paths: those asked for, then those the text names.
 pub(super) fn named(index: &Index, asked: &Asked) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let in_text = asked.text.split(|c: char| c.is_whitespace() || "`'\"()[]{}<>,;*|=".contains(c)).filter_map(|word| {
-        let word = word.trim_start_matches("./").trim_end_matches(['.', ':', '!', '?']);
-        // `src/lib.rs:12`
-        let path = word.split(':').next().unwrap_or(word);
-        (path.contains('/') || path.contains('.')).then_some(path)
-    });
+    let in_text =
+        asked.text.split(|c: char| c.is_whitespace() || "`'\"()[]{}<>,;*|=".contains(c)).filter_map(|word| {
+            let word = word.trim_start_matches("./").trim_end_matches(['.', ':', '!', '?']);
+            // `src/lib.rs:12`
+            let path = word.split(':').next().unwrap_or(word);
+            (path.contains('/') || path.contains('.')).then_some(path)
+        });
     let paths = asked.files.iter().map(String::as_str).chain(in_text);
     let known = paths.filter(|path| index.file(path).is_some() && seen.insert(*path));
     known.take(limits::CONTEXT_FILES).map(str::to_owned).collect()
@@ -87,7 +88,8 @@ fn place(path: &str) -> Option<(usize, Role, f64)> {
     let path = path.to_lowercase();
     let name = file_name(&path);
     let folder = path[..path.len() - name.len()].trim_end_matches('/');
-    let is = |known: &str| name == known || name.strip_prefix(known).is_some_and(|rest| rest.starts_with('.'));
+    let is =
+        |known: &str| name == known || name.strip_prefix(known).is_some_and(|rest| rest.starts_with('.'));
     if matches!(folder, "" | "docs" | ".github")
         && let Some(at) = CONVENTIONS.iter().position(|(known, _)| is(known))
     {
@@ -99,18 +101,49 @@ fn place(path: &str) -> Option<(usize, Role, f64)> {
         return Some((CONVENTIONS.len() + at, Role::Manifest, MANIFEST_VALUE));
     }
     let workflow = folder == ".github/workflows" && (name.ends_with(".yml") || name.ends_with(".yaml"));
-    (workflow || AUTOMATION.contains(&path.as_str())).then_some((usize::MAX, Role::Automation, AUTOMATION_VALUE))
+    (workflow || AUTOMATION.contains(&path.as_str())).then_some((
+        usize::MAX,
+        Role::Automation,
+        AUTOMATION_VALUE,
+    ))
 }
 
 /// What a section of a repository's own prose is worth to whoever is to change it.
 pub(super) fn prose_rank(title: &str) -> Option<Rank> {
     const NEEDED: &[&str] = &[
-        "convention", "rule", "guideline", "style", "architect", "structure", "layout", "design", "test", "build",
-        "develop", "lint", "format", "commit",
+        "convention",
+        "rule",
+        "guideline",
+        "style",
+        "architect",
+        "structure",
+        "layout",
+        "design",
+        "test",
+        "build",
+        "develop",
+        "lint",
+        "format",
+        "commit",
     ];
     const NEEDLESS: &[&str] = &[
-        "licen", "sponsor", "backer", "thank", "acknowledg", "credit", "author", "contributors", "communit", "badge",
-        "changelog", "release", "table of contents", "contents", "support", "star history", "code of conduct",
+        "licen",
+        "sponsor",
+        "backer",
+        "thank",
+        "acknowledg",
+        "credit",
+        "author",
+        "contributors",
+        "communit",
+        "badge",
+        "changelog",
+        "release",
+        "table of contents",
+        "contents",
+        "support",
+        "star history",
+        "code of conduct",
     ];
     let title = title.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| title.contains(word));

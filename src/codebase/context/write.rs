@@ -30,6 +30,7 @@ fn longest_ticks(text: &str) -> usize {
 
 /// Nothing in it ends a line or hides.
 pub(crate) fn one_line(text: &str) -> String {
-    let hides = |c: char| c.is_control() || crate::documents::is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}');
+    let hides =
+        |c: char| c.is_control() || crate::documents::is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}');
     text.chars().map(|c| if hides(c) { '?' } else { c }).collect()
 }

@@ -5,7 +5,7 @@
 //! push out the sentence below it. A cut leaves Markdown that reads as the rest did before: headings stay, code is
 //! closed, a table keeps its head and whole rows, a list whole items, and what is left out is said in its place.
 
-use std::ops::Range;
+use std::{cmp::Ordering, ops::Range};
 
 use pulldown_cmark::{Event, Parser, Tag};
 
@@ -51,15 +51,18 @@ pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<Rank>, room: usize) -> 
     ranks.sort_unstable();
     ranks.dedup();
     for cut_first in ranks.into_iter().rev() {
-        let at_level = |level: usize| {
-            written(text, &sections, |section| match section.rank.cmp(&cut_first) {
-                std::cmp::Ordering::Greater => 0,
-                std::cmp::Ordering::Equal => level,
-                std::cmp::Ordering::Less => usize::MAX,
-            })
-        };
-        if at_level(0).text.len() <= room {
-            return highest(room, at_level);
+        // Of what is needed less there is the heading and a note; failing that, nothing.
+        for less_needed in [Some(0), None] {
+            let at_level = |level: usize| {
+                written(text, &sections, |section| match section.rank.cmp(&cut_first) {
+                    Ordering::Greater => less_needed,
+                    Ordering::Equal => Some(level),
+                    Ordering::Less => Some(usize::MAX),
+                })
+            };
+            if at_level(0).text.len() <= room {
+                return highest(room, at_level);
+            }
         }
     }
     headings_alone(text, &sections, room)
@@ -78,12 +81,23 @@ fn highest(room: usize, at_level: impl Fn(usize) -> Shortened) -> Shortened {
 /// What a section of an issue is worth, by what people call it.
 pub fn of_an_issue(title: &str) -> Option<Rank> {
     const WANTED: &[&str] = &[
-        "accept", "criteri", "expected", "require", "goal", "want", "behavio", "propos", "problem", "must", "done",
-        "solution", "summary", "describ", "descript", "feature", "task",
+        "accept", "criteri", "expected", "require", "goal", "want", "behavio", "propos", "problem", "must",
+        "done", "solution", "summary", "describ", "descript", "feature", "task",
     ];
     const BESIDE: &[&str] = &[
-        "log", "output", "trace", "environment", "version", "screenshot", "additional", "context", "checklist",
-        "contribut", "related", "reference", "appendix",
+        "log",
+        "output",
+        "trace",
+        "environment",
+        "version",
+        "screenshot",
+        "additional",
+        "context",
+        "checklist",
+        "contribut",
+        "related",
+        "reference",
+        "appendix",
     ];
     let title = title.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| title.contains(word));
@@ -103,6 +117,23 @@ struct Section {
     blocks: Vec<Block>,
 }
 
+impl Section {
+    fn end(&self) -> usize {
+        self.blocks.last().map_or(self.heading.end, |block| block.range.end)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.end() == self.heading.start
+    }
+
+    /// Of nothing of it being shown from a place on.
+    fn cut_whole(&self, text: &str, from: usize) -> Option<Cut> {
+        let missing = &text[from..self.end()];
+        let lines = missing.trim().lines().count();
+        (lines > 0).then(|| Cut { section: self.title.clone(), lines, bytes: missing.len() })
+    }
+}
+
 /// A paragraph, list, table, … with the blank lines below it.
 struct Block {
     kind: Kind,
@@ -115,8 +146,7 @@ struct Block {
 
 fn sections(text: &str, rank: &dyn Fn(&str) -> Option<Rank>) -> Vec<Section> {
     let above = rank("").unwrap_or(MIDDLE);
-    let mut sections =
-        vec![Section { title: String::new(), rank: above, heading: 0..0, blocks: Vec::new() }];
+    let mut sections = vec![Section { title: String::new(), rank: above, heading: 0..0, blocks: Vec::new() }];
     // The headings above this place, each with its level and rank.
     let mut parents: Vec<(usize, Rank)> = Vec::new();
     let mut outline = markdown::outline(text).headings.into_iter();
@@ -259,12 +289,17 @@ fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |before| before + 1)
 }
 
-/// The text with no block longer than the level of its section.
-fn written(text: &str, sections: &[Section], level: impl Fn(&Section) -> usize) -> Shortened {
+/// The text with no block longer than the level of its section, and without those that have none.
+fn written(text: &str, sections: &[Section], level: impl Fn(&Section) -> Option<usize>) -> Shortened {
     let mut out = Shortened::default();
+    let mut gone = 0;
     for section in sections {
+        let Some(level) = level(section) else {
+            gone += usize::from(!section.is_empty());
+            out.cuts.extend(section.cut_whole(text, section.heading.start));
+            continue;
+        };
         out.text.push_str(&text[section.heading.clone()]);
-        let level = level(section);
         let mut gap = Gap::default();
         let mut cut = Cut { section: section.title.clone(), lines: 0, bytes: 0 };
         for block in &section.blocks {
@@ -286,7 +321,19 @@ fn written(text: &str, sections: &[Section], level: impl Fn(&Section) -> usize) 
             out.cuts.push(cut);
         }
     }
+    if gone > 0 {
+        blank_line(&mut out.text);
+        out.text
+            .push_str(&format!("[… {gone} {} left out …]\n", if gone == 1 { "section" } else { "sections" }));
+    }
     out
+}
+
+/// Or what follows would become part of a table or a list.
+fn blank_line(out: &mut String) {
+    if !out.is_empty() && !out.ends_with("\n\n") {
+        out.push_str(if out.ends_with('\n') { "\n" } else { "\n\n" });
+    }
 }
 
 /// Lines left out since something was shown.
@@ -300,10 +347,7 @@ impl Gap {
         if self.lines == 0 {
             return;
         }
-        // A blank line on both sides, or it would become part of a table or a list.
-        if !out.is_empty() && !out.ends_with("\n\n") {
-            out.push_str(if out.ends_with('\n') { "\n" } else { "\n\n" });
-        }
+        blank_line(out);
         let lines = if self.lines == 1 { "line" } else { "lines" };
         out.push_str(&format!("[… {} {lines}{} left out …]\n\n", self.lines, of(title)));
         self.lines = 0;
@@ -370,11 +414,7 @@ fn headings_alone(text: &str, sections: &[Section], room: usize) -> Shortened {
         out.push_str(note);
     }
     let cuts = sections.iter().zip(shown).filter_map(|(section, shown)| {
-        let from = if shown { section.heading.end } else { section.heading.start };
-        let end = section.blocks.last().map_or(section.heading.end, |block| block.range.end);
-        let missing = &text[from..end];
-        let lines = missing.trim().lines().count();
-        (lines > 0).then(|| Cut { section: section.title.clone(), lines, bytes: missing.len() })
+        section.cut_whole(text, if shown { section.heading.end } else { section.heading.start })
     });
     Shortened { text: out, cuts: cuts.collect() }
 }
