@@ -79,8 +79,7 @@ fn first_piece(name: &str) -> usize {
             let begins_word = || {
                 let mut after = name[at + c.len_utf8()..].chars();
                 after.next().is_some_and(char::is_lowercase)
-                    && !(name[at + c.len_utf8()..].starts_with('s')
-                        && !after.next().is_some_and(char::is_lowercase))
+                    && !(name[at + c.len_utf8()..].starts_with('s') && !after.next().is_some_and(char::is_lowercase))
             };
             if !char::is_uppercase(before) || begins_word() {
                 return at;
@@ -107,17 +106,7 @@ fn is_telling(word: &str) -> bool {
 
 /// Of every English text or every program. In order.
 const COMMON: &[&str] = &[
-    "a", "about", "add", "added", "adding", "after", "all", "also", "am", "an", "and", "any", "are", "as",
-    "at", "be", "because", "been", "before", "being", "but", "by", "can", "cannot", "could", "did", "do",
-    "doe", "does", "doing", "done", "each", "else", "etc", "false", "fix", "fixed", "fixes", "fixing", "for",
-    "from", "had", "has", "have", "having", "he", "her", "here", "him", "his", "how", "i", "if", "in",
-    "instead", "into", "is", "issue", "it", "its", "just", "let", "like", "make", "makes", "making", "may",
-    "me", "more", "most", "must", "my", "need", "needed", "no", "none", "not", "now", "null", "of", "off",
-    "on", "one", "only", "or", "other", "our", "out", "over", "own", "please", "pub", "return", "see",
-    "self", "she", "should", "since", "so", "some", "src", "str", "such", "than", "that", "the", "their",
-    "them", "then", "there", "these", "they", "thi", "this", "those", "to", "too", "true", "two", "up", "us",
-    "use", "used", "uses", "using", "very", "via", "want", "was", "we", "were", "what", "when", "where",
-    "whether", "which", "while", "who", "why", "will", "with", "without", "would", "you", "your",
+    "a", "about", "add", "added", "adding", "after", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "because", "been", "before", "being", "but", "by", "can", "cannot", "could", "did", "do", "doe", "does", "doing", "done", "each", "else", "etc", "false", "fix", "fixed", "fixes", "fixing", "for", "from", "had", "has", "have", "having", "he", "her", "here", "him", "his", "how", "i", "if", "in", "instead", "into", "is", "issue", "it", "its", "just", "let", "like", "make", "makes", "making", "may", "me", "more", "most", "must", "my", "need", "needed", "no", "none", "not", "now", "null", "of", "off", "on", "one", "only", "or", "other", "our", "out", "over", "own", "please", "pub", "return", "see", "self", "she", "should", "since", "so", "some", "src", "str", "such", "than", "that", "the", "their", "them", "then", "there", "these", "they", "thi", "this", "those", "to", "too", "true", "two", "up", "us", "use", "used", "uses", "using", "very", "via", "want", "was", "we", "were", "what", "when", "where", "whether", "which", "while", "who", "why", "will", "with", "without", "would", "you", "your",
 ];
 
 #[cfg(test)]

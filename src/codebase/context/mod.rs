@@ -25,6 +25,7 @@ use super::{
     Index, Offer, Request,
     budget::{self, Piece},
     files, rank,
+    reading::off_thread,
 };
 use crate::{
     git::{GitError, Snapshot},
@@ -103,20 +104,12 @@ enum Role {
 
 /// Puts together what to show of a commit: plans, reads what is wanted in one go, and fills.
 pub async fn gather(index: Arc<Index>, snapshot: &Snapshot, asked: Asked) -> Result<Context, GitError> {
-    let plan = off_the_runtime(move || plan(&index, &asked)).await;
+    let plan = off_thread(move || plan(&index, &asked)).await?;
     let wanted: Vec<_> = plan.wants().filter_map(|path| snapshot.entry(path)).cloned().collect();
     let oids: Vec<_> = wanted.iter().map(|entry| entry.oid.clone()).collect();
     let read = snapshot.read(&oids).await?;
     let contents = wanted.into_iter().map(|entry| entry.path).zip(read).collect();
-    Ok(off_the_runtime(move || plan.fill(contents)).await)
-}
-
-/// Work for a processor, which would hold up everybody else's waiting.
-async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
+    off_thread(move || plan.fill(contents)).await
 }
 
 /// Which files may be shown, and which texts that takes.

@@ -50,8 +50,5 @@ fn guessed(resolver: &Resolver<'_>) -> Option<String> {
             *votes.entry(&package[..at]).or_default() += 1;
         }
     }
-    votes
-        .into_iter()
-        .max_by_key(|(name, votes)| (*votes, std::cmp::Reverse(*name)))
-        .map(|(name, _)| name.to_owned())
+    votes.into_iter().max_by_key(|(name, votes)| (*votes, std::cmp::Reverse(*name))).map(|(name, _)| name.to_owned())
 }

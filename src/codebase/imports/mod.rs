@@ -78,9 +78,7 @@ impl<'i> Resolver<'i> {
         match self.index.file(from).map_or_else(|| Language::of(from), |file| file.language) {
             Language::Rust => rust::resolve(self, from, import),
             Language::Python => python::resolve(self, from, import),
-            Language::JavaScript | Language::TypeScript | Language::Tsx => {
-                script::resolve(self, from, module)
-            }
+            Language::JavaScript | Language::TypeScript | Language::Tsx => script::resolve(self, from, module),
             Language::Go => go::resolve(self, module),
             Language::Java => named::java(self, from, import),
             Language::C | Language::Cpp => named::included(self, from, module),

@@ -7,15 +7,14 @@ use crate::{codebase::Import, limits};
 /// `java.util.List`: a class stands in a file of its name, in folders named as its package.
 pub(super) fn java<'i>(resolver: &Resolver<'i>, from: &str, import: &Import) -> Resolved<'i> {
     let module = import.module.trim_end_matches(".*").replace('.', "/");
-    let whole: Vec<String> =
-        std::iter::once(module.clone()).chain(import.names.iter().map(|name| join(&module, name))).collect();
+    let whole: Vec<String> = std::iter::once(module.clone())
+        .chain(import.names.iter().map(|name| join(&module, name)))
+        .collect();
     let mut found: Vec<&str> = Vec::new();
     for path in &whole {
         // A class in a class, or its member, stands in the file of the outer one.
         let outer = super::upwards(path).take_while(|path| path.contains('/')).take(3);
-        found.extend(
-            outer.into_iter().find_map(|path| resolver.nearest_ending(from, &format!("{path}.java"))),
-        );
+        found.extend(outer.into_iter().find_map(|path| resolver.nearest_ending(from, &format!("{path}.java"))));
     }
     found.sort_unstable();
     found.dedup();
@@ -57,8 +56,7 @@ pub(super) fn php<'i>(resolver: &Resolver<'i>, from: &str, import: &Import) -> R
     for path in std::iter::once(module.clone()).chain(named) {
         let parts: Vec<&str> = path.split('/').take(limits::IMPORT_PARTS).collect();
         let tails = (0..parts.len().saturating_sub(1)).map(|at| parts[at..].join("/"));
-        found
-            .extend(tails.into_iter().find_map(|tail| resolver.nearest_ending(from, &format!("{tail}.php"))));
+        found.extend(tails.into_iter().find_map(|tail| resolver.nearest_ending(from, &format!("{tail}.php"))));
     }
     found.sort_unstable();
     found.dedup();
@@ -81,8 +79,9 @@ pub(super) fn namespace<'i>(resolver: &Resolver<'i>, module: &str) -> Resolved<'
 /// The first folder whose path ends so.
 fn folder_ending<'i>(resolver: &Resolver<'i>, ending: &str) -> Resolved<'i> {
     let same_name = resolver.folders_named(file_name(ending));
-    let found = same_name.iter().take(limits::IMPORT_CANDIDATES).find(|folder| {
-        folder.strip_suffix(ending).is_some_and(|before| before.is_empty() || before.ends_with('/'))
-    });
+    let found = same_name
+        .iter()
+        .take(limits::IMPORT_CANDIDATES)
+        .find(|folder| folder.strip_suffix(ending).is_some_and(|before| before.is_empty() || before.ends_with('/')));
     found.map_or(Resolved::External, |folder| Resolved::Folder(folder))
 }

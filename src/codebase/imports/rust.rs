@@ -12,9 +12,7 @@ pub(super) fn resolve<'i>(resolver: &Resolver<'i>, from: &str, import: &Import) 
         name => match resolver.packages.get(name) {
             Some(folder) => join(folder, "src"),
             // A module of this file's own, in the manner of 2018.
-            None if step(resolver, &module_folder(resolver, from), name).is_some() => {
-                module_folder(resolver, from)
-            }
+            None if step(resolver, &module_folder(resolver, from), name).is_some() => module_folder(resolver, from),
             None => return Resolved::External,
         },
     };

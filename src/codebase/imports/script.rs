@@ -4,8 +4,7 @@ use super::{Resolved, Resolver, folder_of, join, relative, upwards};
 use crate::limits;
 
 /// In the order that bundlers try them.
-const ENDINGS: &[&str] =
-    &["ts", "tsx", "mts", "cts", "d.ts", "js", "jsx", "mjs", "cjs", "vue", "svelte", "json"];
+const ENDINGS: &[&str] = &["ts", "tsx", "mts", "cts", "d.ts", "js", "jsx", "mjs", "cjs", "vue", "svelte", "json"];
 
 pub(super) fn resolve<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Resolved<'i> {
     // `./style.css?raw` is the file and a wish.

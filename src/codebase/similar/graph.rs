@@ -28,20 +28,16 @@ impl Graph {
                 imports.iter().map(|import| resolver.resolve(&file.path, import)).collect()
             })
             .collect();
-        let by_path: HashMap<&str, u32> =
-            files.iter().zip(0..).map(|(file, at)| (file.path.as_str(), at)).collect();
+        let by_path: HashMap<&str, u32> = files.iter().zip(0..).map(|(file, at)| (file.path.as_str(), at)).collect();
         let mut folders: HashMap<&str, u32> = HashMap::new();
         let mut graph = Self { imports: vec![Vec::new(); files.len()], imported_by: Vec::new() };
         for (from, found) in resolved.iter().enumerate() {
             for resolved in found {
                 match resolved {
-                    Resolved::Files(paths) => {
-                        graph.imports[from].extend(paths.iter().map(|path| by_path[path]))
-                    }
+                    Resolved::Files(paths) => graph.imports[from].extend(paths.iter().map(|path| by_path[path])),
                     Resolved::Folder(folder) => {
                         let next = files.len() + folders.len();
-                        let point =
-                            *folders.entry(folder).or_insert_with(|| u32::try_from(next).unwrap_or(0));
+                        let point = *folders.entry(folder).or_insert_with(|| u32::try_from(next).unwrap_or(0));
                         graph.imports[from].push(point);
                     }
                     Resolved::External | Resolved::Missing => {}

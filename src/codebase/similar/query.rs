@@ -46,9 +46,7 @@ impl Query {
             token.trim_start_matches("./").trim_start_matches('/').to_owned()
         };
         let known_ending = path.rsplit_once('.').is_some_and(|(before, ending)| {
-            !before.is_empty()
-                && (1..=5).contains(&ending.len())
-                && ending.bytes().all(|b| b.is_ascii_alphanumeric())
+            !before.is_empty() && (1..=5).contains(&ending.len()) && ending.bytes().all(|b| b.is_ascii_alphanumeric())
         });
         if path.contains('/') || known_ending {
             self.paths.insert(path);
@@ -108,10 +106,8 @@ fn scope_of(title: &str) -> Option<String> {
 }
 
 /// What a change is, not where.
-const KINDS: &[&str] = &[
-    "bug", "bugfix", "build", "chore", "ci", "docs", "feat", "feature", "fix", "perf", "refactor", "revert",
-    "style", "test", "tests", "todo", "wip",
-];
+const KINDS: &[&str] =
+    &["bug", "bugfix", "build", "chore", "ci", "docs", "feat", "feature", "fix", "perf", "refactor", "revert", "style", "test", "tests", "todo", "wip"];
 
 fn is_name(name: &str) -> bool {
     !name.is_empty()
@@ -123,10 +119,7 @@ fn is_name(name: &str) -> bool {
 fn looks_like_code(name: &str) -> bool {
     let inner = name.trim_matches('_');
     inner.contains('_')
-        || inner
-            .as_bytes()
-            .windows(2)
-            .any(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase())
+        || inner.as_bytes().windows(2).any(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase())
 }
 
 /// The longest beginning of at most so many bytes.

@@ -11,18 +11,8 @@ pub(in crate::codebase) fn is_test(path: &str) -> bool {
         || matches!(stem(name), "test" | "tests" | "conftest")
 }
 
-const FOLDERS: &[&str] = &[
-    "__tests__",
-    "e2e",
-    "fixtures",
-    "spec",
-    "specs",
-    "test",
-    "testdata",
-    "testfixtures",
-    "testing",
-    "tests",
-];
+const FOLDERS: &[&str] =
+    &["__tests__", "e2e", "fixtures", "spec", "specs", "test", "testdata", "testfixtures", "testing", "tests"];
 
 /// What a test of this name tests: `tree` of `tree_test.go`, `test_tree.py`, `tree.spec.ts`. None for other names.
 pub(super) fn subject(name: &str) -> Option<&str> {
@@ -37,5 +27,4 @@ pub(super) fn subject(name: &str) -> Option<&str> {
         .filter(|subject| !subject.is_empty())
 }
 
-const SUFFIXES: &[&str] =
-    &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
+const SUFFIXES: &[&str] = &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
