@@ -438,3 +438,12 @@ pub const INDEX_BATCH_FILES: usize = 2_000;
 /// What is kept for the next index of a repository: several commits' worth of a large one.
 pub const CACHE_ROWS: u64 = 60_000;
 pub const CACHE_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Files that similar code is offered from: more than any prompt holds.
+pub const SIMILAR_OFFERS: usize = 100;
+/// Items of an offered file that are pointed at.
+pub const SIMILAR_ITEMS: usize = 8;
+/// Items that are offered as like another one.
+pub const SIMILAR_ALIKE: usize = 20;
+/// Bytes of a signature whose words are compared.
+pub const SIMILAR_SIGNATURE: usize = 2000;

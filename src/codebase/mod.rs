@@ -25,6 +25,6 @@ pub use files::Why;
 pub use imports::{Resolved, Resolver};
 pub use index::{File, Index, LeftOut};
 pub use language::Language;
-pub use similar::{Offer, Reason, Request, rank};
+pub use similar::{Alike, Neighbours, Offer, Reason, Request, alike, neighbours, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use tree::TreeIndex;

@@ -4,17 +4,21 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 
-use crate::codebase::{Index, Resolved, Resolver};
+use super::tests_of::is_test;
+use crate::codebase::{Index, Resolved, Resolver, imports::folder_of};
 
-/// The files of an index by their place in it, with the edges of their imports. A folder that is imported as a whole
-/// is a point of its own, so that no edge is drawn for each pair of files.
+/// Of what a point receives at each step, this part comes from the seeds anew.
+const BACK: f64 = 0.3;
+
+/// The files of an index by their places in it, with the edges of their imports. A folder that is imported as a whole
+/// is a point of its own after the files, so that no edge is drawn for each pair of files.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    /// Edges from each point to what it imports, in order, each once. Points after the files are folders, which lead to
-    /// their files.
-    pub(super) imports: Vec<Vec<u32>>,
+    files: usize,
+    /// Edges from each point to what it imports, in order, each once; from a folder to its files.
+    out: Vec<Vec<usize>>,
     /// The same edges the other way.
-    pub(super) imported_by: Vec<Vec<u32>>,
+    back: Vec<Vec<usize>>,
 }
 
 impl Graph {
@@ -28,65 +32,87 @@ impl Graph {
                 imports.iter().map(|import| resolver.resolve(&file.path, import)).collect()
             })
             .collect();
-        let by_path: HashMap<&str, u32> = files.iter().zip(0..).map(|(file, at)| (file.path.as_str(), at)).collect();
-        let mut folders: HashMap<&str, u32> = HashMap::new();
-        let mut graph = Self { imports: vec![Vec::new(); files.len()], imported_by: Vec::new() };
-        for (from, found) in resolved.iter().enumerate() {
-            for resolved in found {
+        let places: HashMap<&str, usize> = files.iter().zip(0..).map(|(file, at)| (file.path.as_str(), at)).collect();
+        let mut folders: HashMap<&str, usize> = HashMap::new();
+        let mut out = vec![Vec::new(); files.len()];
+        for (edges, resolved) in out.iter_mut().zip(&resolved) {
+            for resolved in resolved {
                 match resolved {
-                    Resolved::Files(paths) => graph.imports[from].extend(paths.iter().map(|path| by_path[path])),
+                    Resolved::Files(paths) => edges.extend(paths.iter().map(|path| places[path])),
                     Resolved::Folder(folder) => {
                         let next = files.len() + folders.len();
-                        let point = *folders.entry(folder).or_insert_with(|| u32::try_from(next).unwrap_or(0));
-                        graph.imports[from].push(point);
+                        edges.push(*folders.entry(folder).or_insert(next));
                     }
                     Resolved::External | Resolved::Missing => {}
                 }
             }
         }
-        graph.imports.resize(files.len() + folders.len(), Vec::new());
-        for (file, at) in files.iter().zip(0..) {
-            if let Some(point) = folders.get(crate::codebase::imports::folder_of(&file.path))
-                && !super::tests_of::is_test(&file.path)
-            {
-                graph.imports[*point as usize].push(at);
+        out.resize(files.len() + folders.len(), Vec::new());
+        for (at, file) in files.iter().enumerate().filter(|(_, file)| !is_test(&file.path)) {
+            if let Some(folder) = folders.get(folder_of(&file.path)) {
+                out[*folder].push(at);
             }
         }
-        graph.finish()
+        Self::with_edges(files.len(), out)
     }
 
-    fn finish(mut self) -> Self {
-        self.imported_by = vec![Vec::new(); self.imports.len()];
-        for from in 0..self.imports.len() {
-            let edges = &mut self.imports[from];
+    fn with_edges(files: usize, mut out: Vec<Vec<usize>>) -> Self {
+        let mut back = vec![Vec::new(); out.len()];
+        for (from, edges) in out.iter_mut().enumerate() {
             edges.sort_unstable();
             edges.dedup();
-            edges.retain(|to| *to as usize != from);
-            for to in &self.imports[from] {
-                self.imported_by[*to as usize].push(u32::try_from(from).unwrap_or(0));
+            edges.retain(|to| *to != from);
+            for to in edges {
+                back[*to].push(from);
             }
         }
-        self
+        Self { files, out, back }
     }
 
-    /// What flows to each point when each keeps nothing and hands what it has to its neighbours in equal parts, `steps`
-    /// times, a part `back` of it coming from the seeds anew at each.
-    pub(super) fn spread(&self, seeds: &[f64], steps: usize, back: f64) -> Vec<f64> {
-        let mut now = vec![0.0; self.imports.len()];
-        now[..seeds.len()].copy_from_slice(seeds);
-        let start = now.clone();
+    /// The files that one imports, in order.
+    pub(super) fn imports(&self, file: usize) -> Vec<usize> {
+        self.past_folders(&self.out, file)
+    }
+
+    /// The files that import one, in order.
+    pub(super) fn imported_by(&self, file: usize) -> Vec<usize> {
+        self.past_folders(&self.back, file)
+    }
+
+    fn past_folders(&self, edges: &[Vec<usize>], file: usize) -> Vec<usize> {
+        let (mut found, folders): (Vec<usize>, Vec<usize>) = edges[file].iter().partition(|to| **to < self.files);
+        found.extend(folders.iter().flat_map(|folder| &edges[*folder]));
+        found.sort_unstable();
+        found.dedup();
+        found.retain(|other| *other != file);
+        found
+    }
+
+    /// Whether one file imports the other, or the folder that it is in.
+    pub(super) fn leads(&self, from: usize, to: usize) -> bool {
+        let edges = &self.out[from];
+        edges.binary_search(&to).is_ok()
+            || edges.iter().rev().take_while(|to| **to >= self.files).any(|folder| self.out[*folder].binary_search(&to).is_ok())
+    }
+
+    /// What has come to each point when each hands what it has to its neighbours in equal parts, so many times.
+    pub(super) fn spread(&self, seeds: &[f64], steps: usize) -> Vec<f64> {
+        let mut start = seeds.to_vec();
+        start.resize(self.out.len(), 0.0);
+        let mut now = start.clone();
         for _ in 0..steps {
-            let mut next: Vec<f64> = start.iter().map(|seed| seed * back).collect();
+            let mut next: Vec<f64> = start.iter().map(|seed| seed * BACK).collect();
             for (from, has) in now.iter().enumerate().filter(|(_, has)| **has > 0.0) {
-                for edges in [&self.imports[from], &self.imported_by[from]] {
-                    let share = has * (1.0 - back) / 2.0 / edges.len().max(1) as f64;
+                for edges in [&self.out[from], &self.back[from]] {
+                    let share = has * (1.0 - BACK) / 2.0 / edges.len().max(1) as f64;
                     for to in edges {
-                        next[*to as usize] += share;
+                        next[*to] += share;
                     }
                 }
             }
             now = next;
         }
+        now.truncate(self.files);
         now
     }
 }

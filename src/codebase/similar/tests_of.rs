@@ -1,6 +1,16 @@
 //! Which files test which, by how they are named.
 
-use crate::codebase::{imports::stem, tree::file_name};
+use std::cmp::Reverse;
+
+use super::paths::Names;
+use crate::{
+    codebase::{
+        Index,
+        imports::{folder_of, stem},
+        tree::file_name,
+    },
+    limits,
+};
 
 /// Whether a path is that of a test or of what tests use, by the customs of all languages.
 pub(in crate::codebase) fn is_test(path: &str) -> bool {
@@ -28,3 +38,31 @@ pub(super) fn subject(name: &str) -> Option<&str> {
 }
 
 const SUFFIXES: &[&str] = &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
+
+/// Each test with what it tests: the file of the subject's name in its own folder, else those of that name elsewhere that
+/// share most of their path with it.
+pub(super) fn pairs(index: &Index, names: &Names<'_>) -> Vec<(usize, usize)> {
+    let files = index.files();
+    let mut pairs = Vec::new();
+    for (test, file) in files.iter().enumerate() {
+        let name = file_name(&file.path);
+        let beside = ["/tests/", "/test/", "/__tests__/"].iter().any(|folder| file.path.contains(folder))
+            || ["tests/", "test/"].iter().any(|folder| file.path.starts_with(folder));
+        let Some(subject) = subject(name).or_else(|| beside.then(|| stem(name))) else { continue };
+        let alike = |other: &usize| {
+            let path = files[*other].path.as_str();
+            files[*other].language == file.language && *other != test && !is_test(path)
+        };
+        let candidates = names.with_stem(subject).iter().copied().take(limits::IMPORT_CANDIDATES).filter(alike);
+        let best = candidates.max_by_key(|other| (shared_folders(&file.path, &files[*other].path), Reverse(*other)));
+        pairs.extend(best.map(|tested| (test, tested)));
+    }
+    pairs
+}
+
+/// How many names of folders two paths share, wherever: a mirrored tree differs at its root only.
+fn shared_folders(a: &str, b: &str) -> usize {
+    let (a, b) = (folder_of(a), folder_of(b));
+    let same = usize::from(a == b);
+    same + a.split('/').filter(|part| b.split('/').any(|other| other == *part)).count()
+}
