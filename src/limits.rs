@@ -52,9 +52,6 @@ pub const DOCUMENT_BYTES: usize = 256 * 1024;
 /// How much of an issue's text a model is shown.
 pub const ISSUE_CHARS: usize = 60_000;
 
-/// What of the repository the drafter is shown, in bytes.
-pub const EXCERPT_BYTES: usize = 60_000;
-
 /// Standard output a child process may produce before it is killed.
 pub const CHILD_OUTPUT_BYTES: usize = 32 * 1024 * 1024;
 
@@ -97,15 +94,6 @@ pub const COMMENT_LOOK_PAGES: usize = 10;
 
 /// A file that is read from a mirror; a larger one is never shown to a model.
 pub const BLOB_BYTES: u64 = 8 * 1024 * 1024;
-
-/// One file of the excerpt; longer ones show their beginning.
-pub const EXCERPT_FILE_BYTES: usize = 12_000;
-
-/// A file above this is data or generated, not something a design is written against.
-pub const EXCERPT_LARGEST_FILE: u64 = 256 * 1024;
-
-/// Files whose contents are looked into for the issue's words; each is a read from the mirror.
-pub const EXCERPT_FILES_SCANNED: usize = 400;
 
 /// A repository's name is taken to mean the same repository this long after GitHub said so: the writes of
 /// one step come in a burst, and each would ask again.
@@ -402,6 +390,15 @@ pub const INDEX_BATCH_FILES: usize = 2_000;
 /// What is kept for the next index of a repository: several commits' worth of a large one.
 pub const CACHE_ROWS: u64 = 60_000;
 pub const CACHE_BYTES: u64 = 256 * 1024 * 1024;
+/// What of a repository a model is shown, in tokens: about 60 KB of source text, which leaves the better half of the
+/// smallest usual window (32,000) to everything else.
+pub const CONTEXT_TOKENS: usize = 18_000;
+
+/// Files found for a text that may be shown to a model, the best first; and those it may name as ones to change.
+pub const CONTEXT_FILES: usize = 60;
+
+/// Of their texts, what is in memory at once.
+pub const CONTEXT_READ_BYTES: u64 = 8 * 1024 * 1024;
 /// Bytes of a text that similar code is looked for: the largest design, and more than any issue can hold.
 pub const SIMILAR_TEXT: usize = 256 * 1024;
 /// Different words of it that are looked for; more make the ranking slower and hardly ever better.
@@ -447,6 +444,37 @@ pub const PARSE_TIME: Duration = Duration::from_secs(2);
 /// and for how many bytes of it there may be one more.
 pub const PARSE_REPORTS: usize = 1_000;
 pub const PARSE_BYTES_PER_REPORT: usize = 5;
+/// Lines of `.gitattributes` that are heeded in one commit, and how long a pattern may be: repositories have a dozen, and
+/// each file is compared with all.
+pub const ATTRIBUTE_PATTERNS: usize = 500;
+pub const ATTRIBUTE_PATTERN: usize = 200;
+
+/// Of a commit's `.gitattributes`, how many are read and how large each may be.
+pub const ATTRIBUTE_FILES: usize = 200;
+pub const ATTRIBUTE_FILE_BYTES: u64 = 64 * 1024;
+
+/// A text of at least so many bytes is minified when its lines have so many on average, or one of them has so many.
+pub const MINIFIED_LEAST: usize = 2_000;
+pub const MINIFIED_MEAN_LINE: usize = 400;
+pub const MINIFIED_LINE: usize = 20_000;
+
+/// The largest source file that is indexed: people do write such. Data of that size was not written by hand.
+pub const INDEX_LARGEST_CODE: u64 = 1024 * 1024;
+pub const INDEX_LARGEST_DATA: u64 = 256 * 1024;
+
+/// Files and bytes of one commit that are indexed: two large repositories' worth. What is known of them is held in
+/// memory while a prompt is put together.
+pub const INDEX_FILES: usize = 25_000;
+pub const INDEX_BYTES: u64 = 160 * 1024 * 1024;
+
+/// Bytes and files read from git at a time while an index is made: large enough that starting git does not count, small
+/// enough that two such batches do not count in memory.
+pub const INDEX_BATCH_BYTES: u64 = 8 * 1024 * 1024;
+pub const INDEX_BATCH_FILES: usize = 2_000;
+
+/// What is kept for the next index of a repository: several commits' worth of a large one.
+pub const CACHE_ROWS: u64 = 60_000;
+pub const CACHE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Bytes of a text that a parser is given at once, and for how many bytes of it it may ask once more: it reads a text
 /// some sixty times over at most.

@@ -1,6 +1,7 @@
 //! The command line: one file a command. Exit code 0 for done, 1 for failed, 2 for wrong usage, 130 for interrupted.
 
 mod backup;
+mod context;
 mod control;
 mod cost;
 mod demo;
@@ -75,6 +76,7 @@ enum Command {
     Forget(forget::Forget),
     Backup(backup::Backup),
     Check(backup::Check),
+    Context(context::Context),
     Graph(graph::Graph),
     Models(models::Models),
     Replay(replay::Replay),
@@ -118,6 +120,7 @@ pub fn main() -> ExitCode {
             Command::Forget(command) => command.run().await,
             Command::Backup(command) => command.run().await,
             Command::Check(command) => command.run().await,
+            Command::Context(command) => command.run().await,
             Command::Graph(command) => command.run(),
             Command::Models(command) => command.run(),
             Command::Replay(command) => command.run(),

@@ -10,6 +10,7 @@ pub mod lld;
 pub(crate) mod markdown;
 mod path;
 pub mod secrets;
+pub mod sections;
 pub mod verdict;
 
 use std::{borrow::Cow, fmt};

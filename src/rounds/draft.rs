@@ -11,7 +11,7 @@ use super::{
 use crate::{
     codebase::Shown,
     config::BudgetSettings,
-    documents::edits,
+    documents::{edits, sections},
     engine::{Cut, StepError},
     limits,
     providers::CallRole,
@@ -226,7 +226,7 @@ pub(super) fn with_repository(prompt: Prompt, shown: &Shown) -> Prompt {
 /// The issue, up to what anybody reads of one.
 pub(super) fn issue(snapshot: &IssueSnapshot, body: &str) -> Material {
     let text = format!("#{} {}\n\n{body}", snapshot.number, snapshot.title);
-    Material::text("issue", Weight::Source, &text).at_most(limits::ISSUE_CHARS)
+    Material::markdown("issue", Weight::Source, &text, sections::of_an_issue).at_most(limits::ISSUE_CHARS)
 }
 
 fn first_prompt(round: &Round, brief: &Brief<'_>, mark: &str) -> Prompt {

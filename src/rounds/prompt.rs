@@ -1,10 +1,13 @@
 //! A prompt out of typed segments, made to fit into what its model reads.
 //!
 //! Our own words are never cut. Everything else is material: it stands between marks that it cannot write, and where
-//! there is no room it is cut from its end, what matters least first, with a note in our words beside it. What was cut is
-//! told to the caller, who keeps it with the call. Pure: the same segments, mark and room give the same prompt.
+//! there is no room it is cut, what matters least first, with a note in our words beside it: a document by its sections,
+//! everything else from its end. What was cut is told to the caller, who keeps it with the call. Pure: the same segments, mark and room give the same prompt.
 
-use crate::engine::Cut;
+use crate::{
+    documents::sections::{self, Rank, Shortened},
+    engine::Cut,
+};
 
 /// How dearly a segment is held; the first of these is cut first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,48 +39,105 @@ pub(super) struct Material {
     /// Ours, and one word: it is part of the marks.
     name: &'static str,
     weight: Weight,
-    /// What it is cut between.
-    pieces: Vec<String>,
-    /// What the note calls them.
-    unit: &'static str,
+    body: Body,
     /// Bytes of it that are shown at most, however much room there is.
     most: usize,
+}
+
+/// What it is cut between.
+#[derive(Debug, Clone)]
+enum Body {
+    Pieces {
+        pieces: Vec<String>,
+        /// What the note calls them.
+        unit: &'static str,
+    },
+    /// A document whose sections are worth what this says.
+    Markdown { text: String, rank: fn(&str) -> Option<Rank> },
 }
 
 impl Material {
     /// Is cut at the end of a line.
     pub(super) fn text(name: &'static str, weight: Weight, text: &str) -> Self {
         let pieces = text.trim_end().split_inclusive('\n').flat_map(split_line).collect();
-        Self { name, weight, pieces, unit: "lines", most: usize::MAX }
+        Self { name, weight, body: Body::Pieces { pieces, unit: "lines" }, most: usize::MAX }
+    }
+
+    /// Is cut by its sections.
+    pub(super) fn markdown(
+        name: &'static str,
+        weight: Weight,
+        text: &str,
+        rank: fn(&str) -> Option<Rank>,
+    ) -> Self {
+        let text = text.trim_end().to_owned();
+        Self { name, weight, body: Body::Markdown { text, rank }, most: usize::MAX }
     }
 
     /// Is cut between these, each of which is shown whole or not at all.
     pub(super) fn pieces(name: &'static str, unit: &'static str, weight: Weight, pieces: &[String]) -> Self {
-        Self { name, weight, pieces: pieces.to_vec(), unit, most: usize::MAX }
+        Self { name, weight, body: Body::Pieces { pieces: pieces.to_vec(), unit }, most: usize::MAX }
     }
 
     pub(super) fn at_most(self, chars: usize) -> Self {
-        let whole = self.pieces.concat();
-        let most = whole.char_indices().nth(chars).map_or(usize::MAX, |(at, _)| at);
+        let most = match &self.body {
+            Body::Pieces { pieces, .. } => byte_of(&pieces.concat(), chars),
+            Body::Markdown { text, .. } => byte_of(text, chars),
+        };
         Self { most, ..self }
     }
 
-    /// Of so many pieces.
-    fn bytes(&self, kept: usize) -> usize {
-        self.pieces[..kept].iter().map(String::len).sum()
+    fn is_blank(&self) -> bool {
+        match &self.body {
+            Body::Pieces { pieces, .. } => pieces.iter().all(|piece| piece.trim().is_empty()),
+            Body::Markdown { text, .. } => text.trim().is_empty(),
+        }
     }
 
-    /// How many pieces fit into so many bytes.
-    fn within(&self, bytes: usize) -> usize {
-        let mut sum = 0_usize;
-        self.pieces
-            .iter()
-            .take_while(|piece| {
-                sum += piece.len();
-                sum <= bytes
-            })
-            .count()
+    /// What there is of it in at most so many bytes.
+    fn within(&self, bytes: usize) -> Kept {
+        match &self.body {
+            Body::Pieces { pieces, .. } => {
+                let mut sum = 0_usize;
+                let fits = |piece: &&String| {
+                    sum += piece.len();
+                    sum <= bytes
+                };
+                let count = pieces.iter().take_while(fits).count();
+                let missing = &pieces[count..];
+                Kept {
+                    text: pieces[..count].concat(),
+                    missing: (missing.len(), missing.iter().map(String::len).sum()),
+                }
+            }
+            Body::Markdown { text, rank } => {
+                let Shortened { text, cuts } = sections::shorten(text, rank, bytes);
+                let sum = |of: fn(&sections::Cut) -> usize| cuts.iter().map(of).sum();
+                Kept { text, missing: (sum(|cut| cut.lines), sum(|cut| cut.bytes)) }
+            }
+        }
     }
+
+    /// What the note calls the pieces it lacks.
+    fn unit(&self) -> &'static str {
+        match &self.body {
+            Body::Pieces { unit, .. } => unit,
+            Body::Markdown { .. } => "lines",
+        }
+    }
+}
+
+/// What is shown of a material.
+#[derive(Debug, Clone, Default)]
+struct Kept {
+    text: String,
+    /// Pieces and bytes that are not.
+    missing: (usize, usize),
+}
+
+/// Where so many characters end; the largest number where there are not as many.
+fn byte_of(text: &str, chars: usize) -> usize {
+    text.char_indices().nth(chars).map_or(usize::MAX, |(at, _)| at)
 }
 
 /// One segment.
@@ -126,7 +186,7 @@ impl Prompt {
 
     /// Nothing where there is no material, not even the heading.
     pub(super) fn theirs(mut self, heading: &'static str, material: Material) -> Self {
-        if material.pieces.iter().any(|piece| !piece.trim().is_empty()) {
+        if !material.is_blank() {
             self.parts.push(Part::Theirs { heading, material });
         }
         self
@@ -134,7 +194,7 @@ impl Prompt {
 
     /// The whole of it, or what fits into so many bytes.
     pub(super) fn fit(&self, room: usize) -> Assembled {
-        let mut kept: Vec<usize> = self.parts.iter().map(Part::at_first).collect();
+        let mut kept: Vec<Kept> = self.parts.iter().map(Part::at_first).collect();
         let mut text = self.written(&kept);
         for weight in CUTTABLE {
             // What is read later gives way first.
@@ -142,7 +202,7 @@ impl Prompt {
                 let Some(material) = self.theirs_at(at).filter(|material| material.weight == weight) else {
                     continue;
                 };
-                let shown = material.bytes(kept[at]);
+                let shown = kept[at].text.len();
                 let over = text.len().saturating_sub(room);
                 if over > 0 && shown > NOTE_BYTES {
                     kept[at] = material.within(shown.saturating_sub(over + NOTE_BYTES));
@@ -150,7 +210,7 @@ impl Prompt {
                 }
             }
         }
-        let cut = (0..self.parts.len()).filter_map(|at| self.theirs_at(at)?.cut(kept[at])).collect();
+        let cut = (0..self.parts.len()).filter_map(|at| self.theirs_at(at)?.cut(&kept[at])).collect();
         Assembled { fits: text.len() <= room, text, cut }
     }
 
@@ -161,22 +221,22 @@ impl Prompt {
         }
     }
 
-    fn written(&self, kept: &[usize]) -> String {
+    fn written(&self, kept: &[Kept]) -> String {
         let parts = self.parts.iter().zip(kept);
-        parts.map(|(part, kept)| part.written(&self.mark, *kept)).collect::<Vec<_>>().join("\n")
+        parts.map(|(part, kept)| part.written(&self.mark, kept)).collect::<Vec<_>>().join("\n")
     }
 }
 
 impl Part {
-    /// How many of its pieces are there before anything is cut for want of room.
-    fn at_first(&self) -> usize {
+    /// What of it is there before anything is cut for want of room.
+    fn at_first(&self) -> Kept {
         match self {
-            Self::Ours(_) => 0,
+            Self::Ours(_) => Kept::default(),
             Self::Theirs { material, .. } => material.within(material.most),
         }
     }
 
-    fn written(&self, mark: &str, kept: usize) -> String {
+    fn written(&self, mark: &str, kept: &Kept) -> String {
         let (heading, material) = match self {
             Self::Ours(text) => return format!("{}\n", text.trim_end()),
             Self::Theirs { heading, material } => (heading, material),
@@ -184,11 +244,11 @@ impl Part {
         let heading = if heading.is_empty() { String::new() } else { format!("## {heading}\n\n") };
         // Whoever knows the mark may have been shown it by an earlier prompt of the step. A mark is letters and digits,
         // so what takes its place is part of no other.
-        let shown = material.pieces[..kept].concat().replace(mark, "[…]");
+        let shown = kept.text.replace(mark, "[…]");
         let name = material.name;
         let note = material.cut(kept).map_or_else(String::new, |cut| {
             let Cut { pieces, bytes, .. } = cut;
-            let unit = material.unit;
+            let unit = material.unit();
             format!("\nThere was no room for the rest of this: {pieces} {unit}, {bytes} bytes.\n")
         });
         format!("{heading}<<<{name} {mark}>>>\n{}\n<<<end of {name} {mark}>>>\n{note}", shown.trim_end())
@@ -196,11 +256,10 @@ impl Part {
 }
 
 impl Material {
-    /// What is missing when so many pieces are shown.
-    fn cut(&self, kept: usize) -> Option<Cut> {
-        let missing = &self.pieces[kept..];
-        let bytes = missing.iter().map(String::len).sum();
-        (!missing.is_empty()).then(|| Cut { what: self.name.to_owned(), pieces: missing.len(), bytes })
+    /// What is missing when this is shown.
+    fn cut(&self, kept: &Kept) -> Option<Cut> {
+        let (pieces, bytes) = kept.missing;
+        (pieces > 0).then(|| Cut { what: self.name.to_owned(), pieces, bytes })
     }
 }
 

@@ -189,6 +189,37 @@ async fn a_large_issue_of_a_large_repository_is_worked_on_by_small_models() {
 }
 
 #[tokio::test]
+async fn models_see_the_interfaces_of_the_files_that_are_named() {
+    fn of_another_file(_: &str) -> String {
+        sound("src/zebra.rs")
+    }
+    // Too long to be shown whole.
+    let body = "    // A step.\n".repeat(9000);
+    let exit = format!("/// Says how it ended.\npub fn status(code: u8) -> ExitCode {{\n{body}}}\n");
+    let zebra = format!("pub fn stripe(zebra: &Zebra, count: usize) -> Stripe {{\n{body}}}\n");
+    let files = [("src/exit.rs", exit), ("src/zebra.rs", zebra)]
+        .map(|(path, text)| (path.to_owned(), text.into_bytes()));
+    let issue =
+        Some(("An empty file".to_owned(), "Wanted: 2 for an empty file, see `src/exit.rs`.".to_owned()));
+    let setting = Setting { issue, files: files.to_vec(), ..Setting::default() };
+    let (mut w, models) = with_models((100_000, 100_000), vec![of_another_file], setting).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("waits for a person");
+    let (drafter, reviewer) = (models.sent("drafter"), models.sent("reviewer"));
+    let (first, review) = (segment(&drafter[0], "files"), segment(&reviewer[0], "files"));
+    for files in [first, review] {
+        assert!(files.contains("## `src/exit.rs`\n\nIts interface"), "{files}");
+        assert!(files.contains("pub fn status(code: u8) -> ExitCode"), "{files}");
+        assert!(files.contains("named as a file of this work") && files.len() < 70_000);
+    }
+    assert!(review.contains("pub fn stripe(zebra: &Zebra, count: usize) -> Stripe"), "{review}");
+    assert!(
+        review.find("src/zebra.rs").unwrap() < review.find("src/exit.rs").unwrap(),
+        "the design's files lead"
+    );
+}
+
+#[tokio::test]
 async fn no_text_leaves_its_segment() {
     /// The marks of the prompt itself, in edits that fit nothing: what went wrong with them is told within the step.
     fn echoes(prompt: &str) -> String {

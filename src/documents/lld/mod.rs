@@ -15,6 +15,7 @@ pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, 
 pub use place::{place_exists, unchanged_at};
 pub use summary::summary;
 
+use super::sections::{self, Rank};
 use crate::types::IssueNo;
 
 /// What a section must hold besides being there.
@@ -212,23 +213,12 @@ fn first_heading(issue: IssueNo, title: &str) -> String {
     format!("# {issue} - Feature: {title}")
 }
 
-/// The document cut to about `bytes`, whole sections at a time, the least needed first. Says which
-/// were left out, because whoever reads the rest must know.
-pub fn shorten(text: &str, bytes: usize) -> (String, Vec<String>) {
-    let mut out = text.to_owned();
-    let mut left_out = Vec::new();
-    let mut by_need: Vec<_> = SECTIONS.iter().filter(|s| s.holds != Holds::Group).collect();
-    by_need.sort_by_key(|s| std::cmp::Reverse(s.priority));
-    for spec in by_need {
-        if out.len() <= bytes || spec.priority == 0 {
-            break;
-        }
-        if let Some(body) = parse(&out).section(spec.number).map(|s| s.body.clone()) {
-            out.replace_range(body, "\n(left out here for length)\n\n");
-            left_out.push(format!("{} {}", spec.number, spec.title));
-        }
-    }
-    (out, left_out)
+/// What a section of a design is worth when it is shortened, by its heading. None that nobody knows is worth more than
+/// those that people sign for.
+pub fn rank(heading: &str) -> Option<Rank> {
+    let (number, title) = parse::numbered(heading)?;
+    let spec = spec_of(number, title)?;
+    Some(if spec.holds == Holds::Group { sections::MIDDLE } else { spec.priority })
 }
 
 #[cfg(test)]
@@ -295,8 +285,9 @@ mod tests {
     #[test]
     fn shortening_keeps_files_requirements_and_scenarios() {
         let text = filled();
-        let (short, left_out) = shorten(&text, 10);
-        assert!(left_out.contains(&"12 Definition of Done".to_owned()));
+        let short = sections::shorten(&text, &rank, text.len() * 2 / 3);
+        assert!(short.cuts.iter().any(|cut| cut.section == "12. Definition of Done"), "{:?}", short.cuts);
+        let short = short.text;
         let (long, lean) = (parse(&text), parse(&short));
         assert_eq!((long.files.len(), long.requirements.len(), long.scenarios.len()), (1, 1, 1));
         assert_eq!((lean.files.len(), lean.requirements.len(), lean.scenarios.len()), (1, 1, 1));

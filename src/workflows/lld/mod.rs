@@ -15,6 +15,7 @@ use self::{
     held::Paused,
 };
 use crate::{
+    codebase,
     commands::{CommandKind, CommandSpec},
     documents::lld,
     engine::{
@@ -227,9 +228,8 @@ async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
     let base = desk.fetch(cx, "fetch", &repo).await?;
-    let issue = need(&s.issue)?;
-    let words = format!("{}\n{}", issue.title, text_of(cx, &issue.body).await?);
-    let Excerpt { shown, left_out, sample_path } = rounds::excerpt(cx, &base, &words).await?;
+    let words = words(s, cx).await?;
+    let Excerpt { shown, left_out, sample_path } = rounds::excerpt(cx, &base, &words, &[]).await?;
     (s.base, s.excerpt) = (Some(base), Some(shown));
     (s.left_out, s.sample_path) = (left_out, sample_path);
     Ok(Next::Go(At::Draft))
@@ -251,7 +251,7 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     show::label(s, cx, messages::WORKING).await?;
     let body = text_of(cx, &issue.body).await?;
-    let repository = rounds::shown(cx, need(&s.excerpt)?).await?;
+    let repository = repository(s, cx).await?;
     let brief = Brief {
         what: WHAT,
         issue: &issue,
@@ -337,7 +337,7 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     s.status.show(cx, "status", &shown, Urgency::Progress).await?;
     show::label(s, cx, messages::WORKING).await?;
     let body = text_of(cx, &issue.body).await?;
-    let repository = rounds::shown(cx, need(&s.excerpt)?).await?;
+    let repository = repository(s, cx).await?;
     let source = document(s, cx).await?;
     let tree = cx.tools().tree(cx, need(&s.base)?).await?;
     let place_exists = |place: &str| lld::place_exists(&source, place, &tree);
@@ -483,6 +483,27 @@ fn warnings(s: &State) -> String {
 /// The files a design says it changes.
 fn paths(design: &str) -> Vec<String> {
     lld::parse(design).files.into_iter().map(|row| row.path).collect()
+}
+
+/// What was asked for.
+async fn words(s: &State, cx: &Cx) -> Result<String, StepError> {
+    let issue = need(&s.issue)?;
+    Ok(format!("{}\n{}", issue.title, text_of(cx, &issue.body).await?))
+}
+
+/// What the models are shown of the repository. Once there is a draft, the files that it changes come first.
+async fn repository(s: &mut State, cx: &Cx) -> Result<codebase::Shown, StepError> {
+    let files = match s.round.document {
+        Some(document) => paths(&text_of(cx, &document).await?),
+        None => Vec::new(),
+    };
+    if files.is_empty() {
+        return rounds::shown(cx, need(&s.excerpt)?).await;
+    }
+    let words = words(s, cx).await?;
+    let Excerpt { shown, left_out, .. } = rounds::excerpt(cx, need(&s.base)?, &words, &files).await?;
+    s.left_out = left_out;
+    rounds::shown(cx, &shown).await
 }
 
 async fn document(s: &State, cx: &Cx) -> Result<String, StepError> {

@@ -1,6 +1,7 @@
 //! The program as a person at a shell meets it: processes, exit codes, files, and GitHub only by HTTP.
 
 mod browser;
+mod context;
 mod demo;
 mod login;
 mod process;

@@ -1,0 +1,116 @@
+//! `countersign context`: what a model would be shown of a repository.
+
+use std::{
+    collections::BTreeMap,
+    io::{IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use tokio_util::sync::CancellationToken;
+
+use super::{columns, say};
+use crate::{
+    codebase::{self, Asked, Index, Report, TreeIndex},
+    git::{self, Snapshot},
+    limits,
+};
+
+/// Print what a model would be shown of a repository.
+///
+/// Reads one commit of a repository on this machine: no settings, no server, no network, and nothing in the work tree
+/// that is not committed. The same commit and the same request print the same bytes.
+///
+/// Printed is the list of paths, then the files that matter for the issue: whole, with the code of the parts that matter,
+/// or only by their signatures, whatever tells most within the budget. Files named by `--files` or in the issue's text come
+/// first. Without an issue it is what the repository says about itself.
+///
+/// What was chosen and why, what had no room, and what no model is shown (secrets, generated, vendored and binary files) is
+/// told on standard error, so that the context alone can be piped: `countersign context --issue issue.md | wc -c`.
+#[derive(clap::Args)]
+pub(super) struct Context {
+    /// A work tree or a bare repository.
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    repo: PathBuf,
+    /// A text file with the issue, its title in the first line.
+    #[arg(long, value_name = "FILE")]
+    issue: Option<PathBuf>,
+    /// The commit: a branch, a tag or a hash.
+    #[arg(long, value_name = "REV", default_value = "HEAD")]
+    rev: String,
+    /// Files the work is about, separated by commas: their interfaces are shown before anything else.
+    #[arg(long, value_name = "PATHS", value_delimiter = ',')]
+    files: Vec<String>,
+    /// How much to show, in tokens, as estimated for the densest of public vocabularies; one is 3 to 4 bytes of code.
+    #[arg(long, value_name = "TOKENS", default_value_t = limits::CONTEXT_TOKENS)]
+    budget: usize,
+}
+
+impl Context {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let text = match &self.issue {
+            Some(file) => issue(file)?,
+            None => String::new(),
+        };
+        let snapshot = git::open(&self.repo, &self.rev).await?;
+        if snapshot.entries().is_empty() {
+            bail!("commit {} has no files; name another with --rev", snapshot.commit);
+        }
+        must_be_there(&snapshot, &self.files)?;
+        let index = Arc::new(Index::without_cache(&snapshot, &CancellationToken::new()).await?);
+        let asked = Asked { text, files: self.files, budget: self.budget };
+        let context = codebase::gather(index, &snapshot, asked).await?;
+        say(format!("{}{}", context.shown.paths, context.shown.files.concat()).trim_end());
+        if std::io::stdout().is_terminal() {
+            tell("");
+        }
+        tell_report(&snapshot, &context.report);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn issue(file: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    String::from_utf8(bytes).map_err(|_| anyhow!("{} is not UTF-8 text", file.display()))
+}
+
+fn must_be_there(snapshot: &Snapshot, files: &[String]) -> anyhow::Result<()> {
+    let Some(absent) = files.iter().find(|path| snapshot.entry(path).is_none()) else { return Ok(()) };
+    let near = TreeIndex::new(snapshot.entries().iter().map(|entry| entry.path.as_str())).nearest(absent);
+    let hint = if near.is_empty() { String::new() } else { format!("; there is {}", near.join(", ")) };
+    bail!("{absent} is not in commit {}{hint}", snapshot.commit)
+}
+
+fn tell_report(snapshot: &Snapshot, report: &Report) {
+    tell(format_args!("commit {}: {} of {} tokens", snapshot.commit, report.tokens, report.budget));
+    let head = ["tokens", "what", "of", "why"].map(str::to_owned);
+    let listing = [report.listing.to_string(), "paths".to_owned(), String::new(), String::new()];
+    let rows = report
+        .included
+        .iter()
+        .map(|file| [file.tokens.to_string(), file.form.to_owned(), file.path.clone(), file.why.clone()]);
+    for line in columns(&[head, listing].into_iter().chain(rows).collect::<Vec<_>>()) {
+        tell(line);
+    }
+    if !report.no_room.is_empty() {
+        tell(format_args!("no room for {}: {}", report.no_room.len(), report.no_room.join(", ")));
+    }
+    let mut whys: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, why) in &report.left_out {
+        *whys.entry(why).or_default() += 1;
+    }
+    if !whys.is_empty() {
+        let whys: Vec<_> = whys.iter().map(|(why, count)| format!("{count} {why}")).collect();
+        tell(format_args!("never shown: {}", whys.join(", ")));
+    }
+    if report.secrets > 0 {
+        tell(format_args!("credentials blacked out: {}", report.secrets));
+    }
+}
+
+/// A line beside what is printed.
+fn tell(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -1,0 +1,92 @@
+//! Which files there are: all of them, or folders with counts where they are too many.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::write::{fenced, one_line};
+use crate::codebase::{Index, Offer, tokens};
+
+/// Depths to which folders are listed, the deepest first.
+const DEPTHS: [usize; 5] = [6, 4, 3, 2, 1];
+
+/// The list in at most so many tokens; empty for an empty repository. What is left out of a context is listed all the
+/// same: that a path exists is a fact. Where only folders are, those that hold the best offers are listed whole beside
+/// them as far as there is room.
+pub(super) fn of(index: &Index, offers: &[Offer], most: usize) -> String {
+    let files = index.files().iter().map(|file| file.path.as_str());
+    let mut paths: Vec<&str> = files.chain(index.left_out().iter().map(|left| left.path.as_str())).collect();
+    paths.sort_unstable();
+    if paths.is_empty() {
+        return String::new();
+    }
+    let title = format!("{} {}\n\n", paths.len(), if paths.len() == 1 { "file" } else { "files" });
+    let listed = |list: &str| format!("{title}{}", fenced(list));
+    let fits = |list: &str| tokens::estimate(&listed(list)) <= most;
+    // Each path takes a token and more.
+    if paths.len() <= most {
+        let all: String = paths.iter().map(|path| format!("{}\n", one_line(path))).collect();
+        if fits(&all) {
+            return listed(&all);
+        }
+    }
+    let shallow = folders(&paths, DEPTHS[DEPTHS.len() - 1]);
+    // Half of the room is for the neighbours of what matters.
+    let by_depth = DEPTHS.iter().map(|depth| folders(&paths, *depth));
+    let chosen = by_depth.into_iter().find(|list| tokens::estimate(&listed(list)) <= most / 2);
+    let mut list = chosen.unwrap_or_else(|| first_lines(&shallow, &fits));
+    for folder in near(offers) {
+        let more = neighbours(&paths, folder, &list);
+        if fits(&format!("{list}{more}")) {
+            list.push_str(&more);
+        }
+    }
+    if list.is_empty() { String::new() } else { listed(&list) }
+}
+
+/// As many lines as fit, with a word of what is missing.
+fn first_lines(list: &str, fits: &dyn Fn(&str) -> bool) -> String {
+    let lines: Vec<&str> = list.lines().collect();
+    let with = |count: usize| format!("{}\n… and {} more\n", lines[..count].join("\n"), lines.len() - count);
+    let (mut shown, mut beyond) = (0, lines.len());
+    while beyond - shown > 1 {
+        let middle = shown.midpoint(beyond);
+        if fits(&with(middle)) { shown = middle } else { beyond = middle }
+    }
+    if shown == 0 { String::new() } else { with(shown) }
+}
+
+/// Folders of the best offers, each once, in their order.
+fn near(offers: &[Offer]) -> Vec<&str> {
+    let mut seen = BTreeSet::new();
+    let folders =
+        offers.iter().take(20).map(|offer| offer.path.rsplit_once('/').map_or("", |(folder, _)| folder));
+    folders.filter(|folder| seen.insert(*folder)).collect()
+}
+
+/// The files of one folder that are not in the list.
+fn neighbours(paths: &[&str], folder: &str, list: &str) -> String {
+    let within = |path: &&&str| path.rsplit_once('/').map_or("", |(parent, _)| parent) == folder;
+    let mut lines = String::new();
+    for path in paths.iter().filter(within) {
+        lines.push_str(&format!("{}\n", one_line(path)));
+    }
+    // The root's own files stand in every list of folders.
+    if folder.is_empty() && list.contains(&lines) { String::new() } else { lines }
+}
+
+/// Folders down to `depth` with the number of files below each, and the files of the root.
+fn folders(paths: &[&str], depth: usize) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for path in paths {
+        for (end, _) in path.match_indices('/').take(depth) {
+            *counts.entry(&path[..end]).or_default() += 1;
+        }
+        if !path.contains('/') {
+            counts.entry(path).or_default();
+        }
+    }
+    let line = |(path, count): (&&str, &usize)| match count {
+        0 => format!("{}\n", one_line(path)),
+        count => format!("{}/ ({count})\n", one_line(path)),
+    };
+    counts.iter().map(line).collect()
+}

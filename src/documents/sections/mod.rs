@@ -1,0 +1,423 @@
+//! Shortening a Markdown text by what its sections are worth, never by where they stand.
+//!
+//! Sections give way in the order of their rank, all of one rank before any of the next. Within a rank they share the
+//! room there is, so that the longest blocks are cut first and the short ones stay: a log of a thousand lines does not
+//! push out the sentence below it. A cut leaves Markdown that reads as the rest did before: headings stay, code is
+//! closed, a table keeps its head and whole rows, a list whole items, and what is left out is said in its place.
+
+use std::{cmp::Ordering, ops::Range};
+
+use pulldown_cmark::{Event, Parser, Tag};
+
+use super::markdown;
+
+/// What a section is worth: those with the highest number are cut first.
+pub type Rank = u8;
+
+/// Of a section that nobody knows.
+pub const MIDDLE: Rank = 5;
+
+/// What was left out of one section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// Its heading; empty for what stands above the first.
+    pub section: String,
+    pub lines: usize,
+    pub bytes: usize,
+}
+
+/// A text that fits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shortened {
+    pub text: String,
+    /// In the order of the text.
+    pub cuts: Vec<Cut>,
+}
+
+/// A longer line may be cut within.
+const LINE_BYTES: usize = 1000;
+
+/// Characters of a heading that a note quotes.
+const QUOTED: usize = 40;
+
+/// The text in at most `room` bytes. `rank` says what a heading's section is worth; one that it does not know has its
+/// parent's rank, or [`MIDDLE`]. What stands above the first heading is asked for with an empty one.
+pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<Rank>, room: usize) -> Shortened {
+    if text.len() <= room {
+        return Shortened { text: text.to_owned(), cuts: Vec::new() };
+    }
+    let sections = sections(text, rank);
+    let mut ranks: Vec<Rank> = sections.iter().map(|section| section.rank).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    for cut_first in ranks.into_iter().rev() {
+        // Of what is needed less there is the heading and a note; failing that, nothing.
+        for less_needed in [Some(0), None] {
+            let at_level = |level: usize| {
+                written(text, &sections, |section| match section.rank.cmp(&cut_first) {
+                    Ordering::Greater => less_needed,
+                    Ordering::Equal => Some(level),
+                    Ordering::Less => Some(usize::MAX),
+                })
+            };
+            if at_level(0).text.len() <= room {
+                return highest(room, at_level);
+            }
+        }
+    }
+    headings_alone(text, &sections, room)
+}
+
+/// The fullest that fits; at level 0 it does.
+fn highest(room: usize, at_level: impl Fn(usize) -> Shortened) -> Shortened {
+    let (mut fits, mut beyond) = (0, room + 1);
+    while beyond - fits > 1 {
+        let middle = fits.midpoint(beyond);
+        if at_level(middle).text.len() <= room { fits = middle } else { beyond = middle }
+    }
+    at_level(fits)
+}
+
+/// What a section of an issue is worth, by what people call it.
+pub fn of_an_issue(title: &str) -> Option<Rank> {
+    const WANTED: &[&str] = &[
+        "accept", "criteri", "expected", "require", "goal", "want", "behavio", "propos", "problem", "must",
+        "done", "solution", "summary", "describ", "descript", "feature", "task",
+    ];
+    const BESIDE: &[&str] = &[
+        "log",
+        "output",
+        "trace",
+        "environment",
+        "version",
+        "screenshot",
+        "additional",
+        "context",
+        "checklist",
+        "contribut",
+        "related",
+        "reference",
+        "appendix",
+    ];
+    let title = title.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| title.contains(word));
+    match () {
+        () if title.is_empty() => Some(0),
+        () if has(WANTED) => Some(1),
+        () if has(BESIDE) => Some(8),
+        () => None,
+    }
+}
+
+struct Section {
+    /// Empty above the first heading.
+    title: String,
+    rank: Rank,
+    heading: Range<usize>,
+    blocks: Vec<Block>,
+}
+
+impl Section {
+    fn end(&self) -> usize {
+        self.blocks.last().map_or(self.heading.end, |block| block.range.end)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.end() == self.heading.start
+    }
+
+    /// Of nothing of it being shown from a place on.
+    fn cut_whole(&self, text: &str, from: usize) -> Option<Cut> {
+        let missing = &text[from..self.end()];
+        let lines = missing.trim().lines().count();
+        (lines > 0).then(|| Cut { section: self.title.clone(), lines, bytes: missing.len() })
+    }
+}
+
+/// A paragraph, list, table, … with the blank lines below it.
+struct Block {
+    kind: Kind,
+    range: Range<usize>,
+    /// Ends of what may stand alone from its beginning, in order. Empty: it is there whole or not at all.
+    ends: Vec<usize>,
+    /// What closes it when it is cut.
+    close: String,
+}
+
+fn sections(text: &str, rank: &dyn Fn(&str) -> Option<Rank>) -> Vec<Section> {
+    let above = rank("").unwrap_or(MIDDLE);
+    let mut sections = vec![Section { title: String::new(), rank: above, heading: 0..0, blocks: Vec::new() }];
+    // The headings above this place, each with its level and rank.
+    let mut parents: Vec<(usize, Rank)> = Vec::new();
+    let mut outline = markdown::outline(text).headings.into_iter();
+    for (part, range) in parts(text) {
+        match part {
+            Part::Heading => {
+                let Some(heading) = outline.next() else { continue };
+                parents.retain(|(level, _)| *level < heading.level);
+                let inherited = parents.last().map_or(MIDDLE, |(_, rank)| *rank);
+                let rank = rank(&heading.text).unwrap_or(inherited);
+                parents.push((heading.level, rank));
+                sections.push(Section { title: heading.text, rank, heading: range, blocks: Vec::new() });
+            }
+            Part::Block { kind, ends, close } => {
+                let section = sections.last_mut().expect("the first section begins with the text");
+                section.blocks.push(Block { kind, range, ends, close });
+            }
+        }
+    }
+    sections
+}
+
+enum Part {
+    Heading,
+    Block { kind: Kind, ends: Vec<usize>, close: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Prose,
+    Code,
+    List,
+    Table,
+    Other,
+}
+
+impl Part {
+    fn whole(kind: Kind) -> Self {
+        Self::Block { kind, ends: Vec::new(), close: String::new() }
+    }
+}
+
+/// The outermost parts of a text. Each goes on to where the next begins, so that together they are the whole text.
+fn parts(text: &str) -> Vec<(Part, Range<usize>)> {
+    let mut parts: Vec<(Part, Range<usize>)> = Vec::new();
+    let mut depth = 0_usize;
+    for (event, range) in Parser::new_ext(text, markdown::options()).into_offset_iter() {
+        match event {
+            Event::Start(tag) => {
+                if depth == 0 {
+                    parts.push((part(&tag, text, &range), range));
+                } else if depth == 1
+                    && matches!(tag, Tag::Item | Tag::TableRow)
+                    && let Some((Part::Block { ends, .. }, _)) = parts.last_mut()
+                {
+                    // Up to this item or row the one before it stands.
+                    ends.push(line_start(text, range.start));
+                }
+                depth += 1;
+            }
+            Event::End(_) => depth = depth.saturating_sub(1),
+            Event::Rule | Event::Html(_) if depth == 0 => {
+                parts.push((Part::whole(Kind::Other), range));
+            }
+            _ => {}
+        }
+    }
+    // Between two parts stand blank lines and definitions of links; they go with what is above them.
+    if let Some((_, range)) = parts.first_mut() {
+        range.start = 0;
+    }
+    let starts: Vec<usize> = parts.iter().skip(1).map(|(_, range)| line_start(text, range.start)).collect();
+    for ((_, range), next) in parts.iter_mut().zip(starts.into_iter().chain([text.len()])) {
+        range.end = next;
+    }
+    for at in 1..parts.len() {
+        parts[at].1.start = parts[at - 1].1.end;
+    }
+    parts
+}
+
+fn part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Part {
+    let own = &text[range.clone()];
+    let lines = || line_ends(own).map(|end| range.start + end);
+    match tag {
+        Tag::Heading { .. } => Part::Heading,
+        Tag::Paragraph => {
+            Part::Block { kind: Kind::Prose, ends: prose_ends(own, range.start), close: String::new() }
+        }
+        Tag::CodeBlock(_) => match fence(own) {
+            // The opening line alone says nothing, and the closing line is written anew.
+            Some(fence) => {
+                let last = own.trim_end().rfind('\n').map_or(0, |at| range.start + at + 1);
+                let ends = lines().skip(1).filter(|end| *end <= last).collect();
+                Part::Block { kind: Kind::Code, ends, close: format!("{fence}\n") }
+            }
+            None => Part::Block { kind: Kind::Code, ends: lines().collect(), close: String::new() },
+        },
+        // Items and rows follow.
+        Tag::List(_) => Part::whole(Kind::List),
+        Tag::Table(_) => Part::whole(Kind::Table),
+        _ => Part::whole(Kind::Other),
+    }
+}
+
+/// What opens a fenced block and closes it.
+fn fence(block: &str) -> Option<&str> {
+    let mark = block.bytes().next().filter(|mark| matches!(mark, b'`' | b'~'))?;
+    let length = block.bytes().take_while(|b| *b == mark).count();
+    (length >= 3).then(|| &block[..length])
+}
+
+/// Just behind each line break.
+fn line_ends(text: &str) -> impl Iterator<Item = usize> {
+    text.match_indices('\n').map(|(at, _)| at + 1)
+}
+
+/// Where prose may end: behind a line, and within a very long one before a word.
+fn prose_ends(text: &str, offset: usize) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if line.len() > LINE_BYTES {
+            let mut last = 0;
+            for (gap, c) in line.char_indices() {
+                // A text without blanks, Chinese for example, may end anywhere.
+                if gap - last >= LINE_BYTES / 10 && (c == ' ' || gap - last >= LINE_BYTES) {
+                    ends.push(offset + at + gap);
+                    last = gap;
+                }
+            }
+        }
+        at += line.len();
+        ends.push(offset + at);
+    }
+    ends
+}
+
+fn line_start(text: &str, at: usize) -> usize {
+    text[..at].rfind('\n').map_or(0, |before| before + 1)
+}
+
+/// The text with no block longer than the level of its section, and without those that have none.
+fn written(text: &str, sections: &[Section], level: impl Fn(&Section) -> Option<usize>) -> Shortened {
+    let mut out = Shortened::default();
+    let mut gone = 0;
+    for section in sections {
+        let Some(level) = level(section) else {
+            gone += usize::from(!section.is_empty());
+            out.cuts.extend(section.cut_whole(text, section.heading.start));
+            continue;
+        };
+        out.text.push_str(&text[section.heading.clone()]);
+        let mut gap = Gap::default();
+        let mut cut = Cut { section: section.title.clone(), lines: 0, bytes: 0 };
+        for block in &section.blocks {
+            let (shown, end) = block.within(text, level);
+            if !shown.is_empty() {
+                gap.close(&mut out.text, &section.title);
+                out.text.push_str(&shown);
+            }
+            let missing = &text[end..block.range.end];
+            if !missing.trim().is_empty() {
+                let lines = missing.trim_end().lines().count();
+                gap.lines += lines;
+                cut.lines += lines;
+                cut.bytes += missing.len();
+            }
+        }
+        gap.close(&mut out.text, &section.title);
+        if cut.lines > 0 {
+            out.cuts.push(cut);
+        }
+    }
+    if gone > 0 {
+        blank_line(&mut out.text);
+        out.text
+            .push_str(&format!("[… {gone} {} left out …]\n", if gone == 1 { "section" } else { "sections" }));
+    }
+    out
+}
+
+/// Or what follows would become part of a table or a list.
+fn blank_line(out: &mut String) {
+    if !out.is_empty() && !out.ends_with("\n\n") {
+        out.push_str(if out.ends_with('\n') { "\n" } else { "\n\n" });
+    }
+}
+
+/// Lines left out since something was shown.
+#[derive(Default)]
+struct Gap {
+    lines: usize,
+}
+
+impl Gap {
+    fn close(&mut self, out: &mut String, title: &str) {
+        if self.lines == 0 {
+            return;
+        }
+        blank_line(out);
+        let lines = if self.lines == 1 { "line" } else { "lines" };
+        out.push_str(&format!("[… {} {lines}{} left out …]\n\n", self.lines, of(title)));
+        self.lines = 0;
+    }
+}
+
+/// ` of §5` for a numbered heading, ` of “Its words”` for others.
+fn of(title: &str) -> String {
+    let number = title.split_whitespace().next().unwrap_or("").trim_end_matches('.');
+    if number.is_empty() {
+        return String::new();
+    }
+    if number.len() <= 8 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        return format!(" of §{number}");
+    }
+    // Nothing in it may be more than words in a note of ours.
+    let plain: String = title.chars().map(|c| if c.is_alphanumeric() { c } else { ' ' }).collect();
+    let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!(" of “{}”", super::head(&plain, QUOTED))
+}
+
+impl Block {
+    /// What of it fits into so many bytes, and where that ends.
+    fn within(&self, text: &str, level: usize) -> (String, usize) {
+        let Range { start, end } = self.range;
+        if end - start <= level {
+            return (text[start..end].to_owned(), end);
+        }
+        let fitting = self.ends.partition_point(|at| *at - start <= level);
+        let nothing = (String::new(), start);
+        let Some(&cut) = self.ends[..fitting].last().filter(|cut| **cut > start) else { return nothing };
+        let mut shown = format!("{}{}", text[start..cut].trim_end(), "\n");
+        shown.push_str(&self.close);
+        // Half a line may read as something else than the whole did.
+        match parts(&shown).as_slice() {
+            [(Part::Block { kind, .. }, _)] if *kind == self.kind => (shown, cut),
+            _ => nothing,
+        }
+    }
+}
+
+/// There is no room even for saying what is missing everywhere: the headings that fit, the most needed first.
+fn headings_alone(text: &str, sections: &[Section], room: usize) -> Shortened {
+    let note = "[… the rest is left out …]\n";
+    let mut left = room.saturating_sub(note.len());
+    let mut order: Vec<usize> = (0..sections.len()).collect();
+    order.sort_by_key(|at| (sections[*at].rank, *at));
+    let mut shown = vec![false; sections.len()];
+    for at in order {
+        let length = sections[at].heading.len() + 1;
+        if length > left {
+            break;
+        }
+        shown[at] = true;
+        left -= length;
+    }
+    let mut out: String = sections
+        .iter()
+        .zip(&shown)
+        .filter(|(section, shown)| **shown && !section.heading.is_empty())
+        .map(|(section, _)| format!("{}\n", text[section.heading.clone()].trim_end()))
+        .collect();
+    if out.len() + note.len() <= room {
+        out.push_str(note);
+    }
+    let cuts = sections.iter().zip(shown).filter_map(|(section, shown)| {
+        section.cut_whole(text, if shown { section.heading.end } else { section.heading.start })
+    });
+    Shortened { text: out, cuts: cuts.collect() }
+}
+
+#[cfg(test)]
+mod tests;

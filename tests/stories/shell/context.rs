@@ -1,0 +1,100 @@
+//! `countersign context` on repositories that lie on this machine.
+
+use std::{path::Path, process::Command};
+
+use super::process::{finished, text};
+
+fn git(at: &Path, arguments: &[&str]) {
+    let output = Command::new("git")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
+        .args(arguments)
+        .current_dir(at)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", text(&output.stderr));
+}
+
+fn repository() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    git(root.path(), &["init", "--quiet", "--initial-branch=main"]);
+    root
+}
+
+fn commit(at: &Path, files: &[(&str, &str)]) {
+    for (path, content) in files {
+        let path = at.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    git(at, &["add", "--all"]);
+    git(at, &["commit", "--quiet", "--allow-empty", "-m", "a commit"]);
+}
+
+const PURSE: &str = "/// Holds coins.\npub struct Purse { pub coins: u32 }\n\nimpl Purse {\n    pub fn pay(&mut self, price: u32) {\n        self.coins -= price;\n    }\n}\n";
+
+#[test]
+fn what_a_model_is_shown_can_be_piped_and_comes_with_a_report() {
+    let root = repository();
+    let weather = format!("pub fn rain() {{\n{}}}\n", "    let _ = 1;\n".repeat(5000));
+    let secret = format!("const KEY: &str = \"ghp_{}\";\n// The purse.\n", "a1B2".repeat(9));
+    let files = [
+        ("README.md", "# Coins\n"),
+        ("src/purse.rs", PURSE),
+        ("src/key.rs", secret.as_str()),
+        ("src/weather.rs", weather.as_str()),
+        (".env", "KEY=x"),
+    ];
+    commit(root.path(), &files);
+    std::fs::write(root.path().join("src/purse.rs"), "not committed").unwrap();
+    let issue = root.path().join("issue.md");
+    std::fs::write(&issue, "A purse overflows\n\nIt pays more than it has.\n").unwrap();
+    let (repo, issue) = (root.path().to_str().unwrap(), issue.to_str().unwrap());
+    let arguments =
+        ["context", "--repo", repo, "--issue", issue, "--files", "src/weather.rs", "--budget", "3000"];
+    let output = finished(&arguments);
+    let (shown, report) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{report}");
+    assert!(
+        shown.contains("src/purse.rs\n") && shown.contains("pub fn pay(&mut self, price: u32)"),
+        "{shown}"
+    );
+    assert!(shown.contains("## `src/weather.rs`") && shown.contains("pub fn rain()"), "{shown}");
+    assert!(!shown.contains("let _ = 1;\n    let _ = 1;"), "{shown}");
+    assert!(
+        !shown.contains("ghp_") && !shown.contains("KEY=x") && !shown.contains("not committed"),
+        "{shown}"
+    );
+    assert!(report.contains(" of 3000 tokens") && report.contains("credentials blacked out: 1"), "{report}");
+    assert!(report.contains("src/weather.rs  named as a file of this work"), "{report}");
+    assert!(report.contains("1 looks like it holds a secret"), "{report}");
+    assert_eq!(finished(&arguments).stdout, output.stdout);
+}
+
+#[test]
+fn what_is_missing_is_named_with_the_fix() {
+    let (empty, fileless, full) = (repository(), repository(), repository());
+    commit(fileless.path(), &[]);
+    commit(full.path(), &[("src/purse.rs", PURSE)]);
+    let nothing = tempfile::tempdir().unwrap();
+    let at = |root: &tempfile::TempDir| root.path().to_str().unwrap().to_owned();
+    for (arguments, words) in [
+        (vec!["--repo".to_owned(), at(&nothing)], "no git repository is there"),
+        (vec!["--repo".to_owned(), at(&empty)], "has no commit `HEAD`"),
+        (vec!["--repo".to_owned(), at(&fileless)], "has no files"),
+        (vec!["--repo".to_owned(), at(&full), "--rev=v9".to_owned()], "has no commit `v9`"),
+        (
+            vec!["--repo".to_owned(), at(&full), "--issue=/nowhere/i.md".to_owned()],
+            "/nowhere/i.md cannot be read",
+        ),
+        (vec!["--repo".to_owned(), at(&full), "--files=src/purs.rs".to_owned()], "there is src/purse.rs"),
+    ] {
+        let arguments: Vec<&str> =
+            std::iter::once("context").chain(arguments.iter().map(String::as_str)).collect();
+        let output = finished(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
+        assert!(output.stdout.is_empty());
+    }
+}
