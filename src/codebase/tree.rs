@@ -78,7 +78,7 @@ pub(super) fn file_name(path: &str) -> &str {
 }
 
 /// The neighbouring bytes of a path, sorted, each once.
-fn pairs(path: &str) -> Vec<[u8; 2]> {
+pub(super) fn pairs(path: &str) -> Vec<[u8; 2]> {
     let mut pairs: Vec<_> = path.as_bytes().windows(2).map(|w| [w[0], w[1]]).collect();
     pairs.sort_unstable();
     pairs.dedup();
@@ -86,7 +86,7 @@ fn pairs(path: &str) -> Vec<[u8; 2]> {
 }
 
 /// Dice's coefficient: 0 for nothing in common, 1 for the same pairs.
-fn likeness(a: &[[u8; 2]], b: &[[u8; 2]]) -> f64 {
+pub(super) fn likeness(a: &[[u8; 2]], b: &[[u8; 2]]) -> f64 {
     if a.is_empty() || b.is_empty() {
         return 0.0;
     }

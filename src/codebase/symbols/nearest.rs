@@ -1,0 +1,74 @@
+//! Which real names come nearest to one that does not exist.
+
+use std::collections::BTreeSet;
+
+use super::Definition;
+use crate::codebase::{Kind, tree::{likeness, pairs}, words};
+
+/// How many are named.
+const MOST: usize = 3;
+
+/// Below this two names have nothing in common that anybody would take one for the other for.
+const ALIKE: f64 = 0.5;
+
+/// Definitions nearest to a name, best first: spelled alike or of the same words, those of the file it was looked for in
+/// before others. Each as `name (path:line)`, or `name (line 3)` in that file.
+pub(super) fn of<'d, 'i: 'd>(
+    name: &str,
+    path: Option<&str>,
+    definitions: impl Iterator<Item = &'d Definition<'i>>,
+) -> Vec<String> {
+    let wanted = Name::of(name);
+    let mut scored: Vec<(f64, &Definition<'_>)> = definitions
+        .filter(|found| !matches!(found.item.kind, Kind::Extension | Kind::Module))
+        .filter_map(|found| {
+            let here = path == Some(found.path);
+            let alike = wanted.likeness(&Name::of(&found.item.name));
+            // What is elsewhere must be nearer by far to be told of before what is here.
+            let score = alike + if here { 0.25 } else { 0.0 };
+            (alike >= ALIKE).then_some((score, found))
+        })
+        .collect();
+    scored.sort_by(|(a, left), (b, right)| {
+        let by = |found: &Definition<'_>| (found.path.to_owned(), found.item.line, found.item.name.clone());
+        b.total_cmp(a).then_with(|| by(left).cmp(&by(right)))
+    });
+    let mut seen = BTreeSet::new();
+    let told = scored.into_iter().map(|(_, found)| told(found, path)).filter(|told| seen.insert(told.clone()));
+    told.take(MOST).collect()
+}
+
+fn told(found: &Definition<'_>, path: Option<&str>) -> String {
+    let (name, line) = (&found.item.name, found.item.line);
+    let qualified = match found.owner {
+        Some(owner) if found.item.kind == Kind::Method => format!("{owner}.{name}"),
+        _ => name.clone(),
+    };
+    if path == Some(found.path) {
+        format!("{qualified} (line {line})")
+    } else {
+        format!("{qualified} ({}:{line})", found.path)
+    }
+}
+
+/// A name as it is compared.
+struct Name {
+    pairs: Vec<[u8; 2]>,
+    words: BTreeSet<String>,
+}
+
+impl Name {
+    fn of(name: &str) -> Self {
+        let lower = name.to_lowercase().replace('_', "");
+        Self { pairs: pairs(&lower), words: words::of(name) }
+    }
+
+    /// From 0, nothing in common, to 1.
+    fn likeness(&self, other: &Self) -> f64 {
+        let spelled = likeness(&self.pairs, &other.pairs);
+        let common = self.words.intersection(&other.words).count();
+        let all = self.words.union(&other.words).count();
+        let said = if all == 0 { 0.0 } else { common as f64 / all as f64 };
+        spelled.max(said)
+    }
+}
