@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Language, Summary, summarize, words};
+use tokio_util::sync::CancellationToken;
+
+use super::{FileInfo, Language, Summary, skip, summarize, words};
+use crate::git::{GitError, Snapshot};
 
 /// The files of a commit that a model may be shown, in the order of their paths.
 #[derive(Debug, Clone, Default)]
@@ -24,11 +27,9 @@ pub struct File {
 /// What is known of a file's content, whatever its path. Kept by the content's hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Digest {
-    pub summary: Summary,
-    /// The words of its text with how often they occur, in order.
-    pub words: Vec<(String, u32)>,
-    /// Names it uses and does not define: what it calls, the types it names. In order, each once.
-    pub uses: Vec<String>,
+    summary: Summary,
+    words: Vec<(String, u32)>,
+    uses: Vec<String>,
 }
 
 /// A file no model is shown, and why.
@@ -65,11 +66,52 @@ impl Index {
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Self { files, left_out: Vec::new() }
     }
+
+    /// Of a commit, with every file read anew.
+    pub async fn without_cache(snapshot: &Snapshot, _cancel: &CancellationToken) -> Result<Self, GitError> {
+        let mut index = Self::default();
+        for entry in snapshot.entries().iter().filter(|entry| entry.mode.is_file()) {
+            let info = FileInfo { path: entry.path.clone(), size: entry.size };
+            let text = match skip::by_name(&info) {
+                Some(why) => Err(why),
+                None => skip::text(snapshot.read_path(&entry.path).await?.unwrap_or_default()),
+            };
+            match text {
+                Ok(text) => {
+                    let language = Language::of(&entry.path);
+                    let digest = Arc::new(Digest::of(language, &text));
+                    index.files.push(File { path: info.path, size: info.size, language, digest });
+                }
+                Err(why) => index.left_out.push(LeftOut { path: info.path, why }),
+            }
+        }
+        index.files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(index)
+    }
 }
 
 impl Digest {
     pub fn of(language: Language, text: &str) -> Self {
         let words = words::counted(text).into_iter().collect();
         Self { summary: summarize(language, text), words, uses: Vec::new() }
+    }
+
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// The words of its text with how often they occur, in order.
+    pub fn words(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.words.iter().map(|(word, count)| (word.as_str(), *count))
+    }
+
+    /// How often a word occurs in its text.
+    pub fn count(&self, word: &str) -> u32 {
+        self.words.binary_search_by(|(known, _)| known.as_str().cmp(word)).map_or(0, |at| self.words[at].1)
+    }
+
+    /// Names it uses and does not define: what it calls, the types it names. In order, each once.
+    pub fn uses(&self) -> impl Iterator<Item = &str> {
+        self.uses.iter().map(String::as_str)
     }
 }

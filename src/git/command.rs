@@ -11,7 +11,7 @@ use super::GitError;
 use crate::{
     limits,
     proc::{Command, Output, ProcError},
-    types::RepoName,
+    types::{Oid, RepoName},
 };
 
 /// The first git that takes settings from `GIT_CONFIG_COUNT`, which is how a token stays out of
@@ -58,6 +58,9 @@ fn base() -> Command {
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("GIT_ASKPASS", "true")
         .env("GIT_NO_REPLACE_OBJECTS", "1")
+        // What a partial clone lacks would be fetched by whatever program its config names.
+        .env("GIT_NO_LAZY_FETCH", "1")
+        .env("GIT_ALLOW_PROTOCOL", "none")
         .env("LC_ALL", "C")
         .args(["-c", "credential.helper=", "-c", "core.hooksPath=/dev/null"])
 }
@@ -65,6 +68,11 @@ fn base() -> Command {
 /// git on a bare repository, named outright so that none is searched for.
 pub(super) fn on(mirror: &Path) -> Command {
     base().arg("--git-dir").arg(mirror)
+}
+
+/// git in a directory, where it looks for the repository itself.
+pub(super) fn within(directory: &Path) -> Command {
+    base().arg("-C").arg(directory)
 }
 
 pub(super) fn init(mirror: &Path) -> Command {
@@ -149,6 +157,20 @@ pub(super) async fn run(
 /// Reads objects; short, and cancelled with nothing but its own future.
 pub(super) async fn read(what: &'static str, command: Command) -> Result<Vec<u8>, GitError> {
     Ok(run(what, command, limits::GIT_READ, &CancellationToken::new()).await?.stdout)
+}
+
+/// The commit a revision names, if it names one.
+pub(super) async fn commit(repository: &Path, revision: &str) -> Result<Option<Oid>, GitError> {
+    let parse = on(repository)
+        .args(["rev-parse", "--verify", "--quiet", "--end-of-options"])
+        .arg(format!("{revision}^{{commit}}"));
+    let found = match read("rev-parse", parse).await {
+        Ok(found) => found,
+        Err(GitError::Failed { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let commit = String::from_utf8_lossy(&found).trim().parse();
+    commit.map(Some).map_err(|e| GitError::Unreadable { what: "rev-parse", why: format!("{e}") })
 }
 
 #[cfg(test)]

@@ -104,20 +104,9 @@ impl Mirrors {
             Err(_) => return Err(GitError::Name { name: branch_or_commit.to_owned() }),
         };
         let mirror = self.path(repo);
-        let parse = command::on(&mirror)
-            .args(["rev-parse", "--verify", "--quiet", "--end-of-options"])
-            .arg(format!("{revision}^{{commit}}"));
-        let found = match command::read("rev-parse", parse).await {
-            Ok(found) => found,
-            Err(GitError::Failed { .. }) => {
-                return Err(GitError::NotFetched { repo, what: branch_or_commit.to_owned() });
-            }
-            Err(error) => return Err(error),
-        };
-        let commit = String::from_utf8_lossy(&found)
-            .trim()
-            .parse::<Oid>()
-            .map_err(|e| GitError::Unreadable { what: "rev-parse", why: e.to_string() })?;
+        let commit = command::commit(&mirror, &revision)
+            .await?
+            .ok_or_else(|| GitError::NotFetched { repo, what: branch_or_commit.to_owned() })?;
         Snapshot::of(mirror, commit).await
     }
 }

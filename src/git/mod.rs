@@ -3,6 +3,7 @@
 //! anything here. Nothing is ever pushed: writing is `github`'s, through its API.
 
 mod command;
+mod local;
 mod mirror;
 mod snapshot;
 
@@ -14,6 +15,7 @@ use crate::{
 };
 
 pub use command::{Version, version};
+pub use local::open;
 pub use mirror::Mirrors;
 pub use snapshot::{Entry, Mode, Snapshot};
 
@@ -30,6 +32,12 @@ pub enum GitError {
     NoSuchBranch { name: String },
     #[error("the mirror of repository {repo} has no {what}; fetch it first")]
     NotFetched { repo: RepoId, what: String },
+    #[error("{}: no git repository is there; give the path of one", path.display())]
+    NoRepository { path: PathBuf },
+    #[error("{} belongs to another user, and git reads no such repository; clone it, or run this as its owner", path.display())]
+    NotOurs { path: PathBuf },
+    #[error("{} has no commit `{revision}`; `git log` lists those it has", path.display())]
+    NoSuchRevision { path: PathBuf, revision: String },
     #[error("object {oid} is missing from the mirror, or is not a file of that commit")]
     NoSuchObject { oid: Oid },
     #[error("file {oid} has {size} bytes, more than the {limit} that are read")]
