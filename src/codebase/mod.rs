@@ -9,6 +9,7 @@ mod index;
 mod language;
 mod skip;
 mod summary;
+mod symbols;
 mod tree;
 mod words;
 
@@ -16,6 +17,7 @@ pub use excerpt::{Excerpt, Shown, excerpt};
 pub use index::{Digest, File, Index, LeftOut};
 pub use language::Language;
 pub use summary::{Import, Item, Kind, Summary, summarize};
+pub use symbols::Symbols;
 pub use tree::TreeIndex;
 
 /// A file of the repository at one commit.

@@ -15,14 +15,12 @@ use std::{
 use super::{File, Index, Item, Kind, Language, TreeIndex};
 use crate::documents::{Block, Known, Repository, Stray, Tree};
 
-/// Texts of files by path, as far as they were read.
-pub type Texts = BTreeMap<String, String>;
-
 /// The names of a commit's files.
 pub struct Symbols<'i> {
     index: &'i Index,
     tree: &'i TreeIndex,
-    texts: &'i Texts,
+    /// Texts of files by path, as far as they were read.
+    texts: BTreeMap<String, Option<String>>,
     definitions: BTreeMap<&'i str, Vec<Definition<'i>>>,
     /// Names that some file uses.
     used: BTreeSet<&'i str>,
@@ -41,34 +39,42 @@ struct Definition<'i> {
 
 impl<'i> Symbols<'i> {
     /// `tree` has all paths of the commit, also of files that the index left out.
-    pub fn new(index: &'i Index, tree: &'i TreeIndex, texts: &'i Texts) -> Self {
+    pub fn new(index: &'i Index, tree: &'i TreeIndex) -> Self {
         let mut definitions: BTreeMap<&str, Vec<Definition<'_>>> = BTreeMap::new();
         for file in index.files() {
             for definition in definitions_of(file) {
                 definitions.entry(definition.item.name.as_str()).or_default().push(definition);
             }
         }
-        let used = index.files().iter().flat_map(|file| file.digest.uses.iter().map(String::as_str)).collect();
-        Self { index, tree, texts, definitions, used, lacking: RefCell::default() }
+        let used = index.files().iter().flat_map(|file| file.digest.uses()).collect();
+        Self { index, tree, texts: BTreeMap::new(), definitions, used, lacking: RefCell::default() }
     }
 
-    /// Files that something was asked of and whose texts are not here. With them the answers may be others.
+    /// Files that something was asked of and whose texts are not here: with them the answers may be others.
     pub fn lacking(&self) -> BTreeSet<String> {
         self.lacking.borrow().clone()
     }
 
-    fn text(&self, path: &str) -> Option<&'i str> {
-        let text = self.texts.get(path).map(String::as_str);
-        if text.is_none() {
+    /// Files that were lacking; none where a file has no text.
+    pub fn give(&mut self, texts: impl IntoIterator<Item = (String, Option<String>)>) {
+        for (path, text) in texts {
+            self.lacking.get_mut().remove(&path);
+            self.texts.insert(path, text);
+        }
+    }
+
+    fn text(&self, path: &str) -> Option<&str> {
+        let known = self.texts.get(path);
+        if known.is_none() {
             self.lacking.borrow_mut().insert(path.to_owned());
         }
-        text
+        known?.as_deref()
     }
 
     /// A file whose names are all known, as far as it has them itself.
     fn whole(&self, path: &str) -> Option<&'i File> {
         let file = self.index.file(path)?;
-        let known = file.language != Language::Other && !file.digest.summary.partial;
+        let known = file.language != Language::Other && !file.digest.summary().partial;
         known.then_some(file)
     }
 
@@ -114,7 +120,7 @@ impl<'i> Symbols<'i> {
     fn types(&self, name: &str) -> impl Iterator<Item = Definition<'i>> {
         let found = self.definitions.get(name).map(Vec::as_slice).unwrap_or_default();
         found.iter().copied().filter(|found| {
-            matches!(found.item.kind, Kind::Type | Kind::Enum | Kind::Interface) && found.item.name == name
+            matches!(found.item.kind, Kind::Type | Kind::Enum | Kind::Interface)
         })
     }
 
@@ -122,7 +128,8 @@ impl<'i> Symbols<'i> {
     /// decorator or an implementation of something else.
     fn closed(&self, name: &str) -> bool {
         let plain = |found: Definition<'_>| {
-            let signature = &found.item.signature;
+            let signature = found.item.signature.replace("pub(crate)", "").replace("pub(super)", "");
+            let signature = signature.trim_end_matches(':');
             let whole = self.whole(found.path).is_some();
             let opens = ["derive", "(", "extends", "implements", ":", "@", "#[", "<"];
             whole && found.item.kind == Kind::Type && !opens.iter().any(|opens| signature.contains(opens))
@@ -175,7 +182,7 @@ impl Repository for Symbols<'_> {
 /// Everything a file defines, whatever it stands in.
 fn definitions_of(file: &File) -> Vec<Definition<'_>> {
     let mut out = Vec::new();
-    let mut open: Vec<(&Item, Option<&str>)> = file.digest.summary.items.iter().map(|item| (item, None)).collect();
+    let mut open: Vec<(&Item, Option<&str>)> = file.digest.summary().items.iter().map(|item| (item, None)).collect();
     while let Some((item, owner)) = open.pop() {
         out.push(Definition { path: &file.path, item, owner });
         open.extend(item.children.iter().map(|child| (child, Some(item.name.as_str()))));

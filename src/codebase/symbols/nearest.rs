@@ -1,6 +1,6 @@
 //! Which real names come nearest to one that does not exist.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Definition;
 use crate::codebase::{Kind, tree::{likeness, pairs}, words};
@@ -36,6 +36,21 @@ pub(super) fn of<'d, 'i: 'd>(
     let mut seen = BTreeSet::new();
     let told = scored.into_iter().map(|(_, found)| told(found, path)).filter(|told| seen.insert(told.clone()));
     told.take(MOST).collect()
+}
+
+/// The likest of these names, best first.
+pub(super) fn among(name: &str, names: impl Iterator<Item = String>) -> Vec<String> {
+    let wanted = Name::of(name);
+    let scored: BTreeMap<String, f64> = names
+        .filter_map(|name| {
+            let alike = wanted.likeness(&Name::of(&name));
+            (alike >= ALIKE).then_some((name, alike))
+        })
+        .collect();
+    let mut scored: Vec<_> = scored.into_iter().collect();
+    // Those that are equally like stay in the order of their names.
+    scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    scored.into_iter().take(MOST).map(|(name, _)| name).collect()
 }
 
 fn told(found: &Definition<'_>, path: Option<&str>) -> String {

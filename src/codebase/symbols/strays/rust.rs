@@ -1,0 +1,165 @@
+//! `use crate::…`, and paths that begin with the name of a package of this repository.
+
+use super::{Found, Imports, all, folder, join};
+
+/// Paths in one statement that are looked at, and names in one path.
+const MOST: usize = 100;
+
+pub(super) fn find(imports: &Imports<'_, '_, '_>, statement: &str) -> Vec<Found> {
+    let statement = statement.trim().trim_end_matches(';');
+    let Some((_, tree)) = statement.split_once("use ") else { return Vec::new() };
+    paths(tree).iter().map(|path| whole(imports, path)).collect()
+}
+
+fn whole(imports: &Imports<'_, '_, '_>, path: &[String]) -> Found {
+    let [first, rest @ ..] = path else { return Found::Unknown };
+    let roots = match first.as_str() {
+        "crate" => own_roots(imports),
+        name => package_roots(imports, name),
+    };
+    all(roots.iter().map(|root| walk(imports, root, first, rest)))
+}
+
+/// Down from a root: each name is a module's file, or stands in the file before it.
+fn walk(imports: &Imports<'_, '_, '_>, root: &str, first: &str, names: &[String]) -> Found {
+    let (mut file, mut dir) = (root.to_owned(), folder(root).to_owned());
+    let mut module = first.to_owned();
+    for (at, name) in names.iter().enumerate() {
+        let plain = name.strip_prefix("r#").unwrap_or(name);
+        if matches!(plain, "*" | "self") {
+            return Found::Yes;
+        }
+        let (leaf, inner) = (join(&dir, &format!("{plain}.rs")), join(&dir, plain));
+        let holder = join(&inner, "mod.rs");
+        if imports.is_added(&leaf) || imports.is_added(&holder) || imports.is_added(&inner) {
+            return Found::Unknown;
+        }
+        let next = [leaf, holder].into_iter().find(|path| imports.is_file(path));
+        match next {
+            Some(path) => (file, dir) = (path, inner),
+            None => {
+                let is_module = at + 1 < names.len() && plain.starts_with(|c: char| c.is_lowercase());
+                let like = is_module.then(|| join(&dir, plain));
+                return stands(imports, &file, plain, &module, like.as_deref());
+            }
+        }
+        module = format!("{module}::{name}");
+    }
+    Found::Yes
+}
+
+/// A name that is no file: is it in the file of the module it is taken from? `like`: it is a module, and this is the path
+/// it would have.
+fn stands(imports: &Imports<'_, '_, '_>, file: &str, name: &str, module: &str, like: Option<&str>) -> Found {
+    match (imports.in_file(file, name, module), like) {
+        (Found::No(_), Some(like)) => {
+            let beside = format!("{}/", folder(like));
+            let modules = imports.beginning(&beside).filter_map(|path| {
+                let stem = path.strip_suffix("/mod.rs").or(path.strip_suffix(".rs"))?;
+                stem.strip_prefix(&beside).filter(|name| !name.contains('/')).map(str::to_owned)
+            });
+            imports.no_module(&format!("{module}::"), name, modules)
+        }
+        (found, _) => found,
+    }
+}
+
+/// The roots of the crates that the design's files are of; of all where it has none.
+fn own_roots(imports: &Imports<'_, '_, '_>) -> Vec<String> {
+    let code = |path: &&str| path.ends_with(".rs");
+    let of_files: Vec<String> =
+        imports.block.files.iter().copied().filter(code).flat_map(|path| roots_above(imports, path)).collect();
+    if !of_files.is_empty() {
+        return of_files;
+    }
+    imports.beginning("").filter(|path| is_root(path)).map(str::to_owned).collect()
+}
+
+/// Where the crate of a file begins. A test or an example is a crate of its own, and no one's business.
+fn roots_above(imports: &Imports<'_, '_, '_>, path: &str) -> Vec<String> {
+    let mut dir = folder(path);
+    loop {
+        let found: Vec<String> =
+            ["lib.rs", "main.rs"].iter().map(|name| join(dir, name)).filter(|path| imports.is_file(path)).collect();
+        if !found.is_empty() || dir.is_empty() {
+            return found;
+        }
+        dir = folder(dir);
+    }
+}
+
+fn is_root(path: &str) -> bool {
+    ["src/lib.rs", "src/main.rs"].iter().any(|root| path == *root || path.ends_with(&format!("/{root}")))
+}
+
+/// The library of the package of this name, by the manifests there are.
+fn package_roots(imports: &Imports<'_, '_, '_>, name: &str) -> Vec<String> {
+    let manifests = imports.beginning("").filter(|path| path.rsplit('/').next() == Some("Cargo.toml"));
+    let named = manifests.filter(|path| {
+        let text = imports.symbols.text(path).unwrap_or_default();
+        package_name(text).is_some_and(|own| own.replace('-', "_") == name)
+    });
+    let roots = named.map(|path| join(folder(path), "src/lib.rs"));
+    roots.filter(|path| imports.is_file(path)).collect()
+}
+
+/// `name = "…"` below `[package]`.
+fn package_name(manifest: &str) -> Option<&str> {
+    let (_, package) = manifest.split_once("[package]")?;
+    let package = package.split("\n[").next()?;
+    let line = package.lines().find(|line| line.trim_start().starts_with("name"))?;
+    line.split('"').nth(1)
+}
+
+/// `a::{b, c::{self, d as e}}` to the paths it stands for.
+fn paths(tree: &str) -> Vec<Vec<String>> {
+    let mut out: Vec<Vec<String>> = Vec::new();
+    let mut open: Vec<Vec<String>> = vec![Vec::new()];
+    let mut current = Vec::new();
+    let mut word = String::new();
+    let take = |current: &mut Vec<String>, word: &mut String| {
+        let name = word.split_whitespace().next().unwrap_or_default();
+        if !name.is_empty() && current.len() < MOST {
+            current.push(name.to_owned());
+        }
+        word.clear();
+    };
+    for c in tree.chars().chain([',']) {
+        match c {
+            ':' => take(&mut current, &mut word),
+            '{' => {
+                word.clear();
+                open.push(current.clone());
+            }
+            ',' | '}' => {
+                let named = !word.trim().is_empty();
+                take(&mut current, &mut word);
+                if named && out.len() < MOST {
+                    out.push(current.clone());
+                }
+                if c == '}' && open.len() > 1 {
+                    open.pop();
+                }
+                current = open.last().cloned().unwrap_or_default();
+            }
+            c => word.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::paths;
+
+    #[test]
+    fn a_use_tree_is_all_of_its_paths() {
+        let of = |tree: &str| paths(tree).iter().map(|path| path.join(".")).collect::<Vec<_>>();
+        assert_eq!(of("crate::a::B"), ["crate.a.B"]);
+        assert_eq!(
+            of("crate::{a::{self, B as C}, d::*,\n e}"),
+            ["crate.a.self", "crate.a.B", "crate.d.*", "crate.e"]
+        );
+        assert_eq!(of("{{{}}}}}::"), Vec::<String>::new());
+    }
+}
