@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+<<<<<<< HEAD
 use tokio_util::sync::CancellationToken;
 
 use super::{FileInfo, Language, Summary, skip, summarize, words};
 use crate::git::{GitError, Snapshot};
+=======
+use super::{Language, Summary, summary, words};
+>>>>>>> sum-a
 
 /// The files of a commit that a model may be shown, in the order of their paths.
 #[derive(Debug, Clone, Default)]
@@ -93,7 +97,8 @@ impl Index {
 impl Digest {
     pub fn of(language: Language, text: &str) -> Self {
         let words = words::counted(text).into_iter().collect();
-        Self { summary: summarize(language, text), words, uses: Vec::new() }
+        let (summary, uses) = summary::read(language, text);
+        Self { summary, words, uses }
     }
 
     pub fn summary(&self) -> &Summary {

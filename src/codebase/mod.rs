@@ -16,7 +16,7 @@ mod words;
 pub use excerpt::{Excerpt, Shown, excerpt};
 pub use index::{Digest, File, Index, LeftOut};
 pub use language::Language;
-pub use summary::{Import, Item, Kind, Summary, summarize};
+pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use symbols::Symbols;
 pub use tree::TreeIndex;
 

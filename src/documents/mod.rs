@@ -100,6 +100,11 @@ impl Mistake {
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
+
+    /// Is it about what the repository has, which nobody but its builders knows for certain?
+    pub fn is_about_names(&self) -> bool {
+        self.rule.starts_with("names.")
+    }
 }
 
 impl fmt::Display for Mistake {

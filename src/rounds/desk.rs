@@ -198,7 +198,7 @@ impl Desk {
     }
 }
 
-fn git_error(error: GitError) -> StepError {
+pub(super) fn git_error(error: GitError) -> StepError {
     if error.passes() {
         StepError::Later { why: error.to_string(), after: Duration::from_secs(30) }
     } else {

@@ -288,8 +288,10 @@ async fn fix(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 }
 
 async fn check(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
-    let tree = cx.tools().tree(cx, need(&s.base)?).await?;
-    let mistakes = lld::check(&document(s, cx).await?, need(&s.issue)?.number, &tree);
+    let (base, text) = (need(&s.base)?, document(s, cx).await?);
+    let tree = cx.tools().tree(cx, base).await?;
+    let mut mistakes = lld::check(&text, need(&s.issue)?.number, &tree);
+    mistakes.extend(rounds::names(cx, base, &tree, |repository| lld::names(&text, repository)).await?);
     match s.round.settle_checks(mistakes) {
         Turn::Pass => Ok(Next::Go(At::TestPlan)),
         Turn::Again => Ok(Next::Go(At::Draft)),
