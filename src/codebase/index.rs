@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-<<<<<<< HEAD
 use tokio_util::sync::CancellationToken;
 
-use super::{FileInfo, Language, Summary, skip, summarize, words};
+use super::{FileInfo, Language, Summary, skip, summary, words};
 use crate::git::{GitError, Snapshot};
-=======
-use super::{Language, Summary, summary, words};
->>>>>>> sum-a
 
 /// The files of a commit that a model may be shown, in the order of their paths.
 #[derive(Debug, Clone, Default)]

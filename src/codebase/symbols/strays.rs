@@ -43,7 +43,7 @@ pub(super) fn of(symbols: &Symbols<'_>, block: &Block<'_>) -> Vec<Stray> {
     let mut strays = Vec::new();
     for import in &summary.imports {
         let found = match language {
-            Language::Rust => rust::find(&imports, &import.text),
+            Language::Rust => rust::find(&imports, import),
             Language::Python => python::find(&imports, import),
             Language::Go => go::find(&imports, &import.module),
             _ => script::find(&imports, import),

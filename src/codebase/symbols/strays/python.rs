@@ -5,23 +5,13 @@ use crate::codebase::Import;
 
 pub(super) fn find(imports: &Imports<'_, '_, '_>, import: &Import) -> Vec<Found> {
     // What is relative depends on where the block will stand.
-    let absolute = !import.module.starts_with('.') && !import.module.is_empty();
-    let modules: Vec<&str> = match import.text.trim_start().strip_prefix("import ") {
-        Some(list) => list.split(',').filter_map(|one| one.split_whitespace().next()).collect(),
-        None if absolute => vec![&import.module],
-        None => return Vec::new(),
-    };
-    let from = import.text.trim_start().starts_with("from ");
-    let names = import.names.iter().filter(|_| from).map(|name| name.split_whitespace().next().unwrap_or(name));
-    let names: Vec<&str> = names.filter(|name| *name != "*").collect();
-    let mut found = Vec::new();
-    for module in modules {
-        if names.is_empty() {
-            found.push(whole(imports, module, None));
-        }
-        found.extend(names.iter().map(|name| whole(imports, module, Some(name))));
+    if import.module.starts_with('.') || import.module.is_empty() {
+        return Vec::new();
     }
-    found
+    let names: Vec<Option<&str>> =
+        import.names.iter().map(String::as_str).filter(|name| *name != "*").map(Some).collect();
+    let names = if names.is_empty() { vec![None] } else { names };
+    names.into_iter().map(|name| whole(imports, &import.module, name)).collect()
 }
 
 /// In every folder that has a package of the module's first name.

@@ -1,32 +1,31 @@
 //! `use crate::…`, and paths that begin with the name of a package of this repository.
 
 use super::{Found, Imports, all, folder, join};
+use crate::codebase::Import;
 
-/// Paths in one statement that are looked at, and names in one path.
-const MOST: usize = 100;
-
-pub(super) fn find(imports: &Imports<'_, '_, '_>, statement: &str) -> Vec<Found> {
-    let statement = statement.trim().trim_end_matches(';');
-    let Some((_, tree)) = statement.split_once("use ") else { return Vec::new() };
-    paths(tree).iter().map(|path| whole(imports, path)).collect()
-}
-
-fn whole(imports: &Imports<'_, '_, '_>, path: &[String]) -> Found {
-    let [first, rest @ ..] = path else { return Found::Unknown };
-    let roots = match first.as_str() {
+pub(super) fn find(imports: &Imports<'_, '_, '_>, import: &Import) -> Vec<Found> {
+    let mut path: Vec<&str> = import.module.split("::").map(str::trim).collect();
+    let first = path.remove(0);
+    let roots = match first {
         "crate" => own_roots(imports),
         name => package_roots(imports, name),
     };
-    all(roots.iter().map(|root| walk(imports, root, first, rest)))
+    let names = import.names.iter().map(|name| Some(name.as_str()));
+    let names: Vec<Option<&str>> = if import.names.is_empty() { vec![None] } else { names.collect() };
+    let whole = |name: Option<&str>| {
+        let path: Vec<&str> = path.iter().copied().chain(name).collect();
+        all(roots.iter().map(|root| walk(imports, root, first, &path)))
+    };
+    names.into_iter().map(whole).collect()
 }
 
 /// Down from a root: each name is a module's file, or stands in the file before it.
-fn walk(imports: &Imports<'_, '_, '_>, root: &str, first: &str, names: &[String]) -> Found {
+fn walk(imports: &Imports<'_, '_, '_>, root: &str, first: &str, names: &[&str]) -> Found {
     let (mut file, mut dir) = (root.to_owned(), folder(root).to_owned());
     let mut module = first.to_owned();
     for (at, name) in names.iter().enumerate() {
         let plain = name.strip_prefix("r#").unwrap_or(name);
-        if matches!(plain, "*" | "self") {
+        if matches!(plain, "*" | "self" | "") {
             return Found::Yes;
         }
         let (leaf, inner) = (join(&dir, &format!("{plain}.rs")), join(&dir, plain));
@@ -109,57 +108,4 @@ fn package_name(manifest: &str) -> Option<&str> {
     let package = package.split("\n[").next()?;
     let line = package.lines().find(|line| line.trim_start().starts_with("name"))?;
     line.split('"').nth(1)
-}
-
-/// `a::{b, c::{self, d as e}}` to the paths it stands for.
-fn paths(tree: &str) -> Vec<Vec<String>> {
-    let mut out: Vec<Vec<String>> = Vec::new();
-    let mut open: Vec<Vec<String>> = vec![Vec::new()];
-    let mut current = Vec::new();
-    let mut word = String::new();
-    let take = |current: &mut Vec<String>, word: &mut String| {
-        let name = word.split_whitespace().next().unwrap_or_default();
-        if !name.is_empty() && current.len() < MOST {
-            current.push(name.to_owned());
-        }
-        word.clear();
-    };
-    for c in tree.chars().chain([',']) {
-        match c {
-            ':' => take(&mut current, &mut word),
-            '{' => {
-                word.clear();
-                open.push(current.clone());
-            }
-            ',' | '}' => {
-                let named = !word.trim().is_empty();
-                take(&mut current, &mut word);
-                if named && out.len() < MOST {
-                    out.push(current.clone());
-                }
-                if c == '}' && open.len() > 1 {
-                    open.pop();
-                }
-                current = open.last().cloned().unwrap_or_default();
-            }
-            c => word.push(c),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::paths;
-
-    #[test]
-    fn a_use_tree_is_all_of_its_paths() {
-        let of = |tree: &str| paths(tree).iter().map(|path| path.join(".")).collect::<Vec<_>>();
-        assert_eq!(of("crate::a::B"), ["crate.a.B"]);
-        assert_eq!(
-            of("crate::{a::{self, B as C}, d::*,\n e}"),
-            ["crate.a.self", "crate.a.B", "crate.d.*", "crate.e"]
-        );
-        assert_eq!(of("{{{}}}}}::"), Vec::<String>::new());
-    }
 }

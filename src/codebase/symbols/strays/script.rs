@@ -17,16 +17,11 @@ pub(super) fn find(imports: &Imports<'_, '_, '_>, import: &Import) -> Vec<Found>
     };
     // The block may be of any file that the design changes; wrong is only what is wrong from all of them.
     let from: Vec<&str> = imports.block.files.iter().copied().filter(script).collect();
-    let names = import.names.iter().map(|name| name.split_whitespace().next().unwrap_or(name));
-    let names: Vec<&str> = names.filter(|name| !matches!(*name, "*" | "default" | "type")).collect();
-    // `import name from` brings what the file calls otherwise.
-    let braced = import.text.contains('{') && !import.text.contains(['*']);
+    let names = import.names.iter().map(String::as_str).filter(|name| !matches!(*name, "*" | "default"));
+    let names: Vec<Option<&str>> = names.map(Some).collect();
+    let names = if names.is_empty() { vec![None] } else { names };
     let one = |name: Option<&str>| all(from.iter().map(|from| whole(imports, from, module, name)));
-    if !braced || names.is_empty() {
-        return vec![one(None)];
-    }
-    let listed = import.text.split(['{', '}']).nth(1).unwrap_or_default();
-    names.iter().filter(|name| super::super::spells(listed, name)).map(|name| one(Some(name))).collect()
+    names.into_iter().map(one).collect()
 }
 
 fn whole(imports: &Imports<'_, '_, '_>, from: &str, module: &str, name: Option<&str>) -> Found {
