@@ -10,13 +10,18 @@ use std::sync::OnceLock;
 
 use tree_sitter::{Language as Parsed, Node};
 
-use super::{Import, Kind, source::Source};
+use super::{Import, Kind, ecma, go, python, rust, source::Source};
 use crate::codebase::Language;
 
 /// The grammar of a language, if its structure is read.
 pub(super) fn of(language: Language) -> Option<&'static Grammar> {
     match language {
-        Language::Rust => Some(&super::rust::GRAMMAR),
+        Language::Go => Some(&go::GRAMMAR),
+        Language::JavaScript => Some(&ecma::JAVASCRIPT),
+        Language::Python => Some(&python::GRAMMAR),
+        Language::Rust => Some(&rust::GRAMMAR),
+        Language::Tsx => Some(&ecma::TSX),
+        Language::TypeScript => Some(&ecma::TYPESCRIPT),
         _ => None,
     }
 }
@@ -80,6 +85,8 @@ pub(super) enum Sight<'t> {
     Item(Found<'t>),
     /// One import statement; more than one if it imports from several modules.
     Imports(Vec<Import>),
+    /// Says that these names, defined elsewhere at the top of the file, are public.
+    Exports(Vec<String>),
     /// Nothing; only names used are looked for inside.
     Closed,
 }

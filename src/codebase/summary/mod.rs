@@ -7,9 +7,13 @@
 //! `grammar.rs` says how to add a language, `walk.rs` reads a tree, `page.rs` prints a summary.
 
 mod doc;
+mod ecma;
+mod ecma_modules;
+mod go;
 mod grammar;
 mod page;
 mod parse;
+mod python;
 mod rust;
 mod source;
 mod walk;

@@ -28,10 +28,14 @@ pub(super) fn read(grammar: &Grammar, text: &str, root: Node<'_>) -> (Summary, V
         uses: BTreeSet::new(),
         open: Vec::new(),
         above: Above::default(),
+        exports: BTreeSet::new(),
         items: 0,
     };
     walk.all(root);
-    let Walk { mut summary, uses, .. } = walk;
+    let Walk { mut summary, uses, exports, .. } = walk;
+    for item in &mut summary.items {
+        item.public |= exports.contains(&item.name);
+    }
     let mut defined = BTreeSet::new();
     let mut rest: Vec<&Item> = summary.items.iter().collect();
     while let Some(item) = rest.pop() {
@@ -51,6 +55,7 @@ struct Walk<'g, 't> {
     /// What the walk is inside of, the innermost last.
     open: Vec<Frame<'t>>,
     above: Above<'t>,
+    exports: BTreeSet<String>,
     /// Found so far.
     items: usize,
 }
@@ -152,6 +157,10 @@ impl<'t> Walk<'_, 't> {
                 self.summary.imports.extend(imports);
                 self.passed(node);
                 return false;
+            }
+            Sight::Exports(names) => {
+                self.exports.extend(names);
+                self.close(depth);
             }
             Sight::Item(found) => self.item(node, depth, found, around.start),
             Sight::Closed => self.close(depth),
