@@ -5,6 +5,7 @@
 //! holding them are not opened, and what looks like one in any other file is blacked out.
 
 mod excerpt;
+mod history;
 mod index;
 mod language;
 mod skip;
@@ -14,6 +15,7 @@ mod tree;
 mod words;
 
 pub use excerpt::{Excerpt, Shown, excerpt};
+pub use history::{History, history};
 pub use index::{Digest, File, Index, LeftOut};
 pub use language::Language;
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};

@@ -14,6 +14,7 @@ mod draft;
 mod excerpt;
 mod gate;
 mod held;
+mod history;
 mod money;
 mod names;
 mod page;
@@ -31,8 +32,9 @@ pub use gate::{
     Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
 };
 pub use held::{Held, NoAnswer, Pending};
-pub use names::names;
+pub use history::{history, remembered};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
+pub use names::names;
 pub use page::{StatusComment, Urgency};
 pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, Why, review};

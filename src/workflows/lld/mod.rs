@@ -25,7 +25,7 @@ use crate::{
         self, Base, Brief, Cx, Desk, Drafted, Excerpt, Heard, IssueSnapshot, Landed, Policy, Proposal,
         ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault, need, text_of,
     },
-    types::{Hash, Role},
+    types::{Hash, IssueNo, Role},
 };
 
 /// The workflow.
@@ -100,6 +100,9 @@ pub struct State {
     base: Option<Base>,
     /// What of the repository the models are shown.
     excerpt: Option<Hash>,
+    /// What earlier runs of the repository came to; runs from before there was such a thing have none.
+    #[serde(default)]
+    history: Option<Hash>,
     /// Files the excerpt had no room or no use for.
     left_out: usize,
     /// A source file that exists, for scripted answers.
@@ -229,7 +232,10 @@ async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let base = desk.fetch(cx, "fetch", &repo).await?;
     let issue = need(&s.issue)?;
     let words = format!("{}\n{}", issue.title, text_of(cx, &issue.body).await?);
+    let policy = need(&s.policy)?.clone();
     let Excerpt { shown, left_out, sample_path } = rounds::excerpt(cx, &base, &words).await?;
+    let path_of = |issue: IssueNo| policy.document_path.replace("{issue}", &issue.to_string());
+    s.history = Some(rounds::history(cx, issue, &words, path_of).await?);
     (s.base, s.excerpt) = (Some(base), Some(shown));
     (s.left_out, s.sample_path) = (left_out, sample_path);
     Ok(Next::Go(At::Draft))
@@ -252,11 +258,13 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     show::label(s, cx, messages::WORKING).await?;
     let body = text_of(cx, &issue.body).await?;
     let repository = rounds::shown(cx, need(&s.excerpt)?).await?;
+    let history = rounds::remembered(cx, s.history).await?;
     let brief = Brief {
         what: WHAT,
         issue: &issue,
         body: &body,
         shown: &repository,
+        history: &history,
         rules: &lld::format_rules(),
         spec: &policy.drafter,
         caps: &policy.caps,
