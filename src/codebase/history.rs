@@ -93,7 +93,8 @@ fn touching<'p>(issue: IssueNo, text: &str, designs: &'p [PastDesign]) -> Vec<To
     let newest = designs.iter().filter(|past| seen.insert(past.issue));
     let read: Vec<(&PastDesign, Read)> = newest.map(|past| (past, Read::of(&past.text))).collect();
     let total = read.len() as f64;
-    let length = read.iter().map(|(_, read)| f64::from(read.words.values().sum::<u32>())).sum::<f64>() / total;
+    let length =
+        read.iter().map(|(_, read)| f64::from(read.words.values().sum::<u32>())).sum::<f64>() / total;
     let mut holding: BTreeMap<&String, f64> = BTreeMap::new();
     for word in read.iter().flat_map(|(_, read)| read.words.keys()) {
         *holding.entry(word).or_default() += 1.0;
@@ -117,7 +118,8 @@ fn touching<'p>(issue: IssueNo, text: &str, designs: &'p [PastDesign]) -> Vec<To
                 .filter(|(word, _)| wanted.contains(*word))
                 .map(|(word, count)| (word, weight(word, *count, own)))
                 .collect();
-            let files: Vec<String> = read.paths.iter().filter(|path| names_path(text, path)).cloned().collect();
+            let files: Vec<String> =
+                read.paths.iter().filter(|path| names_path(text, path)).cloned().collect();
             let score = shared.iter().map(|(_, weight)| weight).sum::<f64>() + SAME_FILE * files.len() as f64;
             (past, shared, files, score)
         })
@@ -125,7 +127,12 @@ fn touching<'p>(issue: IssueNo, text: &str, designs: &'p [PastDesign]) -> Vec<To
         .map(|((past, mut shared, files, score), (_, read))| {
             shared.sort_by(|(left, a), (right, b)| b.total_cmp(a).then_with(|| left.cmp(right)));
             let words = shared.into_iter().map(|(word, _)| word.clone()).collect();
-            let read = Read { words: BTreeMap::new(), title: read.title.clone(), goal: read.goal.clone(), paths: read.paths.clone() };
+            let read = Read {
+                words: BTreeMap::new(),
+                title: read.title.clone(),
+                goal: read.goal.clone(),
+                paths: read.paths.clone(),
+            };
             Touching { past, read, files, words, score }
         })
         .filter(|touching| touching.past.issue == issue || touching.score >= LEAST)
@@ -147,7 +154,8 @@ fn names_path(text: &str, path: &str) -> bool {
             !before && !text[at + name.len()..].starts_with(part)
         })
     };
-    named(path) || path.rsplit('/').next().is_some_and(|name| name.contains('.') && name.len() > 5 && named(name))
+    named(path)
+        || path.rsplit('/').next().is_some_and(|name| name.contains('.') && name.len() > 5 && named(name))
 }
 
 impl Touching<'_> {
@@ -168,7 +176,10 @@ impl Touching<'_> {
         if of == issue {
             for past in findings.iter().filter(|past| past.issue == issue).take(10) {
                 let (status, title) = (&past.finding.status, line(&past.finding.title));
-                told.push_str(&format!("- found then, at {}, {status}: {title}\n", line(&past.finding.place)));
+                told.push_str(&format!(
+                    "- found then, at {}, {status}: {title}\n",
+                    line(&past.finding.place)
+                ));
             }
         }
         told + "\n"
@@ -244,7 +255,9 @@ fn substance(title: &str) -> BTreeSet<String> {
     let mut plain = String::new();
     for (at, part) in title.split('`').enumerate() {
         let words = part.split_whitespace().filter(|_| at % 2 == 0);
-        let own = |word: &&str| word.contains(['/', '_', '(']) || word.contains("::") || word.chars().any(char::is_numeric);
+        let own = |word: &&str| {
+            word.contains(['/', '_', '(']) || word.contains("::") || word.chars().any(char::is_numeric)
+        };
         plain.extend(words.filter(|word| !own(word)).flat_map(|word| [word, " "]));
     }
     let words = words::of(&plain);
@@ -332,10 +345,20 @@ mod tests {
 
     #[test]
     fn the_same_issues_own_runs_come_first() {
-        let own = PastDesign { approved: false, verdict: Verdict::Revise, ..design(9, "Anything", "src/any.rs") };
+        let own =
+            PastDesign { approved: false, verdict: Verdict::Revise, ..design(9, "Anything", "src/any.rs") };
         let designs = [design(4, "Colour on terminals", "src/terminal.rs"), own];
-        let told = history(IssueNo(9), "Colour terminals, src/terminal.rs", &designs, &[found(9, "3", "x y z", "open")], |_| "p".into());
-        assert!(told.designs[0].contains("p: an earlier run of this issue; the review said REVISE."), "{told:?}");
+        let told = history(
+            IssueNo(9),
+            "Colour terminals, src/terminal.rs",
+            &designs,
+            &[found(9, "3", "x y z", "open")],
+            |_| "p".into(),
+        );
+        assert!(
+            told.designs[0].contains("p: an earlier run of this issue; the review said REVISE."),
+            "{told:?}"
+        );
         assert!(told.designs[0].contains("- found then, at 3, open: x y z"), "{told:?}");
     }
 
@@ -355,7 +378,9 @@ mod tests {
         findings.push(found(0, "3. Requirements", "Requirement 4 names no exit status", "open"));
         assert_eq!(
             rules(&findings),
-            ["- Asked in 3 runs (#4, #3, #0), of section 3: Requirement 2 of `read()` names no exit status. Say what is observed.\n"]
+            [
+                "- Asked in 3 runs (#4, #3, #0), of section 3: Requirement 2 of `read()` names no exit status. Say what is observed.\n"
+            ]
         );
     }
 }

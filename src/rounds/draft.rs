@@ -233,7 +233,10 @@ fn with_history(prompt: Prompt, history: &History) -> Prompt {
             "What reviewers of this repository asked for again and again; see to it where it applies",
             material("rules", "rules", &history.rules),
         )
-        .theirs("Earlier designs of this repository that touch on this", material("designs", "designs", &history.designs))
+        .theirs(
+            "Earlier designs of this repository that touch on this",
+            material("designs", "designs", &history.designs),
+        )
 }
 
 /// The issue, up to what anybody reads of one.
@@ -278,7 +281,8 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
         .section("How to answer", &edits::prompt_rules())
         .section("The form the document must keep", brief.rules)
         .theirs("The document", Material::text("document", Weight::Whole, before));
-    with_history(with_repository(prompt, brief.shown), brief.history).theirs("The issue", issue(brief.issue, brief.body))
+    with_history(with_repository(prompt, brief.shown), brief.history)
+        .theirs("The issue", issue(brief.issue, brief.body))
 }
 
 /// A text that was stored.

@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{File, Index, Item, Kind, Language, TreeIndex};
+use super::{File, Import, Index, Item, Kind, Language, TreeIndex};
 use crate::documents::{Block, Known, Repository, Stray, Tree};
 
 /// The names of a commit's files.
@@ -36,6 +36,9 @@ struct Definition<'i> {
     /// What it stands in, such as its type.
     owner: Option<&'i str>,
 }
+
+/// How many bases above each other are looked at.
+const BASES_DEEP: usize = 4;
 
 impl<'i> Symbols<'i> {
     /// `tree` has all paths of the commit, also of files that the index left out.
@@ -86,12 +89,15 @@ impl<'i> Symbols<'i> {
         if spells(text, last) {
             return Known::Yes;
         }
-        // Out of a macro, another file or a base class may come what the text does not spell.
-        let elsewhere = !owners.is_empty() && (self.exists(last) || !self.closed(owners[owners.len() - 1]));
-        if elsewhere || takes_all(file.language, text) {
+        // What is known elsewhere may be meant to be used here; and what a file has of others it need not spell.
+        if self.exists(last) || takes_all(file, text) || self.is_made(path, last) {
             return Known::Unknown;
         }
-        Known::No { nearest: self.nearest(last, Some(path)) }
+        let has_all = match owners.last() {
+            Some(owner) => self.types(owner).any(|found| found.path == path) && self.closed(owner),
+            None => definitions_of(file).iter().all(|found| !self.has_foreign_base(*found, BASES_DEEP)),
+        };
+        if has_all { Known::No { nearest: self.nearest(last, Some(path)) } } else { Known::Unknown }
     }
 
     /// Of a qualified name whose owner is of this repository.
@@ -119,20 +125,20 @@ impl<'i> Symbols<'i> {
 
     fn types(&self, name: &str) -> impl Iterator<Item = Definition<'i>> {
         let found = self.definitions.get(name).map(Vec::as_slice).unwrap_or_default();
-        found.iter().copied().filter(|found| {
-            matches!(found.item.kind, Kind::Type | Kind::Enum | Kind::Interface)
-        })
+        found
+            .iter()
+            .copied()
+            .filter(|found| matches!(found.item.kind, Kind::Type | Kind::Enum | Kind::Interface))
     }
 
-    /// Has every type of this name all it has from this repository's own text? Not with a base, a derived trait, a
-    /// decorator or an implementation of something else.
+    /// Has every type of this name all it has from this repository's own text? Not with an attribute or a decorator, which
+    /// may make anything, nor with a base or a trait of others.
     fn closed(&self, name: &str) -> bool {
         let plain = |found: Definition<'_>| {
-            let signature = found.item.signature.replace("pub(crate)", "").replace("pub(super)", "");
-            let signature = signature.trim_end_matches(':');
+            let signature = &found.item.signature;
             let whole = self.whole(found.path).is_some();
-            let opens = ["derive", "(", "extends", "implements", ":", "@", "#[", "<"];
-            whole && found.item.kind == Kind::Type && !opens.iter().any(|opens| signature.contains(opens))
+            let made = signature.contains("#[") || signature.contains('@');
+            whole && found.item.kind == Kind::Type && !made && !self.has_foreign_base(found, BASES_DEEP)
         };
         let extended = self.definitions.values().flatten().any(|found| {
             found.item.kind == Kind::Extension
@@ -140,6 +146,30 @@ impl<'i> Symbols<'i> {
                 && spells(&found.item.signature, name)
         });
         !extended && self.types(name).all(plain)
+    }
+
+    /// Is it a class with a base that is not of this repository, as far as one looks?
+    fn has_foreign_base(&self, found: Definition<'_>, deep: usize) -> bool {
+        let classes = !matches!(Language::of(found.path), Language::Rust | Language::Go | Language::C);
+        if !classes || !matches!(found.item.kind, Kind::Type | Kind::Interface) {
+            return false;
+        }
+        let Some((_, after)) = found.item.signature.split_once(found.item.name.as_str()) else { return true };
+        let words = after.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
+        let mut bases = words.filter(|word| !matches!(*word, "extends" | "implements" | "public" | "object"));
+        bases.any(|base| {
+            let mut known = self.types(base).peekable();
+            deep == 0 || known.peek().is_none() || known.any(|base| self.has_foreign_base(base, deep - 1))
+        })
+    }
+
+    /// May an attribute of a type in the file make this name out of the type's, as a builder's?
+    fn is_made(&self, path: &str, name: &str) -> bool {
+        let file = self.index.file(path).into_iter().flat_map(definitions_of);
+        let marked = |found: &Definition<'_>| {
+            found.item.signature.contains("#[") || found.item.signature.contains('@')
+        };
+        file.filter(marked).any(|found| found.item.name.len() > 2 && name.contains(&found.item.name))
     }
 
     /// Real names that this one may have meant, each with where it is.
@@ -182,7 +212,8 @@ impl Repository for Symbols<'_> {
 /// Everything a file defines, whatever it stands in.
 fn definitions_of(file: &File) -> Vec<Definition<'_>> {
     let mut out = Vec::new();
-    let mut open: Vec<(&Item, Option<&str>)> = file.digest.summary().items.iter().map(|item| (item, None)).collect();
+    let mut open: Vec<(&Item, Option<&str>)> =
+        file.digest.summary().items.iter().map(|item| (item, None)).collect();
     while let Some((item, owner)) = open.pop() {
         out.push(Definition { path: &file.path, item, owner });
         open.extend(item.children.iter().map(|child| (child, Some(item.name.as_str()))));
@@ -206,20 +237,23 @@ fn spells(text: &str, word: &str) -> bool {
 }
 
 /// May the file have names that its text does not spell: all of another, or what code makes up?
-fn takes_all(language: Language, text: &str) -> bool {
-    let marks: &[&str] = match language {
-        Language::Rust => &["::*", "include!", "macro_rules!", "paste!", "concat_idents"],
+fn takes_all(file: &File, text: &str) -> bool {
+    let marks: &[&str] = match file.language {
+        Language::Rust => &["include!", "paste!", "concat_idents"],
         Language::Python => &["import *", "__getattr__", "globals()", "setattr(", "exec("],
         Language::JavaScript | Language::TypeScript | Language::Tsx => {
             &["export *", "module.exports = require", "export =", "Object.assign", "defineProperty"]
         }
-        // Of the others nothing but their own text gives them names, except for what is generated.
         Language::C | Language::Cpp => &["##", "#include"],
+        Language::CSharp => &["partial "],
+        Language::Java => &["lombok", "Generated"],
         Language::Ruby => &["define_method", "method_missing", "include ", "extend ", "class_eval"],
         Language::Php => &["__call", "use "],
-        _ => &[],
+        Language::Go | Language::Bash | Language::Other => &[],
     };
-    marks.iter().any(|mark| text.contains(mark))
+    let handed_on =
+        |import: &Import| import.text.starts_with("pub") && import.names.iter().any(|name| name == "*");
+    marks.iter().any(|mark| text.contains(mark)) || file.digest.summary().imports.iter().any(handed_on)
 }
 
 #[cfg(test)]

@@ -3,10 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Definition;
-use crate::codebase::{Kind, tree::{likeness, pairs}, words};
+use crate::codebase::{
+    Kind,
+    tree::{likeness, pairs},
+    words,
+};
 
 /// How many are named.
 const MOST: usize = 3;
+
+/// Letters of a name that are compared.
+const LONGEST: usize = 60;
 
 /// Below this two names have nothing in common that anybody would take one for the other for.
 const ALIKE: f64 = 0.5;
@@ -34,7 +41,8 @@ pub(super) fn of<'d, 'i: 'd>(
         b.total_cmp(a).then_with(|| by(left).cmp(&by(right)))
     });
     let mut seen = BTreeSet::new();
-    let told = scored.into_iter().map(|(_, found)| told(found, path)).filter(|told| seen.insert(told.clone()));
+    let told =
+        scored.into_iter().map(|(_, found)| told(found, path)).filter(|told| seen.insert(told.clone()));
     told.take(MOST).collect()
 }
 
@@ -68,6 +76,7 @@ fn told(found: &Definition<'_>, path: Option<&str>) -> String {
 
 /// A name as it is compared.
 struct Name {
+    letters: Vec<char>,
     pairs: Vec<[u8; 2]>,
     words: BTreeSet<String>,
 }
@@ -75,7 +84,7 @@ struct Name {
 impl Name {
     fn of(name: &str) -> Self {
         let lower = name.to_lowercase().replace('_', "");
-        Self { pairs: pairs(&lower), words: words::of(name) }
+        Self { letters: lower.chars().take(LONGEST).collect(), pairs: pairs(&lower), words: words::of(name) }
     }
 
     /// From 0, nothing in common, to 1.
@@ -84,6 +93,32 @@ impl Name {
         let common = self.words.intersection(&other.words).count();
         let all = self.words.union(&other.words).count();
         let said = if all == 0 { 0.0 } else { common as f64 / all as f64 };
-        spelled.max(said)
+        spelled.max(said).max(self.slip(other))
     }
+
+    /// How near they are if one is the other mistyped: at most one letter in three is another. 0 otherwise.
+    fn slip(&self, other: &Self) -> f64 {
+        let longest = self.letters.len().max(other.letters.len());
+        let apart = self.letters.len().abs_diff(other.letters.len());
+        if longest < 4 || apart * 3 > longest {
+            return 0.0;
+        }
+        let edits = edits(&self.letters, &other.letters);
+        if edits * 3 > longest { 0.0 } else { 1.0 - edits as f64 / longest as f64 }
+    }
+}
+
+/// Letters to put in, take out or exchange that make one of the other.
+fn edits(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, left) in a.iter().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, right) in b.iter().enumerate() {
+            let exchanged = corner + usize::from(left != right);
+            corner = row[j + 1];
+            row[j + 1] = exchanged.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
 }

@@ -95,13 +95,18 @@ impl<'i> Imports<'_, 'i, '_> {
             return Found::Yes;
         }
         match self.symbols.whole(path) {
-            Some(file) if !takes_all(file.language, text) => Found::No(Stray {
+            Some(file) if !takes_all(file, text) && !self.symbols.is_made(path, name) => Found::No(Stray {
                 module: module.to_owned(),
                 name: Some((name.to_owned(), path.to_owned())),
                 nearest: self.symbols.nearest(name, Some(path)),
             }),
             _ => Found::Unknown,
         }
+    }
+
+    /// May the file, which is a crate's root, have a macro of this name from anywhere in the crate?
+    fn has_macros(&self, root: &str, name: &str) -> bool {
+        self.symbols.exists(name) || self.symbols.text(root).is_none_or(|text| text.contains("macro"))
     }
 
     /// A module that is not there, and those that are, all without what their names begin with.

@@ -70,9 +70,8 @@ fn listed(lld: &Lld, path: &str) -> bool {
 
 /// Names said to be in a file that does not have them, and qualified ones whose owner does not.
 fn symbols(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
-    let added = |path: &str| {
-        claims.lld.files.iter().any(|row| row.change == Some(Change::Add) && row.path == path)
-    };
+    let added =
+        |path: &str| claims.lld.files.iter().any(|row| row.change == Some(Change::Add) && row.path == path);
     let mut seen = BTreeSet::new();
     let mut out = Vec::new();
     for claim in claims.symbols() {
@@ -152,7 +151,8 @@ fn imports(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
 
 /// `a` or `b (src/x.rs:3)`, quoted.
 fn nearest(names: &[String]) -> Option<String> {
-    let quoted: Vec<String> = names.iter().take(NEAREST).map(|name| format!("`{}`", shown_path(name))).collect();
+    let quoted: Vec<String> =
+        names.iter().take(NEAREST).map(|name| format!("`{}`", shown_path(name))).collect();
     (!quoted.is_empty()).then(|| quoted.join(" or "))
 }
 

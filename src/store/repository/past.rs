@@ -60,7 +60,7 @@ impl RepoDb {
         self.read(move |tx| {
             let mut statement = tx.prepare(
                 "SELECT finding.run, issue, body FROM finding JOIN run ON seq = finding.run
-                 WHERE workflow = ?1 AND finding.run < ?2 ORDER BY finding.run DESC, visit DESC, finding.rowid LIMIT ?3",
+                 WHERE workflow = ?1 AND finding.run < ?2 ORDER BY finding.run DESC, finding.visit DESC, finding.rowid LIMIT ?3",
             )?;
             let rows = statement.query_map(params![workflow, signed(before.seq), most], |row| {
                 Ok((unsigned(row.get(0)?), IssueNo(unsigned(row.get(1)?)), row.get::<_, String>(2)?))

@@ -20,7 +20,8 @@ fn whole(imports: &Imports<'_, '_, '_>, module: &str, name: Option<&str>) -> Fou
     let marker = format!("{first}/__init__.py");
     let packages = imports.beginning("").filter_map(|path| {
         let above = path.strip_suffix(&marker)?;
-        let top = above.is_empty() || (above.ends_with('/') && !imports.is_file(&format!("{above}__init__.py")));
+        let top =
+            above.is_empty() || (above.ends_with('/') && !imports.is_file(&format!("{above}__init__.py")));
         top.then(|| above.trim_end_matches('/').to_owned())
     });
     all(packages.collect::<Vec<_>>().iter().map(|above| walk(imports, above, module, name)))
@@ -35,7 +36,8 @@ fn walk(imports: &Imports<'_, '_, '_>, above: &str, module: &str, name: Option<&
         if let Some(found) = not_ours(imports, &at, part) {
             return found;
         }
-        let next = [format!("{at}.py"), join(&at, "__init__.py")].into_iter().find(|path| imports.is_file(path));
+        let next =
+            [format!("{at}.py"), join(&at, "__init__.py")].into_iter().find(|path| imports.is_file(path));
         match next {
             Some(path) => file = path,
             // A folder without a file of its own is a package as well.
@@ -64,13 +66,7 @@ fn not_ours(imports: &Imports<'_, '_, '_>, at: &str, name: &str) -> Option<Found
 }
 
 /// A part of a module's name that is no file: a package may have the name from elsewhere.
-fn missing(
-    imports: &Imports<'_, '_, '_>,
-    package: &str,
-    above: &str,
-    part: &str,
-    done: &str,
-) -> Found {
+fn missing(imports: &Imports<'_, '_, '_>, package: &str, above: &str, part: &str, done: &str) -> Found {
     let prefix = format!("{}.", done.split('.').next().unwrap_or(done));
     match imports.in_file(package, part, done) {
         Found::No(_) => {

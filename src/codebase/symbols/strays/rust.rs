@@ -37,6 +37,11 @@ fn walk(imports: &Imports<'_, '_, '_>, root: &str, first: &str, names: &[&str]) 
         match next {
             Some(path) => (file, dir) = (path, inner),
             None => {
+                // Macros of a crate are at its root, wherever they stand.
+                let macros = file == root && imports.has_macros(root, plain);
+                if macros {
+                    return Found::Unknown;
+                }
                 let is_module = at + 1 < names.len() && plain.starts_with(|c: char| c.is_lowercase());
                 let like = is_module.then(|| join(&dir, plain));
                 return stands(imports, &file, plain, &module, like.as_deref());
@@ -66,8 +71,14 @@ fn stands(imports: &Imports<'_, '_, '_>, file: &str, name: &str, module: &str, l
 /// The roots of the crates that the design's files are of; of all where it has none.
 fn own_roots(imports: &Imports<'_, '_, '_>) -> Vec<String> {
     let code = |path: &&str| path.ends_with(".rs");
-    let of_files: Vec<String> =
-        imports.block.files.iter().copied().filter(code).flat_map(|path| roots_above(imports, path)).collect();
+    let of_files: Vec<String> = imports
+        .block
+        .files
+        .iter()
+        .copied()
+        .filter(code)
+        .flat_map(|path| roots_above(imports, path))
+        .collect();
     if !of_files.is_empty() {
         return of_files;
     }
@@ -78,8 +89,11 @@ fn own_roots(imports: &Imports<'_, '_, '_>) -> Vec<String> {
 fn roots_above(imports: &Imports<'_, '_, '_>, path: &str) -> Vec<String> {
     let mut dir = folder(path);
     loop {
-        let found: Vec<String> =
-            ["lib.rs", "main.rs"].iter().map(|name| join(dir, name)).filter(|path| imports.is_file(path)).collect();
+        let found: Vec<String> = ["lib.rs", "main.rs"]
+            .iter()
+            .map(|name| join(dir, name))
+            .filter(|path| imports.is_file(path))
+            .collect();
         if !found.is_empty() || dir.is_empty() {
             return found;
         }

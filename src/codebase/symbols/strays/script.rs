@@ -41,11 +41,21 @@ fn whole(imports: &Imports<'_, '_, '_>, from: &str, module: &str, name: Option<&
         ([], _) => {
             let script = |path: &&str| Language::of(path) != Language::Other;
             let files = imports.beginning("").filter(script).filter_map(|path| relative(folder(from), path));
-            imports.no_module("", module, files)
+            // Whose block this is is not known: only what is nearly the name of a real file is surely meant for it.
+            match imports.no_module("", module, files) {
+                Found::No(stray) if stray.nearest.is_empty() || !is_script(module) => Found::Unknown,
+                found => found,
+            }
         }
         (_, None) => Found::Yes,
         (some, Some(name)) => all(some.iter().map(|path| imports.in_file(path, name, module))),
     }
+}
+
+/// Is what is imported a script by its name, or may it be?
+fn is_script(module: &str) -> bool {
+    let file = module.rsplit('/').next().unwrap_or(module);
+    !file.contains('.') || ENDINGS.iter().any(|ending| file.ends_with(ending))
 }
 
 /// `./a/../b` from a folder, unless it leads out of the repository.

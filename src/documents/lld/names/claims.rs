@@ -28,26 +28,145 @@ const SPEAKING: [&str; 4] = ["1", "2", "7", "11"];
 
 /// Words around a name by which it may be new, gone or made up, or by which it is said not to be there.
 const DOUBT: &[&str] = &[
-    "absent", "add", "added", "adding", "adds", "become", "becomes", "create", "created", "creates", "creating",
-    "declare", "declared", "declares", "define", "defined", "defines", "e.g", "example", "expose", "exposes", "export",
-    "exports", "extract", "extracted", "extracts", "future", "gain", "gains", "generate", "generated", "generates",
-    "gets", "hypothetical", "implement", "implemented", "implements", "instead", "introduce", "introduced",
-    "introduces", "introducing", "lacks", "missing", "move", "moved", "moves",
-    "named", "neither", "never", "new", "newly", "no", "none", "nonexistent", "not", "proposed",
-    "provide", "provides", "rename", "renamed", "renames", "renaming", "replace", "replaced",
-    "replacement", "replaces", "should", "similar", "split", "splits", "such", "will", "without",
+    "absent",
+    "add",
+    "added",
+    "adding",
+    "adds",
+    "become",
+    "becomes",
+    "create",
+    "created",
+    "creates",
+    "creating",
+    "declare",
+    "declared",
+    "declares",
+    "define",
+    "defined",
+    "defines",
+    "e.g",
+    "example",
+    "expose",
+    "exposes",
+    "export",
+    "exports",
+    "extract",
+    "extracted",
+    "extracts",
+    "future",
+    "gain",
+    "gains",
+    "generate",
+    "generated",
+    "generates",
+    "gets",
+    "hypothetical",
+    "implement",
+    "implemented",
+    "implements",
+    "instead",
+    "introduce",
+    "introduced",
+    "introduces",
+    "introducing",
+    "lacks",
+    "missing",
+    "move",
+    "moved",
+    "moves",
+    "named",
+    "neither",
+    "never",
+    "new",
+    "newly",
+    "no",
+    "none",
+    "nonexistent",
+    "not",
+    "proposed",
+    "provide",
+    "provides",
+    "rename",
+    "renamed",
+    "renames",
+    "renaming",
+    "replace",
+    "replaced",
+    "replacement",
+    "replaces",
+    "should",
+    "similar",
+    "split",
+    "splits",
+    "such",
+    "will",
+    "without",
     "would",
 ];
 
 /// Words right before a name that say it is there.
 const SURELY: [&str; 6] = ["existing", "today's", "current", "present", "already", "reuse"];
 
+/// Words right before a name by which the file that follows is only where it is used.
+const USED: &[&str] = &[
+    "call",
+    "called",
+    "calling",
+    "calls",
+    "invoke",
+    "invokes",
+    "invoking",
+    "override",
+    "overrides",
+    "pass",
+    "passes",
+    "through",
+    "use",
+    "used",
+    "uses",
+    "using",
+    "via",
+    "with",
+];
+
 /// What stands between a name and the file that it is said to be in.
 const IN: &[&str] = &[
-    "in", "from", "of", "inside", "within", "(", "(in", "(from", ", in", "in the file", "in file", "from the file",
-    "is in", "lives in", "stands in", "(defined in", "defined in", ", defined in", "is defined in", "(declared in",
-    "declared in", ", declared in", "function in", "method in", "type in", "struct in", "class in", "helper in",
-    "function from", "helper from", "function (", "method (", "struct (", "class (", "type (",
+    "in",
+    "from",
+    "of",
+    "inside",
+    "within",
+    "(",
+    "(in",
+    "(from",
+    ", in",
+    "in the file",
+    "in file",
+    "from the file",
+    "is in",
+    "lives in",
+    "stands in",
+    "(defined in",
+    "defined in",
+    ", defined in",
+    "is defined in",
+    "(declared in",
+    "declared in",
+    ", declared in",
+    "function in",
+    "method in",
+    "type in",
+    "struct in",
+    "class in",
+    "helper in",
+    "function from",
+    "helper from",
+    "function (",
+    "method (",
+    "struct (",
+    "class (",
+    "type (",
 ];
 
 /// What stands between a file and a name that it is said to have.
@@ -119,7 +238,10 @@ impl<'a> Claims<'a> {
         };
         let follows = after.and_then(|after| {
             let words = between(span.range.end, after.range.start)?;
-            path(after).filter(|_| IN.contains(&words.as_str()))
+            let before = self.text[..span.range.start].split_whitespace().rev().take(2);
+            let used = before.map(str::to_lowercase).any(|word| USED.contains(&word.as_str()));
+            let elsewhere = used && !words.contains("defined") && !words.contains("declared");
+            path(after).filter(|_| IN.contains(&words.as_str()) && !elsewhere)
         });
         follows.or_else(|| {
             let before = before?;
@@ -136,10 +258,15 @@ impl<'a> Claims<'a> {
                 .map(|word| word.trim_matches(['.', '!', '?']).to_lowercase())
                 .filter(|word| !word.is_empty())
         };
-        let before: Vec<String> = words(&self.text[sentence.start..span.range.start]).collect();
-        let surely = before.iter().rev().take(2).any(|word| SURELY.contains(&word.as_str()));
-        !surely && words(&self.text[sentence]).any(|word| DOUBT.contains(&word.as_str()))
+        !is_surely_there(self.text, span)
+            && words(&self.text[sentence]).any(|word| DOUBT.contains(&word.as_str()))
     }
+}
+
+/// Do the words right before a name say that it is there?
+fn is_surely_there(text: &str, span: &Span) -> bool {
+    let mut before = text[..span.range.start].split_whitespace().rev().take(2);
+    before.any(|word| SURELY.contains(&word.to_lowercase().as_str()))
 }
 
 /// What the design declares in any of its code, or says to be new.
@@ -148,15 +275,60 @@ pub(super) struct Declared(BTreeSet<String>);
 
 /// Words after which a name is declared, in one language or another.
 const DECLARING: &[&str] = &[
-    "actor", "class", "const", "def", "enum", "extension", "field", "final", "fn", "fun", "func", "function", "impl",
-    "interface", "let", "macro_rules!", "message", "mod", "module", "mut", "namespace", "object", "package",
-    "protocol", "record", "rpc", "service", "static", "struct", "trait", "type", "union", "val", "var",
+    "actor",
+    "class",
+    "const",
+    "def",
+    "enum",
+    "extension",
+    "field",
+    "final",
+    "fn",
+    "fun",
+    "func",
+    "function",
+    "impl",
+    "interface",
+    "let",
+    "macro_rules!",
+    "message",
+    "mod",
+    "module",
+    "mut",
+    "namespace",
+    "object",
+    "package",
+    "protocol",
+    "record",
+    "rpc",
+    "service",
+    "static",
+    "struct",
+    "trait",
+    "type",
+    "union",
+    "val",
+    "var",
 ];
 
 /// Words before a name in backticks that say it is new.
 const NEW: &[&str] = &[
-    "add", "adding", "adds", "create", "creates", "define", "defines", "gain", "gains", "gets", "implement",
-    "implements", "introduce", "introduces", "introducing", "new",
+    "add",
+    "adding",
+    "adds",
+    "create",
+    "creates",
+    "define",
+    "defines",
+    "gain",
+    "gains",
+    "gets",
+    "implement",
+    "implements",
+    "introduce",
+    "introduces",
+    "introducing",
+    "new",
 ];
 
 impl Declared {
@@ -174,7 +346,8 @@ impl Declared {
             names.extend(declared_in(&span.text));
             let sentence = sentence(text, &span.range);
             let before = text[sentence.start..span.range.start].to_lowercase();
-            if before.split(|c: char| !c.is_alphanumeric()).any(|word| NEW.contains(&word)) {
+            let new = before.split(|c: char| !c.is_alphanumeric()).any(|word| NEW.contains(&word));
+            if new && !is_surely_there(text, span) {
                 names.extend(identifiers(&span.text).map(str::to_owned));
             }
         }
@@ -192,7 +365,8 @@ impl Declared {
 }
 
 fn declared_in(code: &str) -> impl Iterator<Item = String> {
-    let mut tokens = code.split(|c: char| c.is_whitespace() || "(){}<>[],;&*".contains(c)).filter(|t| !t.is_empty());
+    let mut tokens =
+        code.split(|c: char| c.is_whitespace() || "(){}<>[],;&*".contains(c)).filter(|t| !t.is_empty());
     let mut names = Vec::new();
     let mut after = false;
     for token in tokens.by_ref() {
@@ -218,7 +392,9 @@ fn typed(line: &str) -> impl Iterator<Item = String> {
 
 fn is_import(line: &str) -> bool {
     let line = line.trim_start();
-    ["use ", "pub use ", "import ", "from ", "require", "#include", "using "].iter().any(|word| line.starts_with(word))
+    ["use ", "pub use ", "import ", "from ", "require", "#include", "using "]
+        .iter()
+        .any(|word| line.starts_with(word))
 }
 
 fn identifiers(text: &str) -> impl Iterator<Item = &str> {
@@ -240,7 +416,8 @@ fn file_of(span: &str) -> (&str, Option<&str>) {
         if let Some((path, name)) = span.split_once(separator)
             && is_path(path)
         {
-            let name = Some(name).filter(|name| !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty());
+            let name =
+                Some(name).filter(|name| !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty());
             return (path, name);
         }
     }
@@ -251,15 +428,17 @@ fn file_of(span: &str) -> (&str, Option<&str>) {
 fn is_path(text: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-./@+".contains(c);
     let file = text.rsplit('/').next().unwrap_or(text);
-    text.contains('/') && text.chars().all(legal) && file.rsplit_once('.').is_some_and(|(stem, _)| !stem.is_empty())
+    text.contains('/')
+        && text.chars().all(legal)
+        && file.rsplit_once('.').is_some_and(|(stem, _)| !stem.is_empty())
 }
 
 /// Endings by which `config.toml` is a file, and no `toml` of a `config`.
 const ENDINGS: &[&str] = &[
-    "bat", "bin", "c", "cc", "cfg", "conf", "cpp", "cs", "css", "csv", "db", "dev", "env", "example", "exe", "go", "gz", "h",
-    "hpp", "html", "ico", "ini", "io", "java", "js", "json", "jsonl", "jsx", "lock", "log", "md", "mjs", "mod", "net", "org",
-    "php", "png", "proto", "py", "pyi", "rb", "rs", "sh", "sql", "sqlite", "sum", "svg", "toml", "ts", "tsx", "txt", "wasm",
-    "xml", "yaml", "yml", "zip", "zst", "com",
+    "bat", "bin", "c", "cc", "cfg", "conf", "cpp", "cs", "css", "csv", "db", "dev", "env", "example", "exe",
+    "go", "gz", "h", "hpp", "html", "ico", "ini", "io", "java", "js", "json", "jsonl", "jsx", "lock", "log",
+    "md", "mjs", "mod", "net", "org", "php", "png", "proto", "py", "pyi", "rb", "rs", "sh", "sql", "sqlite",
+    "sum", "svg", "toml", "ts", "tsx", "txt", "wasm", "xml", "yaml", "yml", "zip", "zst", "com",
 ];
 
 /// A name that looks like one of code: qualified, called, or written as only code is. Its call's brackets are taken off.
@@ -276,8 +455,10 @@ fn symbol(text: &str) -> Option<&str> {
     let parts: Vec<&str> = name.split(|c: char| ":.#".contains(c)).filter(|part| !part.is_empty()).collect();
     let words = parts.iter().all(|part| !part.starts_with(|c: char| c.is_ascii_digit()));
     let last = parts.last()?;
-    let inner_capital = last.chars().zip(last.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
-    let code = called.is_some() || name.len() < text.len() || parts.len() > 1 || last.contains('_') || inner_capital;
+    let inner_capital =
+        last.chars().zip(last.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
+    let code =
+        called.is_some() || name.len() < text.len() || parts.len() > 1 || last.contains('_') || inner_capital;
     let whole = name.chars().all(legal) && words && name.len() <= 100 && last.len() > 1;
     let file = name.contains('.') && called.is_none() && ENDINGS.contains(last);
     (whole && code && !file && !is_path(name) && !name.ends_with([':', '.', '#'])).then_some(name)

@@ -39,7 +39,10 @@ fn no_text_makes_it_panic_and_no_message_is_long() {
         let mistakes = names(&text, &Bare);
         assert!(mistakes.len() <= 3 * MOST);
         for mistake in mistakes {
-            assert!(mistake.message.len() < 1500 && !mistake.message.contains(['\n', '\u{202e}']), "{mistake}");
+            assert!(
+                mistake.message.len() < 1500 && !mistake.message.contains(['\n', '\u{202e}']),
+                "{mistake}"
+            );
         }
     }
 }
