@@ -491,3 +491,12 @@ pub const SIMILAR_SIGNATURE: usize = 2000;
 
 /// Bytes of a manifest that is read for what it depends on.
 pub const MANIFEST: usize = 512 * 1024;
+
+/// Files whose texts are read to see whether they have the names that a document says they have.
+pub const NAMED_FILES: usize = 200;
+
+/// Earlier runs whose designs a new one is compared with: each design is read whole, and the newest matter most.
+pub const PAST_RUNS: u32 = 60;
+
+/// Rows of findings that are read for what reviewers ask again and again: some ten of a run, written once a review.
+pub const PAST_FINDINGS: u32 = 1500;

@@ -1,7 +1,5 @@
 //! What of a repository a model is shown, and what a document may ask about it.
 //!
-//! What of a repository a model is shown, and what a document may ask about it.
-//!
 //! Two rooms here read a repository: `reading`, which makes the index of a commit, and `context`, which reads what it
 //! shows; the rest is bytes in, values out. The same commit and issue always give the same context. Secrets are left
 //! out twice: files that look like holding them are not opened, and what looks like one in any other file is blacked
@@ -13,6 +11,7 @@ mod context;
 mod dependencies;
 mod digest;
 mod files;
+mod history;
 mod imports;
 mod index;
 mod language;
@@ -20,6 +19,7 @@ mod reading;
 mod similar;
 mod summary;
 mod surroundings;
+mod symbols;
 mod tokens;
 mod tree;
 mod words;
@@ -28,10 +28,12 @@ pub use context::{Asked, Context, Included, Plan, Report, Shown, gather, plan};
 pub use dependencies::dependencies;
 pub use digest::Digest;
 pub use files::Why;
+pub use history::{History, history};
 pub use imports::{Resolved, Resolver};
 pub use index::{File, Index, LeftOut};
 pub use language::Language;
 pub use similar::{Alike, Neighbours, Offer, Reason, Request, alike, neighbours, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use surroundings::{Surroundings, surroundings};
+pub use symbols::Symbols;
 pub use tree::TreeIndex;

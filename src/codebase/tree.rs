@@ -1,6 +1,6 @@
 //! The paths of a repository at one commit.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Bound};
 
 use crate::documents::Tree;
 
@@ -27,6 +27,12 @@ impl TreeIndex {
     /// Every file, in order.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
+    }
+
+    /// Every file whose path begins so, in order.
+    pub(super) fn beginning<'t>(&'t self, prefix: &'t str) -> impl Iterator<Item = &'t str> {
+        let from = self.files.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        from.map(String::as_str).take_while(move |path| path.starts_with(prefix))
     }
 
     pub fn is_file(&self, path: &str) -> bool {
@@ -78,7 +84,7 @@ pub(super) fn file_name(path: &str) -> &str {
 }
 
 /// The neighbouring bytes of a path, sorted, each once.
-fn pairs(path: &str) -> Vec<[u8; 2]> {
+pub(super) fn pairs(path: &str) -> Vec<[u8; 2]> {
     let mut pairs: Vec<_> = path.as_bytes().windows(2).map(|w| [w[0], w[1]]).collect();
     pairs.sort_unstable();
     pairs.dedup();
@@ -86,7 +92,7 @@ fn pairs(path: &str) -> Vec<[u8; 2]> {
 }
 
 /// Dice's coefficient: 0 for nothing in common, 1 for the same pairs.
-fn likeness(a: &[[u8; 2]], b: &[[u8; 2]]) -> f64 {
+pub(super) fn likeness(a: &[[u8; 2]], b: &[[u8; 2]]) -> f64 {
     if a.is_empty() || b.is_empty() {
         return 0.0;
     }

@@ -49,6 +49,8 @@ pub(crate) struct Item {
 #[derive(Debug)]
 pub(crate) struct CodeBlock {
     pub(crate) range: Range<usize>,
+    /// The first word behind the fence, in lower case.
+    pub(crate) tag: String,
     pub(crate) text: String,
 }
 
@@ -139,8 +141,13 @@ impl Walk<'_> {
     fn start(&mut self, tag: Tag<'_>, range: Range<usize>) {
         match tag {
             Tag::Heading { .. } if self.depth == 0 => self.heading = Some(String::new()),
-            Tag::CodeBlock(CodeBlockKind::Fenced(_) | CodeBlockKind::Indented) => {
-                self.out.code_blocks.push(CodeBlock { range, text: String::new() });
+            Tag::CodeBlock(kind) => {
+                let tag = match &kind {
+                    CodeBlockKind::Fenced(info) => info.split([' ', ',', '{']).next().unwrap_or_default(),
+                    CodeBlockKind::Indented => "",
+                };
+                let tag = tag.to_ascii_lowercase();
+                self.out.code_blocks.push(CodeBlock { range, tag, text: String::new() });
             }
             Tag::BlockQuote(_) | Tag::FootnoteDefinition(_) => self.depth += 1,
             Tag::List(start) => {

@@ -25,6 +25,51 @@ pub trait Tree {
     fn nearest(&self, path: &str) -> Vec<String>;
 }
 
+/// What a document may ask of the code it talks about. Whoever answers and is not sure says nothing: a name that is
+/// wrongly denied sends a good document back.
+pub trait Repository: Tree {
+    /// Would a file of this name be source code whose names are known?
+    fn is_code(&self, path: &str) -> bool;
+    /// Is there something of this name, in this file or anywhere? It may be qualified in any language's way.
+    fn symbol(&self, file: Option<&str>, name: &str) -> Known;
+    /// What a block of code imports of this repository and is surely not there, once these paths are added.
+    fn strays(&self, block: &Block<'_>) -> Vec<Stray>;
+}
+
+/// A block of code in a document.
+#[derive(Debug, Clone, Copy)]
+pub struct Block<'a> {
+    /// What the document calls its language.
+    pub tag: &'a str,
+    pub code: &'a str,
+    /// The files that the document changes or adds.
+    pub files: &'a [&'a str],
+    /// Those of them that it adds.
+    pub added: &'a [&'a str],
+}
+
+/// Is there such a name?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Known {
+    Yes,
+    /// Surely not. The real names nearest to it, best first, each with where it is.
+    No {
+        nearest: Vec<String>,
+    },
+    Unknown,
+}
+
+/// An import of what is surely not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stray {
+    /// As the import has it: `crate::confg`, `./util`.
+    pub module: String,
+    /// The name that a file lacks which is there; none where the file itself is not.
+    pub name: Option<(String, String)>,
+    /// Real ones, best first.
+    pub nearest: Vec<String>,
+}
+
 /// Something wrong with a document, found by code and said in one sentence with the fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mistake {
@@ -55,6 +100,11 @@ impl Mistake {
 
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
+    }
+
+    /// Is it about what the repository has, which nobody but its builders knows for certain?
+    pub fn is_about_names(&self) -> bool {
+        self.rule.starts_with("names.")
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     prompt::{Material, Prompt, Weight},
 };
 use crate::{
-    codebase::Shown,
+    codebase::{History, Shown},
     config::BudgetSettings,
     documents::{edits, sections},
     engine::{Cut, StepError},
@@ -27,6 +27,8 @@ pub struct Brief<'a> {
     pub body: &'a str,
     /// What of the repository to show.
     pub shown: &'a Shown,
+    /// What earlier runs of the repository came to.
+    pub history: &'a History,
     /// The form the document must have, as the parser and validator know it.
     pub rules: &'a str,
     /// The provider and model that draft.
@@ -223,6 +225,20 @@ pub(super) fn with_repository(prompt: Prompt, shown: &Shown) -> Prompt {
         .theirs("What stands in its files", Material::pieces(FILES, FILES, Weight::Background, &shown.files))
 }
 
+/// What earlier runs left. The models of those wrote it, about texts of strangers: it is material, and goes first.
+fn with_history(prompt: Prompt, history: &History) -> Prompt {
+    let material = |name, unit, pieces: &[String]| Material::pieces(name, unit, Weight::Background, pieces);
+    prompt
+        .theirs(
+            "What reviewers of this repository asked for again and again; see to it where it applies",
+            material("rules", "rules", &history.rules),
+        )
+        .theirs(
+            "Earlier designs of this repository that touch on this",
+            material("designs", "designs", &history.designs),
+        )
+}
+
 /// The issue, up to what anybody reads of one.
 pub(super) fn issue(snapshot: &IssueSnapshot, body: &str) -> Material {
     let text = format!("#{} {}\n\n{body}", snapshot.number, snapshot.title);
@@ -233,7 +249,7 @@ fn first_prompt(round: &Round, brief: &Brief<'_>, mark: &str) -> Prompt {
     let prompt = Prompt::new(mark)
         .ours(format!("Write the {} for issue #{} of this repository.", brief.what, brief.issue.number))
         .section("The form it must have", brief.rules);
-    with_repository(prompt, brief.shown)
+    with_history(with_repository(prompt, brief.shown), brief.history)
         .theirs("What a maintainer asks for", maintainer(round))
         .theirs("The issue", issue(brief.issue, brief.body))
 }
@@ -265,7 +281,8 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
         .section("How to answer", &edits::prompt_rules())
         .section("The form the document must keep", brief.rules)
         .theirs("The document", Material::text("document", Weight::Whole, before));
-    with_repository(prompt, brief.shown).theirs("The issue", issue(brief.issue, brief.body))
+    with_history(with_repository(prompt, brief.shown), brief.history)
+        .theirs("The issue", issue(brief.issue, brief.body))
 }
 
 /// A text that was stored.

@@ -14,7 +14,9 @@ mod draft;
 mod excerpt;
 mod gate;
 mod held;
+mod history;
 mod money;
+mod names;
 mod page;
 mod prompt;
 mod remains;
@@ -30,7 +32,9 @@ pub use gate::{
     Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
 };
 pub use held::{Held, NoAnswer, Pending};
+pub use history::{history, remembered};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
+pub use names::names;
 pub use page::{StatusComment, Urgency};
 pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, Why, review};
@@ -39,7 +43,7 @@ pub use standing::{fault, stop_label_on};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    documents::{Mistake, findings::Ledger},
+    documents::{Mistake, Severity, findings::Ledger},
     engine::{self, StepError},
     types::{Family, Hash, Verdict},
 };
@@ -195,12 +199,14 @@ impl Round {
     }
 
     /// After the mechanical checks: on, or back with all mistakes at once.
-    pub fn settle_checks(&mut self, mistakes: Vec<Mistake>) -> Turn {
-        let errors: Vec<String> = mistakes
-            .iter()
-            .filter(|m| m.is_error())
-            .map(|m| format!("{} {} {}", m.rule, m.place, m.message))
-            .collect();
+    pub fn settle_checks(&mut self, mut mistakes: Vec<Mistake>) -> Turn {
+        let told = |m: &Mistake| format!("{} {} {}", m.rule, m.place, m.message);
+        if self.strikes > 0 {
+            // Told twice, and the drafter keeps to it: that the name is not there is for the reviewer to judge.
+            let insisted = |m: &&mut Mistake| m.is_about_names() && self.mistakes_before.contains(&told(m));
+            mistakes.iter_mut().filter(insisted).for_each(|m| m.severity = Severity::Warning);
+        }
+        let errors: Vec<String> = mistakes.iter().filter(|m| m.is_error()).map(told).collect();
         self.mistakes = mistakes;
         if errors.is_empty() {
             // What the next check will say is not known yet: only a review ends the count of strikes.

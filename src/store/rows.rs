@@ -500,6 +500,26 @@ pub struct FindingRow {
     pub why: String,
 }
 
+/// The design that an earlier run came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastDesign {
+    pub issue: IssueNo,
+    /// The last one on it.
+    pub verdict: Verdict,
+    /// Did a person agree with it?
+    pub approved: bool,
+    pub text: String,
+}
+
+/// A finding of an earlier run, as it stood in the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastFinding {
+    /// Of this repository's runs.
+    pub run: u64,
+    pub issue: IssueNo,
+    pub finding: FindingRow,
+}
+
 /// Did a person agree with the reviewer, or waive it?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -13,6 +13,7 @@ mod faults;
 mod gemini;
 mod in_line;
 mod intake;
+mod known;
 mod lld;
 mod long_log;
 mod missed;

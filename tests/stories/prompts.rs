@@ -18,10 +18,12 @@ use crate::{
 };
 
 /// What the drafter answers, one after the other; the last again and again.
-type Drafts = Vec<fn(&str) -> String>;
+pub(crate) type Drafts = Vec<fn(&str) -> String>;
 
-struct Models {
+pub(crate) struct Models {
     drafts: Drafts,
+    /// What the reviewer answers to a prompt.
+    review: fn(&str) -> Value,
     /// The longest prompt that they read, in bytes, whatever the settings say of tokens.
     most: usize,
     /// Prompts in the order they came, each with who got it.
@@ -29,7 +31,7 @@ struct Models {
 }
 
 impl Models {
-    fn sent(&self, to: &str) -> Vec<String> {
+    pub(crate) fn sent(&self, to: &str) -> Vec<String> {
         self.sent
             .lock()
             .unwrap()
@@ -54,8 +56,9 @@ async fn answer(State(models): State<Arc<Models>>, Json(request): Json<Value>) -
         draft
     } else {
         let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap().to_owned();
+        let review = (models.review)(&prompt);
         models.sent.lock().unwrap().push(("reviewer", prompt));
-        approved().to_string().replace("{{nonce}}", &nonce)
+        review.to_string().replace("{{nonce}}", &nonce)
     };
     let event = json!({"model": model, "choices": [{"delta": {"content": text}, "finish_reason": "stop"}]});
     format!("data: {event}\n\ndata: [DONE]\n\n").into_response()
@@ -66,13 +69,31 @@ async fn with_models(tokens: (u32, u32), drafts: Drafts, setting: Setting) -> (W
     with_dense_models(tokens, usize::MAX, drafts, setting).await
 }
 
+/// A world of models that read whatever there is.
+pub(crate) async fn with_reviewer(
+    drafts: Drafts,
+    review: fn(&str) -> Value,
+    setting: Setting,
+) -> (World, Arc<Models>) {
+    with_all((100_000, 100_000), usize::MAX, (drafts, review), setting).await
+}
+
 async fn with_dense_models(
-    (drafter, reviewer): (u32, u32),
+    tokens: (u32, u32),
     most: usize,
     drafts: Drafts,
     setting: Setting,
 ) -> (World, Arc<Models>) {
-    let models = Arc::new(Models { drafts, most, sent: Mutex::default() });
+    with_all(tokens, most, (drafts, |_| approved()), setting).await
+}
+
+async fn with_all(
+    (drafter, reviewer): (u32, u32),
+    most: usize,
+    (drafts, review): (Drafts, fn(&str) -> Value),
+    setting: Setting,
+) -> (World, Arc<Models>) {
+    let models = Arc::new(Models { drafts, review, most, sent: Mutex::default() });
     let api = Router::new().route("/chat/completions", post(answer)).with_state(Arc::clone(&models));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -85,12 +106,12 @@ async fn with_dense_models(
         )
     };
     let rows = row("alpha-1", drafter) + &row("beta-1", reviewer);
-    let toml = format!("[providers.openai]\nbase_url = \"http://{address}\"\n{rows}");
+    let toml = format!("{}[providers.openai]\nbase_url = \"http://{address}\"\n{rows}", setting.toml);
     let setting = Setting { models: Some(("openai:alpha-1", "openai:beta-1")), toml, ..setting };
     (World::new(setting).await, models)
 }
 
-fn sound(path: &str) -> String {
+pub(crate) fn sound(path: &str) -> String {
     design().replace("{{issue}}", "1").replace("{{title}}", "A title").replace("{{path}}", path)
 }
 
@@ -128,7 +149,7 @@ fn mark(prompt: &str) -> String {
 }
 
 /// What stands in one segment.
-fn segment<'a>(prompt: &'a str, name: &str) -> &'a str {
+pub(crate) fn segment<'a>(prompt: &'a str, name: &str) -> &'a str {
     let mark = mark(prompt);
     let text = prompt.split(&format!("<<<{name} {mark}>>>\n")).nth(1);
     let text = text.unwrap_or_else(|| panic!("there is no {name}:\n{prompt}"));

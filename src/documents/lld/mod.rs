@@ -4,6 +4,7 @@
 mod check;
 mod coverage;
 mod fix;
+mod names;
 mod parse;
 mod place;
 mod summary;
@@ -11,6 +12,7 @@ mod summary;
 pub use check::check;
 pub use coverage::coverage;
 pub use fix::{Fix, fix};
+pub use names::names;
 pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse};
 pub use place::{place_exists, unchanged_at};
 pub use summary::summary;

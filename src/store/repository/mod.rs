@@ -6,6 +6,7 @@
 mod costs;
 mod journal;
 mod ledger;
+mod past;
 mod read;
 mod requests;
 mod steps;

@@ -26,7 +26,7 @@ use crate::{
         self, Base, Brief, Cx, Desk, Drafted, Excerpt, Heard, IssueSnapshot, Landed, Policy, Proposal,
         ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault, need, text_of,
     },
-    types::{Hash, Role},
+    types::{Hash, IssueNo, Role},
 };
 
 /// The workflow.
@@ -101,6 +101,9 @@ pub struct State {
     base: Option<Base>,
     /// What of the repository the models are shown.
     excerpt: Option<Hash>,
+    /// What earlier runs of the repository came to; runs from before there was such a thing have none.
+    #[serde(default)]
+    history: Option<Hash>,
     /// Files the excerpt had no room or no use for.
     left_out: usize,
     /// A source file that exists, for scripted answers.
@@ -229,7 +232,10 @@ async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let repo = desk.repo(cx).await?;
     let base = desk.fetch(cx, "fetch", &repo).await?;
     let words = words(s, cx).await?;
+    let policy = need(&s.policy)?.clone();
     let Excerpt { shown, left_out, sample_path } = rounds::excerpt(cx, &base, &words, &[]).await?;
+    let path_of = |issue: IssueNo| policy.document_path.replace("{issue}", &issue.to_string());
+    s.history = Some(rounds::history(cx, need(&s.issue)?, &words, path_of).await?);
     (s.base, s.excerpt) = (Some(base), Some(shown));
     (s.left_out, s.sample_path) = (left_out, sample_path);
     Ok(Next::Go(At::Draft))
@@ -252,11 +258,13 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     show::label(s, cx, messages::WORKING).await?;
     let body = text_of(cx, &issue.body).await?;
     let repository = repository(s, cx).await?;
+    let history = rounds::remembered(cx, s.history).await?;
     let brief = Brief {
         what: WHAT,
         issue: &issue,
         body: &body,
         shown: &repository,
+        history: &history,
         rules: &lld::format_rules(),
         spec: &policy.drafter,
         caps: &policy.caps,
@@ -288,8 +296,10 @@ async fn fix(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 }
 
 async fn check(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
-    let tree = cx.tools().tree(cx, need(&s.base)?).await?;
-    let mistakes = lld::check(&document(s, cx).await?, need(&s.issue)?.number, &tree);
+    let (base, text) = (need(&s.base)?, document(s, cx).await?);
+    let tree = cx.tools().tree(cx, base).await?;
+    let mut mistakes = lld::check(&text, need(&s.issue)?.number, &tree);
+    mistakes.extend(rounds::names(cx, base, &tree, |repository| lld::names(&text, repository)).await?);
     match s.round.settle_checks(mistakes) {
         Turn::Pass => Ok(Next::Go(At::TestPlan)),
         Turn::Again => Ok(Next::Go(At::Draft)),

@@ -1,0 +1,386 @@
+//! What earlier runs of the repository came to, as far as it touches on what is asked now: their designs, and what their
+//! reviewers asked for again and again.
+//!
+//! Pure: rows in, texts out, the same for the same. What comes out quotes models and strangers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::words;
+use crate::{
+    documents::lld,
+    store::{PastDesign, PastFinding},
+    types::{IssueNo, Verdict},
+};
+
+/// What a drafter is told of it, each piece by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {
+    /// What reviewers asked for in several runs.
+    pub rules: Vec<String>,
+    /// Earlier designs, the nearest first.
+    pub designs: Vec<String>,
+}
+
+/// How many of each are told.
+const MOST_RULES: usize = 8;
+const MOST_DESIGNS: usize = 4;
+
+/// In how many runs a finding must come before it is a rule.
+const PATTERN: usize = 3;
+
+/// Two findings of this part of their words in common say the same.
+const ALIKE: f64 = 0.5;
+
+/// A design with less than this has nothing to do with the issue but for words that every text has.
+const LEAST: f64 = 3.0;
+
+/// What naming a file that the design changes is worth, next to which words are little.
+const SAME_FILE: f64 = 8.0;
+
+/// Characters quoted of a text.
+const QUOTED: usize = 300;
+
+/// Chooses by the words of an issue, in which paths may be named. `path_of` says where the design of an issue is.
+pub fn history(
+    issue: IssueNo,
+    text: &str,
+    designs: &[PastDesign],
+    findings: &[PastFinding],
+    path_of: impl Fn(IssueNo) -> String,
+) -> History {
+    let touching = touching(issue, text, designs);
+    let designs = touching.iter().take(MOST_DESIGNS).map(|touching| touching.told(issue, &path_of, findings));
+    History { rules: rules(findings), designs: designs.collect() }
+}
+
+/// An earlier design and how it touches on the issue.
+struct Touching<'p> {
+    past: &'p PastDesign,
+    read: Read,
+    /// Of the files it changes, those that the issue names.
+    files: Vec<String>,
+    /// Words they share, the rarest first.
+    words: Vec<String>,
+    score: f64,
+}
+
+/// What of a design is compared.
+struct Read {
+    title: String,
+    goal: String,
+    paths: Vec<String>,
+    words: BTreeMap<String, u32>,
+}
+
+impl Read {
+    fn of(text: &str) -> Self {
+        let design = lld::parse(text);
+        let goal = design.section("1").map_or("", |section| &text[section.body.clone()]);
+        let goal = goal.split("\n#").next().unwrap_or_default().trim().to_owned();
+        let paths: Vec<String> = design.files.into_iter().map(|row| row.path).collect();
+        let words = words::counted(&format!("{}\n{goal}\n{}", design.title, paths.join("\n")));
+        Self { title: design.title, goal, paths, words }
+    }
+}
+
+/// Best first. An earlier design of the same issue comes before all others, whatever its words.
+fn touching<'p>(issue: IssueNo, text: &str, designs: &'p [PastDesign]) -> Vec<Touching<'p>> {
+    let wanted = words::of(text);
+    let mut seen = BTreeSet::new();
+    // Of several runs of one issue the newest counts.
+    let newest = designs.iter().filter(|past| seen.insert(past.issue));
+    let read: Vec<(&PastDesign, Read)> = newest.map(|past| (past, Read::of(&past.text))).collect();
+    let total = read.len() as f64;
+    let length =
+        read.iter().map(|(_, read)| f64::from(read.words.values().sum::<u32>())).sum::<f64>() / total;
+    let mut holding: BTreeMap<&String, f64> = BTreeMap::new();
+    for word in read.iter().flat_map(|(_, read)| read.words.keys()) {
+        *holding.entry(word).or_default() += 1.0;
+    }
+    let rarity = |word: &String| {
+        let holding = holding.get(word).copied().unwrap_or_default();
+        (1.0 + (total - holding + 0.5) / (holding + 0.5)).ln()
+    };
+    // As BM25 has it, with its usual constants.
+    let weight = |word: &String, count: u32, own: f64| {
+        let count = f64::from(count);
+        rarity(word) * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * own / length))
+    };
+    let mut touching: Vec<Touching<'_>> = read
+        .iter()
+        .map(|(past, read)| {
+            let own = f64::from(read.words.values().sum::<u32>());
+            let shared: Vec<(&String, f64)> = read
+                .words
+                .iter()
+                .filter(|(word, _)| wanted.contains(*word))
+                .map(|(word, count)| (word, weight(word, *count, own)))
+                .collect();
+            let files: Vec<String> =
+                read.paths.iter().filter(|path| names_path(text, path)).cloned().collect();
+            let score = shared.iter().map(|(_, weight)| weight).sum::<f64>() + SAME_FILE * files.len() as f64;
+            (past, shared, files, score)
+        })
+        .zip(&read)
+        .map(|((past, mut shared, files, score), (_, read))| {
+            shared.sort_by(|(left, a), (right, b)| b.total_cmp(a).then_with(|| left.cmp(right)));
+            let words = shared.into_iter().map(|(word, _)| word.clone()).collect();
+            let read = Read {
+                words: BTreeMap::new(),
+                title: read.title.clone(),
+                goal: read.goal.clone(),
+                paths: read.paths.clone(),
+            };
+            Touching { past, read, files, words, score }
+        })
+        .filter(|touching| touching.past.issue == issue || touching.score >= LEAST)
+        .collect();
+    let own = |touching: &Touching<'_>| touching.past.issue == issue;
+    touching.sort_by(|a, b| {
+        let order = own(b).cmp(&own(a)).then_with(|| b.score.total_cmp(&a.score));
+        order.then_with(|| b.past.issue.cmp(&a.past.issue))
+    });
+    touching
+}
+
+/// Does the text name this path, or a file of this name where that is no word?
+fn names_path(text: &str, path: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || "_-/".contains(c);
+    let named = |name: &str| {
+        text.match_indices(name).any(|(at, _)| {
+            let before = text[..at].chars().next_back().is_some_and(part);
+            !before && !text[at + name.len()..].starts_with(part)
+        })
+    };
+    named(path)
+        || path.rsplit('/').next().is_some_and(|name| name.contains('.') && name.len() > 5 && named(name))
+}
+
+impl Touching<'_> {
+    fn told(&self, issue: IssueNo, path_of: impl Fn(IssueNo) -> String, findings: &[PastFinding]) -> String {
+        let of = self.past.issue;
+        let judged = match (self.past.approved, self.past.verdict) {
+            (true, Verdict::Approved) => "approved by a person".to_owned(),
+            (true, verdict) => format!("accepted by a person though the review said {verdict}"),
+            (false, verdict) => format!("an earlier run of this issue; the review said {verdict}"),
+        };
+        let mut told = format!("## #{of} {}\n\n{}: {judged}.\n", line(&self.read.title), path_of(of));
+        if !self.files.is_empty() {
+            told.push_str(&format!("It changes files that the issue names: {}.\n", listed(&self.files)));
+        } else if !self.words.is_empty() {
+            told.push_str(&format!("It shares words with the issue: {}.\n", listed(&self.words)));
+        }
+        told.push_str(&format!("Files: {}.\nGoal: {}\n", listed(&self.read.paths), line(&self.read.goal)));
+        if of == issue {
+            for past in findings.iter().filter(|past| past.issue == issue).take(10) {
+                let (status, title) = (&past.finding.status, line(&past.finding.title));
+                told.push_str(&format!(
+                    "- found then, at {}, {status}: {title}\n",
+                    line(&past.finding.place)
+                ));
+            }
+        }
+        told + "\n"
+    }
+}
+
+/// Findings that say the same about the same section, in one run or several.
+struct Pattern<'p> {
+    section: String,
+    words: BTreeSet<String>,
+    /// The newest.
+    said: &'p PastFinding,
+    runs: BTreeSet<u64>,
+    issues: BTreeSet<IssueNo>,
+}
+
+/// What came up in [`PATTERN`] runs or more, that which came up most often first.
+fn rules(findings: &[PastFinding]) -> Vec<String> {
+    let mut patterns: Vec<Pattern<'_>> = Vec::new();
+    // What a person dismissed was no rule of theirs.
+    for past in findings.iter().filter(|past| past.finding.status != "dismissed") {
+        let section = section(&past.finding.place);
+        let words = substance(&past.finding.title);
+        let same = |pattern: &&mut Pattern<'_>| pattern.section == section && alike(&pattern.words, &words);
+        match patterns.iter_mut().find(same) {
+            Some(pattern) => {
+                pattern.runs.insert(past.run);
+                pattern.issues.insert(past.issue);
+            }
+            None => patterns.push(Pattern {
+                section,
+                words,
+                said: past,
+                runs: [past.run].into(),
+                issues: [past.issue].into(),
+            }),
+        }
+    }
+    patterns.retain(|pattern| pattern.runs.len() >= PATTERN);
+    patterns.sort_by_key(|pattern| std::cmp::Reverse(pattern.runs.len()));
+    patterns.iter().take(MOST_RULES).map(told).collect()
+}
+
+fn told(pattern: &Pattern<'_>) -> String {
+    let (times, finding) = (pattern.runs.len(), &pattern.said.finding);
+    let issues: Vec<String> = pattern.issues.iter().rev().map(|issue| format!("#{issue}")).collect();
+    format!(
+        "- Asked in {times} runs ({}), of section {}: {}. {}\n",
+        listed(&issues),
+        pattern.section,
+        line(&finding.title).trim_end_matches('.'),
+        line(&finding.detail)
+    )
+}
+
+/// The section that a place is in.
+fn section(place: &str) -> String {
+    let place = place.trim().trim_matches('`').trim_start_matches(['§', '#', ' ']).to_lowercase();
+    let bare = place.strip_prefix("section ").unwrap_or(&place);
+    let word = bare.split([' ', ',', '(', ':']).next().unwrap_or(bare).trim_end_matches('.');
+    let number = word.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    match word {
+        _ if word.starts_with("req-") => "3".to_owned(),
+        _ if number && word.len() == 3 && !word.contains('.') => "10.1".to_owned(),
+        _ if bare.contains('/') => "2.1".to_owned(),
+        _ if number => word.to_owned(),
+        _ => line(bare),
+    }
+}
+
+/// The words of a finding without what is of one document only: names, paths and numbers.
+fn substance(title: &str) -> BTreeSet<String> {
+    let mut plain = String::new();
+    for (at, part) in title.split('`').enumerate() {
+        let words = part.split_whitespace().filter(|_| at % 2 == 0);
+        let own = |word: &&str| {
+            word.contains(['/', '_', '(']) || word.contains("::") || word.chars().any(char::is_numeric)
+        };
+        plain.extend(words.filter(|word| !own(word)).flat_map(|word| [word, " "]));
+    }
+    let words = words::of(&plain);
+    // Of a title with nothing but such in it, its own letters are all there is.
+    if words.is_empty() { BTreeSet::from([title.trim().to_lowercase()]) } else { words }
+}
+
+fn alike(a: &BTreeSet<String>, b: &BTreeSet<String>) -> bool {
+    let common = a.intersection(b).count() as f64;
+    2.0 * common / (a.len() + b.len()) as f64 >= ALIKE && (common >= 2.0 || a == b)
+}
+
+/// A few of them in a row.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 10;
+    let more = names.len().saturating_sub(MOST);
+    let some = names.iter().take(MOST).map(|name| line(name)).collect::<Vec<_>>().join(", ");
+    if more == 0 { some } else { format!("{some} and {more} more") }
+}
+
+/// A text on one line, and no more of it than is quoted.
+fn line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(QUOTED) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::FindingRow;
+
+    fn design(issue: u64, title: &str, path: &str) -> PastDesign {
+        let text = format!(
+            "# {issue} - Feature: {title}\n\n## 1. Context & Goal\nIt was slow.\n\n### 2.1 Files Changed\n\n\
+             | File | Change Type | Description |\n|---|---|---|\n| `{path}` | Modify | x |\n"
+        );
+        PastDesign { issue: IssueNo(issue), verdict: Verdict::Approved, approved: true, text }
+    }
+
+    fn found(run: u64, place: &str, title: &str, status: &str) -> PastFinding {
+        let finding = FindingRow {
+            id: "F1".into(),
+            round: 1,
+            severity: "high".into(),
+            place: place.into(),
+            title: title.into(),
+            detail: "Say what is observed.".into(),
+            status: status.into(),
+            why: String::new(),
+        };
+        PastFinding { run, issue: IssueNo(run), finding }
+    }
+
+    fn told(text: &str, designs: &[PastDesign]) -> Vec<String> {
+        let told = history(IssueNo(9), text, designs, &[], |issue| format!("docs/lld/LLD-{issue}.md"));
+        told.designs.iter().map(|told| told.lines().next().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn designs_are_found_by_files_and_words() {
+        let designs = [
+            design(5, "Sort the words of a report", "src/report.rs"),
+            design(4, "Colour on terminals", "src/terminal.rs"),
+            design(3, "Count lines", "src/counting.rs"),
+            design(2, "Read standard input", "src/input.rs"),
+            design(1, "Translate messages", "src/messages.rs"),
+        ];
+        assert_eq!(told("Colour of words in src/report.rs", &designs)[0], "## #5 Sort the words of a report");
+        assert_eq!(told("Bad colours where terminals are dark", &designs), ["## #4 Colour on terminals"]);
+        assert_eq!(told("Faster start", &designs), [""; 0]);
+        assert_eq!(told("", &[]), [""; 0]);
+        let whole = history(IssueNo(9), "src/input.rs", &designs, &[], |issue| format!("LLD-{issue}.md"));
+        insta::assert_snapshot!(whole.designs[0], @r"
+        ## #2 Read standard input
+
+        LLD-2.md: approved by a person.
+        It changes files that the issue names: src/input.rs.
+        Files: src/input.rs.
+        Goal: It was slow.
+        ");
+    }
+
+    #[test]
+    fn the_same_issues_own_runs_come_first() {
+        let own =
+            PastDesign { approved: false, verdict: Verdict::Revise, ..design(9, "Anything", "src/any.rs") };
+        let designs = [design(4, "Colour on terminals", "src/terminal.rs"), own];
+        let told = history(
+            IssueNo(9),
+            "Colour terminals, src/terminal.rs",
+            &designs,
+            &[found(9, "3", "x y z", "open")],
+            |_| "p".into(),
+        );
+        assert!(
+            told.designs[0].contains("p: an earlier run of this issue; the review said REVISE."),
+            "{told:?}"
+        );
+        assert!(told.designs[0].contains("- found then, at 3, open: x y z"), "{told:?}");
+    }
+
+    #[test]
+    fn what_three_runs_were_told_is_a_rule() {
+        let title = "Requirement 2 of `read()` names no exit status";
+        let mut findings = vec![
+            found(4, "§3", title, "fixed"),
+            found(3, "REQ-1", "The exit status is not named in requirement REQ-7", "open"),
+            found(3, "3", title, "open"),
+            found(2, "2.1", title, "open"),
+            found(1, "3", "Something else about scenarios", "open"),
+        ];
+        assert_eq!(rules(&findings), [""; 0], "in two runs, and elsewhere");
+        findings.push(found(1, "section 3", "Requirement 14 names no exit status", "dismissed"));
+        assert_eq!(rules(&findings), [""; 0], "a person did not think so");
+        findings.push(found(0, "3. Requirements", "Requirement 4 names no exit status", "open"));
+        assert_eq!(
+            rules(&findings),
+            [
+                "- Asked in 3 runs (#4, #3, #0), of section 3: Requirement 2 of `read()` names no exit status. Say what is observed.\n"
+            ]
+        );
+    }
+}

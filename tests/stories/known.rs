@@ -1,0 +1,125 @@
+//! What a run knows of its repository: the names that are there, and what earlier runs came to.
+
+use countersign::{engine::Status, types::IssueNo};
+use serde_json::{Value, json};
+
+use crate::{
+    prompts::{Drafts, segment, sound, with_reviewer},
+    script::{approved, finding, review},
+    world::Setting,
+};
+
+const BEGIN: &str = "1. Read the input and check it before anything is changed.";
+const WRONG: &str = "1. `parse_sheet()` in `src/parse.rs` reads the file.\n2. `src/reports.rs` prints it.\n\n\
+                     ```rust\nuse crate::reprot::table;\n```";
+
+fn better() -> String {
+    WRONG.replace("parse_sheet()", "sheet()").replace("src/reports.rs", "src/report.rs")
+}
+
+fn about(words: &str) -> String {
+    sound("src/lib.rs").replacen("of issue 1, ", "of this issue, ", 1).replacen(BEGIN, words, 1)
+}
+
+fn edit(search: &str, replace: &str) -> String {
+    json!({ "edits": [{ "search": search, "replace": replace }] }).to_string()
+}
+
+fn patient() -> Setting {
+    Setting { toml: "[lld]\nmax_rounds = 5\n".to_owned(), ..Setting::default() }
+}
+
+#[tokio::test]
+async fn names_that_do_not_exist_go_back_with_the_real_ones() {
+    let drafts: Drafts =
+        vec![|_| about(WRONG), |_| edit(WRONG, &better()), |_| edit("crate::reprot", "crate::report")];
+    let (mut w, models) = with_reviewer(drafts, |_| approved(), patient()).await;
+    w.label("maya", "countersign:lld").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains("APPROVED"), "{gate}");
+
+    let prompts = models.sent("drafter");
+    assert_eq!((prompts.len(), models.sent("reviewer").len()), (3, 1));
+    let first = segment(&prompts[1], "mistakes");
+    for said in [
+        "`src/reports.rs` is named here, but it neither exists nor stands in 2.1; did you mean `src/report.rs`",
+        "`parse_sheet` is not in `src/parse.rs`; did you mean `sheet (line ",
+        "`crate::reprot` is imported, but it neither exists nor is added in 2.1; did you mean `crate::report`?",
+    ] {
+        assert!(first.contains(said), "{said}\n{first}");
+    }
+    let second = segment(&prompts[2], "mistakes");
+    assert!(second.contains("`crate::reprot` is imported") && second.lines().count() == 1, "{second}");
+}
+
+#[tokio::test]
+async fn a_drafter_that_keeps_to_a_name_is_judged_by_the_reviewer() {
+    let drafts: Drafts = vec![
+        |_| about("1. `parse_sheet()` in `src/parse.rs` reads the file."),
+        |_| edit("The goal of a real design", "The aim of a real design"),
+        |_| edit("The aim of a real design", "The point of a real design"),
+    ];
+    let (mut w, models) = with_reviewer(drafts, |_| approved(), patient()).await;
+    w.label("maya", "countersign:lld").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.find("waits for a person");
+    let warned = models.sent("reviewer").remove(0);
+    let warnings = segment(&warned, "warnings");
+    assert!(warnings.contains("`parse_sheet` is not in `src/parse.rs`"), "{warnings}");
+}
+
+/// The number of the issue that a prompt is about.
+fn issue(prompt: &str) -> String {
+    let number = prompt.split("for issue #").nth(1).unwrap();
+    number.split(' ').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn what_three_reviews_asked_for_the_fourth_drafter_is_told() {
+    fn drafts(prompt: &str) -> String {
+        if prompt.starts_with("Revise") {
+            return edit("Behaviour that the issue does not mention", "Behaviour the issue does not mention");
+        }
+        about(BEGIN).replacen("# 1 - ", &format!("# {} - ", issue(prompt)), 1)
+    }
+    fn reviews(prompt: &str) -> Value {
+        if prompt.contains("## Findings of earlier rounds") {
+            return review("APPROVED", &[], &["F1"]);
+        }
+        let title = format!("Requirement {} names no exit status", issue(prompt).trim_end_matches('.'));
+        review("REVISE", &[finding(&title, None)], &[])
+    }
+    let (mut w, models) = with_reviewer(vec![drafts], reviews, Setting::default()).await;
+    let maya = w.user("maya");
+    let mut numbers: Vec<IssueNo> = Vec::new();
+    for (title, body) in [
+        ("Weekly totals", "Add up the hours by week."),
+        ("Colours", "Show totals over eight hours in red."),
+        ("Rounding", "In `src/lib.rs`, round spans to quarters."),
+    ] {
+        w.issue = w.hub.open_issue(w.repo, maya, title, body).unwrap();
+        numbers.push(w.issue);
+        w.label("maya", "countersign:lld").await;
+        let line = w.approve_line();
+        w.comment("sam", &line).await;
+        assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    }
+    let before = models.sent("drafter");
+    assert!(before.iter().all(|prompt| !prompt.contains("- Asked in ")), "twice is no rule");
+
+    w.issue =
+        w.hub.open_issue(w.repo, maya, "Negative spans", "`src/lib.rs` takes none; refuse them.").unwrap();
+    w.label("maya", "countersign:lld").await;
+    let first = models.sent("drafter").swap_remove(before.len());
+    let rule = format!(
+        "- Asked in 3 runs (#{}, #{}, #{}), of section 3: Requirement {} names no exit status. Say what is observed.",
+        numbers[2], numbers[1], numbers[0], numbers[2]
+    );
+    assert_eq!(segment(&first, "rules"), rule);
+    let designs = segment(&first, "designs");
+    for number in numbers {
+        assert!(designs.contains(&format!("docs/lld/LLD-{number}.md: approved by a person.")), "{designs}");
+    }
+    assert!(designs.contains("It changes files that the issue names: src/lib.rs."), "{designs}");
+}
