@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{FileInfo, Language, Summary, skip, summarize, words};
+use super::{FileInfo, Language, Summary, skip, summary, words};
 use crate::git::{GitError, Snapshot};
 
 /// The files of a commit that a model may be shown, in the order of their paths.
@@ -58,7 +58,7 @@ impl Index {
         let mut files: Vec<File> = texts
             .into_iter()
             .map(|(path, text)| {
-                let language = Language::of(path);
+                let language = Language::of_file(path, text);
                 let digest = Arc::new(Digest::of(language, text));
                 File { path: path.to_owned(), size: text.len() as u64, language, digest }
             })
@@ -93,7 +93,8 @@ impl Index {
 impl Digest {
     pub fn of(language: Language, text: &str) -> Self {
         let words = words::counted(text).into_iter().collect();
-        Self { summary: summarize(language, text), words, uses: Vec::new() }
+        let (summary, uses) = summary::read(language, text);
+        Self { summary, words, uses }
     }
 
     pub fn summary(&self) -> &Summary {

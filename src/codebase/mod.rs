@@ -15,7 +15,7 @@ mod words;
 pub use excerpt::{Excerpt, Shown, excerpt};
 pub use index::{Digest, File, Index, LeftOut};
 pub use language::Language;
-pub use summary::{Import, Item, Kind, Summary, summarize};
+pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use tree::TreeIndex;
 
 /// A file of the repository at one commit.
