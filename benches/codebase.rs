@@ -5,16 +5,10 @@ use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
-    sync::Arc,
     time::Instant,
 };
 
-use countersign::{
-    clock::SystemClock,
-    codebase::Index,
-    store::Store,
-    types::RepoId,
-};
+use countersign::codebase::Index;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -85,7 +79,10 @@ fn measure(repository: &Repository) {
     let next = following(repository, &commit);
     say(format_args!("a commit after it that changes {CHANGED} files: {next:.0} ms\n"));
 
-    target(format_args!("no slower than ctags × 1.5 (it took × {:.2} as long)", ours / theirs), ours <= theirs * 1.5);
+    target(
+        format_args!("no slower than ctags × 1.5 (it took × {:.2} as long)", ours / theirs),
+        ours <= theirs * 1.5,
+    );
     if let Some(map) = map {
         let ratio = number(&map["seconds"]) * 1e3 / ours;
         target(format_args!("20 × as fast as aider's map (× {ratio:.1})"), ratio >= 20.0);
@@ -138,14 +135,12 @@ pub(crate) fn index_alone(order: &str) {
     let repository = Repository::at(text("repository"));
     let commits: Vec<String> = serde_json::from_value(order["commits"].clone()).expect("commits");
     let told = block_on(async {
-        let store = Store::open(Path::new(&text("data")), Arc::new(SystemClock)).expect("a data directory");
-        let cache = store.repo(RepoId::new(1)).await.expect("a database");
         let mut times = Vec::new();
         let mut told = Value::Null;
         for commit in commits {
             let begun = Instant::now();
             let snapshot = repository.snapshot(&commit).await;
-            let index = Index::of(&snapshot, &cache, &CancellationToken::new()).await.expect("an index");
+            let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.expect("an index");
             times.push(ms(begun.elapsed()));
             told = json!({
                 "files": index.files().len(),

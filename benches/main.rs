@@ -35,7 +35,8 @@ fn main() {
     if let Ok(order) = std::env::var(codebase::ALONE) {
         return codebase::index_alone(&order);
     }
-    let wanted: Vec<String> = repositories::words().filter(|word| !repositories::is_directory(word)).collect();
+    let wanted: Vec<String> =
+        repositories::words().filter(|word| !repositories::is_directory(word)).collect();
     let unknown = wanted.iter().find(|word| PARTS.iter().all(|(name, _)| name != word));
     if let Some(word) = unknown {
         let names: Vec<_> = PARTS.iter().map(|(name, _)| *name).collect();

@@ -8,19 +8,14 @@ use std::{
     process::{Command, Stdio},
 };
 
-use countersign::{
-    clock::SystemClock,
-    codebase::{Index, similar},
-    store::Store,
-    types::RepoId,
-};
+use countersign::codebase::{Index, Request, rank};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     aider::Aider,
     measure::{head, row, say},
     repositories::{Repository, Tree, given, is_source, version},
-    site::{block_on, scratch},
+    site::block_on,
 };
 
 const COMMITS: &str = include_str!("recall/commits.txt");
@@ -113,15 +108,12 @@ async fn compare(
     has_ripgrep: bool,
     aider: &mut Option<Aider>,
 ) -> [Score; RIVALS.len()] {
-    let data = scratch();
-    let store = Store::open(data.path(), std::sync::Arc::new(SystemClock)).expect("a data directory");
-    let cache = store.repo(RepoId::new(1)).await.expect("a database");
     let tree = Tree::of(repository);
     let mut scores = [Score::default(); RIVALS.len()];
     for case in cases {
         let snapshot = repository.snapshot(&case.parent).await;
-        let index = Index::of(&snapshot, &cache, &CancellationToken::new()).await.expect("an index");
-        let offers = similar::rank(&index, &similar::Request { text: &case.message, files: &[] });
+        let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.expect("an index");
+        let offers = rank(&index, &Request { text: &case.message, files: &[] });
         let offered: Vec<String> = offers.into_iter().map(|offer| offer.path).collect();
         scores[0].add(case, &offered);
         tree.turn_to(&case.parent);
@@ -256,10 +248,11 @@ fn keywords(message: &str) -> BTreeSet<String> {
 }
 
 const COMMON: &[&str] = &[
-    "about", "after", "again", "also", "because", "been", "before", "being", "between", "both", "cannot", "could",
-    "does", "doesn", "done", "each", "else", "even", "every", "from", "have", "here", "https", "http", "instead", "into",
-    "issue", "just", "like", "made", "make", "makes", "many", "more", "most", "much", "must", "need", "needs", "only",
-    "other", "over", "same", "should", "since", "some", "such", "than", "that", "their", "them", "then", "there",
-    "these", "they", "this", "those", "through", "thus", "under", "until", "used", "uses", "using", "very", "want",
-    "well", "were", "what", "when", "where", "which", "while", "will", "with", "without", "would", "your",
+    "about", "after", "again", "also", "because", "been", "before", "being", "between", "both", "cannot",
+    "could", "does", "doesn", "done", "each", "else", "even", "every", "from", "have", "here", "https",
+    "http", "instead", "into", "issue", "just", "like", "made", "make", "makes", "many", "more", "most",
+    "much", "must", "need", "needs", "only", "other", "over", "same", "should", "since", "some", "such",
+    "than", "that", "their", "them", "then", "there", "these", "they", "this", "those", "through", "thus",
+    "under", "until", "used", "uses", "using", "very", "want", "well", "were", "what", "when", "where",
+    "which", "while", "will", "with", "without", "would", "your",
 ];

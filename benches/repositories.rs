@@ -21,7 +21,9 @@ pub(crate) struct Repository {
 pub(crate) fn given(part: &str) -> Vec<Repository> {
     let repositories: Vec<_> = words().filter(|word| is_directory(word)).map(Repository::at).collect();
     if repositories.is_empty() {
-        say(format_args!("needs real repositories: `cargo bench -- {part} DIR...`; README.md says which were measured"));
+        say(format_args!(
+            "needs real repositories: `cargo bench -- {part} DIR...`; README.md says which were measured"
+        ));
     }
     repositories
 }
@@ -111,9 +113,10 @@ pub(crate) fn is_source(path: &str) -> bool {
 /// What a program says of its version, in one line.
 pub(crate) fn version(program: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
-    String::from_utf8_lossy(&output.stdout).lines().next().map(|line| {
-        line.split([',', '(']).next().unwrap_or_default().trim().to_owned()
-    })
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .next()
+        .map(|line| line.split([',', '(']).next().unwrap_or_default().trim().to_owned())
 }
 
 /// A target, and whether this run met it.

@@ -82,7 +82,8 @@ impl Figures {
     fn look_up(&mut self, path: &str, item: &Item, source: &[&str]) {
         for (at, line) in item.signature.lines().enumerate() {
             self.lines += 1;
-            let there = source.get(item.line as usize - 1 + at).is_some_and(|known| known.contains(line.trim()));
+            let there =
+                source.get(item.line as usize - 1 + at).is_some_and(|known| known.contains(line.trim()));
             self.found += usize::from(there);
             if !there {
                 self.wrong.push(format!("{path}:{}: {line}", item.line as usize + at));
@@ -93,9 +94,8 @@ impl Figures {
     fn pair(&mut self, path: &str, tag: &Tag, items: &[&Item]) {
         self.tags += 1;
         let last = |item: &Item| item.line as usize + item.signature.lines().count().max(1) - 1;
-        let same = |item: &&&Item| {
-            item.name == tag.name && (item.line as usize..=last(item)).contains(&tag.line)
-        };
+        let same =
+            |item: &&&Item| item.name == tag.name && (item.line as usize..=last(item)).contains(&tag.line);
         if items.iter().find(same).is_some() {
             self.matched += 1;
         } else {
@@ -119,7 +119,16 @@ fn flat(items: &[Item]) -> Vec<&Item> {
 }
 
 fn print(all: &BTreeMap<Language, Figures>) {
-    head(&["language", "files", "partly", "items", "signature lines", "in the source", "ctags' tags", "with an item"]);
+    head(&[
+        "language",
+        "files",
+        "partly",
+        "items",
+        "signature lines",
+        "in the source",
+        "ctags' tags",
+        "with an item",
+    ]);
     for (language, figures) in all {
         row(&[
             &format!("{language:?}"),
@@ -160,8 +169,18 @@ struct Tag {
 }
 
 /// What no summary is meant to hold: names brought in from elsewhere, what a file is called, and places in a text.
-const OTHER: &[&str] =
-    &["package", "packageName", "unknown", "header", "heredoc", "library", "script", "label", "namespace", "anonMember"];
+const OTHER: &[&str] = &[
+    "package",
+    "packageName",
+    "unknown",
+    "header",
+    "heredoc",
+    "library",
+    "script",
+    "label",
+    "namespace",
+    "anonMember",
+];
 
 /// By path.
 fn tags(tree: &Path) -> BTreeMap<String, Vec<Tag>> {
