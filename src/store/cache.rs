@@ -213,3 +213,70 @@ fn make_room(tx: &Transaction<'_>) -> Result<(), Fault> {
     tx.execute("DELETE FROM content WHERE id IN (SELECT id FROM content ORDER BY used, id LIMIT ?1)", [rows / 2])?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(blob: u32) -> CacheKey {
+        CacheKey { blob: format!("{blob:040}"), form: "Rust".into() }
+    }
+
+    fn open(directory: &Path, version: &str, day: i64) -> Cache {
+        Cache::open(directory.join(FILE), version, Timestamp(day * DAY_MS)).unwrap()
+    }
+
+    fn kept(cache: &mut Cache, blob: u32) -> Option<Vec<u8>> {
+        cache.get(&[key(blob)]).unwrap().pop().unwrap().and_then(|packed| packed.bytes())
+    }
+
+    #[test]
+    fn what_was_put_is_there_at_the_next_opening_of_the_same_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cache = open(directory.path(), "1", 0);
+        cache.put([(key(1), Packed::of(b"one")), (key(2), Packed::of(b""))]).unwrap();
+        cache.put([(key(1), Packed::of(b"another"))]).unwrap();
+        drop(cache);
+        let mut cache = open(directory.path(), "1", 0);
+        let all = cache.get(&[key(2), key(3), key(1), CacheKey { form: "Go".into(), ..key(1) }]).unwrap();
+        let all: Vec<_> = all.into_iter().map(|packed| packed.and_then(|packed| packed.bytes())).collect();
+        assert_eq!(all, [Some(Vec::new()), None, Some(b"another".to_vec()), None]);
+        drop(cache);
+        assert_eq!(kept(&mut open(directory.path(), "2", 0), 1), None);
+    }
+
+    #[test]
+    fn damage_costs_what_it_hit_or_the_whole_and_never_lasts() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cache = open(directory.path(), "1", 0);
+        cache.put([(key(1), Packed::of(&[7; 999])), (key(2), Packed::of(b"two"))]).unwrap();
+        let spoil = "UPDATE body SET zstd = substr(zstd, 1, length(zstd) - 1) || x'00' WHERE id = 1";
+        cache.connection.execute(spoil, []).unwrap();
+        assert_eq!((kept(&mut cache, 1), kept(&mut cache, 2)), (None, Some(b"two".to_vec())));
+        cache.put([(key(1), Packed::of(b"mended"))]).unwrap();
+        assert_eq!(kept(&mut cache, 1).as_deref(), Some(&b"mended"[..]));
+        drop(cache);
+
+        std::fs::write(directory.path().join(FILE), [1; 8192]).unwrap();
+        let mut cache = open(directory.path(), "1", 0);
+        assert_eq!(kept(&mut cache, 2), None);
+        cache.put([(key(2), Packed::of(b"two"))]).unwrap();
+        drop(cache);
+        assert_eq!(kept(&mut open(directory.path(), "1", 0), 2), Some(b"two".to_vec()));
+    }
+
+    #[test]
+    fn what_was_asked_for_longest_ago_goes_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let rows = u32::try_from(limits::CACHE_ROWS).unwrap();
+        let none = Packed::of(b"");
+        open(directory.path(), "1", 0).put((0..rows).map(|blob| (key(blob), none.clone()))).unwrap();
+        let mut cache = open(directory.path(), "1", 1);
+        assert!(kept(&mut cache, 0).is_some() && kept(&mut cache, rows - 1).is_some());
+        cache.put([(key(rows), none)]).unwrap();
+        assert!(kept(&mut cache, 0).is_some() && kept(&mut cache, rows).is_some(), "used today");
+        assert!(kept(&mut cache, 1).is_none() && kept(&mut cache, rows - 2).is_some());
+        let bodies: u64 = cache.connection.query_row("SELECT COUNT(*) FROM body", [], |row| row.get(0)).unwrap();
+        assert_eq!(bodies, limits::CACHE_ROWS + 1 - limits::CACHE_ROWS / 2);
+    }
+}
