@@ -402,3 +402,29 @@ pub const INDEX_BATCH_FILES: usize = 2_000;
 /// What is kept for the next index of a repository: several commits' worth of a large one.
 pub const CACHE_ROWS: u64 = 60_000;
 pub const CACHE_BYTES: u64 = 256 * 1024 * 1024;
+/// Bytes of a source file whose structure is read; of a longer one only an outline is. A megabyte of code is generated.
+pub const SUMMARY_BYTES: usize = 1_000_000;
+
+/// Items of a file that a summary names.
+pub const SUMMARY_ITEMS: usize = 5_000;
+
+/// How deep items of a file may be nested in each other: what reads a summary recurses.
+pub const SUMMARY_NESTING: usize = 16;
+
+/// A constant's value up to this is part of its signature.
+pub const SUMMARY_VALUE_BYTES: usize = 80;
+
+/// Lines and bytes of a signature; of a longer one only the first whole lines are kept.
+pub const SIGNATURE_LINES: usize = 40;
+pub const SIGNATURE_BYTES: usize = 2_000;
+
+/// Bytes of a documentation's first sentence.
+pub const DOC_BYTES: usize = 200;
+
+/// A longer name than this is none.
+pub const NAME_BYTES: usize = 100;
+
+/// Reports of progress (one for a hundred operations) that a parser may make before it is stopped, whatever the text,
+/// and for how many bytes of it there may be one more.
+pub const PARSE_REPORTS: usize = 1_000;
+pub const PARSE_BYTES_PER_REPORT: usize = 5;

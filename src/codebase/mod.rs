@@ -20,7 +20,7 @@ pub use excerpt::{Excerpt, Shown, excerpt};
 pub use files::Why;
 pub use index::{File, Index, LeftOut};
 pub use language::Language;
-pub use summary::{Import, Item, Kind, Summary, summarize};
+pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use tree::TreeIndex;
 
 /// A file of the repository at one commit.

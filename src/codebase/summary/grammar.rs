@@ -1,0 +1,186 @@
+//! What a language says of itself, so that one walk reads them all.
+//!
+//! **To add a language**: write one file with a `pub(super) static GRAMMAR: Grammar` (and nothing else that is public),
+//! and give it a line in [`of`]. Its heart is `look`, which is asked about every named node that stands where items may
+//! stand: at the top of the file, in what `look` called [`Sight::Through`], and in the container of an item
+//! ([`Found::within`]). It answers with what the node is. It is never asked about what is inside a function, except for
+//! the kinds listed in `imports`. `rust.rs` is the shortest example.
+
+use std::sync::OnceLock;
+
+use tree_sitter::{Language as Parsed, Node};
+
+use super::{Import, Kind, ecma, go, python, rust, source::Source};
+use crate::codebase::Language;
+
+/// The grammar of a language, if its structure is read.
+pub(super) fn of(language: Language) -> Option<&'static Grammar> {
+    match language {
+        Language::Go => Some(&go::GRAMMAR),
+        Language::JavaScript => Some(&ecma::JAVASCRIPT),
+        Language::Python => Some(&python::GRAMMAR),
+        Language::Rust => Some(&rust::GRAMMAR),
+        Language::Tsx => Some(&ecma::TSX),
+        Language::TypeScript => Some(&ecma::TYPESCRIPT),
+        _ => None,
+    }
+}
+
+/// How a language is read.
+pub(super) struct Grammar {
+    /// How its texts are parsed.
+    pub parser: fn() -> Parsed,
+    /// What a node is.
+    pub look: Look,
+    /// Kinds of leaves that are names. One counts as used where it looks called (`name(`), entered (`name::`) or begins
+    /// with a capital.
+    pub names: &'static [&'static str],
+    /// Kinds of leaves that count as used wherever they stand: names of types, mostly.
+    pub uses: &'static [&'static str],
+    /// Kinds that are looked at inside functions too: import statements.
+    pub imports: &'static [&'static str],
+    /// Whether a comment directly above an item is its documentation.
+    pub is_doc: fn(&str) -> bool,
+    /// The first sentence of what the file says about itself, given the root.
+    pub file_doc: for<'t> fn(&Source<'t>, Node<'t>) -> Option<String>,
+    /// By kind of node; empty until first used. Write `OnceLock::new()`.
+    pub marks: OnceLock<Vec<Mark>>,
+}
+
+pub(super) type Look = for<'t> fn(&Source<'t>, Node<'t>, &Around) -> Sight<'t>;
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Around<'w> {
+    /// The kind and name of the item that holds it, if one does.
+    pub parent: Option<(Kind, &'w str)>,
+    /// Whether that item is public; true at the top of a file.
+    pub public: bool,
+    /// The first byte of the attributes directly before it, or its own.
+    pub start: usize,
+}
+
+impl Around<'_> {
+    pub(super) fn parent_kind(&self) -> Option<Kind> {
+        self.parent.map(|(kind, _)| kind)
+    }
+
+    /// What a function is here: a method inside a type.
+    pub(super) fn function(&self) -> Kind {
+        match self.parent_kind() {
+            Some(Kind::Type | Kind::Interface | Kind::Enum | Kind::Extension) => Kind::Method,
+            _ => Kind::Function,
+        }
+    }
+}
+
+/// What a node is.
+pub(super) enum Sight<'t> {
+    /// Nothing of itself; its children stand where it stands: the file, a list of declarations, `#ifdef`, `try:`.
+    Through,
+    /// A comment: the documentation of what follows, perhaps.
+    Comment,
+    /// An attribute or decorator that stands before the item it belongs to, as its sibling.
+    Attribute,
+    Item(Found<'t>),
+    /// One import statement; more than one if it imports from several modules.
+    Imports(Vec<Import>),
+    /// Says that these names, defined elsewhere at the top of the file, are public.
+    Exports(Vec<String>),
+    /// Nothing; only names used are looked for inside.
+    Closed,
+}
+
+/// An item.
+pub(super) struct Found<'t> {
+    pub kind: Kind,
+    /// Mostly one. `var a, b int` has two: two items with the same signature.
+    pub names: Vec<String>,
+    pub public: bool,
+    /// Where its signature ends, if not with the node.
+    pub until: Option<usize>,
+    /// What holds its children: itself or any node inside it, where `look` is asked again.
+    pub within: Option<Node<'t>>,
+    /// Its doc, where that is not a comment above it.
+    pub doc: Option<String>,
+}
+
+impl<'t> Found<'t> {
+    pub(super) fn new(kind: Kind, name: impl Into<String>) -> Self {
+        Self { kind, names: vec![name.into()], public: true, until: None, within: None, doc: None }
+    }
+
+    pub(super) fn public(mut self, public: bool) -> Self {
+        self.public = public;
+        self
+    }
+
+    /// Its signature ends where this node begins, if there is one.
+    pub(super) fn before(mut self, body: Option<Node<'t>>) -> Self {
+        self.until = body.map(|body| body.start_byte()).or(self.until);
+        self
+    }
+
+    /// Its signature ends at this byte, if there is one.
+    pub(super) fn until(mut self, byte: Option<usize>) -> Self {
+        self.until = byte.or(self.until);
+        self
+    }
+
+    /// Its children are in this node, and its signature ends where that begins.
+    pub(super) fn holding(mut self, body: Option<Node<'t>>) -> Self {
+        self.within = body;
+        self.before(body)
+    }
+
+    pub(super) fn doc(mut self, doc: Option<String>) -> Self {
+        self.doc = doc;
+        self
+    }
+}
+
+impl<'t> From<Found<'t>> for Sight<'t> {
+    fn from(found: Found<'t>) -> Self {
+        Self::Item(found)
+    }
+}
+
+/// What the walk must know of a kind before it looks closer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Mark {
+    #[default]
+    Plain,
+    Name,
+    Use,
+    Import,
+}
+
+impl Grammar {
+    /// Of a kind of node.
+    pub(super) fn mark(&self, kind: u16) -> Mark {
+        let marks = self.marks.get_or_init(|| self.all_marks());
+        marks.get(usize::from(kind)).copied().unwrap_or_default()
+    }
+
+    fn all_marks(&self) -> Vec<Mark> {
+        let language = (self.parser)();
+        let of_kind = |kind: &str| {
+            if self.names.contains(&kind) {
+                Mark::Name
+            } else if self.uses.contains(&kind) {
+                Mark::Use
+            } else if self.imports.contains(&kind) {
+                Mark::Import
+            } else {
+                Mark::Plain
+            }
+        };
+        let kinds = u16::try_from(language.node_kind_count()).unwrap_or(u16::MAX);
+        (0..kinds)
+            .map(|id| {
+                let kind = language.node_kind_for_id(id).filter(|_| language.node_kind_is_named(id));
+                kind.map_or(Mark::Plain, of_kind)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,141 @@
+//! Rust.
+
+use std::sync::OnceLock;
+
+use tree_sitter::Node;
+
+use super::{
+    Import, Kind, doc,
+    grammar::{Around, Found, Grammar, Sight},
+    source::{Source, child_of_kind},
+    walk,
+};
+use crate::limits;
+
+pub(super) static GRAMMAR: Grammar = Grammar {
+    parser: || tree_sitter_rust::LANGUAGE.into(),
+    look,
+    names: &["identifier", "field_identifier"],
+    uses: &["type_identifier"],
+    imports: &["use_declaration"],
+    is_doc: |comment| {
+        (comment.starts_with("///") && !comment.starts_with("////"))
+            || (comment.starts_with("/**") && !comment.starts_with("/***"))
+    },
+    file_doc,
+    marks: OnceLock::new(),
+};
+
+fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+    let visible = child_of_kind(node, &["visibility_modifier"]).is_some();
+    // What a trait or an implementation of one holds is as visible as that.
+    let shared = matches!(around.parent_kind(), Some(Kind::Interface | Kind::Enum | Kind::Extension));
+    let public = visible || (shared && around.public);
+    let body = node.child_by_field_name("body");
+    let named = |kind| Found::new(kind, source.field(node, "name")).public(public);
+    match node.kind() {
+        "source_file" | "declaration_list" | "foreign_mod_item" => Sight::Through,
+        "line_comment" | "block_comment" => Sight::Comment,
+        "attribute_item" => Sight::Attribute,
+        "use_declaration" => Sight::Imports(imports(source, node)),
+        "mod_item" => named(Kind::Module).holding(body).into(),
+        "struct_item" if body.is_some_and(|body| body.kind() == "ordered_field_declaration_list") => {
+            named(Kind::Type).into()
+        }
+        "struct_item" | "union_item" => named(Kind::Type).holding(body).into(),
+        "enum_item" => named(Kind::Enum).holding(body).into(),
+        "enum_variant" => named(Kind::Variant).public(around.public).into(),
+        "field_declaration" => named(Kind::Field).into(),
+        "trait_item" => named(Kind::Interface).holding(body).into(),
+        "impl_item" => {
+            let name = node.child_by_field_name("type").map_or("", |kind| base_name(source, kind));
+            let public = node.child_by_field_name("trait").is_some();
+            Found::new(Kind::Extension, name).public(public).holding(body).into()
+        }
+        "function_item" | "function_signature_item" => named(around.function()).before(body).into(),
+        "const_item" | "static_item" => {
+            let end = source.value_end(node, node.child_by_field_name("value"));
+            named(Kind::Constant).until(end).into()
+        }
+        "type_item" | "associated_type" => named(Kind::Alias).into(),
+        "macro_definition" => {
+            let attributes = source.slice(around.start, node.start_byte());
+            let name = node.child_by_field_name("name");
+            named(Kind::Macro)
+                .public(attributes.contains("macro_export"))
+                .until(name.map(|name| name.end_byte()))
+                .into()
+        }
+        _ => Sight::Closed,
+    }
+}
+
+/// The name of a type without its path, its parameters and what refers to it.
+fn base_name<'t>(source: &Source<'t>, mut node: Node<'t>) -> &'t str {
+    for _ in 0..limits::SUMMARY_NESTING {
+        let inner = node.child_by_field_name("type").or_else(|| node.child_by_field_name("name"));
+        match inner {
+            Some(inner) => node = inner,
+            None => break,
+        }
+    }
+    source.of(node)
+}
+
+fn file_doc<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
+    let mut cursor = root.walk();
+    let comments = root
+        .named_children(&mut cursor)
+        .take_while(|node| node.kind().ends_with("comment") || node.kind() == "inner_attribute_item")
+        .map(|node| source.of(node))
+        .filter(|text| text.starts_with("//!") || text.starts_with("/*!"));
+    doc::of_comments(comments)
+}
+
+/// A `use` with its braces taken apart: one import for each module.
+fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    let mut add = |module: String, name: Option<&str>| {
+        let at = found.iter().position(|(known, _)| *known == module).unwrap_or_else(|| {
+            found.push((module, Vec::new()));
+            found.len() - 1
+        });
+        found[at].1.extend(name.map(str::to_owned));
+    };
+    let mut rest: Vec<(Node<'t>, String, usize)> =
+        node.child_by_field_name("argument").map(|node| (node, String::new(), 0)).into_iter().collect();
+    while let Some((node, prefix, depth)) = rest.pop() {
+        let under = |path: &str| match (prefix.as_str(), path) {
+            (prefix, "") => prefix.to_owned(),
+            ("", path) => path.to_owned(),
+            (prefix, path) => format!("{prefix}::{path}"),
+        };
+        match node.kind() {
+            "scoped_use_list" | "use_list" if depth < limits::SUMMARY_NESTING => {
+                let prefix = under(source.field(node, "path"));
+                let list = node.child_by_field_name("list").unwrap_or(node);
+                let mut cursor = list.walk();
+                let inner: Vec<_> = list.named_children(&mut cursor).collect();
+                rest.extend(inner.into_iter().rev().map(|node| (node, prefix.clone(), depth + 1)));
+            }
+            "use_as_clause" => {
+                rest.extend(node.child_by_field_name("path").map(|path| (path, prefix, depth + 1)));
+            }
+            "use_wildcard" => {
+                let path = source.of(node).trim_end_matches('*').trim_end().trim_end_matches(':');
+                add(under(path), Some("*"));
+            }
+            "scoped_identifier" => {
+                let (path, name) = (source.field(node, "path"), source.field(node, "name"));
+                add(under(path), Some(name));
+            }
+            "identifier" | "self" | "crate" | "super" => {
+                let name = source.of(node);
+                if prefix.is_empty() { add(name.to_owned(), None) } else { add(prefix, Some(name)) }
+            }
+            _ => {}
+        }
+    }
+    let (line, text) = (walk::line(node.start_position().row), source.of(node));
+    found.into_iter().map(|(module, names)| Import { line, text: text.to_owned(), module, names }).collect()
+}

@@ -1,0 +1,67 @@
+//! A source text and what is cut out of it.
+
+use tree_sitter::Node;
+
+use crate::limits;
+
+/// The text of a file whose tree is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'t> {
+    pub text: &'t str,
+}
+
+impl<'t> Source<'t> {
+    /// What stands at a node.
+    pub(super) fn of(&self, node: Node<'_>) -> &'t str {
+        self.slice(node.start_byte(), node.end_byte())
+    }
+
+    pub(super) fn slice(&self, start: usize, end: usize) -> &'t str {
+        self.text.get(start..end).unwrap_or("")
+    }
+
+    /// What stands at a field of a node; nothing if it has none.
+    pub(super) fn field(&self, node: Node<'_>, field: &str) -> &'t str {
+        node.child_by_field_name(field).map_or("", |child| self.of(child))
+    }
+
+    /// Where the signature of a constant ends: after its value if that is short, and before the `=` if not.
+    pub(super) fn value_end(&self, node: Node<'_>, value: Option<Node<'_>>) -> Option<usize> {
+        let value = value?;
+        let text = self.of(value);
+        if text.len() <= limits::SUMMARY_VALUE_BYTES && !text.contains('\n') {
+            return None;
+        }
+        let head = self.slice(node.start_byte(), value.start_byte()).trim_end();
+        let head = head.strip_suffix(":=").or(head.strip_suffix('=')).unwrap_or(head);
+        Some(node.start_byte() + head.len())
+    }
+}
+
+/// The first child of a node that is of one of these kinds.
+pub(super) fn child_of_kind<'t>(node: Node<'t>, kinds: &[&str]) -> Option<Node<'t>> {
+    let mut cursor = node.walk();
+    node.children(&mut cursor).find(|child| kinds.contains(&child.kind()))
+}
+
+/// A signature as it is kept: word for word, with `\n` for line ends, and whether all of it is there. One that is too
+/// long keeps its first whole lines; one whose first line is too long is not kept at all.
+pub(super) fn signature(text: &str) -> Option<(String, bool)> {
+    let text = text.trim_end();
+    if text.is_empty() {
+        return None;
+    }
+    let mut kept = String::new();
+    let mut whole = true;
+    for (at, line) in text.lines().enumerate() {
+        if at >= limits::SIGNATURE_LINES || kept.len() + line.len() > limits::SIGNATURE_BYTES {
+            whole = false;
+            break;
+        }
+        if at > 0 {
+            kept.push('\n');
+        }
+        kept.push_str(line);
+    }
+    (!kept.is_empty()).then_some((kept, whole))
+}

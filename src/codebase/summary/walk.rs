@@ -1,0 +1,302 @@
+//! One walk over a syntax tree: items, imports and names used.
+//!
+//! Nothing here recurses: the tree may be as deep as its text is long. How deep items may be nested is limited, for what
+//! reads them later does.
+
+use std::collections::BTreeSet;
+
+use tree_sitter::Node;
+
+use super::{
+    Item, Summary, doc,
+    grammar::{Around, Found, Grammar, Mark, Sight},
+    source::{self, Source},
+};
+use crate::limits;
+
+/// Reads a tree.
+pub(super) fn read(grammar: &Grammar, text: &str, root: Node<'_>) -> (Summary, Vec<String>) {
+    let source = Source { text };
+    let mut walk = Walk {
+        grammar,
+        source,
+        summary: Summary {
+            doc: (grammar.file_doc)(&source, root),
+            partial: root.has_error(),
+            ..Summary::default()
+        },
+        uses: BTreeSet::new(),
+        open: Vec::new(),
+        above: Above::default(),
+        exports: BTreeSet::new(),
+        items: 0,
+    };
+    walk.all(root);
+    let Walk { mut summary, uses, exports, .. } = walk;
+    for item in &mut summary.items {
+        item.public |= exports.contains(&item.name);
+    }
+    let mut defined = BTreeSet::new();
+    let mut rest: Vec<&Item> = summary.items.iter().collect();
+    while let Some(item) = rest.pop() {
+        defined.insert(item.name.as_str());
+        rest.extend(&item.children);
+    }
+    let uses = uses.into_iter().filter(|name| !defined.contains(name)).map(str::to_owned).collect();
+    summary.imports.sort_by_key(|import| import.line);
+    (summary, uses)
+}
+
+struct Walk<'g, 't> {
+    grammar: &'g Grammar,
+    source: Source<'t>,
+    summary: Summary,
+    uses: BTreeSet<&'t str>,
+    /// What the walk is inside of, the innermost last.
+    open: Vec<Frame<'t>>,
+    above: Above<'t>,
+    exports: BTreeSet<String>,
+    /// Found so far.
+    items: usize,
+}
+
+/// An item, or something closed, that the walk is inside of.
+struct Frame<'t> {
+    depth: usize,
+    items: Vec<Item>,
+    /// The node that holds the children.
+    within: Option<Node<'t>>,
+    /// How deep that node is, while the walk is inside of it.
+    inside: Option<usize>,
+}
+
+/// What stands directly above the next item.
+#[derive(Default)]
+struct Above<'t> {
+    comments: Vec<Node<'t>>,
+    attribute: Option<Node<'t>>,
+    /// The last row of it, or of the item before.
+    row: Option<usize>,
+}
+
+impl<'t> Walk<'_, 't> {
+    fn all(&mut self, root: Node<'t>) {
+        let mut cursor = root.walk();
+        let mut depth = 0;
+        loop {
+            if self.enter(cursor.node(), depth) && cursor.goto_first_child() {
+                depth += 1;
+                continue;
+            }
+            self.leave(depth);
+            while !cursor.goto_next_sibling() {
+                if !cursor.goto_parent() {
+                    return;
+                }
+                depth -= 1;
+                self.leave(depth);
+            }
+        }
+    }
+
+    /// Whether to go on with the node's children.
+    fn enter(&mut self, node: Node<'t>, depth: usize) -> bool {
+        let mark = self.grammar.mark(node.kind_id());
+        if matches!(mark, Mark::Name | Mark::Use) && node.child_count() == 0 {
+            self.name(node, mark);
+        }
+        let may_hold_items = match self.open.last_mut() {
+            None => true,
+            Some(frame) if frame.inside.is_some() => true,
+            Some(frame) => {
+                if frame.within == Some(node) {
+                    frame.inside = Some(depth);
+                    self.above = Above { row: Some(node.start_position().row), ..Above::default() };
+                    return true;
+                }
+                false
+            }
+        };
+        if may_hold_items {
+            return self.look(node, depth);
+        }
+        if mark == Mark::Import
+            && let Sight::Imports(imports) = (self.grammar.look)(&self.source, node, &Around::default())
+        {
+            self.summary.imports.extend(imports);
+            return false;
+        }
+        true
+    }
+
+    /// Where items may stand. Whether to go on with the node's children.
+    fn look(&mut self, node: Node<'t>, depth: usize) -> bool {
+        if !node.is_named() {
+            self.above.row = Some(end_row(node));
+            return false;
+        }
+        let around = self.around(node);
+        let sight =
+            if node.is_error() { Sight::Through } else { (self.grammar.look)(&self.source, node, &around) };
+        match sight {
+            Sight::Through => {
+                self.above = Above::default();
+                return true;
+            }
+            Sight::Comment => {
+                self.comment(node);
+                return false;
+            }
+            Sight::Attribute => {
+                self.above.attribute.get_or_insert(node);
+                self.above.row = Some(end_row(node));
+                self.close(depth);
+                return true;
+            }
+            Sight::Imports(imports) => {
+                self.summary.imports.extend(imports);
+                self.passed(node);
+                return false;
+            }
+            Sight::Exports(names) => {
+                self.exports.extend(names);
+                self.close(depth);
+            }
+            Sight::Item(found) => self.item(node, depth, found, around.start),
+            Sight::Closed => self.close(depth),
+        }
+        self.passed(node);
+        true
+    }
+
+    fn around(&self, node: Node<'t>) -> Around<'_> {
+        let parent = self.open.last().and_then(|frame| frame.items.first());
+        Around {
+            parent: parent.map(|item| (item.kind, item.name.as_str())),
+            public: parent.is_none_or(|item| item.public),
+            start: self.above.attribute.unwrap_or(node).start_byte(),
+        }
+    }
+
+    fn comment(&mut self, node: Node<'t>) {
+        let row = node.start_position().row;
+        match self.above.row {
+            // Behind something else, on the same line.
+            Some(last) if last == row && self.above.comments.is_empty() => return,
+            Some(last) if last + 1 < row => self.above.comments.clear(),
+            _ => {}
+        }
+        self.above.comments.push(node);
+        self.above.row = Some(end_row(node));
+    }
+
+    fn passed(&mut self, node: Node<'t>) {
+        self.above = Above { row: Some(end_row(node)), ..Above::default() };
+    }
+
+    fn close(&mut self, depth: usize) {
+        self.open.push(Frame { depth, items: Vec::new(), within: None, inside: None });
+    }
+
+    fn item(&mut self, node: Node<'t>, depth: usize, found: Found<'t>, start: usize) {
+        let nested = self.open.iter().filter(|frame| !frame.items.is_empty()).count();
+        if self.items + found.names.len() > limits::SUMMARY_ITEMS || nested >= limits::SUMMARY_NESTING {
+            self.summary.partial = true;
+            return self.close(depth);
+        }
+        let end = found.until.unwrap_or(node.end_byte());
+        let signature = source::signature(self.source.slice(start, end));
+        let Some((signature, whole)) = signature.filter(|_| !broken(node, end)) else {
+            self.summary.partial = true;
+            return self.close(depth);
+        };
+        let first = self.above.attribute.unwrap_or(node);
+        let doc = found.doc.or_else(|| self.doc(first));
+        let (line, last) = (line(first.start_position().row), line(end_row(node)));
+        let items: Vec<Item> = found
+            .names
+            .into_iter()
+            .map(|name| Item {
+                kind: found.kind,
+                name,
+                signature: signature.clone(),
+                cut: !whole,
+                line,
+                end: last,
+                doc: doc.clone(),
+                public: found.public,
+                children: Vec::new(),
+            })
+            .collect();
+        self.items += items.len();
+        let inside = (found.within == Some(node)).then_some(depth);
+        self.open.push(Frame { depth, items, within: found.within, inside });
+    }
+
+    /// What the comments above say, if they end directly above.
+    fn doc(&self, first: Node<'t>) -> Option<String> {
+        let last = self.above.comments.last()?;
+        // Attributes stand between the comment and the item, or the comment between them.
+        let gap = self.above.attribute.is_none() && end_row(*last) + 1 < first.start_position().row;
+        let texts = self.above.comments.iter().map(|comment| self.source.of(*comment));
+        (!gap).then(|| doc::of_comments(texts.filter(|text| (self.grammar.is_doc)(text))))?
+    }
+
+    fn leave(&mut self, depth: usize) {
+        while let Some(frame) = self.open.last_mut() {
+            if frame.inside == Some(depth) && frame.depth != depth {
+                frame.inside = None;
+            }
+            if frame.depth != depth {
+                return;
+            }
+            let items = self.open.pop().map(|frame| frame.items).unwrap_or_default();
+            let holder = self.open.last_mut().and_then(|frame| frame.items.first_mut());
+            holder.map_or(&mut self.summary.items, |holder| &mut holder.children).extend(items);
+        }
+    }
+
+    /// A name that stands here: is it used?
+    fn name(&mut self, node: Node<'t>, mark: Mark) {
+        let name = self.source.of(node);
+        let after = || self.source.text.get(node.end_byte()..).unwrap_or("");
+        let used = mark == Mark::Use
+            || name.starts_with(char::is_uppercase)
+            || after().starts_with('(')
+            || after().starts_with("::");
+        if used && (2..=limits::NAME_BYTES).contains(&name.len()) {
+            self.uses.insert(name);
+        }
+    }
+}
+
+/// Whether something before this byte of a node did not parse.
+fn broken(mut node: Node<'_>, end: usize) -> bool {
+    'down: while node.has_error() {
+        let mut cursor = node.walk();
+        for child in node.children(&mut cursor) {
+            if child.start_byte() >= end {
+                return false;
+            }
+            if child.is_error() || child.is_missing() || (child.has_error() && child.end_byte() <= end) {
+                return true;
+            }
+            if child.end_byte() > end {
+                node = child;
+                continue 'down;
+            }
+        }
+        return false;
+    }
+    false
+}
+
+/// The row a node's last character is on.
+fn end_row(node: Node<'_>) -> usize {
+    let (start, end) = (node.start_position(), node.end_position());
+    if end.column == 0 && end.row > start.row { end.row - 1 } else { end.row }
+}
+
+pub(super) fn line(row: usize) -> u32 {
+    u32::try_from(row + 1).unwrap_or(u32::MAX)
+}
