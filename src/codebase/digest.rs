@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Language, Summary, files::Why, summarize, words};
+use super::{Language, Summary, files::Why, summary, words};
 use crate::documents::secrets;
 
 /// Changes whenever another digest would come of the same text. What was kept by another version is worked out anew.
@@ -28,17 +28,18 @@ struct Names {
     ends: Box<[u32]>,
 }
 
-/// A content is digested, or is none that a model is shown.
-pub(super) type Known = Result<Digest, Why>;
+/// A content's language and digest, or why it is none that a model is shown.
+pub(super) type Known = Result<(Language, Digest), Why>;
 
 impl Digest {
     pub fn of(language: Language, text: &str) -> Self {
         let (words, counts): (Vec<String>, Vec<u32>) = words::counted(text).into_iter().unzip();
+        let (summary, uses) = summary::read(language, text);
         Self {
-            summary: summarize(language, text),
+            summary,
             words: Names::of(&words),
             counts: counts.into(),
-            uses: Names::default(),
+            uses: Names::of(&uses),
             secrets: u32::try_from(secrets::find(text).len()).unwrap_or(u32::MAX),
         }
     }
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_reads_back_and_nothing_else_does() {
-        for known in [Ok(Digest::of(Language::Rust, TEXT)), Err(Why::Minified)] {
+        for known in [Ok((Language::Rust, Digest::of(Language::Rust, TEXT))), Err(Why::Minified)] {
             let packed = pack(&known);
             assert_eq!(unpack(&packed), Some(known));
             for cut in 0..packed.len() {

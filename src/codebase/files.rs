@@ -61,6 +61,7 @@ impl fmt::Display for Why {
 /// How a file that is kept is to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kept {
+    /// By its name; its text may say more.
     pub(super) language: Language,
     pub(super) documentation: bool,
     /// Said to be written by hand, however its content looks.
@@ -124,7 +125,7 @@ impl Sieve {
             || name.starts_with("zz_generated.")
             || folders.any(|folder| match file_name(folder) {
                 "__snapshots__" | "__pycache__" => true,
-                "snapshots" => language == Language::Other,
+                "snapshots" => !is_code(language),
                 _ => self.outputs.contains(folder),
             })
     }
@@ -133,7 +134,7 @@ impl Sieve {
 fn kept(lower: &str, name: &str, language: Language, marks: Marks) -> Kept {
     let documentation = marks.documentation.unwrap_or_else(|| {
         has_ending(name, DOCUMENT_ENDINGS)
-            || (language == Language::Other && DOCUMENT_NAMES.iter().any(|known| name.starts_with(known)))
+            || (!is_code(language) && DOCUMENT_NAMES.iter().any(|known| name.starts_with(known)))
             || lower.split('/').rev().skip(1).any(|folder| DOCUMENT_FOLDERS.contains(&folder))
     });
     Kept { language, documentation, by_hand: marks.generated == Some(false) }
@@ -186,7 +187,12 @@ fn is_minified(text: &str) -> bool {
 }
 
 fn largest(language: Language) -> u64 {
-    if language == Language::Other { limits::INDEX_LARGEST_DATA } else { limits::INDEX_LARGEST_CODE }
+    if is_code(language) { limits::INDEX_LARGEST_CODE } else { limits::INDEX_LARGEST_DATA }
+}
+
+pub(super) fn is_code(language: Language) -> bool {
+    use Language::{Json, Makefile, Markdown, Other, Toml, Yaml};
+    !matches!(language, Json | Makefile | Markdown | Other | Toml | Yaml)
 }
 
 /// May it break the line it is written in, or turn its direction?

@@ -79,9 +79,10 @@ impl Index {
             let size = text.len() as u64;
             match sieve.judge(path, Mode::File, size) {
                 Ok(kept) => {
-                    let digest = Arc::new(Digest::of(kept.language, text));
-                    let (language, documentation) = (kept.language, kept.documentation);
-                    index.files.push(File { path: path.to_owned(), size, language, documentation, digest });
+                    let language = Language::of_file(path, text);
+                    let digest = Arc::new(Digest::of(language, text));
+                    let (path, documentation) = (path.to_owned(), kept.documentation);
+                    index.files.push(File { path, size, language, documentation, digest });
                 }
                 Err(why) => index.leave_out(path, why),
             }

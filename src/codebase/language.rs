@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A language whose structure is read. Everything else is [`Language::Other`], of which only an outline is.
+/// A language whose structure is read. Of the notations among them (from [`Language::Json`] to [`Language::Yaml`]) and of
+/// everything else, [`Language::Other`], that is an outline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Language {
     Bash,
@@ -18,29 +19,224 @@ pub enum Language {
     Rust,
     Tsx,
     TypeScript,
+    Json,
+    Makefile,
+    Markdown,
+    /// Any notation of `[section]`s, also INI.
+    Toml,
+    Yaml,
     Other,
 }
 
 impl Language {
-    /// By the file's name.
+    /// By the file's name alone.
     pub fn of(path: &str) -> Self {
         let name = super::tree::file_name(path);
+        if let Some(language) = Self::of_known_name(name) {
+            return language;
+        }
         let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
         match ending.to_ascii_lowercase().as_str() {
-            "sh" | "bash" => Self::Bash,
+            "bash" | "bats" | "command" | "ebuild" | "ksh" | "sh" | "zsh" => Self::Bash,
             "c" | "h" => Self::C,
-            "cc" | "cpp" | "cxx" | "hh" | "hpp" | "hxx" => Self::Cpp,
-            "cs" => Self::CSharp,
+            "c++" | "cc" | "cpp" | "cu" | "cuh" | "cxx" | "h++" | "hh" | "hpp" | "hxx" | "inl" | "ino"
+            | "ipp" | "tpp" | "txx" => Self::Cpp,
+            "cs" | "csx" => Self::CSharp,
             "go" => Self::Go,
             "java" => Self::Java,
             "cjs" | "js" | "jsx" | "mjs" => Self::JavaScript,
-            "php" => Self::Php,
-            "py" | "pyi" => Self::Python,
-            "rb" => Self::Ruby,
+            "php" | "phpt" | "phtml" => Self::Php,
+            "py" | "pyi" | "pyw" => Self::Python,
+            "gemspec" | "jbuilder" | "podspec" | "rake" | "rb" | "ru" => Self::Ruby,
             "rs" => Self::Rust,
             "tsx" => Self::Tsx,
             "cts" | "mts" | "ts" => Self::TypeScript,
+            "json" | "json5" | "jsonc" | "webmanifest" => Self::Json,
+            "mak" | "make" | "mk" => Self::Makefile,
+            "markdown" | "md" | "mdx" | "mkd" => Self::Markdown,
+            "cfg" | "conf" | "desktop" | "ini" | "service" | "toml" => Self::Toml,
+            "yaml" | "yml" => Self::Yaml,
             _ => Self::Other,
+        }
+    }
+
+    /// By the file's name and, where that leaves it open, by its text.
+    pub fn of_file(path: &str, text: &str) -> Self {
+        let named = Self::of(path);
+        match named {
+            Self::C if path.ends_with(".h") && speaks_cpp(text) => Self::Cpp,
+            // A script says on its first line who reads it.
+            Self::Other => of_first_line(text).unwrap_or(named),
+            _ => named,
+        }
+    }
+
+    fn of_known_name(name: &str) -> Option<Self> {
+        Some(match name {
+            ".bash_aliases" | ".bash_profile" | ".bashrc" | ".envrc" | ".profile" | ".zshrc" | "APKBUILD"
+            | "PKGBUILD" => Self::Bash,
+            "Appraisals" | "Berksfile" | "Brewfile" | "Capfile" | "Dangerfile" | "Fastfile" | "Gemfile"
+            | "Guardfile" | "Podfile" | "Rakefile" | "Thorfile" | "Vagrantfile" => Self::Ruby,
+            "SConscript" | "SConstruct" | "wscript" => Self::Python,
+            "BSDmakefile" | "GNUmakefile" | "Makefile" | "Makefile.am" | "Makefile.in" | "makefile" => {
+                Self::Makefile
+            }
+            ".editorconfig" | ".gitmodules" | "Cargo.lock" | "Pipfile" | "poetry.lock" | "uv.lock" => {
+                Self::Toml
+            }
+            ".clang-format" | ".clang-tidy" => Self::Yaml,
+            "composer.lock" => Self::Json,
+            _ => return None,
+        })
+    }
+}
+
+/// The language of a script whose first line names the program that reads it.
+fn of_first_line(text: &str) -> Option<Language> {
+    let line = text.trim_start_matches('\u{feff}').lines().next()?;
+    if line.starts_with("<?php") {
+        return Some(Language::Php);
+    }
+    // `#!/usr/bin/env -S VAR=1 python3.12 -u`: the first word that is neither `env` nor for it.
+    let program = line
+        .strip_prefix("#!")?
+        .split_whitespace()
+        .map(super::tree::file_name)
+        .find(|word| *word != "env" && !word.starts_with('-') && !word.contains('='))?;
+    Some(match program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') {
+        "ash" | "bash" | "bats" | "dash" | "ksh" | "sh" | "zsh" => Language::Bash,
+        "python" | "pypy" | "uv" => Language::Python,
+        "jruby" | "ruby" => Language::Ruby,
+        "node" | "nodejs" => Language::JavaScript,
+        "bun" | "deno" | "ts-node" | "tsx" => Language::TypeScript,
+        "php" => Language::Php,
+        "rust-script" => Language::Rust,
+        "make" | "gmake" => Language::Makefile,
+        _ => return None,
+    })
+}
+
+/// Whether a header says what only C++ has, outside comments and outside what it has for C++ alone.
+fn speaks_cpp(text: &str) -> bool {
+    let mut in_comment = false;
+    // How many `#if`s deep the innermost `#ifdef __cplusplus` is, from 1.
+    let mut for_cpp_only: Option<u32> = None;
+    let mut depth = 0_u32;
+    for line in text.lines() {
+        let line = line.trim_start_matches('\u{feff}').trim();
+        if in_comment {
+            in_comment = !line.contains("*/");
+            continue;
+        }
+        if line.starts_with("/*") {
+            in_comment = !line.contains("*/");
+            continue;
+        }
+        if let Some(directive) = line.strip_prefix('#').map(str::trim_start) {
+            if directive.starts_with("if") {
+                depth = depth.saturating_add(1);
+                if directive.contains("__cplusplus") && !directive.starts_with("ifndef") {
+                    for_cpp_only = for_cpp_only.or(Some(depth));
+                }
+            } else if directive.starts_with("el") || directive.starts_with("endif") {
+                for_cpp_only = for_cpp_only.filter(|outer| *outer != depth);
+                depth = depth.saturating_sub(u32::from(directive.starts_with("endif")));
+            } else if for_cpp_only.is_none() && includes_cpp(directive) {
+                return true;
+            }
+        } else if for_cpp_only.is_none() && is_cpp(line) {
+            return true;
+        }
+    }
+    false
+}
+
+/// `#include <vector>`: the headers of C end in `.h`.
+fn includes_cpp(directive: &str) -> bool {
+    directive
+        .strip_prefix("include")
+        .and_then(|rest| rest.trim_start().strip_prefix('<'))
+        .and_then(|rest| rest.split_once('>'))
+        .is_some_and(|(header, _)| !header.contains('.') || header.ends_with(".hpp"))
+}
+
+fn is_cpp(line: &str) -> bool {
+    let words = line.strip_prefix("inline ").unwrap_or(line);
+    let named = |keyword: &str| {
+        words.strip_prefix(keyword).is_some_and(|rest| {
+            rest.starts_with(' ')
+                && rest.trim_start().starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '{')
+        })
+    };
+    // Prose in a comment's midst has neither of these.
+    let ends_code = line.ends_with(['{', ';', ':', '>', ',']);
+    named("namespace") && !line.ends_with('.')
+        || named("class") && (ends_code || line.split_whitespace().count() == 2)
+        || named("using") && ends_code
+        || line.starts_with("template<")
+        || line.starts_with("template <")
+        || matches!(line.trim_end_matches(' '), "public:" | "private:" | "protected:")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_says_it() {
+        for (path, language) in [
+            ("src/Main.java", Language::Java),
+            ("lib/tasks/Rakefile", Language::Ruby),
+            ("foo.gemspec", Language::Ruby),
+            ("PKGBUILD", Language::Bash),
+            ("a/b.HPP", Language::Cpp),
+            ("Makefile", Language::Makefile),
+            ("Cargo.toml", Language::Toml),
+            (".github/workflows/ci.yml", Language::Yaml),
+            ("README.md", Language::Markdown),
+            ("Dockerfile", Language::Other),
+            ("a.kt", Language::Other),
+            ("rs", Language::Other),
+        ] {
+            assert_eq!(Language::of(path), language, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_script_names_its_reader() {
+        for (line, language) in [
+            ("#!/usr/bin/env python3", Language::Python),
+            ("#! /usr/bin/python3.12 -u", Language::Python),
+            ("#!/usr/bin/env -S FOO=1 ruby -w", Language::Ruby),
+            ("#!/bin/sh\r", Language::Bash),
+            ("#!/usr/bin/env -S uv run --script", Language::Python),
+            ("#!/usr/bin/env node", Language::JavaScript),
+            ("\u{feff}<?php", Language::Php),
+            ("#!", Language::Other),
+            ("#!/usr/bin/env", Language::Other),
+            ("#!/usr/bin/perl", Language::Other),
+            ("", Language::Other),
+        ] {
+            assert_eq!(Language::of_file("bin/tool", &format!("{line}\nprint")), language, "{line}");
+        }
+        assert_eq!(Language::of_file("a.rs", "#!/bin/sh\n"), Language::Rust);
+    }
+
+    #[test]
+    fn a_header_is_c_until_it_says_what_only_cpp_has() {
+        let c = "/* class of things:\n namespace of them */\n#ifdef __cplusplus\nextern \"C\" {\nclass Foo;\n#endif\n\
+                 #include <stdio.h>\nint new(struct class *template);\n#ifdef __cplusplus\n}\n#endif\n";
+        assert_eq!(Language::of_file("a.h", c), Language::C);
+        for cpp in [
+            "#pragma once\nnamespace a::b {\n",
+            "class Foo\n{\n",
+            "class Foo : public Bar {\n",
+            "template <typename T>\nT max(T a, T b);\n",
+            "#include <vector>\n",
+            "#if A\n#ifdef __cplusplus\n#else\n#endif\n#endif\n  using Name = int;\n",
+        ] {
+            assert_eq!(Language::of_file("a.h", cpp), Language::Cpp, "{cpp}");
+            assert_eq!(Language::of_file("a.c", cpp), Language::C, "{cpp}");
         }
     }
 }

@@ -35,21 +35,47 @@ static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
 });
 
 /// What is known of contents so far. By content, not by path: several files may hold the same.
-type Digests = HashMap<Content, Result<Arc<Digest>, Why>>;
+type Digests = HashMap<Content, Shared>;
+type Shared = Result<(Language, Arc<Digest>), Why>;
 
 /// A blob, and how it is to be taken: the same bytes may be of two languages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Content {
     oid: Oid,
+    /// By the name.
     language: Language,
+    /// The text decides whose.
+    header: bool,
     by_hand: bool,
 }
 
 impl Content {
-    fn key(&self) -> CacheKey {
-        let by_hand = if self.by_hand { "!" } else { "" };
-        CacheKey { blob: self.oid.as_str().to_owned(), form: format!("{:?}{by_hand}", self.language) }
+    fn of(entry: &Entry, kept: Kept) -> Self {
+        let header = entry.path.ends_with(".h");
+        Self { oid: entry.oid.clone(), language: kept.language, header, by_hand: kept.by_hand }
     }
+
+    fn key(&self) -> CacheKey {
+        let header = if self.header { ".h" } else { "" };
+        let by_hand = if self.by_hand { "!" } else { "" };
+        CacheKey { blob: self.oid.as_str().to_owned(), form: format!("{:?}{header}{by_hand}", self.language) }
+    }
+
+    fn known(&self, bytes: Vec<u8>) -> Known {
+        let text = files::text(bytes, self.by_hand)?;
+        // Of a name only this much says anything more.
+        let language = match self.language {
+            Language::C if !self.header => Language::C,
+            Language::C => Language::of_file("x.h", &text),
+            Language::Other => Language::of_file("x", &text),
+            known => known,
+        };
+        Ok((language, Digest::of(language, &text)))
+    }
+}
+
+fn shared(known: Known) -> Shared {
+    known.map(|(language, digest)| (language, Arc::new(digest)))
 }
 
 /// What an index of this commit needs.
@@ -109,7 +135,7 @@ impl Plan {
     fn cut(&mut self, entries: &[Entry]) {
         let rank = |(at, kept): &(usize, Kept)| {
             let path = entries[*at].path.as_str();
-            (kept.language == Language::Other, path.matches('/').count(), path)
+            (!files::is_code(kept.language), path.matches('/').count(), path)
         };
         let bytes: u64 = self.files.iter().map(|(at, _)| entries[*at].size).sum();
         if self.files.len() <= limits::INDEX_FILES && bytes <= limits::INDEX_BYTES {
@@ -127,7 +153,7 @@ impl Plan {
     }
 
     fn contents(&self, entries: &[Entry]) -> Vec<Content> {
-        self.files.iter().map(|(at, kept)| content(&entries[*at], *kept)).collect()
+        self.files.iter().map(|(at, kept)| Content::of(&entries[*at], *kept)).collect()
     }
 
     /// What is not known yet, each once, in batches to be read at a time.
@@ -135,7 +161,7 @@ impl Plan {
         let mut asked = HashSet::new();
         let (mut batches, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (at, kept) in &self.files {
-            let (content, size) = (content(&entries[*at], *kept), entries[*at].size);
+            let (content, size) = (Content::of(&entries[*at], *kept), entries[*at].size);
             if known.contains_key(&content) || !asked.insert(content.clone()) {
                 continue;
             }
@@ -158,11 +184,11 @@ impl Plan {
         }
         for (at, kept) in &self.files {
             let Entry { path, size, .. } = &entries[*at];
-            match &digests[&content(&entries[*at], *kept)] {
-                Ok(digest) => index.add(File {
+            match &digests[&Content::of(&entries[*at], *kept)] {
+                Ok((language, digest)) => index.add(File {
                     path: path.clone(),
                     size: *size,
-                    language: kept.language,
+                    language: *language,
                     documentation: kept.documentation,
                     digest: Arc::clone(digest),
                 }),
@@ -173,10 +199,6 @@ impl Plan {
     }
 }
 
-fn content(entry: &Entry, kept: Kept) -> Content {
-    Content { oid: entry.oid.clone(), language: kept.language, by_hand: kept.by_hand }
-}
-
 /// What the cache knows of these contents; the cache, if it may be used further.
 fn recall(cache: Option<Cache>, contents: Vec<Content>) -> (Option<Cache>, Digests) {
     let Some(mut cache) = cache else { return Default::default() };
@@ -185,7 +207,7 @@ fn recall(cache: Option<Cache>, contents: Vec<Content>) -> (Option<Cache>, Diges
         Ok(kept) => {
             let read = |(content, packed): (Content, Option<Packed>)| {
                 let known = digest::unpack(&packed?.bytes()?)?;
-                Some((content, known.map(Arc::new)))
+                Some((content, shared(known)))
             };
             let found: Vec<_> =
                 in_parallel(|| contents.into_par_iter().zip(kept).filter_map(read).collect());
@@ -228,7 +250,7 @@ async fn read(
     Ok(Some(batch.into_iter().zip(snapshot.read(&oids).await?).collect()))
 }
 
-type Learnt = Vec<(Content, Result<Arc<Digest>, Why>)>;
+type Learnt = Vec<(Content, Shared)>;
 
 /// None: it was called off.
 fn work_out(
@@ -241,10 +263,9 @@ fn work_out(
         if cancel.is_cancelled() {
             return None;
         }
-        let known: Known =
-            files::text(bytes, content.by_hand).map(|text| Digest::of(content.language, &text));
+        let known = content.known(bytes);
         let kept = keeps.then(|| (content.key(), Packed::of(&digest::pack(&known))));
-        Some(((content, known.map(Arc::new)), kept))
+        Some(((content, shared(known)), kept))
     };
     let done: Option<Vec<_>> = in_parallel(|| batch.into_par_iter().map(digest).collect());
     let (learnt, kept): (Learnt, Vec<_>) = done?.into_iter().unzip();
