@@ -5,8 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{FileInfo, skip, tree::file_name, words};
-use crate::{documents::secrets, limits};
+use super::{
+    FileInfo,
+    files::{self, Sieve, Why},
+    tree::file_name,
+    words,
+};
+use crate::{documents::secrets, git::Mode, limits};
 
 /// What a model is shown of a repository: Markdown, nothing of which can close its fence.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +76,8 @@ pub fn excerpt(
     let mut files: Vec<&FileInfo> = files.iter().collect();
     files.sort_by(|a, b| a.path.cmp(&b.path));
     page.listing(&files);
-    files.retain(|file| match skip::by_name(file) {
+    let sieve = Sieve::default();
+    files.retain(|file| match sieve.judge(&file.path, Mode::File, file.size).err().map(Why::words) {
         None => true,
         Some(why) => {
             page.out.left_out.push((file.path.clone(), why));
@@ -153,7 +159,9 @@ impl Reader<'_> {
     fn text(&mut self, file: &FileInfo) -> Option<&str> {
         let path = &file.path;
         if !self.texts.contains_key(path) && !self.refused.contains_key(path) {
-            match (self.read)(path).ok_or("could not be read").and_then(skip::text) {
+            match (self.read)(path)
+                .ok_or("could not be read")
+                .and_then(|bytes| files::text(bytes, false).map_err(Why::words)) {
                 Ok(text) => drop(self.texts.insert(path.clone(), text)),
                 Err(why) => drop(self.refused.insert(path.clone(), why)),
             }

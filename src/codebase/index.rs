@@ -4,42 +4,48 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{FileInfo, Language, Summary, skip, summary, words};
-use crate::git::{GitError, Snapshot};
+use super::{
+    Digest, Language,
+    digest::DIGEST_VERSION,
+    files::{Sieve, Why, is_unprintable},
+    reading,
+};
+use crate::{
+    git::{GitError, Mode, Snapshot},
+    store::Cache,
+};
 
 /// The files of a commit that a model may be shown, in the order of their paths.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
     files: Vec<File>,
     left_out: Vec<LeftOut>,
 }
 
 /// One file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
     pub path: String,
     /// In bytes.
     pub size: u64,
     pub language: Language,
+    /// It is about the code, and is none.
+    pub documentation: bool,
     pub digest: Arc<Digest>,
-}
-
-/// What is known of a file's content, whatever its path. Kept by the content's hash.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Digest {
-    summary: Summary,
-    words: Vec<(String, u32)>,
-    uses: Vec<String>,
 }
 
 /// A file no model is shown, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
+    /// Safe to print: what could break a line stands as U+FFFD.
     pub path: String,
-    pub why: &'static str,
+    pub why: Why,
 }
 
 impl Index {
+    /// The version of what is kept of contents; a [`Cache`] is opened with it.
+    pub const VERSION: &str = DIGEST_VERSION;
+
     /// By path.
     pub fn files(&self) -> &[File] {
         &self.files
@@ -49,70 +55,53 @@ impl Index {
         self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().map(|at| &self.files[at])
     }
 
+    /// By path.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
 
-    /// Of texts at hand.
-    pub fn of_texts<'t>(texts: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
-        let mut files: Vec<File> = texts
-            .into_iter()
-            .map(|(path, text)| {
-                let language = Language::of_file(path, text);
-                let digest = Arc::new(Digest::of(language, text));
-                File { path: path.to_owned(), size: text.len() as u64, language, digest }
-            })
-            .collect();
-        files.sort_by(|a, b| a.path.cmp(&b.path));
-        Self { files, left_out: Vec::new() }
+    /// Of a commit. What the cache knows is not read again, and what it does not know is kept there. A cache that
+    /// fails costs time and nothing else.
+    pub async fn read(snapshot: &Snapshot, cache: Cache, cancel: &CancellationToken) -> Result<Self, GitError> {
+        reading::index(snapshot, Some(cache), cancel).await
     }
 
     /// Of a commit, with every file read anew.
-    pub async fn without_cache(snapshot: &Snapshot, _cancel: &CancellationToken) -> Result<Self, GitError> {
+    pub async fn without_cache(snapshot: &Snapshot, cancel: &CancellationToken) -> Result<Self, GitError> {
+        reading::index(snapshot, None, cancel).await
+    }
+
+    /// Of texts at hand.
+    pub fn of_texts<'t>(texts: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
         let mut index = Self::default();
-        for entry in snapshot.entries().iter().filter(|entry| entry.mode.is_file()) {
-            let info = FileInfo { path: entry.path.clone(), size: entry.size };
-            let text = match skip::by_name(&info) {
-                Some(why) => Err(why),
-                None => skip::text(snapshot.read_path(&entry.path).await?.unwrap_or_default()),
-            };
-            match text {
-                Ok(text) => {
-                    let language = Language::of(&entry.path);
-                    let digest = Arc::new(Digest::of(language, &text));
-                    index.files.push(File { path: info.path, size: info.size, language, digest });
+        let sieve = Sieve::default();
+        for (path, text) in texts {
+            let size = text.len() as u64;
+            match sieve.judge(path, Mode::File, size) {
+                Ok(kept) => {
+                    let language = Language::of_file(path, text);
+                    let digest = Arc::new(Digest::of(language, text));
+                    let (path, documentation) = (path.to_owned(), kept.documentation);
+                    index.files.push(File { path, size, language, documentation, digest });
                 }
-                Err(why) => index.left_out.push(LeftOut { path: info.path, why }),
+                Err(why) => index.leave_out(path, why),
             }
         }
-        index.files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(index)
-    }
-}
-
-impl Digest {
-    pub fn of(language: Language, text: &str) -> Self {
-        let words = words::counted(text).into_iter().collect();
-        let (summary, uses) = summary::read(language, text);
-        Self { summary, words, uses }
+        index.sorted()
     }
 
-    pub fn summary(&self) -> &Summary {
-        &self.summary
+    pub(super) fn add(&mut self, file: File) {
+        self.files.push(file);
     }
 
-    /// The words of its text with how often they occur, in order.
-    pub fn words(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.words.iter().map(|(word, count)| (word.as_str(), *count))
+    pub(super) fn leave_out(&mut self, path: &str, why: Why) {
+        let path = path.replace(is_unprintable, "\u{fffd}");
+        self.left_out.push(LeftOut { path, why });
     }
 
-    /// How often a word occurs in its text.
-    pub fn count(&self, word: &str) -> u32 {
-        self.words.binary_search_by(|(known, _)| known.as_str().cmp(word)).map_or(0, |at| self.words[at].1)
-    }
-
-    /// Names it uses and does not define: what it calls, the types it names. In order, each once.
-    pub fn uses(&self) -> impl Iterator<Item = &str> {
-        self.uses.iter().map(String::as_str)
+    pub(super) fn sorted(mut self) -> Self {
+        self.files.sort_by(|a, b| a.path.cmp(&b.path));
+        self.left_out.sort_by(|a, b| (&a.path, a.why).cmp(&(&b.path, b.why)));
+        self
     }
 }

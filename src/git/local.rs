@@ -35,3 +35,102 @@ fn directory(printed: &[u8]) -> PathBuf {
     let path = printed.strip_suffix(b"\n").unwrap_or(printed);
     std::ffi::OsStr::from_bytes(path).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::proc::Command;
+
+    async fn git(at: &Path, args: &[&str]) {
+        let output = Command::new("git")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
+            .args(args)
+            .current_dir(at)
+            .run(&CancellationToken::new())
+            .await
+            .unwrap();
+        assert!(output.success(), "git {args:?}: {}", output.stderr_text());
+    }
+
+    async fn repository(root: &Path) -> PathBuf {
+        let work = root.join("work");
+        std::fs::create_dir_all(work.join("src")).unwrap();
+        git(&work, &["init", "--quiet", "--initial-branch=main"]).await;
+        std::fs::write(work.join("src/a.rs"), "fn a() {}\n").unwrap();
+        git(&work, &["add", "."]).await;
+        git(&work, &["commit", "--quiet", "-m", "first"]).await;
+        work
+    }
+
+    #[tokio::test]
+    async fn work_trees_folders_in_them_and_bare_ones_are_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        git(root.path(), &["clone", "--quiet", "--bare", "work", "bare.git"]).await;
+        git(&work, &["worktree", "add", "--quiet", "../other"]).await;
+        std::fs::write(work.join("src/a.rs"), "not committed").unwrap();
+        for path in ["work", "work/src", "bare.git", "other"] {
+            let snapshot = open(&root.path().join(path), "HEAD").await.unwrap();
+            let read = snapshot.read_path("src/a.rs").await.unwrap();
+            assert_eq!(read.as_deref(), Some(&b"fn a() {}\n"[..]), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_opened_says_why() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        for none in [root.path().to_owned(), root.path().join("missing")] {
+            assert!(matches!(open(&none, "HEAD").await, Err(GitError::NoRepository { .. })), "{none:?}");
+        }
+        for revision in ["other", "--all", "main\nx", ":(glob)**", ""] {
+            let error = open(&work, revision).await.unwrap_err();
+            assert!(matches!(error, GitError::NoSuchRevision { .. }), "{revision}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_that_the_repository_names_is_run() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        let trace = root.path().join("trace");
+        let run = format!("touch {}", trace.display());
+        for name in [
+            "core.fsmonitor",
+            "core.sshCommand",
+            "core.pager",
+            "core.alternateRefsCommand",
+            "diff.x.textconv",
+            "filter.x.smudge",
+            "filter.x.clean",
+            "uploadpack.packObjectsHook",
+            "remote.origin.uploadpack",
+        ] {
+            git(&work, &["config", name, &run]).await;
+        }
+        std::fs::write(work.join(".gitattributes"), "* diff=x filter=x\n").unwrap();
+        std::fs::write(work.join(".git/hooks/post-checkout"), format!("#!/bin/sh\n{run}\n")).unwrap();
+        // A partial clone asks its remote for what it lacks.
+        let url = format!("ext::sh -c {}", run.replace(' ', "% "));
+        for (name, value) in [
+            ("remote.origin.url", url.as_str()),
+            ("remote.origin.promisor", "true"),
+            ("extensions.partialClone", "origin"),
+            ("core.repositoryFormatVersion", "1"),
+            ("protocol.ext.allow", "always"),
+        ] {
+            git(&work, &["config", name, value]).await;
+        }
+        let snapshot = open(&work, "HEAD").await.unwrap();
+        assert!(snapshot.read_path("src/a.rs").await.unwrap().is_some());
+        let blob = &snapshot.entry("src/a.rs").unwrap().oid.as_str().to_owned();
+        std::fs::remove_file(work.join(".git/objects").join(&blob[..2]).join(&blob[2..])).unwrap();
+        assert!(snapshot.read_path("src/a.rs").await.is_err());
+        assert!(open(&work, "HEAD").await.is_err());
+        assert!(!trace.exists(), "something was run");
+    }
+}

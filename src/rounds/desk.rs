@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cx, fault};
 use crate::{
-    codebase::TreeIndex,
+    codebase::{Index, TreeIndex},
     config::{BudgetSettings, REPOSITORY_FILE, RepoSettings, Settings},
     engine::StepError,
     git::{GitError, Mirrors, Snapshot},
@@ -189,6 +189,19 @@ impl Desk {
     /// The files of the commit a run works from.
     pub async fn snapshot(&self, cx: &Cx, base: &Base) -> Result<Snapshot, StepError> {
         self.mirrors.snapshot(cx.run().id.repo, base.commit.as_str()).await.map_err(git_error)
+    }
+
+    /// What is known of the files of the commit a run works from.
+    pub async fn index(&self, cx: &Cx, base: &Base) -> Result<Index, StepError> {
+        let snapshot = self.snapshot(cx, base).await?;
+        let index = match self.store.cache(cx.run().id.repo, Index::VERSION).await {
+            Ok(cache) => Index::read(&snapshot, cache, cx.cancelled()).await,
+            Err(error) => {
+                tracing::warn!(%error, "there is no cache for the index of a repository");
+                Index::without_cache(&snapshot, cx.cancelled()).await
+            }
+        };
+        index.map_err(git_error)
     }
 
     /// The paths of the commit a run works from.

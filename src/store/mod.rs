@@ -8,6 +8,7 @@
 
 mod agenda;
 mod backup;
+mod cache;
 mod check;
 mod database;
 mod directory;
@@ -45,6 +46,7 @@ use self::{
 };
 pub use self::{
     backup::BackedUp,
+    cache::{Cache, CacheKey, Packed},
     check::{Checked, check},
     database::Disk,
     directory::{Directory, InstallationRow, RepoRow},

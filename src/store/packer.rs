@@ -1,4 +1,4 @@
-//! Compression of what is kept by the thousand: deliveries' bodies and documents.
+//! Compression of what is kept by the thousand: deliveries' bodies, documents, and what is known of files.
 
 use std::{cell::RefCell, io};
 
@@ -17,8 +17,15 @@ thread_local! {
 pub(super) fn pack(bytes: &[u8]) -> io::Result<Vec<u8>> {
     COMPRESSOR.with_borrow_mut(|kept| match kept {
         Some(compressor) => compressor.compress(bytes),
-        none => none.insert(Compressor::new(LEVEL)?).compress(bytes),
+        none => none.insert(compressor()?).compress(bytes),
     })
+}
+
+/// With a sum at the end that unpacking looks at.
+fn compressor() -> io::Result<Compressor<'static>> {
+    let mut compressor = Compressor::new(LEVEL)?;
+    compressor.include_checksum(true)?;
+    Ok(compressor)
 }
 
 /// What was packed, if it is no larger than `most` bytes.

@@ -1,10 +1,51 @@
 //! The first sentence of a documentation.
 
+use tree_sitter::Node;
+
+use super::source::Source;
 use crate::limits;
 
 /// Of comments as they stand in the source, the uppermost first.
 pub(super) fn of_comments<'t>(comments: impl IntoIterator<Item = &'t str>) -> Option<String> {
     first_sentence(comments.into_iter().flat_map(comment_lines))
+}
+
+/// Of the file, from the first comments in it: those that speak of a licence or to a tool, and those that belong to the
+/// item directly below, do not.
+pub(super) fn of_file<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
+    let mut cursor = root.walk();
+    let mut group: Vec<Node<'t>> = Vec::new();
+    let telling = |group: &[Node<'t>]| {
+        let texts = || group.iter().map(|comment| source.of(*comment));
+        (!texts().any(is_legal)).then(|| of_comments(texts()))?
+    };
+    for node in root.named_children(&mut cursor) {
+        let row = node.start_position().row;
+        let apart = group.last().is_some_and(|last| last.end_position().row + 1 < row);
+        if apart || !node.kind().contains("comment") {
+            let above_import = ["import", "package", "using", "use", "include"]
+                .iter()
+                .any(|word| node.kind().contains(word));
+            let said = telling(&group).filter(|_| apart || above_import);
+            if said.is_some() {
+                return said;
+            }
+            group.clear();
+        }
+        if node.kind().contains("comment") {
+            group.push(node);
+        } else if node.kind() != "hash_bang_line" {
+            return None;
+        }
+    }
+    telling(&group)
+}
+
+fn is_legal(comment: &str) -> bool {
+    let lower = comment.to_ascii_lowercase();
+    ["copyright", "licen", "spdx", "eslint", "@ts-", "prettier-", "/// <reference", "@flow"]
+        .iter()
+        .any(|word| lower.contains(word))
 }
 
 /// Of a docstring without its quotes.
@@ -32,7 +73,7 @@ fn comment_lines(comment: &str) -> impl Iterator<Item = &str> {
 fn first_sentence<'t>(lines: impl Iterator<Item = &'t str>) -> Option<String> {
     let mut said = String::new();
     for line in lines {
-        let line = line.trim();
+        let line = without_file_tag(line.trim());
         if line.is_empty() || line.starts_with('@') || line.starts_with("```") {
             if said.is_empty() && !line.starts_with('@') {
                 continue;
@@ -53,6 +94,12 @@ fn first_sentence<'t>(lines: impl Iterator<Item = &'t str>) -> Option<String> {
         }
     }
     (!said.is_empty()).then_some(said)
+}
+
+/// `@file What it is.` says what it is.
+fn without_file_tag(line: &str) -> &str {
+    let tags = ["@fileoverview", "@file", "@packageDocumentation"];
+    tags.iter().find_map(|tag| line.strip_prefix(tag)).map_or(line, str::trim_start)
 }
 
 fn ends_sentence(said: &str) -> bool {

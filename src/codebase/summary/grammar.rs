@@ -10,13 +10,25 @@ use std::sync::OnceLock;
 
 use tree_sitter::{Language as Parsed, Node};
 
-use super::{Import, Kind, source::Source};
+use super::{Import, Kind, bash, c, cpp, csharp, ecma, go, java, php, python, ruby, rust, source::Source};
 use crate::codebase::Language;
 
 /// The grammar of a language, if its structure is read.
 pub(super) fn of(language: Language) -> Option<&'static Grammar> {
     match language {
-        Language::Rust => Some(&super::rust::GRAMMAR),
+        Language::Bash => Some(&bash::GRAMMAR),
+        Language::C => Some(&c::GRAMMAR),
+        Language::Cpp => Some(&cpp::GRAMMAR),
+        Language::CSharp => Some(&csharp::GRAMMAR),
+        Language::Go => Some(&go::GRAMMAR),
+        Language::Java => Some(&java::GRAMMAR),
+        Language::JavaScript => Some(&ecma::JAVASCRIPT),
+        Language::Php => Some(&php::GRAMMAR),
+        Language::Python => Some(&python::GRAMMAR),
+        Language::Ruby => Some(&ruby::GRAMMAR),
+        Language::Rust => Some(&rust::GRAMMAR),
+        Language::Tsx => Some(&ecma::TSX),
+        Language::TypeScript => Some(&ecma::TYPESCRIPT),
         _ => None,
     }
 }
@@ -51,6 +63,8 @@ pub(super) struct Around<'w> {
     pub parent: Option<(Kind, &'w str)>,
     /// Whether that item is public; true at the top of a file.
     pub public: bool,
+    /// Whether the section of that item that it stands in is public.
+    pub section: bool,
     /// The first byte of the attributes directly before it, or its own.
     pub start: usize,
 }
@@ -80,6 +94,12 @@ pub(super) enum Sight<'t> {
     Item(Found<'t>),
     /// One import statement; more than one if it imports from several modules.
     Imports(Vec<Import>),
+    /// From here to the next one, what the same item holds is public or not: `private:`.
+    Section(bool),
+    /// What the same item holds so far under these names is not public.
+    Hides(Vec<String>),
+    /// Says that these names, defined elsewhere at the top of the file, are public.
+    Exports(Vec<String>),
     /// Nothing; only names used are looked for inside.
     Closed,
 }
@@ -96,11 +116,32 @@ pub(super) struct Found<'t> {
     pub within: Option<Node<'t>>,
     /// Its doc, where that is not a comment above it.
     pub doc: Option<String>,
+    /// Whether its first section is public, if it has such.
+    pub section: bool,
+    /// What else is defined behind its body.
+    pub tail: Option<Tail<'t>>,
+}
+
+/// `} name;`: what is defined behind the body of something else.
+pub(super) struct Tail<'t> {
+    pub kind: Kind,
+    pub names: Vec<String>,
+    /// Its signature goes from here to the end.
+    pub from: Node<'t>,
 }
 
 impl<'t> Found<'t> {
     pub(super) fn new(kind: Kind, name: impl Into<String>) -> Self {
-        Self { kind, names: vec![name.into()], public: true, until: None, within: None, doc: None }
+        Self {
+            kind,
+            names: vec![name.into()],
+            public: true,
+            until: None,
+            within: None,
+            doc: None,
+            section: true,
+            tail: None,
+        }
     }
 
     pub(super) fn public(mut self, public: bool) -> Self {

@@ -6,10 +6,22 @@
 //!
 //! `grammar.rs` says how to add a language, `walk.rs` reads a tree, `page.rs` prints a summary.
 
+mod bash;
+mod c;
+mod cpp;
+mod csharp;
 mod doc;
+mod ecma;
+mod ecma_modules;
+mod go;
 mod grammar;
+mod java;
+mod outline;
 mod page;
 mod parse;
+mod php;
+mod python;
+mod ruby;
 mod rust;
 mod source;
 mod walk;
@@ -105,8 +117,8 @@ pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
     let parsed = grammar::of(language).map(|grammar| (grammar, parse::tree(grammar, text)));
     let (mut summary, uses) = match parsed {
         Some((grammar, Some(tree))) => walk::read(grammar, text, tree.root_node()),
-        Some((_, None)) => (Summary { partial: true, ..Summary::default() }, Vec::new()),
-        None => (Summary::default(), Vec::new()),
+        Some((_, None)) => (Summary { partial: true, ..outline::read(language, text) }, Vec::new()),
+        None => (outline::read(language, text), Vec::new()),
     };
     summary.lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
     (summary, uses)

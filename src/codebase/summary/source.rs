@@ -2,6 +2,7 @@
 
 use tree_sitter::Node;
 
+use super::{Kind, grammar::Found};
 use crate::limits;
 
 /// The text of a file whose tree is read.
@@ -36,6 +37,28 @@ impl<'t> Source<'t> {
         let head = head.strip_suffix(":=").or(head.strip_suffix('=')).unwrap_or(head);
         Some(node.start_byte() + head.len())
     }
+
+    /// What a declaration of several variables defines, given their names and values.
+    pub(super) fn variables(
+        &self,
+        node: Node<'t>,
+        kind: Kind,
+        variables: impl IntoIterator<Item = (Option<Node<'t>>, Option<Node<'t>>)>,
+    ) -> Found<'t> {
+        let mut found = Found::new(kind, "");
+        found.names.clear();
+        for (name, value) in variables {
+            found.names.extend(name.map(|name| self.of(name).to_owned()));
+            found.until = found.until.or_else(|| self.value_end(node, value));
+        }
+        found
+    }
+}
+
+/// All children of a node that are of this kind.
+pub(super) fn children_of_kind<'t>(node: Node<'t>, kind: &str) -> Vec<Node<'t>> {
+    let mut cursor = node.walk();
+    node.children(&mut cursor).filter(|child| child.kind() == kind).collect()
 }
 
 /// The first child of a node that is of one of these kinds.

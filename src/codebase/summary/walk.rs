@@ -9,7 +9,7 @@ use tree_sitter::Node;
 
 use super::{
     Item, Summary, doc,
-    grammar::{Around, Found, Grammar, Mark, Sight},
+    grammar::{Around, Found, Grammar, Mark, Sight, Tail},
     source::{self, Source},
 };
 use crate::limits;
@@ -28,10 +28,14 @@ pub(super) fn read(grammar: &Grammar, text: &str, root: Node<'_>) -> (Summary, V
         uses: BTreeSet::new(),
         open: Vec::new(),
         above: Above::default(),
+        exports: BTreeSet::new(),
         items: 0,
     };
     walk.all(root);
-    let Walk { mut summary, uses, .. } = walk;
+    let Walk { mut summary, uses, exports, .. } = walk;
+    for item in &mut summary.items {
+        item.public |= exports.contains(&item.name);
+    }
     let mut defined = BTreeSet::new();
     let mut rest: Vec<&Item> = summary.items.iter().collect();
     while let Some(item) = rest.pop() {
@@ -51,6 +55,7 @@ struct Walk<'g, 't> {
     /// What the walk is inside of, the innermost last.
     open: Vec<Frame<'t>>,
     above: Above<'t>,
+    exports: BTreeSet<String>,
     /// Found so far.
     items: usize,
 }
@@ -63,6 +68,8 @@ struct Frame<'t> {
     within: Option<Node<'t>>,
     /// How deep that node is, while the walk is inside of it.
     inside: Option<usize>,
+    /// Whether the section of it that the walk is in is public.
+    section: bool,
 }
 
 /// What stands directly above the next item.
@@ -135,8 +142,19 @@ impl<'t> Walk<'_, 't> {
             if node.is_error() { Sight::Through } else { (self.grammar.look)(&self.source, node, &around) };
         match sight {
             Sight::Through => {
-                self.above = Above::default();
+                self.above.attribute = None;
                 return true;
+            }
+            Sight::Section(public) => {
+                if let Some(frame) = self.open.last_mut() {
+                    frame.section = public;
+                }
+                self.passed(node);
+                return false;
+            }
+            Sight::Hides(names) => {
+                self.hide(&names);
+                self.close(depth);
             }
             Sight::Comment => {
                 self.comment(node);
@@ -153,6 +171,10 @@ impl<'t> Walk<'_, 't> {
                 self.passed(node);
                 return false;
             }
+            Sight::Exports(names) => {
+                self.exports.extend(names);
+                self.close(depth);
+            }
             Sight::Item(found) => self.item(node, depth, found, around.start),
             Sight::Closed => self.close(depth),
         }
@@ -165,6 +187,7 @@ impl<'t> Walk<'_, 't> {
         Around {
             parent: parent.map(|item| (item.kind, item.name.as_str())),
             public: parent.is_none_or(|item| item.public),
+            section: self.open.last().is_none_or(|frame| frame.section),
             start: self.above.attribute.unwrap_or(node).start_byte(),
         }
     }
@@ -186,25 +209,38 @@ impl<'t> Walk<'_, 't> {
     }
 
     fn close(&mut self, depth: usize) {
-        self.open.push(Frame { depth, items: Vec::new(), within: None, inside: None });
+        self.open.push(Frame { depth, items: Vec::new(), within: None, inside: None, section: true });
     }
 
-    fn item(&mut self, node: Node<'t>, depth: usize, found: Found<'t>, start: usize) {
+    fn hide(&mut self, names: &[String]) {
+        let holder = self.open.last_mut().and_then(|frame| frame.items.first_mut());
+        for item in holder.into_iter().flat_map(|holder| &mut holder.children) {
+            item.public &= !names.contains(&item.name);
+        }
+    }
+
+    fn item(&mut self, node: Node<'t>, depth: usize, mut found: Found<'t>, start: usize) {
+        found.names.retain(|name| !name.is_empty());
         let nested = self.open.iter().filter(|frame| !frame.items.is_empty()).count();
-        if self.items + found.names.len() > limits::SUMMARY_ITEMS || nested >= limits::SUMMARY_NESTING {
+        if self.items + found.names.len() >= limits::SUMMARY_ITEMS || nested >= limits::SUMMARY_NESTING {
             self.summary.partial = true;
             return self.close(depth);
         }
         let end = found.until.unwrap_or(node.end_byte());
         let signature = source::signature(self.source.slice(start, end));
-        let Some((signature, whole)) = signature.filter(|_| !broken(node, end)) else {
+        let Some((signature, whole)) = signature.filter(|_| !found.names.is_empty() && !broken(node, end))
+        else {
             self.summary.partial = true;
-            return self.close(depth);
+            // What it holds may be whole nevertheless.
+            if found.within.is_none() {
+                self.close(depth);
+            }
+            return;
         };
         let first = self.above.attribute.unwrap_or(node);
         let doc = found.doc.or_else(|| self.doc(first));
         let (line, last) = (line(first.start_position().row), line(end_row(node)));
-        let items: Vec<Item> = found
+        let mut items: Vec<Item> = found
             .names
             .into_iter()
             .map(|name| Item {
@@ -219,9 +255,29 @@ impl<'t> Walk<'_, 't> {
                 children: Vec::new(),
             })
             .collect();
+        if let Some(tail) = found.tail {
+            items.extend(self.tail(node, tail, found.public));
+        }
         self.items += items.len();
         let inside = (found.within == Some(node)).then_some(depth);
-        self.open.push(Frame { depth, items, within: found.within, inside });
+        self.open.push(Frame { depth, items, within: found.within, inside, section: found.section });
+    }
+
+    fn tail(&self, node: Node<'t>, tail: Tail<'t>, public: bool) -> Vec<Item> {
+        let signature = source::signature(self.source.slice(tail.from.start_byte(), node.end_byte()));
+        let Some((signature, whole)) = signature else { return Vec::new() };
+        let item = |name| Item {
+            kind: tail.kind,
+            name,
+            signature: signature.clone(),
+            cut: !whole,
+            line: line(tail.from.start_position().row),
+            end: line(end_row(node)),
+            doc: None,
+            public,
+            children: Vec::new(),
+        };
+        tail.names.into_iter().filter(|name| !name.is_empty()).map(item).collect()
     }
 
     /// What the comments above say, if they end directly above.

@@ -1,0 +1,140 @@
+//! What is known of a content, in the form it is kept in: the index of a large repository holds ten thousand of these.
+
+use std::cmp::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Language, Summary, files::Why, summary, words};
+use crate::documents::secrets;
+
+/// Changes whenever another digest would come of the same text. What was kept by another version is worked out anew.
+pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
+
+/// What is known of a file's content, whatever its path. Kept by the content's hash.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Digest {
+    summary: Summary,
+    words: Names,
+    /// Beside the words.
+    counts: Box<[u32]>,
+    uses: Names,
+    secrets: u32,
+}
+
+/// Names in order, each once, in two pieces of memory instead of hundreds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Names {
+    text: Box<str>,
+    ends: Box<[u32]>,
+}
+
+/// A content's language and digest, or why it is none that a model is shown.
+pub(super) type Known = Result<(Language, Digest), Why>;
+
+impl Digest {
+    pub fn of(language: Language, text: &str) -> Self {
+        let (words, counts): (Vec<String>, Vec<u32>) = words::counted(text).into_iter().unzip();
+        let (summary, uses) = summary::read(language, text);
+        Self {
+            summary,
+            words: Names::of(&words),
+            counts: counts.into(),
+            uses: Names::of(&uses),
+            secrets: u32::try_from(secrets::find(text).len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// The words of its text with how often they occur, in order.
+    pub fn words(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.words.iter().zip(self.counts.iter().copied())
+    }
+
+    /// How often a word occurs in its text.
+    pub fn count(&self, word: &str) -> u32 {
+        self.words.find(word).and_then(|at| self.counts.get(at).copied()).unwrap_or(0)
+    }
+
+    /// Names it uses and does not define: what it calls, the types it names. In order, each once.
+    pub fn uses(&self) -> impl Iterator<Item = &str> {
+        self.uses.iter()
+    }
+
+    /// How many secrets are blacked out where its text is shown.
+    pub fn secrets(&self) -> u32 {
+        self.secrets
+    }
+}
+
+impl Names {
+    fn of(names: &[String]) -> Self {
+        let mut text = String::with_capacity(names.iter().map(String::len).sum());
+        let ends = names.iter().map(|name| {
+            text.push_str(name);
+            u32::try_from(text.len()).unwrap_or(u32::MAX)
+        });
+        let ends = ends.collect();
+        Self { text: text.into(), ends }
+    }
+
+    fn get(&self, at: usize) -> &str {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        self.text.get(start as usize..self.ends[at] as usize).unwrap_or_default()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.ends.len()).map(|at| self.get(at))
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        let (mut from, mut to) = (0, self.ends.len());
+        while from < to {
+            let middle = from.midpoint(to);
+            match self.get(middle).cmp(name) {
+                Ordering::Equal => return Some(middle),
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+            }
+        }
+        None
+    }
+}
+
+pub(super) fn pack(known: &Known) -> Vec<u8> {
+    postcard::to_allocvec(known).expect("it is plain data, and memory grows")
+}
+
+pub(super) fn unpack(packed: &[u8]) -> Option<Known> {
+    postcard::from_bytes(packed).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "fn parse_amount(amount: Amount) {} // ghp_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n";
+
+    #[test]
+    fn words_are_counted_and_found() {
+        let digest = Digest::of(Language::Rust, TEXT);
+        let words: Vec<_> = digest.words().filter(|(word, _)| !word.starts_with('a') || *word == "amount").collect();
+        assert_eq!(words, [("amount", 3), ("ghp", 1), ("parse", 1)]);
+        assert_eq!((digest.count("amount"), digest.count("parse"), digest.count("coin")), (3, 1, 0));
+        assert_eq!(digest.secrets(), 1);
+        assert_eq!(Digest::of(Language::Rust, "").words().count(), 0);
+    }
+
+    #[test]
+    fn what_is_kept_reads_back_and_nothing_else_does() {
+        for known in [Ok((Language::Rust, Digest::of(Language::Rust, TEXT))), Err(Why::Minified)] {
+            let packed = pack(&known);
+            assert_eq!(unpack(&packed), Some(known));
+            for cut in 0..packed.len() {
+                assert_eq!(unpack(&packed[..cut]), None, "{cut}");
+            }
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! Which files of a commit are for a model: told by path, kind and size, by what `.gitattributes` say, and by content.
+//!
+//! What git tracks is part of the repository, whatever `.gitignore` says of it: an ignored file that was added was added
+//! on purpose. What tools wrote is left out, by its name, its folder or its own words, unless an attribute says otherwise
+//! (`linguist-generated=false`, `-linguist-vendored`).
+
+use std::{collections::BTreeSet, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Language,
+    attributes::{Attributes, Marks},
+    tree::file_name,
+};
+use crate::{git::Mode, limits};
+
+/// Why no model is shown a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Why {
+    Symlink,
+    Submodule,
+    /// It could forge lines of what is shown, or cannot be written as text at all.
+    Name,
+    Secret,
+    Vendored,
+    Generated,
+    Minified,
+    Binary,
+    /// The file itself lies elsewhere.
+    LfsPointer,
+    TooLarge,
+    /// The repository has more than is read.
+    TooMany,
+}
+
+impl Why {
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Symlink => "a symbolic link, which is not followed",
+            Self::Submodule => "a submodule",
+            Self::Name => "its name is not plain text",
+            Self::Secret => "looks like it holds a secret",
+            Self::Vendored => "vendored",
+            Self::Generated => "generated",
+            Self::Minified => "minified",
+            Self::Binary => "binary",
+            Self::LfsPointer => "a pointer to large file storage",
+            Self::TooLarge => "too large",
+            Self::TooMany => "beyond the files that are read of one repository",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+/// How a file that is kept is to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// By its name; its text may say more.
+    pub(super) language: Language,
+    pub(super) documentation: bool,
+    /// Said to be written by hand, however its content looks.
+    pub(super) by_hand: bool,
+}
+
+/// Judges the files of one commit before they are read.
+#[derive(Debug, Default)]
+pub(super) struct Sieve {
+    attributes: Attributes,
+    /// Folders where a build leaves its output, from the manifests that stand beside them.
+    outputs: BTreeSet<String>,
+}
+
+impl Sieve {
+    pub(super) fn new<'p>(paths: impl Iterator<Item = &'p str>, attributes: Attributes) -> Self {
+        let mut outputs = BTreeSet::new();
+        for path in paths {
+            let name = file_name(path);
+            for (manifest, folders) in BUILDS {
+                if name == *manifest {
+                    let place = &path[..path.len() - name.len()];
+                    outputs.extend(folders.iter().map(|folder| format!("{place}{folder}").to_lowercase()));
+                }
+            }
+        }
+        Self { attributes, outputs }
+    }
+
+    /// How a file is to be taken, or why it is not.
+    pub(super) fn judge(&self, path: &str, mode: Mode, size: u64) -> Result<Kept, Why> {
+        match mode {
+            Mode::Symlink => return Err(Why::Symlink),
+            Mode::Submodule => return Err(Why::Submodule),
+            Mode::File | Mode::Executable => {}
+        }
+        if path.chars().any(is_unprintable) {
+            return Err(Why::Name);
+        }
+        let marks = self.attributes.of(path);
+        let (language, lower) = (Language::of(path), path.to_lowercase());
+        let name = file_name(&lower);
+        match () {
+            () if is_secret(&lower, name) => Err(Why::Secret),
+            () if marks.binary == Some(true) => Err(Why::Binary),
+            () if marks.vendored.unwrap_or_else(|| is_vendored(&lower, language)) => Err(Why::Vendored),
+            () if marks.generated.unwrap_or_else(|| self.is_generated(&lower, name, language)) => {
+                Err(Why::Generated)
+            }
+            () if has_ending(name, BINARY_ENDINGS) => Err(Why::Binary),
+            () if size > largest(language) => Err(Why::TooLarge),
+            () => Ok(kept(&lower, name, language, marks)),
+        }
+    }
+
+    fn is_generated(&self, lower: &str, name: &str, language: Language) -> bool {
+        let mut folders = lower.match_indices('/').map(|(at, _)| &lower[..at]);
+        name.ends_with(".lock")
+            || GENERATED_NAMES.contains(&name)
+            || GENERATED_ENDINGS.iter().any(|ending| name.ends_with(ending))
+            || name.starts_with("zz_generated.")
+            || folders.any(|folder| match file_name(folder) {
+                "__snapshots__" | "__pycache__" => true,
+                "snapshots" => !is_code(language),
+                _ => self.outputs.contains(folder),
+            })
+    }
+}
+
+fn kept(lower: &str, name: &str, language: Language, marks: Marks) -> Kept {
+    let documentation = marks.documentation.unwrap_or_else(|| {
+        has_ending(name, DOCUMENT_ENDINGS)
+            || (!is_code(language) && DOCUMENT_NAMES.iter().any(|known| name.starts_with(known)))
+            || lower.split('/').rev().skip(1).any(|folder| DOCUMENT_FOLDERS.contains(&folder))
+    });
+    Kept { language, documentation, by_hand: marks.generated == Some(false) }
+}
+
+/// A file's text, without a byte order mark, or why it is not shown after all.
+pub(super) fn text(bytes: Vec<u8>, by_hand: bool) -> Result<String, Why> {
+    if bytes.starts_with(b"version https://git-lfs.github.com/spec/") {
+        return Err(Why::LfsPointer);
+    }
+    if bytes.contains(&0) {
+        return Err(Why::Binary);
+    }
+    let mut text = String::from_utf8(bytes).map_err(|_| Why::Binary)?;
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    match () {
+        () if by_hand => Ok(text),
+        () if says_it_is_generated(&text) => Err(Why::Generated),
+        () if is_minified(&text) => Err(Why::Minified),
+        () => Ok(text),
+    }
+}
+
+/// In a comment among the first lines, where license texts may come before it. In quotes it is only spoken of.
+fn says_it_is_generated(text: &str) -> bool {
+    text.lines().take(20).map(str::trim_start).any(|line| {
+        let comment = COMMENTS.iter().any(|mark| line.starts_with(mark));
+        comment && {
+            let lower = line.to_lowercase();
+            let said = |words: &str| {
+                let found = lower.find(words);
+                found.is_some_and(|at| !lower[..at].ends_with(['`', '"', '\'']))
+            };
+            said("@generated")
+                || said("code generated by")
+                || line.contains("DO NOT EDIT")
+                || (lower.contains("generated") && (said("do not edit") || said("do not modify")))
+        }
+    })
+}
+
+/// Nobody reads or writes such lines. Prose in one line a paragraph is far from it.
+fn is_minified(text: &str) -> bool {
+    let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    text.len() > limits::MINIFIED_LEAST
+        && (text.len() / lines > limits::MINIFIED_MEAN_LINE
+            || text.lines().any(|line| line.len() > limits::MINIFIED_LINE))
+}
+
+fn largest(language: Language) -> u64 {
+    if is_code(language) { limits::INDEX_LARGEST_CODE } else { limits::INDEX_LARGEST_DATA }
+}
+
+pub(super) fn is_code(language: Language) -> bool {
+    use Language::{Json, Makefile, Markdown, Other, Toml, Yaml};
+    !matches!(language, Json | Makefile | Markdown | Other | Toml | Yaml)
+}
+
+/// May it break the line it is written in, or turn its direction?
+pub(super) fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || c == char::REPLACEMENT_CHARACTER
+}
+
+fn has_ending(name: &str, endings: &[&str]) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, ending)| endings.contains(&ending))
+}
+
+fn is_secret(path: &str, name: &str) -> bool {
+    let sample = name.ends_with(".example") || name.ends_with(".sample") || name.ends_with(".template");
+    let env = (name == ".env" || name.starts_with(".env.") || name.ends_with(".env")) && !sample;
+    env || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || SECRET_NAMES.contains(&name)
+        || SECRET_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+        || name.rsplit_once('.').is_some_and(|(stem, ending)| {
+            matches!(stem, "secret" | "secrets" | "credentials") && SETTINGS_ENDINGS.contains(&ending)
+        })
+        || path.split('/').any(|part| matches!(part, ".ssh" | ".aws" | ".gnupg"))
+}
+
+/// In Java a folder below the sources is a package, and any word may name one.
+fn is_vendored(lower: &str, language: Language) -> bool {
+    let packages = language == Language::Java || has_ending(lower, &["kt", "scala", "groovy"]);
+    let parents = || lower.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
+    let folders = parents().take_while(|folder| !(packages && *folder == "src"));
+    parents().next() == Some("deps") || { folders }.any(|folder| VENDORED_FOLDERS.contains(&folder))
+}
+
+/// What a build leaves beside its manifest.
+const BUILDS: &[(&str, &[&str])] = &[
+    ("Cargo.toml", &["target"]),
+    ("pom.xml", &["target"]),
+    ("build.sbt", &["target"]),
+    ("build.gradle", &["build", "out"]),
+    ("build.gradle.kts", &["build", "out"]),
+    ("package.json", &["dist", "build", "out", "coverage"]),
+    ("pyproject.toml", &["dist", "build"]),
+    ("setup.py", &["dist", "build"]),
+    ("CMakeLists.txt", &["build"]),
+    ("mix.exs", &["_build", "deps"]),
+    ("dune-project", &["_build"]),
+];
+
+const VENDORED_FOLDERS: &[&str] = &[
+    "node_modules",
+    "bower_components",
+    "jspm_packages",
+    "vendor",
+    "third_party",
+    "third-party",
+    "thirdparty",
+    "3rdparty",
+    "godeps",
+    "pods",
+    "carthage",
+    "site-packages",
+    ".venv",
+    ".yarn",
+    ".git",
+];
+
+const GENERATED_NAMES: &[&str] = &[
+    "package-lock.json",
+    "npm-shrinkwrap.json",
+    "pnpm-lock.yaml",
+    "packages.lock.json",
+    "go.sum",
+    "go.work.sum",
+    "gradle.lockfile",
+    "package.resolved",
+    ".terraform.lock.hcl",
+    "gradlew",
+    "gradlew.bat",
+    "mvnw",
+    "mvnw.cmd",
+];
+
+const GENERATED_ENDINGS: &[&str] = &[
+    ".min.js",
+    ".min.mjs",
+    ".min.css",
+    ".map",
+    ".snap",
+    ".pb.go",
+    ".pb.cc",
+    ".pb.h",
+    "_pb2.py",
+    "_pb2.pyi",
+    "_pb2_grpc.py",
+    "_generated.go",
+    ".designer.cs",
+    ".g.cs",
+    ".g.dart",
+    ".freezed.dart",
+];
+
+const SECRET_ENDINGS: &[&str] = &[
+    ".pem",
+    ".key",
+    ".p12",
+    ".pfx",
+    ".jks",
+    ".keystore",
+    ".kdbx",
+    ".ppk",
+    ".tfvars",
+    ".tfvars.json",
+    ".tfstate",
+    ".tfstate.backup",
+];
+
+const SECRET_NAMES: &[&str] = &[
+    ".npmrc",
+    ".netrc",
+    ".pypirc",
+    ".pgpass",
+    ".htpasswd",
+    ".git-credentials",
+    ".dockerconfigjson",
+    "credentials",
+    "kubeconfig",
+];
+
+const SECRET_BEGINNINGS: &[&str] = &["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"];
+
+/// What secrets are written in; `secrets.rs` is code about them.
+const SETTINGS_ENDINGS: &[&str] =
+    &["yaml", "yml", "json", "toml", "txt", "ini", "cfg", "conf", "properties", "xml"];
+
+const DOCUMENT_ENDINGS: &[&str] = &["md", "mdx", "markdown", "rst", "adoc", "asciidoc", "txt"];
+
+const DOCUMENT_NAMES: &[&str] =
+    &["readme", "changelog", "changes", "contributing", "copying", "install", "license", "notice", "authors"];
+
+const DOCUMENT_FOLDERS: &[&str] = &["doc", "docs", "documentation", "javadoc", "man"];
+
+const COMMENTS: &[&str] = &["//", "#", "/*", "*", "--", ";", "<!--", "\"\"\"", "'''", "%", "dnl"];
+
+const BINARY_ENDINGS: &[&str] = &[
+    "png", "jpg", "jpeg", "gif", "webp", "ico", "bmp", "tiff", "svgz", "pdf", "zip", "gz", "tgz", "bz2",
+    "xz", "zst", "7z", "jar", "war", "class", "so", "dylib", "dll", "exe", "a", "o", "wasm", "woff", "woff2",
+    "ttf", "otf", "eot", "mp3", "mp4", "mov", "webm", "ogg", "wav", "flac", "sqlite", "db", "bin", "dat",
+    "parquet", "pyc", "psd", "docx", "xlsx", "pptx", "lockb",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sieve() -> Sieve {
+        let attributes = Attributes::new(vec![(
+            ".gitattributes",
+            "/vendor/ours/** -linguist-vendored\n*.lock linguist-generated=false\napi.rs linguist-generated\nlegacy/** \
+             linguist-vendored\n*.blob binary\nguide/** linguist-documentation\n",
+        )]);
+        Sieve::new(["Cargo.toml", "web/package.json"].into_iter(), attributes)
+    }
+
+    #[test]
+    fn what_is_not_shown_and_why() {
+        for (path, why) in [
+            (".env", Some(Why::Secret)),
+            ("deploy/prod.env", Some(Why::Secret)),
+            (".env.example", None),
+            ("certs/server.PEM", Some(Why::Secret)),
+            ("home/.aws/config", Some(Why::Secret)),
+            ("config/secrets.yml", Some(Why::Secret)),
+            ("src/secrets.rs", None),
+            ("prod.tfvars", Some(Why::Secret)),
+            ("go.sum", Some(Why::Generated)),
+            ("Cargo.lock", None),
+            ("api.rs", Some(Why::Generated)),
+            ("web/node_modules/x/index.js", Some(Why::Vendored)),
+            ("web/Vendor/x.js", Some(Why::Vendored)),
+            ("vendor/ours/x.rs", None),
+            ("vendor/theirs/x.rs", Some(Why::Vendored)),
+            ("legacy/x.rs", Some(Why::Vendored)),
+            ("deps/lua/lua.c", Some(Why::Vendored)),
+            ("src/deps/lua.c", None),
+            ("orm/src/main/java/org/x/vendor/Adapter.java", None),
+            ("vendor/x/src/main/java/A.java", Some(Why::Vendored)),
+            ("src/build.rs", None),
+            ("target/debug/x.rs", Some(Why::Generated)),
+            ("aop/target/Source.java", None),
+            ("web/dist/app.js", Some(Why::Generated)),
+            ("build/package.sh", None),
+            ("src/snapshots/mod.rs", None),
+            ("src/snapshots/a.txt", Some(Why::Generated)),
+            ("logo.png", Some(Why::Binary)),
+            ("a.blob", Some(Why::Binary)),
+            ("src/lib.rs", None),
+            ("a\nb.rs", Some(Why::Name)),
+            ("a\u{2028}b.rs", Some(Why::Name)),
+            ("latin-\u{fffd}", Some(Why::Name)),
+            ("a \"quoted\" `name`.rs", None),
+        ] {
+            assert_eq!(sieve().judge(path, Mode::File, 10).err(), why, "{path}");
+        }
+        let judge = |path, mode, size| sieve().judge(path, mode, size).err();
+        assert_eq!(judge("data.json", Mode::File, 10_000_000), Some(Why::TooLarge));
+        assert_eq!(judge("lib.rs", Mode::Executable, 400_000), None);
+        assert_eq!(judge("link", Mode::Symlink, 1), Some(Why::Symlink));
+        assert_eq!(judge("sub", Mode::Submodule, 0), Some(Why::Submodule));
+    }
+
+    #[test]
+    fn documentation_is_kept_and_known() {
+        let documentation = |path| sieve().judge(path, Mode::File, 10).unwrap().documentation;
+        for path in ["README", "docs/conf.py", "a.md", "guide/a.rs", "LICENSE-MIT"] {
+            assert!(documentation(path), "{path}");
+        }
+        for path in ["src/license.rs", "src/lib.rs"] {
+            assert!(!documentation(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn contents_say_what_they_are() {
+        let judge = |bytes: &[u8]| text(bytes.to_vec(), false);
+        assert_eq!(judge(b"a\0b"), Err(Why::Binary));
+        assert_eq!(judge(b"\xff\xfea\0"), Err(Why::Binary), "UTF-16");
+        assert_eq!(judge(b"\xff\xfe"), Err(Why::Binary));
+        assert_eq!(judge(b"\xef\xbb\xbfclass A\r\n"), Ok("class A\r\n".into()));
+        assert_eq!(judge("plain é".as_bytes()), Ok("plain é".into()));
+        let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 3\n";
+        assert_eq!(judge(pointer), Err(Why::LfsPointer));
+        for generated in [
+            "// Code generated by x. DO NOT EDIT.\n",
+            "/*\n * License\n * @generated by tool\n */\n",
+            "# This file is automatically generated by make, do not edit.\n",
+            "<!-- DO NOT EDIT: made by docs -->\n",
+        ] {
+            assert_eq!(judge(generated.as_bytes()), Err(Why::Generated), "{generated}");
+            assert_eq!(text(generated.into(), true).as_deref(), Ok(generated));
+        }
+        for written in
+            ["//! Knows `@generated` and 'code generated by'.\n", "let mark = \"@generated\";\n", "# generated later\n"]
+        {
+            assert!(judge(written.as_bytes()).is_ok(), "{written}");
+        }
+        assert_eq!(judge("var a=1;".repeat(1_000).as_bytes()), Err(Why::Minified));
+        let prose = format!("{}\n\n", "A long paragraph in one line. ".repeat(20)).repeat(30);
+        assert!(judge(prose.as_bytes()).is_ok());
+        let one_line_too_long = format!("{}let a = \"{}\";\n", "let b;\n".repeat(9_000), "x".repeat(30_000));
+        assert_eq!(judge(one_line_too_long.as_bytes()), Err(Why::Minified));
+    }
+}

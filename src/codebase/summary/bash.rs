@@ -1,0 +1,127 @@
+//! Bash and what is close to it.
+
+use std::sync::OnceLock;
+
+use tree_sitter::Node;
+
+use super::{
+    Import, Kind, doc,
+    grammar::{Around, Found, Grammar, Sight},
+    source::{Source, child_of_kind, children_of_kind},
+    walk,
+};
+
+pub(super) static GRAMMAR: Grammar = Grammar {
+    parser: || tree_sitter_bash::LANGUAGE.into(),
+    look,
+    names: &[],
+    uses: &[],
+    imports: &["command"],
+    is_doc: is_prose,
+    file_doc,
+    marks: OnceLock::new(),
+};
+
+/// No line for a program: `#!`, `# shellcheck`, `# -*-`, `# vim:`.
+fn is_prose(comment: &str) -> bool {
+    let said = comment.trim_start_matches('#').trim_start();
+    !comment.starts_with("#!") && !["shellcheck", "-*-", "vim:"].iter().any(|tool| said.starts_with(tool))
+}
+
+fn look<'t>(source: &Source<'t>, node: Node<'t>, _around: &Around) -> Sight<'t> {
+    match node.kind() {
+        "program"
+        | "compound_statement"
+        | "if_statement"
+        | "elif_clause"
+        | "else_clause"
+        | "case_statement"
+        | "case_item"
+        | "list"
+        | "redirected_statement"
+        | "variable_assignments" => Sight::Through,
+        "comment" => Sight::Comment,
+        "function_definition" => Found::new(Kind::Function, source.field(node, "name"))
+            .before(node.child_by_field_name("body"))
+            .into(),
+        "command" => command(source, node),
+        "declaration_command" => declaration(source, node),
+        "variable_assignment" => match node.child_by_field_name("name") {
+            Some(name) if is_constant(source.of(name)) => assigned(source, node, [node]),
+            _ => Sight::Closed,
+        },
+        _ => Sight::Closed,
+    }
+}
+
+/// By convention: a variable that scripts are configured by.
+fn is_constant(name: &str) -> bool {
+    name.len() > 1
+        && name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+}
+
+/// `export A=1 B=2`, `readonly A=1`, `declare -r A=1`
+fn declaration<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
+    let text = source.of(node);
+    let lasting = ["export", "readonly", "declare", "typeset"].iter().any(|word| text.starts_with(word));
+    if !lasting {
+        return Sight::Closed;
+    }
+    let assignments = children_of_kind(node, "variable_assignment");
+    assigned(source, node, assignments)
+}
+
+fn assigned<'t>(
+    source: &Source<'t>,
+    node: Node<'t>,
+    assignments: impl IntoIterator<Item = Node<'t>>,
+) -> Sight<'t> {
+    let found = source.variables(
+        node,
+        Kind::Constant,
+        assignments
+            .into_iter()
+            .map(|each| (each.child_by_field_name("name"), each.child_by_field_name("value"))),
+    );
+    if found.names.is_empty() { Sight::Closed } else { found.into() }
+}
+
+/// `source file`, `. file`, `alias name=…`
+fn command<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
+    let mut cursor = node.walk();
+    let argument = node.children_by_field_name("argument", &mut cursor).next();
+    let (Some(argument), name) = (argument, source.field(node, "name")) else {
+        return Sight::Closed;
+    };
+    match name {
+        "source" | "." => {
+            let module = source.of(argument).trim_matches(['"', '\'']).to_owned();
+            let line = walk::line(node.start_position().row);
+            Sight::Imports(vec![Import { line, text: source.of(node).to_owned(), module, names: Vec::new() }])
+        }
+        "alias" => match source.of(argument).split_once('=') {
+            Some((name, _)) if !name.is_empty() => Found::new(Kind::Alias, name).into(),
+            _ => Sight::Closed,
+        },
+        // As Bats reads it: `@test "what holds" {`.
+        "@test" => {
+            let said = source.of(argument).trim_matches(['"', '\'']);
+            Found::new(Kind::Function, said).until(Some(argument.end_byte())).into()
+        }
+        _ => Sight::Closed,
+    }
+}
+
+/// The first comment that is no line for a program.
+fn file_doc<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
+    child_of_kind(root, &["comment"])?;
+    let mut cursor = root.walk();
+    let comments: Vec<_> = root
+        .named_children(&mut cursor)
+        .take_while(|node| node.kind() == "comment")
+        .map(|node| source.of(node))
+        .filter(|comment| is_prose(comment))
+        .collect();
+    doc::of_comments(comments)
+}

@@ -1,0 +1,248 @@
+//! C, and what C++ has in common with it.
+
+use std::sync::OnceLock;
+
+use tree_sitter::Node;
+
+use super::{
+    Import, Kind,
+    grammar::{Around, Found, Grammar, Sight, Tail},
+    source::{Source, child_of_kind, children_of_kind},
+    walk,
+};
+use crate::limits;
+
+pub(super) static GRAMMAR: Grammar = Grammar {
+    parser: || tree_sitter_c::LANGUAGE.into(),
+    look,
+    names: &["identifier"],
+    uses: &["type_identifier"],
+    imports: &[],
+    is_doc: |_| true,
+    file_doc: |_, _| None,
+    marks: OnceLock::new(),
+};
+
+/// What a node is, in C and in C++.
+pub(super) fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+    let public = around.public && around.section;
+    match node.kind() {
+        "translation_unit"
+        | "preproc_if"
+        | "preproc_ifdef"
+        | "preproc_else"
+        | "preproc_elif"
+        | "preproc_elifdef"
+        | "linkage_specification"
+        | "declaration_list"
+        | "field_declaration_list"
+        | "enumerator_list" => Sight::Through,
+        "comment" => Sight::Comment,
+        "preproc_include" => Sight::Imports(include(source, node)),
+        "preproc_def" | "preproc_function_def" => macro_definition(source, node),
+        "struct_specifier" | "union_specifier" | "class_specifier" | "enum_specifier" => {
+            match node.child_by_field_name("body") {
+                Some(_) => holder(source, node, node, around).map_or(Sight::Through, Sight::from),
+                // Only said to exist.
+                None => Sight::Closed,
+            }
+        }
+        "type_definition" => with_type(source, node, Kind::Alias, around),
+        "declaration" | "field_declaration" => with_type(source, node, Kind::Constant, around),
+        "enumerator" => Found::new(Kind::Variant, source.field(node, "name")).public(public).into(),
+        "function_definition" => match declared(source, node, around).into_iter().next() {
+            Some((_, name)) if !is_keyword(&name) => {
+                let body = node.child_by_field_name("body");
+                let end = child_of_kind(node, &["field_initializer_list", "try_statement"]).or(body);
+                let kind = function_kind(node, around);
+                Found::new(kind, name).public(public && !is_static(source, node, around)).before(end).into()
+            }
+            _ => Sight::Closed,
+        },
+        _ => Sight::Closed,
+    }
+}
+
+/// A struct, union, class or enum with a body; nothing if it has no name.
+fn holder<'t>(
+    source: &Source<'t>,
+    node: Node<'t>,
+    specifier: Node<'t>,
+    around: &Around,
+) -> Option<Found<'t>> {
+    let name = specifier.child_by_field_name("name").map(|name| base_name(source, name));
+    let name = name.or_else(|| {
+        let (_, name) = declared(source, node, around).into_iter().next()?;
+        Some(name)
+    })?;
+    let kind = if specifier.kind() == "enum_specifier" { Kind::Enum } else { Kind::Type };
+    let mut found = Found::new(kind, name)
+        .public(around.public && around.section)
+        .holding(specifier.child_by_field_name("body"));
+    found.section = specifier.kind() != "class_specifier";
+    Some(found)
+}
+
+/// A declaration, which may define a type first: `typedef struct a { … } b;`, `struct { … } field;`.
+fn with_type<'t>(source: &Source<'t>, node: Node<'t>, kind: Kind, around: &Around) -> Sight<'t> {
+    let specifier = node.child_by_field_name("type").filter(|specifier| {
+        matches!(
+            specifier.kind(),
+            "struct_specifier" | "union_specifier" | "class_specifier" | "enum_specifier"
+        )
+    });
+    let body = specifier.and_then(|specifier| specifier.child_by_field_name("body"));
+    let declared = declared(source, node, around);
+    let kind = if kind == Kind::Constant && in_type(around) { Kind::Field } else { kind };
+    if let (Some(specifier), Some(body)) = (specifier, body) {
+        let Some(mut found) = holder(source, node, specifier, around) else {
+            // `union { int a; long b; };`: its members are members of what holds it.
+            return Sight::Through;
+        };
+        let brace = body.child(u32::try_from(body.child_count().saturating_sub(1)).unwrap_or(0));
+        let names: Vec<String> = declared.into_iter().map(|(_, name)| name).collect();
+        found.tail = brace.filter(|_| !names.is_empty()).map(|from| Tail { kind, names, from });
+        return found.into();
+    }
+    let public = around.public && around.section && !is_static(source, node, around);
+    let functions = kind != Kind::Alias && declared.iter().any(|(function, _)| *function);
+    let mut found = Found::new(if functions { function_kind(node, around) } else { kind }, "").public(public);
+    found.names = declared.into_iter().map(|(_, name)| name).filter(|name| !is_keyword(name)).collect();
+    if found.names.is_empty() {
+        return Sight::Closed;
+    }
+    if !functions {
+        let mut cursor = node.walk();
+        let values = node.children_by_field_name("declarator", &mut cursor);
+        found.until = values
+            .filter_map(|each| source.value_end(node, each.child_by_field_name("value")))
+            .next()
+            .or_else(|| source.value_end(node, node.child_by_field_name("default_value")));
+    }
+    found.into()
+}
+
+fn in_type(around: &Around) -> bool {
+    matches!(around.parent_kind(), Some(Kind::Type | Kind::Interface))
+}
+
+/// A method inside a class, or outside where its name says whose it is.
+fn function_kind(node: Node<'_>, around: &Around) -> Kind {
+    let qualified = declarators(node)
+        .first()
+        .and_then(|first| innermost(*first))
+        .is_some_and(|(_, name)| name.kind() == "qualified_identifier");
+    if in_type(around) || qualified { Kind::Method } else { Kind::Function }
+}
+
+/// `static` keeps what is outside of types inside its file.
+fn is_static(source: &Source<'_>, node: Node<'_>, around: &Around) -> bool {
+    let mut specifiers = children_of_kind(node, "storage_class_specifier").into_iter();
+    !in_type(around) && specifiers.any(|specifier| source.of(specifier) == "static")
+}
+
+fn declarators(node: Node<'_>) -> Vec<Node<'_>> {
+    let mut cursor = node.walk();
+    node.children_by_field_name("declarator", &mut cursor).collect()
+}
+
+/// What a declaration declares: whether it is a function, and its name.
+fn declared(source: &Source<'_>, node: Node<'_>, _around: &Around) -> Vec<(bool, String)> {
+    let named = declarators(node).into_iter().filter_map(innermost);
+    named.map(|(function, name)| (function, base_name(source, name))).collect()
+}
+
+/// What stands innermost in a declarator, and whether a function is declared by it: `(*f(int))[3]` does, `(*f)(int)`
+/// does not.
+fn innermost(mut node: Node<'_>) -> Option<(bool, Node<'_>)> {
+    let mut function = false;
+    for _ in 0..limits::SUMMARY_NESTING {
+        match node.kind() {
+            "function_declarator" => function = true,
+            "parenthesized_declarator" | "init_declarator" | "attributed_declarator" => {}
+            "pointer_declarator" | "array_declarator" | "reference_declarator" => function = false,
+            // `operator bool() const`
+            "operator_cast" => return Some((true, node)),
+            "variadic_declarator" | "structured_binding_declarator" => return None,
+            _ => return Some((function, node)),
+        }
+        let inner = node.child_by_field_name("declarator");
+        let mut cursor = node.walk();
+        node = inner.or_else(|| {
+            node.named_children(&mut cursor).find(|child| {
+                child.kind().ends_with("declarator")
+                    || child.kind().ends_with("identifier")
+                    || child.kind() == "operator_name"
+            })
+        })?;
+    }
+    None
+}
+
+/// A name without what it is in and without the arguments of a template: `b` of `a::b<int>`.
+fn base_name(source: &Source<'_>, mut node: Node<'_>) -> String {
+    for _ in 0..limits::SUMMARY_NESTING {
+        match node.kind() {
+            "operator_cast" => return format!("operator {}", source.field(node, "type")),
+            "operator_name" => return source.of(node).split_whitespace().collect::<Vec<_>>().join(" "),
+            "qualified_identifier" | "template_function" | "template_type" | "template_method" => {
+                match node.child_by_field_name("name") {
+                    Some(name) => node = name,
+                    None => break,
+                }
+            }
+            _ => break,
+        }
+    }
+    source.of(node).to_owned()
+}
+
+/// What a broken text makes look like a name.
+fn is_keyword(name: &str) -> bool {
+    matches!(
+        name,
+        "if" | "else"
+            | "for"
+            | "while"
+            | "do"
+            | "switch"
+            | "case"
+            | "return"
+            | "sizeof"
+            | "goto"
+            | "default"
+            | "catch"
+            | "throw"
+            | "new"
+            | "delete"
+            | "defined"
+            | "static"
+            | "const"
+            | "void"
+            | "int"
+            | "char"
+    )
+}
+
+/// `#define NAME value`, without the value if that is long. Not the guard of a header.
+fn macro_definition<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
+    let name = source.field(node, "name");
+    let value = node.child_by_field_name("value");
+    if value.is_none() && node.kind() == "preproc_def" && is_guard(source, node, name) {
+        return Sight::Closed;
+    }
+    Found::new(Kind::Macro, name).until(source.value_end(node, value)).into()
+}
+
+fn is_guard(source: &Source<'_>, node: Node<'_>, name: &str) -> bool {
+    let tail = name.trim_end_matches('_').to_ascii_uppercase();
+    let looks = ["_H", "_HH", "_HPP", "_HXX", "INCLUDED"].iter().any(|ending| tail.ends_with(ending));
+    looks && node.parent().is_some_and(|parent| source.field(parent, "name") == name)
+}
+
+/// `#include <a.h>`, `#include "a.h"`
+fn include<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    let module = source.field(node, "path").trim_matches(['<', '>', '"']).to_owned();
+    let line = walk::line(node.start_position().row);
+    vec![Import { line, text: source.of(node).trim_end().to_owned(), module, names: Vec::new() }]
+}

@@ -1,0 +1,124 @@
+//! C#.
+
+use std::sync::OnceLock;
+
+use tree_sitter::Node;
+
+use super::{
+    Import, Kind,
+    grammar::{Around, Found, Grammar, Sight},
+    source::{Source, child_of_kind, children_of_kind},
+    walk,
+};
+
+pub(super) static GRAMMAR: Grammar = Grammar {
+    parser: || tree_sitter_c_sharp::LANGUAGE.into(),
+    look,
+    names: &["identifier"],
+    uses: &[],
+    imports: &[],
+    is_doc: |comment| comment.starts_with("///") || comment.starts_with("/**"),
+    file_doc: |_, _| None,
+    marks: OnceLock::new(),
+};
+
+fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+    let body = node.child_by_field_name("body");
+    let called = |kind, name: String| Found::new(kind, name).public(is_public(source, node, around));
+    let named = |kind| called(kind, source.field(node, "name").to_owned());
+    match node.kind() {
+        "compilation_unit"
+        | "preproc_if"
+        | "preproc_elif"
+        | "preproc_else"
+        | "global_statement"
+        | "declaration_list"
+        | "enum_member_declaration_list" => Sight::Through,
+        "comment" => Sight::Comment,
+        "using_directive" => Sight::Imports(import(source, node)),
+        "namespace_declaration" => named(Kind::Module).holding(body).into(),
+        "file_scoped_namespace_declaration" => named(Kind::Module).into(),
+        "class_declaration" | "struct_declaration" | "record_declaration" => {
+            named(Kind::Type).holding(body).into()
+        }
+        "interface_declaration" => named(Kind::Interface).holding(body).into(),
+        "enum_declaration" => named(Kind::Enum).holding(body).into(),
+        "enum_member_declaration" => named(Kind::Variant).into(),
+        "delegate_declaration" => named(Kind::Type).into(),
+        "method_declaration" | "constructor_declaration" => named(Kind::Method).before(body).into(),
+        "local_function_statement" => named(Kind::Function).before(body).into(),
+        "destructor_declaration" => {
+            called(Kind::Method, format!("~{}", source.field(node, "name"))).before(body).into()
+        }
+        "operator_declaration" => {
+            called(Kind::Method, format!("operator {}", source.field(node, "operator"))).before(body).into()
+        }
+        "conversion_operator_declaration" => {
+            called(Kind::Method, format!("operator {}", source.field(node, "type"))).before(body).into()
+        }
+        "property_declaration" | "event_declaration" => {
+            named(Kind::Field).until(accessors_end(source, node)).into()
+        }
+        "indexer_declaration" => {
+            called(Kind::Method, "this".to_owned()).until(accessors_end(source, node)).into()
+        }
+        "field_declaration" | "event_field_declaration" => fields(source, node, around),
+        _ => Sight::Closed,
+    }
+}
+
+/// Members of types are private if nothing is said, of interfaces and enums public; types are open to their assembly.
+fn is_public<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> bool {
+    let said = |words: &[&str]| {
+        children_of_kind(node, "modifier").into_iter().any(|modifier| words.contains(&source.of(modifier)))
+    };
+    let explicit = child_of_kind(node, &["explicit_interface_specifier"]).is_some();
+    let open = match around.parent_kind() {
+        Some(Kind::Type) => explicit,
+        _ => !said(&["private", "file"]),
+    };
+    around.public && (open || said(&["public", "protected", "internal"]))
+}
+
+/// Where a property's signature ends: accessors without bodies belong to it, `{ get; private set; }`.
+fn accessors_end<'t>(source: &Source<'t>, node: Node<'t>) -> Option<usize> {
+    let value = node.child_by_field_name("value");
+    let Some(accessors) = node.child_by_field_name("accessors") else {
+        return value.map(|value| value.start_byte());
+    };
+    let has_body = |accessor: Node<'_>| accessor.child_by_field_name("body").is_some();
+    if children_of_kind(accessors, "accessor_declaration").into_iter().any(has_body) {
+        return Some(accessors.start_byte());
+    }
+    source.value_end(node, value)
+}
+
+fn fields<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+    let Some(declaration) = child_of_kind(node, &["variable_declaration"]) else {
+        return Sight::Closed;
+    };
+    let constant =
+        children_of_kind(node, "modifier").into_iter().any(|modifier| source.of(modifier) == "const")
+            || ["static", "readonly"].iter().all(|word| {
+                children_of_kind(node, "modifier").into_iter().any(|modifier| source.of(modifier) == *word)
+            });
+    let declarators = children_of_kind(declaration, "variable_declarator").into_iter().map(|declarator| {
+        let name = declarator.child_by_field_name("name");
+        let value = declarator.named_child(declarator.named_child_count().saturating_sub(1) as u32);
+        (name, value.filter(|value| Some(*value) != name && value.kind() != "bracketed_argument_list"))
+    });
+    let kind = if constant { Kind::Constant } else { Kind::Field };
+    source.variables(node, kind, declarators).public(is_public(source, node, around)).into()
+}
+
+/// `using A.B;`, `using static A.B;`, `using Name = A.B;`
+fn import<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    let alias = node.child_by_field_name("name");
+    let mut cursor = node.walk();
+    let Some(module) = node.named_children(&mut cursor).filter(|child| Some(*child) != alias).last() else {
+        return Vec::new();
+    };
+    let names = child_of_kind(node, &["static"]).map(|_| "*".to_owned()).into_iter().collect();
+    let line = walk::line(node.start_position().row);
+    vec![Import { line, text: source.of(node).to_owned(), module: source.of(module).to_owned(), names }]
+}

@@ -1,0 +1,114 @@
+//! What JavaScript and TypeScript files import, and how they say what they export.
+
+use tree_sitter::Node;
+
+use super::{
+    Import,
+    source::{Source, child_of_kind},
+    walk,
+};
+
+/// `import … from`, `export … from`, `import "…"`, `import x = require("…")`.
+pub(super) fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    let require = child_of_kind(node, &["import_require_clause"]);
+    let from = require.unwrap_or(node).child_by_field_name("source");
+    let Some(from) = from else { return Vec::new() };
+    let mut names = Vec::new();
+    let mut cursor = node.walk();
+    // `export * from` has no clause but the star.
+    for part in node.children(&mut cursor) {
+        match part.kind() {
+            "*" | "namespace_export" => names.push("*".to_owned()),
+            "export_clause" => names.extend(specified(source, part)),
+            "import_clause" => names.extend(clause(source, part)),
+            _ => {}
+        }
+    }
+    vec![import(source, node, unquoted(source.of(from)), names)]
+}
+
+fn clause(source: &Source<'_>, node: Node<'_>) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut cursor = node.walk();
+    for part in node.named_children(&mut cursor) {
+        match part.kind() {
+            "identifier" => names.push("default".to_owned()),
+            "namespace_import" => names.push("*".to_owned()),
+            "named_imports" => names.extend(specified(source, part)),
+            _ => {}
+        }
+    }
+    names
+}
+
+fn specified(source: &Source<'_>, list: Node<'_>) -> Vec<String> {
+    let mut cursor = list.walk();
+    list.named_children(&mut cursor)
+        .map(|one| unquoted(source.field(one, "name")).to_owned())
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+/// `const x = require("…")`, `const { a, b } = require("…")`, `const x = require("…").a`.
+pub(super) fn required<'t>(source: &Source<'t>, node: Node<'t>, declarator: Node<'t>) -> Vec<Import> {
+    let Some(value) = declarator.child_by_field_name("value") else { return Vec::new() };
+    let member = value.child_by_field_name("property").filter(|_| value.kind() == "member_expression");
+    let call = if member.is_some() { value.child_by_field_name("object") } else { Some(value) };
+    let module = call
+        .filter(|call| call.kind() == "call_expression" && source.field(*call, "function") == "require")
+        .and_then(|call| call.child_by_field_name("arguments")?.named_child(0))
+        .filter(|argument| argument.kind() == "string");
+    let Some(module) = module else { return Vec::new() };
+    let mut names = Vec::new();
+    names.extend(member.map(|member| source.of(member).to_owned()));
+    if let Some(pattern) =
+        declarator.child_by_field_name("name").filter(|name| name.kind() == "object_pattern")
+    {
+        let mut cursor = pattern.walk();
+        for part in pattern.named_children(&mut cursor) {
+            match part.kind() {
+                "shorthand_property_identifier_pattern" => names.push(source.of(part).to_owned()),
+                "pair_pattern" => names.push(unquoted(source.field(part, "key")).to_owned()),
+                _ => {}
+            }
+        }
+    }
+    vec![import(source, node, unquoted(source.of(module)), names)]
+}
+
+/// The names that `module.exports = { a, b: c }` and `module.exports = a` give away, if it does nothing else.
+pub(super) fn exported(source: &Source<'_>, value: Node<'_>) -> Option<Vec<String>> {
+    match value.kind() {
+        "identifier" => Some(vec![source.of(value).to_owned()]),
+        "object" => {
+            let mut cursor = value.walk();
+            let parts = value.named_children(&mut cursor).filter(|part| part.kind() != "comment");
+            let names = parts
+                .map(|part| match part.kind() {
+                    "shorthand_property_identifier" => Some(source.of(part).to_owned()),
+                    "pair" => part
+                        .child_by_field_name("value")
+                        .filter(|value| value.kind() == "identifier")
+                        .map(|value| source.of(value).to_owned()),
+                    _ => None,
+                })
+                .collect();
+            names
+        }
+        _ => None,
+    }
+}
+
+fn import(source: &Source<'_>, node: Node<'_>, module: &str, names: Vec<String>) -> Import {
+    Import {
+        line: walk::line(node.start_position().row),
+        text: source.of(node).to_owned(),
+        module: module.to_owned(),
+        names,
+    }
+}
+
+/// A string or a name without its quotes.
+pub(super) fn unquoted(text: &str) -> &str {
+    text.trim_matches(['"', '\'', '`'])
+}

@@ -1,0 +1,87 @@
+//! Java.
+
+use std::sync::OnceLock;
+
+use tree_sitter::Node;
+
+use super::{
+    Import, Kind, doc,
+    grammar::{Around, Found, Grammar, Sight},
+    source::{Source, child_of_kind, children_of_kind},
+    walk,
+};
+
+pub(super) static GRAMMAR: Grammar = Grammar {
+    parser: || tree_sitter_java::LANGUAGE.into(),
+    look,
+    names: &["identifier"],
+    uses: &["type_identifier"],
+    imports: &[],
+    is_doc: |comment| comment.starts_with("/**"),
+    file_doc,
+    marks: OnceLock::new(),
+};
+
+fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+    let modifiers = child_of_kind(node, &["modifiers"]);
+    let said = |word: &str| modifiers.is_some_and(|modifiers| child_of_kind(modifiers, &[word]).is_some());
+    let public = around.public && !said("private");
+    let body = node.child_by_field_name("body");
+    let named = |kind| Found::new(kind, source.field(node, "name")).public(public);
+    match node.kind() {
+        "program" | "enum_body_declarations" => Sight::Through,
+        "line_comment" | "block_comment" => Sight::Comment,
+        "import_declaration" => Sight::Imports(import(source, node)),
+        "package_declaration" => match child_of_kind(node, &["scoped_identifier", "identifier"]) {
+            Some(name) => Found::new(Kind::Module, source.of(name)).into(),
+            None => Sight::Closed,
+        },
+        "module_declaration" => named(Kind::Module).before(body).into(),
+        "class_declaration" | "record_declaration" => named(Kind::Type).holding(body).into(),
+        "interface_declaration" | "annotation_type_declaration" => {
+            named(Kind::Interface).holding(body).into()
+        }
+        "enum_declaration" => named(Kind::Enum).holding(body).into(),
+        "enum_constant" => named(Kind::Variant).before(body).into(),
+        "method_declaration"
+        | "constructor_declaration"
+        | "compact_constructor_declaration"
+        | "annotation_type_element_declaration" => named(Kind::Method).before(body).into(),
+        "field_declaration" | "constant_declaration" => {
+            let constant = node.kind() == "constant_declaration" || said("static") && said("final");
+            let kind = if constant { Kind::Constant } else { Kind::Field };
+            let declarators = children_of_kind(node, "variable_declarator")
+                .into_iter()
+                .map(|each| (each.child_by_field_name("name"), each.child_by_field_name("value")));
+            source.variables(node, kind, declarators).public(public).into()
+        }
+        _ => Sight::Closed,
+    }
+}
+
+/// `import static a.B.c;` brings the name `c` in from `a.B`, `import a.b.*;` all of `a.b`.
+fn import<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    let path = child_of_kind(node, &["scoped_identifier", "identifier"]).map_or("", |path| source.of(path));
+    let all = child_of_kind(node, &["asterisk"]).is_some();
+    let is_static = child_of_kind(node, &["static"]).is_some();
+    let (module, names) = match path.rsplit_once('.') {
+        _ if all => (path, vec!["*".to_owned()]),
+        Some((module, name)) if is_static => (module, vec![name.to_owned()]),
+        Some((_, name)) => (path, vec![name.to_owned()]),
+        None => (path, Vec::new()),
+    };
+    let line = walk::line(node.start_position().row);
+    vec![Import { line, text: source.of(node).to_owned(), module: module.to_owned(), names }]
+}
+
+/// What stands above the package, if it is no licence.
+fn file_doc<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
+    let mut cursor = root.walk();
+    let comments: Vec<_> = root
+        .named_children(&mut cursor)
+        .take_while(|node| node.kind().ends_with("comment"))
+        .map(|node| source.of(node))
+        .filter(|text| text.starts_with("/**"))
+        .collect();
+    doc::of_comments(comments)
+}

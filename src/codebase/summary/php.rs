@@ -1,0 +1,120 @@
+//! PHP.
+
+use std::sync::OnceLock;
+
+use tree_sitter::Node;
+
+use super::{
+    Import, Kind,
+    grammar::{Around, Found, Grammar, Sight},
+    source::{Source, child_of_kind, children_of_kind},
+    walk,
+};
+
+pub(super) static GRAMMAR: Grammar = Grammar {
+    parser: || tree_sitter_php::LANGUAGE_PHP.into(),
+    look,
+    names: &["name"],
+    uses: &[],
+    imports: &[
+        "include_expression",
+        "include_once_expression",
+        "require_expression",
+        "require_once_expression",
+    ],
+    is_doc: |comment| comment.starts_with("/**"),
+    file_doc: |_, _| None,
+    marks: OnceLock::new(),
+};
+
+fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+    let visibility = child_of_kind(node, &["visibility_modifier"]).map_or("", |said| source.of(said));
+    let public = around.public && !visibility.eq_ignore_ascii_case("private");
+    let body = node.child_by_field_name("body");
+    let named = |kind| Found::new(kind, source.field(node, "name")).public(public);
+    match node.kind() {
+        "program"
+        | "if_statement"
+        | "else_clause"
+        | "else_if_clause"
+        | "compound_statement"
+        | "colon_block"
+        | "expression_statement" => Sight::Through,
+        "comment" => Sight::Comment,
+        "namespace_use_declaration" => Sight::Imports(uses(source, node)),
+        "include_expression"
+        | "include_once_expression"
+        | "require_expression"
+        | "require_once_expression" => Sight::Imports(required(source, node)),
+        "namespace_definition" => named(Kind::Module).holding(body).into(),
+        "class_declaration" => named(Kind::Type).holding(body).into(),
+        "interface_declaration" | "trait_declaration" => named(Kind::Interface).holding(body).into(),
+        "enum_declaration" => named(Kind::Enum).holding(body).into(),
+        "enum_case" => named(Kind::Variant).into(),
+        "function_definition" => named(Kind::Function).before(body).into(),
+        "method_declaration" => named(Kind::Method).before(body).into(),
+        "property_declaration" => properties(source, node).public(public).into(),
+        "const_declaration" => {
+            let elements = children_of_kind(node, "const_element")
+                .into_iter()
+                .map(|element| (element.named_child(0), element.named_child(1)));
+            source.variables(node, Kind::Constant, elements).public(public).into()
+        }
+        "function_call_expression" => defined(source, node),
+        _ => Sight::Closed,
+    }
+}
+
+fn properties<'t>(source: &Source<'t>, node: Node<'t>) -> Found<'t> {
+    let elements = children_of_kind(node, "property_element").into_iter().map(|element| {
+        let name = element.child_by_field_name("name").and_then(|name| child_of_kind(name, &["name"]));
+        (name, element.child_by_field_name("default_value"))
+    });
+    source.variables(node, Kind::Field, elements).before(child_of_kind(node, &["property_hook_list"]))
+}
+
+/// `define('NAME', …)`
+fn defined<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
+    let arguments = node.child_by_field_name("arguments");
+    let (true, Some(arguments)) = (source.field(node, "function").eq_ignore_ascii_case("define"), arguments)
+    else {
+        return Sight::Closed;
+    };
+    let name = arguments.named_child(0).map_or("", |name| source.of(name)).trim_matches(['"', '\'']);
+    if name.is_empty() || name.contains('$') {
+        return Sight::Closed;
+    }
+    Found::new(Kind::Constant, name).until(source.value_end(node, arguments.named_child(1))).into()
+}
+
+/// `require __DIR__.'/a.php'`: the path, if it is said in one piece.
+fn required<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    let Some(path) = node.named_child(0) else { return Vec::new() };
+    let text = source.of(path);
+    let module = text.trim_start_matches("__DIR__").trim_start_matches([' ', '.']).trim_matches(['"', '\'']);
+    vec![import(source, node, module.to_owned(), Vec::new())]
+}
+
+/// A `use` with its braces taken apart.
+fn uses<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    let group = node.child_by_field_name("body");
+    let prefix = group.and_then(|_| child_of_kind(node, &["namespace_name"])).map(|name| source.of(name));
+    let of_functions = node.child_by_field_name("type").is_some();
+    children_of_kind(group.unwrap_or(node), "namespace_use_clause")
+        .into_iter()
+        .filter_map(|clause| {
+            let path = source.of(child_of_kind(clause, &["qualified_name", "name"])?);
+            let whole = prefix.map_or(path.to_owned(), |prefix| format!("{prefix}\\{path}"));
+            let whole = whole.trim_start_matches('\\');
+            let (space, name) = whole.rsplit_once('\\').unwrap_or(("", whole));
+            // A class is found by its whole name, a function or constant in its namespace.
+            let module = if of_functions && !space.is_empty() { space } else { whole };
+            Some(import(source, node, module.to_owned(), vec![name.to_owned()]))
+        })
+        .collect()
+}
+
+fn import<'t>(source: &Source<'t>, node: Node<'t>, module: String, names: Vec<String>) -> Import {
+    let line = walk::line(node.start_position().row);
+    Import { line, text: source.of(node).to_owned(), module, names }
+}

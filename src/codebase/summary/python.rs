@@ -1,0 +1,143 @@
+//! Python.
+
+use std::sync::OnceLock;
+
+use tree_sitter::Node;
+
+use super::{
+    Import, Kind, doc,
+    grammar::{Around, Found, Grammar, Sight},
+    source::{Source, child_of_kind},
+    walk,
+};
+
+pub(super) static GRAMMAR: Grammar = Grammar {
+    parser: || tree_sitter_python::LANGUAGE.into(),
+    look,
+    names: &["identifier"],
+    uses: &[],
+    imports: &["import_statement", "import_from_statement", "future_import_statement"],
+    is_doc: |comment| comment.starts_with("#:"),
+    file_doc: |source, root| docstring(source, Some(root)),
+    marks: OnceLock::new(),
+};
+
+fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+    match node.kind() {
+        "if_statement" if source.field(node, "condition").contains("__name__") => Sight::Closed,
+        "module"
+        | "block"
+        | "expression_statement"
+        | "if_statement"
+        | "elif_clause"
+        | "else_clause"
+        | "try_statement"
+        | "except_clause"
+        | "finally_clause"
+        | "with_statement" => Sight::Through,
+        "comment" => Sight::Comment,
+        "import_statement" | "import_from_statement" | "future_import_statement" => {
+            Sight::Imports(imports(source, node))
+        }
+        "decorated_definition" => node
+            .child_by_field_name("definition")
+            .map_or(Sight::Closed, |definition| definition_of(source, definition, around)),
+        "function_definition" | "class_definition" => definition_of(source, node, around),
+        "assignment" => assignment(source, node, around),
+        "type_alias_statement" => {
+            let name = source.field(node, "left").split('[').next().unwrap_or_default().trim_end();
+            Found::new(Kind::Alias, name).public(is_public(name)).into()
+        }
+        _ => Sight::Closed,
+    }
+}
+
+fn definition_of<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+    let name = source.field(node, "name");
+    let body = node.child_by_field_name("body");
+    // The colon of the header: those in the parameters are further inside.
+    let colon = child_of_kind(node, &[":"]);
+    let class = node.kind() == "class_definition";
+    let kind = if class { class_kind(source.field(node, "superclasses")) } else { around.function() };
+    let mut found = Found::new(kind, name).public(is_public(name)).before(colon).doc(docstring(source, body));
+    found.within = body.filter(|_| class);
+    found.into()
+}
+
+fn class_kind(bases: &str) -> Kind {
+    let base = |wanted: fn(&str) -> bool| {
+        bases.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).any(wanted)
+    };
+    if base(|word| matches!(word, "Enum" | "IntEnum" | "StrEnum" | "Flag" | "IntFlag" | "TextChoices")) {
+        Kind::Enum
+    } else if base(|word| matches!(word, "Protocol" | "ABC" | "ABCMeta")) {
+        Kind::Interface
+    } else {
+        Kind::Type
+    }
+}
+
+/// A variable of the module, a field of a class, a variant of an enum.
+fn assignment<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+    let Some(left) = node.child_by_field_name("left") else { return Sight::Closed };
+    let mut cursor = left.walk();
+    let names: Vec<&str> = match left.kind() {
+        "identifier" => vec![source.of(left)],
+        "pattern_list" | "tuple_pattern" => left
+            .named_children(&mut cursor)
+            .filter(|part| part.kind() == "identifier")
+            .map(|part| source.of(part))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let Some(first) = names.first() else { return Sight::Closed };
+    let typed = node.child_by_field_name("type").is_some();
+    let kind = match around.parent_kind() {
+        None | Some(Kind::Module) => Kind::Constant,
+        Some(Kind::Enum) if !typed && !first.starts_with('_') => Kind::Variant,
+        Some(_) => Kind::Field,
+    };
+    let end = source.value_end(node, node.child_by_field_name("right"));
+    let mut found = Found::new(kind, *first).public(is_public(first)).until(end);
+    found.names = names.into_iter().map(str::to_owned).collect();
+    found.into()
+}
+
+/// One underscore says that a name is nobody else's; two on both sides, that Python itself uses it.
+fn is_public(name: &str) -> bool {
+    !name.starts_with('_') || (name.starts_with("__") && name.ends_with("__"))
+}
+
+/// What the string says that a body begins with.
+fn docstring<'t>(source: &Source<'t>, body: Option<Node<'t>>) -> Option<String> {
+    let body = body?;
+    let mut cursor = body.walk();
+    let first = body.named_children(&mut cursor).find(|node| node.kind() != "comment")?;
+    let string = first.named_child(0).filter(|_| first.kind() == "expression_statement")?;
+    let content = child_of_kind(string, &["string_content"]).filter(|_| string.kind() == "string")?;
+    doc::of_text(source.of(content))
+}
+
+fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    let line = walk::line(node.start_position().row);
+    let import = |module: &str, names: Vec<String>| Import {
+        line,
+        text: source.of(node).to_owned(),
+        module: module.to_owned(),
+        names,
+    };
+    let mut cursor = node.walk();
+    let mut names: Vec<String> = node
+        .children_by_field_name("name", &mut cursor)
+        .map(|name| name.child_by_field_name("name").unwrap_or(name))
+        .map(|name| source.of(name).to_owned())
+        .collect();
+    if child_of_kind(node, &["wildcard_import"]).is_some() {
+        names.push("*".into());
+    }
+    match node.kind() {
+        "import_statement" => names.iter().map(|module| import(module, Vec::new())).collect(),
+        "future_import_statement" => vec![import("__future__", names)],
+        _ => vec![import(source.field(node, "module_name"), names)],
+    }
+}
