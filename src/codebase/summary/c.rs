@@ -231,7 +231,9 @@ fn macro_definition<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
     if value.is_none() && node.kind() == "preproc_def" && is_guard(source, node, name) {
         return Sight::Closed;
     }
-    Found::new(Kind::Macro, name).until(source.value_end(node, value)).into()
+    let head = node.child_by_field_name("parameters").or(node.child_by_field_name("name"));
+    let end = source.value_end(node, value).and(head).map(|head| head.end_byte());
+    Found::new(Kind::Macro, name).until(end).into()
 }
 
 fn is_guard(source: &Source<'_>, node: Node<'_>, name: &str) -> bool {

@@ -10,7 +10,9 @@ use std::sync::OnceLock;
 
 use tree_sitter::{Language as Parsed, Node};
 
-use super::{Import, Kind, bash, c, cpp, csharp, ecma, go, java, php, python, ruby, rust, source::Source};
+use super::{
+    Import, Kind, bash, c, cpp, csharp, ecma, go, java, php, preprocessor, python, ruby, rust, source::Source,
+};
 use crate::codebase::Language;
 
 /// The grammar of a language, if its structure is read.
@@ -29,6 +31,15 @@ pub(super) fn of(language: Language) -> Option<&'static Grammar> {
         Language::Rust => Some(&rust::GRAMMAR),
         Language::Tsx => Some(&ecma::TSX),
         Language::TypeScript => Some(&ecma::TYPESCRIPT),
+        _ => None,
+    }
+}
+
+/// What is tried with a text that does not parse: blanks, byte for byte, where the grammar is known to stumble.
+pub(super) fn blanked(language: Language, text: &str) -> Option<String> {
+    match language {
+        Language::C | Language::Cpp => Some(preprocessor::blanked(text)),
+        Language::Java => Some(java::blanked(text)),
         _ => None,
     }
 }

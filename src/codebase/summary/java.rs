@@ -22,6 +22,20 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     marks: OnceLock::new(),
 };
 
+/// The text without annotations directly before `...`, which the grammar does not know.
+pub(super) fn blanked(text: &str) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for (dots, _) in text.match_indices("...") {
+        let head = text[..dots].trim_end_matches([' ', '\t']);
+        let name = head.len() - head.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len();
+        let at = head.len() - name;
+        if name > 0 && head[..at].ends_with('@') {
+            bytes[at - 1..dots].fill(b' ');
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
 fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     let modifiers = child_of_kind(node, &["modifiers"]);
     let said = |word: &str| modifiers.is_some_and(|modifiers| child_of_kind(modifiers, &[word]).is_some());

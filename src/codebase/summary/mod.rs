@@ -20,6 +20,7 @@ mod outline;
 mod page;
 mod parse;
 mod php;
+mod preprocessor;
 mod python;
 mod ruby;
 mod rust;
@@ -29,6 +30,7 @@ mod walk;
 use serde::{Deserialize, Serialize};
 
 pub use self::page::Detail;
+use self::source::Source;
 use super::Language;
 
 /// The structure of one file.
@@ -114,9 +116,9 @@ pub fn summarize(language: Language, text: &str) -> Summary {
 /// The same, with the names that the text uses and does not define: what it calls, the types it names. In order, each
 /// once.
 pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
-    let parsed = grammar::of(language).map(|grammar| (grammar, parse::tree(grammar, text)));
-    let (mut summary, uses) = match parsed {
-        Some((grammar, Some(tree))) => walk::read(grammar, text, tree.root_node()),
+    let parsed = grammar::of(language).map(|grammar| (grammar, parse::best_tree(language, grammar, text)));
+    let (mut summary, uses) = match &parsed {
+        Some((grammar, Some((tree, seen)))) => walk::read(grammar, Source { text, seen }, tree.root_node()),
         Some((_, None)) => (Summary { partial: true, ..outline::read(language, text) }, Vec::new()),
         None => (outline::read(language, text), Vec::new()),
     };

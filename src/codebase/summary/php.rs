@@ -91,18 +91,23 @@ fn defined<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
 fn required<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
     let Some(path) = node.named_child(0) else { return Vec::new() };
     let text = source.of(path);
-    let module = text.trim_start_matches("__DIR__").trim_start_matches([' ', '.']).trim_matches(['"', '\'']);
-    vec![import(source, node, module.to_owned(), Vec::new())]
+    let piece = |text: &str| text.trim_start_matches([' ', '.']).trim_matches(['"', '\'']).to_owned();
+    let module = match text.strip_prefix("__DIR__") {
+        Some(rest) => format!(".{}", piece(rest)),
+        None => piece(text),
+    };
+    vec![import(source, node, module, Vec::new())]
 }
 
 /// A `use` with its braces taken apart.
 fn uses<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
     let group = node.child_by_field_name("body");
     let prefix = group.and_then(|_| child_of_kind(node, &["namespace_name"])).map(|name| source.of(name));
-    let of_functions = node.child_by_field_name("type").is_some();
     children_of_kind(group.unwrap_or(node), "namespace_use_clause")
         .into_iter()
         .filter_map(|clause| {
+            let of_functions =
+                [node, clause].iter().any(|each| child_of_kind(*each, &["function", "const"]).is_some());
             let path = source.of(child_of_kind(clause, &["qualified_name", "name"])?);
             let whole = prefix.map_or(path.to_owned(), |prefix| format!("{prefix}\\{path}"));
             let whole = whole.trim_start_matches('\\');

@@ -9,6 +9,8 @@ use crate::limits;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'t> {
     pub text: &'t str,
+    /// The same as its parser saw it: with blanks in some places.
+    pub seen: &'t str,
 }
 
 impl<'t> Source<'t> {
@@ -19,6 +21,14 @@ impl<'t> Source<'t> {
 
     pub(super) fn slice(&self, start: usize, end: usize) -> &'t str {
         self.text.get(start..end).unwrap_or("")
+    }
+
+    /// Where something begins with what was blanked out before it, on its line.
+    pub(super) fn head(&self, start: usize) -> usize {
+        let before = self.seen.get(..start).unwrap_or("");
+        let blank = before.len() - before.trim_end_matches([' ', '\t']).len();
+        let gap = self.slice(start - blank, start);
+        start - gap.trim_start().len()
     }
 
     /// What stands at a field of a node; nothing if it has none.

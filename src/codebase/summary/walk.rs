@@ -15,8 +15,7 @@ use super::{
 use crate::limits;
 
 /// Reads a tree.
-pub(super) fn read(grammar: &Grammar, text: &str, root: Node<'_>) -> (Summary, Vec<String>) {
-    let source = Source { text };
+pub(super) fn read(grammar: &Grammar, source: Source<'_>, root: Node<'_>) -> (Summary, Vec<String>) {
     let mut walk = Walk {
         grammar,
         source,
@@ -227,7 +226,7 @@ impl<'t> Walk<'_, 't> {
             return self.close(depth);
         }
         let end = found.until.unwrap_or(node.end_byte());
-        let signature = source::signature(self.source.slice(start, end));
+        let signature = source::signature(self.source.slice(self.source.head(start), end));
         let Some((signature, whole)) = signature.filter(|_| !found.names.is_empty() && !broken(node, end))
         else {
             self.summary.partial = true;
