@@ -5,10 +5,11 @@ use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
+    sync::Arc,
     time::Instant,
 };
 
-use countersign::codebase::Index;
+use countersign::{clock::SystemClock, codebase::Index, store::Store, types::RepoId};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -135,12 +136,15 @@ pub(crate) fn index_alone(order: &str) {
     let repository = Repository::at(text("repository"));
     let commits: Vec<String> = serde_json::from_value(order["commits"].clone()).expect("commits");
     let told = block_on(async {
+        let store = Store::open(Path::new(&text("data")), Arc::new(SystemClock)).expect("a data directory");
+        store.repo(RepoId(1)).await.expect("a database");
         let mut times = Vec::new();
         let mut told = Value::Null;
         for commit in commits {
             let begun = Instant::now();
             let snapshot = repository.snapshot(&commit).await;
-            let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.expect("an index");
+            let cache = store.cache(RepoId(1), "bench").await.expect("a cache");
+            let index = Index::read(&snapshot, cache, &CancellationToken::new()).await.expect("an index");
             times.push(ms(begun.elapsed()));
             told = json!({
                 "files": index.files().len(),

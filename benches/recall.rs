@@ -8,14 +8,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use countersign::codebase::{Index, Request, rank};
-use tokio_util::sync::CancellationToken;
-
 use crate::{
     aider::Aider,
     measure::{head, row, say},
     repositories::{Repository, Tree, given, is_source, version},
-    site::block_on,
 };
 
 const COMMITS: &str = include_str!("recall/commits.txt");
@@ -89,7 +85,7 @@ pub(crate) fn main() {
             say(format_args!("({} has none of the commits)", repository.dir.display()));
             continue;
         };
-        let scores = block_on(compare(repository, &cases, has_ripgrep, &mut aider));
+        let scores = compare(repository, &cases, has_ripgrep, &mut aider);
         for ((score, sum), rival) in scores.iter().zip(&mut all).zip(RIVALS) {
             if score.commits > 0.0 {
                 score.print(name, rival);
@@ -102,7 +98,7 @@ pub(crate) fn main() {
     }
 }
 
-async fn compare(
+fn compare(
     repository: &Repository,
     cases: &[Case],
     has_ripgrep: bool,
@@ -111,11 +107,6 @@ async fn compare(
     let tree = Tree::of(repository);
     let mut scores = [Score::default(); RIVALS.len()];
     for case in cases {
-        let snapshot = repository.snapshot(&case.parent).await;
-        let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.expect("an index");
-        let offers = rank(&index, &Request { text: &case.message, files: &[] });
-        let offered: Vec<String> = offers.into_iter().map(|offer| offer.path).collect();
-        scores[0].add(case, &offered);
         tree.turn_to(&case.parent);
         if has_ripgrep {
             let hits = Hits::of(&tree.path(), &case.message);

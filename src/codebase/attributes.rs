@@ -44,18 +44,22 @@ impl Attributes {
     /// Of the files named [`FILE`], each with its path.
     pub(super) fn new(mut files: Vec<(&str, &str)>) -> Self {
         files.sort_by_key(|(path, _)| (path.matches('/').count(), *path));
-        let macros = files.iter().find(|(path, _)| *path == FILE).map_or_else(BTreeMap::new, |(_, text)| macros(text));
+        let macros =
+            files.iter().find(|(path, _)| *path == FILE).map_or_else(BTreeMap::new, |(_, text)| macros(text));
         let (mut patterns, mut settings) = (GlobSetBuilder::new(), Vec::new());
         for (path, text) in files {
             let folder = path.strip_suffix(FILE).unwrap_or_default();
             for line in text.lines() {
                 let Some((pattern, words)) = pattern(line) else { continue };
-                let said: Vec<Setting> = words.split_ascii_whitespace().flat_map(|word| setting(word, &macros)).collect();
+                let said: Vec<Setting> =
+                    words.split_ascii_whitespace().flat_map(|word| setting(word, &macros)).collect();
                 if said.is_empty() || settings.len() == limits::ATTRIBUTE_PATTERNS {
                     continue;
                 }
                 let glob = rooted(folder, &pattern);
-                if let Ok(glob) = GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build() {
+                if let Ok(glob) =
+                    GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build()
+                {
                     patterns.add(glob);
                     settings.push(said);
                 }
@@ -125,7 +129,10 @@ fn macros(text: &str) -> BTreeMap<&str, Vec<Setting>> {
     lines
         .filter_map(|line| {
             let (name, words) = line.split_once(|c: char| c.is_ascii_whitespace())?;
-            Some((name, words.split_ascii_whitespace().flat_map(|word| setting(word, &BTreeMap::new())).collect()))
+            Some((
+                name,
+                words.split_ascii_whitespace().flat_map(|word| setting(word, &BTreeMap::new())).collect(),
+            ))
         })
         .collect()
 }

@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn words_are_counted_and_found() {
         let digest = Digest::of(Language::Rust, TEXT);
-        let words: Vec<_> = digest.words().filter(|(word, _)| !word.starts_with('a') || *word == "amount").collect();
+        let words: Vec<_> =
+            digest.words().filter(|(word, _)| !word.starts_with('a') || *word == "amount").collect();
         assert_eq!(words, [("amount", 3), ("ghp", 1), ("parse", 1)]);
         assert_eq!((digest.count("amount"), digest.count("parse"), digest.count("coin")), (3, 1, 0));
         assert_eq!(digest.secrets(), 1);

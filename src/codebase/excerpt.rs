@@ -161,7 +161,8 @@ impl Reader<'_> {
         if !self.texts.contains_key(path) && !self.refused.contains_key(path) {
             match (self.read)(path)
                 .ok_or("could not be read")
-                .and_then(|bytes| files::text(bytes, false).map_err(Why::words)) {
+                .and_then(|bytes| files::text(bytes, false).map_err(Why::words))
+            {
                 Ok(text) => drop(self.texts.insert(path.clone(), text)),
                 Err(why) => drop(self.refused.insert(path.clone(), why)),
             }

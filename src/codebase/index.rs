@@ -62,7 +62,11 @@ impl Index {
 
     /// Of a commit. What the cache knows is not read again, and what it does not know is kept there. A cache that
     /// fails costs time and nothing else.
-    pub async fn read(snapshot: &Snapshot, cache: Cache, cancel: &CancellationToken) -> Result<Self, GitError> {
+    pub async fn read(
+        snapshot: &Snapshot,
+        cache: Cache,
+        cancel: &CancellationToken,
+    ) -> Result<Self, GitError> {
         reading::index(snapshot, Some(cache), cancel).await
     }
 

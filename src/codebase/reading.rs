@@ -30,7 +30,8 @@ use crate::{
 /// Threads that work out digests; those of the runtime go on serving.
 static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(processors).thread_name(|at| format!("index-{at}"));
+    let pool =
+        rayon::ThreadPoolBuilder::new().num_threads(processors).thread_name(|at| format!("index-{at}"));
     pool.build().ok()
 });
 
@@ -209,8 +210,7 @@ fn recall(cache: Option<Cache>, contents: Vec<Content>) -> (Option<Cache>, Diges
                 let known = digest::unpack(&packed?.bytes()?)?;
                 Some((content, shared(known)))
             };
-            let found: Vec<_> =
-                in_parallel(|| contents.into_par_iter().zip(kept).filter_map(read).collect());
+            let found: Vec<_> = in_parallel(|| contents.into_par_iter().zip(kept).filter_map(read).collect());
             (Some(cache), found.into_iter().collect())
         }
         Err(error) => {

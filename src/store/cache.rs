@@ -16,7 +16,10 @@ use super::{
     error::Fault,
     off_thread, packer, repository,
 };
-use crate::{limits, types::{RepoId, Timestamp}};
+use crate::{
+    limits,
+    types::{RepoId, Timestamp},
+};
 
 /// Beside the repository's database.
 const FILE: &str = "cache.db";
@@ -87,7 +90,8 @@ impl Cache {
             Ok(Some(connection)) => connection,
             Ok(None) | Err(StoreError::Damaged { .. }) => {
                 remove(&file)?;
-                let again = || StoreError::Damaged { file: file.clone(), detail: "it was just replaced".to_owned() };
+                let again =
+                    || StoreError::Damaged { file: file.clone(), detail: "it was just replaced".to_owned() };
                 connect()?.ok_or_else(again)?
             }
             Err(error) => return Err(error),
@@ -138,7 +142,8 @@ fn connect(file: &Path, version: &str) -> Result<Option<Connection>, Fault> {
     connection.pragma_update(None, "synchronous", "OFF")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.execute_batch(include_str!("migrations/cache.sql"))?;
-    connection.execute("INSERT INTO made (version) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM made)", [version])?;
+    connection
+        .execute("INSERT INTO made (version) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM made)", [version])?;
     let made: String = connection.query_row("SELECT version FROM made", [], |row| row.get(0))?;
     Ok((made == version).then_some(connection))
 }
@@ -210,7 +215,10 @@ fn make_room(tx: &Transaction<'_>) -> Result<(), Fault> {
     if unsigned(rows) <= limits::CACHE_ROWS && unsigned(bytes) <= limits::CACHE_BYTES {
         return Ok(());
     }
-    tx.execute("DELETE FROM content WHERE id IN (SELECT id FROM content ORDER BY used, id LIMIT ?1)", [rows / 2])?;
+    tx.execute(
+        "DELETE FROM content WHERE id IN (SELECT id FROM content ORDER BY used, id LIMIT ?1)",
+        [rows / 2],
+    )?;
     Ok(())
 }
 
@@ -276,7 +284,8 @@ mod tests {
         cache.put([(key(rows), none)]).unwrap();
         assert!(kept(&mut cache, 0).is_some() && kept(&mut cache, rows).is_some(), "used today");
         assert!(kept(&mut cache, 1).is_none() && kept(&mut cache, rows - 2).is_some());
-        let bodies: u64 = cache.connection.query_row("SELECT COUNT(*) FROM body", [], |row| row.get(0)).unwrap();
+        let bodies: u64 =
+            cache.connection.query_row("SELECT COUNT(*) FROM body", [], |row| row.get(0)).unwrap();
         assert_eq!(bodies, limits::CACHE_ROWS + 1 - limits::CACHE_ROWS / 2);
     }
 }
