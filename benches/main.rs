@@ -1,13 +1,19 @@
 //! Figures, with the peers' beside them where there is a peer. `cargo bench` prints all, `cargo bench -- intake`
 //! those of one part. What the peers need is said in README.md here; a part whose peer is missing says so and goes on.
+//! `cargo bench -- codebase DIR...` and the like look at real repositories.
 
+mod aider;
 mod calls;
 mod checkpoints;
+mod codebase;
 mod intake;
 mod load;
 mod measure;
 mod paced;
+mod recall;
+mod repositories;
 mod runs;
+mod signatures;
 mod site;
 mod waiting;
 
@@ -20,10 +26,17 @@ const PARTS: &[Part] = &[
     ("runs", runs::main),
     ("paced", paced::main),
     ("calls", calls::main),
+    ("codebase", codebase::main),
+    ("recall", recall::main),
+    ("signatures", signatures::main),
 ];
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    if let Ok(order) = std::env::var(codebase::ALONE) {
+        return codebase::index_alone(&order);
+    }
+    let wanted: Vec<String> =
+        repositories::words().filter(|word| !repositories::is_directory(word)).collect();
     let unknown = wanted.iter().find(|word| PARTS.iter().all(|(name, _)| name != word));
     if let Some(word) = unknown {
         let names: Vec<_> = PARTS.iter().map(|(name, _)| *name).collect();

@@ -1,0 +1,236 @@
+//! What it costs to know a repository: the index of its newest commit from nothing, beside `ctags -R` and aider's map on
+//! the same files; then that of a commit after it that changes a few files; memory.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Instant,
+};
+
+use countersign::{clock::SystemClock, codebase::Index, store::Store, types::RepoId};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    aider::Aider,
+    measure::{Samples, head, ms, row, say},
+    repositories::{Repository, Tree, given, is_source, target, version},
+    site::{block_on, scratch},
+};
+
+/// Set for the process that makes an index and nothing else: a directory, a commit, and those that follow it.
+pub(crate) const ALONE: &str = "COUNTERSIGN_BENCH_INDEX";
+
+const RUNS: usize = 7;
+const FOLLOWING: usize = 7;
+const CHANGED: usize = 20;
+
+pub(crate) fn main() {
+    for repository in given("codebase") {
+        measure(&repository);
+    }
+}
+
+fn measure(repository: &Repository) {
+    let commit = repository.git(&["rev-parse", "HEAD"]);
+    let files = repository.files(&commit);
+    let tree = Tree::of(repository);
+    tree.turn_to(&commit);
+    say(format_args!("\n{} at {}: {} files\n", repository.name, &commit[..12], files.len()));
+    let Some(ctags) = version("ctags") else {
+        return say("(ctags is not installed)");
+    };
+
+    let (mut ours, mut one_core, mut theirs, mut memory) = <(Samples, Samples, Samples, Samples)>::default();
+    let mut last = Value::Null;
+    for run in 0..RUNS {
+        // Neither always finds the other's files in the system's cache.
+        if run % 2 == 0 {
+            theirs.add(tags(&tree.path()));
+        }
+        let (time, index) = alone(repository, &[&commit], None);
+        ours.add(time);
+        memory.add(number(&index["peak"]));
+        last = index;
+        one_core.add(alone(repository, &[&commit], Some(1)).0);
+        if run % 2 == 1 {
+            theirs.add(tags(&tree.path()));
+        }
+    }
+    let [ours, one_core, theirs, memory] = [ours, one_core, theirs, memory].map(|s| s.sorted().at(0.5));
+    let beside = |time: f64| format!("× {:.2}", time / ours);
+    let seconds = |time: f64| format!("{:.2} s", time / 1e3);
+    head(&["from nothing, whole processes", "median", "beside ours"]);
+    row(&[&"ours, all cores", &seconds(ours), &""]);
+    row(&[&"ours, one core", &seconds(one_core), &beside(one_core)]);
+    row(&[&format!("{ctags} `-R`"), &seconds(theirs), &beside(theirs)]);
+    let map = Aider::start().map(|mut aider| aider.map(&tree.path(), &files));
+    if let Some(map) = &map {
+        let name = |what: &str| format!("aider {} {what}, once", map["version"].as_str().unwrap_or_default());
+        let (tags, all) = (number(&map["tag_seconds"]) * 1e3, number(&map["seconds"]) * 1e3);
+        row(&[&name("tags alone"), &seconds(tags), &beside(tags)]);
+        row(&[&name("map"), &seconds(all), &beside(all)]);
+    }
+    say(format_args!(
+        "\n{} files known, {} items, {} left out; memory at its highest {memory:.0} MB (git's own not counted)",
+        last["files"], last["items"], last["left_out"]
+    ));
+    let next = following(repository, &commit);
+    say(format_args!("a commit after it that changes {CHANGED} files: {next:.0} ms\n"));
+
+    target(
+        format_args!("no slower than ctags × 1.5 (it took × {:.2} as long)", ours / theirs),
+        ours <= theirs * 1.5,
+    );
+    if let Some(map) = map {
+        let ratio = number(&map["seconds"]) * 1e3 / ours;
+        target(format_args!("20 × as fast as aider's map (× {ratio:.1})"), ratio >= 20.0);
+    }
+    target(format_args!("next commit within 150 ms ({next:.0} ms)"), next <= 150.0);
+    target(format_args!("at most 300 MB ({memory:.0} MB)"), memory <= 300.0);
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(f64::NAN)
+}
+
+/// `ctags -R` on a tree as a person runs it.
+fn tags(tree: &Path) -> f64 {
+    let out = scratch();
+    let begun = Instant::now();
+    let status = Command::new("ctags")
+        .arg("-R")
+        .arg("-f")
+        .arg(out.path().join("tags"))
+        .arg(".")
+        .current_dir(tree)
+        .stderr(Stdio::null())
+        .status();
+    assert!(status.expect("ctags runs").success(), "ctags failed");
+    ms(begun.elapsed())
+}
+
+/// The index of the first commit from nothing and of the others after it, in a process of its own: what the process took,
+/// and what it says.
+fn alone(repository: &Repository, commits: &[&str], threads: Option<usize>) -> (f64, Value) {
+    let data = scratch();
+    let order = json!({"repository": repository.dir, "commits": commits, "data": data.path()});
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.env(ALONE, order.to_string());
+    if let Some(threads) = threads {
+        command.env("RAYON_NUM_THREADS", threads.to_string());
+    }
+    let begun = Instant::now();
+    let output = command.stderr(Stdio::inherit()).output().expect("this program runs");
+    let time = ms(begun.elapsed());
+    assert!(output.status.success(), "no index could be made");
+    (time, serde_json::from_slice(&output.stdout).expect("its JSON"))
+}
+
+/// What the process of [`alone`] does.
+pub(crate) fn index_alone(order: &str) {
+    let order: Value = serde_json::from_str(order).expect("an order");
+    let text = |key: &str| order[key].as_str().expect("a text").to_owned();
+    let repository = Repository::at(text("repository"));
+    let commits: Vec<String> = serde_json::from_value(order["commits"].clone()).expect("commits");
+    let told = block_on(async {
+        let store = Store::open(Path::new(&text("data")), Arc::new(SystemClock)).expect("a data directory");
+        store.repo(RepoId(1)).await.expect("a database");
+        let mut times = Vec::new();
+        let mut told = Value::Null;
+        for commit in commits {
+            let begun = Instant::now();
+            let snapshot = repository.snapshot(&commit).await;
+            let cache = store.cache(RepoId(1), "bench").await.expect("a cache");
+            let index = Index::read(&snapshot, cache, &CancellationToken::new()).await.expect("an index");
+            times.push(ms(begun.elapsed()));
+            told = json!({
+                "files": index.files().len(),
+                "left_out": index.left_out().len(),
+                "items": index.files().iter().map(|file| count(file.digest.summary())).sum::<usize>(),
+            });
+        }
+        told["times"] = json!(times);
+        told["peak"] = json!(peak());
+        told
+    });
+    say(told);
+}
+
+fn count(summary: &countersign::codebase::Summary) -> usize {
+    let mut waiting: Vec<_> = summary.items.iter().collect();
+    let mut count = 0;
+    while let Some(item) = waiting.pop() {
+        count += 1;
+        waiting.extend(&item.children);
+    }
+    count
+}
+
+/// This process's memory at its highest, in megabytes.
+fn peak() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse::<f64>().map_or(f64::NAN, |kilobytes| kilobytes / 1024.0)
+}
+
+/// The median time for a commit that follows one whose index is known.
+fn following(repository: &Repository, commit: &str) -> f64 {
+    let home = scratch();
+    let copy = home.path().join("copy.git");
+    let from = repository.dir.to_str().expect("a path");
+    repository.git(&["clone", "--quiet", "--bare", "--shared", from, copy.to_str().expect("a path")]);
+    let copy = Repository::at(copy);
+    let mut commits = vec![commit.to_owned()];
+    for round in 0..FOLLOWING {
+        let parent = commits.last().expect("the first");
+        commits.push(next(&copy, parent, round, &home.path().join("index")));
+    }
+    let commits: Vec<&str> = commits.iter().map(String::as_str).collect();
+    let (_, told) = alone(&copy, &commits, None);
+    let times = told["times"].as_array().expect("times").iter().skip(1).map(number);
+    times.collect::<Samples>().sorted().at(0.5)
+}
+
+/// A commit that adds a line to files spread over the tree.
+fn next(copy: &Repository, parent: &str, round: usize, index: &Path) -> String {
+    let sources: Vec<String> = copy.files(parent).into_iter().filter(|path| is_source(path)).collect();
+    let step = (sources.len() / CHANGED).max(1);
+    let chosen = sources.iter().skip(round % step).step_by(step).take(CHANGED);
+    let git = |args: &[&str], input: Option<&[u8]>| with_index(copy, index, args, input);
+    git(&["read-tree", parent], None);
+    for path in chosen {
+        let mut text = with_index(copy, index, &["cat-file", "blob", &format!("{parent}:{path}")], None);
+        text.extend_from_slice(b"\n");
+        let blob = line(&git(&["hash-object", "-w", "--stdin"], Some(&text)));
+        git(&["update-index", "--add", "--cacheinfo", &format!("100644,{blob},{path}")], None);
+    }
+    let tree = line(&git(&["write-tree"], None));
+    line(&git(&["commit-tree", &tree, "-p", parent, "-m", "Change a few files"], None))
+}
+
+fn line(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+fn with_index(copy: &Repository, index: &Path, args: &[&str], input: Option<&[u8]>) -> Vec<u8> {
+    use std::io::Write;
+    let mut child = Command::new("git")
+        .arg("-C")
+        .arg(&copy.dir)
+        .args(["-c", "user.name=bench", "-c", "user.email=bench@localhost"])
+        .args(args)
+        .env("GIT_INDEX_FILE", index)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("git runs");
+    let mut stdin = child.stdin.take().expect("its input");
+    stdin.write_all(input.unwrap_or_default()).expect("git reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("git ends");
+    assert!(output.status.success(), "git {args:?} failed");
+    output.stdout
+}

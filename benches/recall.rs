@@ -1,0 +1,249 @@
+//! How often the files that a real commit changed are among the first ten that its message alone leads to, in the tree
+//! before it. Beside us: two rankings by ripgrep's hits, and aider's map. Which commits is fixed in `recall/commits.txt`,
+//! by the rule in `recall/choose.sh`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use crate::{
+    aider::Aider,
+    measure::{head, row, say},
+    repositories::{Repository, Tree, given, is_source, version},
+};
+
+const COMMITS: &str = include_str!("recall/commits.txt");
+const OFFERED: usize = 10;
+
+/// One commit's question and its answer.
+struct Case {
+    parent: String,
+    message: String,
+    /// Source files that were there before, and that it changed.
+    changed: BTreeSet<String>,
+}
+
+/// How one of the rivals did.
+#[derive(Default, Clone, Copy)]
+struct Score {
+    commits: f64,
+    recall: f64,
+    hits: f64,
+    reciprocal: f64,
+}
+
+impl Score {
+    /// Only source files count, for everybody: nobody loses a place to a changelog.
+    fn add(&mut self, case: &Case, offered: &[String]) {
+        let first: Vec<&String> = offered.iter().filter(|path| is_source(path)).take(OFFERED).collect();
+        let found = case.changed.iter().filter(|path| first.contains(path)).count();
+        self.commits += 1.0;
+        self.recall += found as f64 / case.changed.len() as f64;
+        self.hits += f64::from(u8::from(found > 0));
+        let rank = first.iter().position(|path| case.changed.contains(*path));
+        self.reciprocal += rank.map_or(0.0, |rank| 1.0 / (rank + 1) as f64);
+    }
+
+    fn plus(&mut self, other: Self) {
+        self.commits += other.commits;
+        self.recall += other.recall;
+        self.hits += other.hits;
+        self.reciprocal += other.reciprocal;
+    }
+
+    fn print(&self, repository: &str, who: &str) {
+        let percent = |sum: f64| format!("{:.0} %", 100.0 * sum / self.commits);
+        row(&[
+            &repository,
+            &who,
+            &self.commits,
+            &percent(self.recall),
+            &percent(self.hits),
+            &format!("{:.2}", self.reciprocal / self.commits),
+        ]);
+    }
+}
+
+const RIVALS: [&str; 4] = ["ours", "ripgrep, words counted", "ripgrep, rare words first", "aider's map"];
+
+pub(crate) fn main() {
+    let repositories = given("recall");
+    if repositories.is_empty() {
+        return;
+    }
+    let has_ripgrep = version("rg").is_some();
+    if !has_ripgrep {
+        say("(ripgrep is not installed)");
+    }
+    let mut aider = Aider::start();
+    let mut all = [Score::default(); RIVALS.len()];
+    head(&["repository", "", "commits", "recall@10", "hit@10", "MRR"]);
+    for repository in &repositories {
+        let Some((name, cases)) = cases(repository) else {
+            say(format_args!("({} has none of the commits)", repository.dir.display()));
+            continue;
+        };
+        let scores = compare(repository, &cases, has_ripgrep, &mut aider);
+        for ((score, sum), rival) in scores.iter().zip(&mut all).zip(RIVALS) {
+            if score.commits > 0.0 {
+                score.print(name, rival);
+            }
+            sum.plus(*score);
+        }
+    }
+    for (score, rival) in all.iter().zip(RIVALS).filter(|(score, _)| score.commits > 0.0) {
+        score.print("all", rival);
+    }
+}
+
+fn compare(
+    repository: &Repository,
+    cases: &[Case],
+    has_ripgrep: bool,
+    aider: &mut Option<Aider>,
+) -> [Score; RIVALS.len()] {
+    let tree = Tree::of(repository);
+    let mut scores = [Score::default(); RIVALS.len()];
+    for case in cases {
+        tree.turn_to(&case.parent);
+        if has_ripgrep {
+            let hits = Hits::of(&tree.path(), &case.message);
+            scores[1].add(case, &hits.counted());
+            scores[2].add(case, &hits.rare_first());
+        }
+        if let Some(aider) = aider {
+            let files = repository.files(&case.parent);
+            scores[3].add(case, &aider.rank(&tree.path(), &files, &case.message));
+        }
+    }
+    scores
+}
+
+/// The commits that this repository has of those in the list, and what the list calls it.
+fn cases(repository: &Repository) -> Option<(&'static str, Vec<Case>)> {
+    let lines = COMMITS.lines().filter_map(|line| line.split_once(' '));
+    let known = lines.filter(|(_, hash)| repository.try_git(&["cat-file", "-e", hash]).is_some());
+    let mut name = None;
+    let cases = known.map(|(repository_name, hash)| {
+        name = Some(repository_name);
+        case(repository, hash)
+    });
+    let cases: Vec<Case> = cases.collect();
+    Some((name?, cases))
+}
+
+fn case(repository: &Repository, hash: &str) -> Case {
+    let message = repository.git(&["log", "-1", "--format=%B", hash]);
+    let trailer = |line: &&str| ["Co-authored-by:", "Signed-off-by:"].iter().any(|t| line.starts_with(t));
+    let message = message.lines().filter(|line| !trailer(line)).collect::<Vec<_>>().join("\n");
+    let diff = repository.git(&["diff-tree", "-r", "--no-renames", "--name-status", "--no-commit-id", hash]);
+    let before = |line: &str| {
+        let (status, path) = line.split_once('\t')?;
+        (matches!(status, "M" | "D") && is_source(path)).then(|| path.to_owned())
+    };
+    Case { parent: format!("{hash}^"), message, changed: diff.lines().filter_map(before).collect() }
+}
+
+/// What ripgrep finds of a message's words.
+struct Hits {
+    /// A word's hits in each source file.
+    words: BTreeMap<String, BTreeMap<String, f64>>,
+    /// Bytes of every source file.
+    sizes: BTreeMap<String, f64>,
+}
+
+impl Hits {
+    fn of(tree: &Path, message: &str) -> Self {
+        let listed = ripgrep(tree, &["--files"]);
+        let size = |path: &str| std::fs::metadata(tree.join(path)).map_or(0.0, |known| known.len() as f64);
+        let sources = listed.lines().filter(|path| is_source(path));
+        let sizes: BTreeMap<String, f64> = sources.map(|path| (path.to_owned(), size(path))).collect();
+        let words = keywords(message).into_iter().map(|word| {
+            let counts = ripgrep(tree, &["--count-matches", "-i", "-F", "--with-filename", "-e", &word]);
+            let count = |line: &str| {
+                let (path, count) = line.rsplit_once(':')?;
+                Some((path.to_owned(), count.parse().ok()?))
+            };
+            let found = counts.lines().filter_map(count).filter(|(path, _)| sizes.contains_key(path));
+            let found = found.collect();
+            (word, found)
+        });
+        Self { words: words.collect(), sizes }
+    }
+
+    /// Most different words first, one in the path counting twice; then most hits.
+    fn counted(&self) -> Vec<String> {
+        self.ranked(|path| {
+            let held = self.words.iter().filter_map(|(word, found)| Some((word, found.get(path)?)));
+            let hits: f64 = held.map(|(_, hits)| hits).sum();
+            self.words_of(path) + hits / 1e9
+        })
+    }
+
+    fn words_of(&self, path: &str) -> f64 {
+        let one = |(word, found): (&String, &BTreeMap<String, f64>)| {
+            f64::from(u8::from(found.contains_key(path))) + f64::from(u8::from(in_path(path, word)))
+        };
+        self.words.iter().map(one).sum()
+    }
+
+    /// The same hits by BM25, a word in the path as much as many in the text.
+    fn rare_first(&self) -> Vec<String> {
+        let count = self.sizes.len() as f64;
+        let mean = self.sizes.values().sum::<f64>() / count.max(1.0);
+        self.ranked(|path| {
+            let size = self.sizes[path];
+            let one = |(word, found): (&String, &BTreeMap<String, f64>)| {
+                let holding = found.len() as f64;
+                let rarity = (1.0 + (count - holding + 0.5) / (holding + 0.5)).ln();
+                let hits = found.get(path).copied().unwrap_or_default();
+                let text = hits * 2.2 / (hits + 1.2 * (0.25 + 0.75 * size / mean));
+                rarity * (text + 2.0 * f64::from(u8::from(in_path(path, word))))
+            };
+            self.words.iter().map(one).sum()
+        })
+    }
+
+    fn ranked(&self, score: impl Fn(&str) -> f64) -> Vec<String> {
+        let mut scored: Vec<(f64, &String)> = self.sizes.keys().map(|path| (score(path), path)).collect();
+        scored.retain(|(score, _)| *score > 0.0);
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        scored.into_iter().take(OFFERED).map(|(_, path)| path.clone()).collect()
+    }
+}
+
+fn in_path(path: &str, word: &str) -> bool {
+    path.to_lowercase().contains(word)
+}
+
+fn ripgrep(tree: &Path, args: &[&str]) -> String {
+    let common = ["--no-config", "--hidden", "--no-ignore", "--glob=!.aider*"];
+    let mut command = Command::new("rg");
+    command.args(common).args(args).current_dir(tree).stdin(Stdio::null());
+    if !args.contains(&"--files") {
+        // So that it prints paths as git does.
+        command.args(["--", "."]);
+    }
+    let output = command.output().expect("ripgrep runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().map(|line| format!("{}\n", line.strip_prefix("./").unwrap_or(line))).collect()
+}
+
+/// The words of a message that a person would search for: names whole, four letters or more, no common words.
+fn keywords(message: &str) -> BTreeSet<String> {
+    let words = message.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_lowercase);
+    let letters = |word: &String| word.chars().filter(|c| c.is_alphabetic()).count() >= 4;
+    words.filter(letters).filter(|word| !COMMON.contains(&word.as_str())).collect()
+}
+
+const COMMON: &[&str] = &[
+    "about", "after", "again", "also", "because", "been", "before", "being", "between", "both", "cannot",
+    "could", "does", "doesn", "done", "each", "else", "even", "every", "from", "have", "here", "https",
+    "http", "instead", "into", "issue", "just", "like", "made", "make", "makes", "many", "more", "most",
+    "much", "must", "need", "needs", "only", "other", "over", "same", "should", "since", "some", "such",
+    "than", "that", "their", "them", "then", "there", "these", "they", "this", "those", "through", "thus",
+    "under", "until", "used", "uses", "using", "very", "want", "well", "were", "what", "when", "where",
+    "which", "while", "will", "with", "without", "would", "your",
+];

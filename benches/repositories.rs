@@ -1,0 +1,125 @@
+//! Real repositories, which are not shipped: whoever runs this names their directories after the part's name.
+
+use std::{
+    fmt::Display,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use countersign::{codebase::Language, git, git::Snapshot};
+
+use crate::measure::say;
+
+/// A repository on this machine, bare or not. Nothing is written into it.
+pub(crate) struct Repository {
+    pub(crate) dir: PathBuf,
+    /// What people call it.
+    pub(crate) name: String,
+}
+
+/// Those that the command line names; says what to do when it names none.
+pub(crate) fn given(part: &str) -> Vec<Repository> {
+    let repositories: Vec<_> = words().filter(|word| is_directory(word)).map(Repository::at).collect();
+    if repositories.is_empty() {
+        say(format_args!(
+            "needs real repositories: `cargo bench -- {part} DIR...`; README.md says which were measured"
+        ));
+    }
+    repositories
+}
+
+/// The command line without what cargo adds to it.
+pub(crate) fn words() -> impl Iterator<Item = String> {
+    std::env::args().skip(1).filter(|word| !word.starts_with('-'))
+}
+
+pub(crate) fn is_directory(word: &str) -> bool {
+    word.contains('/') && Path::new(word).is_dir()
+}
+
+impl Repository {
+    pub(crate) fn at(dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        let parts = dir.components().rev().map(|part| part.as_os_str().to_string_lossy());
+        let name = parts.map(|part| part.trim_end_matches(".git").to_owned());
+        let name = name.into_iter().find(|name| !matches!(name.as_str(), "" | "repo")).unwrap_or_default();
+        Self { dir, name }
+    }
+
+    /// What git prints, without the last line's end; `None` when it fails.
+    pub(crate) fn try_git(&self, args: &[&str]) -> Option<String> {
+        let output = Command::new("git").arg("-C").arg(&self.dir).args(args).stderr(Stdio::null()).output();
+        let output = output.expect("git runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        output.status.success().then(|| text.trim_end_matches('\n').to_owned())
+    }
+
+    pub(crate) fn git(&self, args: &[&str]) -> String {
+        self.try_git(args).unwrap_or_else(|| panic!("git {args:?} fails in {}", self.dir.display()))
+    }
+
+    pub(crate) async fn snapshot(&self, revision: &str) -> Snapshot {
+        git::open(&self.dir, revision).await.expect("a commit")
+    }
+
+    /// Files of a commit; links and submodules are none.
+    pub(crate) fn files(&self, commit: &str) -> Vec<String> {
+        let listing = self.git(&["ls-tree", "-r", "-z", "--full-tree", commit]);
+        let file = |entry: &str| {
+            let (head, path) = entry.split_once('\t')?;
+            head.starts_with("100").then(|| path.to_owned())
+        };
+        listing.split('\0').filter_map(file).collect()
+    }
+}
+
+/// A directory with the files of one commit after another. What two have in common keeps its time of change.
+pub(crate) struct Tree<'r> {
+    repository: &'r Repository,
+    home: tempfile::TempDir,
+}
+
+impl<'r> Tree<'r> {
+    pub(crate) fn of(repository: &'r Repository) -> Self {
+        let home = crate::site::scratch();
+        std::fs::create_dir(home.path().join("tree")).expect("a directory");
+        Self { repository, home }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.home.path().join("tree")
+    }
+
+    pub(crate) fn turn_to(&self, commit: &str) {
+        let directory = self.repository.git(&["rev-parse", "--absolute-git-dir"]);
+        let status = Command::new("git")
+            .env("GIT_INDEX_FILE", self.home.path().join("index"))
+            .args(["-c", "core.bare=false", "-c", "core.hooksPath=/dev/null"])
+            .args(["--git-dir", &directory, "--work-tree"])
+            .arg(self.path())
+            .args(["read-tree", "--reset", "-u", commit])
+            .stderr(Stdio::null())
+            .current_dir(self.path())
+            .status();
+        assert!(status.expect("git runs").success(), "the files of {commit} could not be written");
+    }
+}
+
+/// A file whose structure is read; documents and settings are none.
+pub(crate) fn is_source(path: &str) -> bool {
+    Language::of(path) != Language::Other
+}
+
+/// What a program says of its version, in one line.
+pub(crate) fn version(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .next()
+        .map(|line| line.split([',', '(']).next().unwrap_or_default().trim().to_owned())
+}
+
+/// A target, and whether this run met it.
+pub(crate) fn target(what: impl Display, met: bool) {
+    say(format_args!("- {what}: {}", if met { "met" } else { "MISSED" }));
+}
