@@ -258,7 +258,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut cache = open(directory.path(), "1", 0);
         cache.put([(key(1), Packed::of(&[7; 999])), (key(2), Packed::of(b"two"))]).unwrap();
-        let spoil = "UPDATE body SET zstd = substr(zstd, 1, length(zstd) - 1) || x'00' WHERE id = 1";
+        let spoil =
+            "UPDATE body SET zstd = CAST(substr(zstd, 1, length(zstd) - 1) || x'00' AS BLOB) WHERE id = 1";
         cache.connection.execute(spoil, []).unwrap();
         assert_eq!((kept(&mut cache, 1), kept(&mut cache, 2)), (None, Some(b"two".to_vec())));
         cache.put([(key(1), Packed::of(b"mended"))]).unwrap();
