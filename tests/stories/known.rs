@@ -72,7 +72,7 @@ async fn a_drafter_that_keeps_to_a_name_is_judged_by_the_reviewer() {
 /// The number of the issue that a prompt is about.
 fn issue(prompt: &str) -> String {
     let number = prompt.split("for issue #").nth(1).unwrap();
-    number.split(' ').next().unwrap().to_owned()
+    number.split(|c: char| !c.is_ascii_digit()).next().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn what_three_reviews_asked_for_the_fourth_drafter_is_told() {
         if prompt.contains("## Findings of earlier rounds") {
             return review("APPROVED", &[], &["F1"]);
         }
-        let title = format!("Requirement {} names no exit status", issue(prompt).trim_end_matches('.'));
+        let title = format!("Requirement {} names no exit status", issue(prompt));
         review("REVISE", &[finding(&title, None)], &[])
     }
     let (mut w, models) = with_reviewer(vec![drafts], reviews, Setting::default()).await;
