@@ -449,33 +449,6 @@ pub const PARSE_BYTES_PER_REPORT: usize = 5;
 pub const ATTRIBUTE_PATTERNS: usize = 500;
 pub const ATTRIBUTE_PATTERN: usize = 200;
 
-/// Of a commit's `.gitattributes`, how many are read and how large each may be.
-pub const ATTRIBUTE_FILES: usize = 200;
-pub const ATTRIBUTE_FILE_BYTES: u64 = 64 * 1024;
-
-/// A text of at least so many bytes is minified when its lines have so many on average, or one of them has so many.
-pub const MINIFIED_LEAST: usize = 2_000;
-pub const MINIFIED_MEAN_LINE: usize = 400;
-pub const MINIFIED_LINE: usize = 20_000;
-
-/// The largest source file that is indexed: people do write such. Data of that size was not written by hand.
-pub const INDEX_LARGEST_CODE: u64 = 1024 * 1024;
-pub const INDEX_LARGEST_DATA: u64 = 256 * 1024;
-
-/// Files and bytes of one commit that are indexed: two large repositories' worth. What is known of them is held in
-/// memory while a prompt is put together.
-pub const INDEX_FILES: usize = 25_000;
-pub const INDEX_BYTES: u64 = 160 * 1024 * 1024;
-
-/// Bytes and files read from git at a time while an index is made: large enough that starting git does not count, small
-/// enough that two such batches do not count in memory.
-pub const INDEX_BATCH_BYTES: u64 = 8 * 1024 * 1024;
-pub const INDEX_BATCH_FILES: usize = 2_000;
-
-/// What is kept for the next index of a repository: several commits' worth of a large one.
-pub const CACHE_ROWS: u64 = 60_000;
-pub const CACHE_BYTES: u64 = 256 * 1024 * 1024;
-
 /// Bytes of a text that a parser is given at once, and for how many bytes of it it may ask once more: it reads a text
 /// some sixty times over at most.
 pub const PARSE_CHUNK: usize = 1_024;
