@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, cell::RefCell, ops::ControlFlow};
 
-use tree_sitter::{ParseOptions, ParseState, Parser, Point, Range, Tree};
+use tree_sitter::{ParseOptions, ParseState, Parser, Range, Tree};
 
 use super::grammar::{self, Grammar};
 use crate::{codebase, limits};
