@@ -396,6 +396,9 @@ pub const DOC_BYTES: usize = 200;
 /// A longer name than this is none.
 pub const NAME_BYTES: usize = 100;
 
+/// Computing time that parsing one file may take: ten times what the longest real one takes.
+pub const PARSE_TIME: Duration = Duration::from_secs(2);
+
 /// Reports of progress (one for a hundred operations) that a parser may make before it is stopped, whatever the text,
 /// and for how many bytes of it there may be one more.
 pub const PARSE_REPORTS: usize = 1_000;

@@ -4,7 +4,8 @@
 //! and give it a line in [`of`]. Its heart is `look`, which is asked about every named node that stands where items may
 //! stand: at the top of the file, in what `look` called [`Sight::Through`], and in the container of an item
 //! ([`Found::within`]). It answers with what the node is. It is never asked about what is inside a function, except for
-//! the kinds listed in `imports`. `rust.rs` is the shortest example.
+//! the kinds listed in `imports`. `go.rs` is the shortest example. A text among `FIXTURES` in
+//! `tests` then holds it to the promise.
 
 use std::sync::OnceLock;
 

@@ -246,7 +246,5 @@ fn a_component() {
 #[test]
 fn names_used() {
     let (_, uses) = read(Language::TypeScript, TYPESCRIPT);
-    insta::assert_snapshot!(uses.join(" "), @r"
-    App AsyncGenerator Base Component Event Inner Input Log Map Outer Promise Two go init named nested
-    ");
+    insta::assert_snapshot!(uses.join(" "), @"App AsyncGenerator Base Component Event Inner Input Log Map Outer Promise Two go init named nested");
 }

@@ -136,9 +136,7 @@ fn signatures() {
     @final  # why: not
     class Thing(Base[int], metaclass=Meta, key="class Fake: pass")
     "#);
-    insta::assert_snapshot!(of("__init__"), @r#"
-    def __init__(self, x: int = 3, *args: "Any", key: str = ":", **kw) -> None
-    "#);
+    insta::assert_snapshot!(of("__init__"), @r#"def __init__(self, x: int = 3, *args: "Any", key: str = ":", **kw) -> None"#);
     insta::assert_snapshot!(of("name"), @r"
     @property
         def name(self) -> str
@@ -190,7 +188,5 @@ fn imports_and_docs() {
 #[test]
 fn names_used() {
     let (_, uses) = read(Language::Python, TEXT);
-    insta::assert_snapshot!(uses.join(" "), @r"
-    Base Enum Final Helper ImportError Literal Meta Protocol TYPE_CHECKING main nested register
-    ");
+    insta::assert_snapshot!(uses.join(" "), @"Base Enum Final Helper ImportError Literal Meta Protocol TYPE_CHECKING main nested register");
 }

@@ -199,7 +199,5 @@ fn imports_and_docs() {
 #[test]
 fn names_used() {
     let (_, uses) = read(Language::Rust, TEXT);
-    insta::assert_snapshot!(uses.join(" "), @r"
-    AsRef Box Clone Copy Debug Default Empty Error Flags Fn FnOnce Future Item Iterator Local Option Other Output Self Send Sized String allow derive helper local repr result serde std then_some
-    ");
+    insta::assert_snapshot!(uses.join(" "), @"AsRef Box Clone Copy Debug Default Empty Error Flags Fn FnOnce Future Item Iterator Local Option Other Output Self Send Sized String allow derive helper local repr result serde std then_some");
 }
