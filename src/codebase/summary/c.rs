@@ -99,7 +99,7 @@ fn with_type<'t>(source: &Source<'t>, node: Node<'t>, kind: Kind, around: &Aroun
             // `union { int a; long b; };`: its members are members of what holds it.
             return Sight::Through;
         };
-        let brace = body.child(u32::try_from(body.child_count().saturating_sub(1)).unwrap_or(0));
+        let brace = body.child(body.child_count().saturating_sub(1));
         let names: Vec<String> = declared.into_iter().map(|(_, name)| name).collect();
         found.tail = brace.filter(|_| !names.is_empty()).map(|from| Tail { kind, names, from });
         return found.into();

@@ -104,7 +104,8 @@ fn fields<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t>
             });
     let declarators = children_of_kind(declaration, "variable_declarator").into_iter().map(|declarator| {
         let name = declarator.child_by_field_name("name");
-        let value = declarator.named_child(declarator.named_child_count().saturating_sub(1) as u32);
+        let last = u32::try_from(declarator.named_child_count()).unwrap_or(0).saturating_sub(1);
+        let value = declarator.named_child(last);
         (name, value.filter(|value| Some(*value) != name && value.kind() != "bracketed_argument_list"))
     });
     let kind = if constant { Kind::Constant } else { Kind::Field };

@@ -199,10 +199,9 @@ fn branches(text: &str, tokens: &[Token]) -> Vec<Range<usize>> {
                     depth = if word == "endif" { group.depth + opened } else { group.depth };
                     if word == "endif"
                         && let Some(group) = open.pop()
+                        && (group.inside || group.uneven)
                     {
-                        if group.inside || group.uneven {
-                            taken_away(text, tokens, &group, &mut ranges);
-                        }
+                        taken_away(text, tokens, &group, &mut ranges);
                     }
                 } else if parentheses > 0 || values.is_some() {
                     ranges.push(token.at.clone());
