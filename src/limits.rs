@@ -393,6 +393,9 @@ pub const SUMMARY_ITEMS: usize = 5_000;
 /// How deep items of a file may be nested in each other: what reads a summary recurses.
 pub const SUMMARY_NESTING: usize = 16;
 
+/// How often text inside a text inside a text is read again: each time costs as much as the first.
+pub const SUMMARY_EMBEDDED: usize = 3;
+
 /// A constant's value up to this is part of its signature.
 pub const SUMMARY_VALUE_BYTES: usize = 80;
 
@@ -405,6 +408,9 @@ pub const DOC_BYTES: usize = 200;
 
 /// A longer name than this is none.
 pub const NAME_BYTES: usize = 100;
+
+/// Computing time that parsing one file may take: ten times what the longest real one takes.
+pub const PARSE_TIME: Duration = Duration::from_secs(2);
 
 /// Reports of progress (one for a hundred operations) that a parser may make before it is stopped, whatever the text,
 /// and for how many bytes of it there may be one more.

@@ -21,7 +21,11 @@ pub(super) fn of_file<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String>
     };
     for node in root.named_children(&mut cursor) {
         let row = node.start_position().row;
-        let apart = group.last().is_some_and(|last| last.end_position().row + 1 < row);
+        let block = |node: &Node<'_>| source.of(*node).starts_with("/*");
+        let apart = group.last().is_some_and(|last| {
+            last.end_position().row + 1 < row
+                || (node.kind().contains("comment") && (block(last) || block(&node)))
+        });
         if apart || !node.kind().contains("comment") {
             let above_import = ["import", "package", "using", "use", "include"]
                 .iter()
@@ -63,7 +67,7 @@ fn comment_lines(comment: &str) -> impl Iterator<Item = &str> {
         if block {
             line.trim_start_matches(['*', '!'])
         } else {
-            line.trim_start_matches(['/', '#', '!', '-'])
+            line.trim_start_matches(['/', '#', '!', '-', ':'])
         }
     })
 }

@@ -83,7 +83,7 @@ pub(super) fn exported(source: &Source<'_>, value: Node<'_>) -> Option<Vec<Strin
         "object" => {
             let mut cursor = value.walk();
             let parts = value.named_children(&mut cursor).filter(|part| part.kind() != "comment");
-            let names = parts
+            parts
                 .map(|part| match part.kind() {
                     "shorthand_property_identifier" => Some(source.of(part).to_owned()),
                     "pair" => part
@@ -92,8 +92,7 @@ pub(super) fn exported(source: &Source<'_>, value: Node<'_>) -> Option<Vec<Strin
                         .map(|value| source.of(value).to_owned()),
                     _ => None,
                 })
-                .collect();
-            names
+                .collect()
         }
         _ => None,
     }

@@ -92,10 +92,7 @@ fn names<'t>(source: &Source<'t>, node: Node<'t>, kind: Kind) -> Found<'t> {
         .filter(|name| name.is_named())
         .map(|name| source.of(name).to_owned())
         .collect();
-    let public = names.iter().any(|name| is_public(name));
-    let mut found = Found::new(kind, "").public(public);
-    found.names = names;
-    found
+    Found::several(kind, names, is_public)
 }
 
 fn field<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {

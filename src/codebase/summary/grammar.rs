@@ -4,11 +4,12 @@
 //! and give it a line in [`of`]. Its heart is `look`, which is asked about every named node that stands where items may
 //! stand: at the top of the file, in what `look` called [`Sight::Through`], and in the container of an item
 //! ([`Found::within`]). It answers with what the node is. It is never asked about what is inside a function, except for
-//! the kinds listed in `imports`. `rust.rs` is the shortest example.
+//! the kinds listed in `imports`. `go.rs` is the shortest example. A text among `FIXTURES` in
+//! `tests` then holds it to the promise.
 
 use std::sync::OnceLock;
 
-use tree_sitter::{Language as Parsed, Node};
+use tree_sitter::{Language as Parsed, Node, Range};
 
 use super::{Import, Kind, ecma, go, python, rust, source::Source};
 use crate::codebase::Language;
@@ -87,6 +88,9 @@ pub(super) enum Sight<'t> {
     Imports(Vec<Import>),
     /// Says that these names, defined elsewhere at the top of the file, are public.
     Exports(Vec<String>),
+    /// Text that the grammar did not look into: read as a file of its own, if it is one without a fault. What it defines
+    /// is defined here.
+    Text(Range),
     /// Nothing; only names used are looked for inside.
     Closed,
 }
@@ -97,6 +101,8 @@ pub(super) struct Found<'t> {
     /// Mostly one. `var a, b int` has two: two items with the same signature.
     pub names: Vec<String>,
     pub public: bool,
+    /// Decides that for each of several names instead.
+    pub public_by_name: Option<fn(&str) -> bool>,
     /// Where its signature ends, if not with the node.
     pub until: Option<usize>,
     /// What holds its children: itself or any node inside it, where `look` is asked again.
@@ -107,12 +113,25 @@ pub(super) struct Found<'t> {
 
 impl<'t> Found<'t> {
     pub(super) fn new(kind: Kind, name: impl Into<String>) -> Self {
-        Self { kind, names: vec![name.into()], public: true, until: None, within: None, doc: None }
+        Self {
+            kind,
+            names: vec![name.into()],
+            public: true,
+            public_by_name: None,
+            until: None,
+            within: None,
+            doc: None,
+        }
     }
 
     pub(super) fn public(mut self, public: bool) -> Self {
         self.public = public;
         self
+    }
+
+    /// Several items with one signature; whether each is public is said by its name.
+    pub(super) fn several(kind: Kind, names: Vec<String>, public: fn(&str) -> bool) -> Self {
+        Self { names, public_by_name: Some(public), ..Self::new(kind, "") }
     }
 
     /// Its signature ends where this node begins, if there is one.

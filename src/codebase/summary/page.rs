@@ -1,6 +1,6 @@
 //! A summary as a model is shown it.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::{Item, Kind, Summary};
 
@@ -20,21 +20,16 @@ impl Summary {
     /// for word; children stand further right than what holds them.
     pub fn page(&self, detail: Detail) -> String {
         let mut page = String::new();
-        if let Some(doc) = self.doc.as_ref().filter(|_| detail != Detail::Names) {
-            let _ = writeln!(page, "{doc}");
-        }
         if detail != Detail::Names {
-            let mut last = None;
-            for import in &self.imports {
-                if last != Some((import.line, &import.text)) {
-                    lines(&mut page, &format!("L{}", import.line), 0, &import.text);
-                }
-                last = Some((import.line, &import.text));
+            if let Some(doc) = &self.doc {
+                let _ = writeln!(page, "{doc}");
+            }
+            let mut seen = BTreeSet::new();
+            for import in self.imports.iter().filter(|import| seen.insert(&import.text)) {
+                lines(&mut page, &format!("L{}", import.line), 0, &import.text);
             }
         }
-        for item in &self.items {
-            show(&mut page, item, detail, 0);
-        }
+        show(&mut page, &self.items, detail, 0);
         if self.partial {
             page.push_str("(parts of this file did not parse)\n");
         }
@@ -42,29 +37,32 @@ impl Summary {
     }
 }
 
-/// An item and its children. Nesting is bounded where summaries are made.
-fn show(page: &mut String, item: &Item, detail: Detail, depth: usize) {
-    if detail != Detail::All && !is_shown(item) {
-        return;
-    }
-    let place = if item.line == item.end {
-        format!("L{}", item.line)
-    } else {
-        format!("L{}-{}", item.line, item.end)
-    };
-    if detail == Detail::Names {
-        if !matches!(item.kind, Kind::Field | Kind::Variant) {
-            lines(page, &place, depth, &item.name);
+/// Items with what they hold. Nesting is bounded where summaries are made.
+fn show(page: &mut String, items: &[Item], detail: Detail, depth: usize) {
+    let mut before: Option<&Item> = None;
+    for item in items.iter().filter(|item| detail == Detail::All || is_shown(item)) {
+        let place = match (item.line, item.end) {
+            (line, end) if line == end => format!("L{line}"),
+            (line, end) => format!("L{line}-{end}"),
+        };
+        // `a, b int` is two items with one signature.
+        let said = before.is_some_and(|last| last.line == item.line && last.signature == item.signature);
+        before = Some(item);
+        match detail {
+            Detail::Names if matches!(item.kind, Kind::Field | Kind::Variant) => {}
+            Detail::Names => lines(page, &place, depth, &item.name),
+            _ if said => {}
+            _ => {
+                lines(page, &place, depth, &item.signature);
+                if item.cut {
+                    lines(page, "", depth + 1, "…");
+                }
+                if let Some(doc) = item.doc.as_ref().filter(|_| detail == Detail::All) {
+                    lines(page, "", depth + 1, &format!("// {doc}"));
+                }
+            }
         }
-    } else {
-        let cut = if item.cut { " …" } else { "" };
-        lines(page, &place, depth, &format!("{}{cut}", item.signature));
-        if let Some(doc) = item.doc.as_ref().filter(|_| detail == Detail::All) {
-            lines(page, "", depth + 1, &format!("// {doc}"));
-        }
-    }
-    for child in &item.children {
-        show(page, child, detail, depth + 1);
+        show(page, &item.children, detail, depth + 1);
     }
 }
 
@@ -73,10 +71,14 @@ fn is_shown(item: &Item) -> bool {
     item.public || (item.kind == Kind::Extension && item.children.iter().any(|child| child.public))
 }
 
-/// A text behind its place, moved to where its depth wants it.
+/// A text behind its place, its first line as far right as its depth wants it, and the others by how far they stand from
+/// each other.
 fn lines(page: &mut String, place: &str, depth: usize, text: &str) {
+    let blank = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
+    let margin = text.lines().skip(1).filter(|line| !line.trim().is_empty()).map(blank).min().unwrap_or(0);
     for (at, line) in text.lines().enumerate() {
-        let place = if at == 0 { place } else { "" };
+        let (place, margin) = if at == 0 { (place, 0) } else { ("", margin) };
+        let line = line.get(margin..).unwrap_or_default().trim_end();
         let _ = writeln!(page, "{place:<10} {:width$}{line}", "", width = depth * 2);
     }
 }

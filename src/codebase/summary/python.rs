@@ -25,16 +25,8 @@ pub(super) static GRAMMAR: Grammar = Grammar {
 fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     match node.kind() {
         "if_statement" if source.field(node, "condition").contains("__name__") => Sight::Closed,
-        "module"
-        | "block"
-        | "expression_statement"
-        | "if_statement"
-        | "elif_clause"
-        | "else_clause"
-        | "try_statement"
-        | "except_clause"
-        | "finally_clause"
-        | "with_statement" => Sight::Through,
+        "module" | "block" | "if_statement" | "elif_clause" | "else_clause" | "try_statement"
+        | "except_clause" | "finally_clause" | "with_statement" => Sight::Through,
         "comment" => Sight::Comment,
         "import_statement" | "import_from_statement" | "future_import_statement" => {
             Sight::Imports(imports(source, node))
@@ -43,7 +35,10 @@ fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
             .child_by_field_name("definition")
             .map_or(Sight::Closed, |definition| definition_of(source, definition, around)),
         "function_definition" | "class_definition" => definition_of(source, node, around),
-        "assignment" => assignment(source, node, around),
+        "expression_statement" => node
+            .named_child(0)
+            .filter(|only| only.kind() == "assignment")
+            .map_or(Sight::Closed, |only| assignment(source, only, around)),
         "type_alias_statement" => {
             let name = source.field(node, "left").split('[').next().unwrap_or_default().trim_end();
             Found::new(Kind::Alias, name).public(is_public(name)).into()
@@ -81,12 +76,12 @@ fn class_kind(bases: &str) -> Kind {
 fn assignment<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     let Some(left) = node.child_by_field_name("left") else { return Sight::Closed };
     let mut cursor = left.walk();
-    let names: Vec<&str> = match left.kind() {
-        "identifier" => vec![source.of(left)],
+    let names: Vec<String> = match left.kind() {
+        "identifier" => vec![source.of(left).to_owned()],
         "pattern_list" | "tuple_pattern" => left
             .named_children(&mut cursor)
             .filter(|part| part.kind() == "identifier")
-            .map(|part| source.of(part))
+            .map(|part| source.of(part).to_owned())
             .collect(),
         _ => Vec::new(),
     };
@@ -98,9 +93,7 @@ fn assignment<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight
         Some(_) => Kind::Field,
     };
     let end = source.value_end(node, node.child_by_field_name("right"));
-    let mut found = Found::new(kind, *first).public(is_public(first)).until(end);
-    found.names = names.into_iter().map(str::to_owned).collect();
-    found.into()
+    Found::several(kind, names, is_public).until(end).into()
 }
 
 /// One underscore says that a name is nobody else's; two on both sides, that Python itself uses it.

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use tree_sitter::Node;
+use tree_sitter::{Node, Range};
 
 use super::{
     Import, Kind, doc,
@@ -66,8 +66,24 @@ fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
                 .until(name.map(|name| name.end_byte()))
                 .into()
         }
+        // `cfg_if! { … }`, `pin_project! { … }`, `thread_local! { … }`: items, as often as not.
+        "expression_statement" => node.named_child(0).and_then(braced).map_or(Sight::Closed, Sight::Text),
+        "macro_invocation" => braced(node).map_or(Sight::Closed, Sight::Text),
         _ => Sight::Closed,
     }
+}
+
+/// What stands in the braces of a macro's invocation.
+fn braced(node: Node<'_>) -> Option<Range> {
+    let tokens = child_of_kind(node, &["token_tree"]).filter(|_| node.kind() == "macro_invocation")?;
+    let first = tokens.child(0).filter(|first| first.kind() == "{")?;
+    let last = tokens.child(tokens.child_count().checked_sub(1)?)?;
+    Some(Range {
+        start_byte: first.end_byte(),
+        end_byte: last.start_byte(),
+        start_point: first.end_position(),
+        end_point: last.start_position(),
+    })
 }
 
 /// The name of a type without its path, its parameters and what refers to it.
@@ -127,7 +143,11 @@ fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
             }
             "scoped_identifier" => {
                 let (path, name) = (source.field(node, "path"), source.field(node, "name"));
-                add(under(path), Some(name));
+                if prefix.is_empty() && path.is_empty() {
+                    add(name.to_owned(), None);
+                } else {
+                    add(under(path), Some(name));
+                }
             }
             "identifier" | "self" | "crate" | "super" => {
                 let name = source.of(node);

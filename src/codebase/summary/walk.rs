@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use tree_sitter::Node;
+use tree_sitter::{Node, Range};
 
 use super::{
     Item, Summary, doc,
     grammar::{Around, Found, Grammar, Mark, Sight},
+    parse,
     source::{self, Source},
 };
 use crate::limits;
@@ -17,25 +18,14 @@ use crate::limits;
 /// Reads a tree.
 pub(super) fn read(grammar: &Grammar, text: &str, root: Node<'_>) -> (Summary, Vec<String>) {
     let source = Source { text };
-    let mut walk = Walk {
-        grammar,
-        source,
-        summary: Summary {
-            doc: (grammar.file_doc)(&source, root),
-            partial: root.has_error(),
-            ..Summary::default()
-        },
-        uses: BTreeSet::new(),
-        open: Vec::new(),
-        above: Above::default(),
-        exports: BTreeSet::new(),
-        items: 0,
-    };
+    let mut walk = Walk::new(grammar, source, 0);
     walk.all(root);
     let Walk { mut summary, uses, exports, .. } = walk;
     for item in &mut summary.items {
         item.public |= exports.contains(&item.name);
     }
+    summary.doc = (grammar.file_doc)(&source, root);
+    summary.partial |= root.has_error();
     let mut defined = BTreeSet::new();
     let mut rest: Vec<&Item> = summary.items.iter().collect();
     while let Some(item) = rest.pop() {
@@ -47,17 +37,20 @@ pub(super) fn read(grammar: &Grammar, text: &str, root: Node<'_>) -> (Summary, V
     (summary, uses)
 }
 
-struct Walk<'g, 't> {
-    grammar: &'g Grammar,
-    source: Source<'t>,
+/// A walk over a tree of a text.
+struct Walk<'s, 't> {
+    grammar: &'s Grammar,
+    source: Source<'s>,
     summary: Summary,
-    uses: BTreeSet<&'t str>,
+    uses: BTreeSet<&'s str>,
     /// What the walk is inside of, the innermost last.
     open: Vec<Frame<'t>>,
     above: Above<'t>,
     exports: BTreeSet<String>,
     /// Found so far.
     items: usize,
+    /// In how many other texts this one stands.
+    embedded: usize,
 }
 
 /// An item, or something closed, that the walk is inside of.
@@ -79,7 +72,21 @@ struct Above<'t> {
     row: Option<usize>,
 }
 
-impl<'t> Walk<'_, 't> {
+impl<'s: 't, 't> Walk<'s, 't> {
+    fn new(grammar: &'s Grammar, source: Source<'s>, embedded: usize) -> Self {
+        Self {
+            grammar,
+            source,
+            summary: Summary::default(),
+            uses: BTreeSet::new(),
+            open: Vec::new(),
+            above: Above::default(),
+            exports: BTreeSet::new(),
+            items: 0,
+            embedded,
+        }
+    }
+
     fn all(&mut self, root: Node<'t>) {
         let mut cursor = root.walk();
         let mut depth = 0;
@@ -163,10 +170,39 @@ impl<'t> Walk<'_, 't> {
                 self.close(depth);
             }
             Sight::Item(found) => self.item(node, depth, found, around.start),
-            Sight::Closed => self.close(depth),
+            Sight::Text(part) if self.text(part) => {
+                self.passed(node);
+                return false;
+            }
+            Sight::Text(_) | Sight::Closed => self.close(depth),
         }
         self.passed(node);
         true
+    }
+
+    /// Reads a part of the text as a file of its own. Whether it was one.
+    fn text(&mut self, part: Range) -> bool {
+        if self.embedded >= limits::SUMMARY_EMBEDDED {
+            return false;
+        }
+        let tree = parse::part(self.grammar, self.source.text, &[part]);
+        let Some(tree) = tree.filter(|tree| !tree.root_node().has_error()) else { return false };
+        let mut inner = Walk::new(self.grammar, self.source, self.embedded + 1);
+        inner.items = self.items;
+        inner.all(tree.root_node());
+        let Walk { summary, uses, items, .. } = inner;
+        self.items = items;
+        self.uses.extend(uses);
+        self.summary.partial |= summary.partial;
+        self.summary.imports.extend(summary.imports);
+        self.holder().extend(summary.items);
+        true
+    }
+
+    /// Where the next item belongs.
+    fn holder(&mut self) -> &mut Vec<Item> {
+        let item = self.open.last_mut().and_then(|frame| frame.items.first_mut());
+        item.map_or(&mut self.summary.items, |item| &mut item.children)
     }
 
     fn around(&self, node: Node<'t>) -> Around<'_> {
@@ -198,34 +234,43 @@ impl<'t> Walk<'_, 't> {
         self.open.push(Frame { depth, items: Vec::new(), within: None, inside: None });
     }
 
-    fn item(&mut self, node: Node<'t>, depth: usize, found: Found<'t>, start: usize) {
+    fn item(&mut self, node: Node<'t>, depth: usize, mut found: Found<'t>, start: usize) {
+        found.names.retain(|name| (1..=limits::NAME_BYTES).contains(&name.len()));
+        if found.names.is_empty() {
+            return self.close(depth);
+        }
         let nested = self.open.iter().filter(|frame| !frame.items.is_empty()).count();
         if self.items + found.names.len() > limits::SUMMARY_ITEMS || nested >= limits::SUMMARY_NESTING {
             self.summary.partial = true;
             return self.close(depth);
         }
         let end = found.until.unwrap_or(node.end_byte());
-        let signature = source::signature(self.source.slice(start, end));
+        let mut first = self.above.attribute.unwrap_or(node);
+        let mut signature = source::signature(self.source.slice(start, end));
+        if start < node.start_byte() && signature.as_ref().is_none_or(|(_, whole)| !whole) {
+            // Its attributes alone are too long.
+            first = node;
+            signature = source::signature(self.source.slice(node.start_byte(), end));
+        }
         let Some((signature, whole)) = signature.filter(|_| !broken(node, end)) else {
             self.summary.partial = true;
             return self.close(depth);
         };
-        let first = self.above.attribute.unwrap_or(node);
-        let doc = found.doc.or_else(|| self.doc(first));
+        let doc = found.doc.or_else(|| self.doc(node));
         let (line, last) = (line(first.start_position().row), line(end_row(node)));
         let items: Vec<Item> = found
             .names
             .into_iter()
             .map(|name| Item {
                 kind: found.kind,
-                name,
                 signature: signature.clone(),
                 cut: !whole,
                 line,
                 end: last,
                 doc: doc.clone(),
-                public: found.public,
+                public: found.public_by_name.map_or(found.public, |public| public(&name)),
                 children: Vec::new(),
+                name,
             })
             .collect();
         self.items += items.len();
@@ -251,8 +296,7 @@ impl<'t> Walk<'_, 't> {
                 return;
             }
             let items = self.open.pop().map(|frame| frame.items).unwrap_or_default();
-            let holder = self.open.last_mut().and_then(|frame| frame.items.first_mut());
-            holder.map_or(&mut self.summary.items, |holder| &mut holder.children).extend(items);
+            self.holder().extend(items);
         }
     }
 

@@ -1,6 +1,24 @@
 //! What holds for summaries of every language.
 
+mod ecma;
+mod go;
+mod python;
+mod rust;
+
+use std::{fs, path::Path};
+
 use super::*;
+use crate::limits;
+
+/// A text of each language with what is hard to read in it.
+const FIXTURES: &[(Language, &str)] = &[
+    (Language::Go, go::TEXT),
+    (Language::JavaScript, ecma::JAVASCRIPT),
+    (Language::Python, python::TEXT),
+    (Language::Rust, rust::TEXT),
+    (Language::Tsx, ecma::TYPESCRIPT),
+    (Language::TypeScript, ecma::TYPESCRIPT),
+];
 
 /// Every item, those that hold others before them.
 pub(super) fn all(summary: &Summary) -> Vec<&Item> {
@@ -48,28 +66,209 @@ pub(super) fn outline(language: Language, text: &str) -> String {
     page
 }
 
+/// The imports of a text as `line module: names`.
+pub(super) fn imports(language: Language, text: &str) -> String {
+    let line = |import: &Import| format!("{} {}: {}\n", import.line, import.module, import.names.join(" "));
+    summarize(language, text).imports.iter().map(line).collect()
+}
+
+/// The docs of a text as `name: doc`.
+pub(super) fn docs(language: Language, text: &str) -> String {
+    let summary = summarize(language, text);
+    let line = |item: &Item| item.doc.as_ref().map(|doc| format!("{}: {doc}\n", item.name));
+    let file = summary.doc.as_ref().map(|doc| format!("{doc}\n"));
+    file.into_iter().chain(all(&summary).into_iter().filter_map(line)).collect()
+}
+
+/// The signature of the item with this name.
+pub(super) fn signature(language: Language, text: &str, name: &str) -> String {
+    let summary = summarize(language, text);
+    let found = all(&summary).into_iter().find(|item| item.name == name);
+    found.unwrap_or_else(|| panic!("no {name} in {summary:#?}")).signature.clone()
+}
+
 #[test]
-fn rust_in_short() {
-    let text = "//! A room. More.\nuse std::{fmt::{self, Write as _}, sync::Arc};\n\n/// One thing.\n#[derive(Debug)]\npub struct A<T = u8>\nwhere\n    T: Copy,\n{\n    pub x: T,\n}\nimpl A {\n    pub(crate) async fn go(&self) -> u8 { f() }\n}\n";
-    let (summary, uses) = read(Language::Rust, text);
-    assert_exact(text, &summary);
+fn line_ends_a_byte_order_mark_and_tabs_change_nothing() {
+    for (language, text) in FIXTURES {
+        let plain = summarize(*language, text);
+        assert!(!plain.partial, "{language:?}: {}", plain.page(Detail::All));
+        for other in [text.replace('\n', "\r\n"), format!("\u{feff}{text}")] {
+            let summary = summarize(*language, &other);
+            assert_exact(&other, &summary);
+            assert_eq!(summary.items, plain.items, "{language:?}");
+        }
+        assert_eq!(summarize(*language, text), plain);
+    }
+}
+
+#[test]
+fn a_text_that_ends_anywhere_gives_what_parses() {
+    for (language, text) in FIXTURES {
+        for end in (0..text.len()).step_by(23).filter(|end| text.is_char_boundary(*end)) {
+            assert_exact(&text[..end], &summarize(*language, &text[..end]));
+            assert_exact(&text[end..], &summarize(*language, &text[end..]));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_text_gives_what_parses() {
+    let mut seed = 1u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    for (language, text) in FIXTURES {
+        for _ in 0..60 {
+            let mut bytes = text.as_bytes().to_vec();
+            for _ in 0..=random(4) {
+                let at = random(bytes.len());
+                match random(3) {
+                    0 => bytes[at] = b"{}()[]<>\"'`#/*\n\t\0:;,=\\"[random(21)],
+                    1 => drop(bytes.drain(at..(at + random(40)).min(bytes.len()))),
+                    _ => bytes.truncate(at.max(1)),
+                }
+            }
+            let damaged = String::from_utf8_lossy(&bytes).into_owned();
+            assert_exact(&damaged, &summarize(*language, &damaged));
+        }
+    }
+}
+
+#[test]
+fn a_fault_in_the_middle_costs_what_is_around_it_only() {
+    let text = "pub fn before() {}\n\npub fn broken(a: u32, ) -> { } }\n\npub fn after(b: u8) {}\n";
+    let summary = summarize(Language::Rust, text);
+    assert!(summary.partial);
+    let names: Vec<&str> = summary.items.iter().map(|item| item.name.as_str()).collect();
+    assert!(names.contains(&"before") && names.contains(&"after"), "{names:?}");
+    assert!(!names.contains(&"broken"), "{names:?}");
+    assert!(summary.page(Detail::Names).ends_with("(parts of this file did not parse)\n"));
+}
+
+#[test]
+fn depth_and_size_are_bounded() {
+    for (language, _) in FIXTURES {
+        for open in [
+            "(",
+            "[",
+            "{",
+            "mod a {",
+            "class A {",
+            "class A:\n",
+            "namespace a {",
+            "a(",
+            "<a>",
+            "if x {",
+            "x = [",
+        ] {
+            let bytes = if open.len() == 1 { 100_000 } else { 10_000 };
+            let text = open.repeat(bytes / open.len());
+            assert_exact(&text, &summarize(*language, &text));
+        }
+        let long = "x".repeat(10_000_000);
+        assert_eq!(summarize(*language, &long), Summary { partial: true, lines: 1, ..Summary::default() });
+        assert_eq!(summarize(*language, ""), Summary::default());
+    }
+    let nested = summarize(Language::Rust, &("mod a {\n".repeat(100) + &"}".repeat(100)));
+    assert!(nested.partial && all(&nested).len() == limits::SUMMARY_NESTING);
+    let many = summarize(Language::Python, &"def f(): pass\n".repeat(limits::SUMMARY_ITEMS + 1));
+    assert!(many.partial && many.items.len() == limits::SUMMARY_ITEMS);
+}
+
+#[test]
+fn a_text_made_to_keep_the_parser_busy_is_given_up() {
+    let text = "case x:".repeat(15_000);
+    assert_eq!(
+        summarize(Language::JavaScript, &text),
+        Summary { partial: true, lines: 1, ..Summary::default() }
+    );
+    // The next one is read as if nothing had been.
+    assert_eq!(summarize(Language::JavaScript, "let a").items.len(), 1);
+}
+
+#[test]
+fn a_long_signature_says_that_it_is_cut() {
+    let text = format!("pub fn f(\n{}) {{}}\n", "    a: u32,\n".repeat(100));
+    let summary = summarize(Language::Rust, &text);
+    assert_exact(&text, &summary);
+    let item = &summary.items[0];
+    assert!(item.cut && item.signature.lines().count() == limits::SIGNATURE_LINES);
+    assert!(summary.page(Detail::Public).ends_with("…\n"));
+
+    let attributes = format!("{}fn g() {{}}\n", "#[a]\n".repeat(100));
+    let summary = summarize(Language::Rust, &attributes);
+    assert_eq!((summary.items[0].signature.as_str(), summary.items[0].line), ("fn g()", 101));
+}
+
+#[test]
+fn our_own_source_is_read_whole_and_exactly() {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let summary = summarize(Language::Rust, &text);
+                assert_exact(&text, &summary);
+                assert!(!summary.partial, "{path:?}");
+                // The texts in our own tests have items at their margin too.
+                if !path.ends_with("tests.rs")
+                    && !path.parent().is_some_and(|folder| folder.ends_with("tests"))
+                {
+                    assert_whole(&path, &text, &summary);
+                }
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 0);
+}
+
+/// What begins at the margin is an item, whatever stands around it.
+fn assert_whole(path: &Path, text: &str, summary: &Summary) {
+    for line in text.lines() {
+        let said = ["pub fn ", "pub async fn ", "pub struct ", "pub enum ", "pub trait ", "fn ", "struct "];
+        let Some((start, rest)) = said.iter().find_map(|start| Some((start, line.strip_prefix(start)?)))
+        else {
+            continue;
+        };
+        let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let whole = format!("{start}{name}");
+        let found = summary.items.iter().any(|item| item.name == name && item.signature.contains(&whole));
+        assert!(found, "{path:?} has no {whole}");
+    }
+}
+
+#[test]
+fn a_page_in_three_sizes() {
+    let text = "use a::b;\n/// Does it.\n#[inline]\npub fn go(\n    x: u8,\n) {\n}\nfn hidden() {}\npub struct S { pub x: u8, y: u8 }\n";
+    let summary = summarize(Language::Rust, text);
     insta::assert_snapshot!(summary.page(Detail::All), @r"
-    A room.
-    L2         use std::{fmt::{self, Write as _}, sync::Arc};
-    L5-11      #[derive(Debug)]
-               pub struct A<T = u8>
-               where
-                   T: Copy,
-                 // One thing.
-    L10          pub x: T
-    L12-14     impl A
-    L13          pub(crate) async fn go(&self) -> u8
+    L1         use a::b;
+    L3-7       #[inline]
+               pub fn go(
+                   x: u8,
+               )
+                 // Does it.
+    L8         fn hidden()
+    L9         pub struct S
+    L9           pub x: u8
+    L9           y: u8
     ");
-    assert_eq!(uses, ["Copy", "Debug", "f"]);
-    insta::assert_snapshot!(outline(Language::Rust, text), @r"
-    Type A
-      Field x
-    Extension A -
-      Method go
+    insta::assert_snapshot!(summary.page(Detail::Public), @r"
+    L1         use a::b;
+    L3-7       #[inline]
+               pub fn go(
+                   x: u8,
+               )
+    L9         pub struct S
+    L9           pub x: u8
+    ");
+    insta::assert_snapshot!(summary.page(Detail::Names), @r"
+    L3-7       go
+    L9         S
     ");
 }
