@@ -94,7 +94,7 @@ fn first_piece(name: &str) -> usize {
 /// A crude singular, so that "errors" finds `error`.
 fn stem(word: &str) -> &str {
     match word.strip_suffix('s') {
-        Some(stem) if stem.len() > 3 && !stem.ends_with(['s', 'u', 'i']) => stem,
+        Some(stem) if stem.len() > 2 && !stem.ends_with(['s', 'u', 'i']) => stem,
         _ => word,
     }
 }
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(words("HTTPServer"), "http httpserver server");
         assert_eq!(words("find_caseInsensitivePath"), "case find findcaseinsensitivepath insensitive path");
         assert_eq!(words("URLs of the parseErrors, io 42 v2"), "error io parse parseerror url v2");
-        assert_eq!(words("status class is ÄÖÜber __init__"), "class init status äö über äöüber");
+        assert_eq!(words("status class is ÄÖÜber __init__"), "class init status äö äöüber über");
     }
 
     #[test]

@@ -106,15 +106,36 @@ fn shape(kind: Kind) -> Kind {
 
 fn words_of(item: &Item) -> BTreeSet<String> {
     let signature = &item.signature[..item.signature.floor_char_boundary(limits::SIMILAR_SIGNATURE)];
-    words::names_of(signature)
-        .chain([item.name.as_str()])
-        .flat_map(|name| {
-            let mut found = Vec::new();
-            words::each_of_name(name, |word| found.push(word.to_owned()));
-            found
-        })
-        .collect()
+    let mut found = BTreeSet::new();
+    for name in words::names_of(signature).chain([item.name.as_str()]) {
+        words::each_of_name(name, |word| {
+            if OF_EVERY_SIGNATURE.binary_search(&word).is_err() {
+                found.insert(word.to_owned());
+            }
+        });
+    }
+    found
 }
+
+/// What signatures of one kind all have. In order.
+const OF_EVERY_SIGNATURE: &[&str] = &[
+    "async",
+    "class",
+    "const",
+    "def",
+    "enum",
+    "fn",
+    "func",
+    "function",
+    "interface",
+    "private",
+    "protected",
+    "public",
+    "static",
+    "struct",
+    "type",
+    "void",
+];
 
 /// Roughly how many parameters a signature has: what stands between commas in its first round brackets.
 fn parameters(item: &Item) -> usize {
