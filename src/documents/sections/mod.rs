@@ -293,12 +293,17 @@ fn line_start(text: &str, at: usize) -> usize {
 fn written(text: &str, sections: &[Section], level: impl Fn(&Section) -> Option<usize>) -> Shortened {
     let mut out = Shortened::default();
     let mut gone = 0;
+    let mut after_gone = false;
     for section in sections {
         let Some(level) = level(section) else {
             gone += usize::from(!section.is_empty());
+            after_gone = true;
             out.cuts.extend(section.cut_whole(text, section.heading.start));
             continue;
         };
+        if std::mem::take(&mut after_gone) {
+            blank_line(&mut out.text);
+        }
         out.text.push_str(&text[section.heading.clone()]);
         let mut gap = Gap::default();
         let mut cut = Cut { section: section.title.clone(), lines: 0, bytes: 0 };
@@ -307,6 +312,9 @@ fn written(text: &str, sections: &[Section], level: impl Fn(&Section) -> Option<
             if !shown.is_empty() {
                 gap.close(&mut out.text, &section.title);
                 out.text.push_str(&shown);
+                if end < block.range.end {
+                    blank_line(&mut out.text);
+                }
             }
             let missing = &text[end..block.range.end];
             if !missing.trim().is_empty() {
@@ -329,7 +337,7 @@ fn written(text: &str, sections: &[Section], level: impl Fn(&Section) -> Option<
     out
 }
 
-/// Or what follows would become part of a table or a list.
+/// Or what follows would become part of a table, a list or a heading.
 fn blank_line(out: &mut String) {
     if !out.is_empty() && !out.ends_with("\n\n") {
         out.push_str(if out.ends_with('\n') { "\n" } else { "\n\n" });
