@@ -444,10 +444,6 @@ pub const PARSE_TIME: Duration = Duration::from_secs(2);
 /// and for how many bytes of it there may be one more.
 pub const PARSE_REPORTS: usize = 1_000;
 pub const PARSE_BYTES_PER_REPORT: usize = 5;
-/// Lines of `.gitattributes` that are heeded in one commit, and how long a pattern may be: repositories have a dozen, and
-/// each file is compared with all.
-pub const ATTRIBUTE_PATTERNS: usize = 500;
-pub const ATTRIBUTE_PATTERN: usize = 200;
 
 /// Bytes of a text that a parser is given at once, and for how many bytes of it it may ask once more: it reads a text
 /// some sixty times over at most.

@@ -290,7 +290,9 @@ fn cannot_use(error: &StoreError) {
     tracing::warn!(%error, "what is known of a repository's files cannot be kept; it is worked out anew each time");
 }
 
-async fn off_thread<V: Send + 'static>(work: impl FnOnce() -> V + Send + 'static) -> Result<V, GitError> {
+pub(super) async fn off_thread<V: Send + 'static>(
+    work: impl FnOnce() -> V + Send + 'static,
+) -> Result<V, GitError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => Ok(value),
         Err(error) => match error.try_into_panic() {

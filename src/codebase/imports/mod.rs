@@ -88,7 +88,12 @@ impl<'i> Resolver<'i> {
             Language::Php => named::php(self, from, import),
             Language::CSharp => named::namespace(self, module),
             Language::Bash => named::included(self, from, module),
-            Language::Other => Resolved::External,
+            Language::Json
+            | Language::Makefile
+            | Language::Markdown
+            | Language::Other
+            | Language::Toml
+            | Language::Yaml => Resolved::External,
         }
     }
 

@@ -249,7 +249,14 @@ fn takes_all(file: &File, text: &str) -> bool {
         Language::Java => &["lombok", "Generated"],
         Language::Ruby => &["define_method", "method_missing", "include ", "extend ", "class_eval"],
         Language::Php => &["__call", "use "],
-        Language::Go | Language::Bash | Language::Other => &[],
+        Language::Bash
+        | Language::Go
+        | Language::Json
+        | Language::Makefile
+        | Language::Markdown
+        | Language::Other
+        | Language::Toml
+        | Language::Yaml => &[],
     };
     let handed_on =
         |import: &Import| import.text.starts_with("pub") && import.names.iter().any(|name| name == "*");
