@@ -70,25 +70,24 @@ fn pieces_of(name: &str) -> impl Iterator<Item = &str> {
 /// Where the first piece of a name ends: before a capital after a small letter, and before the last of several capitals
 /// that a small letter follows, unless that is the `s` of `URLs`.
 fn first_piece(name: &str) -> usize {
-    let mut before = None;
-    let mut letters = name.char_indices().peekable();
-    while let Some((at, c)) = letters.next() {
-        if let Some(before) = before
-            && c.is_uppercase()
-        {
-            let begins_word = || {
-                let mut after = name[at + c.len_utf8()..].chars();
-                after.next().is_some_and(char::is_lowercase)
-                    && !(name[at + c.len_utf8()..].starts_with('s')
-                        && !after.next().is_some_and(char::is_lowercase))
-            };
-            if !char::is_uppercase(before) || begins_word() {
-                return at;
-            }
+    let mut before: Option<char> = None;
+    for (at, c) in name.char_indices() {
+        if before.is_some_and(|before| {
+            c.is_uppercase() && (!before.is_uppercase() || begins_word(&name[at + c.len_utf8()..]))
+        }) {
+            return at;
         }
         before = Some(c);
     }
     name.len()
+}
+
+/// Whether what follows a capital makes it the first letter of a word.
+fn begins_word(after: &str) -> bool {
+    let mut letters = after.chars();
+    let first = letters.next().filter(|c| c.is_lowercase());
+    let second_too = letters.next().is_some_and(char::is_lowercase);
+    first.is_some_and(|first| first != 's' || second_too)
 }
 
 /// A crude singular, so that "errors" finds `error`.
