@@ -287,6 +287,6 @@ mod tests {
         assert!(kept(&mut cache, 1).is_none() && kept(&mut cache, rows - 2).is_some());
         let bodies: i64 =
             cache.connection.query_row("SELECT COUNT(*) FROM body", [], |row| row.get(0)).unwrap();
-        assert_eq!(unsigned(bodies), limits::CACHE_ROWS + 1 - (limits::CACHE_ROWS + 1) / 2);
+        assert_eq!(unsigned(bodies), limits::CACHE_ROWS + 1 - limits::CACHE_ROWS.div_ceil(2));
     }
 }
