@@ -60,6 +60,11 @@ impl Language {
         }
     }
 
+    /// Is it code whose structure is read whole, and no outline alone?
+    pub fn is_code(self) -> bool {
+        !matches!(self, Self::Json | Self::Makefile | Self::Markdown | Self::Other | Self::Toml | Self::Yaml)
+    }
+
     /// By the file's name and, where that leaves it open, by its text.
     pub fn of_file(path: &str, text: &str) -> Self {
         let named = Self::of(path);

@@ -33,6 +33,12 @@ pub(super) fn names_of(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|name| !name.is_empty())
 }
 
+/// The words that one name is made of.
+pub(super) fn pieces(name: &str) -> BTreeSet<String> {
+    let words = pieces_of(name).map(|piece| stem(&piece.to_lowercase()).to_owned());
+    words.filter(|word| is_telling(word)).collect()
+}
+
 /// The words of one name, and the name itself if there are several.
 pub(super) fn each_of_name(name: &str, mut found: impl FnMut(&str)) {
     let mut pieces = 0;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Base, Cx, desk::git_error};
 use crate::{
-    codebase::{self, Asked, Index, Language, Shown},
+    codebase::{self, Asked, Index, Shown},
     engine::StepError,
     limits,
     types::Hash,
@@ -45,6 +45,6 @@ pub async fn shown(cx: &Cx, stored: &Hash) -> Result<Shown, StepError> {
 
 /// A file of code, for scripted answers to speak of.
 fn sample_path(index: &Index) -> Option<String> {
-    let code = index.files().iter().find(|file| file.language != Language::Other);
+    let code = index.files().iter().find(|file| file.language.is_code());
     code.or(index.files().first()).map(|file| file.path.clone())
 }

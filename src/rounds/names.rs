@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Base, Cx, desk::git_error};
 use crate::{
-    codebase::{Index, Symbols, TreeIndex},
+    codebase::{Symbols, TreeIndex},
     documents::{Mistake, Repository},
     engine::StepError,
     git::Snapshot,
@@ -19,7 +19,7 @@ pub async fn names(
     judge: impl Fn(&dyn Repository) -> Vec<Mistake>,
 ) -> Result<Vec<Mistake>, StepError> {
     let snapshot = cx.tools().snapshot(cx, base).await?;
-    let index = Index::without_cache(&snapshot, cx.cancelled()).await.map_err(git_error)?;
+    let index = cx.tools().index(cx, base).await?;
     let mut symbols = Symbols::new(&index, tree);
     let mut mistakes = judge(&symbols);
     let mut left = limits::NAMED_FILES;

@@ -21,7 +21,7 @@ pub use self::{
     reasons::Reason,
 };
 use self::{graph::Graph, paths::Names, query::Query, text::Found};
-use super::{Index, Language, words};
+use super::{Index, words};
 use crate::limits;
 
 /// What is asked.
@@ -126,7 +126,7 @@ pub fn neighbours(index: &Index, path: &str) -> Neighbours {
 
 fn by_words(index: &Index, query: &Query, found: &[Found<'_>]) -> Vec<f64> {
     let scores = index.files().iter().zip(found).map(|(file, found)| {
-        let kind = if file.language == Language::Other { NO_CODE } else { 1.0 };
+        let kind = if file.language.is_code() { 1.0 } else { NO_CODE };
         found.score * kind * (1.0 + SCOPE * inside(&file.path, query))
     });
     let mut scores: Vec<f64> = scores.collect();

@@ -77,7 +77,7 @@ impl<'i> Symbols<'i> {
     /// A file whose names are all known, as far as it has them itself.
     fn whole(&self, path: &str) -> Option<&'i File> {
         let file = self.index.file(path)?;
-        let known = file.language != Language::Other && !file.digest.summary().partial;
+        let known = file.language.is_code() && !file.digest.summary().partial;
         known.then_some(file)
     }
 
@@ -194,7 +194,7 @@ impl Tree for Symbols<'_> {
 
 impl Repository for Symbols<'_> {
     fn is_code(&self, path: &str) -> bool {
-        Language::of(path) != Language::Other
+        Language::of(path).is_code()
     }
 
     fn symbol(&self, file: Option<&str>, name: &str) -> Known {

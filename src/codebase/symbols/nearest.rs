@@ -84,7 +84,11 @@ struct Name {
 impl Name {
     fn of(name: &str) -> Self {
         let lower = name.to_lowercase().replace('_', "");
-        Self { letters: lower.chars().take(LONGEST).collect(), pairs: pairs(&lower), words: words::of(name) }
+        Self {
+            letters: lower.chars().take(LONGEST).collect(),
+            pairs: pairs(&lower),
+            words: words::pieces(name),
+        }
     }
 
     /// From 0, nothing in common, to 1.

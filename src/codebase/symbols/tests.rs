@@ -49,8 +49,8 @@ fn what_is_not_there_is_named_with_what_is() {
     assert!(both.len() == 2 && both[0].starts_with(path), "{both:?}");
     assert_eq!(
         both[1],
-        "§2.5: `load_settings` is not in `src/config.rs`; did you mean `Config.read_settings (line 5)` or \
-         `load_file (line 8)`? A new one has its signature in 2.4 [names.symbol]"
+        "§2.5: `load_settings` is not in `src/config.rs`; did you mean `Config.read_settings (line 5)`? A \
+         new one has its signature in 2.4 [names.symbol]"
     );
     for (text, name) in [
         ("`src/config.rs::load_settings`", "load_settings"),

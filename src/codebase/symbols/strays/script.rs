@@ -32,14 +32,14 @@ fn whole(imports: &Imports<'_, '_, '_>, from: &str, module: &str, name: Option<&
     if imports.added.iter().any(|path| path.starts_with(&beside) || path.starts_with(&index) || *path == at) {
         return Found::Unknown;
     }
-    if imports.is_file(&at) && Language::of(&at) == Language::Other {
+    if imports.is_file(&at) && !Language::of(&at).is_code() {
         return Found::Yes;
     }
     let candidates: Vec<&str> = imports.beginning(&beside).chain(imports.beginning(&index)).collect();
     match (candidates.as_slice(), name) {
         ([], _) if imports.is_dir(&at) || imports.is_file(&at) => Found::Unknown,
         ([], _) => {
-            let script = |path: &&str| Language::of(path) != Language::Other;
+            let script = |path: &&str| Language::of(path).is_code();
             let files = imports.beginning("").filter(script).filter_map(|path| relative(folder(from), path));
             // Whose block this is is not known: only what is nearly the name of a real file is surely meant for it.
             match imports.no_module("", module, files) {
