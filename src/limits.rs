@@ -418,6 +418,11 @@ pub const SUMMARY_BYTES: usize = 1_000_000;
 /// Items of a file that a summary names.
 pub const SUMMARY_ITEMS: usize = 5_000;
 
+/// Bytes of an import statement that is taken apart, and of all that is kept of a file's imports: a statement is kept
+/// once for each module it names.
+pub const IMPORT_BYTES: usize = 8_192;
+pub const IMPORTS_BYTES: usize = 262_144;
+
 /// How deep items of a file may be nested in each other: what reads a summary recurses.
 pub const SUMMARY_NESTING: usize = 16;
 

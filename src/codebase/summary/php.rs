@@ -10,6 +10,7 @@ use super::{
     source::{Source, child_of_kind, children_of_kind},
     walk,
 };
+use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_php::LANGUAGE_PHP.into(),
@@ -101,6 +102,9 @@ fn required<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
 
 /// A `use` with its braces taken apart.
 fn uses<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    if source.of(node).len() > limits::IMPORT_BYTES {
+        return Vec::new();
+    }
     let group = node.child_by_field_name("body");
     let prefix = group.and_then(|_| child_of_kind(node, &["namespace_name"])).map(|name| source.of(name));
     children_of_kind(group.unwrap_or(node), "namespace_use_clause")

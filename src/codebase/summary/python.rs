@@ -10,6 +10,7 @@ use super::{
     source::{Source, child_of_kind},
     walk,
 };
+use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_python::LANGUAGE.into(),
@@ -112,6 +113,9 @@ fn docstring<'t>(source: &Source<'t>, body: Option<Node<'t>>) -> Option<String> 
 }
 
 fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    if source.of(node).len() > limits::IMPORT_BYTES {
+        return Vec::new();
+    }
     let line = walk::line(node.start_position().row);
     let import = |module: &str, names: Vec<String>| Import {
         line,

@@ -110,6 +110,9 @@ fn file_doc<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
 
 /// A `use` with its braces taken apart: one import for each module.
 fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+    if source.of(node).len() > limits::IMPORT_BYTES {
+        return Vec::new();
+    }
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     let mut add = |module: String, name: Option<&str>| {
         let at = found.iter().position(|(known, _)| *known == module).unwrap_or_else(|| {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use tree_sitter::{Node, Range};
 
 use super::{
-    Item, Summary, doc,
+    Import, Item, Summary, doc,
     grammar::{Around, Found, Grammar, Mark, Sight, Tail},
     parse,
     source::{self, Source},
@@ -48,6 +48,8 @@ struct Walk<'s, 't> {
     exports: BTreeSet<String>,
     /// Found so far.
     items: usize,
+    /// Bytes of the imports found so far.
+    imported: usize,
     /// In how many other texts this one stands.
     embedded: usize,
 }
@@ -84,6 +86,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
             above: Above::default(),
             exports: BTreeSet::new(),
             items: 0,
+            imported: 0,
             embedded,
         }
     }
@@ -131,10 +134,22 @@ impl<'s: 't, 't> Walk<'s, 't> {
         if mark == Mark::Import
             && let Sight::Imports(imports) = (self.grammar.look)(&self.source, node, &Around::default())
         {
-            self.summary.imports.extend(imports);
+            self.import(node, imports);
             return false;
         }
         true
+    }
+
+    /// What one statement imports, unless there is too much of it.
+    fn import(&mut self, node: Node<'t>, imports: Vec<Import>) {
+        let long = imports.is_empty() && node.byte_range().len() > limits::IMPORT_BYTES;
+        let bytes = |import: &Import| import.text.len() + import.module.len();
+        self.imported += imports.iter().map(bytes).sum::<usize>();
+        if long || self.imported > limits::IMPORTS_BYTES {
+            self.summary.partial = true;
+        } else {
+            self.summary.imports.extend(imports);
+        }
     }
 
     /// Where items may stand. Whether to go on with the node's children.
@@ -173,7 +188,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
                 return true;
             }
             Sight::Imports(imports) => {
-                self.summary.imports.extend(imports);
+                self.import(node, imports);
                 self.passed(node);
                 return false;
             }
@@ -200,10 +215,10 @@ impl<'s: 't, 't> Walk<'s, 't> {
         let tree = parse::part(self.grammar, self.source.text, &[part]);
         let Some(tree) = tree.filter(|tree| !tree.root_node().has_error()) else { return false };
         let mut inner = Walk::new(self.grammar, self.source, self.embedded + 1);
-        inner.items = self.items;
+        (inner.items, inner.imported) = (self.items, self.imported);
         inner.all(tree.root_node());
-        let Walk { summary, uses, items, .. } = inner;
-        self.items = items;
+        let Walk { summary, uses, items, imported, .. } = inner;
+        (self.items, self.imported) = (items, imported);
         self.uses.extend(uses);
         self.summary.partial |= summary.partial;
         self.summary.imports.extend(summary.imports);

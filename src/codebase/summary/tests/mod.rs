@@ -185,6 +185,22 @@ fn depth_and_size_are_bounded() {
 }
 
 #[test]
+fn one_statement_that_imports_much_is_not_kept_as_often() {
+    let names = |ending: &str| (0..50_000).map(|n| format!("a{n}::b{ending}")).collect::<String>();
+    for (language, text) in [
+        (Language::Rust, format!("use {{{}}};\n", names(",\n"))),
+        (Language::Python, format!("import {}c\n", names(", \\\n").replace("::", "."))),
+        (Language::Php, format!("<?php\nuse {}c;\n", names(",\n").replace("::", "\\"))),
+        (Language::Rust, "use {a::b, c::d, e::f, g::h};\n".repeat(10_000)),
+    ] {
+        let summary = summarize(language, &text);
+        let kept: usize = summary.imports.iter().map(|import| import.text.len()).sum();
+        assert!(summary.partial && kept <= limits::IMPORTS_BYTES, "{language:?}: {kept} bytes");
+        assert_exact(&text, &summary);
+    }
+}
+
+#[test]
 fn a_text_made_to_keep_the_parser_busy_is_given_up() {
     let text = "case x:".repeat(15_000);
     assert_eq!(
