@@ -1,7 +1,7 @@
 //! The documents a run makes and judges: the design, the verdict on it, the findings, the edits.
 //!
 //! Pure: text in, values out. Nothing here reads a file, a clock or the network; a repository is
-//! seen only through [`Tree`]. The text *is* the document: a parsed view points into it by byte
+//! seen only through [`Repository`]. The text *is* the document: a parsed view points into it by byte
 //! ranges, and Markdown a model wrote is never rendered anew.
 
 pub mod edits;
@@ -109,11 +109,6 @@ impl Mistake {
 
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
-    }
-
-    /// Is it about what the repository has, which nobody but its builders knows for certain?
-    pub fn is_about_names(&self) -> bool {
-        self.rule.starts_with("names.")
     }
 }
 
