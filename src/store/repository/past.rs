@@ -179,7 +179,7 @@ mod tests {
         let hash = Hash::of(text.as_bytes());
         let zstd = packer::pack(text.as_bytes()).unwrap();
         let document = "INSERT INTO document (hash, bytes, zstd, created_at) VALUES (?1, ?2, ?3, 0)";
-        old.execute(document, params![hash.to_string(), text.len(), zstd]).unwrap();
+        old.execute(document, params![hash.to_string(), signed(text.len() as u64), zstd]).unwrap();
         let finding = FindingRow {
             id: "F1".into(),
             round: 1,
