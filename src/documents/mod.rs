@@ -1,7 +1,7 @@
 //! The documents a run makes and judges: the design, the verdict on it, the findings, the edits.
 //!
 //! Pure: text in, values out. Nothing here reads a file, a clock or the network; a repository is
-//! seen only through [`Tree`]. The text *is* the document: a parsed view points into it by byte
+//! seen only through [`Repository`]. The text *is* the document: a parsed view points into it by byte
 //! ranges, and Markdown a model wrote is never rendered anew.
 
 pub mod edits;
@@ -79,6 +79,10 @@ pub struct Mistake {
     /// Where: `§2.1`, `H1`, `REQ-3`.
     pub place: String,
     pub message: String,
+    /// The name that it is about, wherever in the document that stands and whatever is said of it: `src/config.rs
+    /// load_all`, an import's module and name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
 }
 
 /// Does a mistake stop the document?
@@ -91,20 +95,20 @@ pub enum Severity {
 
 impl Mistake {
     fn error(rule: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { rule: rule.into(), severity: Severity::Error, place: place.into(), message: message.into() }
+        let (rule, place, message) = (rule.into(), place.into(), message.into());
+        Self { rule, severity: Severity::Error, place, message, about: None }
     }
 
     fn warning(rule: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { rule: rule.into(), severity: Severity::Warning, place: place.into(), message: message.into() }
+        Self { severity: Severity::Warning, ..Self::error(rule, place, message) }
+    }
+
+    fn about(self, name: impl Into<String>) -> Self {
+        Self { about: Some(name.into()), ..self }
     }
 
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
-    }
-
-    /// Is it about what the repository has, which nobody but its builders knows for certain?
-    pub fn is_about_names(&self) -> bool {
-        self.rule.starts_with("names.")
     }
 }
 

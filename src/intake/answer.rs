@@ -1,12 +1,12 @@
 //! What a person asked for comes back as words, as a thumb down or as nothing but a line in the log.
 
-use super::{Intake, LAG, Trouble, cause, route::reply_marker};
+use super::{Intake, Trouble, cause, route::reply_marker};
 use crate::{
-    engine::{Answer, GateView, RunView, Signal, Signalled},
+    engine::{Answer, Filter, GateView, RunView, Signal, Signalled, Status},
     github::{Body, Repo},
     messages::{self, ApproveLine},
     store::Taken,
-    types::{Cause, IssueNo, RepoId},
+    types::{Cause, IssueNo, RepoId, Timestamp},
 };
 
 /// What one command came to.
@@ -29,18 +29,21 @@ impl Intake {
         (repo, issue): (RepoId, IssueNo),
         answer: Answer,
     ) -> Result<Reply, Trouble> {
+        let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
+        // A hash names what is answered, whenever that is heard.
+        let late = taken.swept && answer.hash.is_none() && {
+            let live = self.engine.list(live).await?;
+            moved_on(live.iter().filter(|run| concerns(&answer, run)), answer.at)?
+        };
         let (verb, stage) = (answer.verb.clone(), answer.stage.clone());
-        Ok(Reply::Words(match self.engine.signal(Signal { repo, issue, answer }).await? {
+        Ok(Reply::Words(match self.engine.signal(Signal { repo, issue, answer, late }).await? {
             Signalled::Taken(run) => return Ok(Reply::Note(format!("`/{verb}` taken by {run}"))),
             Signalled::Duplicate => return Ok(Reply::Note("heard before".to_owned())),
+            Signalled::Late => messages::came_late(&verb),
             Signalled::NotAllowed { needs, .. } => {
                 return Ok(Reply::No(format!("refused: `/{verb}` needs {needs} here")));
             }
-            Signalled::NoGate(runs)
-                if runs.iter().any(|run| run.opening) && self.clock.now().since(taken.received_at) < LAG =>
-            {
-                return Err(Trouble::Opening);
-            }
+            Signalled::NoGate(runs) if runs.iter().any(|run| run.opening) => return Err(Trouble::Opening),
             Signalled::NoGate(runs) => self.no_gate(&verb, &runs),
             Signalled::NoRun => messages::runs(&[]),
             Signalled::WrongStage(gates) => {
@@ -79,6 +82,33 @@ impl Intake {
     }
 }
 
+/// Has any of these runs gone on since somebody said something at `then`? What was found late may be about what is past.
+/// Where a gate is about to open that is not known yet.
+pub(super) fn moved_on<'r>(
+    runs: impl IntoIterator<Item = &'r RunView>,
+    then: Timestamp,
+) -> Result<bool, Trouble> {
+    for run in runs {
+        match &run.gate {
+            // It counts from when people could read what it asks, which is before it is open.
+            Some(gate) if gate.shown_at <= then => {}
+            // One that waits is saved at each look, and goes nowhere; one that ends neither.
+            None if matches!(run.status, Status::Waiting | Status::Halting) || run.updated_at <= then => {}
+            None if run.opening => return Err(Trouble::Opening),
+            _ => return Ok(true),
+        }
+    }
+    Ok(false)
+}
+
+/// Can this be an answer to what the run asks, or asked?
+fn concerns(answer: &Answer, run: &RunView) -> bool {
+    run.gate.as_ref().is_none_or(|gate| {
+        gate.verbs.iter().any(|(verb, _)| *verb == answer.verb)
+            && answer.stage.as_ref().is_none_or(|stage| gate.stage.eq_ignore_ascii_case(stage))
+    })
+}
+
 /// The line a person pastes.
 fn approve_line(gate: &GateView) -> ApproveLine {
     ApproveLine { stage: gate.stage.clone(), subject: gate.subject }
@@ -86,4 +116,104 @@ fn approve_line(gate: &GateView) -> ApproveLine {
 
 fn lines(gates: &[GateView]) -> Vec<ApproveLine> {
     gates.iter().map(approve_line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        store::{Calls, Trigger},
+        types::{Actor, Hash, InstallationId, Role, RunId, UserId},
+    };
+
+    fn ada() -> Actor {
+        Actor { id: UserId(1), login: "ada".into(), bot: false }
+    }
+
+    /// A run that was saved at 100; its gate, if it has one, was shown then.
+    fn run(status: Status, opening: bool, stage: Option<&str>) -> RunView {
+        let (at, repo, issue) = (Timestamp(100), RepoId(1), IssueNo(2));
+        let gate = |stage: &str| GateView {
+            run: RunId { repo, seq: 1 },
+            stage: stage.to_owned(),
+            subject: Hash::of(b"subject"),
+            verbs: vec![("revise".to_owned(), Role::Write)],
+            shown_at: at,
+            needed: 1,
+            answers: 0,
+        };
+        RunView {
+            id: RunId { repo, seq: 1 },
+            workflow: "lld".to_owned(),
+            version: 1,
+            issue,
+            status,
+            step_id: "N4".to_owned(),
+            step_title: String::new(),
+            gate: stage.map(gate),
+            opening,
+            visit: 1,
+            started_by: ada(),
+            started_at: Timestamp(0),
+            updated_at: at,
+            due: None,
+            why: None,
+            outcome: None,
+            calls: Calls::default(),
+            trigger: Trigger {
+                command: "lld".to_owned(),
+                args: String::new(),
+                repo,
+                installation: InstallationId(3),
+                issue,
+                actor: ada(),
+                role: Role::Write,
+                cause: Cause("start".into()),
+                at: Timestamp(0),
+                comment: None,
+            },
+        }
+    }
+
+    fn late(runs: &[RunView], stage: Option<&str>, then: i64) -> &'static str {
+        let answer = Answer {
+            cause: Cause("answer".into()),
+            verb: "revise".to_owned(),
+            stage: stage.map(str::to_owned),
+            hash: None,
+            text: String::new(),
+            by: ada(),
+            role: Role::Write,
+            at: Timestamp(then),
+            url: None,
+            commit: None,
+        };
+        match moved_on(runs.iter().filter(|run| concerns(&answer, run)), answer.at) {
+            Ok(true) => "late",
+            Ok(false) => "in time",
+            Err(_) => "not known yet",
+        }
+    }
+
+    #[test]
+    fn only_what_went_on_since_makes_an_answer_late() {
+        let working = run(Status::Running, false, None);
+        assert_eq!((late(&[working.clone()], None, 99), late(&[working], None, 100)), ("late", "in time"));
+        for still in [Status::Waiting, Status::Halting] {
+            assert_eq!(late(&[run(still, false, None)], None, 99), "in time");
+        }
+        let opening = run(Status::Ready, true, None);
+        assert_eq!(
+            (late(&[opening.clone()], None, 99), late(&[opening], None, 100)),
+            ("not known yet", "in time")
+        );
+
+        let gate = run(Status::Asking, false, Some("lld"));
+        assert_eq!((late(&[gate.clone()], None, 99), late(&[gate.clone()], None, 100)), ("late", "in time"));
+        assert_eq!(late(&[gate.clone()], Some("LLD"), 99), "late");
+        assert_eq!(late(&[gate.clone()], Some("spec"), 99), "in time", "it is about another gate");
+        let mut other = gate;
+        other.gate.as_mut().unwrap().verbs.clear();
+        assert_eq!(late(&[other], None, 99), "in time", "that gate takes no such answer");
+    }
 }

@@ -2,9 +2,9 @@
 
 use super::{
     Handled, Intake, Trouble,
-    answer::Reply,
+    answer::{Reply, moved_on},
     cause,
-    route::{Place, TOLD, moved_on},
+    route::{Place, TOLD},
 };
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
@@ -213,8 +213,8 @@ impl Intake {
             return Ok(Reply::No(format!("refused: {} may not {}", said.role, row.name)));
         }
         said.repo.react_comment(said.event.comment, Reaction::Eyes).await?;
-        if said.taken.swept && row.kind != CommandKind::Starts && moved_on(&said.live, said.event.created_at)
-        {
+        let steers = said.taken.swept && row.kind == CommandKind::Controls;
+        if steers && moved_on(&said.live, said.event.created_at)? {
             return Ok(Reply::Words(messages::came_late(row.name)));
         }
         if let Some((workflow, _)) = self.router.by_command(row.name) {

@@ -189,7 +189,8 @@ impl Intake {
                 Fault::Transient { .. } | Fault::Unauthorized { .. } | Fault::Unexpected { .. },
             ) => Some(soon),
             Trouble::GitHub(_) => None,
-            Trouble::Opening => Some(now.plus(limits::GATE_OPENING)),
+            Trouble::Opening if age < LAG => Some(now.plus(limits::GATE_OPENING)),
+            Trouble::Opening => Some(soon),
             Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),
             Trouble::Engine(_) => None,
         };

@@ -2,7 +2,7 @@
 
 use super::{Handled, Intake, Trouble, answer::Reply, cause};
 use crate::{
-    engine::{Answer, Filter, RunView, Start, Started, Status, Trigger},
+    engine::{Answer, Filter, Start, Started, Trigger},
     github::{
         Labeling, Reaction, Repo,
         event::{Event, IssueAction, RepoRef, ReviewEvent, ReviewState},
@@ -140,17 +140,14 @@ impl Intake {
         }
         // Reviews go on after the work has ended, and are then no business of ours.
         let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
-        let live = self.engine.list(live).await?;
-        if live.is_empty() {
+        if self.engine.list(live).await?.is_empty() {
             return Ok("a review where nothing runs".to_owned());
         }
         let cause = cause::review(e.review);
         if !self.store.inbox().owns(&taken.id, &cause).await? {
             return Ok(TOLD.to_owned());
         }
-        let reply = if taken.swept && moved_on(&live, e.submitted_at) {
-            Reply::Words(messages::came_late(verb))
-        } else if verb == "revise" && e.body.trim().is_empty() {
+        let reply = if verb == "revise" && e.body.trim().is_empty() {
             Reply::Words(messages::empty_args(verb))
         } else {
             let answer = Answer {
@@ -193,16 +190,6 @@ pub(crate) const TOLD: &str = "another delivery told of it";
 
 /// What is noted of a delivery that was found when what it tells of held no longer.
 pub(crate) const LATE: &str = "came late: it holds no longer";
-
-/// Has any of these runs gone on since somebody said something at `then`? What they said may be about what is past. A
-/// gate counts from when people could read what it asks, which is before it is open.
-pub(crate) fn moved_on(live: &[RunView], then: Timestamp) -> bool {
-    live.iter().any(|run| match &run.gate {
-        Some(gate) => gate.shown_at > then,
-        // One that waits is saved at each look, and goes nowhere.
-        None => run.status != Status::Waiting && run.updated_at > then,
-    })
-}
 
 /// Where something happened.
 pub(crate) struct Place<'a> {

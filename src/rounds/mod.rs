@@ -40,6 +40,8 @@ pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, Why, review};
 pub use standing::{fault, stop_label_on};
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -95,6 +97,9 @@ pub struct Round {
     authors: Vec<Family>,
     /// Mechanical mistakes of the draft before, to tell "still the same" from "new ones".
     mistakes_before: Vec<String>,
+    /// Names that the checks found wrong in this run.
+    #[serde(default)]
+    named: BTreeSet<String>,
     /// The model that cannot be asked now, and what this visit has waited for.
     #[serde(default)]
     waits: held::Waits,
@@ -200,23 +205,31 @@ impl Round {
 
     /// After the mechanical checks: on, or back with all mistakes at once.
     pub fn settle_checks(&mut self, mut mistakes: Vec<Mistake>) -> Turn {
+        self.leave_to_review(&mut mistakes);
+        let open = mistakes.iter().filter(|m| m.is_error()).count();
         let told = |m: &Mistake| format!("{} {} {}", m.rule, m.place, m.message);
-        if self.strikes > 0 {
-            // Told twice, and the drafter keeps to it: that the name is not there is for the reviewer to judge.
-            let insisted = |m: &&mut Mistake| m.is_about_names() && self.mistakes_before.contains(&told(m));
-            mistakes.iter_mut().filter(insisted).for_each(|m| m.severity = Severity::Warning);
-        }
-        let errors: Vec<String> = mistakes.iter().filter(|m| m.is_error()).map(told).collect();
+        // A name is told once, so that it never comes back as the same mistake.
+        let errors: Vec<String> =
+            mistakes.iter().filter(|m| m.is_error() && m.about.is_none()).map(told).collect();
         self.mistakes = mistakes;
-        if errors.is_empty() {
+        if open == 0 {
             // What the next check will say is not known yet: only a review ends the count of strikes.
             return Turn::Pass;
         }
-        let same = errors == self.mistakes_before;
+        let same = !errors.is_empty() && errors == self.mistakes_before;
         self.strikes = if same { self.strikes + 1 } else { 0 };
-        self.history.push(self.line(None, format!("{} found by code", errors.len()), errors.len()));
+        self.history.push(self.line(None, format!("{open} found by code"), open));
         self.mistakes_before = errors;
         self.again()
+    }
+
+    /// That a name is not there can be wrong, and then no draft ever mends it. So the drafter is told once in a run; from
+    /// then on it is for the reviewer to judge, like what a person wrote, and what the last draft brings.
+    fn leave_to_review(&mut self, mistakes: &mut [Mistake]) {
+        let all = self.drafter.is_none() || self.number >= self.cap;
+        let left = |m: &&mut Mistake| m.about.as_ref().is_some_and(|name| all || self.named.contains(name));
+        mistakes.iter_mut().filter(left).for_each(|m| m.severity = Severity::Warning);
+        self.named.extend(mistakes.iter().filter_map(|m| m.about.clone()));
     }
 
     /// After a draft that cannot be used at all.

@@ -197,29 +197,78 @@ async fn a_command_found_late_is_asked_for_again_and_a_start_is_not() {
     w.nothing_else_was_said();
 }
 
+/// A gate whose comment is there and which does not open, because what is shown after it cannot be.
+async fn about_to_open() -> World {
+    let mut w = world().await;
+    let fails = |path: &str| Fault::Status {
+        method: "POST".to_owned(),
+        path_contains: path.to_owned(),
+        status: 502,
+        times: u32::MAX,
+    };
+    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
+    w.step(14).await;
+    assert_eq!(w.run().await.unwrap().step_id, "N4");
+    // First the comment, until all before it is done; then what comes after it.
+    w.hub.fault(fails("/comments"));
+    w.settle().await;
+    w.hub.mend();
+    w.hub.fault(fails("/graphql"));
+    w.wait(60).await;
+    w.find("waits for a person");
+    assert!(w.run().await.unwrap().opening, "{}", w.thread());
+    w
+}
+
 #[tokio::test]
 async fn what_is_said_between_a_gates_comment_and_its_opening_is_not_late() {
-    let mut w = world().await;
-    let (method, path_contains) = ("PATCH".to_owned(), "/issues/comments/".to_owned());
-    w.hub.fault(Fault::Slow { method, path_contains, by: Duration::from_millis(300), times: 1000 });
-    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
-    w.hub.settled().await;
-    w.app.intake.tick().await.unwrap();
-    let app = w.app.clone();
-    let work = tokio::spawn(async move { while app.engine.tick().await.unwrap() > 0 {} });
-    while !w.view().comments.iter().any(|c| c.body.contains("waits for a person")) {
-        tokio::task::yield_now().await;
-    }
-    assert!(w.run().await.unwrap().opening, "nothing was slow");
-    let line = w.approve_line();
-    let approval = w.lost("sam", &line).await;
-    w.pass(30);
-    work.await.unwrap();
+    let mut w = about_to_open().await;
+    w.pass(20);
+    let approval = w.lost("sam", "/approve").await;
+    w.hub.mend();
+    w.wait(60).await;
+    assert_eq!(w.status().await, Status::Asking, "it opened after that");
     w.swept("lost-approval", "issue_comment", &approval).await;
     w.settle().await;
     assert_eq!(w.status().await, Status::Done, "{}", w.thread());
     w.find("Rehearsal");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn what_is_found_while_a_gate_opens_waits_for_it() {
+    let mut w = about_to_open().await;
+    w.pass(20);
+    let approval = w.lost("sam", "/approve").await;
+    w.wait(60).await;
+    w.swept("lost-approval", "issue_comment", &approval).await;
+    // Longer than a gate takes to open on a good day.
+    w.wait(600).await;
+    assert!(w.run().await.unwrap().opening, "{}", w.thread());
+    w.hub.mend();
+    w.wait(600).await;
+    assert_eq!(w.status().await, Status::Done, "{}", w.thread());
+    w.find("Rehearsal");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn an_answer_with_a_hash_is_never_late_and_may_be_stale() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
     w.find("waits for a person");
+    let line = w.approve_line();
+    w.pass(60);
+    let approval = w.lost("sam", &line).await;
+    w.pass(60);
+    w.comment("sam", "/revise Say what an empty file does.").await;
+    assert_ne!(w.approve_line(), line, "another version is asked about");
+    w.newest();
+    w.swept("lost-approval", "issue_comment", &approval).await;
+    w.settle().await;
+    assert_eq!(w.status().await, Status::Asking, "{}", w.thread());
+    w.find("Rehearsal");
+    assert!(w.newest().starts_with("That hash is not of the version that waits"), "{}", w.thread());
     w.nothing_else_was_said();
 }
 

@@ -12,6 +12,7 @@ mod doors;
 mod faults;
 mod gemini;
 mod in_line;
+mod insisted;
 mod intake;
 mod known;
 mod lld;

@@ -1,0 +1,108 @@
+//! A name that code finds nowhere, and whoever wrote it keeps to it: that may be code's own mistake, and ends no run.
+
+use countersign::engine::Status;
+use serde_json::json;
+
+use crate::{
+    prompts::{Drafts, segment, sound, with_reviewer},
+    script::{approved, finding, review},
+    world::{Setting, World},
+};
+
+const BEGIN: &str = "1. Read the input and check it before anything is changed.";
+const STRANGE: &str = "1. `src/reports.rs` reads the input.";
+const OBJECTION: &str = "`src/reports.rs` is named here, but it neither exists nor stands in 2.1";
+const OTHER: &str = "2. If the check fails, `src/reporting.rs` says so.";
+
+fn strange() -> String {
+    sound("src/lib.rs").replacen(BEGIN, STRANGE, 1)
+}
+
+fn edit(search: &str, replace: &str) -> String {
+    json!({ "edits": [{ "search": search, "replace": replace }] }).to_string()
+}
+
+/// What the drafter is told is wrong.
+fn mistakes(prompt: &str) -> &str {
+    if prompt.contains("Mistakes found mechanically") { segment(prompt, "mistakes") } else { "" }
+}
+
+/// The run asks at its gate, and the reviewer was warned so often of a name.
+async fn asks(w: &mut World, warned: usize, reviews: &[String]) {
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    assert_eq!(reviews.iter().filter(|prompt| prompt.contains(OBJECTION)).count(), warned);
+    assert!(w.find("waits for a person").body.contains("APPROVED"), "{}", w.thread());
+}
+
+#[tokio::test]
+async fn a_name_is_told_once_whatever_else_is_wrong() {
+    let drafts: Drafts = vec![
+        |_| strange().replacen("`src/lib.rs` | Modify", "`src/absent.rs` | Modify", 1),
+        |_| edit("`src/absent.rs` | Modify", "`src/lib.rs` | Modify"),
+        |_| edit("The goal of a real design", "The aim of a real design"),
+    ];
+    let (mut w, models) = with_reviewer(
+        drafts,
+        |prompt| match prompt.contains("## Findings of earlier rounds") {
+            true => review("APPROVED", &[], &["F1"]),
+            false => review("REVISE", &[finding("The goal is no goal", None)], &[]),
+        },
+        Setting::default(),
+    )
+    .await;
+    w.label("maya", "countersign:lld").await;
+    asks(&mut w, 2, &models.sent("reviewer")).await;
+    let prompts = models.sent("drafter");
+    assert_eq!(prompts.len(), 3, "one for the path, one for the review");
+    assert!(mistakes(&prompts[1]).contains(OBJECTION) && mistakes(&prompts[1]).contains("src/absent.rs"));
+    assert_eq!(mistakes(&prompts[2]), "", "the reviewer, who saw it, did not object");
+}
+
+#[tokio::test]
+async fn a_name_and_a_gap_in_the_test_plan_are_told_apart() {
+    let drafts: Drafts = vec![
+        |_| strange().replacen("result (REQ-1)", "result", 1),
+        |_| edit("The goal of a real design", "The aim of a real design"),
+        |_| edit("gives the described result", "gives the described result (REQ-1)"),
+    ];
+    let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
+    w.label("maya", "countersign:lld").await;
+    asks(&mut w, 1, &models.sent("reviewer")).await;
+    let prompts = models.sent("drafter");
+    assert!(mistakes(&prompts[1]).contains(OBJECTION), "{}", prompts[1]);
+    let told = mistakes(&prompts[2]);
+    assert!(told.contains("coverage.uncovered") && !told.contains(OBJECTION), "{told}");
+}
+
+#[tokio::test]
+async fn what_the_last_draft_names_is_for_the_reviewer() {
+    let drafts: Drafts = vec![|_| strange(), |_| edit("2. If the check fails, stop there.", OTHER), |_| {
+        edit("3. Make the change", "3. In `src/reporter.rs`, make the change")
+    }];
+    let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
+    w.label("maya", "countersign:lld").await;
+    asks(&mut w, 1, &models.sent("reviewer")).await;
+    let prompts = models.sent("drafter");
+    assert_eq!(prompts.len(), 3);
+    assert!(
+        mistakes(&prompts[2]).contains("`src/reporting.rs`") && !mistakes(&prompts[2]).contains(OBJECTION)
+    );
+    let reviews = models.sent("reviewer");
+    assert_eq!(segment(&reviews[0], "warnings").lines().count(), 3, "{}", reviews[0]);
+}
+
+#[tokio::test]
+async fn a_persons_version_goes_to_the_reviewer_with_its_names() {
+    let setting = Setting { toml: "[lld]\nmax_rounds = 1\n".to_owned(), ..Setting::default() };
+    let (mut w, models) = with_reviewer(vec![|_| sound("src/lib.rs")], |_| approved(), setting).await;
+    w.label("maya", "countersign:lld").await;
+    let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
+    let theirs = w.hub.branch_file(w.repo, &branch, &path).unwrap();
+    let theirs = String::from_utf8(theirs).unwrap().replacen(BEGIN, STRANGE, 1);
+    w.hub.push_commit(w.repo, &branch, w.user("sam"), &[(&path, theirs.as_bytes())], "Mine").unwrap();
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    asks(&mut w, 1, &models.sent("reviewer")).await;
+    assert_eq!(models.sent("drafter").len(), 1, "nobody writes it anew");
+    assert_eq!(w.hub.branch_file(w.repo, &branch, &path).unwrap(), theirs.as_bytes());
+}
