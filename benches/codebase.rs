@@ -143,7 +143,7 @@ pub(crate) fn index_alone(order: &str) {
         for commit in commits {
             let begun = Instant::now();
             let snapshot = repository.snapshot(&commit).await;
-            let cache = store.cache(RepoId(1), "bench").await.expect("a cache");
+            let cache = store.cache(RepoId(1)).await.expect("a cache");
             let index = Index::read(&snapshot, cache, &CancellationToken::new()).await.expect("an index");
             times.push(ms(begun.elapsed()));
             told = json!({
