@@ -512,7 +512,7 @@ mod tests {
         let mut stream =
             "blob\nmark :1\ndata 3\na;\n\ncommit refs/heads/main\ncommitter a <a> 0 +0000\ndata 0\n\n"
                 .to_owned();
-        let deep = (0..100_000).map(|n| format!("a/{long}/{n}.rs"));
+        let deep = (0..100_000).map(|n| format!("{long}/{}/{n}.rs", n / 300));
         for path in deep.chain(["z.rs", "z.txt"].map(str::to_owned)) {
             stream.push_str(&format!("M 100644 :1 {path}\n"));
         }

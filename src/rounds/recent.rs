@@ -25,7 +25,7 @@ impl<V> Default for Recent<V> {
     }
 }
 
-impl<V> Recent<V> {
+impl<V: Send + Sync + 'static> Recent<V> {
     pub(super) fn get(&self, repo: RepoId, commit: &Oid) -> Option<Arc<V>> {
         let mut kept = held(&self.kept);
         let at = kept.iter().position(|(of, at, _)| *of == repo && at == commit)?;
@@ -48,11 +48,13 @@ impl<V> Recent<V> {
             return Ok(known);
         }
         let made = Arc::new(make.await?);
-        let mut kept = held(&self.kept);
-        kept.push_back((repo, commit.clone(), Arc::clone(&made)));
-        if kept.len() > limits::INDEXES_KEPT {
-            kept.pop_front();
-        }
+        let gone = {
+            let mut kept = held(&self.kept);
+            kept.push_back((repo, commit.clone(), Arc::clone(&made)));
+            if kept.len() > limits::INDEXES_KEPT { kept.pop_front() } else { None }
+        };
+        // An index is a million pieces of memory.
+        tokio::task::spawn_blocking(move || drop(gone));
         Ok(made)
     }
 }

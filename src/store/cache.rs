@@ -1,8 +1,9 @@
 //! What was worked out from the contents of a repository's files, kept by their hash.
 //!
 //! In a file of its own beside the repository's database: nothing in it is a truth, so it is in no backup, its writes are
-//! not waited for by the disk, and they hold up no step. A crash may leave anything in it. So each answer says, under the
-//! sum that it is read by, what it is the answer to, and a file that cannot be read is emptied.
+//! not waited for by the disk, and they hold up no step. A crash may leave anything in it: so each answer says, under the
+//! sum that it is read by, what it is the answer to, and a file that cannot be read is emptied. Pieces of the code are in
+//! it as they stand, as all of it is in the mirror beside it.
 
 use std::{collections::HashSet, path::PathBuf};
 
