@@ -16,7 +16,7 @@ use crate::{
     intake::{Intake, IntakeOptions},
     limits, proc,
     providers::{Providers, ResolveError},
-    rounds::Desk,
+    rounds::{Desk, Recent},
     store::{Store, StoreError},
     web::{self, Door},
     workflows,
@@ -91,6 +91,7 @@ impl App {
             providers: providers.clone(),
             store: store.clone(),
             settings: settings.clone(),
+            commits: Recent::default(),
         };
         let engine = Engine::new(store.clone(), workflows::ALL, Arc::new(desk), clock.clone())?;
         let port: Arc<dyn Port> = engine.clone();

@@ -383,12 +383,12 @@ pub const INDEX_FILES: usize = 25_000;
 pub const INDEX_BYTES: u64 = 160 * 1024 * 1024;
 
 /// Bytes and files read from git at a time while an index is made: large enough that starting git does not count, small
-/// enough that two such batches do not count in memory.
-pub const INDEX_BATCH_BYTES: u64 = 8 * 1024 * 1024;
+/// enough that three such batches do not count in memory. And of the first, which all processors wait for.
+pub const INDEX_BATCH_BYTES: u64 = 4 * 1024 * 1024;
 pub const INDEX_BATCH_FILES: usize = 2_000;
+pub const INDEX_FIRST_BATCH_BYTES: u64 = 256 * 1024;
 
 /// What is kept for the next index of a repository: several commits' worth of a large one.
-pub const CACHE_ROWS: u64 = 60_000;
 pub const CACHE_BYTES: u64 = 256 * 1024 * 1024;
 /// What of a repository a model is shown, in tokens: about 60 KB of source text, which leaves the better half of the
 /// smallest usual window (32,000) to everything else.
@@ -474,3 +474,9 @@ pub const PAST_RUNS: u32 = 60;
 
 /// Rows of findings that are read for what reviewers ask again and again: some ten of a run, written once a review.
 pub const PAST_FINDINGS: u32 = 1500;
+
+/// Commits whose index is kept between the steps of runs: two repositories that are busy at a time, or one that moves.
+pub const INDEXES_KEPT: usize = 2;
+
+/// What git may print of a commit's tree: half a million files with long paths.
+pub const TREE_BYTES: usize = 128 * 1024 * 1024;

@@ -189,6 +189,10 @@ impl Hash {
         Self(hasher.finalize().into())
     }
 
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// The twelve digits a person copies.
     pub fn short(&self) -> String {
         self.to_string()[..12].to_owned()

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::limits;
 
@@ -41,30 +41,35 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Of the files named [`FILE`], each with its path.
+    /// Of the files named [`FILE`], each with its path. Of too many lines the weightier are heeded.
     pub(super) fn new(mut files: Vec<(&str, &str)>) -> Self {
+        for (_, text) in &mut files {
+            *text = text.trim_start_matches('\u{feff}');
+        }
         files.sort_by_key(|(path, _)| (path.matches('/').count(), *path));
         let macros =
             files.iter().find(|(path, _)| *path == FILE).map_or_else(BTreeMap::new, |(_, text)| macros(text));
-        let (mut patterns, mut settings) = (GlobSetBuilder::new(), Vec::new());
-        for (path, text) in files {
+        let lines = files.iter().flat_map(|(path, text)| {
             let folder = path.strip_suffix(FILE).unwrap_or_default();
-            for line in text.lines() {
-                let Some((pattern, words)) = pattern(line) else { continue };
+            text.lines().map(move |line| (folder, line))
+        });
+        let mut lines: Vec<(Glob, Vec<Setting>)> = lines
+            .rev()
+            .filter_map(|(folder, line)| {
+                let (pattern, words) = pattern(line)?;
                 let said: Vec<Setting> =
                     words.split_ascii_whitespace().flat_map(|word| setting(word, &macros)).collect();
-                if said.is_empty() || settings.len() == limits::ATTRIBUTE_PATTERNS {
-                    continue;
-                }
-                let glob = rooted(folder, &pattern);
-                if let Ok(glob) =
-                    GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build()
-                {
-                    patterns.add(glob);
-                    settings.push(said);
-                }
-            }
-        }
+                Some((glob(folder, &pattern).filter(|_| !said.is_empty())?, said))
+            })
+            .take(limits::ATTRIBUTE_PATTERNS)
+            .collect();
+        lines.reverse();
+        let mut patterns = GlobSetBuilder::new();
+        let settings = lines.into_iter().map(|(glob, said)| {
+            patterns.add(glob);
+            said
+        });
+        let settings = settings.collect();
         match patterns.build() {
             Ok(patterns) => Self { patterns, settings },
             Err(_) => Self::default(), // together too large
@@ -116,11 +121,13 @@ fn pattern(line: &str) -> Option<(String, &str)> {
     None
 }
 
-/// The pattern as one from the root.
-fn rooted(folder: &str, pattern: &str) -> String {
+/// The pattern as one from the root; none for what matches nothing. Git knows no `{a,b}`, and a folder is never meant.
+fn glob(folder: &str, pattern: &str) -> Option<Glob> {
     let anywhere = !pattern.contains('/');
     let below = if anywhere { "**/" } else { "" };
-    format!("{}{below}{}", globset::escape(folder), pattern.strip_prefix('/').unwrap_or(pattern))
+    let pattern = pattern.strip_prefix('/').unwrap_or(pattern).replace('{', "[{]").replace('}', "[}]");
+    let rooted = format!("{}{below}{pattern}", globset::escape(folder));
+    GlobBuilder::new(&rooted).literal_separator(true).backslash_escape(true).build().ok()
 }
 
 /// `[attr]name a -b`: other words for several at once.
@@ -178,6 +185,12 @@ schema/own/*.sql -linguist-vendored
 [x linguist-generated
 guide/** linguist-documentation=false text
 *.txt text=auto
+*.{one,two} linguist-generated
+a?/*.c linguist-vendored
+m/**/p.c linguist-vendored
+dir/ linguist-vendored
+dir/* linguist-generated
+[ab]-[!a].z linguist-generated
 ";
 
     #[test]
@@ -214,6 +227,93 @@ guide/** linguist-documentation=false text
         assert_eq!(attributes.of("a.lst").binary, Some(true));
         assert_eq!(attributes.of("deep/a.lst").binary, None);
         assert_eq!(attributes.of("guide/a.md").documentation, Some(false));
+    }
+
+    /// What git makes of the same files: the attributes of each path, as `check-attr` prints them.
+    fn asked_of_git(files: &[(&str, &str)], paths: &[&str]) -> Vec<Marks> {
+        let root = tempfile::tempdir().unwrap();
+        let git = |args: &[&str]| {
+            let command = std::process::Command::new("git").args(args).current_dir(root.path()).output();
+            String::from_utf8(command.unwrap().stdout).unwrap()
+        };
+        git(&["init", "--quiet"]);
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let names = ["linguist-generated", "linguist-vendored", "linguist-documentation", "diff"];
+        let marks = paths.iter().map(|path| {
+            let printed = git(&[&["check-attr"][..], &names, &["--", path]].concat());
+            let values = printed.lines().map(|line| match line.rsplit(": ").next().unwrap() {
+                "unspecified" => None,
+                value => Some(!matches!(value, "unset" | "false")),
+            });
+            let values: Vec<_> = values.collect();
+            let [generated, vendored, documentation, diff] = values.try_into().unwrap();
+            Marks { generated, vendored, documentation, binary: diff.map(|diff: bool| !diff) }
+        });
+        marks.collect()
+    }
+
+    #[test]
+    fn git_says_the_same() {
+        let files = [
+            (".gitattributes", &*format!("\u{feff}*.first linguist-generated\n{ROOT}")),
+            ("deep/.gitattributes", "/x.rs linguist-generated\ny/z.rs linguist-generated\n*.lst !diff\n"),
+            ("deep/er/.gitattributes", "*.pb.rs -linguist-generated\n"),
+        ];
+        let paths = [
+            "a.first",
+            "a.pb.rs",
+            "a/b/c.pb.rs",
+            "deep/a.pb.rs",
+            "deep/er/a.pb.rs",
+            "api/a.json",
+            "api/v1/a.json",
+            "v1/api/a.json",
+            "with space/a",
+            "deep/x.rs",
+            "deep/er/x.rs",
+            "x.rs",
+            "deep/y/z.rs",
+            "a.made",
+            "a.x",
+            "a.txt",
+            "schema/a/b.sql",
+            "schema/own/b.sql",
+            "schema/b",
+            "a/b.dump",
+            "a.lst",
+            "deep/a.lst",
+            "guide/a.md",
+            "a.one",
+            "a.{one,two}",
+            "b.two",
+            "ab/q.c",
+            "a/q.c",
+            "m/n/o/p.c",
+            "m/p.c",
+            "sub/dir/in.c",
+            "dir/in.c",
+            "[x",
+            "a-b.z",
+            "ab.z",
+            "a.tail ",
+            "back\\slash",
+        ];
+        let attributes = Attributes::new(files.to_vec());
+        for (path, git) in paths.iter().zip(asked_of_git(&files, &paths)) {
+            assert_eq!(attributes.of(path), git, "{path}");
+        }
+    }
+
+    #[test]
+    fn of_too_many_lines_the_weightier_are_heeded() {
+        let many = "*.a linguist-generated\n".repeat(limits::ATTRIBUTE_PATTERNS);
+        let attributes =
+            Attributes::new(vec![(".gitattributes", &many), ("b/.gitattributes", "*.a -linguist-generated")]);
+        assert_eq!(attributes.of("b/x.a").generated, Some(false));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Digest, Language,
-    digest::DIGEST_VERSION,
     files::{Sieve, Why, is_unprintable},
     reading,
 };
@@ -43,9 +42,6 @@ pub struct LeftOut {
 }
 
 impl Index {
-    /// The version of what is kept of contents; a [`Cache`] is opened with it.
-    pub const VERSION: &str = DIGEST_VERSION;
-
     /// By path.
     pub fn files(&self) -> &[File] {
         &self.files

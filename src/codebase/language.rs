@@ -36,6 +36,9 @@ impl Language {
             return language;
         }
         let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+        if matches!(ending, "C" | "H") {
+            return Self::Cpp; // by the case alone
+        }
         match ending.to_ascii_lowercase().as_str() {
             "bash" | "bats" | "command" | "ebuild" | "ksh" | "sh" | "zsh" => Self::Bash,
             "c" | "h" => Self::C,
@@ -67,12 +70,16 @@ impl Language {
 
     /// By the file's name and, where that leaves it open, by its text.
     pub fn of_file(path: &str, text: &str) -> Self {
-        let named = Self::of(path);
-        match named {
-            Self::C if path.ends_with(".h") && speaks_cpp(text) => Self::Cpp,
+        Self::of(path).told_by(path.ends_with(".h"), text)
+    }
+
+    /// The same, of what the name says.
+    pub(super) fn told_by(self, header: bool, text: &str) -> Self {
+        match self {
+            Self::C if header && speaks_cpp(text) => Self::Cpp,
             // A script says on its first line who reads it.
-            Self::Other => of_first_line(text).unwrap_or(named),
-            _ => named,
+            Self::Other => of_first_line(text).unwrap_or(self),
+            _ => self,
         }
     }
 
@@ -86,11 +93,8 @@ impl Language {
             "BSDmakefile" | "GNUmakefile" | "Makefile" | "Makefile.am" | "Makefile.in" | "makefile" => {
                 Self::Makefile
             }
-            ".editorconfig" | ".gitmodules" | "Cargo.lock" | "Pipfile" | "poetry.lock" | "uv.lock" => {
-                Self::Toml
-            }
+            ".editorconfig" | ".gitmodules" | "Pipfile" => Self::Toml,
             ".clang-format" | ".clang-tidy" => Self::Yaml,
-            "composer.lock" => Self::Json,
             _ => return None,
         })
     }
@@ -195,6 +199,7 @@ mod tests {
             ("foo.gemspec", Language::Ruby),
             ("PKGBUILD", Language::Bash),
             ("a/b.HPP", Language::Cpp),
+            ("a/b.C", Language::Cpp),
             ("Makefile", Language::Makefile),
             ("Cargo.toml", Language::Toml),
             (".github/workflows/ci.yml", Language::Yaml),

@@ -1,20 +1,22 @@
 //! Makes the index of a commit: asks the cache, reads from git only what it lacks, and works that out on all processors.
 //!
-//! Contents come in batches, the next one while the last is worked out, and go when their digest is made; so memory is
-//! bounded by what is known of the files, not by the files.
+//! Contents come in batches: while one is worked out the next is read and the last one's digests are kept. They go when
+//! their digest is made; so memory is bounded by what is known of the files, not by the files.
 
 use std::{
-    collections::{HashMap, HashSet},
+    cmp::Reverse,
+    collections::HashMap,
     sync::{Arc, LazyLock},
 };
 
 use rayon::prelude::*;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Digest, Index, Language,
     attributes::{self, Attributes},
-    digest::{self, Known},
+    digest::{self, DIGEST_VERSION, Known},
     files::{self, Kept, Sieve, Why},
     index::File,
     tree::file_name,
@@ -27,22 +29,17 @@ use crate::{
     types::Oid,
 };
 
-/// Threads that work out digests; those of the runtime go on serving.
-static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let pool =
-        rayon::ThreadPoolBuilder::new().num_threads(processors).thread_name(|at| format!("index-{at}"));
-    pool.build().ok()
-});
+/// Threads that work out digests, as many as there are processors; those of the runtime go on serving.
+static POOL: LazyLock<Option<rayon::ThreadPool>> =
+    LazyLock::new(|| rayon::ThreadPoolBuilder::new().thread_name(|at| format!("index-{at}")).build().ok());
 
-/// What is known of contents so far. By content, not by path: several files may hold the same.
-type Digests = HashMap<Content, Shared>;
 type Shared = Result<(Language, Arc<Digest>), Why>;
 
 /// A blob, and how it is to be taken: the same bytes may be of two languages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Content {
     oid: Oid,
+    size: u64,
     /// By the name.
     language: Language,
     /// The text decides whose.
@@ -52,25 +49,19 @@ struct Content {
 
 impl Content {
     fn of(entry: &Entry, kept: Kept) -> Self {
-        let header = entry.path.ends_with(".h");
-        Self { oid: entry.oid.clone(), language: kept.language, header, by_hand: kept.by_hand }
+        let Entry { oid, size, path, .. } = entry;
+        let header = path.ends_with(".h");
+        Self { oid: oid.clone(), size: *size, language: kept.language, header, by_hand: kept.by_hand }
     }
 
     fn key(&self) -> CacheKey {
-        let header = if self.header { ".h" } else { "" };
-        let by_hand = if self.by_hand { "!" } else { "" };
-        CacheKey { blob: self.oid.as_str().to_owned(), form: format!("{:?}{header}{by_hand}", self.language) }
+        let taken = format!("{:?} {} {}", self.language, self.header, self.by_hand);
+        CacheKey::of([DIGEST_VERSION.as_bytes(), self.oid.as_str().as_bytes(), taken.as_bytes()])
     }
 
     fn known(&self, bytes: Vec<u8>) -> Known {
         let text = files::text(bytes, self.by_hand)?;
-        // Of a name only this much says anything more.
-        let language = match self.language {
-            Language::C if !self.header => Language::C,
-            Language::C => Language::of_file("x.h", &text),
-            Language::Other => Language::of_file("x", &text),
-            known => known,
-        };
+        let language = self.language.told_by(self.header, &text);
         Ok((language, Digest::of(language, &text)))
     }
 }
@@ -81,30 +72,48 @@ fn shared(known: Known) -> Shared {
 
 /// What an index of this commit needs.
 struct Plan {
-    /// Entries that are for a model unless their content is not, by their number.
-    files: Vec<(usize, Kept)>,
+    snapshot: Snapshot,
+    /// Each once: several files may hold the same.
+    contents: Vec<Content>,
+    files: Vec<Planned>,
     left_out: Vec<(usize, Why)>,
 }
+
+/// An entry that is for a model unless its content is not, and its content; by their numbers.
+struct Planned {
+    entry: usize,
+    content: usize,
+    documentation: bool,
+}
+
+/// Numbers of contents.
+type Batch = Vec<usize>;
 
 pub(super) async fn index(
     snapshot: &Snapshot,
     cache: Option<Cache>,
     cancel: &CancellationToken,
 ) -> Result<Index, GitError> {
-    let attributes = attributes(snapshot).await?;
-    let listed = snapshot.clone();
-    let (plan, cache, mut digests) = off_thread(move || {
-        let plan = Plan::new(listed.entries(), attributes);
-        let (cache, digests) = recall(cache, plan.contents(listed.entries()));
-        (plan, cache, digests)
+    let (snapshot, attributes) = (snapshot.clone(), attributes(snapshot).await?);
+    let (plan, cache, mut known, batches) = off_thread(move || {
+        let plan = Plan::new(snapshot, &attributes);
+        let (cache, known) = recall(cache, &plan.contents);
+        let batches = plan.batches(&known);
+        (Arc::new(plan), cache, known, batches)
     })
     .await?;
-    learn(snapshot, cache, plan.batches(snapshot.entries(), &digests), &mut digests, cancel).await?;
-    Ok(plan.index(snapshot.entries(), &digests))
+    let learnt = learn(&plan, cache, batches, cancel).await?;
+    off_thread(move || {
+        for (at, learnt) in learnt {
+            known[at] = Some(learnt);
+        }
+        plan.index(&known)
+    })
+    .await
 }
 
-/// What the commit's `.gitattributes` say.
-async fn attributes(snapshot: &Snapshot) -> Result<Attributes, GitError> {
+/// The commit's `.gitattributes`, by path.
+async fn attributes(snapshot: &Snapshot) -> Result<Vec<(String, String)>, GitError> {
     let files: Vec<&Entry> = snapshot
         .entries()
         .iter()
@@ -114,83 +123,73 @@ async fn attributes(snapshot: &Snapshot) -> Result<Attributes, GitError> {
         .collect();
     let oids: Vec<Oid> = files.iter().map(|entry| entry.oid.clone()).collect();
     let texts = snapshot.read(&oids).await?;
-    let texts: Vec<_> = texts.iter().map(|bytes| String::from_utf8_lossy(bytes)).collect();
-    Ok(Attributes::new(files.iter().zip(&texts).map(|(file, text)| (file.path.as_str(), &**text)).collect()))
+    let texts = texts.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    Ok(files.iter().map(|file| file.path.clone()).zip(texts).collect())
 }
 
 impl Plan {
-    fn new(entries: &[Entry], attributes: Attributes) -> Self {
-        let sieve = Sieve::new(entries.iter().map(|entry| entry.path.as_str()), attributes);
-        let mut plan = Self { files: Vec::new(), left_out: Vec::new() };
+    fn new(snapshot: Snapshot, attributes: &[(String, String)]) -> Self {
+        let attributes = attributes.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let entries = snapshot.entries();
+        let sieve = Sieve::new(entries.iter().map(|entry| entry.path.as_str()), Attributes::new(attributes));
+        let (mut files, mut left_out) = (Vec::new(), Vec::new());
         for (at, entry) in entries.iter().enumerate() {
             match sieve.judge(&entry.path, entry.mode, entry.size) {
-                Ok(kept) => plan.files.push((at, kept)),
-                Err(why) => plan.left_out.push((at, why)),
+                Ok(kept) => files.push((at, kept)),
+                Err(why) => left_out.push((at, why)),
             }
         }
-        plan.cut(entries);
-        plan
-    }
-
-    /// Of more files than are indexed: code before anything else, and what lies near the root before what lies deep.
-    fn cut(&mut self, entries: &[Entry]) {
-        let rank = |(at, kept): &(usize, Kept)| {
-            let path = entries[*at].path.as_str();
-            (!files::is_code(kept.language), path.matches('/').count(), path)
-        };
-        let bytes: u64 = self.files.iter().map(|(at, _)| entries[*at].size).sum();
-        if self.files.len() <= limits::INDEX_FILES && bytes <= limits::INDEX_BYTES {
-            return;
-        }
-        self.files.sort_by(|a, b| rank(a).cmp(&rank(b)));
-        let mut bytes = 0;
-        let fits = self.files.iter().take(limits::INDEX_FILES).take_while(|(at, _)| {
-            bytes += entries[*at].size;
-            bytes <= limits::INDEX_BYTES
+        left_out.extend(cut(&mut files, entries).map(|at| (at, Why::TooMany)));
+        let (mut contents, mut numbers) = (Vec::new(), HashMap::new());
+        let files = files.into_iter().map(|(at, kept)| {
+            let content = Content::of(&entries[at], kept);
+            let number = *numbers.entry(content).or_insert_with_key(|content| {
+                contents.push(content.clone());
+                contents.len() - 1
+            });
+            Planned { entry: at, content: number, documentation: kept.documentation }
         });
-        let fits = fits.count();
-        let beyond = self.files.drain(fits..);
-        self.left_out.extend(beyond.map(|(at, _)| (at, Why::TooMany)));
+        Self { files: files.collect(), contents, left_out, snapshot }
     }
 
-    fn contents(&self, entries: &[Entry]) -> Vec<Content> {
-        self.files.iter().map(|(at, kept)| Content::of(&entries[*at], *kept)).collect()
-    }
-
-    /// What is not known yet, each once, in batches to be read at a time.
-    fn batches(&self, entries: &[Entry], known: &Digests) -> Vec<Vec<Content>> {
-        let mut asked = HashSet::new();
-        let (mut batches, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for (at, kept) in &self.files {
-            let (content, size) = (Content::of(&entries[*at], *kept), entries[*at].size);
-            if known.contains_key(&content) || !asked.insert(content.clone()) {
-                continue;
-            }
-            let full = bytes + size > limits::INDEX_BATCH_BYTES || batch.len() == limits::INDEX_BATCH_FILES;
+    /// What is not known yet, to be read a batch at a time. The first are small, so that nobody waits long for work.
+    fn batches(&self, known: &[Option<Shared>]) -> Vec<Batch> {
+        let (mut batches, mut batch, mut bytes) = (Vec::new(), Batch::new(), 0);
+        let mut most = limits::INDEX_FIRST_BATCH_BYTES;
+        for (at, content) in self.contents.iter().enumerate().filter(|(at, _)| known[*at].is_none()) {
+            let full = bytes + content.size > most || batch.len() == limits::INDEX_BATCH_FILES;
             if full && !batch.is_empty() {
                 batches.push(std::mem::take(&mut batch));
                 bytes = 0;
+                most = (most * 2).min(limits::INDEX_BATCH_BYTES);
             }
-            bytes += size;
-            batch.push(content);
+            bytes += content.size;
+            batch.push(at);
         }
         batches.extend((!batch.is_empty()).then_some(batch));
         batches
     }
 
-    fn index(&self, entries: &[Entry], digests: &Digests) -> Index {
-        let mut index = Index::default();
+    /// The contents of a batch, the largest first: what takes longest must not be begun last.
+    async fn read(&self, mut batch: Batch) -> Result<Vec<(usize, Vec<u8>)>, GitError> {
+        batch.sort_by_key(|at| Reverse(self.contents[*at].size));
+        let oids: Vec<Oid> = batch.iter().map(|at| self.contents[*at].oid.clone()).collect();
+        Ok(batch.into_iter().zip(self.snapshot.read(&oids).await?).collect())
+    }
+
+    fn index(&self, known: &[Option<Shared>]) -> Index {
+        let (mut index, entries) = (Index::default(), self.snapshot.entries());
         for (at, why) in &self.left_out {
             index.leave_out(&entries[*at].path, *why);
         }
-        for (at, kept) in &self.files {
-            let Entry { path, size, .. } = &entries[*at];
-            match &digests[&Content::of(&entries[*at], *kept)] {
+        for Planned { entry, content, documentation } in &self.files {
+            let Entry { path, size, .. } = &entries[*entry];
+            match known[*content].as_ref().expect("what was not known was learnt") {
                 Ok((language, digest)) => index.add(File {
                     path: path.clone(),
                     size: *size,
                     language: *language,
-                    documentation: kept.documentation,
+                    documentation: *documentation,
                     digest: Arc::clone(digest),
                 }),
                 Err(why) => index.leave_out(path, *why),
@@ -200,83 +199,113 @@ impl Plan {
     }
 }
 
+/// Of more files than are indexed: code before anything else, and what lies near the root before what lies deep. Gives
+/// the others.
+fn cut(files: &mut Vec<(usize, Kept)>, entries: &[Entry]) -> impl Iterator<Item = usize> + use<> {
+    let bytes: u64 = files.iter().map(|(at, _)| entries[*at].size).sum();
+    let mut fits = files.len();
+    if fits > limits::INDEX_FILES || bytes > limits::INDEX_BYTES {
+        files.sort_by_cached_key(|(at, kept)| {
+            let path = &entries[*at].path;
+            (!kept.language.is_code(), path.matches('/').count(), path.clone())
+        });
+        let mut bytes = 0;
+        fits = files
+            .iter()
+            .take(limits::INDEX_FILES)
+            .take_while(|(at, _)| {
+                bytes += entries[*at].size;
+                bytes <= limits::INDEX_BYTES
+            })
+            .count();
+    }
+    files.split_off(fits).into_iter().map(|(at, _)| at)
+}
+
 /// What the cache knows of these contents; the cache, if it may be used further.
-fn recall(cache: Option<Cache>, contents: Vec<Content>) -> (Option<Cache>, Digests) {
-    let Some(mut cache) = cache else { return Default::default() };
+fn recall(cache: Option<Cache>, contents: &[Content]) -> (Option<Cache>, Vec<Option<Shared>>) {
+    let nothing = || contents.iter().map(|_| None).collect();
+    let Some(mut cache) = cache else { return (None, nothing()) };
     let keys: Vec<CacheKey> = contents.iter().map(Content::key).collect();
     match cache.get(&keys) {
         Ok(kept) => {
-            let read = |(content, packed): (Content, Option<Packed>)| {
-                let known = digest::unpack(&packed?.bytes()?)?;
-                Some((content, shared(known)))
-            };
-            let found: Vec<_> = in_parallel(|| contents.into_par_iter().zip(kept).filter_map(read).collect());
-            (Some(cache), found.into_iter().collect())
+            let read =
+                |(packed, key): (Option<Packed>, &CacheKey)| digest::unpack(&packed?.bytes(key)?).map(shared);
+            let known = in_parallel(|| kept.into_par_iter().zip(&keys).map(read).collect());
+            (Some(cache), known)
         }
         Err(error) => {
             cannot_use(&error);
-            Default::default()
+            (None, nothing())
         }
     }
 }
 
-/// Reads what is lacking, works it out and keeps it.
+/// Reads what is lacking, works it out and keeps it: three batches at a time, each at another place.
 async fn learn(
-    snapshot: &Snapshot,
-    mut cache: Option<Cache>,
-    batches: Vec<Vec<Content>>,
-    digests: &mut Digests,
+    plan: &Arc<Plan>,
+    cache: Option<Cache>,
+    batches: Vec<Batch>,
     cancel: &CancellationToken,
-) -> Result<(), GitError> {
-    let mut batches = batches.into_iter();
-    let mut read = read(snapshot, batches.next()).await?;
-    while let Some(batch) = read.take() {
-        let (held, token) = (cache.take(), cancel.clone());
-        let work = off_thread(move || work_out(batch, held, &token));
-        let (worked_out, next) = tokio::join!(work, self::read(snapshot, batches.next()));
-        let (learnt, kept) = worked_out?.ok_or_else(cancelled)?;
-        digests.extend(learnt);
-        (cache, read) = (kept, next?);
-    }
-    Ok(())
+) -> Result<Vec<(usize, Shared)>, GitError> {
+    let (hand_on, mut to_work_out) = mpsc::channel(1);
+    let (put_by, mut to_keep) = mpsc::channel(1);
+    let reading = async move {
+        for batch in batches {
+            if hand_on.send(plan.read(batch).await?).await.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    };
+    let (worked_on, cancel) = (Arc::clone(plan), cancel.clone());
+    let keeps = cache.is_some();
+    let working = off_thread(move || {
+        let mut learnt = Vec::new();
+        while let Some(batch) = to_work_out.blocking_recv() {
+            let (known, kept) = work_out(&worked_on.contents, batch, keeps, &cancel)?;
+            learnt.extend(known);
+            // What cannot be kept is known all the same.
+            let _ = put_by.blocking_send(kept);
+        }
+        Some(learnt)
+    });
+    let keeping = off_thread(move || {
+        let Some(mut cache) = cache else { return };
+        while let Some(batch) = to_keep.blocking_recv() {
+            if let Err(error) = cache.put(batch) {
+                return cannot_use(&error);
+            }
+        }
+    });
+    let ((), learnt, ()) = tokio::try_join!(reading, working, keeping)?;
+    learnt.ok_or_else(cancelled)
 }
 
-async fn read(
-    snapshot: &Snapshot,
-    batch: Option<Vec<Content>>,
-) -> Result<Option<Vec<(Content, Vec<u8>)>>, GitError> {
-    let Some(batch) = batch else { return Ok(None) };
-    let oids: Vec<Oid> = batch.iter().map(|content| content.oid.clone()).collect();
-    Ok(Some(batch.into_iter().zip(snapshot.read(&oids).await?).collect()))
-}
-
-type Learnt = Vec<(Content, Shared)>;
+type WorkedOut = (Vec<(usize, Shared)>, Vec<(CacheKey, Packed)>);
 
 /// None: it was called off.
 fn work_out(
-    batch: Vec<(Content, Vec<u8>)>,
-    cache: Option<Cache>,
+    contents: &[Content],
+    batch: Vec<(usize, Vec<u8>)>,
+    keeps: bool,
     cancel: &CancellationToken,
-) -> Option<(Learnt, Option<Cache>)> {
-    let keeps = cache.is_some();
-    let digest = |(content, bytes): (Content, Vec<u8>)| {
+) -> Option<WorkedOut> {
+    let work_out = |(at, bytes): (usize, Vec<u8>)| {
         if cancel.is_cancelled() {
             return None;
         }
+        let content: &Content = &contents[at];
         let known = content.known(bytes);
-        let kept = keeps.then(|| (content.key(), Packed::of(&digest::pack(&known))));
-        Some(((content, shared(known)), kept))
+        let kept = keeps.then(|| {
+            let key = content.key();
+            (key, Packed::of(&key, &digest::pack(&known)))
+        });
+        Some(((at, shared(known)), kept))
     };
-    let done: Option<Vec<_>> = in_parallel(|| batch.into_par_iter().map(digest).collect());
-    let (learnt, kept): (Learnt, Vec<_>) = done?.into_iter().unzip();
-    let cache = cache.and_then(|mut cache| match cache.put(kept.into_iter().flatten()) {
-        Ok(()) => Some(cache),
-        Err(error) => {
-            cannot_use(&error);
-            None
-        }
-    });
-    Some((learnt, cache))
+    let done: Option<Vec<_>> = in_parallel(|| batch.into_par_iter().with_max_len(1).map(work_out).collect());
+    let (learnt, kept): (Vec<_>, Vec<_>) = done?.into_iter().unzip();
+    Some((learnt, kept.into_iter().flatten().collect()))
 }
 
 fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
@@ -350,16 +379,20 @@ mod tests {
     }
 
     async fn indexed(snapshot: &Snapshot, store: &Store) -> Index {
-        let cache = store.cache(REPO, Index::VERSION).await.unwrap();
+        let cache = store.cache(REPO).await.unwrap();
         Index::read(snapshot, cache, &CancellationToken::new()).await.unwrap()
     }
 
-    /// What would be read from git now.
-    async fn lacking(snapshot: &Snapshot, store: &Store) -> usize {
-        let plan = Plan::new(snapshot.entries(), Attributes::default());
-        let cache = store.cache(REPO, Index::VERSION).await.unwrap();
-        let (_, known) = recall(Some(cache), plan.contents(snapshot.entries()));
-        plan.batches(snapshot.entries(), &known).concat().len()
+    async fn without_cache(snapshot: &Snapshot) -> Index {
+        Index::without_cache(snapshot, &CancellationToken::new()).await.unwrap()
+    }
+
+    /// Takes the contents of these files away from git.
+    fn forget(work: &Path, snapshot: &Snapshot, paths: &[&str]) {
+        for path in paths {
+            let blob = snapshot.entry(path).unwrap().oid.as_str();
+            std::fs::remove_file(work.join(".git/objects").join(&blob[..2]).join(&blob[2..])).unwrap();
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -379,20 +412,20 @@ mod tests {
             ],
         );
         let first = commit(&work).await;
-        assert_eq!(lacking(&first, &store).await, 4, "one content in one language is read once");
-        let cold = indexed(&first, &store).await;
-        let bare = Index::without_cache(&first, &CancellationToken::new()).await.unwrap();
-        assert_eq!((&cold, &indexed(&first, &store).await), (&bare, &bare));
-        assert_eq!(lacking(&first, &store).await, 0, "also that a content is left out is kept");
-        assert_eq!(cold.file("list.h").unwrap().language, Language::Cpp);
-
         write(&work, &[("a.rs", b"fn two() {}\n"), ("new/b.rs", b"fn three() {}\n")]);
         let second = commit(&work).await;
-        assert_eq!(lacking(&second, &store).await, 2);
-        let index = indexed(&second, &store).await;
-        assert_eq!(index, Index::without_cache(&second, &CancellationToken::new()).await.unwrap());
-        let paths: Vec<_> = index.files().iter().map(|file| file.path.as_str()).collect();
+        let (bare_first, bare_second) = (without_cache(&first).await, without_cache(&second).await);
+
+        let cold = indexed(&first, &store).await;
+        assert_eq!(cold, bare_first);
+        assert_eq!(cold.file("list.h").unwrap().language, Language::Cpp);
+        forget(&work, &second, &["same.rs", "list.h", "made.rs"]);
+        assert_eq!(indexed(&second, &store).await, bare_second, "only what changed is read");
+        forget(&work, &second, &["a.rs", "new/b.rs"]);
+        assert_eq!(indexed(&second, &store).await, bare_second, "nothing is");
+        let paths: Vec<_> = bare_second.files().iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, ["a.rs", "list.h", "new/b.rs", "same.py", "same.rs"]);
+        assert!(Index::without_cache(&second, &CancellationToken::new()).await.is_err());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -451,14 +484,13 @@ mod tests {
                 ("big.psd.txt", Why::LfsPointer),
                 ("huge.min.txt", Why::TooLarge),
                 ("latin-\u{fffd}.rs", Why::Name),
-                ("latin.py", Why::Binary),
+                ("latin.py", Why::Encoding),
                 ("loop", Why::Symlink),
                 ("minified.js", Why::Minified),
                 ("module", Why::Submodule),
                 ("two\u{fffd}lines.rs", Why::Name),
             ]
         );
-        assert_eq!(index.file("key.rs").unwrap().digest.secrets(), 1);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -472,17 +504,25 @@ mod tests {
         assert!(error.passes(), "{error}");
     }
 
-    #[test]
-    fn of_too_many_files_code_near_the_root_is_read() {
-        let oid: Oid = "1".repeat(40).parse().unwrap();
-        let entry = |path: String| Entry::file(path, oid.clone(), 10);
-        let deep = (0..100_000).map(|n| entry(format!("a/b/{n}.rs")));
-        let entries: Vec<_> = deep.chain(["z.rs", "z.txt"].map(|path| entry(path.to_owned()))).collect();
-        let plan = Plan::new(&entries, Attributes::default());
-        assert_eq!(plan.files.len(), limits::INDEX_FILES);
-        assert_eq!(plan.left_out.len(), 100_002 - limits::INDEX_FILES);
-        let read = |at| plan.files.iter().any(|(file, _)| *file == at);
-        assert!(read(100_000) && !read(100_001));
-        assert!(plan.left_out.iter().all(|(_, why)| *why == Why::TooMany));
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_too_many_files_code_near_the_root_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        let long = "long".repeat(60);
+        let mut stream =
+            "blob\nmark :1\ndata 3\na;\n\ncommit refs/heads/main\ncommitter a <a> 0 +0000\ndata 0\n\n"
+                .to_owned();
+        let deep = (0..100_000).map(|n| format!("{long}/{}/{n}.rs", n / 300));
+        for path in deep.chain(["z.rs", "z.txt"].map(str::to_owned)) {
+            stream.push_str(&format!("M 100644 :1 {path}\n"));
+        }
+        let import = Command::new("git").args(["fast-import", "--quiet"]).current_dir(&work);
+        let output = import.stdin(stream.into_bytes()).run(&CancellationToken::new()).await.unwrap();
+        assert!(output.success(), "{}", output.stderr_text());
+        let index = without_cache(&git::open(&work, "main").await.unwrap()).await;
+        assert_eq!(index.files().len(), limits::INDEX_FILES);
+        assert_eq!(index.left_out().len(), 100_002 - limits::INDEX_FILES);
+        assert!(index.file("z.rs").is_some() && index.file("z.txt").is_none());
+        assert!(index.left_out().iter().all(|file| file.why == Why::TooMany));
     }
 }

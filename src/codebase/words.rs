@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use foldhash::fast::RandomState;
+
 /// The words of a text: lower-case and in the singular, `snake_case` and `camelCase` taken apart, without those that
 /// every text has. A name of several words counts as those and, run together, as one more.
 pub(super) fn of(text: &str) -> BTreeSet<String> {
@@ -11,12 +13,12 @@ pub(super) fn of(text: &str) -> BTreeSet<String> {
 /// The same with how often each occurs.
 pub(super) fn counted(text: &str) -> BTreeMap<String, u32> {
     // Each name is taken apart once, however often it stands there. Sums do not depend on the order of this map.
-    let mut names: HashMap<&str, u32> = HashMap::new();
+    let mut names: HashMap<&str, u32, RandomState> = HashMap::default();
     for name in names_of(text) {
         let count = names.entry(name).or_default();
         *count = count.saturating_add(1);
     }
-    let mut words = BTreeMap::<String, u32>::new();
+    let mut words: HashMap<String, u32, RandomState> = HashMap::default();
     for (name, count) in names {
         each_of_name(name, |word| match words.get_mut(word) {
             Some(sum) => *sum = sum.saturating_add(count),
@@ -25,7 +27,7 @@ pub(super) fn counted(text: &str) -> BTreeMap<String, u32> {
             }
         });
     }
-    words
+    words.into_iter().collect()
 }
 
 /// The names and words of a text as they stand, `_` being part of a name.
@@ -42,12 +44,17 @@ pub(super) fn pieces(name: &str) -> BTreeSet<String> {
 /// The words of one name, and the name itself if there are several.
 pub(super) fn each_of_name(name: &str, mut found: impl FnMut(&str)) {
     let mut pieces = 0;
-    let mut whole = String::new();
+    let mut whole = String::with_capacity(name.len());
     for piece in pieces_of(name) {
         pieces += 1;
-        let lower = piece.to_lowercase();
-        whole.push_str(&lower);
-        let stem = stem(&lower);
+        let start = whole.len();
+        if piece.is_ascii() {
+            whole.push_str(piece);
+            whole[start..].make_ascii_lowercase();
+        } else {
+            whole.push_str(&piece.to_lowercase());
+        }
+        let stem = stem(&whole[start..]);
         if is_telling(stem) {
             found(stem);
         }
@@ -106,9 +113,11 @@ fn stem(word: &str) -> &str {
 
 fn is_telling(word: &str) -> bool {
     (2..=40).contains(&word.len())
-        && COMMON.binary_search(&word).is_err()
+        && (word.len() > LONGEST_COMMON || COMMON.binary_search(&word).is_err())
         && !word.bytes().all(|b| b.is_ascii_digit())
 }
+
+const LONGEST_COMMON: usize = 7;
 
 /// Of every English text or every program. In order.
 const COMMON: &[&str] = &[
@@ -149,5 +158,6 @@ mod tests {
     #[test]
     fn common_words_are_in_order() {
         assert!(COMMON.is_sorted());
+        assert_eq!(COMMON.iter().map(|word| word.len()).max(), Some(LONGEST_COMMON));
     }
 }

@@ -42,9 +42,9 @@ const PEM: &str = "-----BEGIN ";
 pub fn find(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
-    while at < text.len() {
-        let end = if text.is_char_boundary(at) { secret_at(text, at) } else { None };
-        match end {
+    while let Some(skipped) = text.as_bytes()[at..].iter().position(|byte| begins_secret(*byte)) {
+        at += skipped;
+        match secret_at(text, at) {
             Some(end) => {
                 found.push(at..end);
                 at = end;
@@ -53,6 +53,11 @@ pub fn find(text: &str) -> Vec<Range<usize>> {
         }
     }
     found
+}
+
+/// All of them do with one of these; most bytes of a text are others.
+fn begins_secret(byte: u8) -> bool {
+    matches!(byte, b'-' | b'g' | b's' | b'A' | b'x' | b'n' | b'e')
 }
 
 /// The text with every secret replaced by `[redacted]`.
@@ -72,9 +77,6 @@ fn secret_at(text: &str, at: usize) -> Option<usize> {
     let rest = &text[at..];
     if rest.starts_with(PEM) {
         return private_key_end(text, at);
-    }
-    if !matches!(rest.as_bytes()[0], b'g' | b's' | b'A' | b'x' | b'n' | b'e') {
-        return None;
     }
     let inside_a_word = text[..at].bytes().next_back().is_some_and(|b| b.is_ascii_alphanumeric());
     if inside_a_word {
@@ -105,6 +107,11 @@ fn private_key_end(text: &str, at: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_shape_is_looked_for() {
+        assert!(SHAPES.iter().map(|shape| shape.prefix).chain([PEM]).all(|p| begins_secret(p.as_bytes()[0])));
+    }
 
     #[test]
     fn known_shapes_are_blacked_out_and_nothing_else_is() {

@@ -1,7 +1,7 @@
 //! A repository that lies on this machine already, wherever that is: a work tree or a bare one.
 //!
-//! It may be anybody's. Three commands read it, none of which runs a hook, a filter or a monitor that its config
-//! names, and what it lacks is not fetched.
+//! It may be anybody's. None of the commands that read it runs a hook, a filter or a monitor that its config names, and
+//! what it lacks is not fetched.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,11 @@ pub async fn open(path: &Path, revision: &str) -> Result<Snapshot, GitError> {
         Err(GitError::Failed { stderr, .. }) if stderr.contains("dubious ownership") => {
             return Err(GitError::NotOurs { path: path.to_owned() });
         }
-        Err(GitError::Failed { .. }) => return Err(GitError::NoRepository { path: path.to_owned() }),
+        Err(GitError::Failed { stderr, .. })
+            if ["not a git repository", "cannot change to"].iter().any(|none| stderr.contains(none)) =>
+        {
+            return Err(GitError::NoRepository { path: path.to_owned() });
+        }
         Err(error) => return Err(error),
     };
     let repository = directory(&found);
@@ -87,6 +91,10 @@ mod tests {
         for none in [root.path().to_owned(), root.path().join("missing")] {
             assert!(matches!(open(&none, "HEAD").await, Err(GitError::NoRepository { .. })), "{none:?}");
         }
+        let broken = root.path().join("broken");
+        git(root.path(), &["clone", "--quiet", "--bare", "work", "broken"]).await;
+        std::fs::write(broken.join("config"), "[core").unwrap();
+        assert!(matches!(open(&broken, "HEAD").await, Err(GitError::Failed { .. })));
         for revision in ["other", "--all", "main\nx", ":(glob)**", ""] {
             let error = open(&work, revision).await.unwrap_err();
             assert!(matches!(error, GitError::NoSuchRevision { .. }), "{revision}: {error}");

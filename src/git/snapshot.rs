@@ -49,13 +49,6 @@ pub struct Entry {
     readable: bool,
 }
 
-impl Entry {
-    /// One as a commit would have it.
-    pub fn file(path: String, oid: Oid, size: u64) -> Self {
-        Self { path, mode: Mode::File, oid, size, readable: true }
-    }
-}
-
 /// A commit's files, as they were when it was made. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -74,8 +67,10 @@ struct Listing {
 
 impl Snapshot {
     pub(super) async fn of(mirror: PathBuf, commit: Oid) -> Result<Self, GitError> {
-        let list =
-            command::on(&mirror).args(["ls-tree", "-r", "-l", "-z", "--full-tree"]).arg(commit.as_str());
+        let list = command::on(&mirror)
+            .args(["ls-tree", "-r", "-l", "-z", "--full-tree"])
+            .arg(commit.as_str())
+            .output_limit(limits::TREE_BYTES);
         let entries = parse_tree(&command::read("ls-tree", list).await?)?;
         let sizes = entries
             .iter()
@@ -143,7 +138,8 @@ impl Snapshot {
 
     async fn read_batch(&self, oids: &[&Oid]) -> Result<Vec<Vec<u8>>, GitError> {
         let asked: String = oids.iter().map(|oid| format!("{oid}\n")).collect();
-        let cat = command::on(&self.mirror).args(["cat-file", "--batch"]).stdin(asked.into_bytes());
+        let cat =
+            command::on(&self.mirror).args(["cat-file", "--batch", "--buffer"]).stdin(asked.into_bytes());
         parse_batch(&command::read("cat-file", cat).await?, oids)
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cx, fault};
+use super::{Cx, Recent, fault};
 use crate::{
     codebase::{Index, TreeIndex},
     config::{BudgetSettings, REPOSITORY_FILE, RepoSettings, Settings},
@@ -24,6 +24,14 @@ pub struct Desk {
     pub providers: Arc<Providers>,
     pub store: Arc<Store>,
     pub settings: Arc<Settings>,
+    pub commits: Recent<Known>,
+}
+
+/// A commit that a run works from.
+#[derive(Debug)]
+pub struct Known {
+    snapshot: Snapshot,
+    index: Arc<Index>,
 }
 
 /// What the server's settings, tightened by the repository's, say for one run. Pinned at its start.
@@ -188,20 +196,32 @@ impl Desk {
 
     /// The files of the commit a run works from.
     pub async fn snapshot(&self, cx: &Cx, base: &Base) -> Result<Snapshot, StepError> {
+        match self.commits.get(cx.run().id.repo, &base.commit) {
+            Some(known) => Ok(known.snapshot.clone()),
+            None => self.read(cx, base).await,
+        }
+    }
+
+    async fn read(&self, cx: &Cx, base: &Base) -> Result<Snapshot, StepError> {
         self.mirrors.snapshot(cx.run().id.repo, base.commit.as_str()).await.map_err(git_error)
     }
 
     /// What is known of the files of the commit a run works from.
-    pub async fn index(&self, cx: &Cx, base: &Base) -> Result<Index, StepError> {
-        let snapshot = self.snapshot(cx, base).await?;
-        let index = match self.store.cache(cx.run().id.repo, Index::VERSION).await {
+    pub async fn index(&self, cx: &Cx, base: &Base) -> Result<Arc<Index>, StepError> {
+        let known = self.commits.get_or_make(cx.run().id.repo, &base.commit, self.know(cx, base)).await?;
+        Ok(Arc::clone(&known.index))
+    }
+
+    async fn know(&self, cx: &Cx, base: &Base) -> Result<Known, StepError> {
+        let snapshot = self.read(cx, base).await?;
+        let index = match self.store.cache(cx.run().id.repo).await {
             Ok(cache) => Index::read(&snapshot, cache, cx.cancelled()).await,
             Err(error) => {
                 tracing::warn!(%error, "there is no cache for the index of a repository");
                 Index::without_cache(&snapshot, cx.cancelled()).await
             }
         };
-        index.map_err(git_error)
+        Ok(Known { index: Arc::new(index.map_err(git_error)?), snapshot })
     }
 
     /// The paths of the commit a run works from.

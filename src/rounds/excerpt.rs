@@ -1,7 +1,5 @@
 //! What of a repository the models of a run are shown.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
 use super::{Base, Cx, desk::git_error};
@@ -27,7 +25,7 @@ pub struct Excerpt {
 pub async fn excerpt(cx: &Cx, base: &Base, words: &str, files: &[String]) -> Result<Excerpt, StepError> {
     cx.once("excerpt", |_| async {
         let snapshot = cx.tools().snapshot(cx, base).await?;
-        let index = Arc::new(cx.tools().index(cx, base).await?);
+        let index = cx.tools().index(cx, base).await?;
         let sample_path = sample_path(&index);
         let (text, files) = (words.to_owned(), files.to_vec());
         let asked = Asked { text, files, budget: limits::CONTEXT_TOKENS };

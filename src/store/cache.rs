@@ -1,14 +1,13 @@
 //! What was worked out from the contents of a repository's files, kept by their hash.
 //!
 //! In a file of its own beside the repository's database: nothing in it is a truth, so it is in no backup, its writes are
-//! not waited for by the disk, they hold up no step, and when it is damaged or of another version it is removed.
+//! not waited for by the disk, and they hold up no step. A crash may leave anything in it: so each answer says, under the
+//! sum that it is read by, what it is the answer to, and a file that cannot be read is emptied. Pieces of the code are in
+//! it as they stand, as all of it is in the mirror beside it.
 
-use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashSet, path::PathBuf};
 
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, config::DbConfig, params};
 
 use super::{
     Store, StoreError,
@@ -18,36 +17,41 @@ use super::{
 };
 use crate::{
     limits,
-    types::{RepoId, Timestamp},
+    types::{Hash, RepoId},
 };
 
 /// Beside the repository's database.
 const FILE: &str = "cache.db";
 
-/// Changes with its tables.
-const LAYOUT: &str = "1";
-
 /// Nothing larger is kept, whatever a damaged row says of itself.
 const MOST_PLAIN: usize = 64 * 1024 * 1024;
-
-const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// A repository's cache, open. Its calls wait for the disk: they are for threads that may.
 #[derive(Debug)]
 pub struct Cache {
     connection: Connection,
     file: PathBuf,
-    today: i64,
+    /// What was asked of it so far, and so is what it is for.
+    asked: HashSet<i64>,
 }
 
-/// What something is known by: the content, and in which way it was worked out.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct CacheKey {
-    pub blob: String,
-    pub form: String,
+/// What something is known by: the content, and all that decides what is worked out from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheKey(Hash);
+
+impl CacheKey {
+    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        Self(Hash::of_parts(parts))
+    }
+
+    /// Where it is kept. Two may share a place; then the later one has it.
+    fn id(&self) -> i64 {
+        let first = self.0.bytes().first_chunk().expect("it has 32 bytes");
+        i64::from_be_bytes(*first)
+    }
 }
 
-/// Bytes as they are kept, with a sum that shows damage.
+/// Bytes as they are kept: with what they are the answer to, and a sum of both.
 #[derive(Debug, Clone)]
 pub struct Packed {
     plain: usize,
@@ -55,71 +59,75 @@ pub struct Packed {
 }
 
 impl Packed {
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn of(key: &CacheKey, bytes: &[u8]) -> Self {
+        let sealed = [key.0.bytes().as_slice(), bytes].concat();
         // What cannot be packed reads as damaged, and is worked out again.
-        Self { plain: bytes.len(), zstd: packer::pack(bytes).unwrap_or_default() }
+        Self { plain: sealed.len(), zstd: packer::pack(&sealed).unwrap_or_default() }
     }
 
-    /// None: they are damaged.
-    pub fn bytes(&self) -> Option<Vec<u8>> {
-        packer::unpack(&self.zstd, self.plain).ok().filter(|bytes| bytes.len() == self.plain)
+    /// None: they are damaged, or the answer to something else.
+    pub fn bytes(&self, key: &CacheKey) -> Option<Vec<u8>> {
+        let mut sealed = packer::unpack(&self.zstd, self.plain).ok()?;
+        (sealed.len() == self.plain && sealed.starts_with(key.0.bytes())).then(|| {
+            sealed.drain(..key.0.bytes().len());
+            sealed
+        })
     }
 }
 
 impl Store {
-    /// The cache of a repository that has a database; what another `version` of the program kept there is gone.
-    pub async fn cache(&self, repo: RepoId, version: &str) -> Result<Cache, StoreError> {
-        let (directory, now) = (self.repo_dir(repo), self.clock.now());
-        let version = format!("{LAYOUT} {version}");
+    /// The cache of a repository that has a database.
+    pub async fn cache(&self, repo: RepoId) -> Result<Cache, StoreError> {
+        let directory = self.repo_dir(repo);
         off_thread(move || {
             // A folder with nothing but a cache would seem to have lost its database.
             if !directory.join(repository::FILE).exists() {
                 return Err(StoreError::Missing { what: format!("a database of repository {repo}") });
             }
-            Cache::open(directory.join(FILE), &version, now)
+            Cache::open(directory.join(FILE))
         })
         .await
     }
 }
 
 impl Cache {
-    fn open(file: PathBuf, version: &str, now: Timestamp) -> Result<Self, StoreError> {
-        let today = now.0 / DAY_MS;
-        let connect = || connect(&file, version).map_err(|fault| fault.at(&file));
-        let connection = match connect() {
-            Ok(Some(connection)) => connection,
-            Ok(None) | Err(StoreError::Damaged { .. }) => {
-                remove(&file)?;
-                let again =
-                    || StoreError::Damaged { file: file.clone(), detail: "it was just replaced".to_owned() };
-                connect()?.ok_or_else(again)?
+    fn open(file: PathBuf) -> Result<Self, StoreError> {
+        let at = |fault: Fault| fault.at(&file);
+        let connection = Connection::open(&file).map_err(|error| at(error.into()))?;
+        match prepare(&connection).map_err(at) {
+            Err(StoreError::Damaged { .. }) => {
+                empty(&connection).and_then(|()| prepare(&connection)).map_err(at)?;
             }
-            Err(error) => return Err(error),
-        };
-        Ok(Self { connection, file, today })
+            prepared => prepared?,
+        }
+        Ok(Self { connection, file, asked: HashSet::new() })
     }
 
     /// What is kept under each of these, in their order.
     pub fn get(&mut self, keys: &[CacheKey]) -> Result<Vec<Option<Packed>>, StoreError> {
-        let today = self.today;
-        self.run(|tx| get(tx, keys, today))
+        self.asked.extend(keys.iter().map(CacheKey::id));
+        self.run(TransactionBehavior::Deferred, |tx, _| get(tx, keys))
     }
 
-    /// Keeps these from now on; what was asked for longest ago goes when it becomes too much.
+    /// Keeps these from now on. When it becomes too much, everything goes that was not asked of this one.
     pub fn put(&mut self, entries: impl IntoIterator<Item = (CacheKey, Packed)>) -> Result<(), StoreError> {
-        let today = self.today;
-        self.run(|tx| {
+        self.run(TransactionBehavior::Immediate, |tx, asked| {
             for (key, packed) in entries {
-                put(tx, &key, &packed, today)?;
+                asked.insert(key.id());
+                put(tx, &key, &packed)?;
             }
-            make_room(tx)
+            make_room(tx, asked, limits::CACHE_BYTES)
         })
     }
 
-    fn run<R>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>) -> Result<R, StoreError> {
+    fn run<R>(
+        &mut self,
+        behavior: TransactionBehavior,
+        work: impl FnOnce(&Transaction<'_>, &mut HashSet<i64>) -> Result<R, Fault>,
+    ) -> Result<R, StoreError> {
         let run = || -> Result<R, Fault> {
-            let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let result = work(&tx)?;
+            let tx = self.connection.transaction_with_behavior(behavior)?;
+            let result = work(&tx, &mut self.asked)?;
             tx.commit()?;
             Ok(result)
         };
@@ -127,166 +135,159 @@ impl Cache {
             let error = fault.at(&self.file);
             if matches!(error, StoreError::Damaged { .. }) {
                 // The next one begins anew.
-                drop(remove(&self.file));
+                drop(empty(&self.connection));
             }
             error
         })
     }
 }
 
-/// None: it was made by another version.
-fn connect(file: &Path, version: &str) -> Result<Option<Connection>, Fault> {
-    let connection = Connection::open(file)?;
+fn prepare(connection: &Connection) -> Result<(), Fault> {
     connection.busy_timeout(limits::FILE_LOCK)?;
+    // Most answers have a few thousand bytes, and are read by the thousand.
+    connection.pragma_update(None, "page_size", 16_384)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "OFF")?;
-    connection.pragma_update(None, "foreign_keys", true)?;
     connection.execute_batch(include_str!("migrations/cache.sql"))?;
-    connection
-        .execute("INSERT INTO made (version) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM made)", [version])?;
-    let made: String = connection.query_row("SELECT version FROM made", [], |row| row.get(0))?;
-    Ok((made == version).then_some(connection))
-}
-
-/// Whoever has it open goes on with what nobody sees any more.
-fn remove(file: &Path) -> Result<(), StoreError> {
-    for ending in ["", "-wal", "-shm"] {
-        let mut path = file.as_os_str().to_owned();
-        path.push(ending);
-        match std::fs::remove_file(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                return Err(StoreError::Io { path: path.into(), source });
-            }
-            _ => {}
-        }
-    }
     Ok(())
 }
 
-fn get(tx: &Transaction<'_>, keys: &[CacheKey], today: i64) -> Result<Vec<Option<Packed>>, Fault> {
-    // Most of what is kept is asked for each time, and one reading is faster than as many searches.
-    let mut known: HashMap<(String, String), (i64, i64)> = HashMap::new();
-    let mut statement = tx.prepare_cached("SELECT blob, form, id, used FROM content")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        known.insert((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?));
-    }
-    let mut found: Vec<Option<Packed>> = vec![None; keys.len()];
-    let mut wanted: Vec<(i64, usize)> = Vec::new();
-    let mut touch = tx.prepare_cached("UPDATE content SET used = ?2 WHERE id = ?1")?;
-    for (at, key) in keys.iter().enumerate() {
-        if let Some((id, used)) = known.get(&(key.blob.clone(), key.form.clone())) {
-            wanted.push((*id, at));
-            if *used != today {
-                touch.execute([*id, today])?;
-            }
-        }
-    }
+/// In place: whoever else has the file open must find the same one.
+fn empty(connection: &Connection) -> Result<(), Fault> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, true)?;
+    let emptied = connection.execute_batch("VACUUM");
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, false)?;
+    Ok(emptied?)
+}
+
+fn get(tx: &Transaction<'_>, keys: &[CacheKey]) -> Result<Vec<Option<Packed>>, Fault> {
     // As they lie in the file.
+    let mut wanted: Vec<(i64, usize)> = keys.iter().map(CacheKey::id).zip(0..).collect();
     wanted.sort_unstable();
-    let mut statement = tx.prepare_cached("SELECT plain, zstd FROM body WHERE id = ?1")?;
+    let mut found: Vec<Option<Packed>> = vec![None; keys.len()];
+    let mut statement = tx.prepare_cached("SELECT plain, zstd FROM answer WHERE id = ?1")?;
     for (id, at) in wanted {
-        let mut rows = statement.query([id])?;
-        if let Some(row) = rows.next()? {
+        let read = |row: &rusqlite::Row<'_>| {
             let plain = usize::try_from(row.get::<_, i64>(0)?).unwrap_or(0).min(MOST_PLAIN);
-            found[at] = Some(Packed { plain, zstd: row.get(1)? });
-        }
+            Ok(Packed { plain, zstd: row.get(1)? })
+        };
+        found[at] = statement.query_row([id], read).optional()?;
     }
     Ok(found)
 }
 
-fn put(tx: &Transaction<'_>, key: &CacheKey, packed: &Packed, today: i64) -> Result<(), Fault> {
-    let id: i64 = tx
-        .prepare_cached(
-            "INSERT INTO content (blob, form, bytes, used) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (blob, form) DO UPDATE SET bytes = excluded.bytes, used = excluded.used RETURNING id",
-        )?
-        .query_row(params![key.blob, key.form, signed(packed.zstd.len() as u64), today], |row| row.get(0))?;
-    tx.prepare_cached("INSERT OR REPLACE INTO body (id, plain, zstd) VALUES (?1, ?2, ?3)")?
-        .execute(params![id, signed(packed.plain as u64), packed.zstd])?;
+fn put(tx: &Transaction<'_>, key: &CacheKey, packed: &Packed) -> Result<(), Fault> {
+    tx.prepare_cached("INSERT OR REPLACE INTO answer (id, plain, zstd) VALUES (?1, ?2, ?3)")?
+        .execute(params![key.id(), signed(packed.plain as u64), packed.zstd])?;
     Ok(())
 }
 
-/// Down to half, lest it be done each time.
-fn make_room(tx: &Transaction<'_>) -> Result<(), Fault> {
-    let (rows, bytes): (i64, i64) = tx
-        .prepare_cached("SELECT COUNT(*), COALESCE(SUM(bytes), 0) FROM content")?
-        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    if unsigned(rows) <= limits::CACHE_ROWS && unsigned(bytes) <= limits::CACHE_BYTES {
+fn make_room(tx: &Transaction<'_>, asked: &HashSet<i64>, most: u64) -> Result<(), Fault> {
+    let number = |pragma| tx.pragma_query_value(None, pragma, |row| row.get(0)).map(unsigned);
+    let pages = number("page_count")?.saturating_sub(number("freelist_count")?);
+    if pages.saturating_mul(number("page_size")?) <= most {
         return Ok(());
     }
-    tx.execute(
-        "DELETE FROM content WHERE id IN (SELECT id FROM content ORDER BY used, id LIMIT ?1)",
-        [rows / 2],
-    )?;
+    let mut statement = tx.prepare_cached("SELECT id FROM answer")?;
+    let kept: Vec<i64> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut statement = tx.prepare_cached("DELETE FROM answer WHERE id = ?1")?;
+    for id in kept.iter().filter(|id| !asked.contains(id)) {
+        statement.execute([id])?;
+    }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn key(blob: u32) -> CacheKey {
-        CacheKey { blob: format!("{blob:040}"), form: "Rust".into() }
+        CacheKey::of([blob.to_be_bytes().as_slice()])
     }
 
-    fn open(directory: &Path, version: &str, day: i64) -> Cache {
-        Cache::open(directory.join(FILE), version, Timestamp(day * DAY_MS)).unwrap()
+    fn open(directory: &Path) -> Cache {
+        Cache::open(directory.join(FILE)).unwrap()
+    }
+
+    fn keep(cache: &mut Cache, entries: &[(u32, &[u8])]) {
+        cache.put(entries.iter().map(|(blob, bytes)| (key(*blob), Packed::of(&key(*blob), bytes)))).unwrap();
     }
 
     fn kept(cache: &mut Cache, blob: u32) -> Option<Vec<u8>> {
-        cache.get(&[key(blob)]).unwrap().pop().unwrap().and_then(|packed| packed.bytes())
+        cache.get(&[key(blob)]).unwrap().pop().unwrap().and_then(|packed| packed.bytes(&key(blob)))
     }
 
     #[test]
-    fn what_was_put_is_there_at_the_next_opening_of_the_same_version() {
+    fn what_was_put_is_there_at_the_next_opening() {
         let directory = tempfile::tempdir().unwrap();
-        let mut cache = open(directory.path(), "1", 0);
-        cache.put([(key(1), Packed::of(b"one")), (key(2), Packed::of(b""))]).unwrap();
-        cache.put([(key(1), Packed::of(b"another"))]).unwrap();
+        let mut cache = open(directory.path());
+        keep(&mut cache, &[(1, b"one"), (2, b"")]);
+        keep(&mut cache, &[(1, b"another")]);
         drop(cache);
-        let mut cache = open(directory.path(), "1", 0);
-        let all = cache.get(&[key(2), key(3), key(1), CacheKey { form: "Go".into(), ..key(1) }]).unwrap();
-        let all: Vec<_> = all.into_iter().map(|packed| packed.and_then(|packed| packed.bytes())).collect();
-        assert_eq!(all, [Some(Vec::new()), None, Some(b"another".to_vec()), None]);
-        drop(cache);
-        assert_eq!(kept(&mut open(directory.path(), "2", 0), 1), None);
+        let keys = [2, 3, 1].map(key);
+        let all = open(directory.path()).get(&keys).unwrap().into_iter().zip(&keys);
+        let all: Vec<_> = all.map(|(packed, key)| packed.and_then(|packed| packed.bytes(key))).collect();
+        assert_eq!(all, [Some(Vec::new()), None, Some(b"another".to_vec())]);
+    }
+
+    #[test]
+    fn an_answer_to_something_else_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cache = open(directory.path());
+        keep(&mut cache, &[(1, b"one"), (2, b"two"), (3, b"three")]);
+        let [one, two] = [1, 2].map(|blob| key(blob).id());
+        for (from, to) in [(one, 0), (two, one), (0, two)] {
+            cache.connection.execute("UPDATE answer SET id = ?2 WHERE id = ?1", [from, to]).unwrap();
+        }
+        assert_eq!([1, 2, 3].map(|blob| kept(&mut cache, blob)), [None, None, Some(b"three".to_vec())]);
     }
 
     #[test]
     fn damage_costs_what_it_hit_or_the_whole_and_never_lasts() {
         let directory = tempfile::tempdir().unwrap();
-        let mut cache = open(directory.path(), "1", 0);
-        cache.put([(key(1), Packed::of(&[7; 999])), (key(2), Packed::of(b"two"))]).unwrap();
-        let spoil =
-            "UPDATE body SET zstd = CAST(substr(zstd, 1, length(zstd) - 1) || x'00' AS BLOB) WHERE id = 1";
-        cache.connection.execute(spoil, []).unwrap();
+        let mut cache = open(directory.path());
+        keep(&mut cache, &[(1, &[7; 999]), (2, b"two")]);
+        let spoil = "UPDATE answer SET zstd = CAST(substr(zstd, 1, length(zstd) - 1) || x'00' AS BLOB) \
+                     WHERE id = ?1";
+        cache.connection.execute(spoil, [key(1).id()]).unwrap();
         assert_eq!((kept(&mut cache, 1), kept(&mut cache, 2)), (None, Some(b"two".to_vec())));
-        cache.put([(key(1), Packed::of(b"mended"))]).unwrap();
+        keep(&mut cache, &[(1, b"mended")]);
         assert_eq!(kept(&mut cache, 1).as_deref(), Some(&b"mended"[..]));
         drop(cache);
 
         std::fs::write(directory.path().join(FILE), [1; 8192]).unwrap();
-        let mut cache = open(directory.path(), "1", 0);
+        let (mut cache, mut another) = (open(directory.path()), open(directory.path()));
         assert_eq!(kept(&mut cache, 2), None);
-        cache.put([(key(2), Packed::of(b"two"))]).unwrap();
-        drop(cache);
-        assert_eq!(kept(&mut open(directory.path(), "1", 0), 2), Some(b"two".to_vec()));
+        keep(&mut cache, &[(2, b"two")]);
+        keep(&mut another, &[(3, b"three")]);
+        drop((cache, another));
+        let mut cache = open(directory.path());
+        assert_eq!([2, 3].map(|blob| kept(&mut cache, blob).is_some()), [true, true]);
     }
 
     #[test]
-    fn what_was_asked_for_longest_ago_goes_first() {
+    fn what_is_not_asked_for_goes_when_it_becomes_too_much() {
         let directory = tempfile::tempdir().unwrap();
-        let rows = u32::try_from(limits::CACHE_ROWS).unwrap();
-        let none = Packed::of(b"");
-        open(directory.path(), "1", 0).put((0..rows).map(|blob| (key(blob), none.clone()))).unwrap();
-        let mut cache = open(directory.path(), "1", 1);
-        assert!(kept(&mut cache, 0).is_some() && kept(&mut cache, rows - 1).is_some());
-        cache.put([(key(rows), none)]).unwrap();
-        assert!(kept(&mut cache, 0).is_some() && kept(&mut cache, rows).is_some(), "used today");
-        assert!(kept(&mut cache, 1).is_none() && kept(&mut cache, rows - 2).is_some());
-        let bodies: i64 =
-            cache.connection.query_row("SELECT COUNT(*) FROM body", [], |row| row.get(0)).unwrap();
-        assert_eq!(unsigned(bodies), limits::CACHE_ROWS + 1 - limits::CACHE_ROWS.div_ceil(2));
+        let noise =
+            |blob: u32| -> Vec<u8> { (0..999_u32).flat_map(|n| *key(blob * 999 + n).0.bytes()).collect() };
+        let mut cache = open(directory.path());
+        for blob in 0..9 {
+            keep(&mut cache, &[(blob, &noise(blob))]);
+        }
+        let mut cache = open(directory.path());
+        assert!(kept(&mut cache, 3).is_some());
+        let make_room = |cache: &mut Cache, most| {
+            cache.run(TransactionBehavior::Immediate, |tx, asked| make_room(tx, asked, most)).unwrap();
+        };
+        make_room(&mut cache, 9 * 100_000);
+        let there = |cache: &mut Cache| -> u32 {
+            cache.connection.query_row("SELECT COUNT(*) FROM answer", [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!(there(&mut cache), 9, "there is room");
+        make_room(&mut cache, 9 * 20_000);
+        assert_eq!(there(&mut cache), 1);
+        assert!(kept(&mut cache, 3).is_some());
     }
 }
