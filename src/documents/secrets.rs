@@ -26,12 +26,22 @@ const SHAPES: &[Shape] = &[
     shape("sk-ant-", 16, true),
     shape("sk-proj-", 16, true),
     shape("sk-or-", 16, true),
+    // What OpenAI gave out first; words are not that long.
+    shape("sk-", 40, false),
+    shape("sk_live_", 16, false),
+    shape("rk_live_", 16, false),
+    shape("whsec_", 24, false),
+    shape("hf_", 30, false),
+    shape("SG.", 40, true),
+    shape("dop_v1_", 40, false),
+    shape("ya29.", 40, true),
     shape("AIza", 30, true),
     shape("AKIA", 16, false),
     shape("ASIA", 16, false),
     shape("xoxb-", 10, true),
     shape("xoxp-", 10, true),
     shape("glpat-", 16, true),
+    shape("glrt-", 16, true),
     shape("npm_", 30, false),
     shape("eyJhbGci", 40, true),
 ];
@@ -73,7 +83,10 @@ fn secret_at(text: &str, at: usize) -> Option<usize> {
     if rest.starts_with(PEM) {
         return private_key_end(text, at);
     }
-    if !matches!(rest.as_bytes()[0], b'g' | b's' | b'A' | b'x' | b'n' | b'e') {
+    if !matches!(
+        rest.as_bytes()[0],
+        b'A' | b'S' | b'd' | b'e' | b'g' | b'h' | b'n' | b'r' | b's' | b'w' | b'x' | b'y'
+    ) {
         return None;
     }
     let inside_a_word = text[..at].bytes().next_back().is_some_and(|b| b.is_ascii_alphanumeric());
@@ -84,7 +97,7 @@ fn secret_at(text: &str, at: usize) -> Option<usize> {
     let fits = |b: &u8| {
         b.is_ascii_alphanumeric()
             || (shape.dashes && matches!(b, b'-' | b'_'))
-            || (*b == b'.' && shape.prefix.starts_with("eyJ"))
+            || (*b == b'.' && (shape.prefix.starts_with("eyJ") || shape.prefix.ends_with('.')))
     };
     let body = rest.as_bytes()[shape.prefix.len()..].iter().take_while(|b| fits(b)).count();
     (body >= shape.least).then(|| at + shape.prefix.len() + body)
@@ -112,6 +125,9 @@ mod tests {
         assert_eq!(redact(&format!("use {token}.")), "use [redacted].");
         assert_eq!(redact(&format!("k=AIza{}", "x".repeat(35))), "k=[redacted]");
         assert_eq!(redact("sk-ant-api03-abcdefghijklmnop é"), "[redacted] é");
+        for prefix in ["sk_live_", "whsec_", "hf_", "SG.", "ya29.", "dop_v1_", "glrt-", "sk-"] {
+            assert_eq!(redact(&format!("{prefix}{}", "x1".repeat(20))), "[redacted]", "{prefix}");
+        }
         let key = "a\n-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\nb";
         assert_eq!(redact(key), "a\n[redacted]\nb");
         assert_eq!(redact("-----BEGIN PRIVATE KEY-----\nMII"), "[redacted]");
@@ -121,6 +137,8 @@ mod tests {
             "-----BEGIN CERTIFICATE-----\nMII",
             "npm_config_cache",
             "ask-ant-farm",
+            "sk-a-very-long-name-of-a-class-that-is-none-of-theirs",
+            "hf_hub_download",
         ] {
             assert_eq!(redact(fine), fine);
         }
