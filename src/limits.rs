@@ -474,3 +474,7 @@ pub const PAST_RUNS: u32 = 60;
 
 /// Rows of findings that are read for what reviewers ask again and again: some ten of a run, written once a review.
 pub const PAST_FINDINGS: u32 = 1500;
+
+/// Files found for a text of which a model is shown at least what they define, before anything that is dense but matters
+/// less: as many as people look into first.
+pub const CONTEXT_HELD: usize = 8;
