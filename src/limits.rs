@@ -480,3 +480,6 @@ pub const INDEXES_KEPT: usize = 2;
 
 /// What git may print of a commit's tree: half a million files with long paths.
 pub const TREE_BYTES: usize = 128 * 1024 * 1024;
+/// Files found for a text of which a model is shown at least what they define, before anything that is dense but matters
+/// less: as many as people look into first.
+pub const CONTEXT_HELD: usize = 8;

@@ -1,8 +1,7 @@
 //! `countersign context`: what a model would be shown of a repository.
 
 use std::{
-    collections::BTreeMap,
-    io::{IsTerminal, Write},
+    io::{IsTerminal, Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -13,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{columns, say};
 use crate::{
-    codebase::{self, Asked, Index, Report, TreeIndex},
+    codebase::{self, Asked, Index, NeverShown, Report, TreeIndex},
     git::{self, Snapshot},
     limits,
 };
@@ -72,7 +71,15 @@ impl Context {
 }
 
 fn issue(file: &Path) -> anyhow::Result<String> {
-    let bytes = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let most = limits::SIMILAR_TEXT;
+    let mut bytes = Vec::new();
+    let opened = std::fs::File::open(file);
+    opened
+        .and_then(|open| open.take(most as u64 + 1).read_to_end(&mut bytes))
+        .with_context(|| format!("{} cannot be read", file.display()))?;
+    if bytes.len() > most {
+        bail!("{} is longer than {} KB; no issue is", file.display(), most / 1024);
+    }
     String::from_utf8(bytes).map_err(|_| anyhow!("{} is not UTF-8 text", file.display()))
 }
 
@@ -94,20 +101,35 @@ fn tell_report(snapshot: &Snapshot, report: &Report) {
     for line in columns(&[head, listing].into_iter().chain(rows).collect::<Vec<_>>()) {
         tell(line);
     }
+    for file in report.included.iter().filter(|file| !file.cuts.is_empty()) {
+        let cuts: Vec<_> = file.cuts.iter().map(|(section, lines)| cut(section, *lines)).collect();
+        tell(format_args!("left out of {}: {}", file.path, few(&cuts)));
+    }
     if !report.no_room.is_empty() {
         tell(format_args!("no room for {}: {}", report.no_room.len(), report.no_room.join(", ")));
     }
-    let mut whys: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, why) in &report.left_out {
-        *whys.entry(why).or_default() += 1;
+    for (path, why) in &report.refused {
+        tell(format_args!("{path} is never shown: {why}"));
     }
-    if !whys.is_empty() {
-        let whys: Vec<_> = whys.iter().map(|(why, count)| format!("{count} {why}")).collect();
-        tell(format_args!("never shown: {}", whys.join(", ")));
+    for NeverShown { why, count, some } in &report.left_out {
+        let more = if *count > some.len() { ", …" } else { "" };
+        tell(format_args!("never shown, {why}: {count} ({}{more})", some.join(", ")));
     }
     if report.secrets > 0 {
         tell(format_args!("credentials blacked out: {}", report.secrets));
     }
+}
+
+fn cut(section: &str, lines: usize) -> String {
+    let section = if section.is_empty() { "what stands above the first heading" } else { section };
+    format!("{section} ({lines} {})", if lines == 1 { "line" } else { "lines" })
+}
+
+fn few(all: &[String]) -> String {
+    const FEW: usize = 8;
+    let more = all.len().saturating_sub(FEW);
+    let some = all.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
+    if more == 0 { some } else { format!("{some} and {more} more") }
 }
 
 /// A line beside what is printed.

@@ -68,11 +68,11 @@ fn of_json(text: &str, sections: &[&str]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// `require example.com/shop v1.2.3`, or such lines in brackets.
+/// `require example.com/shop v1.2.3`, or such lines in brackets. What only others need is not the module's own choice.
 fn go(text: &str) -> BTreeMap<String, String> {
     let mut inside = false;
     let mut found = BTreeMap::new();
-    for line in text.lines() {
+    for line in text.lines().filter(|line| !line.contains("// indirect")) {
         let line = line.split("//").next().unwrap_or_default().trim();
         match (line, inside) {
             (")", _) => inside = false,
@@ -155,7 +155,10 @@ mod tests {
             "a , vite ^8"
         );
         assert_eq!(
-            said("go.mod", "module m\nrequire a.b/c v1 // indirect\nrequire (\n\tx.y/z v2\n)\n"),
+            said(
+                "go.mod",
+                "module m\nrequire a.b/c v1 // why\nrequire (\n\tx.y/z v2\n\tp.q/r v3 // indirect\n)\n"
+            ),
             "a.b/c v1, x.y/z v2"
         );
         assert_eq!(said("Gemfile", "gem 'rails', '~> 7.1'\ngem \"pg\"\n"), "pg , rails ~> 7.1");

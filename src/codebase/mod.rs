@@ -24,7 +24,7 @@ mod tokens;
 mod tree;
 mod words;
 
-pub use context::{Asked, Context, Included, Plan, Report, Shown, gather, plan};
+pub use context::{Asked, Context, Included, NeverShown, Plan, Report, Shown, gather, plan};
 pub use dependencies::dependencies;
 pub use digest::Digest;
 pub use files::Why;

@@ -2,12 +2,11 @@
 //!
 //! By paths alone. What a manifest depends on is read from its text by [`dependencies`](super::dependencies).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Index,
-    imports::{folder_of, join, upwards},
-    similar::is_test,
+    imports::{folder_of, stem, upwards},
     tree::file_name,
 };
 
@@ -22,48 +21,72 @@ pub struct Surroundings {
     pub settings: Vec<String>,
     /// What is run when something is pushed.
     pub checks: Vec<String>,
-    /// Tests in the folders of the files.
-    pub tests: Vec<String>,
 }
 
 /// What stands around some files; around the root if there are none.
 pub fn surroundings(index: &Index, files: &[String]) -> Surroundings {
     let folders: BTreeSet<&str> = files.iter().map(|path| folder_of(path)).chain([""]).collect();
-    let above = |names: &[&str]| -> Vec<String> {
+    let paths = || index.files().iter().map(|file| file.path.as_str());
+    let nearest = |kind: &dyn Fn(&str) -> Option<(String, &str)>| -> Vec<String> {
+        let mut standing: BTreeMap<(String, &str), &str> = BTreeMap::new();
+        for path in paths() {
+            let Some(known) = kind(path) else { continue };
+            // A folder's own comes before one that stands in its `docs`.
+            let own = known.1 == folder_of(path);
+            standing
+                .entry(known)
+                .and_modify(|found| *found = if own { path } else { *found })
+                .or_insert(path);
+        }
+        let names: BTreeSet<&String> = standing.keys().map(|(name, _)| name).collect();
         let mut found = BTreeSet::new();
         for name in names {
             for folder in &folders {
-                let mut paths = upwards(folder).map(|folder| join(folder, name));
-                found.extend(paths.find(|path| index.file(path).is_some()));
+                let mut above = upwards(folder).map(|folder| standing.get(&(name.clone(), folder)));
+                found.extend(above.find_map(|path| path.copied()));
             }
         }
-        found.into_iter().collect()
+        found.into_iter().map(str::to_owned).collect()
     };
-    let paths = || index.files().iter().map(|file| file.path.as_str());
-    let own_folders: BTreeSet<&str> = files.iter().map(|path| folder_of(path)).collect();
+    let among = |names: &'static [&'static str]| {
+        move |path: &str| {
+            let name = file_name(path);
+            names.contains(&name).then(|| name.to_owned())
+        }
+    };
+    let (manifest, setting) = (among(MANIFESTS), among(SETTINGS));
     Surroundings {
-        conventions: above(CONVENTIONS),
-        manifests: above(MANIFESTS),
-        settings: above(SETTINGS),
+        conventions: nearest(&convention),
+        manifests: nearest(&|path| Some((manifest(path)?, folder_of(path)))),
+        settings: nearest(&|path| Some((setting(path)?, folder_of(path)))),
         checks: paths().filter(|path| is_check(path)).map(str::to_owned).collect(),
-        tests: paths()
-            .filter(|path| is_test(path) && own_folders.contains(folder_of(path)))
-            .map(str::to_owned)
-            .collect(),
     }
 }
 
+/// What kind of word to people it is, and the folder that it is about: that which holds it, or its `docs`.
+fn convention(path: &str) -> Option<(String, &str)> {
+    let name = file_name(path).to_lowercase();
+    let (kind, ending) = name.split_at(stem(&name).len());
+    let prose = matches!(ending, "" | ".adoc" | ".markdown" | ".md" | ".mdx" | ".rst" | ".txt");
+    let folder = folder_of(path);
+    let about = match file_name(folder) {
+        ".github" | "docs" => folder_of(folder),
+        _ => folder,
+    };
+    (prose && CONVENTIONS.contains(&kind)).then(|| (kind.to_owned(), about))
+}
+
+/// In small letters, and without an ending.
 const CONVENTIONS: &[&str] = &[
     ".cursorrules",
-    ".github/CONTRIBUTING.md",
-    ".github/copilot-instructions.md",
-    "AGENTS.md",
-    "CLAUDE.md",
-    "CONTRIBUTING.md",
-    "CONTRIBUTING.rst",
-    "STYLE.md",
-    "STYLEGUIDE.md",
-    "docs/CONTRIBUTING.md",
+    "agents",
+    "architecture",
+    "claude",
+    "contributing",
+    "copilot-instructions",
+    "readme",
+    "style",
+    "styleguide",
 ];
 
 const MANIFESTS: &[&str] = &[
@@ -74,6 +97,7 @@ const MANIFESTS: &[&str] = &[
     "build.gradle.kts",
     "composer.json",
     "go.mod",
+    "mix.exs",
     "package.json",
     "pom.xml",
     "pyproject.toml",
@@ -90,9 +114,11 @@ const SETTINGS: &[&str] = &[
     ".pre-commit-config.yaml",
     ".prettierrc",
     ".rubocop.yml",
+    "biome.json",
     "clippy.toml",
     "eslint.config.js",
     "phpstan.neon",
+    "ruff.toml",
     "rustfmt.toml",
     "tox.ini",
     "tsconfig.json",
@@ -114,27 +140,34 @@ mod tests {
     fn the_nearest_of_each_and_those_of_the_root() {
         let index = Index::of_texts(
             [
+                ".github/CONTRIBUTING.md",
                 ".github/workflows/ci.yml",
                 ".github/workflows/notes.txt",
                 "AGENTS.md",
                 "Cargo.toml",
                 "Makefile",
+                "Readme.rst",
+                "agents.py",
                 "crates/a/AGENTS.md",
                 "crates/a/Cargo.toml",
                 "crates/a/src/lib.rs",
-                "crates/a/src/lib_test.rs",
                 "crates/b/Cargo.toml",
                 "crates/b/Makefile",
+                "crates/b/README.md",
+                "docs/Cargo.toml",
+                "docs/README.md",
                 "rustfmt.toml",
             ]
             .map(|path| (path, "")),
         );
         let around = surroundings(&index, &["crates/a/src/lib.rs".to_owned()]);
-        assert_eq!(around.conventions, ["AGENTS.md", "crates/a/AGENTS.md"]);
+        assert_eq!(
+            around.conventions,
+            [".github/CONTRIBUTING.md", "AGENTS.md", "Readme.rst", "crates/a/AGENTS.md"]
+        );
         assert_eq!(around.manifests, ["Cargo.toml", "crates/a/Cargo.toml"]);
         assert_eq!(around.settings, ["rustfmt.toml"]);
         assert_eq!(around.checks, [".github/workflows/ci.yml", "Makefile"]);
-        assert_eq!(around.tests, ["crates/a/src/lib_test.rs"]);
         assert_eq!(surroundings(&index, &[]).manifests, ["Cargo.toml"]);
     }
 }

@@ -26,23 +26,45 @@ const SHAPES: &[Shape] = &[
     shape("sk-ant-", 16, true),
     shape("sk-proj-", 16, true),
     shape("sk-or-", 16, true),
+    // What OpenAI gave out first; words are not that long.
+    shape("sk-", 40, false),
+    shape("sk_live_", 16, false),
+    shape("rk_live_", 16, false),
+    shape("whsec_", 24, false),
+    shape("hf_", 30, false),
+    shape("SG.", 40, true),
+    shape("dop_v1_", 40, false),
+    shape("ya29.", 40, true),
     shape("AIza", 30, true),
     shape("AKIA", 16, false),
     shape("ASIA", 16, false),
     shape("xoxb-", 10, true),
     shape("xoxp-", 10, true),
     shape("glpat-", 16, true),
+    shape("glrt-", 16, true),
     shape("npm_", 30, false),
     shape("eyJhbGci", 40, true),
 ];
 
 const PEM: &str = "-----BEGIN ";
 
+/// The bytes that a secret can begin with; most of a text are others.
+const BEGINNINGS: [bool; 256] = {
+    let mut begins = [false; 256];
+    begins[PEM.as_bytes()[0] as usize] = true;
+    let mut at = 0;
+    while at < SHAPES.len() {
+        begins[SHAPES[at].prefix.as_bytes()[0] as usize] = true;
+        at += 1;
+    }
+    begins
+};
+
 /// Where secrets stand, in order and without overlap.
 pub fn find(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
-    while let Some(skipped) = text.as_bytes()[at..].iter().position(|byte| begins_secret(*byte)) {
+    while let Some(skipped) = text.as_bytes()[at..].iter().position(|byte| BEGINNINGS[usize::from(*byte)]) {
         at += skipped;
         match secret_at(text, at) {
             Some(end) => {
@@ -53,11 +75,6 @@ pub fn find(text: &str) -> Vec<Range<usize>> {
         }
     }
     found
-}
-
-/// All of them do with one of these; most bytes of a text are others.
-fn begins_secret(byte: u8) -> bool {
-    matches!(byte, b'-' | b'g' | b's' | b'A' | b'x' | b'n' | b'e')
 }
 
 /// The text with every secret replaced by `[redacted]`.
@@ -86,7 +103,7 @@ fn secret_at(text: &str, at: usize) -> Option<usize> {
     let fits = |b: &u8| {
         b.is_ascii_alphanumeric()
             || (shape.dashes && matches!(b, b'-' | b'_'))
-            || (*b == b'.' && shape.prefix.starts_with("eyJ"))
+            || (*b == b'.' && (shape.prefix.starts_with("eyJ") || shape.prefix.ends_with('.')))
     };
     let body = rest.as_bytes()[shape.prefix.len()..].iter().take_while(|b| fits(b)).count();
     (body >= shape.least).then(|| at + shape.prefix.len() + body)
@@ -119,6 +136,9 @@ mod tests {
         assert_eq!(redact(&format!("use {token}.")), "use [redacted].");
         assert_eq!(redact(&format!("k=AIza{}", "x".repeat(35))), "k=[redacted]");
         assert_eq!(redact("sk-ant-api03-abcdefghijklmnop é"), "[redacted] é");
+        for prefix in ["sk_live_", "whsec_", "hf_", "SG.", "ya29.", "dop_v1_", "glrt-", "sk-"] {
+            assert_eq!(redact(&format!("{prefix}{}", "x1".repeat(20))), "[redacted]", "{prefix}");
+        }
         let key = "a\n-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\nb";
         assert_eq!(redact(key), "a\n[redacted]\nb");
         assert_eq!(redact("-----BEGIN PRIVATE KEY-----\nMII"), "[redacted]");
@@ -128,6 +148,8 @@ mod tests {
             "-----BEGIN CERTIFICATE-----\nMII",
             "npm_config_cache",
             "ask-ant-farm",
+            "sk-a-very-long-name-of-a-class-that-is-none-of-theirs",
+            "hf_hub_download",
         ] {
             assert_eq!(redact(fine), fine);
         }

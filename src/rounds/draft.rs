@@ -218,11 +218,13 @@ pub(super) fn unshown(cut: &[Cut]) -> usize {
 /// The segment that holds what stands in the repository's files.
 const FILES: &str = "files";
 
-/// The repository, in two segments: that a path exists is a fact, and what stands in it is background.
+/// The repository, in two segments: that a path exists is a fact, and what stands in it is background, except for the
+/// interfaces of the files to change.
 pub(super) fn with_repository(prompt: Prompt, shown: &Shown) -> Prompt {
+    let files = Material::pieces(FILES, FILES, Weight::Background, &shown.files).at_least(&shown.least);
     prompt
         .theirs("The repository", Material::text("paths", Weight::Truth, &shown.paths))
-        .theirs("What stands in its files", Material::pieces(FILES, FILES, Weight::Background, &shown.files))
+        .theirs("What stands in its files", files)
 }
 
 /// What earlier runs left. The models of those wrote it, about texts of strangers: it is material, and goes first.

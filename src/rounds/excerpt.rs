@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Base, Cx, desk::git_error};
 use crate::{
-    codebase::{self, Asked, Index, Shown},
+    codebase::{self, Asked, Context, Index, Report, Shown},
     engine::StepError,
     limits,
     types::Hash,
@@ -13,9 +13,9 @@ use crate::{
 /// Chosen once a visit, and the same for every model that is asked in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Excerpt {
-    /// What is shown, stored.
+    /// What is shown, stored with the report of it.
     pub shown: Hash,
-    /// Files that matter and had no room.
+    /// Files to change, and the best of the others, of which there was room for nothing.
     pub left_out: usize,
     /// A source file that exists, for scripted answers.
     pub sample_path: Option<String>,
@@ -30,15 +30,19 @@ pub async fn excerpt(cx: &Cx, base: &Base, words: &str, files: &[String]) -> Res
         let (text, files) = (words.to_owned(), files.to_vec());
         let asked = Asked { text, files, budget: limits::CONTEXT_TOKENS };
         let context = codebase::gather(index, &snapshot, asked).await.map_err(git_error)?;
-        let shown = serde_json::to_vec(&context.shown).map_err(anyhow::Error::new)?;
-        Ok(Excerpt { shown: cx.put(&shown).await?, left_out: context.report.no_room.len(), sample_path })
+        let Report { tokens, included, no_room, .. } = &context.report;
+        let some = &no_room[..no_room.len().min(10)];
+        tracing::info!(run = %cx.run().id, tokens, shown = included.len(), no_room = no_room.len(), ?some, "chose what models are shown");
+        let stored = serde_json::to_vec(&context).map_err(anyhow::Error::new)?;
+        Ok(Excerpt { shown: cx.put(&stored).await?, left_out: context.report.missed, sample_path })
     })
     .await
 }
 
 /// What was chosen.
 pub async fn shown(cx: &Cx, stored: &Hash) -> Result<Shown, StepError> {
-    Ok(serde_json::from_slice(&cx.get(stored).await?).map_err(anyhow::Error::new)?)
+    let context: Context = serde_json::from_slice(&cx.get(stored).await?).map_err(anyhow::Error::new)?;
+    Ok(context.shown)
 }
 
 /// A file of code, for scripted answers to speak of.

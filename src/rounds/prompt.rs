@@ -2,7 +2,8 @@
 //!
 //! Our own words are never cut. Everything else is material: it stands between marks that it cannot write, and where
 //! there is no room it is cut, what matters least first, with a note in our words beside it: a document by its sections,
-//! everything else from its end. What was cut is told to the caller, who keeps it with the call. Pure: the same segments, mark and room give the same prompt.
+//! files whole or down to their interfaces, everything else from its end. What was cut is told to the caller, who keeps it
+//! with the call. Pure: the same segments, mark and room give the same prompt.
 
 use crate::{
     documents::sections::{self, Rank, Shortened},
@@ -47,20 +48,27 @@ pub(super) struct Material {
 /// What it is cut between.
 #[derive(Debug, Clone)]
 enum Body {
+    Lines(Vec<String>),
+    /// Each by itself, in the order in which they matter.
     Pieces {
         pieces: Vec<String>,
+        /// In place of the first of them, something shorter that is held like the truth.
+        least: Vec<String>,
         /// What the note calls them.
         unit: &'static str,
     },
     /// A document whose sections are worth what this says.
-    Markdown { text: String, rank: fn(&str) -> Option<Rank> },
+    Markdown {
+        text: String,
+        rank: fn(&str) -> Option<Rank>,
+    },
 }
 
 impl Material {
     /// Is cut at the end of a line.
     pub(super) fn text(name: &'static str, weight: Weight, text: &str) -> Self {
         let pieces = text.trim_end().split_inclusive('\n').flat_map(split_line).collect();
-        Self { name, weight, body: Body::Pieces { pieces, unit: "lines" }, most: usize::MAX }
+        Self { name, weight, body: Body::Lines(pieces), most: usize::MAX }
     }
 
     /// Is cut by its sections.
@@ -76,12 +84,21 @@ impl Material {
 
     /// Is cut between these, each of which is shown whole or not at all.
     pub(super) fn pieces(name: &'static str, unit: &'static str, weight: Weight, pieces: &[String]) -> Self {
-        Self { name, weight, body: Body::Pieces { pieces: pieces.to_vec(), unit }, most: usize::MAX }
+        let body = Body::Pieces { pieces: pieces.to_vec(), least: Vec::new(), unit };
+        Self { name, weight, body, most: usize::MAX }
+    }
+
+    /// Of the first pieces there is this instead, before there is nothing.
+    pub(super) fn at_least(mut self, shorter: &[String]) -> Self {
+        if let Body::Pieces { least, .. } = &mut self.body {
+            *least = shorter.to_vec();
+        }
+        self
     }
 
     pub(super) fn at_most(self, chars: usize) -> Self {
         let most = match &self.body {
-            Body::Pieces { pieces, .. } => byte_of(&pieces.concat(), chars),
+            Body::Lines(pieces) | Body::Pieces { pieces, .. } => byte_of(&pieces.concat(), chars),
             Body::Markdown { text, .. } => byte_of(text, chars),
         };
         Self { most, ..self }
@@ -89,15 +106,31 @@ impl Material {
 
     fn is_blank(&self) -> bool {
         match &self.body {
-            Body::Pieces { pieces, .. } => pieces.iter().all(|piece| piece.trim().is_empty()),
+            Body::Lines(pieces) | Body::Pieces { pieces, .. } => {
+                pieces.iter().all(|piece| piece.trim().is_empty())
+            }
             Body::Markdown { text, .. } => text.trim().is_empty(),
+        }
+    }
+
+    /// What of it stays when materials of this weight give way, in bytes; none if it does not give way then.
+    fn stays(&self, weight: Weight) -> Option<usize> {
+        let least = match &self.body {
+            Body::Pieces { least, .. } => least.iter().map(String::len).sum(),
+            _ => 0,
+        };
+        match weight {
+            weight if weight == self.weight => Some(least),
+            Weight::Truth if least > 0 => Some(0),
+            _ => None,
         }
     }
 
     /// What there is of it in at most so many bytes.
     fn within(&self, bytes: usize) -> Kept {
         match &self.body {
-            Body::Pieces { pieces, .. } => {
+            Body::Pieces { pieces, least, .. } => those_that_fit(pieces, least, bytes),
+            Body::Lines(pieces) => {
                 let mut sum = 0_usize;
                 let fits = |piece: &&String| {
                     sum += piece.len();
@@ -122,9 +155,28 @@ impl Material {
     fn unit(&self) -> &'static str {
         match &self.body {
             Body::Pieces { unit, .. } => unit,
-            Body::Markdown { .. } => "lines",
+            Body::Lines(_) | Body::Markdown { .. } => "lines",
         }
     }
+}
+
+/// First the least of each, then whole ones in place of that: one that is too long leaves its room to others.
+fn those_that_fit(pieces: &[String], least: &[String], bytes: usize) -> Kept {
+    let mut shown = vec![""; pieces.len()];
+    let mut room = bytes;
+    for texts in [least, pieces] {
+        for (shown, text) in shown.iter_mut().zip(texts) {
+            if text.len() <= room + shown.len() {
+                room = room + shown.len() - text.len();
+                *shown = text;
+            }
+        }
+    }
+    let lacking = pieces.iter().zip(&shown).filter(|(piece, shown)| piece != *shown);
+    let missing = lacking.fold((0, 0), |(count, bytes), (piece, shown)| {
+        (count + 1, bytes + piece.len().saturating_sub(shown.len()))
+    });
+    Kept { text: shown.concat(), missing }
 }
 
 /// What is shown of a material.
@@ -199,13 +251,12 @@ impl Prompt {
         for weight in CUTTABLE {
             // What is read later gives way first.
             for at in (0..self.parts.len()).rev() {
-                let Some(material) = self.theirs_at(at).filter(|material| material.weight == weight) else {
-                    continue;
-                };
+                let Some(material) = self.theirs_at(at) else { continue };
+                let Some(stays) = material.stays(weight) else { continue };
                 let shown = kept[at].text.len();
                 let over = text.len().saturating_sub(room);
                 if over > 0 && shown > NOTE_BYTES {
-                    kept[at] = material.within(shown.saturating_sub(over + NOTE_BYTES));
+                    kept[at] = material.within(shown.saturating_sub(over + NOTE_BYTES).max(stays));
                     text = self.written(&kept);
                 }
             }
@@ -360,6 +411,35 @@ mod tests {
         let one_line = Material::text("issue", Weight::Source, &"ü".repeat(10_000));
         let cut = Prompt::new(MARK).theirs("", one_line).fit(3000);
         assert!(cut.fits && cut.text.len() > 1500, "{}", cut.text.len());
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_leaves_its_room_to_others() {
+        let files = [lines("long", 900), lines("first", 20), lines("second", 20)];
+        let built =
+            Prompt::new(MARK).theirs("", Material::pieces("files", "files", Weight::Background, &files));
+        let cut = built.fit(1000);
+        assert!(cut.fits && cut.text.contains("second 19\n") && !cut.text.contains("long"), "{}", cut.text);
+        assert_eq!(gone(&cut), [("files", 1)]);
+    }
+
+    #[test]
+    fn interfaces_of_the_files_to_change_are_held_like_the_truth() {
+        let files = [lines("whole a", 60), lines("whole b", 60), lines("found", 60)];
+        let least = ["fn a();\n".to_owned(), "fn b();\n".to_owned()];
+        let built = Prompt::new(MARK)
+            .theirs("", Material::pieces("files", "files", Weight::Background, &files).at_least(&least))
+            .theirs("The issue", Material::text("issue", Weight::Source, &lines("wanted", 100)));
+        let whole = built.fit(usize::MAX).text;
+        assert!(whole.contains("whole b 59") && !whole.contains("fn b();"), "{whole}");
+        let less = built.fit(whole.len() - 1000).text;
+        assert!(
+            less.contains("whole a 59") && less.contains("fn b();") && less.contains("wanted 99"),
+            "{less}"
+        );
+        let least = built.fit(500);
+        assert!(least.fits && least.text.contains("fn a();\nfn b();\n<<<end"), "{}", least.text);
+        assert_eq!(gone(&least), [("files", 3), ("issue", 85)]);
     }
 
     #[test]

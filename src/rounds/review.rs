@@ -312,7 +312,7 @@ fn prompt(
             Material::text("warnings", Weight::Words, brief.warnings),
         )
         .theirs("The issue", issue(brief.issue, brief.body))
-        .theirs("What changed since the last review", Material::text("changes", Weight::Background, &changes))
+        .theirs("What changed since the last review", Material::text("changes", Weight::Words, &changes))
         .theirs("The document under review", Material::text("document", Weight::Whole, document))
 }
 

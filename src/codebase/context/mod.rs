@@ -8,6 +8,7 @@
 //! Whatever a repository holds, it stays text: nothing in a file closes the fence around it, no path breaks its line, and
 //! what looks like a credential is blacked out before anything is cut, lest half of one go unrecognised.
 
+mod examples;
 mod forms;
 mod listing;
 mod report;
@@ -22,31 +23,37 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Index, Offer, Request,
-    budget::{self, Piece},
+    Index, Offer, Reason, Request,
+    budget::{self, Floor, Piece},
     files, rank,
     reading::off_thread,
+    similar::is_test,
 };
 use crate::{
     git::{GitError, Snapshot},
     limits,
 };
-use forms::{Form, FormKind};
-pub use report::{Included, Report};
+use forms::Form;
+pub use report::{Included, NeverShown, Report};
 
 /// What a model is shown of a repository: Markdown, nothing of which can close its fence.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
     /// Which files there are.
     pub paths: String,
-    /// What stands in some of them, a section each, the most telling first.
+    /// What stands in some of them, a section each: those that are named, then the most telling first.
     pub files: Vec<String>,
+    /// For the first of those, which are named, the least that must be shown of each: its interface.
+    #[serde(default)]
+    pub least: Vec<String>,
 }
 
 /// What is shown, and what is to be said of it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
+    #[serde(flatten)]
     pub shown: Shown,
+    #[serde(default)]
     pub report: Report,
 }
 
@@ -64,8 +71,10 @@ pub struct Asked {
 /// What was settled without a look into any file.
 #[derive(Debug)]
 pub struct Plan {
+    index: Arc<Index>,
     budget: usize,
     listing: String,
+    /// In the order in which they are shown.
     candidates: Vec<Candidate>,
     report: Report,
 }
@@ -79,12 +88,8 @@ struct Candidate {
     /// Compared with the others'.
     value: f64,
     role: Role,
-    /// Its summary at three lengths.
-    pages: forms::Pages,
     /// First and last lines of what matters most in it, best first.
     items: Vec<(u32, u32)>,
-    /// Its text is asked for.
-    wanted: bool,
 }
 
 /// What a file is to the work.
@@ -96,15 +101,17 @@ enum Role {
     Convention,
     /// It says what the project depends on.
     Manifest,
-    /// It was found.
-    Found,
+    /// It says how code is formatted and checked.
+    Settings,
     /// It says what is run for each change.
     Automation,
+    /// It was found.
+    Found,
 }
 
 /// Puts together what to show of a commit: plans, reads what is wanted in one go, and fills.
 pub async fn gather(index: Arc<Index>, snapshot: &Snapshot, asked: Asked) -> Result<Context, GitError> {
-    let plan = off_thread(move || plan(&index, &asked)).await?;
+    let plan = off_thread(move || plan(index, &asked)).await?;
     let wanted: Vec<_> = plan.wants().filter_map(|path| snapshot.entry(path)).cloned().collect();
     let oids: Vec<_> = wanted.iter().map(|entry| entry.oid.clone()).collect();
     let read = snapshot.read(&oids).await?;
@@ -113,116 +120,174 @@ pub async fn gather(index: Arc<Index>, snapshot: &Snapshot, asked: Asked) -> Res
 }
 
 /// Which files may be shown, and which texts that takes.
-pub fn plan(index: &Index, asked: &Asked) -> Plan {
-    let offers = rank(index, &Request { text: &asked.text, files: &asked.files });
-    let mut plan = Plan {
-        budget: asked.budget,
-        listing: listing::of(index, &offers, asked.budget / 4),
-        candidates: Vec::new(),
-        report: Report { budget: asked.budget, ..Report::default() },
-    };
-    let named = roles::named(index, asked);
-    let mut seen = BTreeSet::new();
-    let mut add = |path: &str, role: Role, offer: Option<&Offer>, value: f64| {
-        if seen.insert(path.to_owned())
-            && let Some(file) = index.file(path)
-        {
-            plan.candidates.push(Candidate {
-                path: path.to_owned(),
-                why: why(role, offer),
-                value,
-                role,
-                pages: forms::Pages::of(file),
-                items: offer.map(|offer| offer.items.clone()).unwrap_or_default(),
-                wanted: false,
-            });
-        }
-    };
-    let offered = |path: &str| offers.iter().find(|offer| offer.path == path);
-    for path in &named {
-        add(path, Role::Named, offered(path), NAMED_VALUE);
-    }
-    for (path, role, value) in roles::about(index) {
-        add(&path, role, None, value);
-    }
-    let best = offers.first().map_or(1.0, |offer| offer.score).max(f64::MIN_POSITIVE);
-    for offer in offers.iter().take(limits::CONTEXT_FILES) {
-        add(&offer.path, Role::Found, Some(offer), offer.score / best);
-    }
-    plan.want(index);
-    plan.report.left_out =
-        index.left_out().iter().map(|left| (left.path.clone(), left.why.words())).collect();
-    plan
+pub fn plan(index: Arc<Index>, asked: &Asked) -> Plan {
+    let offers = rank(&index, &Request { text: &asked.text, files: &asked.files });
+    let (named, refused) = roles::named(&index, asked);
+    let report = Report { budget: asked.budget, refused, ..Report::of(&index) };
+    let listing = listing::of(&index, &offers, asked.budget / 4);
+    let candidates = candidates(&index, named, &offers);
+    Plan { index, budget: asked.budget, listing, candidates, report }
 }
 
 /// A file that is named is worth more than the best that is found.
 const NAMED_VALUE: f64 = 1.5;
 
+/// The best offers that surroundings are looked for around, tests apart: those bring manifests of their own.
+const BEST: usize = 3;
+
+/// Each file once, and for what it is most: those that are named, in their order, then the most telling first.
+fn candidates(index: &Index, named: Vec<String>, offers: &[Offer]) -> Vec<Candidate> {
+    let best = offers.iter().find(|offer| !named.contains(&offer.path));
+    let best = best.map_or(1.0, |offer| offer.score).max(f64::MIN_POSITIVE);
+    let no_tests = offers.iter().map(|offer| &offer.path).filter(|path| !is_test(path));
+    let around = named.iter().chain(no_tests.take(BEST)).cloned().collect();
+    let named = named.into_iter().map(|path| (path, Role::Named, NAMED_VALUE));
+    let found = offers.iter().take(limits::CONTEXT_FILES);
+    // Half as near is a quarter of the worth: else a handful of small files outweighs the code of one that matters.
+    let found = found.map(|offer| (offer.path.clone(), Role::Found, (offer.score / best).powi(2)));
+    let mut seen = BTreeSet::new();
+    let all = named.chain(roles::about(index, around)).chain(found);
+    let mut candidates: Vec<Candidate> = all
+        .filter(|(path, ..)| seen.insert(path.clone()))
+        .map(|(path, role, value)| {
+            let offer = offers.iter().find(|offer| offer.path == path);
+            let items = offer.map(|offer| offer.items.clone()).unwrap_or_default();
+            Candidate { why: why(role, offer), path, value, role, items }
+        })
+        .collect();
+    in_order(&mut candidates);
+    for example in examples::of(index, &candidates) {
+        let examples::Example { path, lines, value, why } = example;
+        match candidates.iter_mut().find(|candidate| candidate.path == path) {
+            Some(known) if known.items.contains(&lines) => {}
+            Some(known) => known.items.push(lines),
+            None => {
+                let (why, items) = (write::one_line(&why), vec![lines]);
+                candidates.push(Candidate { path, why, value, role: Role::Found, items });
+            }
+        }
+    }
+    in_order(&mut candidates);
+    candidates
+}
+
+fn in_order(candidates: &mut [Candidate]) {
+    let is_named = |candidate: &Candidate| candidate.role == Role::Named;
+    candidates.sort_by(|a, b| is_named(b).cmp(&is_named(a)).then_with(|| b.value.total_cmp(&a.value)));
+}
+
+/// Reasons that are told of one file: the strongest say enough, and each takes room from the files.
+const REASONS: usize = 2;
+
 fn why(role: Role, offer: Option<&Offer>) -> String {
-    let reasons = offer.into_iter().flat_map(|offer| &offer.reasons).map(ToString::to_string);
     let own = match role {
         Role::Named => Some("named as a file of this work"),
         Role::Convention => Some("says how people work here"),
-        Role::Manifest => Some("says what the project is built from"),
+        Role::Manifest => Some("says what it is built from"),
+        Role::Settings => Some("says how code is formatted and checked"),
         Role::Automation => Some("says what is run for each change"),
         Role::Found => None,
     };
-    write::one_line(&own.map(str::to_owned).into_iter().chain(reasons).collect::<Vec<_>>().join("; "))
+    let reasons = offer.into_iter().flat_map(|offer| &offer.reasons).filter_map(|reason| match reason {
+        Reason::Requested => None,
+        // What it wrote is a stranger's, and may say more than a path.
+        Reason::NamedInText(_) => (role != Role::Named).then(|| "the text names it".to_owned()),
+        reason => Some(reason.to_string()),
+    });
+    let all: Vec<String> = own.map(str::to_owned).into_iter().chain(reasons.take(REASONS)).collect();
+    write::one_line(&all.join("; "))
 }
 
 impl Plan {
-    /// Asks for the texts of the first that memory has room for.
-    fn want(&mut self, index: &Index) {
-        let mut room = limits::CONTEXT_READ_BYTES;
-        for candidate in &mut self.candidates {
-            let size = index.file(&candidate.path).map_or(0, |file| file.size);
-            candidate.wanted = size <= room;
-            room -= if candidate.wanted { size } else { 0 };
-        }
-    }
-
-    /// The paths whose contents are wanted, each once.
+    /// The paths whose contents are wanted, each once: the first that memory has room for.
     pub fn wants(&self) -> impl Iterator<Item = &str> {
-        self.candidates.iter().filter(|candidate| candidate.wanted).map(|candidate| candidate.path.as_str())
+        let mut room = limits::CONTEXT_READ_BYTES;
+        self.candidates.iter().map(|candidate| candidate.path.as_str()).filter(move |path| {
+            let size = self.index.file(path).map_or(0, |file| file.size);
+            let wanted = size <= room;
+            room -= if wanted { size } else { 0 };
+            wanted
+        })
     }
 
-    /// Chooses, now that contents are known by path. What is missing is shown by its summary.
+    /// Chooses, now that contents are known by path. What is missing is shown by its summary. Each file's forms are
+    /// written twice, to be measured and to be shown: all of them at once would be many times what is shown.
     pub fn fill(self, mut contents: BTreeMap<String, Vec<u8>>) -> Context {
-        let mut context = Context { report: self.report, ..Context::default() };
-        let listing = super::tokens::estimate(&self.listing);
-        let fits = listing <= self.budget;
-        if fits {
-            context.shown.paths = self.listing;
-            context.report.listing = listing;
+        let Self { index, budget, listing, candidates, mut report } = self;
+        let mut shown = Shown::default();
+        let tokens = super::tokens::estimate(&listing);
+        if tokens <= budget {
+            (shown.paths, report.listing) = (listing, tokens);
         }
-        let forms: Vec<Vec<Form>> = self
-            .candidates
+        let room = budget - report.listing;
+        let texts: Vec<Option<String>> = candidates
             .iter()
-            .map(|candidate| {
-                let text = contents.remove(&candidate.path).and_then(|bytes| files::text(bytes, true).ok());
-                forms::of(candidate, text.as_deref())
-            })
+            .map(|file| contents.remove(&file.path).and_then(|bytes| files::text(bytes, true).ok()))
             .collect();
+        let forms = |at: usize| -> Vec<Form> {
+            let file = index.file(&candidates[at].path);
+            file.map_or_else(Vec::new, |file| forms::of(&candidates[at], file, texts[at].as_deref(), room))
+        };
+        let held = held(&candidates, room);
         let pieces: Vec<Piece> =
-            self.candidates.iter().zip(&forms).map(|(c, forms)| piece(c, forms)).collect();
-        let room = self.budget - context.report.listing;
+            (0..candidates.len()).map(|at| piece(&candidates[at], &forms(at), held[at])).collect();
         let choice = budget::choose(&pieces, room);
-        context.report.tokens = context.report.listing + choice.tokens;
-        for ((candidate, mut forms), chosen) in self.candidates.into_iter().zip(forms).zip(choice.forms) {
-            match chosen.map(|at| forms.swap_remove(at)) {
-                Some(form) => context.report.include(&candidate, &form, &mut context.shown),
-                None if forms.is_empty() => {}
-                None => context.report.no_room.push(candidate.path),
+        report.tokens = report.listing + choice.tokens;
+        for (at, (candidate, piece)) in candidates.iter().zip(&pieces).enumerate() {
+            let Some(chosen) = choice.forms[at] else {
+                let empty =
+                    piece.forms.is_empty() && texts[at].as_ref().is_some_and(|text| text.trim().is_empty());
+                if !empty {
+                    report.lacks(candidate, held[at].is_some());
+                }
+                continue;
+            };
+            let mut forms = forms(at);
+            if let (Role::Named, Some(floor)) = (candidate.role, piece.floor) {
+                shown.least.push(forms[floor.form.max(chosen)].text.clone());
             }
+            let form = forms.swap_remove(chosen);
+            report.include(candidate, &form);
+            shown.files.push(form.text);
         }
-        context
+        Context { shown, report }
     }
 }
 
-fn piece(candidate: &Candidate, forms: &[Form]) -> Piece {
-    let interface = |form: &Form| matches!(form.kind, FormKind::Interface | FormKind::Names);
-    let floor = (candidate.role == Role::Named && !forms.is_empty())
-        .then(|| forms.iter().position(interface).unwrap_or(forms.len() - 1));
+/// What a file is held to.
+#[derive(Debug, Clone, Copy)]
+enum Held {
+    /// Its interface, if it takes no more than so many tokens.
+    Interface(usize),
+    /// The least there is of it.
+    Least,
+}
+
+/// Tokens of an interface that is always ground truth, however many files are named.
+const INTERFACE: usize = 600;
+
+/// The files that are named share half of the room, and the best that were found have a word each.
+fn held(candidates: &[Candidate], room: usize) -> Vec<Option<Held>> {
+    let named = candidates.iter().filter(|candidate| candidate.role == Role::Named).count();
+    let share = (room / (2 * named.max(1))).max(INTERFACE);
+    let mut found = 0..limits::CONTEXT_HELD;
+    let held = candidates.iter().map(|candidate| match candidate.role {
+        Role::Named => Some(Held::Interface(share)),
+        Role::Found => found.next().map(|_| Held::Least),
+        _ => None,
+    });
+    held.collect()
+}
+
+fn piece(candidate: &Candidate, forms: &[Form], held: Option<Held>) -> Piece {
+    let last = forms.len().checked_sub(1);
+    let floor = last.zip(held).map(|(last, held)| match held {
+        Held::Interface(most) => {
+            let fits = |form: &Form| form.kind.is_interface() && form.tokens <= most;
+            Floor { form: forms.iter().position(fits).unwrap_or(last), order: 0 }
+        }
+        Held::Least => Floor { form: last, order: 1 },
+    });
     let of = |form: &Form| budget::Form { tokens: form.tokens, value: candidate.value * form.share };
     Piece { forms: forms.iter().map(of).collect(), floor }
 }

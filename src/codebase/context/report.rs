@@ -1,9 +1,14 @@
 //! What a context holds, and what it does not.
 
-use super::{Candidate, Shown, forms::Form, write};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Candidate, forms::Form, write};
+use crate::codebase::Index;
 
 /// For people: what a model was shown and why, and what was left out and why.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// What there was room for, in tokens, as estimated.
     pub budget: usize,
@@ -11,34 +16,76 @@ pub struct Report {
     pub tokens: usize,
     /// What of that the list of paths takes.
     pub listing: usize,
+    /// In the order in which they are shown.
     pub included: Vec<Included>,
     /// Files that matter and had no room, the most telling first.
     pub no_room: Vec<String>,
-    /// Files no model is shown, each with the reason.
-    pub left_out: Vec<(String, &'static str)>,
+    /// How many of those are named as ones to change, or are among the best that were found.
+    pub missed: usize,
+    /// Files that are named and that no model is shown, each with the reason.
+    pub refused: Vec<(String, String)>,
+    /// Files no model is shown, by the reason.
+    pub left_out: Vec<NeverShown>,
     /// Credentials blacked out.
     pub secrets: usize,
 }
 
 /// A file that is shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Included {
     pub path: String,
     /// How much of it.
-    pub form: &'static str,
+    pub form: String,
     pub tokens: usize,
     pub why: String,
+    /// The sections that a shortened text lacks, or parts of, each with how many lines.
+    pub cuts: Vec<(String, usize)>,
 }
 
+/// Files that are left out for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeverShown {
+    pub why: String,
+    pub count: usize,
+    /// The first of them.
+    pub some: Vec<String>,
+}
+
+/// Paths that are told of each reason.
+const SOME: usize = 10;
+
 impl Report {
-    pub(super) fn include(&mut self, candidate: &Candidate, form: &Form, shown: &mut Shown) {
-        shown.files.push(form.text.clone());
+    /// With what no model is shown of a repository, whatever is asked.
+    pub(super) fn of(index: &Index) -> Self {
+        let mut by_reason: BTreeMap<_, (usize, Vec<String>)> = BTreeMap::new();
+        for left in index.left_out() {
+            let (count, some) = by_reason.entry(left.why).or_default();
+            *count += 1;
+            if some.len() < SOME {
+                some.push(write::one_line(&left.path));
+            }
+        }
+        let never = |(why, (count, some)): (crate::codebase::Why, (usize, Vec<String>))| NeverShown {
+            why: why.to_string(),
+            count,
+            some,
+        };
+        Self { left_out: by_reason.into_iter().map(never).collect(), ..Self::default() }
+    }
+
+    pub(super) fn include(&mut self, candidate: &Candidate, form: &Form) {
         self.secrets += form.secrets;
         self.included.push(Included {
             path: write::one_line(&candidate.path),
-            form: form.kind.as_str(),
+            form: form.kind.as_str().to_owned(),
             tokens: form.tokens,
             why: candidate.why.clone(),
+            cuts: form.cuts.iter().map(|cut| (write::one_line(&cut.section), cut.lines)).collect(),
         });
+    }
+
+    pub(super) fn lacks(&mut self, candidate: &Candidate, held: bool) {
+        self.missed += usize::from(held);
+        self.no_room.push(write::one_line(&candidate.path));
     }
 }

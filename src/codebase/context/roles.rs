@@ -2,54 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::{Asked, Role};
+use super::{Asked, Role, write};
 use crate::{
-    codebase::{Index, tree::file_name},
-    documents::sections::Rank,
+    codebase::{Index, surroundings, tree::file_name},
+    documents::sections::{Rank, has_word},
     limits,
 };
 
-/// Where a repository says how people, and models, work in it.
-const CONVENTIONS: &[(&str, f64)] = &[
-    ("agents.md", 0.8),
-    ("claude.md", 0.8),
-    ("copilot-instructions.md", 0.7),
-    ("contributing", 0.6),
-    ("readme", 0.6),
-    ("architecture.md", 0.7),
-];
-
-const MANIFESTS: &[&str] = &[
-    "cargo.toml",
-    "package.json",
-    "pyproject.toml",
-    "setup.py",
-    "requirements.txt",
-    "go.mod",
-    "pom.xml",
-    "build.gradle",
-    "build.gradle.kts",
-    "gemfile",
-    "composer.json",
-    "mix.exs",
-    "cmakelists.txt",
-    "makefile",
-    "justfile",
-];
-
-const MANIFEST_VALUE: f64 = 0.4;
-
-/// What is run for each change, at the root or in a folder of its own.
-const AUTOMATION: &[&str] =
-    &[".gitlab-ci.yml", ".travis.yml", "azure-pipelines.yml", "jenkinsfile", ".circleci/config.yml"];
-
-const AUTOMATION_VALUE: f64 = 0.1;
-
-/// Files of automation that are shown at most; large projects have dozens.
-const MOST_AUTOMATION: usize = 4;
-
-/// The files that the work is about by their paths: those asked for, then those the text names.
-pub(super) fn named(index: &Index, asked: &Asked) -> Vec<String> {
+/// The files that the work is about by their paths: those asked for, then those the text names. And those of them that no
+/// model is shown, with the reason.
+pub(super) fn named(index: &Index, asked: &Asked) -> (Vec<String>, Vec<(String, String)>) {
     let mut seen = BTreeSet::new();
     let in_text =
         asked.text.split(|c: char| c.is_whitespace() || "`'\"()[]{}<>,;*|=".contains(c)).filter_map(|word| {
@@ -58,55 +20,40 @@ pub(super) fn named(index: &Index, asked: &Asked) -> Vec<String> {
             let path = word.split(':').next().unwrap_or(word);
             (path.contains('/') || path.contains('.')).then_some(path)
         });
-    let paths = asked.files.iter().map(String::as_str).chain(in_text);
-    let known = paths.filter(|path| index.file(path).is_some() && seen.insert(*path));
-    known.take(limits::CONTEXT_FILES).map(str::to_owned).collect()
-}
-
-/// Files that speak about the whole repository, with their worth.
-pub(super) fn about(index: &Index) -> Vec<(String, Role, f64)> {
-    let mut found: Vec<(usize, usize, &str, Role, f64)> = Vec::new();
-    let mut automation = 0;
-    for file in index.files() {
-        let Some((order, role, value)) = place(&file.path) else { continue };
-        if role == Role::Automation {
-            automation += 1;
-            if automation > MOST_AUTOMATION {
-                continue;
-            }
+    let (mut named, mut refused) = (Vec::new(), Vec::new());
+    for path in asked.files.iter().map(String::as_str).chain(in_text).filter(|path| seen.insert(*path)) {
+        let left = index.left_out().binary_search_by(|left| left.path.as_str().cmp(path));
+        if index.file(path).is_some() {
+            named.push(path.to_owned());
+        } else if let Ok(at) = left {
+            refused.push((write::one_line(path), index.left_out()[at].why.to_string()));
         }
-        found.push((order, file.path.matches('/').count(), &file.path, role, value));
     }
-    found.sort_by_key(|(order, depth, path, ..)| (*order, *depth, *path));
-    // Of several READMEs the outermost.
-    found.dedup_by(|a, b| a.0 == b.0 && a.3 != Role::Automation);
-    found.into_iter().map(|(_, _, path, role, value)| (path.to_owned(), role, value)).collect()
+    named.truncate(limits::CONTEXT_FILES);
+    refused.truncate(limits::CONTEXT_FILES);
+    (named, refused)
 }
 
-/// What a path is by its name and place: an order among such, and what it is worth.
-fn place(path: &str) -> Option<(usize, Role, f64)> {
-    let path = path.to_lowercase();
-    let name = file_name(&path);
-    let folder = path[..path.len() - name.len()].trim_end_matches('/');
-    let is =
-        |known: &str| name == known || name.strip_prefix(known).is_some_and(|rest| rest.starts_with('.'));
-    if matches!(folder, "" | "docs" | ".github")
-        && let Some(at) = CONVENTIONS.iter().position(|(known, _)| is(known))
-    {
-        return Some((at, Role::Convention, CONVENTIONS[at].1));
-    }
-    if folder.is_empty()
-        && let Some(at) = MANIFESTS.iter().position(|known| name == *known)
-    {
-        return Some((CONVENTIONS.len() + at, Role::Manifest, MANIFEST_VALUE));
-    }
-    let workflow = folder == ".github/workflows" && (name.ends_with(".yml") || name.ends_with(".yaml"));
-    (workflow || AUTOMATION.contains(&path.as_str())).then_some((
-        usize::MAX,
-        Role::Automation,
-        AUTOMATION_VALUE,
-    ))
+/// What stands around some files: where the repository says how people, and models, work in it.
+pub(super) fn about(index: &Index, files: Vec<String>) -> Vec<(String, Role, f64)> {
+    let around = surroundings(index, &files);
+    let conventions = around.conventions.into_iter().map(|path| {
+        let name = file_name(&path).to_lowercase();
+        let everywhere = name.starts_with("readme") || name.starts_with("contributing");
+        // Most have these two, and many say little in them.
+        (path, Role::Convention, if everywhere { 0.3 } else { 0.5 })
+    });
+    let manifests = around.manifests.into_iter().map(|path| (path, Role::Manifest, 0.25));
+    let settings = around.settings.into_iter().map(|path| (path, Role::Settings, 0.1));
+    let mut checks = around.checks;
+    checks.sort_by_key(|path| !has_word(file_name(path), CHECKS));
+    let checks = checks.into_iter().take(MOST_CHECKS).map(|path| (path, Role::Automation, 0.08));
+    conventions.chain(manifests).chain(settings).chain(checks).collect()
 }
+
+/// Files of automation that are shown at most; large projects have dozens, most of them for other things than checks.
+const MOST_CHECKS: usize = 2;
+const CHECKS: &[&str] = &["ci ", "test", "check", "build", "lint", "makefile ", "justfile "];
 
 /// What a section of a repository's own prose is worth to whoever is to change it.
 pub(super) fn prose_rank(title: &str) -> Option<Rank> {
@@ -125,6 +72,7 @@ pub(super) fn prose_rank(title: &str) -> Option<Rank> {
         "lint",
         "format",
         "commit",
+        "header",
     ];
     const NEEDLESS: &[&str] = &[
         "licen",
@@ -133,68 +81,49 @@ pub(super) fn prose_rank(title: &str) -> Option<Rank> {
         "thank",
         "acknowledg",
         "credit",
-        "author",
-        "contributors",
+        "author ",
+        "authors ",
+        "contributors ",
         "communit",
         "badge",
         "changelog",
         "release",
-        "table of contents",
-        "contents",
-        "support",
-        "star history",
-        "code of conduct",
+        "table of contents ",
+        "contents ",
+        "support ",
+        "supporters ",
+        "star history ",
+        "code of conduct ",
     ];
-    let title = title.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| title.contains(word));
     match () {
         () if title.is_empty() => Some(3),
-        () if has(NEEDLESS) => Some(9),
-        () if has(NEEDED) => Some(1),
+        () if has_word(title, NEEDED) => Some(1),
+        () if has_word(title, NEEDLESS) => Some(9),
         () => None,
     }
 }
 
-/// The lines of a manifest that name other packages, word for word; `None` where nobody knows how to tell.
-pub(super) fn dependencies(path: &str, text: &str) -> Option<String> {
-    match file_name(path).to_lowercase().as_str() {
-        "cargo.toml" | "pyproject.toml" => Some(of_toml(text)),
-        "package.json" | "composer.json" => of_json(text),
-        "go.mod" => Some(text.lines().filter(|line| !line.contains("// indirect")).map(with_break).collect()),
-        _ => None,
-    }
-}
-
-fn with_break(line: &str) -> String {
-    format!("{line}\n")
-}
-
-/// Tables of dependencies, and arrays of that name.
-fn of_toml(text: &str) -> String {
-    let (mut in_table, mut in_array) = (false, false);
-    let belongs = |line: &&str| {
-        let trimmed = line.trim();
-        if trimmed.starts_with('[') && !in_array {
-            in_table = trimmed.contains("dependencies");
+/// The commands of a workflow, word for word, each once.
+pub(super) fn commands(text: &str) -> String {
+    let mut commands: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
+    // How far right the key stands whose block goes on.
+    let mut block: Option<usize> = None;
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        if block.is_some_and(|key| indent > key || line.trim().is_empty()) {
+            commands.extend(Some(line.trim()).filter(|line| !line.is_empty() && seen.insert(*line)));
+            continue;
         }
-        let opens = trimmed.contains("dependencies") && trimmed.ends_with('[');
-        let belongs = (in_table && !trimmed.is_empty()) || in_array || opens;
-        in_array = (in_array || opens) && trimmed != "]";
-        belongs
-    };
-    text.lines().filter(belongs).map(with_break).collect()
-}
-
-fn of_json(text: &str) -> Option<String> {
-    let manifest: serde_json::Value = serde_json::from_str(text).ok()?;
-    let mut out = String::new();
-    for key in ["dependencies", "peerDependencies", "devDependencies", "require", "require-dev"] {
-        let Some(packages) = manifest.get(key).and_then(serde_json::Value::as_object) else { continue };
-        out.push_str(&format!("{key}:\n"));
-        for (name, version) in packages {
-            let version = version.as_str().unwrap_or("?");
-            out.push_str(&format!("  {name} {version}\n").replace('\r', " "));
+        block = None;
+        let Some(command) = line.trim_start().trim_start_matches("- ").strip_prefix("run:") else { continue };
+        match command.trim() {
+            "" | "|" | "|-" | "|+" | ">" | ">-" | ">+" => block = line.find("run:"),
+            command => commands.extend(Some(command).filter(|command| seen.insert(*command))),
         }
     }
-    Some(out)
+    commands.iter().take(COMMANDS).map(|command| format!("{command}\n")).collect()
 }
+
+/// Lines of commands that are shown of one workflow.
+const COMMANDS: usize = 40;

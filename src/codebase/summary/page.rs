@@ -7,9 +7,9 @@ use super::{Item, Kind, Summary};
 /// How much of a summary is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// The names of what is visible outside the file.
+    /// The names of what is visible outside the file; of all there is, if nothing is.
     Names,
-    /// Imports, and the signatures of what is visible outside the file.
+    /// Imports, and the signatures of the same.
     Public,
     /// Everything, with what the docs say.
     All,
@@ -29,7 +29,9 @@ impl Summary {
                 lines(&mut page, &format!("L{}", import.line), 0, &import.text);
             }
         }
-        show(&mut page, &self.items, detail, 0);
+        // Of a program, a test or a script nothing is visible outside, and all of it matters.
+        let all = detail == Detail::All || !self.items.iter().any(is_shown);
+        show(&mut page, &self.items, detail, all, 0);
         if self.partial {
             page.push_str("(parts of this file did not parse)\n");
         }
@@ -38,9 +40,9 @@ impl Summary {
 }
 
 /// Items with what they hold. Nesting is bounded where summaries are made.
-fn show(page: &mut String, items: &[Item], detail: Detail, depth: usize) {
+fn show(page: &mut String, items: &[Item], detail: Detail, all: bool, depth: usize) {
     let mut before: Option<&Item> = None;
-    for item in items.iter().filter(|item| detail == Detail::All || is_shown(item)) {
+    for item in items.iter().filter(|item| all || is_shown(item)) {
         let place = match (item.line, item.end) {
             (line, end) if line == end => format!("L{line}"),
             (line, end) => format!("L{line}-{end}"),
@@ -62,7 +64,7 @@ fn show(page: &mut String, items: &[Item], detail: Detail, depth: usize) {
                 }
             }
         }
-        show(page, &item.children, detail, depth + 1);
+        show(page, &item.children, detail, all, depth + 1);
     }
 }
 

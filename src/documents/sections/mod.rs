@@ -78,35 +78,43 @@ fn highest(room: usize, at_level: impl Fn(usize) -> Shortened) -> Shortened {
     at_level(fits)
 }
 
-/// What a section of an issue is worth, by what people call it.
+/// What a section of an issue is worth, by what people call it. Above the first heading most write what they want, and
+/// some paste a log: of that as of the rest the longest blocks give way.
 pub fn of_an_issue(title: &str) -> Option<Rank> {
     const WANTED: &[&str] = &[
         "accept", "criteri", "expected", "require", "goal", "want", "behavio", "propos", "problem", "must",
         "done", "solution", "summary", "describ", "descript", "feature", "task",
     ];
     const BESIDE: &[&str] = &[
-        "log",
+        "log ",
+        "logs ",
         "output",
         "trace",
+        "stack",
         "environment",
         "version",
         "screenshot",
         "additional",
-        "context",
+        "context ",
         "checklist",
         "contribut",
         "related",
         "reference",
         "appendix",
     ];
-    let title = title.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| title.contains(word));
     match () {
-        () if title.is_empty() => Some(0),
-        () if has(WANTED) => Some(1),
-        () if has(BESIDE) => Some(8),
+        () if title.is_empty() || has_word(title, WANTED) => Some(1),
+        () if has_word(title, BESIDE) => Some(8),
         () => None,
     }
+}
+
+/// Does a title have a word that begins so? One with a blank behind it is the whole word, or several.
+pub fn has_word(title: &str, beginnings: &[&str]) -> bool {
+    let lower = title.to_lowercase();
+    let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let plain: String = words.flat_map(|word| [" ", word]).chain([" "]).collect();
+    beginnings.iter().any(|beginning| plain.contains(&format!(" {beginning}")))
 }
 
 struct Section {

@@ -45,6 +45,32 @@ fn a_long_block_does_not_push_out_the_short_ones_beside_it() {
 }
 
 #[test]
+fn a_log_above_the_first_heading_does_not_push_out_what_is_below_it() {
+    let log = "A line of a log.\n".repeat(4000);
+    let text = format!("{log}\n## Acceptance criteria\n\n- exit status 2\n- a sentence on standard error\n");
+    let cut = shorten(&text, &of_an_issue, 60_000);
+    assert!(cut.text.ends_with("- exit status 2\n- a sentence on standard error\n"), "{}", cut.cuts.len());
+    assert_eq!(cut.cuts.len(), 1);
+}
+
+#[test]
+fn titles_are_read_by_whole_words() {
+    for (title, rank) in [
+        ("Login dialog", None),
+        ("Server logs", Some(8)),
+        ("Log output", Some(8)),
+        ("Conversion", None),
+        ("Expected behaviour", Some(1)),
+        ("Steps", None),
+    ] {
+        assert_eq!(of_an_issue(title), rank, "{title}");
+    }
+    assert!(
+        has_word("The Code of Conduct!", &["code of conduct "]) && !has_word("Authorization", &["author "])
+    );
+}
+
+#[test]
 fn tables_keep_their_head_and_lists_their_numbers() {
     let rows: String = (0..40).map(|n| format!("| {n} | a cell of words |\n")).collect();
     let items: String = (1..40).map(|n| format!("{n}. an item of words\n   and more\n")).collect();
