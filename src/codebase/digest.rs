@@ -63,6 +63,11 @@ impl Digest {
         self.uses.iter()
     }
 
+    /// Whether it uses a name and does not define it.
+    pub fn has_use(&self, name: &str) -> bool {
+        self.uses.find(name).is_some()
+    }
+
     /// How many secrets are blacked out where its text is shown.
     pub fn secrets(&self) -> u32 {
         self.secrets

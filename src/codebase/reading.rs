@@ -279,7 +279,7 @@ fn work_out(
     Some((learnt, cache))
 }
 
-fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+pub(super) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     match &*POOL {
         Some(pool) => pool.install(work),
         None => work(),
