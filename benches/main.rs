@@ -28,6 +28,7 @@ const PARTS: &[Part] = &[
     ("calls", calls::main),
     ("codebase", codebase::main),
     ("recall", recall::main),
+    ("older", recall::older),
     ("signatures", signatures::main),
 ];
 

@@ -105,9 +105,9 @@ impl<'r> Tree<'r> {
     }
 }
 
-/// A file whose structure is read; documents and settings are none.
+/// Code; documents and settings are none.
 pub(crate) fn is_source(path: &str) -> bool {
-    Language::of(path) != Language::Other
+    Language::of(path).is_code()
 }
 
 /// What a program says of its version, in one line.

@@ -1,5 +1,5 @@
-//! Is every signature that a summary prints in the source, at the line it says; and which of the definitions that `ctags`
-//! knows have no item in the summary.
+//! Is every signature that a summary prints in the source, at the line it says and with nothing left away; and which of
+//! the definitions that `ctags` knows have no item in the summary. Ends with an error when a signature is wrong.
 
 use std::{
     collections::BTreeMap,
@@ -46,8 +46,8 @@ pub(crate) fn main() {
         let tags = version("ctags").map(|_| tags(&tree.path())).unwrap_or_default();
         block_on(compare(repository, &commit, &tags, &mut all));
     }
-    if !repositories.is_empty() {
-        print(&all);
+    if !repositories.is_empty() && !print(&all) {
+        std::process::exit(1);
     }
 }
 
@@ -80,10 +80,15 @@ async fn compare(
 
 impl Figures {
     fn look_up(&mut self, path: &str, item: &Item, source: &[&str]) {
-        for (at, line) in item.signature.lines().enumerate() {
+        let lines: Vec<&str> = item.signature.lines().map(str::trim).collect();
+        if lines.is_empty() {
             self.lines += 1;
-            let there =
-                source.get(item.line as usize - 1 + at).is_some_and(|known| known.contains(line.trim()));
+            self.wrong.push(format!("{path}:{}: nothing is said of `{}`", item.line, item.name));
+        }
+        for (at, line) in lines.iter().enumerate() {
+            self.lines += 1;
+            let known = (item.line as usize + at).checked_sub(1).and_then(|at| source.get(at));
+            let there = known.is_some_and(|known| stands(line, known.trim(), at == 0, at + 1 == lines.len()));
             self.found += usize::from(there);
             if !there {
                 self.wrong.push(format!("{path}:{}: {line}", item.line as usize + at));
@@ -108,6 +113,20 @@ impl Figures {
     }
 }
 
+/// Whether a line of a signature is a line of the source: the whole of it, but what stands before the first and what
+/// comes after the last, which no word goes across.
+fn stands(line: &str, source: &str, first: bool, last: bool) -> bool {
+    let in_word = |c: char| c.is_alphanumeric() || c == '_';
+    let cut = |before: &str, after: &str| before.ends_with(in_word) && after.starts_with(in_word);
+    let found = source.match_indices(line).any(|(at, _)| {
+        let (before, after) = (&source[..at], &source[at + line.len()..]);
+        (before.is_empty() || (first && !cut(before, line)))
+            && (after.is_empty() || (last && !cut(line, after)))
+    });
+    // A blank line within a signature is one of the source too.
+    if line.is_empty() { source.is_empty() && !first && !last } else { found }
+}
+
 fn flat(items: &[Item]) -> Vec<&Item> {
     let mut waiting: Vec<&Item> = items.iter().collect();
     let mut all = Vec::new();
@@ -118,7 +137,8 @@ fn flat(items: &[Item]) -> Vec<&Item> {
     all
 }
 
-fn print(all: &BTreeMap<Language, Figures>) {
+/// False when a signature is wrong.
+fn print(all: &BTreeMap<Language, Figures>) -> bool {
     head(&[
         "language",
         "files",
@@ -154,7 +174,11 @@ fn print(all: &BTreeMap<Language, Figures>) {
     for line in wrong.iter().take(SHOWN) {
         say(format_args!("- not in the source: {line}"));
     }
-    target("every signature line is in the source at its line", wrong.is_empty());
+    target(
+        format_args!("every signature line is in the source at its line ({} are not)", wrong.len()),
+        wrong.is_empty(),
+    );
+    wrong.is_empty()
 }
 
 fn share(part: usize, whole: usize) -> String {

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Prints the commits of a repository that `recall` asks about, newest first: choose.sh OWNER/NAME DIR
+# Prints the commits of a repository that `recall` asks about, newest first: choose.sh OWNER/NAME DIR [older]
 #
 # The newest 12 before 1 September 2026 that are no merge, touch 30 files at most and change 1 to 10
 # source files that were there before; whose subject has three words and does not speak of dependencies, releases,
 # documentation, formatting or CI alone; no more than four of one author. Nothing else is looked at.
+#
+# With `older` the 24 that the same rule gives after those, authors counted anew: on them weights are chosen, so that
+# they are not judged by what they were made for.
 set -euo pipefail
 name=$1 dir=$2
 wanted=12 each=4
+[[ ${3:-} == older ]] && skip=true || skip=false
 
 sources='\.(bash|sh|c|h|cc|cpp|cxx|hh|hpp|hxx|cs|go|java|cjs|js|jsx|mjs|php|py|pyi|rb|rs|tsx|cts|mts|ts)$'
 idle='^(docs?|chore|ci|build|style|release)(\(|:|!)|^(deps|bump|update .*(dependenc|deps)|merge|revert|release|v?[0-9]+\.[0-9]+)'
@@ -25,8 +29,9 @@ while IFS=$'\t' read -r hash author subject; do
     continue
   fi
   seen[$author]=$((${seen[$author]:-0} + 1))
-  echo "$name $hash"
+  $skip || echo "$name $hash"
   if ((++count == wanted)); then
-    break
+    $skip || break
+    skip=false wanted=24 count=0 seen=()
   fi
 done < <(git -C "$dir" log --no-merges --before=2026-09-01 -4000 --format='%H%x09%ae%x09%s')

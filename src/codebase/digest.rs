@@ -49,6 +49,11 @@ impl Digest {
     pub fn uses(&self) -> impl Iterator<Item = &str> {
         self.uses.iter()
     }
+
+    /// Whether it uses a name and does not define it.
+    pub fn has_use(&self, name: &str) -> bool {
+        self.uses.find(name).is_some()
+    }
 }
 
 impl Names {

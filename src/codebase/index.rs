@@ -8,6 +8,7 @@ use super::{
     Digest, Language,
     files::{Sieve, Why, is_unprintable},
     reading,
+    similar::Related,
 };
 use crate::{
     git::{GitError, Mode, Snapshot},
@@ -19,6 +20,7 @@ use crate::{
 pub struct Index {
     files: Vec<File>,
     left_out: Vec<LeftOut>,
+    pub(super) related: Related,
 }
 
 /// One file.
@@ -48,7 +50,12 @@ impl Index {
     }
 
     pub fn file(&self, path: &str) -> Option<&File> {
-        self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().map(|at| &self.files[at])
+        self.place(path).map(|at| &self.files[at])
+    }
+
+    /// Where a file stands among [`Self::files`].
+    pub(super) fn place(&self, path: &str) -> Option<usize> {
+        self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok()
     }
 
     /// By path.

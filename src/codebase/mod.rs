@@ -32,7 +32,7 @@ pub use history::{History, history};
 pub use imports::{Resolved, Resolver};
 pub use index::{File, Index, LeftOut};
 pub use language::Language;
-pub use similar::{Alike, Neighbours, Offer, Reason, Request, alike, neighbours, rank};
+pub use similar::{Alike, Offer, Reason, Request, alike, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use surroundings::{Surroundings, surroundings};
 pub use symbols::Symbols;

@@ -308,7 +308,7 @@ fn work_out(
     Some((learnt, kept.into_iter().flatten().collect()))
 }
 
-fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+pub(super) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     match &*POOL {
         Some(pool) => pool.install(work),
         None => work(),

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::text::all_items;
 use crate::{
-    codebase::{File, Index, Item, Kind, words},
+    codebase::{File, Index, Item, Kind, reading::in_parallel, words},
     limits,
 };
 
@@ -32,24 +32,23 @@ const PARAMETERS: f64 = 0.1;
 const USES: f64 = 0.2;
 
 /// The items elsewhere most like one that `path` has, best first.
-pub fn alike(index: &Index, path: &str, item: &Item) -> Vec<Alike> {
-    let mut wanted: Vec<String> = words_of(item).into_iter().collect();
-    wanted.truncate(limits::SIMILAR_WORDS);
-    let candidates: Vec<(&File, &Item, Vec<usize>)> = index
-        .files()
-        .par_iter()
-        .flat_map_iter(|file| {
-            all_items(&file.digest.summary().items).into_iter().map(move |other| (file, other))
-        })
-        .filter(|(file, other)| {
-            shape(other.kind) == shape(item.kind) && !(file.path == path && other.line == item.line)
-        })
-        .filter_map(|(file, other)| {
-            let has = words_of(other);
-            let shared: Vec<usize> = (0..wanted.len()).filter(|at| has.contains(&wanted[*at])).collect();
-            (!shared.is_empty()).then_some((file, other, shared))
-        })
-        .collect();
+pub fn alike<'i>(index: &'i Index, path: &str, item: &Item) -> Vec<Alike> {
+    let mut wanted = BTreeSet::new();
+    for_words(item, |word| {
+        wanted.insert(word.to_owned());
+    });
+    let wanted: Vec<String> = wanted.into_iter().take(limits::SIMILAR_WORDS).collect();
+    let same_shape = |file: &File, other: &Item| {
+        shape(other.kind) == shape(item.kind) && !(file.path == path && other.line == item.line)
+    };
+    let sharing = |file: &'i File| {
+        let all = all_items(&file.digest.summary().items).into_iter();
+        let candidates = all.filter(|other| same_shape(file, other));
+        let found = candidates.map(|other| (file, other, shared(&wanted, other)));
+        found.filter(|(.., shared)| !shared.is_empty()).collect::<Vec<_>>()
+    };
+    let candidates: Vec<(&File, &Item, Vec<usize>)> =
+        in_parallel(|| index.files().par_iter().flat_map_iter(sharing).collect());
     let mut items_with = vec![0_u32; wanted.len()];
     for word in candidates.iter().flat_map(|(.., shared)| shared) {
         items_with[*word] += 1;
@@ -104,17 +103,25 @@ fn shape(kind: Kind) -> Kind {
     }
 }
 
-fn words_of(item: &Item) -> BTreeSet<String> {
+/// Which of the words an item has, in order.
+fn shared(wanted: &[String], item: &Item) -> Vec<usize> {
+    let mut shared = Vec::new();
+    for_words(item, |word| shared.extend(wanted.binary_search_by(|known| known.as_str().cmp(word))));
+    shared.sort_unstable();
+    shared.dedup();
+    shared
+}
+
+/// The words of an item's name and signature.
+fn for_words(item: &Item, mut found: impl FnMut(&str)) {
     let signature = &item.signature[..item.signature.floor_char_boundary(limits::SIMILAR_SIGNATURE)];
-    let mut found = BTreeSet::new();
     for name in words::names_of(signature).chain([item.name.as_str()]) {
         words::each_of_name(name, |word| {
             if OF_EVERY_SIGNATURE.binary_search(&word).is_err() {
-                found.insert(word.to_owned());
+                found(word);
             }
         });
     }
-    found
 }
 
 /// What signatures of one kind all have. In order.

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use super::tests_of::is_test;
-use crate::codebase::{Index, Resolved, Resolver, imports::folder_of};
+use crate::codebase::{File, Index, Resolved, Resolver, imports::folder_of, reading::in_parallel};
 
-/// Of what a point receives at each step, this part comes from the seeds anew.
-const BACK: f64 = 0.3;
+/// What a file keeps of what it has.
+const KEPT: f64 = 0.3;
 
 /// The files of an index by their places in it, with the edges of their imports. A folder that is imported as a whole
 /// is a point of its own after the files, so that no edge is drawn for each pair of files.
@@ -25,13 +25,11 @@ impl Graph {
     pub(super) fn of(index: &Index) -> Self {
         let resolver = Resolver::new(index);
         let files = index.files();
-        let resolved: Vec<Vec<Resolved<'_>>> = files
-            .par_iter()
-            .map(|file| {
-                let imports = &file.digest.summary().imports;
-                imports.iter().map(|import| resolver.resolve(&file.path, import)).collect()
-            })
-            .collect();
+        let resolve = |file: &File| -> Vec<Resolved<'_>> {
+            let imports = &file.digest.summary().imports;
+            imports.iter().map(|import| resolver.resolve(&file.path, import)).collect()
+        };
+        let resolved: Vec<_> = in_parallel(|| files.par_iter().map(resolve).collect());
         let places: HashMap<&str, usize> =
             files.iter().zip(0..).map(|(file, at)| (file.path.as_str(), at)).collect();
         let mut folders: HashMap<&str, usize> = HashMap::new();
@@ -70,26 +68,6 @@ impl Graph {
         Self { files, out, back }
     }
 
-    /// The files that one imports, in order.
-    pub(super) fn imports(&self, file: usize) -> Vec<usize> {
-        self.past_folders(&self.out, file)
-    }
-
-    /// The files that import one, in order.
-    pub(super) fn imported_by(&self, file: usize) -> Vec<usize> {
-        self.past_folders(&self.back, file)
-    }
-
-    fn past_folders(&self, edges: &[Vec<usize>], file: usize) -> Vec<usize> {
-        let (mut found, folders): (Vec<usize>, Vec<usize>) =
-            edges[file].iter().partition(|to| **to < self.files);
-        found.extend(folders.iter().flat_map(|folder| &edges[*folder]));
-        found.sort_unstable();
-        found.dedup();
-        found.retain(|other| *other != file);
-        found
-    }
-
     /// Whether one file imports the other, or the folder that it is in.
     pub(super) fn leads(&self, from: usize, to: usize) -> bool {
         let edges = &self.out[from];
@@ -101,24 +79,27 @@ impl Graph {
                 .any(|folder| self.out[*folder].binary_search(&to).is_ok())
     }
 
-    /// What has come to each point when each hands what it has to its neighbours in equal parts, so many times.
-    pub(super) fn spread(&self, seeds: &[f64], steps: usize) -> Vec<f64> {
-        let mut start = seeds.to_vec();
-        start.resize(self.out.len(), 0.0);
-        let mut now = start.clone();
-        for _ in 0..steps {
-            let mut next: Vec<f64> = start.iter().map(|seed| seed * BACK).collect();
-            for (from, has) in now.iter().enumerate().filter(|(_, has)| **has > 0.0) {
-                for edges in [&self.out[from], &self.back[from]] {
-                    let share = has * (1.0 - BACK) / 2.0 / edges.len().max(1) as f64;
-                    for to in edges {
-                        next[*to] += share;
-                    }
-                }
-            }
-            now = next;
+    /// What has come to each file when each has handed most of what it had to its neighbours in equal parts: half of that
+    /// to what it imports, half to what imports it. What comes to a folder goes on at once.
+    pub(super) fn spread(&self, seeds: &[f64]) -> Vec<f64> {
+        let mut flow: Vec<f64> = seeds.iter().map(|seed| seed * KEPT).collect();
+        flow.resize(self.out.len(), 0.0);
+        for (file, seed) in seeds.iter().enumerate().filter(|(_, seed)| **seed > 0.0) {
+            self.hand_on(file, seed * (1.0 - KEPT), &mut flow);
         }
-        now.truncate(self.files);
-        now
+        for folder in self.files..self.out.len() {
+            self.hand_on(folder, flow[folder], &mut flow);
+        }
+        flow.truncate(self.files);
+        flow
+    }
+
+    fn hand_on(&self, from: usize, amount: f64, flow: &mut [f64]) {
+        for edges in [&self.out[from], &self.back[from]] {
+            let share = amount / 2.0 / edges.len().max(1) as f64;
+            for to in edges {
+                flow[*to] += share;
+            }
+        }
     }
 }

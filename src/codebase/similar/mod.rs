@@ -3,25 +3,35 @@
 //! Three voices: the words that text and file share, rare ones counting more (BM25 over the file's path, what it
 //! defines, and its text); what the text names outright; and the graph of who imports and tests whom, through which files
 //! close to good ones gain. No model, no embedding: the same commit and request give the same order. The few weights are
-//! round numbers, chosen on older commits of five repositories and checked on newer ones.
+//! round numbers, chosen on the commits in `benches/recall/older.txt` and checked on those in `commits.txt` beside it.
 
 mod alike;
 mod graph;
 mod paths;
 mod query;
 mod reasons;
+mod relations;
 mod tests_of;
 mod text;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
+pub(super) use self::relations::Related;
 pub(super) use self::tests_of::is_test;
 pub use self::{
     alike::{Alike, alike},
     reasons::Reason,
 };
-use self::{graph::Graph, paths::Names, query::Query, text::Found};
-use super::{Index, words};
+use self::{graph::Graph, paths::Names, query::Query, relations::Relations, text::Found};
+use super::{
+    Index, Item,
+    imports::{folder_of, stem},
+    tree::file_name,
+    words,
+};
 use crate::limits;
 
 /// What is asked.
@@ -45,48 +55,42 @@ pub struct Offer {
     pub items: Vec<(u32, u32)>,
 }
 
-/// What is around a file. In the order of the paths.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Neighbours {
-    pub imports: Vec<String>,
-    pub imported_by: Vec<String>,
-    pub tests: Vec<String>,
-}
-
 /// Files without a known structure: prose, settings, data.
 const NO_CODE: f64 = 0.3;
-/// The most that a title's scope adds: half as much again would be 0.5.
+/// The most that a title's scope adds to the words: half as much again would be 0.5.
 const SCOPE: f64 = 0.3;
-/// A definition of a name in the text, the only one of it.
+/// A path with all of the scope in its file's or its last folder's name; elsewhere in it half of that.
+const IN_SCOPE: f64 = 0.12;
+/// A definition of a name in the text, the only one of it; and its only use. Of many the sums end somewhere.
 const DEFINES: f64 = 0.4;
+const USES: f64 = 0.25;
+const MOST_DEFINES: f64 = 1.0;
+const MOST_USES: f64 = 0.5;
 /// A path in the text that means one file only.
 const NAMED: f64 = 0.8;
 /// A file that the request lists.
 const REQUESTED: f64 = 2.0;
 /// Of a test's score for the file it tests, and the other way.
-const TESTED: f64 = 0.5;
+const TESTED: f64 = 0.35;
 const TEST: f64 = 0.3;
 /// The most that the graph adds.
-const NEAR: f64 = 0.3;
-/// How far it carries: to neighbours, and theirs.
-const STEPS: usize = 2;
+const NEAR: f64 = 0.45;
 
 /// The files that matter, best first.
 pub fn rank(index: &Index, request: &Request<'_>) -> Vec<Offer> {
     let query = Query::of(request.text);
     let (found, rarity) = text::search(index, &query);
-    let names = Names::of(index);
+    let relations = Relations::of(index);
     let mut scores = by_words(index, &query, &found);
-    by_definitions(&mut scores, &found);
-    let named = by_paths(&mut scores, &query, &names);
+    by_names(&mut scores, &found);
+    by_scope(&mut scores, index, &query);
+    let named = by_paths(&mut scores, index, &query, &relations.names);
     let requested = index.files().iter().map(|file| request.files.contains(&file.path)).collect::<Vec<_>>();
     for at in (0..scores.len()).filter(|at| requested[*at]) {
         scores[at] += REQUESTED;
     }
-    let tests = tests_of::pairs(index, &names);
-    by_tests(&mut scores, &tests);
-    let graph = Graph::of(index);
-    by_graph(&mut scores, &graph);
+    by_tests(&mut scores, &relations.tests);
+    by_graph(&mut scores, &relations.graph);
 
     let mut order: Vec<usize> = (0..scores.len()).filter(|at| scores[*at] > 0.0).collect();
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then_with(|| a.cmp(b)));
@@ -96,8 +100,8 @@ pub fn rank(index: &Index, request: &Request<'_>) -> Vec<Offer> {
         query: &query,
         found: &found,
         named: &named,
-        tests: &tests,
-        graph: &graph,
+        tests: &relations.tests,
+        graph: &relations.graph,
         order: &order,
     };
     let offers = order.iter().map(|at| Offer {
@@ -107,21 +111,6 @@ pub fn rank(index: &Index, request: &Request<'_>) -> Vec<Offer> {
         items: items(index, *at, &query, &rarity),
     });
     offers.collect()
-}
-
-/// What a file imports, what imports it, and what tests it.
-pub fn neighbours(index: &Index, path: &str) -> Neighbours {
-    let Some(at) = index.files().iter().position(|file| file.path == path) else {
-        return Neighbours::default();
-    };
-    let graph = Graph::of(index);
-    let paths = |found: Vec<usize>| found.into_iter().map(|at| index.files()[at].path.clone()).collect();
-    let tests = tests_of::pairs(index, &Names::of(index));
-    Neighbours {
-        imports: paths(graph.imports(at)),
-        imported_by: paths(graph.imported_by(at)),
-        tests: paths(tests.iter().filter(|(_, tested)| *tested == at).map(|(test, _)| *test).collect()),
-    }
 }
 
 fn by_words(index: &Index, query: &Query, found: &[Found<'_>]) -> Vec<f64> {
@@ -146,23 +135,55 @@ fn inside(path: &str, query: &Query) -> f64 {
     query.scope.iter().filter(|word| words.contains(*word)).count() as f64 / query.scope.len() as f64
 }
 
-/// A name that many files define says little of each.
-fn by_definitions(scores: &mut [f64], found: &[Found<'_>]) {
-    let mut files_with: BTreeMap<&str, u32> = BTreeMap::new();
-    for name in found.iter().flat_map(|found| &found.names) {
-        *files_with.entry(name).or_default() += 1;
-    }
+/// A name that many files define, or use, says little of each.
+fn by_names(scores: &mut [f64], found: &[Found<'_>]) {
+    let defining = files_with(found.iter().flat_map(|found| &found.defines));
+    let using = files_with(found.iter().flat_map(|found| &found.uses));
     for (score, found) in scores.iter_mut().zip(found) {
-        let worth: f64 = found.names.iter().map(|name| DEFINES / f64::from(files_with[name]).sqrt()).sum();
-        *score += worth.min(1.0);
+        *score += (DEFINES * worth(&found.defines, &defining)).min(MOST_DEFINES);
+        *score += (USES * worth(&found.uses, &using)).min(MOST_USES);
+    }
+}
+
+fn files_with<'a>(names: impl Iterator<Item = &'a &'a str>) -> BTreeMap<&'a str, u32> {
+    let mut files_with = BTreeMap::new();
+    for name in names {
+        *files_with.entry(*name).or_default() += 1;
+    }
+    files_with
+}
+
+fn worth(names: &[&str], files_with: &BTreeMap<&str, u32>) -> f64 {
+    names.iter().map(|name| 1.0 / f64::from(files_with[name]).sqrt()).sum()
+}
+
+/// What lies in the part of the repository that the title is about gains, if anything else speaks for it.
+fn by_scope(scores: &mut [f64], index: &Index, query: &Query) {
+    if query.scope.is_empty() {
+        return;
+    }
+    for (score, file) in scores.iter_mut().zip(index.files()).filter(|(score, _)| **score > 0.0) {
+        let has_all = |words: &BTreeSet<String>| query.scope.is_subset(words);
+        let mut nearest = words::of(stem(file_name(&file.path)));
+        nearest.append(&mut words::of(file_name(folder_of(&file.path))));
+        if has_all(&nearest) {
+            *score += IN_SCOPE;
+        } else if has_all(&words::of(&file.path)) {
+            *score += IN_SCOPE / 2.0;
+        }
     }
 }
 
 /// The files that the text writes a path of, with what it wrote.
-fn by_paths<'q>(scores: &mut [f64], query: &'q Query, names: &Names<'_>) -> BTreeMap<usize, &'q str> {
+fn by_paths<'q>(
+    scores: &mut [f64],
+    index: &Index,
+    query: &'q Query,
+    names: &Names,
+) -> BTreeMap<usize, &'q str> {
     let mut named: BTreeMap<usize, (f64, &str)> = BTreeMap::new();
     for path in &query.paths {
-        let meant = names.meant_by(path);
+        let meant = names.meant_by(index, path);
         let worth = NAMED / (meant.len() as f64).max(1.0).powf(0.7);
         for at in meant {
             let best = named.entry(at).or_insert((worth, path));
@@ -189,7 +210,7 @@ fn by_tests(scores: &mut [f64], tests: &[(usize, usize)]) {
 /// Good files warm those near them, twice as good ones four times as much.
 fn by_graph(scores: &mut [f64], graph: &Graph) {
     let seeds: Vec<f64> = scores.iter().map(|score| score * score).collect();
-    let flow = graph.spread(&seeds, STEPS);
+    let flow = graph.spread(&seeds);
     let top = flow.iter().copied().fold(0.0, f64::max);
     if top > 0.0 {
         for (score, flow) in scores.iter_mut().zip(flow) {
@@ -199,12 +220,10 @@ fn by_graph(scores: &mut [f64], graph: &Graph) {
 }
 
 /// The lines of the items that have most of the query in their names and documentation. Of an item and one that it holds
-/// the inner is taken, if it says as much.
+/// the inner is taken, if it says as much; of a long one its beginning, unless what it holds says something.
 fn items(index: &Index, at: usize, query: &Query, rarity: &[f64]) -> Vec<(u32, u32)> {
-    let all = text::all_items(&index.files()[at].digest.summary().items);
-    let mut worth: Vec<(f64, u32, u32)> = Vec::new();
-    for item in all {
-        let mut words = std::collections::BTreeSet::new();
+    let worth = |item: &Item| {
+        let mut words = BTreeSet::new();
         text::for_words(&item.name, query, |word| {
             words.insert(word);
         });
@@ -216,17 +235,24 @@ fn items(index: &Index, at: usize, query: &Query, rarity: &[f64]) -> Vec<(u32, u
                 sum += query.words[word].1 * rarity[word];
             }
         });
-        if sum > 0.0 && item.end >= item.line {
-            worth.push((sum, item.line, item.end));
+        sum
+    };
+    let mut telling: Vec<(f64, u32, u32)> = Vec::new();
+    for item in text::all_items(&index.files()[at].digest.summary().items) {
+        let last = item.line.saturating_add(limits::SIMILAR_ITEM_LINES - 1);
+        let by_parts = item.end > last && item.children.iter().any(|child| worth(child) > 0.0);
+        let worth = worth(item);
+        if worth > 0.0 && item.end >= item.line && !by_parts {
+            telling.push((worth, item.line, item.end.min(last)));
         }
     }
-    worth.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, Reverse(a.2)).cmp(&(b.1, Reverse(b.2)))));
+    telling.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, Reverse(a.2)).cmp(&(b.1, Reverse(b.2)))));
     let mut taken: Vec<(u32, u32)> = Vec::new();
-    for (_, line, end) in worth {
+    for (_, line, end) in telling {
         if taken.len() == limits::SIMILAR_ITEMS {
             break;
         }
-        if !taken.iter().any(|(from, to)| (line <= *from && *to <= end) || (*from <= line && end <= *to)) {
+        if !taken.iter().any(|(from, to)| line <= *to && *from <= end) {
             taken.push((line, end));
         }
     }

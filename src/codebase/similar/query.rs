@@ -20,13 +20,14 @@ pub(super) struct Query {
 
 impl Query {
     pub(super) fn of(text: &str) -> Self {
-        let text = head(text, limits::SIMILAR_TEXT);
+        let whole = head(text, limits::SIMILAR_TEXT);
+        let text = &without_addresses(whole);
         let (title, body) = text.trim_start().split_once('\n').unwrap_or((text.trim_start(), ""));
         let mut query = Self { words: weighed(title, body), ..Self::default() };
         if let Some(scope) = scope_of(title) {
             query.scope = words::of(&scope);
         }
-        for token in text.split(|c: char| c.is_whitespace() || "\"'<>()[]{},;|*=".contains(c)) {
+        for token in whole.split(|c: char| c.is_whitespace() || "\"'<>()[]{},;|*=".contains(c)) {
             query.note_path(token.trim_matches('`'));
         }
         query.note_names(text);
@@ -35,9 +36,16 @@ impl Query {
 
     /// A path, perhaps with a line after it, or a dotted or coloned path of modules.
     fn note_path(&mut self, token: &str) {
-        if self.paths.len() >= limits::SIMILAR_NAMES || token.len() > 200 || token.contains("://") {
+        if self.paths.len() >= limits::SIMILAR_NAMES || token.len() > 200 {
             return;
         }
+        // A link to a file as it was at some commit: `https://github.com/OWNER/NAME/blob/COMMIT/PATH#L3`.
+        let linked = token.split_once("/blob/").and_then(|(_, after)| after.split_once('/'));
+        let token = match linked {
+            Some((_, path)) if token.contains("://") => path,
+            _ if token.contains("://") => return,
+            _ => token,
+        };
         let token = token.trim_end_matches(['.', ',', ':', '!', '?', '`']);
         let path = if token.contains("::") {
             token.split("::").filter(|part| is_name(part)).collect::<Vec<_>>().join("/")
@@ -75,6 +83,19 @@ impl Query {
             }
         }
     }
+}
+
+/// A text without the addresses of pages: their words are the web's and not the repository's.
+fn without_addresses(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        kept.push_str(rest[..at].trim_end_matches(|c: char| c.is_ascii_alphabetic()));
+        let after = &rest[at..];
+        let end = after.find(|c: char| c.is_whitespace() || "<>()[]\"'`".contains(c));
+        rest = &after[end.unwrap_or(after.len())..];
+    }
+    kept + rest
 }
 
 /// Words of the title count twice; the tenth time a word occurs it adds little.

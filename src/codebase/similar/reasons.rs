@@ -14,6 +14,8 @@ pub enum Reason {
     NamedInText(String),
     /// It defines what the text names.
     DefinesSymbols(Vec<String>),
+    /// It uses what the text names.
+    UsesSymbols(Vec<String>),
     /// Words of the text stand in its path.
     NameMatches(Vec<String>),
     /// It has these words of the text, the most telling first.
@@ -32,6 +34,7 @@ impl fmt::Display for Reason {
             Self::Requested => f.write_str("one of the files to change"),
             Self::NamedInText(path) => write!(f, "the text names {path}"),
             Self::DefinesSymbols(names) => write!(f, "defines {}", names.join(", ")),
+            Self::UsesSymbols(names) => write!(f, "uses {}", names.join(", ")),
             Self::NameMatches(words) => write!(f, "its path has {}", words.join(", ")),
             Self::SharesWords(words) => write!(f, "has the words {}", words.join(", ")),
             Self::TestOf(path) => write!(f, "tests {path}"),
@@ -53,7 +56,7 @@ pub(super) struct About<'a> {
     pub(super) query: &'a Query,
     pub(super) found: &'a [Found<'a>],
     pub(super) named: &'a BTreeMap<usize, &'a str>,
-    /// Tests, with what they test.
+    /// Tests with what they test, in order.
     pub(super) tests: &'a [(usize, usize)],
     pub(super) graph: &'a Graph,
     /// The offered files, best first.
@@ -68,10 +71,12 @@ impl About<'_> {
             reasons.push(Reason::Requested);
         }
         reasons.extend(self.named.get(&at).map(|path| Reason::NamedInText((*path).to_owned())));
-        if !found.names.is_empty() {
-            reasons.push(Reason::DefinesSymbols(
-                found.names.iter().take(LISTED).map(|name| (*name).to_owned()).collect(),
-            ));
+        let names = |names: &[&str]| names.iter().take(LISTED).map(|name| (*name).to_owned()).collect();
+        if !found.defines.is_empty() {
+            reasons.push(Reason::DefinesSymbols(names(&found.defines)));
+        }
+        if !found.uses.is_empty() {
+            reasons.push(Reason::UsesSymbols(names(&found.uses)));
         }
         let words = |places: &[usize]| -> Vec<String> {
             places.iter().take(LISTED).map(|word| self.query.words[*word].0.clone()).collect()
@@ -86,8 +91,8 @@ impl About<'_> {
             self.order.iter().take(BEST).take_while(|better| **better != at).copied().collect::<Vec<_>>();
         let first =
             |is: &dyn Fn(usize) -> bool| better.iter().find(|better| is(**better)).map(|at| self.path(*at));
-        reasons.extend(first(&|other| self.tests.contains(&(at, other))).map(Reason::TestOf));
-        reasons.extend(first(&|other| self.tests.contains(&(other, at))).map(Reason::TestedBy));
+        reasons.extend(first(&|other| self.tests.binary_search(&(at, other)).is_ok()).map(Reason::TestOf));
+        reasons.extend(first(&|other| self.tests.binary_search(&(other, at)).is_ok()).map(Reason::TestedBy));
         reasons.extend(first(&|other| self.graph.leads(at, other)).map(Reason::Imports));
         reasons.extend(first(&|other| self.graph.leads(other, at)).map(Reason::ImportedBy));
         reasons

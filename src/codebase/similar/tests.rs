@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::codebase::{Resolved, Resolver, imports::folder_of};
 
 const STORE: &str = "//! Rows kept.\n\npub struct Row;\n\n/// Finds a row again.\npub fn find_row(id: u64) -> Row {\n    Row\n}\n\npub fn close(row: Row) {}\n";
 const WEB: &str = "use crate::store::find_row;\n\npub fn page(id: u64) {\n    find_row(id);\n}\n";
@@ -35,6 +36,7 @@ fn the_best_first_and_each_reason_holds() {
     assert!(store.contains(&Reason::DefinesSymbols(vec!["find_row".into()])), "{store:?}");
     let web = reasons(&offers, "src/web.rs");
     assert!(web.contains(&Reason::NamedInText("src/web.rs".into())), "{web:?}");
+    assert!(web.contains(&Reason::UsesSymbols(vec!["find_row".into()])), "{web:?}");
     let store = offers.iter().find(|offer| offer.path == "src/store.rs").expect("offered");
     assert_eq!(store.items.first(), Some(&(6, 8)), "find_row itself");
     for offer in &offers {
@@ -48,29 +50,35 @@ fn the_best_first_and_each_reason_holds() {
 /// Looked up by other ways than the ranking's.
 fn holds(index: &Index, offer: &Offer, reason: &Reason) {
     let file = index.file(&offer.path).expect("offered files are there");
-    let around = neighbours(index, &offer.path);
     let true_of_it = match reason {
         Reason::Requested | Reason::NamedInText(_) => true,
         Reason::DefinesSymbols(names) => {
             names.iter().all(|name| file.digest.summary().items.iter().any(|item| item.name == *name))
         }
+        Reason::UsesSymbols(names) => names.iter().all(|name| file.digest.uses().any(|used| used == name)),
         Reason::NameMatches(found) => found.iter().all(|word| words::of(&file.path).contains(word)),
         Reason::SharesWords(found) => found.iter().all(|word| file.digest.count(word) > 0),
-        Reason::TestOf(path) => neighbours(index, path).tests.contains(&file.path),
-        Reason::TestedBy(path) => around.tests.contains(path),
-        Reason::Imports(path) => around.imports.contains(path),
-        Reason::ImportedBy(path) => around.imported_by.contains(path),
+        Reason::TestOf(path) => tests(index, &file.path, path),
+        Reason::TestedBy(path) => tests(index, path, &file.path),
+        Reason::Imports(path) => imports(index, &file.path, path),
+        Reason::ImportedBy(path) => imports(index, path, &file.path),
     };
     assert!(true_of_it, "{}: {reason}", offer.path);
 }
 
-#[test]
-fn neighbours_both_ways_and_the_tests() {
-    let around = neighbours(&shop(), "src/store.rs");
-    assert_eq!(around.imported_by, ["src/web.rs"]);
-    assert_eq!(around.tests, ["tests/store.rs"]);
-    assert_eq!(neighbours(&shop(), "src/web.rs").imports, ["src/store.rs"]);
-    assert_eq!(neighbours(&shop(), "gone.rs"), Neighbours::default());
+fn tests(index: &Index, test: &str, tested: &str) -> bool {
+    let place = |path| index.place(path).expect("offered files are there");
+    tests_of::pairs(index, &Names::of(index)).contains(&(place(test), place(tested)))
+}
+
+fn imports(index: &Index, from: &str, to: &str) -> bool {
+    let resolver = Resolver::new(index);
+    let file = index.file(from).expect("offered files are there");
+    file.digest.summary().imports.iter().any(|import| match resolver.resolve(from, import) {
+        Resolved::Files(paths) => paths.contains(&to),
+        Resolved::Folder(folder) => folder == folder_of(to),
+        Resolved::External | Resolved::Missing => false,
+    })
 }
 
 #[test]
@@ -92,6 +100,38 @@ fn the_same_order_each_time_and_ties_by_path() {
     let index = shop();
     let once = ask(&index, "fix(store): row and page");
     assert!((0..10).all(|_| ask(&index, "fix(store): row and page") == once));
+}
+
+#[test]
+fn a_link_names_its_file_and_no_word_of_the_page() {
+    let index = Index::of_texts([("src/github.rs", "fn https() {}"), ("src/row.rs", ""), ("src/web.rs", "")]);
+    let offers = ask(&index, "Wrong total\n\nSee https://github.com/o/shop/blob/3f2a/src/row.rs#L3-L5");
+    assert_eq!(offers.iter().map(|offer| offer.path.as_str()).collect::<Vec<_>>(), ["src/row.rs"]);
+}
+
+#[test]
+fn a_test_belongs_to_the_nearest_file_of_its_name() {
+    let index = Index::of_texts(
+        [
+            "a/__tests__/config.spec.ts",
+            "a/__tests_dts__/config.ts",
+            "a/config.ts",
+            "a/deep/config.ts",
+            "b/config.ts",
+        ]
+        .map(|path| (path, "")),
+    );
+    assert!(tests(&index, "a/__tests__/config.spec.ts", "a/config.ts"));
+}
+
+#[test]
+fn of_a_long_item_what_matters_in_it() {
+    let filler = "    # nothing\n".repeat(400);
+    let text = format!("class Shop:\n{filler}    def close_row(self):\n        pass\n{filler}    x = 1\n");
+    let index = Index::of_texts([("shop.py", text.as_str())]);
+    let items = |text: &str| ask(&index, text).remove(0).items;
+    assert_eq!(items("close the row of a shop"), [(402, 403)]);
+    assert_eq!(items("the shop"), [(1, limits::SIMILAR_ITEM_LINES)]);
 }
 
 #[test]
@@ -123,6 +163,22 @@ fn hostile_texts_are_bounded() {
     }
 }
 
+/// A stranger's text that names what a stranger's tree holds thousands of, as deep as paths go.
+#[test]
+fn hostile_paths_in_hostile_trees_are_bounded() {
+    let deep = "index/".repeat(300);
+    let paths: Vec<String> =
+        (0..25_000).map(|at| format!("d{at}/{}index.ts", &deep[..6 * (at % 30)])).collect();
+    let tests = (0..2_000).map(|at| format!("t{at}/{deep}index.test.ts"));
+    let paths: Vec<String> = paths.into_iter().chain(tests).collect();
+    let index = Index::of_texts(paths.iter().map(|path| (path.as_str(), "")));
+    let asked = (0..200).map(|at| format!("x{at}/{}index\n", &deep[..180])).collect::<String>();
+    let start = Instant::now();
+    let offers = ask(&index, &asked);
+    assert!(!offers.is_empty());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
 #[test]
 fn a_hundred_thousand_files_of_one_name() {
     let paths: Vec<String> = (0..100_000).map(|at| format!("d{}/e{at}/mod.rs", at % 100)).collect();
@@ -149,4 +205,23 @@ fn items_made_alike() {
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].path.as_str(), found[0].lines, found[0].same_parameters), ("b.rs", (1, 3), true));
     assert!(found[0].words.contains(&"render".to_owned()) && found[0].score <= 1.0);
+}
+
+#[test]
+fn a_path_means_the_files_with_its_longest_end() {
+    let index = Index::of_texts(
+        ["a/node/css.ts", "b/css.ts", "b/node/css.ts", "c/mod.rs", "css.ts", "src/store.rs"]
+            .map(|path| (path, "")),
+    );
+    let meant = |path: &str| {
+        let found = Names::of(&index).meant_by(&index, path);
+        found.into_iter().map(|at| index.files()[at].path.as_str()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(meant("css.ts"), "a/node/css.ts b/css.ts b/node/css.ts css.ts");
+    assert_eq!(meant("b/css.ts"), "b/css.ts");
+    assert_eq!(meant("/work/vite/node/css.ts"), "a/node/css.ts b/node/css.ts");
+    assert_eq!(meant("elsewhere/b/node/css.ts"), "b/node/css.ts");
+    assert_eq!(meant("crate/src/store/Row/new"), "src/store.rs");
+    assert_eq!(meant("elsewhere/css.ts"), "");
+    assert_eq!(meant("gone/away"), "");
 }

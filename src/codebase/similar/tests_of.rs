@@ -16,23 +16,14 @@ use crate::{
 pub(in crate::codebase) fn is_test(path: &str) -> bool {
     let name = file_name(path);
     let mut folders = path[..path.len() - name.len()].split('/');
-    folders.any(|folder| FOLDERS.contains(&folder.to_ascii_lowercase().as_str()))
-        || subject(name).is_some()
-        || matches!(stem(name), "test" | "tests" | "conftest")
+    let for_tests = |folder: &str| {
+        folder.starts_with("__test") || FOLDERS.contains(&folder.to_ascii_lowercase().as_str())
+    };
+    folders.any(for_tests) || subject(name).is_some() || matches!(stem(name), "test" | "tests" | "conftest")
 }
 
-const FOLDERS: &[&str] = &[
-    "__tests__",
-    "e2e",
-    "fixtures",
-    "spec",
-    "specs",
-    "test",
-    "testdata",
-    "testfixtures",
-    "testing",
-    "tests",
-];
+const FOLDERS: &[&str] =
+    &["e2e", "fixtures", "spec", "specs", "test", "testdata", "testfixtures", "testing", "tests"];
 
 /// What a test of this name tests: `tree` of `tree_test.go`, `test_tree.py`, `tree.spec.ts`. None for other names.
 pub(super) fn subject(name: &str) -> Option<&str> {
@@ -50,9 +41,9 @@ pub(super) fn subject(name: &str) -> Option<&str> {
 const SUFFIXES: &[&str] =
     &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
 
-/// Each test with what it tests: the file of the subject's name in its own folder, else those of that name elsewhere that
-/// share most of their path with it.
-pub(super) fn pairs(index: &Index, names: &Names<'_>) -> Vec<(usize, usize)> {
+/// Each test with what it tests, in order: the file of the subject's name in its own folder, else the one of that name elsewhere that
+/// shares most of its path with it and is the least deep.
+pub(super) fn pairs(index: &Index, names: &Names) -> Vec<(usize, usize)> {
     let files = index.files();
     let mut pairs = Vec::new();
     for (test, file) in files.iter().enumerate() {
@@ -65,17 +56,24 @@ pub(super) fn pairs(index: &Index, names: &Names<'_>) -> Vec<(usize, usize)> {
             files[*other].language == file.language && *other != test && !is_test(path)
         };
         let candidates =
-            names.with_stem(subject).iter().copied().take(limits::IMPORT_CANDIDATES).filter(alike);
-        let best =
-            candidates.max_by_key(|other| (shared_folders(&file.path, &files[*other].path), Reverse(*other)));
+            names.with_stem(subject).iter().copied().take(limits::TESTED_CANDIDATES).filter(alike);
+        let near = |other: &usize| {
+            let path = &files[*other].path;
+            (shared_folders(&file.path, path), Reverse(path.matches('/').count()), Reverse(*other))
+        };
+        let best = candidates.max_by_key(near);
         pairs.extend(best.map(|tested| (test, tested)));
     }
     pairs
 }
 
-/// How many names of folders two paths share, wherever: a mirrored tree differs at its root only.
+/// How many names of folders two paths share, of the innermost ones and wherever: a mirrored tree differs at its root only.
 fn shared_folders(a: &str, b: &str) -> usize {
     let (a, b) = (folder_of(a), folder_of(b));
     let same = usize::from(a == b);
-    same + a.split('/').filter(|part| b.split('/').any(|other| other == *part)).count()
+    same + innermost(a).filter(|part| innermost(b).any(|other| other == *part)).count()
+}
+
+fn innermost(folder: &str) -> impl Iterator<Item = &str> {
+    folder.rsplit('/').take(limits::NAMED_PARTS)
 }

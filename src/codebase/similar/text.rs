@@ -5,26 +5,33 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::query::Query;
-use crate::codebase::{File, Index, Item, words};
+use crate::codebase::{File, Index, Item, reading::in_parallel, tree::file_name, words};
 
-/// A word at the end of a path counts as this many in the text; in a folder's name half of it.
+/// A word at the end of a path counts as this many in the text; in a folder's name half of it. And a word in the name of
+/// something that the file defines.
 const IN_PATH: f64 = 4.0;
-/// And in the name of something that the file defines.
 const IN_DEFINITION: f64 = 3.0;
+/// What they are worth beside that, however often the text says the word: of a word that it says for ever, 2.2.
+const PATH: f64 = 1.0;
+const DEFINITION: f64 = 0.75;
 /// BM25: how soon a word said again adds nothing more, and how much a long file must say it more often.
 const SATURATION: f64 = 1.2;
 const LENGTH: f64 = 0.5;
+/// What of its worth a file has only as far as it has all words of a text, and not one of them often.
+const COVERAGE: f64 = 0.3;
 
 /// What one file has of a query.
 #[derive(Debug, Default)]
-pub(super) struct Found<'i> {
+pub(super) struct Found<'a> {
     pub(super) score: f64,
     /// Places in the query's words of those that the text has, the most telling first.
     pub(super) in_text: Vec<usize>,
     /// And of those that stand in the path.
     pub(super) in_path: Vec<usize>,
     /// The query's names that the file defines, in order.
-    pub(super) names: Vec<&'i str>,
+    pub(super) defines: Vec<&'a str>,
+    /// And those that it uses.
+    pub(super) uses: Vec<&'a str>,
 }
 
 /// One word's occurrences in a file.
@@ -36,12 +43,11 @@ struct Hit {
 }
 
 /// What every file has of it, and how rare each of its words is here.
-pub(super) fn search<'i>(index: &'i Index, query: &Query) -> (Vec<Found<'i>>, Vec<f64>) {
+pub(super) fn search<'a>(index: &'a Index, query: &'a Query) -> (Vec<Found<'a>>, Vec<f64>) {
     let files = index.files();
-    let hits: Vec<(BTreeMap<usize, Hit>, Vec<&str>)> =
-        files.par_iter().map(|file| hits(file, query)).collect();
+    let hits: Vec<Hits<'_>> = in_parallel(|| files.par_iter().map(|file| Hits::of(file, query)).collect());
     let mut files_with = vec![0_u32; query.words.len()];
-    for word in hits.iter().flat_map(|(hits, _)| hits.keys()) {
+    for word in hits.iter().flat_map(|hits| hits.words.keys()) {
         files_with[*word] += 1;
     }
     let rarity: Vec<f64> = files_with
@@ -49,56 +55,76 @@ pub(super) fn search<'i>(index: &'i Index, query: &Query) -> (Vec<Found<'i>>, Ve
         .map(|with| ((files.len() as f64 + 1.0) / (f64::from(*with) + 0.5)).ln_1p())
         .collect();
     let size = files.iter().map(|file| file.size as f64).sum::<f64>() / files.len().max(1) as f64;
-    let found = hits
-        .into_iter()
-        .zip(files)
-        .map(|((hits, names), file)| {
-            let length = 1.0 - LENGTH + LENGTH * file.size as f64 / size.max(1.0);
-            let mut worth: Vec<(f64, usize)> = hits
-                .iter()
-                .map(|(word, hit)| {
-                    let often =
-                        IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + hit.text / length;
-                    let said = often * (SATURATION + 1.0) / (often + SATURATION);
-                    (query.words[*word].1 * rarity[*word] * said, *word)
-                })
-                .collect();
-            worth.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-            let those = |has: fn(&Hit) -> f64| -> Vec<usize> {
-                worth.iter().map(|(_, word)| *word).filter(|word| has(&hits[word]) > 0.0).collect()
-            };
-            let (in_text, in_path) = (those(|hit| hit.text), those(|hit| hit.path));
-            Found { score: worth.iter().map(|(worth, _)| worth).sum(), in_text, in_path, names }
-        })
-        .collect();
-    (found, rarity)
+    let telling: Vec<f64> =
+        query.words.iter().zip(&rarity).map(|((_, weight), rarity)| weight * rarity).collect();
+    let found = hits.into_iter().zip(files);
+    (found.map(|(hits, file)| hits.weighed(&telling, file.size as f64 / size.max(1.0))).collect(), rarity)
 }
 
-fn hits<'i>(file: &'i File, query: &Query) -> (BTreeMap<usize, Hit>, Vec<&'i str>) {
-    let mut hits: BTreeMap<usize, Hit> = BTreeMap::new();
-    for (at, (word, _)) in query.words.iter().enumerate() {
-        let count = file.digest.count(word);
-        if count > 0 {
-            hits.entry(at).or_default().text = f64::from(count);
+/// What a file has of a query, not weighed yet.
+struct Hits<'a> {
+    words: BTreeMap<usize, Hit>,
+    defines: Vec<&'a str>,
+    uses: Vec<&'a str>,
+}
+
+impl<'a> Hits<'a> {
+    fn of(file: &'a File, query: &'a Query) -> Self {
+        let mut words: BTreeMap<usize, Hit> = BTreeMap::new();
+        for (at, (word, _)) in query.words.iter().enumerate() {
+            let count = file.digest.count(word);
+            if count > 0 {
+                words.entry(at).or_default().text = f64::from(count);
+            }
+        }
+        let name = file_name(&file.path);
+        for (part, counts) in [(&file.path[..file.path.len() - name.len()], 0.5), (name, 1.0)] {
+            for_words(part, query, |at| {
+                let hit = words.entry(at).or_default();
+                hit.path = hit.path.max(counts);
+            });
+        }
+        let mut defines = Vec::new();
+        for item in all_items(&file.digest.summary().items) {
+            for_words(&item.name, query, |at| words.entry(at).or_default().definitions += 1.0);
+            if query.names.contains(&item.name) {
+                defines.push(item.name.as_str());
+            }
+        }
+        defines.sort_unstable();
+        defines.dedup();
+        let names = query.names.iter().map(String::as_str);
+        Self { words, defines, uses: names.filter(|name| file.digest.has_use(name)).collect() }
+    }
+
+    /// By how telling each word is, the file being so many times as long as others.
+    fn weighed(self, telling: &[f64], size: f64) -> Found<'a> {
+        let length = 1.0 - LENGTH + LENGTH * size;
+        let mut worth: Vec<(f64, usize)> = self
+            .words
+            .iter()
+            .map(|(word, hit)| {
+                let often = IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + hit.text / length;
+                let said = often * (SATURATION + 1.0) / (often + SATURATION);
+                let defined = hit.definitions / (hit.definitions + 1.0);
+                (telling[*word] * (said + PATH * hit.path + DEFINITION * defined), *word)
+            })
+            .collect();
+        worth.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        let those = |has: fn(&Hit) -> f64| -> Vec<usize> {
+            worth.iter().map(|(_, word)| *word).filter(|word| has(&self.words[word]) > 0.0).collect()
+        };
+        let all: f64 = telling.iter().sum();
+        let had: f64 = self.words.keys().map(|word| telling[*word]).sum();
+        let coverage = 1.0 - COVERAGE + COVERAGE * had / all.max(f64::MIN_POSITIVE);
+        Found {
+            score: coverage * worth.iter().map(|(worth, _)| worth).sum::<f64>(),
+            in_text: those(|hit| hit.text),
+            in_path: those(|hit| hit.path),
+            defines: self.defines,
+            uses: self.uses,
         }
     }
-    let name = crate::codebase::tree::file_name(&file.path);
-    for (part, counts) in [(&file.path[..file.path.len() - name.len()], 0.5), (name, 1.0)] {
-        for_words(part, query, |at| {
-            let hit = hits.entry(at).or_default();
-            hit.path = hit.path.max(counts);
-        });
-    }
-    let mut names = Vec::new();
-    for item in all_items(&file.digest.summary().items) {
-        for_words(&item.name, query, |at| hits.entry(at).or_default().definitions += 1.0);
-        if query.names.contains(&item.name) {
-            names.push(item.name.as_str());
-        }
-    }
-    names.sort_unstable();
-    names.dedup();
-    (hits, names)
 }
 
 /// The places in the query of the words of a name.
