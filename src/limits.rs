@@ -442,8 +442,10 @@ pub const DOC_BYTES: usize = 200;
 /// A longer name than this is none.
 pub const NAME_BYTES: usize = 100;
 
-/// Computing time that parsing one file may take: ten times what the longest real one takes.
+/// Computing time that parsing one file may take: ten times what the longest real one takes. Whether it is over is looked
+/// up at every so many reports: asking costs as much as a hundredth of what is reported.
 pub const PARSE_TIME: Duration = Duration::from_secs(2);
+pub const PARSE_REPORTS_PER_LOOK: usize = 8;
 
 /// Reports of progress (one for a hundred operations) that a parser may make before it is stopped, whatever the text,
 /// and for how many bytes of it there may be one more.

@@ -2,7 +2,8 @@
 //!
 //! Pure and exact: whatever is printed of a signature stands so in the source, at the line given. A file that does not
 //! parse gives what does, and says so. No file makes this panic, and none takes longer than its share: the work of the
-//! parser is counted rather than timed, so that the same text always gives the same summary.
+//! parser is counted, so that the same text always gives the same summary. Of a text made to outwit that count, a clock
+//! decides how much is read: such a summary says [`Summary::timed_out`], and another day may give another.
 //!
 //! `grammar.rs` says how to add a language, `walk.rs` reads a tree, `page.rs` prints a summary.
 
@@ -44,6 +45,9 @@ pub struct Summary {
     pub items: Vec<Item>,
     /// Parts of it did not parse, or there was no time for all of it.
     pub partial: bool,
+    /// A clock stopped the parser. Not to be kept: with more time there may be more.
+    #[serde(skip)]
+    pub timed_out: bool,
     pub lines: u32,
 }
 
@@ -116,12 +120,18 @@ pub fn summarize(language: Language, text: &str) -> Summary {
 /// The same, with the names that the text uses and does not define: what it calls, the types it names. In order, each
 /// once.
 pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
-    let parsed = grammar::of(language).map(|grammar| (grammar, parse::best_tree(language, grammar, text)));
-    let (mut summary, uses) = match &parsed {
-        Some((grammar, Some((tree, seen)))) => walk::read(grammar, Source { text, seen }, tree.root_node()),
-        Some((_, None)) => (Summary { partial: true, ..outline::read(language, text) }, Vec::new()),
-        None => (outline::read(language, text), Vec::new()),
+    let outline = || (outline::read(language, text), Vec::new());
+    let ((mut summary, uses), timed_out) = match grammar::of(language) {
+        Some(grammar) => parse::fused(|| match parse::best_tree(language, grammar, text) {
+            Some((tree, seen)) => walk::read(grammar, Source { text, seen: &seen }, tree.root_node()),
+            None => {
+                let (summary, uses) = outline();
+                (Summary { partial: true, ..summary }, uses)
+            }
+        }),
+        None => (outline(), false),
     };
+    summary.timed_out = timed_out;
     summary.lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
     (summary, uses)
 }

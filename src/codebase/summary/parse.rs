@@ -9,7 +9,8 @@ use super::grammar::{self, Grammar};
 use crate::{codebase, limits};
 
 thread_local! {
-    static DESK: RefCell<Desk> = RefCell::new(Desk { parser: Parser::new(), until: Duration::ZERO });
+    static DESK: RefCell<Desk> =
+        RefCell::new(Desk { parser: Parser::new(), until: Duration::ZERO, timed_out: false });
 }
 
 /// What a thread parses with.
@@ -17,6 +18,25 @@ struct Desk {
     parser: Parser,
     /// When the file that is read now has had its share of this thread's time.
     until: Duration,
+    /// It would have needed more.
+    timed_out: bool,
+}
+
+impl Desk {
+    fn is_over(&mut self) -> bool {
+        self.timed_out |= computed() > self.until;
+        self.timed_out
+    }
+}
+
+/// Reads one file, all of whose parsing shares one allowance of time. Whether that was too little.
+pub(super) fn fused<R>(read: impl FnOnce() -> R) -> (R, bool) {
+    DESK.with_borrow_mut(|desk| {
+        desk.until = computed() + limits::PARSE_TIME;
+        desk.timed_out = false;
+    });
+    let read = read();
+    (read, DESK.with_borrow(|desk| desk.timed_out))
 }
 
 /// The tree of a text and how the parser saw that text: with blanks where it does not parse otherwise.
@@ -25,10 +45,10 @@ pub(super) fn best_tree<'t>(
     grammar: &Grammar,
     text: &'t str,
 ) -> Option<(Tree, Cow<'t, str>)> {
-    let first = tree(grammar, text)?;
+    let first = part(grammar, text, &[])?;
     if first.root_node().has_error()
         && let Some(blanked) = grammar::blanked(language, text).filter(|blanked| blanked.len() == text.len())
-        && let Some(second) = tree(grammar, &blanked)
+        && let Some(second) = part(grammar, &blanked, &[])
         && wrong(&second) < wrong(&first)
     {
         return Some((second, Cow::Owned(blanked)));
@@ -56,7 +76,7 @@ fn wrong(tree: &Tree) -> (usize, usize) {
     }
 }
 
-/// The tree of a text, unless it is too long or too hard to parse.
+/// The tree of a part of a text, or of all of it if none is named, unless it is too long or too hard to parse.
 ///
 /// The parser reports after every hundred operations, and its reports are counted: it is stopped when there are more than
 /// the text's length can explain. That alone would be the same on every day and machine, but on texts made for it a
@@ -64,22 +84,21 @@ fn wrong(tree: &Tree) -> (usize, usize) {
 /// besides: the time that this thread was computing, whatever else the machine did, and far more of it than code that
 /// somebody wrote ever takes. A scanner that looks ahead from every place to the end of a line reports nothing; it is
 /// seen by how often it reads.
-fn tree(grammar: &Grammar, text: &str) -> Option<Tree> {
-    DESK.with_borrow_mut(|desk| desk.until = computed() + limits::PARSE_TIME);
-    part(grammar, text, &[])
-}
-
-/// The same of a part of the text; of all of it, if none is named. It takes its time from the share of the whole.
 pub(super) fn part(grammar: &Grammar, text: &str, part: &[Range]) -> Option<Tree> {
     if text.len() > limits::SUMMARY_BYTES {
         return None;
     }
     let bytes = part.first().map_or(text.len(), |part| part.end_byte - part.start_byte);
     let mut patience = limits::PARSE_REPORTS + bytes / limits::PARSE_BYTES_PER_REPORT;
-    DESK.with_borrow_mut(|Desk { parser, until }| {
+    DESK.with_borrow_mut(|desk| {
+        if desk.is_over() {
+            return None;
+        }
+        let Desk { parser, until, timed_out } = desk;
         let mut progress = |_: &ParseState| {
             patience = patience.saturating_sub(1);
-            if patience == 0 || computed() > *until {
+            *timed_out |= patience % limits::PARSE_REPORTS_PER_LOOK == 0 && computed() > *until;
+            if patience == 0 || *timed_out {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
