@@ -79,6 +79,10 @@ pub struct Mistake {
     /// Where: `§2.1`, `H1`, `REQ-3`.
     pub place: String,
     pub message: String,
+    /// The name that it is about, wherever in the document that stands and whatever is said of it: `src/config.rs
+    /// load_all`, an import's module and name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
 }
 
 /// Does a mistake stop the document?
@@ -91,11 +95,16 @@ pub enum Severity {
 
 impl Mistake {
     fn error(rule: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { rule: rule.into(), severity: Severity::Error, place: place.into(), message: message.into() }
+        let (rule, place, message) = (rule.into(), place.into(), message.into());
+        Self { rule, severity: Severity::Error, place, message, about: None }
     }
 
     fn warning(rule: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { rule: rule.into(), severity: Severity::Warning, place: place.into(), message: message.into() }
+        Self { severity: Severity::Warning, ..Self::error(rule, place, message) }
+    }
+
+    fn about(self, name: impl Into<String>) -> Self {
+        Self { about: Some(name.into()), ..self }
     }
 
     pub fn is_error(&self) -> bool {

@@ -42,9 +42,9 @@ fn paths(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
     };
     let mut seen = BTreeSet::new();
     let found = claims.paths().filter(|(path, _)| strange(path) && seen.insert(*path));
-    let message = |(path, place): (&str, String)| {
-        let near = nearest(&repository.nearest(path));
-        let path = shown_path(path);
+    let message = |(named, place): (&str, String)| {
+        let near = nearest(&repository.nearest(named));
+        let path = shown_path(named);
         let message = format!(
             "`{path}` is named here, but it neither exists nor stands in 2.1; {}",
             near.map_or_else(
@@ -52,7 +52,7 @@ fn paths(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
                 |near| format!("did you mean {near}?")
             )
         );
-        Mistake::error("names.path", place, message)
+        Mistake::error("names.path", place, message).about(named)
     };
     found.take(MOST).map(message).collect()
 }
@@ -93,11 +93,11 @@ fn symbols(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
         out.push(match claim.file {
             Some(file) => {
                 let message = format!("`{name}` is not in `{}`; {hint}", shown_path(file));
-                Mistake::error("names.symbol", claim.place, message)
+                Mistake::error("names.symbol", claim.place, message).about(format!("{file} {}", claim.name))
             }
             None => {
                 let message = format!("`{name}` was not found in this repository; {hint}");
-                Mistake::warning("names.symbol", claim.place, message)
+                Mistake::warning("names.symbol", claim.place, message).about(claim.name)
             }
         });
     }
@@ -143,7 +143,9 @@ fn imports(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
                     format!("`{module}` is imported, but it neither exists nor is added in 2.1; {hint}")
                 }
             };
-            out.push(Mistake::error("names.import", claims.place(code.range.start), message));
+            let name = stray.name.iter().map(|(name, _)| format!(" {name}"));
+            let about: String = std::iter::once(stray.module.clone()).chain(name).collect();
+            out.push(Mistake::error("names.import", claims.place(code.range.start), message).about(about));
         }
     }
     out
