@@ -5,6 +5,7 @@ mod go;
 mod others;
 mod python;
 mod rust;
+mod version;
 
 use std::{fs, path::Path};
 
