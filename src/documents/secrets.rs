@@ -126,11 +126,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shape_is_looked_for() {
-        assert!(SHAPES.iter().map(|shape| shape.prefix).chain([PEM]).all(|p| begins_secret(p.as_bytes()[0])));
-    }
-
-    #[test]
     fn known_shapes_are_blacked_out_and_nothing_else_is() {
         let token = format!("ghp_{}", "a1B2".repeat(9));
         assert_eq!(redact(&format!("use {token}.")), "use [redacted].");
