@@ -418,10 +418,15 @@ pub const SUMMARY_BYTES: usize = 1_000_000;
 /// Items of a file that a summary names.
 pub const SUMMARY_ITEMS: usize = 5_000;
 
-/// Bytes of an import statement that is taken apart, and of all that is kept of a file's imports: a statement is kept
-/// once for each module it names.
+/// Bytes of an import statement that is taken apart.
 pub const IMPORT_BYTES: usize = 8_192;
-pub const IMPORTS_BYTES: usize = 262_144;
+
+/// Bytes that a summary keeps of a text, of any text and for each of its bytes: a statement is kept once for each module
+/// it names, a declaration once for each name. Real files need at most twice as many as they have.
+pub const SUMMARY_KEPT_BYTES: usize = 16_384;
+pub const SUMMARY_KEPT_TIMES: usize = 4;
+/// What an item counts there besides its texts.
+pub const SUMMARY_ITEM_BYTES: usize = 16;
 
 /// How deep items of a file may be nested in each other: what reads a summary recurses.
 pub const SUMMARY_NESTING: usize = 16;

@@ -5,7 +5,8 @@
 //! parser is counted, so that the same text always gives the same summary. Of a text made to outwit that count, a clock
 //! decides how much is read: such a summary says [`Summary::timed_out`], and another day may give another.
 //!
-//! `grammar.rs` says how to add a language, `walk.rs` reads a tree, `page.rs` prints a summary.
+//! `grammar.rs` says how to add a language, `bodies.rs` spares the parser what nobody asks, `walk.rs` reads a tree,
+//! `page.rs` prints a summary.
 
 mod bash;
 mod c;
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 pub use self::page::Detail;
 use self::source::Source;
 use super::Language;
+use crate::limits;
 
 /// The structure of one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,12 +45,11 @@ pub struct Summary {
     pub imports: Vec<Import>,
     /// In source order, each with what it holds.
     pub items: Vec<Item>,
-    /// Parts of it did not parse, or there was no time for all of it.
+    /// Parts of it did not parse, or there was more than is kept.
     pub partial: bool,
     /// A clock stopped the parser. Not to be kept: with more time there may be more.
     #[serde(skip)]
     pub timed_out: bool,
-    pub lines: u32,
 }
 
 /// One import statement.
@@ -132,8 +133,12 @@ pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
         None => (outline(), false),
     };
     summary.timed_out = timed_out;
-    summary.lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
     (summary, uses)
+}
+
+/// Bytes that may be kept of a text. What declares several names is kept with each, and the more of them the longer it is.
+fn room(text: &str) -> usize {
+    limits::SUMMARY_KEPT_BYTES + limits::SUMMARY_KEPT_TIMES * text.len()
 }
 
 #[cfg(test)]
