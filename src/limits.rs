@@ -428,6 +428,11 @@ pub const SUMMARY_KEPT_TIMES: usize = 4;
 /// What an item counts there besides its texts.
 pub const SUMMARY_ITEM_BYTES: usize = 16;
 
+/// Bytes of a function's body or a comment that is worth leaving out when its file is parsed, and how many are of one
+/// file: for each token that it reads the parser looks through the list of what is left.
+pub const SUMMARY_GAP_BYTES: usize = 40;
+pub const SUMMARY_GAPS: usize = 1_000;
+
 /// How deep items of a file may be nested in each other: what reads a summary recurses.
 pub const SUMMARY_NESTING: usize = 16;
 

@@ -9,6 +9,7 @@
 //! `page.rs` prints a summary.
 
 mod bash;
+mod bodies;
 mod c;
 mod cpp;
 mod csharp;
@@ -18,6 +19,7 @@ mod ecma_modules;
 mod go;
 mod grammar;
 mod java;
+mod lexer;
 mod outline;
 mod page;
 mod parse;
@@ -32,7 +34,7 @@ mod walk;
 use serde::{Deserialize, Serialize};
 
 pub use self::page::Detail;
-use self::source::Source;
+use self::{parse::Parsed, source::Source};
 use super::Language;
 use crate::limits;
 
@@ -124,7 +126,9 @@ pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
     let outline = || (outline::read(language, text), Vec::new());
     let ((mut summary, uses), timed_out) = match grammar::of(language) {
         Some(grammar) => parse::fused(|| match parse::best_tree(language, grammar, text) {
-            Some((tree, seen)) => walk::read(grammar, Source { text, seen: &seen }, tree.root_node()),
+            Some(Parsed { tree, seen, uses }) => {
+                walk::read(grammar, Source { text, seen: &seen }, tree.root_node(), uses)
+            }
             None => {
                 let (summary, uses) = outline();
                 (Summary { partial: true, ..summary }, uses)

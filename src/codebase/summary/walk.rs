@@ -15,9 +15,15 @@ use super::{
 };
 use crate::limits;
 
-/// Reads a tree.
-pub(super) fn read(grammar: &Grammar, source: Source<'_>, root: Node<'_>) -> (Summary, Vec<String>) {
+/// Reads a tree. What the tree does not show uses these names.
+pub(super) fn read<'s>(
+    grammar: &'s Grammar,
+    source: Source<'s>,
+    root: Node<'s>,
+    uses: Vec<&'s str>,
+) -> (Summary, Vec<String>) {
     let mut walk = Walk::new(grammar, source, 0);
+    walk.uses.extend(uses);
     walk.all(root);
     let Walk { mut summary, uses, exports, .. } = walk;
     for item in &mut summary.items {
