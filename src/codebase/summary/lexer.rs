@@ -250,7 +250,7 @@ impl<'t> Lexer<'t> {
                 loop {
                     end += self.text[end..].find("\"\"\"")?;
                     let escapes = self.text[..end].bytes().rev().take_while(|byte| *byte == b'\\').count();
-                    if escapes % 2 == 0 {
+                    if escapes.is_multiple_of(2) {
                         break;
                     }
                     end += 1;

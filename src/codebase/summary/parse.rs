@@ -118,7 +118,7 @@ pub(super) fn part(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tre
         let Desk { parser, until, timed_out } = desk;
         let mut progress = |_: &ParseState| {
             patience = patience.saturating_sub(1);
-            *timed_out |= patience % limits::PARSE_REPORTS_PER_LOOK == 0 && computed() > *until;
+            *timed_out |= patience.is_multiple_of(limits::PARSE_REPORTS_PER_LOOK) && computed() > *until;
             if patience == 0 || *timed_out { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         parser.set_language(&(grammar.parser)()).ok()?;
