@@ -418,10 +418,20 @@ pub const SUMMARY_BYTES: usize = 1_000_000;
 /// Items of a file that a summary names.
 pub const SUMMARY_ITEMS: usize = 5_000;
 
-/// Bytes of an import statement that is taken apart, and of all that is kept of a file's imports: a statement is kept
-/// once for each module it names.
+/// Bytes of an import statement that is taken apart.
 pub const IMPORT_BYTES: usize = 8_192;
-pub const IMPORTS_BYTES: usize = 262_144;
+
+/// Bytes that a summary keeps of a text, of any text and for each of its bytes: a statement is kept once for each module
+/// it names, a declaration once for each name. Real files need at most twice as many as they have.
+pub const SUMMARY_KEPT_BYTES: usize = 16_384;
+pub const SUMMARY_KEPT_TIMES: usize = 4;
+/// What an item counts there besides its texts.
+pub const SUMMARY_ITEM_BYTES: usize = 16;
+
+/// Bytes of a function's body or a comment that is worth leaving out when its file is parsed, and how many are of one
+/// file: for each token that it reads the parser looks through the list of what is left.
+pub const SUMMARY_GAP_BYTES: usize = 40;
+pub const SUMMARY_GAPS: usize = 1_000;
 
 /// How deep items of a file may be nested in each other: what reads a summary recurses.
 pub const SUMMARY_NESTING: usize = 16;

@@ -50,17 +50,25 @@ pub(super) fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> 
         "type_definition" => with_type(source, node, Kind::Alias, around),
         "declaration" | "field_declaration" => with_type(source, node, Kind::Constant, around),
         "enumerator" => Found::new(Kind::Variant, source.field(node, "name")).public(public).into(),
-        "function_definition" => match declared(source, node, around).into_iter().next() {
+        "function_definition" => match declared(source, node).into_iter().next() {
             Some((_, name)) if !is_keyword(&name) => {
                 let body = node.child_by_field_name("body");
                 let end = child_of_kind(node, &["field_initializer_list", "try_statement"]).or(body);
+                let end = end.map(|end| before_initializers(source, node, end.start_byte()));
                 let kind = function_kind(node, around);
-                Found::new(kind, name).public(public && !is_static(source, node, around)).before(end).into()
+                Found::new(kind, name).public(public && !is_static(source, node, around)).until(end).into()
             }
             _ => Sight::Closed,
         },
         _ => Sight::Closed,
     }
+}
+
+/// Where a signature ends, if not only here: what a constructor says of its members may have been blanked out.
+fn before_initializers(source: &Source<'_>, node: Node<'_>, end: usize) -> usize {
+    let seen = source.seen.get(node.start_byte()..end).unwrap_or_default();
+    let last = node.start_byte() + seen.trim_end().len();
+    if source.slice(last, end).trim_start().starts_with(':') { last } else { end }
 }
 
 /// A struct, union, class or enum with a body; nothing if it has no name.
@@ -72,7 +80,7 @@ fn holder<'t>(
 ) -> Option<Found<'t>> {
     let name = specifier.child_by_field_name("name").map(|name| base_name(source, name));
     let name = name.or_else(|| {
-        let (_, name) = declared(source, node, around).into_iter().next()?;
+        let (_, name) = declared(source, node).into_iter().next()?;
         Some(name)
     })?;
     let kind = if specifier.kind() == "enum_specifier" { Kind::Enum } else { Kind::Type };
@@ -92,7 +100,7 @@ fn with_type<'t>(source: &Source<'t>, node: Node<'t>, kind: Kind, around: &Aroun
         )
     });
     let body = specifier.and_then(|specifier| specifier.child_by_field_name("body"));
-    let declared = declared(source, node, around);
+    let declared = declared(source, node);
     let kind = if kind == Kind::Constant && in_type(around) { Kind::Field } else { kind };
     if let (Some(specifier), Some(body)) = (specifier, body) {
         let Some(mut found) = holder(source, node, specifier, around) else {
@@ -147,7 +155,7 @@ fn declarators(node: Node<'_>) -> Vec<Node<'_>> {
 }
 
 /// What a declaration declares: whether it is a function, and its name.
-fn declared(source: &Source<'_>, node: Node<'_>, _around: &Around) -> Vec<(bool, String)> {
+fn declared(source: &Source<'_>, node: Node<'_>) -> Vec<(bool, String)> {
     let named = declarators(node).into_iter().filter_map(innermost);
     named.map(|(function, name)| (function, base_name(source, name))).collect()
 }

@@ -213,10 +213,9 @@ pub(super) enum Mark {
 }
 
 impl Grammar {
-    /// Of a kind of node.
-    pub(super) fn mark(&self, kind: u16) -> Mark {
-        let marks = self.marks.get_or_init(|| self.all_marks());
-        marks.get(usize::from(kind)).copied().unwrap_or_default()
+    /// By kind of node.
+    pub(super) fn marks(&self) -> &[Mark] {
+        self.marks.get_or_init(|| self.all_marks())
     }
 
     fn all_marks(&self) -> Vec<Mark> {

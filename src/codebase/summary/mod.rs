@@ -5,9 +5,11 @@
 //! parser is counted, so that the same text always gives the same summary. Of a text made to outwit that count, a clock
 //! decides how much is read: such a summary says [`Summary::timed_out`], and another day may give another.
 //!
-//! `grammar.rs` says how to add a language, `walk.rs` reads a tree, `page.rs` prints a summary.
+//! `grammar.rs` says how to add a language, `bodies.rs` spares the parser what nobody asks, `walk.rs` reads a tree,
+//! `page.rs` prints a summary.
 
 mod bash;
+mod bodies;
 mod c;
 mod cpp;
 mod csharp;
@@ -17,6 +19,7 @@ mod ecma_modules;
 mod go;
 mod grammar;
 mod java;
+mod lexer;
 mod outline;
 mod page;
 mod parse;
@@ -31,8 +34,9 @@ mod walk;
 use serde::{Deserialize, Serialize};
 
 pub use self::page::Detail;
-use self::source::Source;
+use self::{parse::Parsed, source::Source};
 use super::Language;
+use crate::limits;
 
 /// The structure of one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,12 +47,11 @@ pub struct Summary {
     pub imports: Vec<Import>,
     /// In source order, each with what it holds.
     pub items: Vec<Item>,
-    /// Parts of it did not parse, or there was no time for all of it.
+    /// Parts of it did not parse, or there was more than is kept.
     pub partial: bool,
     /// A clock stopped the parser. Not to be kept: with more time there may be more.
     #[serde(skip)]
     pub timed_out: bool,
-    pub lines: u32,
 }
 
 /// One import statement.
@@ -123,7 +126,9 @@ pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
     let outline = || (outline::read(language, text), Vec::new());
     let ((mut summary, uses), timed_out) = match grammar::of(language) {
         Some(grammar) => parse::fused(|| match parse::best_tree(language, grammar, text) {
-            Some((tree, seen)) => walk::read(grammar, Source { text, seen: &seen }, tree.root_node()),
+            Some(Parsed { tree, seen, uses }) => {
+                walk::read(grammar, Source { text, seen: &seen }, tree.root_node(), uses)
+            }
             None => {
                 let (summary, uses) = outline();
                 (Summary { partial: true, ..summary }, uses)
@@ -132,8 +137,12 @@ pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
         None => (outline(), false),
     };
     summary.timed_out = timed_out;
-    summary.lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
     (summary, uses)
+}
+
+/// Bytes that may be kept of a text. What declares several names is kept with each, and the more of them the longer it is.
+fn room(text: &str) -> usize {
+    limits::SUMMARY_KEPT_BYTES + limits::SUMMARY_KEPT_TIMES * text.len()
 }
 
 #[cfg(test)]

@@ -26,24 +26,31 @@ pub(super) fn read(language: Language, text: &str) -> Summary {
 }
 
 /// What is found, in order, each with how deep it stands.
-#[derive(Default)]
 struct Items {
     found: Vec<(usize, Item)>,
+    /// Bytes that may be kept yet.
+    room: usize,
     /// There was more.
     full: bool,
 }
 
 impl Items {
+    fn of(text: &str) -> Self {
+        Self { found: Vec::new(), room: super::room(text), full: false }
+    }
+
     /// A piece of a line, which is numbered from 0, as it stands there.
     fn add(&mut self, kind: Kind, name: &str, piece: &str, row: usize, depth: usize) {
         let (name, signature) = (name.trim(), piece.trim());
         if name.is_empty() || signature.is_empty() || signature.len() > limits::SIGNATURE_BYTES {
             return;
         }
-        if self.found.len() >= limits::SUMMARY_ITEMS {
+        let bytes = name.len() + signature.len() + limits::SUMMARY_ITEM_BYTES;
+        if self.found.len() >= limits::SUMMARY_ITEMS || bytes > self.room {
             self.full = true;
             return;
         }
+        self.room -= bytes;
         let line = super::walk::line(row);
         self.found.push((
             depth,

@@ -5,7 +5,10 @@ use std::{borrow::Cow, cell::RefCell, ops::ControlFlow, time::Duration};
 use rustix::time::{ClockId, clock_gettime};
 use tree_sitter::{ParseOptions, ParseState, Parser, Range, Tree};
 
-use super::grammar::{self, Grammar};
+use super::{
+    bodies::{self, Bodies},
+    grammar::{self, Grammar},
+};
 use crate::{codebase, limits};
 
 thread_local! {
@@ -39,21 +42,36 @@ pub(super) fn fused<R>(read: impl FnOnce() -> R) -> (R, bool) {
     (read, DESK.with_borrow(|desk| desk.timed_out))
 }
 
-/// The tree of a text and how the parser saw that text: with blanks where it does not parse otherwise.
+/// The tree of a text.
+pub(super) struct Parsed<'t> {
+    pub tree: Tree,
+    /// How the parser saw that text: with blanks where it does not parse otherwise.
+    pub seen: Cow<'t, str>,
+    /// Names used in what the parser did not see.
+    pub uses: Vec<&'t str>,
+}
+
+/// The best tree that a text has: if it parses without the bodies of its functions, that one.
 pub(super) fn best_tree<'t>(
     language: codebase::Language,
     grammar: &Grammar,
     text: &'t str,
-) -> Option<(Tree, Cow<'t, str>)> {
+) -> Option<Parsed<'t>> {
+    if text.len() <= limits::SUMMARY_BYTES
+        && let Some(Bodies { rest, uses }) = bodies::left_out(language, text)
+        && let Some(tree) = part(grammar, text, &rest).filter(|tree| !tree.root_node().has_error())
+    {
+        return Some(Parsed { tree, seen: Cow::Borrowed(text), uses });
+    }
     let first = part(grammar, text, &[])?;
     if first.root_node().has_error()
         && let Some(blanked) = grammar::blanked(language, text).filter(|blanked| blanked.len() == text.len())
         && let Some(second) = part(grammar, &blanked, &[])
         && wrong(&second) < wrong(&first)
     {
-        return Some((second, Cow::Owned(blanked)));
+        return Some(Parsed { tree: second, seen: Cow::Owned(blanked), uses: Vec::new() });
     }
-    Some((first, Cow::Borrowed(text)))
+    Some(Parsed { tree: first, seen: Cow::Borrowed(text), uses: Vec::new() })
 }
 
 /// How much of a text did not parse: bytes, and places.
@@ -76,7 +94,7 @@ fn wrong(tree: &Tree) -> (usize, usize) {
     }
 }
 
-/// The tree of a part of a text, or of all of it if none is named, unless it is too long or too hard to parse.
+/// The tree of parts of a text, or of all of it if none is named, unless it is too long or too hard to parse.
 ///
 /// The parser reports after every hundred operations, and its reports are counted: it is stopped when there are more than
 /// the text's length can explain. That alone would be the same on every day and machine, but on texts made for it a
@@ -84,11 +102,14 @@ fn wrong(tree: &Tree) -> (usize, usize) {
 /// besides: the time that this thread was computing, whatever else the machine did, and far more of it than code that
 /// somebody wrote ever takes. A scanner that looks ahead from every place to the end of a line reports nothing; it is
 /// seen by how often it reads.
-pub(super) fn part(grammar: &Grammar, text: &str, part: &[Range]) -> Option<Tree> {
+pub(super) fn part(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tree> {
     if text.len() > limits::SUMMARY_BYTES {
         return None;
     }
-    let bytes = part.first().map_or(text.len(), |part| part.end_byte - part.start_byte);
+    let bytes = match parts {
+        [] => text.len(),
+        parts => parts.iter().map(|part| part.end_byte - part.start_byte).sum(),
+    };
     let mut patience = limits::PARSE_REPORTS + bytes / limits::PARSE_BYTES_PER_REPORT;
     DESK.with_borrow_mut(|desk| {
         if desk.is_over() {
@@ -97,15 +118,11 @@ pub(super) fn part(grammar: &Grammar, text: &str, part: &[Range]) -> Option<Tree
         let Desk { parser, until, timed_out } = desk;
         let mut progress = |_: &ParseState| {
             patience = patience.saturating_sub(1);
-            *timed_out |= patience % limits::PARSE_REPORTS_PER_LOOK == 0 && computed() > *until;
-            if patience == 0 || *timed_out {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            *timed_out |= patience.is_multiple_of(limits::PARSE_REPORTS_PER_LOOK) && computed() > *until;
+            if patience == 0 || *timed_out { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         parser.set_language(&(grammar.parser)()).ok()?;
-        parser.set_included_ranges(part).ok()?;
+        parser.set_included_ranges(parts).ok()?;
         let bytes = text.as_bytes();
         let options = ParseOptions::new().progress_callback(&mut progress);
         // A scanner that looks ahead from every place to the end of a line is seen by how often it reads.

@@ -29,10 +29,12 @@ pub(super) static GRAMMAR: Grammar = Grammar {
 };
 
 fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
-    let visibility = child_of_kind(node, &["visibility_modifier"]).map_or("", |said| source.of(said));
-    let public = around.public && !visibility.eq_ignore_ascii_case("private");
+    let public = || {
+        let visibility = child_of_kind(node, &["visibility_modifier"]).map_or("", |said| source.of(said));
+        around.public && !visibility.eq_ignore_ascii_case("private")
+    };
     let body = node.child_by_field_name("body");
-    let named = |kind| Found::new(kind, source.field(node, "name")).public(public);
+    let named = |kind| Found::new(kind, source.field(node, "name")).public(public());
     match node.kind() {
         "program"
         | "if_statement"
@@ -54,12 +56,12 @@ fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
         "enum_case" => named(Kind::Variant).into(),
         "function_definition" => named(Kind::Function).before(body).into(),
         "method_declaration" => named(Kind::Method).before(body).into(),
-        "property_declaration" => properties(source, node).public(public).into(),
+        "property_declaration" => properties(source, node).public(public()).into(),
         "const_declaration" => {
             let elements = children_of_kind(node, "const_element")
                 .into_iter()
                 .map(|element| (element.named_child(0), element.named_child(1)));
-            source.variables(node, Kind::Constant, elements).public(public).into()
+            source.variables(node, Kind::Constant, elements).public(public()).into()
         }
         "function_call_expression" => defined(source, node),
         _ => Sight::Closed,
@@ -107,11 +109,12 @@ fn uses<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
     }
     let group = node.child_by_field_name("body");
     let prefix = group.and_then(|_| child_of_kind(node, &["namespace_name"])).map(|name| source.of(name));
+    let says_what = |node| child_of_kind(node, &["function", "const"]).is_some();
+    let all_functions = says_what(node);
     children_of_kind(group.unwrap_or(node), "namespace_use_clause")
         .into_iter()
         .filter_map(|clause| {
-            let of_functions =
-                [node, clause].iter().any(|each| child_of_kind(*each, &["function", "const"]).is_some());
+            let of_functions = all_functions || says_what(clause);
             let path = source.of(child_of_kind(clause, &["qualified_name", "name"])?);
             let whole = prefix.map_or(path.to_owned(), |prefix| format!("{prefix}\\{path}"));
             let whole = whole.trim_start_matches('\\');

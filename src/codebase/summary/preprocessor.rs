@@ -10,23 +10,26 @@ use std::ops::Range;
 /// The text with blanks where a macro or a branch keeps it from being parsed.
 pub(super) fn blanked(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
-    let mut ranges = branches(text, &tokens(text));
-    blank(&mut bytes, &ranges);
+    blank(&mut bytes, branches(text, &tokens(text)));
     // Whole characters were taken away, so it is text still.
     let without = String::from_utf8(bytes).unwrap_or_default();
-    ranges = macros(&without, &tokens(&without));
+    let ranges = macros(&without, &tokens(&without));
     let mut bytes = without.into_bytes();
-    blank(&mut bytes, &ranges);
+    blank(&mut bytes, ranges);
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-fn blank(bytes: &mut [u8], ranges: &[Range<usize>]) {
+/// Each byte once: a group's branches hold those of the groups inside it.
+fn blank(bytes: &mut [u8], mut ranges: Vec<Range<usize>>) {
+    ranges.sort_by_key(|range| range.start);
+    let mut done = 0;
     for range in ranges {
-        for byte in bytes.get_mut(range.clone()).into_iter().flatten() {
+        for byte in bytes.get_mut(range.start.max(done)..range.end).into_iter().flatten() {
             if !matches!(byte, b'\n' | b'\r') {
                 *byte = b' ';
             }
         }
+        done = done.max(range.end);
     }
 }
 
@@ -123,7 +126,7 @@ fn end_of_directive(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Behind the closing quote, or at the end of the line. A raw string takes its `R` with it.
+/// Behind the closing quote, or at the end of the line. What is told of a raw string is without its `R`.
 fn end_of_literal(text: &str, tokens: &mut Vec<Token>, start: usize) -> usize {
     let bytes = text.as_bytes();
     let raw = bytes[start] == b'"'
@@ -276,13 +279,15 @@ fn macros(text: &str, tokens: &[Token]) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     // From the end, so that of several in a row each sees what follows them all.
     for at in (0..tokens.len()).rev() {
-        let end = macros.end(at);
         let default = macros.is_default(at).then(|| macros.closing(at + 1)).flatten();
         if let Some(close) = default.or_else(|| macros.initializers(at)) {
             ranges.push(tokens[at].at.start..tokens[close].at.end);
-        } else if macros.is_out_of_place(at, end) {
-            macros.left[at] = macros.left[end];
-            ranges.push(tokens[at].at.start..tokens[end - 1].at.end);
+        } else if macros.is_in_capitals(at) {
+            let end = macros.end(at);
+            if macros.is_out_of_place(at, end) {
+                macros.left[at] = macros.left[end];
+                ranges.push(tokens[at].at.start..tokens[end - 1].at.end);
+            }
         }
     }
     ranges
@@ -366,14 +371,15 @@ impl Macros<'_> {
         None
     }
 
-    fn is_out_of_place(&self, at: usize, end: usize) -> bool {
+    /// As macros are.
+    fn is_in_capitals(&self, at: usize) -> bool {
         let name = self.word(at);
-        let capitals = name.len() >= 3
+        name.len() >= 3
             && name.starts_with(|c: char| c.is_ascii_uppercase())
-            && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_');
-        if !capitals {
-            return false;
-        }
+            && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    }
+
+    fn is_out_of_place(&self, at: usize, end: usize) -> bool {
         let next = self.next(end);
         let before = at.checked_sub(1);
         self.leads(before, next) || self.follows(before, next) || self.stands_alone(at, before, next)

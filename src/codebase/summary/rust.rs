@@ -1,6 +1,6 @@
 //! Rust.
 
-use std::sync::OnceLock;
+use std::{collections::HashMap, rc::Rc, sync::OnceLock};
 
 use tree_sitter::{Node, Range};
 
@@ -27,12 +27,11 @@ pub(super) static GRAMMAR: Grammar = Grammar {
 };
 
 fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
-    let visible = child_of_kind(node, &["visibility_modifier"]).is_some();
     // What a trait or an implementation of one holds is as visible as that.
     let shared = matches!(around.parent_kind(), Some(Kind::Interface | Kind::Enum | Kind::Extension));
-    let public = visible || (shared && around.public);
+    let public = || (shared && around.public) || child_of_kind(node, &["visibility_modifier"]).is_some();
     let body = node.child_by_field_name("body");
-    let named = |kind| Found::new(kind, source.field(node, "name")).public(public);
+    let named = |kind| Found::new(kind, source.field(node, "name")).public(public());
     match node.kind() {
         "source_file" | "declaration_list" | "foreign_mod_item" => Sight::Through,
         "line_comment" | "block_comment" => Sight::Comment,
@@ -67,17 +66,39 @@ fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
                 .into()
         }
         // `cfg_if! { … }`, `pin_project! { … }`, `thread_local! { … }`: items, as often as not.
-        "expression_statement" => node.named_child(0).and_then(braced).map_or(Sight::Closed, Sight::Text),
-        "macro_invocation" => braced(node).map_or(Sight::Closed, Sight::Text),
+        "expression_statement" => {
+            let only = node.named_child(0);
+            only.and_then(|only| braced(source, only)).map_or(Sight::Closed, Sight::Text)
+        }
+        "macro_invocation" => braced(source, node).map_or(Sight::Closed, Sight::Text),
         _ => Sight::Closed,
     }
 }
 
-/// What stands in the braces of a macro's invocation.
-fn braced(node: Node<'_>) -> Option<Range> {
+/// A word of these is in every item.
+const ITEMS: &[&str] = &[
+    "const",
+    "enum",
+    "fn",
+    "impl",
+    "macro_rules",
+    "mod",
+    "static",
+    "struct",
+    "trait",
+    "type",
+    "union",
+    "use",
+];
+
+/// What stands in the braces of a macro's invocation, if there may be items in it.
+fn braced(source: &Source<'_>, node: Node<'_>) -> Option<Range> {
     let tokens = child_of_kind(node, &["token_tree"]).filter(|_| node.kind() == "macro_invocation")?;
     let first = tokens.child(0).filter(|first| first.kind() == "{")?;
     let last = tokens.child(tokens.child_count().checked_sub(1)?)?;
+    // Reading it costs as much as reading a small file.
+    let inner = source.slice(first.end_byte(), last.start_byte());
+    inner.split(|c: char| !c.is_alphanumeric() && c != '_').find(|word| ITEMS.contains(word))?;
     Some(Range {
         start_byte: first.end_byte(),
         end_byte: last.start_byte(),
@@ -114,28 +135,32 @@ fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
         return Vec::new();
     }
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     let mut add = |module: String, name: Option<&str>| {
-        let at = found.iter().position(|(known, _)| *known == module).unwrap_or_else(|| {
+        let at = *places.entry(module.clone()).or_insert_with(|| {
             found.push((module, Vec::new()));
             found.len() - 1
         });
         found[at].1.extend(name.map(str::to_owned));
     };
-    let mut rest: Vec<(Node<'t>, String, usize)> =
-        node.child_by_field_name("argument").map(|node| (node, String::new(), 0)).into_iter().collect();
+    let mut rest: Vec<(Node<'t>, Rc<str>, usize)> =
+        node.child_by_field_name("argument").map(|node| (node, "".into(), 0)).into_iter().collect();
     while let Some((node, prefix, depth)) = rest.pop() {
-        let under = |path: &str| match (prefix.as_str(), path) {
+        if prefix.len() > limits::IMPORT_LENGTH {
+            continue;
+        }
+        let under = |path: &str| match (&*prefix, path) {
             (prefix, "") => prefix.to_owned(),
             ("", path) => path.to_owned(),
             (prefix, path) => format!("{prefix}::{path}"),
         };
         match node.kind() {
             "scoped_use_list" | "use_list" if depth < limits::SUMMARY_NESTING => {
-                let prefix = under(source.field(node, "path"));
+                let prefix: Rc<str> = under(source.field(node, "path")).into();
                 let list = node.child_by_field_name("list").unwrap_or(node);
                 let mut cursor = list.walk();
                 let inner: Vec<_> = list.named_children(&mut cursor).collect();
-                rest.extend(inner.into_iter().rev().map(|node| (node, prefix.clone(), depth + 1)));
+                rest.extend(inner.into_iter().rev().map(|node| (node, Rc::clone(&prefix), depth + 1)));
             }
             "use_as_clause" => {
                 rest.extend(node.child_by_field_name("path").map(|path| (path, prefix, depth + 1)));
@@ -154,7 +179,11 @@ fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
             }
             "identifier" | "self" | "crate" | "super" => {
                 let name = source.of(node);
-                if prefix.is_empty() { add(name.to_owned(), None) } else { add(prefix, Some(name)) }
+                if prefix.is_empty() {
+                    add(name.to_owned(), None);
+                } else {
+                    add(prefix.as_ref().to_owned(), Some(name));
+                }
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 //! Nothing here recurses: the tree may be as deep as its text is long. How deep items may be nested is limited, for what
 //! reads them later does.
 
-use std::collections::BTreeSet;
+use std::collections::{HashMap, HashSet};
 
 use tree_sitter::{Node, Range};
 
@@ -15,9 +15,15 @@ use super::{
 };
 use crate::limits;
 
-/// Reads a tree.
-pub(super) fn read(grammar: &Grammar, source: Source<'_>, root: Node<'_>) -> (Summary, Vec<String>) {
+/// Reads a tree. What the tree does not show uses these names.
+pub(super) fn read<'s>(
+    grammar: &'s Grammar,
+    source: Source<'s>,
+    root: Node<'s>,
+    uses: Vec<&'s str>,
+) -> (Summary, Vec<String>) {
     let mut walk = Walk::new(grammar, source, 0);
+    walk.uses.extend(uses);
     walk.all(root);
     let Walk { mut summary, uses, exports, .. } = walk;
     for item in &mut summary.items {
@@ -25,13 +31,15 @@ pub(super) fn read(grammar: &Grammar, source: Source<'_>, root: Node<'_>) -> (Su
     }
     summary.doc = (grammar.file_doc)(&source, root);
     summary.partial |= root.has_error();
-    let mut defined = BTreeSet::new();
+    let mut defined = HashSet::new();
     let mut rest: Vec<&Item> = summary.items.iter().collect();
     while let Some(item) = rest.pop() {
         defined.insert(item.name.as_str());
         rest.extend(&item.children);
     }
-    let uses = uses.into_iter().filter(|name| !defined.contains(name)).map(str::to_owned).collect();
+    let mut uses: Vec<_> =
+        uses.into_iter().filter(|name| !defined.contains(name)).map(str::to_owned).collect();
+    uses.sort_unstable();
     summary.imports.sort_by_key(|import| import.line);
     (summary, uses)
 }
@@ -39,22 +47,25 @@ pub(super) fn read(grammar: &Grammar, source: Source<'_>, root: Node<'_>) -> (Su
 /// A walk over a tree of a text.
 struct Walk<'s, 't> {
     grammar: &'s Grammar,
+    /// By kind of node.
+    marks: &'s [Mark],
     source: Source<'s>,
     summary: Summary,
-    uses: BTreeSet<&'s str>,
+    uses: HashSet<&'s str>,
     /// What the walk is inside of, the innermost last.
     open: Vec<Frame<'t>>,
     above: Above<'t>,
-    exports: BTreeSet<String>,
+    exports: HashSet<String>,
     /// Found so far.
     items: usize,
-    /// Bytes of the imports found so far.
-    imported: usize,
+    /// Bytes that may be kept yet.
+    room: usize,
     /// In how many other texts this one stands.
     embedded: usize,
 }
 
 /// An item, or something closed, that the walk is inside of.
+#[derive(Default)]
 struct Frame<'t> {
     depth: usize,
     items: Vec<Item>,
@@ -64,6 +75,8 @@ struct Frame<'t> {
     inside: Option<usize>,
     /// Whether the section of it that the walk is in is public.
     section: bool,
+    /// Names that are not public, each with how many children there were when this was said.
+    hidden: HashMap<String, usize>,
 }
 
 /// What stands directly above the next item.
@@ -79,14 +92,15 @@ impl<'s: 't, 't> Walk<'s, 't> {
     fn new(grammar: &'s Grammar, source: Source<'s>, embedded: usize) -> Self {
         Self {
             grammar,
+            marks: grammar.marks(),
             source,
             summary: Summary::default(),
-            uses: BTreeSet::new(),
+            uses: HashSet::new(),
             open: Vec::new(),
             above: Above::default(),
-            exports: BTreeSet::new(),
+            exports: HashSet::new(),
             items: 0,
-            imported: 0,
+            room: super::room(source.text),
             embedded,
         }
     }
@@ -112,7 +126,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
 
     /// Whether to go on with the node's children.
     fn enter(&mut self, node: Node<'t>, depth: usize) -> bool {
-        let mark = self.grammar.mark(node.kind_id());
+        let mark = self.marks.get(usize::from(node.kind_id())).copied().unwrap_or_default();
         if matches!(mark, Mark::Name | Mark::Use) && node.child_count() == 0 {
             self.name(node, mark);
         }
@@ -141,15 +155,26 @@ impl<'s: 't, 't> Walk<'s, 't> {
     }
 
     /// What one statement imports, unless there is too much of it.
-    fn import(&mut self, node: Node<'t>, imports: Vec<Import>) {
+    fn import(&mut self, node: Node<'t>, mut imports: Vec<Import>) {
+        for import in imports.iter_mut().filter(|import| import.text.contains('\r')) {
+            import.text = import.text.replace("\r\n", "\n");
+        }
         let long = imports.is_empty() && node.byte_range().len() > limits::IMPORT_BYTES;
-        let bytes = |import: &Import| import.text.len() + import.module.len();
-        self.imported += imports.iter().map(bytes).sum::<usize>();
-        if long || self.imported > limits::IMPORTS_BYTES {
+        let names = |import: &Import| import.names.iter().map(String::len).sum::<usize>();
+        let bytes =
+            imports.iter().map(|import| import.text.len() + import.module.len() + names(import)).sum();
+        if long || !self.has_room(bytes) {
             self.summary.partial = true;
         } else {
             self.summary.imports.extend(imports);
         }
+    }
+
+    /// Whether so much more may be kept.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let left = self.room.checked_sub(bytes);
+        self.room = left.unwrap_or(self.room);
+        left.is_some()
     }
 
     /// Where items may stand. Whether to go on with the node's children.
@@ -174,7 +199,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
                 return false;
             }
             Sight::Hides(names) => {
-                self.hide(&names);
+                self.hide(names);
                 self.close(depth);
             }
             Sight::Comment => {
@@ -215,10 +240,10 @@ impl<'s: 't, 't> Walk<'s, 't> {
         let tree = parse::part(self.grammar, self.source.text, &[part]);
         let Some(tree) = tree.filter(|tree| !tree.root_node().has_error()) else { return false };
         let mut inner = Walk::new(self.grammar, self.source, self.embedded + 1);
-        (inner.items, inner.imported) = (self.items, self.imported);
+        (inner.items, inner.room) = (self.items, self.room);
         inner.all(tree.root_node());
-        let Walk { summary, uses, items, imported, .. } = inner;
-        (self.items, self.imported) = (items, imported);
+        let Walk { summary, uses, items, room, .. } = inner;
+        (self.items, self.room) = (items, room);
         self.uses.extend(uses);
         self.summary.partial |= summary.partial;
         self.summary.imports.extend(summary.imports);
@@ -259,13 +284,14 @@ impl<'s: 't, 't> Walk<'s, 't> {
     }
 
     fn close(&mut self, depth: usize) {
-        self.open.push(Frame { depth, items: Vec::new(), within: None, inside: None, section: true });
+        self.open.push(Frame { section: true, depth, ..Frame::default() });
     }
 
-    fn hide(&mut self, names: &[String]) {
-        let holder = self.open.last_mut().and_then(|frame| frame.items.first_mut());
-        for item in holder.into_iter().flat_map(|holder| &mut holder.children) {
-            item.public &= !names.contains(&item.name);
+    fn hide(&mut self, names: Vec<String>) {
+        if let Some(frame) = self.open.last_mut()
+            && let Some(holder) = frame.items.first()
+        {
+            frame.hidden.extend(names.into_iter().map(|name| (name, holder.children.len())));
         }
     }
 
@@ -298,6 +324,12 @@ impl<'s: 't, 't> Walk<'s, 't> {
         };
         let doc = found.doc.or_else(|| self.doc(node));
         let (line, last) = (line(first.start_position().row), line(end_row(node)));
+        let names: usize = found.names.iter().map(String::len).sum();
+        let each = signature.len() + doc.as_ref().map_or(0, String::len) + limits::SUMMARY_ITEM_BYTES;
+        if !self.has_room(names + found.names.len() * each) {
+            self.summary.partial = true;
+            return self.close(depth);
+        }
         let mut items: Vec<Item> = found
             .names
             .into_iter()
@@ -318,12 +350,18 @@ impl<'s: 't, 't> Walk<'s, 't> {
         }
         self.items += items.len();
         let inside = (found.within == Some(node)).then_some(depth);
-        self.open.push(Frame { depth, items, within: found.within, inside, section: found.section });
+        let (within, section) = (found.within, found.section);
+        self.open.push(Frame { depth, items, within, inside, section, hidden: HashMap::new() });
     }
 
-    fn tail(&self, node: Node<'t>, tail: Tail<'t>, public: bool) -> Vec<Item> {
+    fn tail(&mut self, node: Node<'t>, tail: Tail<'t>, public: bool) -> Vec<Item> {
         let signature = source::signature(self.source.slice(tail.from.start_byte(), node.end_byte()));
         let Some((signature, whole)) = signature else { return Vec::new() };
+        let each = signature.len() + limits::SUMMARY_ITEM_BYTES;
+        if !self.has_room(tail.names.iter().map(|name| name.len() + each).sum()) {
+            self.summary.partial = true;
+            return Vec::new();
+        }
         let item = |name| Item {
             kind: tail.kind,
             name,
@@ -355,7 +393,12 @@ impl<'s: 't, 't> Walk<'s, 't> {
             if frame.depth != depth {
                 return;
             }
-            let items = self.open.pop().map(|frame| frame.items).unwrap_or_default();
+            let Some(Frame { mut items, hidden, .. }) = self.open.pop() else { return };
+            if let Some(holder) = items.first_mut().filter(|_| !hidden.is_empty()) {
+                for (at, child) in holder.children.iter_mut().enumerate() {
+                    child.public &= hidden.get(&child.name).is_none_or(|before| at >= *before);
+                }
+            }
             self.holder().extend(items);
         }
     }

@@ -11,7 +11,7 @@ use crate::{
 const DEEPEST: usize = 8;
 
 pub(super) fn read(text: &str, imports: &mut Vec<Import>) -> Items {
-    let mut items = Items::default();
+    let mut items = Items::of(text);
     let dockerfile = is_dockerfile(text);
     let (mut in_comment, mut quoted) = (false, None);
     for (row, line) in text.lines().enumerate() {

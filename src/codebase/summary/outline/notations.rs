@@ -8,7 +8,7 @@ use crate::{
 
 /// Headings outside of fences, HTML comments and what stands before the text between two `---`.
 pub(super) fn markdown(text: &str) -> Items {
-    let mut items = Items::default();
+    let mut items = Items::of(text);
     let lines: Vec<&str> = text.lines().map(|line| line.trim_start_matches('\u{feff}')).collect();
     let mut fence: Option<&str> = None;
     let mut in_comment = false;
@@ -62,7 +62,7 @@ fn underlined(lines: &[&str], row: usize) -> Option<usize> {
 
 /// `[table]` and `[[of tables]]`.
 pub(super) fn toml(text: &str) -> Items {
-    let mut items = Items::default();
+    let mut items = Items::of(text);
     let mut quoted = None;
     for (row, line) in text.lines().enumerate() {
         if ends_quotes(&mut quoted, line) {
@@ -96,7 +96,7 @@ pub(super) fn ends_quotes(open: &mut Option<&'static str>, line: &str) -> bool {
 
 /// Top-level keys.
 pub(super) fn yaml(text: &str) -> Items {
-    let mut items = Items::default();
+    let mut items = Items::of(text);
     for (row, line) in text.lines().enumerate() {
         let line = line.trim_start_matches('\u{feff}');
         let Some((key, rest)) = line.split_once(':') else { continue };
@@ -119,7 +119,7 @@ fn short(line: &str, head: usize) -> &str {
 
 /// The keys of the outermost object.
 pub(super) fn json(text: &str) -> Items {
-    let mut items = Items::default();
+    let mut items = Items::of(text);
     let bytes = text.as_bytes();
     let (mut at, mut row, mut depth) = (0, 0, 0_usize);
     while at < bytes.len() {
@@ -168,7 +168,7 @@ fn end_of_string(bytes: &[u8], start: usize) -> usize {
 
 /// Targets that are files or names, and what is included.
 pub(super) fn makefile(text: &str, imports: &mut Vec<Import>) -> Items {
-    let mut items = Items::default();
+    let mut items = Items::of(text);
     let mut goes_on = false;
     for (row, line) in text.lines().enumerate() {
         let line = line.trim_end();

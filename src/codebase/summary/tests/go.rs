@@ -160,5 +160,5 @@ fn imports_and_docs() {
 #[test]
 fn names_used() {
     let (_, uses) = read(Language::Go, TEXT);
-    insta::assert_snapshot!(uses.join(" "), @"Context Deep Get Kind New Other Request ResponseWriter any bool byte comparable error int local make string text");
+    insta::assert_snapshot!(uses.join(" "), @"Context Deep Get Kind New Other Request ResponseWriter any bool byte comparable error int make string text");
 }

@@ -10,7 +10,6 @@ mod version;
 use std::{fs, path::Path};
 
 use super::*;
-use crate::limits;
 
 /// A text of each language with what is hard to read in it.
 const FIXTURES: &[(Language, &str)] = &[
@@ -49,14 +48,38 @@ pub(super) fn assert_exact(text: &str, summary: &Summary) {
             assert!(there.contains(line), "{line:?} does not stand in line {first}+{at}: {there:?}");
         }
     };
-    for item in all(summary) {
+    let items = all(summary);
+    for item in &items {
         assert!(item.line >= 1 && item.line <= item.end && item.end as usize <= lines.len(), "{item:?}");
         assert!(!item.name.is_empty() && !item.signature.trim().is_empty(), "{item:?}");
         stands(item.line, &item.signature);
+        assert!(is_named(item, &items), "{item:?}");
+        for child in &item.children {
+            // Of what is read line by line, only the first is known.
+            let within = item.line <= child.line && (child.end <= item.end || item.end == item.line);
+            assert!(within, "{child:?} reaches out of {item:?}");
+        }
     }
     for import in &summary.imports {
         stands(import.line, &import.text);
+        let parts = import.module.split(|c: char| !c.is_alphanumeric() && c != '_');
+        for name in parts.chain(import.names.iter().map(String::as_str)) {
+            let said = import.text.contains(name) || matches!(name, "default" | "*");
+            assert!(said, "{name:?} of {import:?}");
+        }
     }
+}
+
+/// Whether a signature says the name that it is listed under, or another one does behind its body: `struct { … } name;`.
+fn is_named(item: &Item, items: &[&Item]) -> bool {
+    let says = |item: &Item| {
+        item.name.split(|c: char| !c.is_alphanumeric() && c != '_').all(|word| item.signature.contains(word))
+    };
+    let behind = |other: &&&Item| other.name == item.name && other.line >= item.line && says(other);
+    says(item)
+        || item.cut
+        || matches!(item.name.as_str(), "default" | "exports")
+        || items.iter().any(|other| behind(&other))
 }
 
 /// The items of a text as `kind name`, children further right than what holds them.
@@ -97,16 +120,50 @@ pub(super) fn signature(language: Language, text: &str, name: &str) -> String {
 }
 
 #[test]
-fn line_ends_a_byte_order_mark_and_tabs_change_nothing() {
+fn line_ends_and_a_byte_order_mark_change_nothing() {
     for (language, text) in FIXTURES {
         let plain = summarize(*language, text);
         assert!(!plain.partial, "{language:?}: {}", plain.page(Detail::All));
         for other in [text.replace('\n', "\r\n"), format!("\u{feff}{text}")] {
-            let summary = summarize(*language, &other);
-            assert_exact(&other, &summary);
-            assert_eq!(summary.items, plain.items, "{language:?}");
+            assert_exact(&other, &summarize(*language, &other));
+            assert_eq!(summarize(*language, &other), plain, "{language:?}");
         }
         assert_eq!(summarize(*language, text), plain);
+    }
+}
+
+#[test]
+fn blanks_change_where_things_stand_and_nothing_else() {
+    for (language, text) in FIXTURES {
+        // In Python, how far right a line stands says what it is part of, and in a Go's string a blank is a blank.
+        let tabs = text.replace("    ", "\t");
+        assert_exact(&tabs, &summarize(*language, &tabs));
+        assert_eq!(outline(*language, &tabs), outline(*language, text), "{language:?}");
+        let comment = match language {
+            Language::Bash | Language::Python | Language::Ruby => "#",
+            _ => "//",
+        };
+        let last = format!("{text}\n{comment} a\rb\u{2028}c\u{b}d\n\x0c\n");
+        assert_eq!(outline(*language, &last), outline(*language, text), "{language:?}");
+    }
+}
+
+#[test]
+fn lines_that_end_in_a_carriage_return_alone_are_one_line() {
+    for (language, text) in FIXTURES {
+        let text = text.replace('\n', "\r");
+        assert_exact(&text, &summarize(*language, &text));
+    }
+}
+
+#[test]
+fn a_constructor_says_nothing_of_its_members() {
+    let parses = "struct A {\n    A(int x) : a(1), b{x} {}\n    int a, b;\n};\n";
+    let blanked = format!("{parses}API_EXPORT int f(LONG_MACRO struct API x);\n");
+    for text in [parses, &blanked] {
+        let summary = summarize(Language::Cpp, text);
+        let constructor = &summary.items[0].children[0];
+        assert_eq!((constructor.name.as_str(), constructor.signature.as_str()), ("A", "A(int x)"));
     }
 }
 
@@ -176,7 +233,7 @@ fn depth_and_size_are_bounded() {
             assert_exact(&text, &summarize(*language, &text));
         }
         let long = "x".repeat(10_000_000);
-        assert_eq!(summarize(*language, &long), Summary { partial: true, lines: 1, ..Summary::default() });
+        assert_eq!(summarize(*language, &long), Summary { partial: true, ..Summary::default() });
         assert_eq!(summarize(*language, ""), Summary::default());
     }
     let nested = summarize(Language::Rust, &("mod a {\n".repeat(100) + &"}".repeat(100)));
@@ -185,19 +242,57 @@ fn depth_and_size_are_bounded() {
     assert!(many.partial && many.items.len() == limits::SUMMARY_ITEMS);
 }
 
+/// Bytes of all that is kept.
+fn kept(summary: &Summary) -> usize {
+    let items = all(summary).into_iter().map(|item| {
+        item.name.len()
+            + item.signature.len()
+            + item.doc.as_ref().map_or(0, String::len)
+            + limits::SUMMARY_ITEM_BYTES
+    });
+    let imports = summary.imports.iter().map(|import| {
+        import.text.len() + import.module.len() + import.names.iter().map(String::len).sum::<usize>()
+    });
+    items.chain(imports).sum()
+}
+
 #[test]
-fn one_statement_that_imports_much_is_not_kept_as_often() {
-    let names = |ending: &str| (0..50_000).map(|n| format!("a{n}::b{ending}")).collect::<String>();
+fn what_names_much_at_once_is_not_kept_as_often() {
+    let many = |piece: &str| (0..40_000).map(|n| piece.replace('0', &n.to_string())).collect::<String>();
+    let lines = |line: String| line.repeat(50);
     for (language, text) in [
-        (Language::Rust, format!("use {{{}}};\n", names(",\n"))),
-        (Language::Python, format!("import {}c\n", names(", \\\n").replace("::", "."))),
-        (Language::Php, format!("<?php\nuse {}c;\n", names(",\n").replace("::", "\\"))),
-        (Language::Rust, "use {a::b, c::d, e::f, g::h};\n".repeat(10_000)),
+        (Language::Rust, format!("use {{{}}};\n", many("a0::b,\n"))),
+        (Language::Rust, "use {a::b, c::d, e::f, g::h, i::j, k::l, m::n};\n".repeat(10_000)),
+        (Language::Rust, format!("use {}::{{{}z}};\n", "a".repeat(400), &many("b0::c,")[..6_000])),
+        (Language::Python, format!("import {}c\n", many("a0.b, \\\n"))),
+        (Language::Php, format!("<?php\nuse {}c;\n", many("a0\\b,\n"))),
+        (Language::C, lines(format!("int {}z;\n", &many("a0,")[..1_500]))),
+        (Language::C, lines(format!("struct a {{ int b; }} {}z;\n", &many("a0,")[..1_500]))),
+        (Language::Go, format!("package a\n{}", lines(format!("var {}z int\n", &many("a0,")[..1_500])))),
+        (Language::Makefile, lines(format!("{}: a\n", &many("a0 ")[..1_500]))),
     ] {
         let summary = summarize(language, &text);
-        let kept: usize = summary.imports.iter().map(|import| import.text.len()).sum();
-        assert!(summary.partial && kept <= limits::IMPORTS_BYTES, "{language:?}: {kept} bytes");
+        assert!(summary.partial && kept(&summary) <= room(&text), "{language:?}: {} bytes", kept(&summary));
         assert_exact(&text, &summary);
+    }
+}
+
+/// Each of these took minutes when its length counted twice.
+#[test]
+fn a_long_text_takes_as_long_as_it_is() {
+    let nested = "#ifdef A\n#else\n".repeat(20_000) + &"#endif\n".repeat(20_000);
+    let children =
+        format!("class A\n{}{}end\n", "  attr :a\n".repeat(4_900), "  private :b\n".repeat(80_000));
+    for (language, text) in [
+        (Language::Cpp, format!("int a = (\n{nested});\n")),
+        (Language::Cpp, "#define A_H\n".repeat(80_000)),
+        (Language::Cpp, format!("}} {}", "AAA(".repeat(200_000))),
+        (Language::Rust, "a!{}\n".repeat(150_000)),
+        (Language::Rust, "use {a,b,c,d};\n".repeat(50_000)),
+        (Language::Ruby, children),
+        (Language::Json, format!("{{{}}}", "\"a\": 1,".repeat(100_000))),
+    ] {
+        assert_exact(&text, &summarize(language, &text));
     }
 }
 
@@ -206,7 +301,7 @@ fn a_text_made_to_keep_the_parser_busy_is_given_up() {
     let text = "case x:".repeat(15_000);
     assert_eq!(
         summarize(Language::JavaScript, &text),
-        Summary { partial: true, timed_out: true, lines: 1, ..Summary::default() }
+        Summary { partial: true, timed_out: true, ..Summary::default() }
     );
     // The next one is read as if nothing had been.
     let next = summarize(Language::JavaScript, "let a");
