@@ -57,13 +57,17 @@ pub struct Signal {
     pub repo: RepoId,
     pub issue: IssueNo,
     pub answer: Answer,
+    /// The work may have gone on since it was said: it is not taken any more.
+    pub late: bool,
 }
 
 /// Accepted (not yet applied), or why not.
 #[derive(Debug, Clone)]
 pub enum Signalled {
     Taken(RunId),
+    /// It was taken before.
     Duplicate,
+    Late,
     /// No run lives on this issue.
     NoRun,
     /// None of these runs waits for such an answer.

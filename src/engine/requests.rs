@@ -35,11 +35,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     async fn book(&self, signal: Signal) -> Result<Signalled, EngineError> {
-        let Signal { repo, issue, answer } = signal;
+        let Signal { repo, issue, answer, late } = signal;
         let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
         loop {
             if self.backing.has_answer(repo, &answer.cause).await? {
                 return Ok(Signalled::Duplicate);
+            }
+            if late {
+                return Ok(Signalled::Late);
             }
             let runs = self.backing.runs(live).await?;
             if runs.is_empty() {

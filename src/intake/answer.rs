@@ -29,18 +29,17 @@ impl Intake {
         (repo, issue): (RepoId, IssueNo),
         answer: Answer,
     ) -> Result<Reply, Trouble> {
+        let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
         // A hash names what is answered, whenever that is heard.
-        if taken.swept && answer.hash.is_none() {
-            let live =
-                self.engine.list(Filter { repo: Some(repo), issue: Some(issue), live_only: true }).await?;
-            if moved_on(live.iter().filter(|run| concerns(&answer, run)), answer.at)? {
-                return Ok(Reply::Words(messages::came_late(&answer.verb)));
-            }
-        }
+        let late = taken.swept && answer.hash.is_none() && {
+            let live = self.engine.list(live).await?;
+            moved_on(live.iter().filter(|run| concerns(&answer, run)), answer.at)?
+        };
         let (verb, stage) = (answer.verb.clone(), answer.stage.clone());
-        Ok(Reply::Words(match self.engine.signal(Signal { repo, issue, answer }).await? {
+        Ok(Reply::Words(match self.engine.signal(Signal { repo, issue, answer, late }).await? {
             Signalled::Taken(run) => return Ok(Reply::Note(format!("`/{verb}` taken by {run}"))),
             Signalled::Duplicate => return Ok(Reply::Note("heard before".to_owned())),
+            Signalled::Late => messages::came_late(&verb),
             Signalled::NotAllowed { needs, .. } => {
                 return Ok(Reply::No(format!("refused: `/{verb}` needs {needs} here")));
             }
@@ -93,8 +92,8 @@ pub(super) fn moved_on<'r>(
         match &run.gate {
             // It counts from when people could read what it asks, which is before it is open.
             Some(gate) if gate.shown_at <= then => {}
-            // One that waits is saved at each look, and goes nowhere.
-            None if run.status == Status::Waiting || run.updated_at <= then => {}
+            // One that waits is saved at each look, and goes nowhere; one that ends neither.
+            None if matches!(run.status, Status::Waiting | Status::Halting) || run.updated_at <= then => {}
             None if run.opening => return Err(Trouble::Opening),
             _ => return Ok(true),
         }
@@ -176,7 +175,7 @@ mod tests {
         }
     }
 
-    fn late(runs: &[RunView], stage: Option<&str>, then: i64) -> &'static str {
+    fn late(run: &RunView, stage: Option<&str>, then: i64) -> &'static str {
         let answer = Answer {
             cause: Cause("answer".into()),
             verb: "revise".to_owned(),
@@ -189,7 +188,7 @@ mod tests {
             url: None,
             commit: None,
         };
-        match moved_on(runs.iter().filter(|run| concerns(&answer, run)), answer.at) {
+        match moved_on(Some(run).filter(|run| concerns(&answer, run)), answer.at) {
             Ok(true) => "late",
             Ok(false) => "in time",
             Err(_) => "not known yet",
@@ -199,20 +198,19 @@ mod tests {
     #[test]
     fn only_what_went_on_since_makes_an_answer_late() {
         let working = run(Status::Running, false, None);
-        assert_eq!((late(&[working.clone()], None, 99), late(&[working], None, 100)), ("late", "in time"));
-        assert_eq!(late(&[run(Status::Waiting, false, None)], None, 99), "in time");
+        assert_eq!((late(&working, None, 99), late(&working, None, 100)), ("late", "in time"));
+        for still in [Status::Waiting, Status::Halting] {
+            assert_eq!(late(&run(still, false, None), None, 99), "in time");
+        }
         let opening = run(Status::Ready, true, None);
-        assert_eq!(
-            (late(&[opening.clone()], None, 99), late(&[opening], None, 100)),
-            ("not known yet", "in time")
-        );
+        assert_eq!((late(&opening, None, 99), late(&opening, None, 100)), ("not known yet", "in time"));
 
         let gate = run(Status::Asking, false, Some("lld"));
-        assert_eq!((late(&[gate.clone()], None, 99), late(&[gate.clone()], None, 100)), ("late", "in time"));
-        assert_eq!(late(&[gate.clone()], Some("LLD"), 99), "late");
-        assert_eq!(late(&[gate.clone()], Some("spec"), 99), "in time", "it is about another gate");
+        assert_eq!((late(&gate, None, 99), late(&gate, None, 100)), ("late", "in time"));
+        assert_eq!(late(&gate, Some("LLD"), 99), "late");
+        assert_eq!(late(&gate, Some("spec"), 99), "in time", "it is about another gate");
         let mut other = gate;
         other.gate.as_mut().unwrap().verbs.clear();
-        assert_eq!(late(&[other], None, 99), "in time", "that gate takes no such answer");
+        assert_eq!(late(&other, None, 99), "in time", "that gate takes no such answer");
     }
 }

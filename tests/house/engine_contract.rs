@@ -345,6 +345,7 @@ async fn answers_are_matched_to_their_gate(world: World) {
     assert_eq!(needs, Role::Write);
     let writer = Answer { role: Role::Write, ..says("override", "d#2") };
     assert!(matches!(world.signal(writer).await, Signalled::NotAllowed { needs: Role::Maintain, .. }));
+    assert!(matches!(world.signal_late(approve()).await, Signalled::Late));
     world.settle().await;
     assert_eq!(world.view(run).await.status, Status::Asking, "none of these moved it");
 
@@ -352,7 +353,7 @@ async fn answers_are_matched_to_their_gate(world: World) {
     let hash = Some(subject().short().to_uppercase());
     let typed = Answer { hash, stage: Some("LLD".into()), at: BEGINNING, ..approve() };
     assert!(matches!(world.signal(typed.clone()).await, Signalled::Taken(id) if id == run));
-    assert!(matches!(world.signal(typed).await, Signalled::Duplicate));
+    assert!(matches!(world.signal_late(typed).await, Signalled::Duplicate), "it was in time");
     world.settle().await;
     assert_eq!(world.view(run).await.status, Status::Done);
     assert!(matches!(world.signal(approve()).await, Signalled::Duplicate), "known, though the run has ended");

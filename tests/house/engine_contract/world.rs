@@ -560,7 +560,12 @@ impl World {
     }
 
     pub(super) async fn signal_on(&self, issue: IssueNo, answer: Answer) -> Signalled {
-        self.engine().signal(Signal { repo: REPO, issue, answer }).await.unwrap()
+        self.engine().signal(Signal { repo: REPO, issue, answer, late: false }).await.unwrap()
+    }
+
+    /// Heard when the work may have gone on since.
+    pub(super) async fn signal_late(&self, answer: Answer) -> Signalled {
+        self.engine().signal(Signal { repo: REPO, issue: ISSUE, answer, late: true }).await.unwrap()
     }
 
     pub(super) async fn cancel(&self, cause: &str) -> Cancelled {
