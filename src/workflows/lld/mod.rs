@@ -488,7 +488,9 @@ fn mechanical_halt(s: &State, why: Stop) -> StepError {
 fn facts(s: &State) -> String {
     format!(
         "- All required sections are there, the issue number is right, and every requirement has a scenario.\n\
-         - Every path marked Modify or Delete exists at commit {}; every Add has a parent.\n",
+         - Every path marked Modify or Delete exists at commit {}; every Add has a parent.\n\
+         - What else is named of the repository was looked up there; what is surely missing is among the warnings. What \
+         dependencies and builds make was not judged.\n",
         s.base.as_ref().map_or("unknown", |b| b.commit.as_str())
     )
 }
