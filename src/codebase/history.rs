@@ -1,15 +1,19 @@
-//! What earlier runs of the repository came to, as far as it touches on what is asked now: their designs, and what their
-//! reviewers asked for again and again.
+//! What earlier runs of the repository came to, as far as it touches on what is asked now: their designs, and what was
+//! found and mended in several of them.
 //!
-//! Pure: rows in, texts out, the same for the same. What comes out quotes models and strangers.
+//! Pure: rows in, texts out, the same for the same. What comes out quotes models and strangers, and is told as that.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
 
 use serde::{Deserialize, Serialize};
 
-use super::words;
+use super::{tree::file_name, words};
 use crate::{
-    documents::lld,
+    documents::{is_invisible, lld},
     store::{PastDesign, PastFinding},
     types::{IssueNo, Verdict},
 };
@@ -17,7 +21,7 @@ use crate::{
 /// What a drafter is told of it, each piece by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// What reviewers asked for in several runs.
+    /// What was found and mended in the designs of several issues.
     pub rules: Vec<String>,
     /// Earlier designs, the nearest first.
     pub designs: Vec<String>,
@@ -27,7 +31,7 @@ pub struct History {
 const MOST_RULES: usize = 8;
 const MOST_DESIGNS: usize = 4;
 
-/// In how many runs a finding must come before it is a rule.
+/// In the designs of how many issues a finding must come. One issue, however often it is begun anew, shows nothing.
 const PATTERN: usize = 3;
 
 /// Two findings of this part of their words in common say the same.
@@ -42,16 +46,20 @@ const SAME_FILE: f64 = 8.0;
 /// Characters quoted of a text.
 const QUOTED: usize = 300;
 
-/// Chooses by the words of an issue, in which paths may be named. `path_of` says where the design of an issue is.
+/// Rows of a design's table of files that are looked at.
+const MOST_FILES: usize = 50;
+
+/// Chooses by the words of an issue, in which paths may be named. `alone` says of a file's name that no two files of the
+/// repository have it, so that it means the file without its folder.
 pub fn history(
     issue: IssueNo,
     text: &str,
     designs: &[PastDesign],
     findings: &[PastFinding],
-    path_of: impl Fn(IssueNo) -> String,
+    alone: impl Fn(&str) -> bool,
 ) -> History {
-    let touching = touching(issue, text, designs);
-    let designs = touching.iter().take(MOST_DESIGNS).map(|touching| touching.told(issue, &path_of, findings));
+    let touching = touching(issue, text, designs, &alone);
+    let designs = touching.iter().take(MOST_DESIGNS).map(|touching| touching.told(issue, findings));
     History { rules: rules(findings), designs: designs.collect() }
 }
 
@@ -79,64 +87,45 @@ impl Read {
         let design = lld::parse(text);
         let goal = design.section("1").map_or("", |section| &text[section.body.clone()]);
         let goal = goal.split("\n#").next().unwrap_or_default().trim().to_owned();
-        let paths: Vec<String> = design.files.into_iter().map(|row| row.path).collect();
+        let paths: Vec<String> = design.files.into_iter().map(|row| row.path).take(MOST_FILES).collect();
         let words = words::counted(&format!("{}\n{goal}\n{}", design.title, paths.join("\n")));
         Self { title: design.title, goal, paths, words }
+    }
+
+    /// In words.
+    fn length(&self) -> f64 {
+        f64::from(self.words.values().fold(0_u32, |sum, count| sum.saturating_add(*count)))
     }
 }
 
 /// Best first. An earlier design of the same issue comes before all others, whatever its words.
-fn touching<'p>(issue: IssueNo, text: &str, designs: &'p [PastDesign]) -> Vec<Touching<'p>> {
+fn touching<'p>(
+    issue: IssueNo,
+    text: &str,
+    designs: &'p [PastDesign],
+    alone: &impl Fn(&str) -> bool,
+) -> Vec<Touching<'p>> {
     let wanted = words::of(text);
     let mut seen = BTreeSet::new();
     // Of several runs of one issue the newest counts.
     let newest = designs.iter().filter(|past| seen.insert(past.issue));
     let read: Vec<(&PastDesign, Read)> = newest.map(|past| (past, Read::of(&past.text))).collect();
-    let total = read.len() as f64;
-    let length =
-        read.iter().map(|(_, read)| f64::from(read.words.values().sum::<u32>())).sum::<f64>() / total;
-    let mut holding: BTreeMap<&String, f64> = BTreeMap::new();
-    for word in read.iter().flat_map(|(_, read)| read.words.keys()) {
-        *holding.entry(word).or_default() += 1.0;
+    let worth = Worth::in_all(&read);
+    let mut touching: Vec<Touching<'_>> = Vec::new();
+    for (past, read) in read {
+        let length = read.length();
+        let shared = read.words.iter().filter(|(word, _)| wanted.contains(*word));
+        let mut shared: Vec<(String, f64)> =
+            shared.map(|(word, count)| (word.clone(), worth.of(word, *count, length))).collect();
+        shared.sort_by(|(left, a), (right, b)| b.total_cmp(a).then_with(|| left.cmp(right)));
+        let files: Vec<String> =
+            read.paths.iter().filter(|path| names_path(text, path, alone)).cloned().collect();
+        let score = shared.iter().map(|(_, worth)| worth).sum::<f64>() + SAME_FILE * files.len() as f64;
+        if past.issue == issue || score >= LEAST {
+            let words = shared.into_iter().map(|(word, _)| word).collect();
+            touching.push(Touching { past, read, files, words, score });
+        }
     }
-    let rarity = |word: &String| {
-        let holding = holding.get(word).copied().unwrap_or_default();
-        (1.0 + (total - holding + 0.5) / (holding + 0.5)).ln()
-    };
-    // As BM25 has it, with its usual constants.
-    let weight = |word: &String, count: u32, own: f64| {
-        let count = f64::from(count);
-        rarity(word) * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * own / length))
-    };
-    let mut touching: Vec<Touching<'_>> = read
-        .iter()
-        .map(|(past, read)| {
-            let own = f64::from(read.words.values().sum::<u32>());
-            let shared: Vec<(&String, f64)> = read
-                .words
-                .iter()
-                .filter(|(word, _)| wanted.contains(*word))
-                .map(|(word, count)| (word, weight(word, *count, own)))
-                .collect();
-            let files: Vec<String> =
-                read.paths.iter().filter(|path| names_path(text, path)).cloned().collect();
-            let score = shared.iter().map(|(_, weight)| weight).sum::<f64>() + SAME_FILE * files.len() as f64;
-            (past, shared, files, score)
-        })
-        .zip(&read)
-        .map(|((past, mut shared, files, score), (_, read))| {
-            shared.sort_by(|(left, a), (right, b)| b.total_cmp(a).then_with(|| left.cmp(right)));
-            let words = shared.into_iter().map(|(word, _)| word.clone()).collect();
-            let read = Read {
-                words: BTreeMap::new(),
-                title: read.title.clone(),
-                goal: read.goal.clone(),
-                paths: read.paths.clone(),
-            };
-            Touching { past, read, files, words, score }
-        })
-        .filter(|touching| touching.past.issue == issue || touching.score >= LEAST)
-        .collect();
     let own = |touching: &Touching<'_>| touching.past.issue == issue;
     touching.sort_by(|a, b| {
         let order = own(b).cmp(&own(a)).then_with(|| b.score.total_cmp(&a.score));
@@ -145,8 +134,34 @@ fn touching<'p>(issue: IssueNo, text: &str, designs: &'p [PastDesign]) -> Vec<To
     touching
 }
 
-/// Does the text name this path, or a file of this name where that is no word?
-fn names_path(text: &str, path: &str) -> bool {
+/// What a word is worth, the more the fewer designs have it: as BM25 says, with its usual constants.
+struct Worth {
+    designs: f64,
+    /// Words in a design, on average.
+    length: f64,
+    holding: BTreeMap<String, f64>,
+}
+
+impl Worth {
+    fn in_all(read: &[(&PastDesign, Read)]) -> Self {
+        let designs = read.len() as f64;
+        let mut holding = BTreeMap::<String, f64>::new();
+        for word in read.iter().flat_map(|(_, read)| read.words.keys()) {
+            *holding.entry(word.clone()).or_default() += 1.0;
+        }
+        Self { designs, length: read.iter().map(|(_, read)| read.length()).sum::<f64>() / designs, holding }
+    }
+
+    /// Of one that a design of this length has so often.
+    fn of(&self, word: &str, count: u32, length: f64) -> f64 {
+        let (holding, count) = (self.holding.get(word).copied().unwrap_or_default(), f64::from(count));
+        let rarity = (1.0 + (self.designs - holding + 0.5) / (holding + 0.5)).ln();
+        rarity * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * length / self.length))
+    }
+}
+
+/// Does the text name this path, or an end of it that means no other?
+fn names_path(text: &str, path: &str, alone: impl Fn(&str) -> bool) -> bool {
     let part = |c: char| c.is_alphanumeric() || "_-/".contains(c);
     let named = |name: &str| {
         text.match_indices(name).any(|(at, _)| {
@@ -154,19 +169,20 @@ fn names_path(text: &str, path: &str) -> bool {
             !before && !text[at + name.len()..].starts_with(part)
         })
     };
-    named(path)
-        || path.rsplit('/').next().is_some_and(|name| name.contains('.') && name.len() > 5 && named(name))
+    let telling = |end: &&str| end.contains('/') || end.contains('.') && alone(end);
+    let ends = path.match_indices('/').map(|(at, _)| &path[at + 1..]).filter(telling);
+    text.contains(file_name(path)) && iter::once(path).chain(ends).any(named)
 }
 
 impl Touching<'_> {
-    fn told(&self, issue: IssueNo, path_of: impl Fn(IssueNo) -> String, findings: &[PastFinding]) -> String {
+    fn told(&self, issue: IssueNo, findings: &[PastFinding]) -> String {
         let of = self.past.issue;
         let judged = match (self.past.approved, self.past.verdict) {
-            (true, Verdict::Approved) => "approved by a person".to_owned(),
-            (true, verdict) => format!("accepted by a person though the review said {verdict}"),
-            (false, verdict) => format!("an earlier run of this issue; the review said {verdict}"),
+            (true, Verdict::Approved) => "Approved by a person".to_owned(),
+            (true, verdict) => format!("Accepted by a person though the review said {verdict}"),
+            (false, verdict) => format!("Of an earlier run of this issue; the review said {verdict}"),
         };
-        let mut told = format!("## #{of} {}\n\n{}: {judged}.\n", line(&self.read.title), path_of(of));
+        let mut told = format!("## #{of} {}\n\n{judged}.\n", line(&self.read.title));
         if !self.files.is_empty() {
             told.push_str(&format!("It changes files that the issue names: {}.\n", listed(&self.files)));
         } else if !self.words.is_empty() {
@@ -186,48 +202,38 @@ impl Touching<'_> {
     }
 }
 
-/// Findings that say the same about the same section, in one run or several.
+/// Findings that say the same about the same section.
 struct Pattern<'p> {
     section: String,
     words: BTreeSet<String>,
     /// The newest.
     said: &'p PastFinding,
-    runs: BTreeSet<u64>,
     issues: BTreeSet<IssueNo>,
 }
 
-/// What came up in [`PATTERN`] runs or more, that which came up most often first.
+/// What came up in the designs of [`PATTERN`] issues or more, that which came up most often first.
 fn rules(findings: &[PastFinding]) -> Vec<String> {
     let mut patterns: Vec<Pattern<'_>> = Vec::new();
-    // What a person dismissed was no rule of theirs.
-    for past in findings.iter().filter(|past| past.finding.status != "dismissed") {
+    // What was left as it was, a person waived.
+    for past in findings.iter().filter(|past| past.approved && past.finding.status == "fixed") {
         let section = section(&past.finding.place);
         let words = substance(&past.finding.title);
         let same = |pattern: &&mut Pattern<'_>| pattern.section == section && alike(&pattern.words, &words);
         match patterns.iter_mut().find(same) {
-            Some(pattern) => {
-                pattern.runs.insert(past.run);
-                pattern.issues.insert(past.issue);
-            }
-            None => patterns.push(Pattern {
-                section,
-                words,
-                said: past,
-                runs: [past.run].into(),
-                issues: [past.issue].into(),
-            }),
+            Some(pattern) => drop(pattern.issues.insert(past.issue)),
+            None => patterns.push(Pattern { section, words, said: past, issues: [past.issue].into() }),
         }
     }
-    patterns.retain(|pattern| pattern.runs.len() >= PATTERN);
-    patterns.sort_by_key(|pattern| std::cmp::Reverse(pattern.runs.len()));
+    patterns.retain(|pattern| pattern.issues.len() >= PATTERN);
+    patterns.sort_by_key(|pattern| Reverse(pattern.issues.len()));
     patterns.iter().take(MOST_RULES).map(told).collect()
 }
 
 fn told(pattern: &Pattern<'_>) -> String {
-    let (times, finding) = (pattern.runs.len(), &pattern.said.finding);
+    let (times, finding) = (pattern.issues.len(), &pattern.said.finding);
     let issues: Vec<String> = pattern.issues.iter().rev().map(|issue| format!("#{issue}")).collect();
     format!(
-        "- Asked in {times} runs ({}), of section {}: {}. {}\n",
+        "- In {times} designs ({}), section {}: {}. {}\n",
         listed(&issues),
         pattern.section,
         line(&finding.title).trim_end_matches('.'),
@@ -278,9 +284,11 @@ fn listed(names: &[String]) -> String {
     if more == 0 { some } else { format!("{some} and {more} more") }
 }
 
-/// A text on one line, and no more of it than is quoted.
+/// A text on one line as a reader sees it, and no more of it than is quoted.
 fn line(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shows = |c: &char| !is_invisible(*c) && (c.is_whitespace() || !c.is_control());
+    let seen: String = text.chars().filter(shows).collect();
+    let line = seen.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(QUOTED) {
         Some((at, _)) => format!("{}…", &line[..at]),
         None => line,
@@ -300,7 +308,7 @@ mod tests {
         PastDesign { issue: IssueNo(issue), verdict: Verdict::Approved, approved: true, text }
     }
 
-    fn found(run: u64, place: &str, title: &str, status: &str) -> PastFinding {
+    fn found(issue: u64, place: &str, title: &str, status: &str) -> PastFinding {
         let finding = FindingRow {
             id: "F1".into(),
             round: 1,
@@ -311,11 +319,11 @@ mod tests {
             status: status.into(),
             why: String::new(),
         };
-        PastFinding { run, issue: IssueNo(run), finding }
+        PastFinding { run: issue, issue: IssueNo(issue), approved: true, finding }
     }
 
     fn told(text: &str, designs: &[PastDesign]) -> Vec<String> {
-        let told = history(IssueNo(9), text, designs, &[], |issue| format!("docs/lld/LLD-{issue}.md"));
+        let told = history(IssueNo(9), text, designs, &[], |name| name != "lib.rs");
         told.designs.iter().map(|told| told.lines().next().unwrap_or_default().to_owned()).collect()
     }
 
@@ -332,15 +340,29 @@ mod tests {
         assert_eq!(told("Bad colours where terminals are dark", &designs), ["## #4 Colour on terminals"]);
         assert_eq!(told("Faster start", &designs), [""; 0]);
         assert_eq!(told("", &[]), [""; 0]);
-        let whole = history(IssueNo(9), "src/input.rs", &designs, &[], |issue| format!("LLD-{issue}.md"));
+        let whole = history(IssueNo(9), "src/input.rs", &designs, &[], |_| false);
         insta::assert_snapshot!(whole.designs[0], @r"
         ## #2 Read standard input
 
-        LLD-2.md: approved by a person.
+        Approved by a person.
         It changes files that the issue names: src/input.rs.
         Files: src/input.rs.
         Goal: It was slow.
         ");
+    }
+
+    #[test]
+    fn a_file_is_named_by_what_means_no_other() {
+        let names = |text: &str, path: &str| names_path(text, path, |name| name != "lib.rs");
+        assert!(names("In src/lib.rs, please", "src/lib.rs") && names("see `a/lib.rs`.", "src/a/lib.rs"));
+        assert!(names("in report.rs", "src/report.rs") && !names("in lib.rs", "src/a/lib.rs"));
+        assert!(!names("in old/report.rs", "src/report.rs") && !names("run it", "bin/run"));
+        assert!(!names("in report.rs_old", "src/report.rs"));
+    }
+
+    #[test]
+    fn what_shows_nothing_is_not_quoted() {
+        assert_eq!(line("a\u{202E}b\u{200B}\u{7}\n c\u{2028}d"), "ab c d");
     }
 
     #[test]
@@ -353,33 +375,37 @@ mod tests {
             "Colour terminals, src/terminal.rs",
             &designs,
             &[found(9, "3", "x y z", "open")],
-            |_| "p".into(),
+            |_| false,
         );
-        assert!(
-            told.designs[0].contains("p: an earlier run of this issue; the review said REVISE."),
-            "{told:?}"
-        );
+        let judged = "Of an earlier run of this issue; the review said REVISE.";
+        assert!(told.designs[0].contains(judged), "{told:?}");
         assert!(told.designs[0].contains("- found then, at 3, open: x y z"), "{told:?}");
     }
 
     #[test]
-    fn what_three_runs_were_told_is_a_rule() {
+    fn what_was_mended_in_three_designs_is_a_pattern() {
         let title = "Requirement 2 of `read()` names no exit status";
         let mut findings = vec![
             found(4, "§3", title, "fixed"),
-            found(3, "REQ-1", "The exit status is not named in requirement REQ-7", "open"),
-            found(3, "3", title, "open"),
-            found(2, "2.1", title, "open"),
-            found(1, "3", "Something else about scenarios", "open"),
+            found(3, "REQ-1", "The exit status is not named in requirement REQ-7", "fixed"),
+            PastFinding { run: 30, ..found(3, "3", title, "fixed") },
+            found(2, "2.1", title, "fixed"),
+            found(1, "3", "Something else about scenarios", "fixed"),
         ];
-        assert_eq!(rules(&findings), [""; 0], "in two runs, and elsewhere");
-        findings.push(found(1, "section 3", "Requirement 14 names no exit status", "dismissed"));
+        assert_eq!(rules(&findings), [""; 0], "of two issues, and elsewhere");
+        let third = || found(1, "section 3", "Requirement 14 names no exit status", "fixed");
+        findings.push(PastFinding { approved: false, ..third() });
+        assert_eq!(rules(&findings), [""; 0], "nobody approved that design");
+        for waived in ["open", "dismissed"] {
+            findings.push(found(1, "section 3", "Requirement 14 names no exit status", waived));
+        }
         assert_eq!(rules(&findings), [""; 0], "a person did not think so");
-        findings.push(found(0, "3. Requirements", "Requirement 4 names no exit status", "open"));
+        findings.push(third());
         assert_eq!(
             rules(&findings),
             [
-                "- Asked in 3 runs (#4, #3, #0), of section 3: Requirement 2 of `read()` names no exit status. Say what is observed.\n"
+                "- In 3 designs (#4, #3, #1), section 3: Requirement 2 of `read()` names no exit status. Say what is \
+              observed.\n"
             ]
         );
     }

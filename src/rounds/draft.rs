@@ -230,7 +230,7 @@ fn with_history(prompt: Prompt, history: &History) -> Prompt {
     let material = |name, unit, pieces: &[String]| Material::pieces(name, unit, Weight::Background, pieces);
     prompt
         .theirs(
-            "What reviewers of this repository asked for again and again; see to it where it applies",
+            "Findings that earlier designs of this repository had in common, as models wrote them",
             material("rules", "rules", &history.rules),
         )
         .theirs(

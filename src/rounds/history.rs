@@ -1,33 +1,37 @@
 //! What earlier runs of the repository came to, read once at the beginning of a run.
 
-use super::{Cx, IssueSnapshot};
+use std::collections::BTreeMap;
+
+use tokio::task::spawn_blocking;
+
+use super::{Base, Cx, IssueSnapshot};
 use crate::{
     codebase::{self, History},
     engine::StepError,
     limits,
-    types::{Hash, IssueNo},
+    types::Hash,
 };
 
-/// Looks up what touches on these words, and keeps it. `path_of` says where the design of an issue goes.
-pub async fn history(
-    cx: &Cx,
-    issue: &IssueSnapshot,
-    words: &str,
-    path_of: impl Fn(IssueNo) -> String,
-) -> Result<Hash, StepError> {
+/// Looks up what touches on these words, and keeps it.
+pub async fn history(cx: &Cx, base: &Base, issue: &IssueSnapshot, words: &str) -> Result<Hash, StepError> {
     cx.once("history", |_| async {
-        let run = cx.run();
+        let (run, snapshot) = (cx.run(), cx.tools().snapshot(cx, base).await?);
         let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
-        let designs = db
-            .past_designs(run.id, &run.workflow, issue.number, limits::PAST_RUNS)
-            .await
-            .map_err(anyhow::Error::new)?;
-        let findings = db
-            .past_findings(run.id, &run.workflow, limits::PAST_FINDINGS)
-            .await
-            .map_err(anyhow::Error::new)?;
-        let history = codebase::history(issue.number, words, &designs, &findings, path_of);
-        cx.put(&serde_json::to_vec(&history).map_err(anyhow::Error::new)?).await
+        let designs = db.past_designs(run.id, &run.workflow, issue.number, limits::PAST_RUNS);
+        let designs = designs.await.map_err(anyhow::Error::new)?;
+        let findings = db.past_findings(run.id, &run.workflow, issue.number, limits::PAST_FINDINGS);
+        let findings = findings.await.map_err(anyhow::Error::new)?;
+        let (number, words) = (issue.number, words.to_owned());
+        let chosen = spawn_blocking(move || {
+            let mut names = BTreeMap::<&str, u32>::new();
+            for entry in snapshot.entries() {
+                *names.entry(entry.path.rsplit('/').next().unwrap_or_default()).or_default() += 1;
+            }
+            let alone = |name: &str| names.get(name).is_none_or(|files| *files == 1);
+            serde_json::to_vec(&codebase::history(number, &words, &designs, &findings, alone))
+        });
+        let history = chosen.await.map_err(anyhow::Error::new)?;
+        cx.put(&history.map_err(anyhow::Error::new)?).await
     })
     .await
 }

@@ -506,7 +506,7 @@ pub struct PastDesign {
     pub issue: IssueNo,
     /// The last one on it.
     pub verdict: Verdict,
-    /// Did a person agree with it?
+    /// Did a person agree with it, and was it published?
     pub approved: bool,
     pub text: String,
 }
@@ -517,6 +517,8 @@ pub struct PastFinding {
     /// Of this repository's runs.
     pub run: u64,
     pub issue: IssueNo,
+    /// Did a person agree with the design in the end, and was it published?
+    pub approved: bool,
     pub finding: FindingRow,
 }
 

@@ -26,7 +26,7 @@ use crate::{
         self, Base, Brief, Cx, Desk, Drafted, Excerpt, Heard, IssueSnapshot, Landed, Policy, Proposal,
         ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault, need, text_of,
     },
-    types::{Hash, IssueNo, Role},
+    types::{Hash, Role},
 };
 
 /// The workflow.
@@ -232,10 +232,8 @@ async fn analyze(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let repo = desk.repo(cx).await?;
     let base = desk.fetch(cx, "fetch", &repo).await?;
     let words = words(s, cx).await?;
-    let policy = need(&s.policy)?.clone();
     let Excerpt { shown, left_out, sample_path } = rounds::excerpt(cx, &base, &words, &[]).await?;
-    let path_of = |issue: IssueNo| policy.document_path.replace("{issue}", &issue.to_string());
-    s.history = Some(rounds::history(cx, need(&s.issue)?, &words, path_of).await?);
+    s.history = Some(rounds::history(cx, &base, need(&s.issue)?, &words).await?);
     (s.base, s.excerpt) = (Some(base), Some(shown));
     (s.left_out, s.sample_path) = (left_out, sample_path);
     Ok(Next::Go(At::Draft))
