@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    fn late(runs: &[RunView], stage: Option<&str>, then: i64) -> &'static str {
+    fn late(run: &RunView, stage: Option<&str>, then: i64) -> &'static str {
         let answer = Answer {
             cause: Cause("answer".into()),
             verb: "revise".to_owned(),
@@ -188,7 +188,7 @@ mod tests {
             url: None,
             commit: None,
         };
-        match moved_on(runs.iter().filter(|run| concerns(&answer, run)), answer.at) {
+        match moved_on(Some(run).filter(|run| concerns(&answer, run)), answer.at) {
             Ok(true) => "late",
             Ok(false) => "in time",
             Err(_) => "not known yet",
@@ -198,22 +198,19 @@ mod tests {
     #[test]
     fn only_what_went_on_since_makes_an_answer_late() {
         let working = run(Status::Running, false, None);
-        assert_eq!((late(&[working.clone()], None, 99), late(&[working], None, 100)), ("late", "in time"));
+        assert_eq!((late(&working, None, 99), late(&working, None, 100)), ("late", "in time"));
         for still in [Status::Waiting, Status::Halting] {
-            assert_eq!(late(&[run(still, false, None)], None, 99), "in time");
+            assert_eq!(late(&run(still, false, None), None, 99), "in time");
         }
         let opening = run(Status::Ready, true, None);
-        assert_eq!(
-            (late(&[opening.clone()], None, 99), late(&[opening], None, 100)),
-            ("not known yet", "in time")
-        );
+        assert_eq!((late(&opening, None, 99), late(&opening, None, 100)), ("not known yet", "in time"));
 
         let gate = run(Status::Asking, false, Some("lld"));
-        assert_eq!((late(&[gate.clone()], None, 99), late(&[gate.clone()], None, 100)), ("late", "in time"));
-        assert_eq!(late(&[gate.clone()], Some("LLD"), 99), "late");
-        assert_eq!(late(&[gate.clone()], Some("spec"), 99), "in time", "it is about another gate");
+        assert_eq!((late(&gate, None, 99), late(&gate, None, 100)), ("late", "in time"));
+        assert_eq!(late(&gate, Some("LLD"), 99), "late");
+        assert_eq!(late(&gate, Some("spec"), 99), "in time", "it is about another gate");
         let mut other = gate;
         other.gate.as_mut().unwrap().verbs.clear();
-        assert_eq!(late(&[other], None, 99), "in time", "that gate takes no such answer");
+        assert_eq!(late(&other, None, 99), "in time", "that gate takes no such answer");
     }
 }
