@@ -17,7 +17,7 @@ const ITEMS: usize = 2;
 /// Examples of one item.
 const EXAMPLES: usize = 3;
 /// What is less like it than this shows nothing.
-const LEAST: f64 = 0.5;
+const LEAST: f64 = 0.4;
 /// Of the value of the best file, that of an example that is the same in all.
 const VALUE: f64 = 0.25;
 

@@ -62,7 +62,7 @@ impl FormKind {
 }
 
 /// Bytes shown of prose that matters a little, and what of its value they give.
-const SHORT_PROSE: [(usize, f64); 2] = [(4000, 0.7), (1500, 0.5)];
+const SHORT_PROSE: [(usize, f64); 2] = [(4000, 0.9), (1500, 0.7)];
 
 /// Bytes shown of a text without structure.
 const BEGINNING: usize = 2000;
@@ -172,10 +172,10 @@ impl Forms<'_> {
             .map(|(name, version)| write::one_line(&format!("{name} {version}")).trim_end().to_owned() + "\n")
             .collect();
         if !dependencies.is_empty() {
-            self.add(FormKind::Dependencies, 0.7, &one("What it depends on", &dependencies), *secrets);
+            self.add(FormKind::Dependencies, 0.9, &one("What it depends on", &dependencies), *secrets);
         }
         if self.candidate.role == Role::Automation {
-            self.add(FormKind::Commands, 0.7, &one("What it runs", &roles::commands(text)), *secrets);
+            self.add(FormKind::Commands, 0.9, &one("What it runs", &roles::commands(text)), *secrets);
         }
         if pages.is_empty() || self.candidate.role == Role::Automation {
             self.add(FormKind::Beginning, 0.35, &one("Its beginning", head(text, BEGINNING)), *secrets);

@@ -45,8 +45,9 @@ pub(super) fn about(index: &Index, files: Vec<String>) -> Vec<(String, Role, f64
     });
     let manifests = around.manifests.into_iter().map(|path| (path, Role::Manifest, 0.25));
     let settings = around.settings.into_iter().map(|path| (path, Role::Settings, 0.1));
-    let mut checks = around.checks;
-    checks.sort_by_key(|path| !has_word(file_name(path), CHECKS));
+    let (checks, others): (Vec<String>, Vec<String>) =
+        around.checks.into_iter().partition(|path| has_word(file_name(path), CHECKS));
+    let checks = if checks.is_empty() { others } else { checks };
     let checks = checks.into_iter().take(MOST_CHECKS).map(|path| (path, Role::Automation, 0.08));
     conventions.chain(manifests).chain(settings).chain(checks).collect()
 }
