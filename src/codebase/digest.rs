@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Language, Summary, files::Why, summary, words};
+use super::{Language, Summary, files::Why, summary, symbols::Spelled, words};
 use crate::documents::secrets;
 
 /// Changes whenever another digest would come of the same text. What was kept by another version is worked out anew.
-pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
+pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-2");
 
 /// What is known of a file's content, whatever its path. Kept by the content's hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,7 @@ pub struct Digest {
     /// Beside the words.
     counts: Box<[u32]>,
     uses: Names,
+    spelled: Spelled,
     secrets: u32,
 }
 
@@ -35,7 +36,9 @@ impl Digest {
     pub fn of(language: Language, text: &str) -> Self {
         let (words, counts): (Vec<String>, Vec<u32>) = words::counted(text).into_iter().unzip();
         let (summary, uses) = summary::read(language, text);
+        let spelled = Spelled::of(language, text, &summary);
         Self {
+            spelled,
             summary,
             words: Names::of(&words),
             counts: counts.into(),
@@ -61,6 +64,16 @@ impl Digest {
     /// Names it uses and does not define: what it calls, the types it names. In order, each once.
     pub fn uses(&self) -> impl Iterator<Item = &str> {
         self.uses.iter()
+    }
+
+    /// May its text have this name, whole and written so? Surely not, if not.
+    pub fn may_spell(&self, name: &str) -> bool {
+        self.spelled.may_have(name)
+    }
+
+    /// May a file of this text have names that it does not spell?
+    pub fn may_have_more(&self) -> bool {
+        self.spelled.may_have_more()
     }
 
     /// How many secrets are blacked out where its text is shown.

@@ -35,5 +35,5 @@ pub use language::Language;
 pub use similar::{Alike, Neighbours, Offer, Reason, Request, alike, neighbours, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use surroundings::{Surroundings, surroundings};
-pub use symbols::Symbols;
+pub use symbols::{Outside, Symbols};
 pub use tree::TreeIndex;

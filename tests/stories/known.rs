@@ -10,11 +10,11 @@ use crate::{
 };
 
 const BEGIN: &str = "1. Read the input and check it before anything is changed.";
-const WRONG: &str = "1. `parse_sheet()` in `src/parse.rs` reads the file.\n2. `src/reports.rs` prints it.\n\n\
+const WRONG: &str = "1. `parse_duration()` in `src/parse.rs` reads each time.\n2. `src/reports.rs` prints it.\n\n\
                      ```rust\nuse crate::reprot::table;\n```";
 
 fn better() -> String {
-    WRONG.replace("parse_sheet()", "sheet()").replace("src/reports.rs", "src/report.rs")
+    WRONG.replace("parse_duration()", "duration()").replace("src/reports.rs", "src/report.rs")
 }
 
 fn about(words: &str) -> String {
@@ -33,7 +33,7 @@ fn patient() -> Setting {
 async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     let drafts: Drafts =
         vec![|_| about(WRONG), |_| edit(WRONG, &better()), |_| edit("crate::reprot", "crate::report")];
-    let (mut w, models) = with_reviewer(drafts, |_| approved(), patient()).await;
+    let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
     w.label("maya", "countersign:lld").await;
     assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
     let gate = w.find("waits for a person").body;
@@ -44,7 +44,7 @@ async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     let first = segment(&prompts[1], "mistakes");
     for said in [
         "`src/reports.rs` is named here, but it neither exists nor stands in 2.1; did you mean `src/report.rs`",
-        "`parse_sheet` is not in `src/parse.rs`; did you mean `sheet (line ",
+        "`parse_duration` is not in `src/parse.rs`; did you mean `duration (line ",
         "`crate::reprot` is imported, but it neither exists nor is added in 2.1; did you mean `crate::report`?",
     ] {
         assert!(first.contains(said), "{said}\n{first}");
@@ -56,7 +56,7 @@ async fn names_that_do_not_exist_go_back_with_the_real_ones() {
 #[tokio::test]
 async fn a_drafter_that_keeps_to_a_name_is_judged_by_the_reviewer() {
     let drafts: Drafts = vec![
-        |_| about("1. `parse_sheet()` in `src/parse.rs` reads the file."),
+        |_| about("1. `parse_duration()` in `src/parse.rs` reads each time."),
         |_| edit("The goal of a real design", "The aim of a real design"),
         |_| edit("The aim of a real design", "The point of a real design"),
     ];
@@ -66,7 +66,7 @@ async fn a_drafter_that_keeps_to_a_name_is_judged_by_the_reviewer() {
     w.find("waits for a person");
     let warned = models.sent("reviewer").remove(0);
     let warnings = segment(&warned, "warnings");
-    assert!(warnings.contains("`parse_sheet` is not in `src/parse.rs`"), "{warnings}");
+    assert!(warnings.contains("`parse_duration` is not in `src/parse.rs`"), "{warnings}");
 }
 
 /// The number of the issue that a prompt is about.

@@ -299,7 +299,7 @@ async fn check(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let (base, text) = (need(&s.base)?, document(s, cx).await?);
     let tree = cx.tools().tree(cx, base).await?;
     let mut mistakes = lld::check(&text, need(&s.issue)?.number, &tree);
-    mistakes.extend(rounds::names(cx, base, &tree, |repository| lld::names(&text, repository)).await?);
+    mistakes.extend(rounds::names(cx, base, tree, move |repository| lld::names(&text, repository)).await?);
     match s.round.settle_checks(mistakes) {
         Turn::Pass => Ok(Next::Go(At::TestPlan)),
         Turn::Again => Ok(Next::Go(At::Draft)),
