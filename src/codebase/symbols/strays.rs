@@ -78,7 +78,7 @@ fn read(language: Language, block: &Block<'_>) -> Vec<Import> {
 impl<'s> Imports<'s> {
     fn judge(&mut self, at: usize, language: Language, import: &Import) {
         let places = self.places(language, import);
-        if let Some(lost) = self.from_all(&places, |from| self.lost(language, from, import)) {
+        if let Some(lost) = self.wrong_everywhere(&places, |from| self.lost(language, from, import)) {
             let last = lost.part.rsplit(['/', '.']).next().unwrap_or_default();
             if !self.design.declares.contains(last) && self.seen.insert((lost.module.clone(), None)) {
                 let told = self.told(language, lost).map(|stray| (at, stray));
@@ -90,7 +90,7 @@ impl<'s> Imports<'s> {
             import.names.iter().filter(|name| !matches!(name.as_str(), "*" | "self" | "default" | "crate"))
         {
             let lacking = |from: &str| self.lacking(language, from, import, name);
-            let Some(path) = self.from_all(&places, lacking) else { continue };
+            let Some(path) = self.wrong_everywhere(&places, lacking) else { continue };
             let new = self.seen.insert((import.module.clone(), Some(name.clone())));
             if new && !self.design.declares.contains(name) {
                 let stray = Stray {
@@ -105,7 +105,7 @@ impl<'s> Imports<'s> {
     }
 
     /// What is wrong from every place, as it is from the first.
-    fn from_all<T>(&self, places: &[String], wrong: impl Fn(&str) -> Wrong<T>) -> Option<T> {
+    fn wrong_everywhere<T>(&self, places: &[String], wrong: impl Fn(&str) -> Wrong<T>) -> Option<T> {
         let mut first = None;
         for from in places {
             match wrong(from) {
