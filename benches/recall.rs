@@ -173,7 +173,7 @@ impl Ours {
 
     async fn index(&self, repository: &Repository, commit: &str) -> Index {
         let snapshot = repository.snapshot(commit).await;
-        let cache = self.store.cache(RepoId(1), Index::VERSION).await.expect("a cache");
+        let cache = self.store.cache(RepoId(1)).await.expect("a cache");
         Index::read(&snapshot, cache, &CancellationToken::new()).await.expect("an index")
     }
 }

@@ -478,9 +478,6 @@ pub const SIMILAR_SIGNATURE: usize = 2000;
 /// Bytes of a manifest that is read for what it depends on.
 pub const MANIFEST: usize = 512 * 1024;
 
-/// Files whose texts are read to see whether they have the names that a document says they have.
-pub const NAMED_FILES: usize = 200;
-
 /// Earlier runs whose designs a new one is compared with: each design is read whole, and the newest matter most.
 pub const PAST_RUNS: u32 = 60;
 
@@ -504,3 +501,18 @@ pub const TESTED_CANDIDATES: usize = 256;
 
 /// Lines of an item that are pointed at: of a longer one a model is shown the beginning, or what it holds.
 pub const SIMILAR_ITEM_LINES: u32 = 150;
+/// Mistakes of one kind that are told at once about a design's names: enough to see what is wrong.
+pub const NAMED_MISTAKES: usize = 12;
+
+/// Names of one kind, names imported and blocks of code that a design is read for. Nobody reads a design that has more;
+/// each is looked up among all that a repository defines, which is a millisecond of the largest.
+pub const NAMED_CLAIMS: usize = 500;
+pub const NAMED_IMPORTS: usize = 400;
+pub const NAMED_BLOCKS: usize = 200;
+
+/// Files that a block of code may be of, as far as they are tried.
+pub const NAMED_PLACES: usize = 20;
+
+/// Files whose texts tell what a build makes and what a repository depends on, and bytes of each.
+pub const TELLING_FILES: usize = 60;
+pub const TELLING_BYTES: u64 = 131_072;

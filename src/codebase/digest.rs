@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Language, Summary, files::Why, summary, words};
+use super::{Language, Summary, files::Why, summary, symbols::Spelled, words};
 
 /// Changes whenever another digest comes of the same text, which a test of summaries notices. What was kept by another
 /// version is worked out anew.
@@ -18,6 +18,7 @@ pub struct Digest {
     /// Beside the words.
     counts: Box<[u32]>,
     uses: Names,
+    spelled: Spelled,
 }
 
 /// Names in order, each once, in two pieces of memory instead of hundreds.
@@ -34,7 +35,8 @@ impl Digest {
     pub fn of(language: Language, text: &str) -> Self {
         let (words, counts): (Vec<String>, Vec<u32>) = words::counted(text).into_iter().unzip();
         let (summary, uses) = summary::read(language, text);
-        Self { summary, words: Names::of(&words), counts: counts.into(), uses: Names::of(&uses) }
+        let spelled = Spelled::of(language, text, &summary);
+        Self { spelled, summary, words: Names::of(&words), counts: counts.into(), uses: Names::of(&uses) }
     }
 
     pub fn summary(&self) -> &Summary {
@@ -54,6 +56,16 @@ impl Digest {
     /// Whether it uses a name and does not define it.
     pub fn has_use(&self, name: &str) -> bool {
         self.uses.find(name).is_some()
+    }
+
+    /// May its text have this name, whole and written so? Surely not, if not.
+    pub fn may_spell(&self, name: &str) -> bool {
+        self.spelled.may_have(name)
+    }
+
+    /// May a file of this text have names that it does not spell?
+    pub fn may_have_more(&self) -> bool {
+        self.spelled.may_have_more()
     }
 }
 

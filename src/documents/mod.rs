@@ -1,7 +1,7 @@
 //! The documents a run makes and judges: the design, the verdict on it, the findings, the edits.
 //!
 //! Pure: text in, values out. Nothing here reads a file, a clock or the network; a repository is
-//! seen only through [`Repository`]. The text *is* the document: a parsed view points into it by byte
+//! seen only through [`Tree`] and [`Repository`]. The text *is* the document: a parsed view points into it by byte
 //! ranges, and Markdown a model wrote is never rendered anew.
 
 pub mod edits;
@@ -13,7 +13,7 @@ pub mod secrets;
 pub mod sections;
 pub mod verdict;
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,15 +25,33 @@ pub trait Tree {
     fn nearest(&self, path: &str) -> Vec<String>;
 }
 
-/// What a document may ask of the code it talks about. Whoever answers and is not sure says nothing: a name that is
-/// wrongly denied sends a good document back.
+/// What a document may ask of the code it talks about. Whoever answers and is not sure says so: a name that is wrongly
+/// denied sends a good document back.
 pub trait Repository: Tree {
     /// Would a file of this name be source code whose names are known?
     fn is_code(&self, path: &str) -> bool;
-    /// Is there something of this name, in this file or anywhere? It may be qualified in any language's way.
-    fn symbol(&self, file: Option<&str>, name: &str) -> Known;
-    /// What a block of code imports of this repository and is surely not there, once these paths are added.
-    fn strays(&self, block: &Block<'_>) -> Vec<Stray>;
+    /// May a build make it, or another repository have it, so that the commit does not?
+    fn may_be_made(&self, path: &str) -> bool;
+    /// A file whose path ends with this one.
+    fn ending_so(&self, path: &str) -> Option<String>;
+    /// Of a name that is not there, in this file or anywhere. It may be qualified in any language's way.
+    fn symbol(&self, file: Option<&str>, name: &str) -> Option<Absent>;
+    /// What a block of code declares; none if its language is not known, or not all of it parses.
+    fn declares(&self, tag: &str, code: &str) -> Option<Declares>;
+    /// What the design's code imports of this repository and is not there, each with the place of its block.
+    fn strays(&self, design: &Design<'_>) -> Vec<(usize, Stray)>;
+}
+
+/// What a design brings itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Design<'a> {
+    /// The files that it changes or adds.
+    pub files: &'a [&'a str],
+    /// Those of them that it adds.
+    pub added: &'a [&'a str],
+    pub blocks: &'a [Block<'a>],
+    /// Names that it declares.
+    pub declares: &'a BTreeSet<String>,
 }
 
 /// A block of code in a document.
@@ -42,24 +60,28 @@ pub struct Block<'a> {
     /// What the document calls its language.
     pub tag: &'a str,
     pub code: &'a str,
-    /// The files that the document changes or adds.
-    pub files: &'a [&'a str],
-    /// Those of them that it adds.
-    pub added: &'a [&'a str],
 }
 
-/// Is there such a name?
+/// Names that code declares.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Declares {
+    pub types: BTreeSet<String>,
+    /// All others.
+    pub names: BTreeSet<String>,
+}
+
+/// A name that is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Known {
-    Yes,
-    /// Surely not. The real names nearest to it, best first, each with where it is.
-    No {
-        nearest: Vec<String>,
-    },
-    Unknown,
+pub struct Absent {
+    /// Real ones, best first, each with where it is.
+    pub nearest: Vec<String>,
+    /// Nothing but the text that was looked at could have it.
+    pub closed: bool,
+    /// One that is there is so like it that it was surely meant.
+    pub mistyped: bool,
 }
 
-/// An import of what is surely not there.
+/// An import of what is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stray {
     /// As the import has it: `crate::confg`, `./util`.
@@ -68,6 +90,8 @@ pub struct Stray {
     pub name: Option<(String, String)>,
     /// Real ones, best first.
     pub nearest: Vec<String>,
+    /// It can be nothing else.
+    pub sure: bool,
 }
 
 /// Something wrong with a document, found by code and said in one sentence with the fix.
@@ -103,8 +127,12 @@ impl Mistake {
         Self { severity: Severity::Warning, ..Self::error(rule, place, message) }
     }
 
-    fn about(self, name: impl Into<String>) -> Self {
-        Self { about: Some(name.into()), ..self }
+    fn about(self, name: &str) -> Self {
+        Self { about: Some(head(name, 300).to_owned()), ..self }
+    }
+
+    fn only_warns_unless(self, sure: bool) -> Self {
+        Self { severity: if sure { self.severity } else { Severity::Warning }, ..self }
     }
 
     pub fn is_error(&self) -> bool {

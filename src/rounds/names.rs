@@ -1,51 +1,49 @@
 //! What a document says of the repository's code, held against the commit that the run works from.
 
-use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::{Base, Cx, desk::git_error};
 use crate::{
-    codebase::{Symbols, TreeIndex},
+    codebase::{Outside, Symbols, TreeIndex},
     documents::{Mistake, Repository},
     engine::StepError,
-    git::Snapshot,
+    git::{Mode, Snapshot},
     limits,
 };
 
-/// What `judge` finds. It is asked again as long as it asks of files that were not read yet.
+/// What `judge` finds. It works for a second on a large repository, and so where it keeps nobody waiting; a run that is
+/// cancelled does not wait for it either.
 pub async fn names(
     cx: &Cx,
     base: &Base,
-    tree: &TreeIndex,
-    judge: impl Fn(&dyn Repository) -> Vec<Mistake>,
+    tree: TreeIndex,
+    judge: impl FnOnce(&dyn Repository) -> Vec<Mistake> + Send + 'static,
 ) -> Result<Vec<Mistake>, StepError> {
     let snapshot = cx.tools().snapshot(cx, base).await?;
     let index = cx.tools().index(cx, base).await?;
-    let mut symbols = Symbols::new(&index, tree);
-    let mut mistakes = judge(&symbols);
-    let mut left = limits::NAMED_FILES;
-    loop {
-        let lacking: BTreeSet<String> = symbols.lacking().into_iter().take(left).collect();
-        if lacking.is_empty() {
-            return Ok(mistakes);
+    let outside = outside(&snapshot).await?;
+    let judged = tokio::task::spawn_blocking(move || judge(&Symbols::new(&index, &tree, &outside)));
+    tokio::select! {
+        mistakes = judged => mistakes.map_err(|error| StepError::Bug(error.into())),
+        () = cx.cancelled().cancelled() => {
+            Err(StepError::Later { why: "the run is stopping".to_owned(), after: Duration::from_secs(30) })
         }
-        left -= lacking.len();
-        symbols.give(texts(&snapshot, lacking).await?);
-        mistakes = judge(&symbols);
     }
 }
 
-/// Files by path; none for what is no text, too large or no file.
-async fn texts(
-    snapshot: &Snapshot,
-    paths: BTreeSet<String>,
-) -> Result<Vec<(String, Option<String>)>, StepError> {
-    let readable = |path: &String| {
-        snapshot.entry(path).filter(|entry| entry.mode.is_file() && entry.size <= limits::BLOB_BYTES)
-    };
-    let (wanted, other): (Vec<String>, Vec<String>) =
-        paths.into_iter().partition(|path| readable(path).is_some());
-    let oids: Vec<_> = wanted.iter().filter_map(|path| Some(readable(path)?.oid.clone())).collect();
-    let read = snapshot.read(&oids).await.map_err(git_error)?;
-    let texts = wanted.into_iter().zip(read).map(|(path, bytes)| (path, String::from_utf8(bytes).ok()));
-    Ok(texts.chain(other.into_iter().map(|path| (path, None))).collect())
+/// What the commit does not show and that may be there all the same.
+async fn outside(snapshot: &Snapshot) -> Result<Outside, StepError> {
+    let submodules = snapshot.entries().iter().filter(|entry| entry.mode == Mode::Submodule);
+    let telling = snapshot.entries().iter().filter(|entry| {
+        entry.mode.is_file() && entry.size <= limits::TELLING_BYTES && Outside::is_told_by(&entry.path)
+    });
+    let mut telling: Vec<_> = telling.collect();
+    // Those at the root speak of everything.
+    telling.sort_by_key(|entry| entry.path.matches('/').count());
+    telling.truncate(limits::TELLING_FILES);
+    let oids: Vec<_> = telling.iter().map(|entry| entry.oid.clone()).collect();
+    let texts = snapshot.read(&oids).await.map_err(git_error)?;
+    let texts: Vec<_> = texts.iter().map(|bytes| String::from_utf8_lossy(bytes)).collect();
+    let files = telling.iter().zip(&texts).map(|(entry, text)| (entry.path.as_str(), &**text));
+    Ok(Outside::new(submodules.map(|entry| entry.path.clone()), files))
 }

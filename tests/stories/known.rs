@@ -10,11 +10,11 @@ use crate::{
 };
 
 const BEGIN: &str = "1. Read the input and check it before anything is changed.";
-const WRONG: &str = "1. `parse_sheet()` in `src/parse.rs` reads the file.\n2. `src/reports.rs` prints it.\n\n\
+const WRONG: &str = "1. `parse_duration()` in `src/parse.rs` reads each time.\n2. `src/reports.rs` prints it.\n\n\
                      ```rust\nuse crate::reprot::table;\n```";
 
 fn better() -> String {
-    WRONG.replace("parse_sheet()", "sheet()").replace("src/reports.rs", "src/report.rs")
+    WRONG.replace("parse_duration()", "duration()").replace("src/reports.rs", "src/report.rs")
 }
 
 fn about(words: &str) -> String {
@@ -40,7 +40,7 @@ async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     let first = segment(&prompts[1], "mistakes");
     for said in [
         "`src/reports.rs` is named here, but it neither exists nor stands in 2.1; did you mean `src/report.rs`",
-        "`parse_sheet` is not in `src/parse.rs`; did you mean `sheet (line ",
+        "`parse_duration` is not in `src/parse.rs`; did you mean `duration (line ",
         "`crate::reprot` is imported, but it neither exists nor is added in 2.1; did you mean `crate::report`?",
     ] {
         assert!(first.contains(said), "{said}\n{first}");

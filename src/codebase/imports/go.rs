@@ -1,38 +1,47 @@
 //! `import "example.com/shop/internal/cart"`: a package is a folder, and begins with its module's name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::{Resolved, Resolver, file_name, folder_of, join};
+use super::{Lead, Package, Resolved, Resolver, file_name, folder_of, join, upwards};
 use crate::{codebase::Language, limits};
 
 pub(super) fn resolve<'i>(resolver: &Resolver<'i>, package: &str) -> Resolved<'i> {
-    for (prefix, root) in &resolver.go_modules {
-        let Some(rest) = package.strip_prefix(prefix.as_str()) else { continue };
-        if rest.is_empty() || rest.starts_with('/') {
-            let folder = join(root, rest.trim_start_matches('/'));
-            return resolver.folder(&folder).map_or(Resolved::Missing, Resolved::Folder);
-        }
-    }
-    Resolved::External
+    let Some((_, root, rest)) = below(resolver, package) else { return Resolved::External };
+    resolver.folder(&join(root.folder, rest)).map_or(Resolved::Missing, Resolved::Folder)
 }
 
-/// The names of this repository's modules, longest first. Where no outline tells a `go.mod`'s, the imports do: what
-/// most of those that end like a folder here begin with.
-pub(super) fn modules<'i>(resolver: &Resolver<'i>) -> Vec<(String, &'i str)> {
-    let mut modules = Vec::new();
+/// Of a package of a module whose name is said, not guessed.
+pub(super) fn lead<'i>(resolver: &Resolver<'i>, package: &str) -> Option<Lead<'i>> {
+    let (prefix, root, rest) = below(resolver, package).filter(|(_, root, _)| root.named)?;
+    let there = resolver.is_folder(&join(root.folder, rest));
+    let rest = if there { Vec::new() } else { vec![rest.to_owned()] };
+    Some(Lead { root: prefix.to_owned(), file: None, folder: root.folder.to_owned(), rest })
+}
+
+/// The module that a package is of, the longest of those whose names it begins with, and the rest of its path.
+fn below<'p, 'i>(resolver: &Resolver<'i>, package: &'p str) -> Option<(&'p str, Package<'i>, &'p str)> {
+    let prefixes = upwards(package).take(limits::IMPORT_PARTS).filter(|prefix| !prefix.is_empty());
+    let (prefix, root) =
+        prefixes.into_iter().find_map(|prefix| Some((prefix, *resolver.go_modules.get(prefix)?)))?;
+    Some((prefix, root, package[prefix.len()..].trim_start_matches('/')))
+}
+
+/// This repository's modules by their names. Where no outline tells a `go.mod`'s, the imports do: what most of those
+/// that end like a folder here begin with.
+pub(super) fn modules<'i>(resolver: &Resolver<'i>) -> HashMap<String, Package<'i>> {
+    let mut modules = HashMap::new();
     for file in resolver.index.files().iter().filter(|file| file_name(&file.path) == "go.mod") {
         let folder = folder_of(&file.path);
         let said = file.digest.summary().items.iter().find_map(|item| {
             let name = item.signature.strip_prefix("module ")?.trim().trim_matches('"');
             (!name.is_empty()).then(|| name.to_owned())
         });
-        match said {
-            Some(name) => modules.push((name, folder)),
-            None if folder.is_empty() => modules.extend(guessed(resolver).map(|name| (name, folder))),
-            None => {}
+        let named = said.is_some();
+        let name = said.or_else(|| folder.is_empty().then(|| guessed(resolver))?);
+        if let Some(name) = name {
+            modules.entry(name).or_insert(Package { folder, named });
         }
     }
-    modules.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
     modules
 }
 

@@ -2,6 +2,7 @@
 //!
 //! By the rules of each language, as far as paths alone tell them: no build is asked, no package opened. What could be
 //! another repository's is [`Resolved::External`]; [`Resolved::Missing`] is only what must be this one's and is not here.
+//! A [`Lead`] says the same for those who must know how far an import leads, and where it is lost.
 
 mod go;
 mod named;
@@ -9,7 +10,7 @@ mod python;
 mod rust;
 mod script;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use super::{Import, Index, Language, tree::file_name};
 use crate::limits;
@@ -27,46 +28,99 @@ pub enum Resolved<'i> {
     Missing,
 }
 
-/// Knows the paths of an index by what imports call them.
+/// How far the module of an import leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lead<'i> {
+    /// The folder that the way begins in.
+    pub(super) root: String,
+    /// The last file on the way: the module itself, or what the first missing part may stand in.
+    pub(super) file: Option<&'i str>,
+    /// Where the modules of that module stand, and the first missing part would.
+    pub(super) folder: String,
+    /// What of the module's path is left: no files, and so in the last file or nowhere.
+    pub(super) rest: Vec<String>,
+}
+
+/// Knows paths by what imports call them.
 #[derive(Debug)]
 pub struct Resolver<'i> {
     index: &'i Index,
-    by_path: HashMap<&'i str, usize>,
-    /// The files by their own name without its ending, in the order of their paths.
-    by_stem: HashMap<&'i str, Vec<usize>>,
+    paths: HashSet<&'i str>,
+    /// The files by their own name without its ending, in the order they came in.
+    by_stem: HashMap<&'i str, Vec<&'i str>>,
     /// Folders that hold files directly.
-    folders: BTreeSet<&'i str>,
+    folders: HashSet<&'i str>,
     /// The same by their own name, in order.
     folders_by_name: HashMap<&'i str, Vec<&'i str>>,
-    /// Rust crates and JavaScript packages by name, with their folder.
-    packages: HashMap<String, &'i str>,
-    /// What this repository's Go packages begin with, each with the folder that it stands for.
-    go_modules: Vec<(String, &'i str)>,
+    /// Every folder.
+    above: HashSet<&'i str>,
+    /// Rust crates and JavaScript packages by name.
+    packages: HashMap<String, Package<'i>>,
+    /// The folders that names of Go packages begin with stand for.
+    go_modules: HashMap<String, Package<'i>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Package<'i> {
+    folder: &'i str,
+    /// Its manifest says the name; it is not guessed.
+    named: bool,
 }
 
 impl<'i> Resolver<'i> {
+    /// Over the files of an index, in the order of their paths.
     pub fn new(index: &'i Index) -> Self {
-        let files = index.files();
-        let mut by_stem: HashMap<&str, Vec<usize>> = HashMap::new();
-        for (at, file) in files.iter().enumerate() {
-            by_stem.entry(stem(file_name(&file.path))).or_default().push(at);
-        }
-        let folders: BTreeSet<&str> = files.iter().map(|file| folder_of(&file.path)).collect();
-        let mut folders_by_name: HashMap<&str, Vec<&str>> = HashMap::new();
-        for folder in &folders {
-            folders_by_name.entry(file_name(folder)).or_default().push(folder);
-        }
+        Self::over(index, index.files().iter().map(|file| file.path.as_str()))
+    }
+
+    /// Over these files, which the index need not have: it tells their languages and what the manifests say.
+    pub(super) fn over(index: &'i Index, files: impl IntoIterator<Item = &'i str>) -> Self {
         let mut resolver = Self {
             index,
-            by_path: files.iter().enumerate().map(|(at, file)| (file.path.as_str(), at)).collect(),
-            by_stem,
-            folders,
-            folders_by_name,
+            paths: HashSet::new(),
+            by_stem: HashMap::new(),
+            folders: HashSet::new(),
+            folders_by_name: HashMap::new(),
+            above: HashSet::from([""]),
             packages: packages(index),
-            go_modules: Vec::new(),
+            go_modules: HashMap::new(),
         };
+        for path in files {
+            resolver.add(path);
+        }
+        for folders in resolver.folders_by_name.values_mut() {
+            folders.sort_unstable();
+        }
         resolver.go_modules = go::modules(&resolver);
         resolver
+    }
+
+    /// What manifests say that the index does not show: crates and Go modules by name, each with its folder.
+    pub(super) fn named(
+        mut self,
+        crates: impl IntoIterator<Item = (&'i str, &'i str)>,
+        go_modules: impl IntoIterator<Item = (&'i str, &'i str)>,
+    ) -> Self {
+        let package = |(name, folder): (&str, &'i str)| (name.to_owned(), Package { folder, named: true });
+        self.packages.extend(crates.into_iter().map(package));
+        self.go_modules.extend(go_modules.into_iter().map(package));
+        self
+    }
+
+    fn add(&mut self, path: &'i str) {
+        if !self.paths.insert(path) {
+            return;
+        }
+        self.by_stem.entry(stem(file_name(path))).or_default().push(path);
+        let folder = folder_of(path);
+        if self.folders.insert(folder) {
+            self.folders_by_name.entry(file_name(folder)).or_default().push(folder);
+            for folder in upwards(folder) {
+                if !self.above.insert(folder) {
+                    break;
+                }
+            }
+        }
     }
 
     /// Where the import of a file leads.
@@ -75,7 +129,7 @@ impl<'i> Resolver<'i> {
         if module.is_empty() || module.len() > limits::IMPORT_LENGTH {
             return Resolved::External;
         }
-        match self.index.file(from).map_or_else(|| Language::of(from), |file| file.language) {
+        match self.language(from) {
             Language::Rust => rust::resolve(self, from, import),
             Language::Python => python::resolve(self, from, import),
             Language::JavaScript | Language::TypeScript | Language::Tsx => {
@@ -97,8 +151,46 @@ impl<'i> Resolver<'i> {
         }
     }
 
-    fn path(&self, path: &str) -> Option<&'i str> {
-        self.by_path.get(path).map(|at| self.index.files()[*at].path.as_str())
+    /// How far the module of an import leads; none if it is another repository's, or nothing but a build can tell.
+    pub(super) fn lead(&self, from: &str, import: &Import) -> Option<Lead<'i>> {
+        let module = import.module.as_str();
+        if module.is_empty() || module.len() > limits::IMPORT_LENGTH {
+            return None;
+        }
+        match self.language(from) {
+            Language::Rust => rust::lead(self, from, module),
+            Language::Python => python::lead(self, from, module),
+            Language::JavaScript | Language::TypeScript | Language::Tsx => {
+                module.starts_with('.').then(|| script::lead(self, from, module))
+            }
+            Language::Go => go::lead(self, module),
+            Language::Ruby if import.text.contains("require_relative") => {
+                Some(named::required(self, from, module))
+            }
+            _ => None,
+        }
+    }
+
+    /// The file of a name that is taken from a module, if it is a module itself.
+    pub(super) fn within(&self, language: Language, lead: &Lead<'_>, name: &str) -> Option<&'i str> {
+        match language {
+            Language::Rust => rust::step(self, &lead.folder, name).map(|(_, path)| path),
+            Language::Python => python::module(self, &join(&lead.folder, name)),
+            _ => None,
+        }
+    }
+
+    /// Does a manifest say that this is the name of one of this repository's packages?
+    pub(super) fn is_named(&self, package: &str) -> bool {
+        self.packages.get(package).is_some_and(|package| package.named)
+    }
+
+    fn language(&self, path: &str) -> Language {
+        self.index.file(path).map_or_else(|| Language::of(path), |file| file.language)
+    }
+
+    pub(super) fn path(&self, path: &str) -> Option<&'i str> {
+        self.paths.get(path).copied()
     }
 
     fn first_path(&self, candidates: impl IntoIterator<Item = String>) -> Option<&'i str> {
@@ -107,6 +199,10 @@ impl<'i> Resolver<'i> {
 
     fn folder(&self, path: &str) -> Option<&'i str> {
         self.folders.get(path).copied()
+    }
+
+    pub(super) fn is_folder(&self, path: &str) -> bool {
+        self.above.contains(path)
     }
 
     fn folders_named(&self, name: &str) -> &[&'i str] {
@@ -122,7 +218,7 @@ impl<'i> Resolver<'i> {
         known
             .iter()
             .take(limits::IMPORT_CANDIDATES)
-            .map(|at| self.index.files()[*at].path.as_str())
+            .copied()
             .filter(|path| ends(path))
             .min_by_key(|path| (std::cmp::Reverse(common(from, path)), *path))
     }
@@ -130,7 +226,7 @@ impl<'i> Resolver<'i> {
 
 /// Folders with a `Cargo.toml` or `package.json`, by the name that imports use: what the manifest says if its outline
 /// shows it, and the folder's own name.
-fn packages(index: &Index) -> HashMap<String, &str> {
+fn packages(index: &Index) -> HashMap<String, Package<'_>> {
     let mut packages = HashMap::new();
     for file in index.files() {
         let rust = match file_name(&file.path) {
@@ -140,9 +236,9 @@ fn packages(index: &Index) -> HashMap<String, &str> {
         };
         let folder = folder_of(&file.path);
         let shaped = |name: &str| if rust { name.replace('-', "_") } else { name.to_owned() };
-        packages.entry(shaped(file_name(folder))).or_insert(folder);
+        packages.entry(shaped(file_name(folder))).or_insert(Package { folder, named: false });
         if let Some(name) = manifest_name(file.digest.summary()) {
-            packages.insert(shaped(&name), folder);
+            packages.insert(shaped(&name), Package { folder, named: false });
         }
     }
     packages
@@ -178,7 +274,7 @@ pub(super) fn join(folder: &str, path: &str) -> String {
 }
 
 /// `path` as seen from `folder`, `.` and `..` followed. None if that leaves the repository.
-fn relative(folder: &str, path: &str) -> Option<String> {
+pub(super) fn relative(folder: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
         match part {

@@ -1,46 +1,66 @@
 //! `from ..models import User`: packages are folders, modules are files.
 
-use super::{Resolved, Resolver, files_or, folder_of, join, upwards};
+use super::{Lead, Resolved, Resolver, files_or, folder_of, join, upwards};
 use crate::{codebase::Import, limits};
 
 pub(super) fn resolve<'i>(resolver: &Resolver<'i>, from: &str, import: &Import) -> Resolved<'i> {
-    let dots = import.module.bytes().take_while(|b| *b == b'.').count();
-    let path = import.module[dots..].replace('.', "/");
-    if dots > 0 {
-        let Some(folder) = upwards(folder_of(from)).nth(dots - 1) else { return Resolved::Missing };
-        return files_or(under(resolver, folder, &path, import), Resolved::Missing);
+    let Some(lead) = lead(resolver, from, &import.module) else { return Resolved::External };
+    if !lead.rest.is_empty() {
+        return Resolved::Missing;
     }
-    let first = path.split('/').next().unwrap_or_default();
-    for folder in upwards(folder_of(from)).take(limits::IMPORT_PARTS) {
-        for root in [folder.to_owned(), join(folder, "src"), join(folder, "lib")] {
-            if module(resolver, &join(&root, first)).is_some() {
-                // `import a.b` of a package that makes `b` as it runs cannot be told from one that lacks it.
-                return files_or(under(resolver, &root, &path, import), Resolved::Missing);
-            }
-            let found = under(resolver, &root, &path, import);
-            if !found.is_empty() {
-                return Resolved::Files(found);
-            }
-        }
-    }
-    Resolved::External
-}
-
-/// The module, and those of its names that are modules.
-fn under<'i>(resolver: &Resolver<'i>, root: &str, path: &str, import: &Import) -> Vec<&'i str> {
-    let whole = join(root, path);
-    let own = module(resolver, &whole);
     let mut found: Vec<&str> =
-        import.names.iter().filter_map(|name| module(resolver, &join(&whole, name))).collect();
+        import.names.iter().filter_map(|name| module(resolver, &join(&lead.folder, name))).collect();
     if found.len() < import.names.len().max(1) {
-        found.extend(own);
+        found.extend(lead.file);
     }
     found.sort_unstable();
     found.dedup();
-    found
+    // A package may have no file of its own.
+    files_or(found, Resolved::External)
 }
 
-fn module<'i>(resolver: &Resolver<'i>, path: &str) -> Option<&'i str> {
+/// An absolute module is looked for in every folder above, and in their `src` and `lib`: a guess where that is no root
+/// of packages.
+pub(super) fn lead<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Option<Lead<'i>> {
+    let dots = module.bytes().take_while(|b| *b == b'.').count();
+    let parts: Vec<&str> = module[dots..].split('.').filter(|part| !part.is_empty()).collect();
+    if dots > 0 {
+        return Some(match upwards(folder_of(from)).nth(dots - 1) {
+            Some(folder) => walk(resolver, folder.to_owned(), &parts),
+            None => {
+                Lead { root: String::new(), file: None, folder: String::new(), rest: vec![module.to_owned()] }
+            }
+        });
+    }
+    let first = parts.first()?;
+    upwards(folder_of(from))
+        .take(limits::IMPORT_PARTS)
+        .flat_map(|folder| [folder.to_owned(), join(folder, "src"), join(folder, "lib")])
+        .find_map(|root| {
+            let begins = self::module(resolver, &join(&root, first)).is_some();
+            let folder = resolver.is_folder(&join(&root, first));
+            let lead = (begins || folder).then(|| walk(resolver, root, &parts))?;
+            // A folder alone is a package only if what is asked for is in it.
+            (begins || lead.rest.is_empty()).then_some(lead)
+        })
+}
+
+fn walk<'i>(resolver: &Resolver<'i>, root: String, parts: &[&str]) -> Lead<'i> {
+    let file = module(resolver, &root).filter(|path| path.contains("__init__"));
+    let mut lead = Lead { file, folder: root.clone(), root, rest: Vec::new() };
+    for (at, part) in parts.iter().enumerate() {
+        let inner = join(&lead.folder, part);
+        let file = module(resolver, &inner);
+        if file.is_none() && !resolver.is_folder(&inner) {
+            lead.rest = parts[at..].iter().map(|part| (*part).to_owned()).collect();
+            break;
+        }
+        (lead.file, lead.folder) = (file, inner);
+    }
+    lead
+}
+
+pub(super) fn module<'i>(resolver: &Resolver<'i>, path: &str) -> Option<&'i str> {
     let whole = [format!("{path}.py"), join(path, "__init__.py"), format!("{path}.pyi")];
     resolver.first_path(whole)
 }

@@ -1,6 +1,6 @@
 //! `import x from './util'`: JavaScript and TypeScript, the ending and `index` left to be guessed.
 
-use super::{Resolved, Resolver, folder_of, join, relative, upwards};
+use super::{Lead, Resolved, Resolver, folder_of, join, relative, upwards};
 use crate::limits;
 
 /// In the order that bundlers try them.
@@ -8,17 +8,28 @@ const ENDINGS: &[&str] =
     &["ts", "tsx", "mts", "cts", "d.ts", "js", "jsx", "mjs", "cjs", "vue", "svelte", "json"];
 
 pub(super) fn resolve<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Resolved<'i> {
-    // `./style.css?raw` is the file and a wish.
-    let module = module.split('?').next().unwrap_or(module);
     if module.starts_with('.') {
-        let path = relative(folder_of(from), module);
-        return match path.and_then(|path| file(resolver, &path)) {
-            Some(path) => Resolved::Files(vec![path]),
-            None => Resolved::Missing,
-        };
+        return lead(resolver, from, module)
+            .file
+            .map_or(Resolved::Missing, |path| Resolved::Files(vec![path]));
     }
+    let module = without_wish(module);
     let found = package(resolver, module).or_else(|| aliased(resolver, from, module));
     found.map_or(Resolved::External, |path| Resolved::Files(vec![path]))
+}
+
+/// Of a module that is given as a path.
+pub(super) fn lead<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Lead<'i> {
+    let path = relative(folder_of(from), without_wish(module));
+    let file = path.as_ref().and_then(|path| file(resolver, path));
+    let folder = path.as_deref().map_or("", folder_of).to_owned();
+    let rest = if file.is_some() { Vec::new() } else { vec![module.to_owned()] };
+    Lead { root: folder_of(from).to_owned(), file, folder, rest }
+}
+
+/// `./style.css?raw` is the file and a wish.
+fn without_wish(module: &str) -> &str {
+    module.split('?').next().unwrap_or(module)
 }
 
 fn file<'i>(resolver: &Resolver<'i>, path: &str) -> Option<&'i str> {
@@ -42,9 +53,9 @@ fn package<'i>(resolver: &Resolver<'i>, module: &str) -> Option<&'i str> {
     let parts = if module.starts_with('@') { 2 } else { 1 };
     let end = module.match_indices('/').nth(parts - 1).map_or(module.len(), |(at, _)| at);
     let (name, rest) = (&module[..end], module[end..].trim_start_matches('/'));
-    let folder = resolver.packages.get(name)?;
+    let folder = resolver.packages.get(name)?.folder;
     let path = if rest.is_empty() { "index" } else { rest };
-    [join(folder, "src"), join(folder, "src/node"), (*folder).to_owned()]
+    [join(folder, "src"), join(folder, "src/node"), folder.to_owned()]
         .into_iter()
         .find_map(|root| file(resolver, &join(&root, path)))
 }

@@ -1,31 +1,32 @@
 //! What the files of a commit define and use: does a path, a symbol or an import exist, and if not, which real ones come
 //! nearest.
 //!
-//! A No is said only of what is surely not there: of a file that parsed whole, in whose text the name does not occur at
-//! all. Names of other repositories are not judged, nor what a type may have from elsewhere.
+//! A name is denied only where it surely does not stand: in a file that parsed whole, among whose words it is not.
+//! Names of other repositories are not judged, nor what a type may have from elsewhere, nor what a build may make. All of
+//! it is told by the index alone, so that nothing is read for an answer.
 
+mod attributes;
 mod nearest;
+mod outside;
+mod spelled;
 mod strays;
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::HashSet;
 
-use super::{File, Import, Index, Item, Kind, Language, TreeIndex};
-use crate::documents::{Block, Known, Repository, Stray, Tree};
+use super::{File, Index, Item, Kind, Language, TreeIndex, imports::stem, summarize, tree::file_name};
+use crate::documents::{Absent, Declares, Design, Repository, Stray, Tree};
+pub use outside::Outside;
+pub(super) use spelled::Spelled;
 
 /// The names of a commit's files.
 pub struct Symbols<'i> {
     index: &'i Index,
     tree: &'i TreeIndex,
-    /// Texts of files by path, as far as they were read.
-    texts: BTreeMap<String, Option<String>>,
-    definitions: BTreeMap<&'i str, Vec<Definition<'i>>>,
-    /// Names that some file uses.
-    used: BTreeSet<&'i str>,
-    /// Files whose texts would have been needed.
-    lacking: RefCell<BTreeSet<String>>,
+    outside: &'i Outside,
+    /// By name, and of one name by file and line.
+    definitions: Vec<Definition<'i>>,
+    /// Names that some file uses and does not define itself.
+    used: HashSet<&'i str>,
 }
 
 /// One definition.
@@ -35,43 +36,74 @@ struct Definition<'i> {
     item: &'i Item,
     /// What it stands in, such as its type.
     owner: Option<&'i str>,
+    /// [`nearest::mask`] of its name.
+    mask: u64,
 }
 
 /// How many bases above each other are looked at.
 const BASES_DEEP: usize = 4;
 
+/// What every type has in some language, or gets from a derive or a trait of the standard library.
+const INHERITED: &[&str] = &[
+    "Equals",
+    "GetHashCode",
+    "GetType",
+    "ToString",
+    "apply",
+    "as_ref",
+    "asdict",
+    "bind",
+    "borrow",
+    "builder",
+    "call",
+    "clamp",
+    "clone",
+    "cmp",
+    "constructor",
+    "count",
+    "default",
+    "deserialize",
+    "drop",
+    "eq",
+    "equals",
+    "fmt",
+    "from",
+    "from_str",
+    "getClass",
+    "hash",
+    "hashCode",
+    "index",
+    "into",
+    "iter",
+    "length",
+    "max",
+    "min",
+    "name",
+    "ne",
+    "next",
+    "ordinal",
+    "partial_cmp",
+    "prototype",
+    "replace",
+    "serialize",
+    "source",
+    "toString",
+    "to_owned",
+    "to_string",
+    "try_from",
+    "try_into",
+    "type_id",
+    "valueOf",
+    "values",
+];
+
 impl<'i> Symbols<'i> {
     /// `tree` has all paths of the commit, also of files that the index left out.
-    pub fn new(index: &'i Index, tree: &'i TreeIndex) -> Self {
-        let mut definitions: BTreeMap<&str, Vec<Definition<'_>>> = BTreeMap::new();
-        for file in index.files() {
-            for definition in definitions_of(file) {
-                definitions.entry(definition.item.name.as_str()).or_default().push(definition);
-            }
-        }
+    pub fn new(index: &'i Index, tree: &'i TreeIndex, outside: &'i Outside) -> Self {
+        let mut definitions: Vec<Definition<'_>> = index.files().iter().flat_map(definitions_of).collect();
+        definitions.sort_by_key(|found| (found.item.name.as_str(), found.path, found.item.line));
         let used = index.files().iter().flat_map(|file| file.digest.uses()).collect();
-        Self { index, tree, texts: BTreeMap::new(), definitions, used, lacking: RefCell::default() }
-    }
-
-    /// Files that something was asked of and whose texts are not here: with them the answers may be others.
-    pub fn lacking(&self) -> BTreeSet<String> {
-        self.lacking.borrow().clone()
-    }
-
-    /// Files that were lacking; none where a file has no text.
-    pub fn give(&mut self, texts: impl IntoIterator<Item = (String, Option<String>)>) {
-        for (path, text) in texts {
-            self.lacking.get_mut().remove(&path);
-            self.texts.insert(path, text);
-        }
-    }
-
-    fn text(&self, path: &str) -> Option<&str> {
-        let known = self.texts.get(path);
-        if known.is_none() {
-            self.lacking.borrow_mut().insert(path.to_owned());
-        }
-        known?.as_deref()
+        Self { index, tree, outside, definitions, used }
     }
 
     /// A file whose names are all known, as far as it has them itself.
@@ -81,78 +113,142 @@ impl<'i> Symbols<'i> {
         known.then_some(file)
     }
 
-    fn in_file(&self, path: &str, name: &str) -> Known {
-        let Some(file) = self.whole(path) else { return Known::Unknown };
-        let parts = parts(name);
-        let Some((last, owners)) = parts.split_last() else { return Known::Unknown };
-        let Some(text) = self.text(path) else { return Known::Unknown };
-        if spells(text, last) {
-            return Known::Yes;
+    fn in_file(&self, path: &str, owner: Option<&str>, name: &str) -> Option<Absent> {
+        let file = self.whole(path)?;
+        if file.digest.may_spell(name) || file.digest.may_have_more() || self.is_of_others(name) {
+            return None;
         }
-        // What is known elsewhere may be meant to be used here; and what a file has of others it need not spell.
-        if self.exists(last) || takes_all(file, text) || self.is_made(path, last) {
-            return Known::Unknown;
-        }
-        let has_all = match owners.last() {
-            Some(owner) => self.types(owner).any(|found| found.path == path) && self.closed(owner),
-            None => definitions_of(file).iter().all(|found| !self.has_foreign_base(*found, BASES_DEEP)),
+        let own = definitions_of(file);
+        let closed = match owner.filter(|owner| *owner != stem(file_name(path))) {
+            Some(owner) if self.types(owner).any(|found| found.path == path) => self.is_closed(owner),
+            // Something else's, which is only used here.
+            Some(_) => return None,
+            None => !own.iter().any(|found| is_made(found) || self.has_foreign_base(*found, BASES_DEEP)),
         };
-        if has_all { Known::No { nearest: self.nearest(last, Some(path)) } } else { Known::Unknown }
+        // What is defined elsewhere is meant itself, if in the wrong file.
+        let mistyped = !self.is_defined(name) && nearest::is_any_meant(&own, name);
+        let nearest = || self.nearest(name, Some(path));
+        (closed || mistyped).then(|| Absent { nearest: nearest(), closed, mistyped })
     }
 
-    /// Of a qualified name whose owner is of this repository.
-    fn anywhere(&self, name: &str) -> Known {
+    /// Of a name that nobody put into a file.
+    fn anywhere(&self, name: &str) -> Option<Absent> {
         let parts = parts(name);
-        let [.., owner, last] = parts.as_slice() else { return Known::Unknown };
-        if self.exists(last) {
-            return Known::Yes;
+        match parts.as_slice() {
+            [name] => self.by_itself(name),
+            [.., owner, last] => match self.types(owner).next() {
+                Some(_) => self.of_type(owner, last),
+                None => self.of_module(owner, last),
+            },
+            [] => None,
         }
-        if self.types(owner).next().is_none() || !self.closed(owner) {
-            return Known::Unknown;
-        }
-        let spelled = self.types(owner).map(|found| self.text(found.path).map(|text| spells(text, last)));
-        if spelled.collect::<Vec<_>>().into_iter().any(|spelled| spelled != Some(false)) {
-            return Known::Unknown;
-        }
-        let path = self.types(owner).next().map(|found| found.path);
-        Known::No { nearest: self.nearest(last, path) }
     }
 
-    /// Is it defined or used in any file?
-    fn exists(&self, name: &str) -> bool {
-        self.definitions.contains_key(name) || self.used.contains(name)
+    /// Only what is a slip of one name: what is merely not here may be of others, or yet to come.
+    fn by_itself(&self, name: &str) -> Option<Absent> {
+        if self.is_defined(name) || self.is_used(name) {
+            return None;
+        }
+        let spelled =
+            || self.index.files().iter().any(|file| file.language.is_code() && file.digest.may_spell(name));
+        (nearest::has_slip(&self.definitions, name) && !spelled()).then(|| Absent {
+            nearest: self.nearest(name, None),
+            closed: true,
+            mistyped: true,
+        })
+    }
+
+    fn of_type(&self, owner: &str, name: &str) -> Option<Absent> {
+        let inherited = INHERITED.contains(&name) || name.starts_with('_');
+        if inherited || self.is_of_others(name) || !self.is_closed(owner) {
+            return None;
+        }
+        let mut paths: Vec<&str> = self.named(owner).iter().map(|found| found.path).collect();
+        paths.dedup();
+        let files: Vec<&File> = paths.iter().filter_map(|path| self.whole(path)).collect();
+        let spelled = |file: &&File| file.digest.may_spell(name) || file.digest.may_have_more();
+        if files.len() < paths.len() || files.iter().any(spelled) {
+            return None;
+        }
+        let methods_elsewhere = paths.iter().any(|path| Language::of(path) == Language::Go);
+        if self.is_defined(name) && methods_elsewhere {
+            return None;
+        }
+        let of_it = |found: &Definition<'_>| {
+            found.owner == Some(owner) || methods_elsewhere && found.item.signature.contains(owner)
+        };
+        let members: Vec<_> = files.iter().flat_map(|file| definitions_of(file)).filter(of_it).collect();
+        let mistyped = !self.is_defined(name) && nearest::is_any_meant(&members, name);
+        let path = paths.first().copied();
+        Some(Absent { nearest: self.nearest(name, path), closed: true, mistyped })
+    }
+
+    /// `config.load`, where the file `config.rs` is the only one of its name: it may be a variable's as well.
+    fn of_module(&self, module: &str, name: &str) -> Option<Absent> {
+        let named = |file: &&File| file.language.is_code() && stem(file_name(&file.path)) == module;
+        let mut files = self.index.files().iter().filter(named);
+        let (file, None) = (files.next()?, files.next()) else { return None };
+        let inherited = INHERITED.contains(&name);
+        let absent = self.in_file(&file.path, None, name).filter(|absent| absent.mistyped && !inherited)?;
+        Some(Absent { closed: false, ..absent })
+    }
+
+    fn named(&self, name: &str) -> &[Definition<'i>] {
+        let from = self.definitions.partition_point(|found| found.item.name.as_str() < name);
+        let count = self.definitions[from..].partition_point(|found| found.item.name == name);
+        &self.definitions[from..from + count]
+    }
+
+    fn is_defined(&self, name: &str) -> bool {
+        !self.named(name).is_empty()
+    }
+
+    fn is_used(&self, name: &str) -> bool {
+        self.used.contains(name)
+    }
+
+    /// What is used and nowhere defined is of a library, and may be used anywhere.
+    fn is_of_others(&self, name: &str) -> bool {
+        !self.is_defined(name) && self.is_used(name)
     }
 
     fn types(&self, name: &str) -> impl Iterator<Item = Definition<'i>> {
-        let found = self.definitions.get(name).map(Vec::as_slice).unwrap_or_default();
-        found
-            .iter()
-            .copied()
-            .filter(|found| matches!(found.item.kind, Kind::Type | Kind::Enum | Kind::Interface))
+        let types =
+            |found: &Definition<'_>| matches!(found.item.kind, Kind::Type | Kind::Enum | Kind::Interface);
+        self.named(name).iter().copied().filter(types)
     }
 
     /// Has every type of this name all it has from this repository's own text? Not with an attribute or a decorator, which
     /// may make anything, nor with a base or a trait of others.
-    fn closed(&self, name: &str) -> bool {
+    fn is_closed(&self, name: &str) -> bool {
         let plain = |found: Definition<'_>| {
-            let signature = &found.item.signature;
-            let whole = self.whole(found.path).is_some();
-            let made = signature.contains("#[") || signature.contains('@');
-            whole && found.item.kind == Kind::Type && !made && !self.has_foreign_base(found, BASES_DEEP)
+            let ruby = Language::of(found.path) == Language::Ruby;
+            self.whole(found.path).is_some()
+                && found.item.kind == Kind::Type
+                && !ruby
+                && !is_made(&found)
+                && !self.has_foreign_base(found, BASES_DEEP)
         };
-        let extended = self.definitions.values().flatten().any(|found| {
-            found.item.kind == Kind::Extension
-                && found.item.signature.contains(" for ")
-                && spells(&found.item.signature, name)
-        });
+        let extended = self
+            .named(name)
+            .iter()
+            .any(|found| found.item.kind == Kind::Extension && found.item.signature.contains(" for "));
         !extended && self.types(name).all(plain)
     }
 
-    /// Is it a class with a base that is not of this repository, as far as one looks?
+    /// Has it a base that is not of this repository, as far as one looks?
     fn has_foreign_base(&self, found: Definition<'_>, deep: usize) -> bool {
-        let classes = !matches!(Language::of(found.path), Language::Rust | Language::Go | Language::C);
-        if !classes || !matches!(found.item.kind, Kind::Type | Kind::Interface) {
+        if !matches!(found.item.kind, Kind::Type | Kind::Interface) {
             return false;
+        }
+        match Language::of(found.path) {
+            Language::Rust | Language::C => return false,
+            // What stands in a struct without a name of its own lends it all it has.
+            Language::Go => {
+                let embedded = |field: &Item| !field.signature.trim().contains(char::is_whitespace);
+                return found.item.children.iter().any(|item| item.kind == Kind::Field && embedded(item));
+            }
+            _ => {}
         }
         let Some((_, after)) = found.item.signature.split_once(found.item.name.as_str()) else { return true };
         let words = after.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
@@ -163,18 +259,9 @@ impl<'i> Symbols<'i> {
         })
     }
 
-    /// May an attribute of a type in the file make this name out of the type's, as a builder's?
-    fn is_made(&self, path: &str, name: &str) -> bool {
-        let file = self.index.file(path).into_iter().flat_map(definitions_of);
-        let marked = |found: &Definition<'_>| {
-            found.item.signature.contains("#[") || found.item.signature.contains('@')
-        };
-        file.filter(marked).any(|found| found.item.name.len() > 2 && name.contains(&found.item.name))
-    }
-
     /// Real names that this one may have meant, each with where it is.
     fn nearest(&self, name: &str, path: Option<&str>) -> Vec<String> {
-        nearest::of(name, path, self.definitions.values().flatten())
+        nearest::of(name, path, &self.definitions)
     }
 }
 
@@ -197,15 +284,42 @@ impl Repository for Symbols<'_> {
         Language::of(path).is_code()
     }
 
-    fn symbol(&self, file: Option<&str>, name: &str) -> Known {
-        match file {
-            Some(path) => self.in_file(path, name),
-            None => self.anywhere(name),
-        }
+    fn may_be_made(&self, path: &str) -> bool {
+        self.outside.may_have(path)
     }
 
-    fn strays(&self, block: &Block<'_>) -> Vec<Stray> {
-        strays::of(self, block)
+    fn ending_so(&self, path: &str) -> Option<String> {
+        let below = format!("/{path}");
+        self.tree.files().find(|known| known.ends_with(&below)).map(str::to_owned)
+    }
+
+    fn symbol(&self, file: Option<&str>, name: &str) -> Option<Absent> {
+        let Some(path) = file else { return self.anywhere(name) };
+        let parts = parts(name);
+        let (last, owners) = parts.split_last()?;
+        self.in_file(path, owners.last().copied(), last)
+    }
+
+    fn declares(&self, tag: &str, code: &str) -> Option<Declares> {
+        let summary = summarize(strays::language(tag)?, code);
+        let mut declares = Declares::default();
+        let mut rest: Vec<&Item> = summary.items.iter().collect();
+        while let Some(item) = rest.pop() {
+            rest.extend(&item.children);
+            match item.kind {
+                // It adds to a type, and makes none.
+                Kind::Extension => continue,
+                Kind::Type | Kind::Interface | Kind::Enum | Kind::Alias => {
+                    declares.types.insert(item.name.clone())
+                }
+                _ => declares.names.insert(item.name.clone()),
+            };
+        }
+        (!summary.partial).then_some(declares)
+    }
+
+    fn strays(&self, design: &Design<'_>) -> Vec<(usize, Stray)> {
+        strays::of(self, design)
     }
 }
 
@@ -215,10 +329,9 @@ fn definitions_of(file: &File) -> Vec<Definition<'_>> {
     let mut open: Vec<(&Item, Option<&str>)> =
         file.digest.summary().items.iter().map(|item| (item, None)).collect();
     while let Some((item, owner)) = open.pop() {
-        out.push(Definition { path: &file.path, item, owner });
+        out.push(Definition { path: &file.path, item, owner, mask: nearest::mask(&item.name) });
         open.extend(item.children.iter().map(|child| (child, Some(item.name.as_str()))));
     }
-    out.sort_by_key(|found| (found.item.line, found.item.name.as_str()));
     out
 }
 
@@ -228,39 +341,15 @@ fn parts(name: &str) -> Vec<&str> {
     name.split(|c: char| ":.#".contains(c)).filter(|part| !part.is_empty()).collect()
 }
 
-/// Does the text have this word, whole?
-fn spells(text: &str, word: &str) -> bool {
-    let part = |c: char| c.is_alphanumeric() || c == '_';
-    text.match_indices(word).any(|(at, _)| {
-        !text[..at].chars().next_back().is_some_and(part) && !text[at + word.len()..].starts_with(part)
-    })
+/// May an attribute or a decorator of it make further names?
+fn is_made(found: &Definition<'_>) -> bool {
+    let holds =
+        matches!(found.item.kind, Kind::Type | Kind::Enum | Kind::Interface | Kind::Module | Kind::Extension);
+    holds && attributes::make_names(&found.item.signature)
 }
 
-/// May the file have names that its text does not spell: all of another, or what code makes up?
-fn takes_all(file: &File, text: &str) -> bool {
-    let marks: &[&str] = match file.language {
-        Language::Rust => &["include!", "paste!", "concat_idents"],
-        Language::Python => &["import *", "__getattr__", "globals()", "setattr(", "exec("],
-        Language::JavaScript | Language::TypeScript | Language::Tsx => {
-            &["export *", "module.exports = require", "export =", "Object.assign", "defineProperty"]
-        }
-        Language::C | Language::Cpp => &["##", "#include"],
-        Language::CSharp => &["partial "],
-        Language::Java => &["lombok", "Generated"],
-        Language::Ruby => &["define_method", "method_missing", "include ", "extend ", "class_eval"],
-        Language::Php => &["__call", "use "],
-        Language::Bash
-        | Language::Go
-        | Language::Json
-        | Language::Makefile
-        | Language::Markdown
-        | Language::Other
-        | Language::Toml
-        | Language::Yaml => &[],
-    };
-    let handed_on =
-        |import: &Import| import.text.starts_with("pub") && import.names.iter().any(|name| name == "*");
-    marks.iter().any(|mark| text.contains(mark)) || file.digest.summary().imports.iter().any(handed_on)
+fn is_nameable(found: &Definition<'_>) -> bool {
+    !matches!(found.item.kind, Kind::Extension | Kind::Module)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Definition;
+use super::{Definition, is_nameable};
 use crate::codebase::{
-    Kind,
+    Kind, Language,
     tree::{likeness, pairs},
     words,
 };
@@ -18,27 +18,73 @@ const LONGEST: usize = 60;
 /// Below this two names have nothing in common that anybody would take one for the other for.
 const ALIKE: f64 = 0.5;
 
+/// From here on the real one is surely meant, if it stands where the other was looked for.
+const MEANT: f64 = 0.66;
+
+/// One letter in so many may be another in a slip.
+const SLIP: usize = 8;
+
+/// Is one of these what somebody meant who wrote `name`? A type of a name that is merely alike is likely another's.
+pub(super) fn is_any_meant(definitions: &[Definition<'_>], name: &str) -> bool {
+    let wanted = Name::of(name);
+    // In these, functions begin with a capital as well.
+    let capitals =
+        |found: &Definition<'_>| matches!(Language::of(found.path), Language::CSharp | Language::Go);
+    let is_type = name.starts_with(char::is_uppercase) && !definitions.first().is_some_and(capitals);
+    let near = |found: &&Definition<'_>| is_nameable(found) && wanted.may_be_like(found.mask);
+    definitions.iter().filter(near).any(|found| {
+        let own = found.item.name.as_str();
+        own != name && (is_slip(own, name) || !is_type && wanted.likeness(&Name::of(own)) >= MEANT)
+    })
+}
+
+/// Is the name a slip of one of these? They stand in the order of their names.
+pub(super) fn has_slip(definitions: &[Definition<'_>], name: &str) -> bool {
+    let wanted = Name::of(name);
+    let near = |found: &&Definition<'_>| is_nameable(found) && wanted.may_be_slip(found.mask);
+    let mut names: Vec<&str> =
+        definitions.iter().filter(near).map(|found| found.item.name.as_str()).collect();
+    names.dedup();
+    names.into_iter().any(|own| is_slip(own, name))
+}
+
+/// Is the name this one mistyped, or written in another manner?
+fn is_slip(real: &str, name: &str) -> bool {
+    let (a, b) = (real.len(), name.len());
+    if a.min(b) < 5 || a.abs_diff(b) > 2 + b / SLIP || real == name {
+        return false;
+    }
+    let letters = |name: &str| name.chars().flat_map(char::to_lowercase).take(LONGEST).collect::<Vec<_>>();
+    let (real, name) = (letters(real), letters(name));
+    let plain = |name: &[char]| name.iter().filter(|c| **c != '_').copied().collect::<Vec<_>>();
+    plain(&real) == plain(&name) || edits(&real, &name) <= 1.max(name.len() / SLIP)
+}
+
 /// Definitions nearest to a name, best first: spelled alike or of the same words, those of the file it was looked for in
 /// before others. Each as `name (path:line)`, or `name (line 3)` in that file.
-pub(super) fn of<'d, 'i: 'd>(
-    name: &str,
-    path: Option<&str>,
-    definitions: impl Iterator<Item = &'d Definition<'i>>,
-) -> Vec<String> {
+pub(super) fn of(name: &str, path: Option<&str>, definitions: &[Definition<'_>]) -> Vec<String> {
     let wanted = Name::of(name);
-    let mut scored: Vec<(f64, &Definition<'_>)> = definitions
-        .filter(|found| !matches!(found.item.kind, Kind::Extension | Kind::Module))
-        .filter_map(|found| {
-            let here = path == Some(found.path);
-            let alike = wanted.likeness(&Name::of(&found.item.name));
+    let mut scored: Vec<(f64, &Definition<'_>)> = Vec::new();
+    // Those of one name stand together.
+    let mut before = ("", 0.0);
+    for found in definitions.iter().filter(|found| is_nameable(found) && wanted.may_be_like(found.mask)) {
+        let own = found.item.name.as_str();
+        if before.0 != own {
+            before = (own, wanted.likeness(&Name::of(own)));
+        }
+        let (_, alike) = before;
+        if alike >= ALIKE {
             // What is elsewhere must be nearer by far to be told of before what is here.
-            let score = alike + if here { 0.25 } else { 0.0 };
-            (alike >= ALIKE).then_some((score, found))
-        })
-        .collect();
+            let here = if path == Some(found.path) { 0.25 } else { 0.0 };
+            scored.push((alike + here, found));
+        }
+    }
     scored.sort_by(|(a, left), (b, right)| {
-        let by = |found: &Definition<'_>| (found.path.to_owned(), found.item.line, found.item.name.clone());
-        b.total_cmp(a).then_with(|| by(left).cmp(&by(right)))
+        let by = |found: &Definition<'_>| found.item.line;
+        b.total_cmp(a)
+            .then_with(|| left.path.cmp(right.path))
+            .then_with(|| by(left).cmp(&by(right)))
+            .then_with(|| left.item.name.cmp(&right.item.name))
     });
     let mut seen = BTreeSet::new();
     let told =
@@ -61,6 +107,16 @@ pub(super) fn among(name: &str, names: impl Iterator<Item = String>) -> Vec<Stri
     scored.into_iter().take(MOST).map(|(name, _)| name).collect()
 }
 
+/// Is one module so near the other that it is surely meant?
+pub(super) fn is_near(real: &str, name: &str) -> bool {
+    Name::of(real).likeness(&Name::of(name)) >= MEANT
+}
+
+/// May names of these masks be alike?
+pub(super) fn may_be_alike(a: u64, b: u64) -> bool {
+    (a & b).count_ones() * 5 >= a.count_ones()
+}
+
 fn told(found: &Definition<'_>, path: Option<&str>) -> String {
     let (name, line) = (&found.item.name, found.item.line);
     let qualified = match found.owner {
@@ -77,6 +133,7 @@ fn told(found: &Definition<'_>, path: Option<&str>) -> String {
 /// A name as it is compared.
 struct Name {
     letters: Vec<char>,
+    mask: u64,
     pairs: Vec<[u8; 2]>,
     words: BTreeSet<String>,
 }
@@ -85,10 +142,20 @@ impl Name {
     fn of(name: &str) -> Self {
         let lower = name.to_lowercase().replace('_', "");
         Self {
+            mask: mask(name),
             letters: lower.chars().take(LONGEST).collect(),
             pairs: pairs(&lower),
             words: words::pieces(name),
         }
+    }
+
+    fn may_be_like(&self, mask: u64) -> bool {
+        may_be_alike(self.mask, mask)
+    }
+
+    /// A letter is part of two pairs, and a slip is one letter in [`SLIP`], or one.
+    fn may_be_slip(&self, mask: u64) -> bool {
+        (self.mask & mask).count_ones() * 3 >= self.mask.count_ones()
     }
 
     /// From 0, nothing in common, to 1.
@@ -110,6 +177,18 @@ impl Name {
         let edits = edits(&self.letters, &other.letters);
         if edits * 3 > longest { 0.0 } else { 1.0 - edits as f64 / longest as f64 }
     }
+}
+
+/// A bit for each pair of neighbouring letters, whatever their case: names that have few in common are not alike, which
+/// is seen without working anything out.
+pub(super) fn mask(name: &str) -> u64 {
+    let letters = name.bytes().filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase());
+    let mut before = 0_u8;
+    letters.fold(0, |mask, letter| {
+        let pair = u64::from(before) * 256 + u64::from(letter);
+        before = letter;
+        mask | 1 << (pair.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58)
+    })
 }
 
 /// Letters to put in, take out or exchange that make one of the other.

@@ -1,63 +1,24 @@
-//! Imports of this repository's own modules that are surely not there.
+//! Imports of this repository's own modules that are not there.
 //!
-//! Of each language only the forms are judged that can mean nothing but a file of this repository. Everything else is
-//! somebody else's.
-
-mod go;
-mod python;
-mod rust;
-mod script;
+//! Where an import leads is for the resolver to say, over the commit's paths and those that the design adds. Whose file a
+//! block is of nobody says: it may be of any that the design changes, and wrong is only what is wrong from all of them.
 
 use std::collections::BTreeSet;
 
-use super::{Symbols, nearest, spells, takes_all};
+use super::{Definition, Symbols, attributes, definitions_of, nearest};
 use crate::{
-    codebase::{Language, summarize},
-    documents::{Block, Stray},
+    codebase::{
+        Import, Language, Resolver,
+        imports::{Lead, folder_of, join, relative as relative_to, stem, upwards},
+        summarize,
+        tree::file_name,
+    },
+    documents::{Block, Design, Stray},
+    limits,
 };
 
-/// Whether an import is there.
-pub(super) enum Found {
-    Yes,
-    /// Surely not.
-    No(Stray),
-    /// Not ours, or nobody can tell.
-    Unknown,
-}
-
-/// A block with what it may refer to.
-pub(super) struct Imports<'s, 'i, 'b> {
-    pub(super) symbols: &'s Symbols<'i>,
-    pub(super) block: &'b Block<'b>,
-    /// The paths that are added, and the folders they are in.
-    added: BTreeSet<&'b str>,
-}
-
-/// Every import of the block that is surely of what is not there.
-pub(super) fn of(symbols: &Symbols<'_>, block: &Block<'_>) -> Vec<Stray> {
-    let Some(language) = language(block.tag) else { return Vec::new() };
-    let folders = block.added.iter().flat_map(|path| path.match_indices('/').map(|(at, _)| &path[..at]));
-    let added = block.added.iter().copied().chain(folders).collect();
-    let imports = Imports { symbols, block, added };
-    let summary = summarize(language, block.code);
-    let mut strays = Vec::new();
-    for import in &summary.imports {
-        let found = match language {
-            Language::Rust => rust::find(&imports, import),
-            Language::Python => python::find(&imports, import),
-            Language::Go => go::find(&imports, &import.module),
-            _ => script::find(&imports, import),
-        };
-        strays.extend(found.into_iter().filter_map(|found| match found {
-            Found::No(stray) => Some(stray),
-            Found::Yes | Found::Unknown => None,
-        }));
-    }
-    strays
-}
-
-/// The languages whose imports are judged, by what documents call them.
-fn language(tag: &str) -> Option<Language> {
+/// The languages whose structure is read, by what documents call them.
+pub(super) fn language(tag: &str) -> Option<Language> {
     Some(match tag {
         "rust" | "rs" => Language::Rust,
         "python" | "py" | "python3" => Language::Python,
@@ -65,73 +26,317 @@ fn language(tag: &str) -> Option<Language> {
         "javascript" | "js" | "jsx" | "mjs" => Language::JavaScript,
         "typescript" | "ts" => Language::TypeScript,
         "tsx" => Language::Tsx,
+        "java" => Language::Java,
+        "c" => Language::C,
+        "cpp" | "c++" => Language::Cpp,
+        "csharp" | "cs" | "c#" => Language::CSharp,
+        "ruby" | "rb" => Language::Ruby,
+        "php" => Language::Php,
+        "bash" | "sh" | "shell" => Language::Bash,
         _ => return None,
     })
 }
 
-impl<'i> Imports<'_, 'i, '_> {
-    fn is_file(&self, path: &str) -> bool {
-        self.symbols.tree.is_file(path)
-    }
+/// A design's imports with where they may stand.
+struct Imports<'s> {
+    symbols: &'s Symbols<'s>,
+    resolver: Resolver<'s>,
+    design: &'s Design<'s>,
+    found: Vec<(usize, Stray)>,
+    seen: BTreeSet<(String, Option<String>)>,
+}
 
-    fn is_dir(&self, path: &str) -> bool {
-        self.symbols.tree.is_dir(path)
-    }
-
-    /// Is it, or anything in it, of the design's own adding? What that holds is not for us to know.
-    fn is_added(&self, path: &str) -> bool {
-        self.added.contains(path)
-    }
-
-    /// Every path there is, in order, that begins so.
-    fn beginning<'s>(&'s self, prefix: &'s str) -> impl Iterator<Item = &'s str> {
-        self.symbols.tree.beginning(prefix)
-    }
-
-    /// Does the file, which is there, have this name? `module` is what the import calls it.
-    fn in_file(&self, path: &str, name: &str, module: &str) -> Found {
-        let Some(text) = self.symbols.text(path) else { return Found::Unknown };
-        if spells(text, name) {
-            return Found::Yes;
-        }
-        match self.symbols.whole(path) {
-            Some(file) if !takes_all(file, text) && !self.symbols.is_made(path, name) => Found::No(Stray {
-                module: module.to_owned(),
-                name: Some((name.to_owned(), path.to_owned())),
-                nearest: self.symbols.nearest(name, Some(path)),
-            }),
-            _ => Found::Unknown,
+/// Every import of the design's blocks that is of what is not there, with the place of its block.
+pub(super) fn of<'s>(symbols: &'s Symbols<'s>, design: &'s Design<'s>) -> Vec<(usize, Stray)> {
+    let mut paths: Vec<&str> = symbols.tree.files().chain(design.added.iter().copied()).collect();
+    paths.sort_unstable();
+    let resolver =
+        Resolver::over(symbols.index, paths).named(symbols.outside.crates(), symbols.outside.go_modules());
+    let mut imports = Imports { symbols, resolver, design, found: Vec::new(), seen: BTreeSet::new() };
+    let mut left = limits::NAMED_IMPORTS;
+    for (at, block) in design.blocks.iter().enumerate() {
+        let Some(language) = language(block.tag) else { continue };
+        for import in &read(language, block) {
+            if left == 0 || imports.found.len() >= limits::NAMED_MISTAKES {
+                return imports.found;
+            }
+            left = left.saturating_sub(import.names.len().max(1));
+            imports.judge(at, language, import);
         }
     }
+    imports.found
+}
 
-    /// May the file, which is a crate's root, have a macro of this name from anywhere in the crate?
-    fn has_macros(&self, root: &str, name: &str) -> bool {
-        self.symbols.exists(name) || self.symbols.text(root).is_none_or(|text| text.contains("macro"))
+fn read(language: Language, block: &Block<'_>) -> Vec<Import> {
+    let code = match language {
+        Language::Php if !block.code.contains("<?") => format!("<?php\n{}", block.code),
+        _ => block.code.to_owned(),
+    };
+    summarize(language, &code).imports
+}
+
+impl<'s> Imports<'s> {
+    fn judge(&mut self, at: usize, language: Language, import: &Import) {
+        let places = self.places(language, import);
+        if let Some(lost) = self.wrong_everywhere(&places, |from| self.lost(language, from, import)) {
+            let last = lost.part.rsplit(['/', '.']).next().unwrap_or_default();
+            if !self.design.declares.contains(last) && self.seen.insert((lost.module.clone(), None)) {
+                let told = self.told(language, lost).map(|stray| (at, stray));
+                self.found.extend(told);
+            }
+            return;
+        }
+        for name in
+            import.names.iter().filter(|name| !matches!(name.as_str(), "*" | "self" | "default" | "crate"))
+        {
+            let lacking = |from: &str| self.lacking(language, from, import, name);
+            let Some(path) = self.wrong_everywhere(&places, lacking) else { continue };
+            let new = self.seen.insert((import.module.clone(), Some(name.clone())));
+            if new && !self.design.declares.contains(name) {
+                let stray = Stray {
+                    module: import.module.clone(),
+                    nearest: self.symbols.nearest(name, Some(path)),
+                    name: Some((name.clone(), path.to_owned())),
+                    sure: true,
+                };
+                self.found.push((at, stray));
+            }
+        }
     }
 
-    /// A module that is not there, and those that are, all without what their names begin with.
-    fn no_module(&self, prefix: &str, name: &str, names: impl Iterator<Item = String>) -> Found {
-        let nearest = nearest::among(name, names).iter().map(|name| format!("{prefix}{name}")).collect();
-        Found::No(Stray { module: format!("{prefix}{name}"), name: None, nearest })
+    /// What is wrong from every place, as it is from the first.
+    fn wrong_everywhere<T>(&self, places: &[String], wrong: impl Fn(&str) -> Wrong<T>) -> Option<T> {
+        let mut first = None;
+        for from in places {
+            match wrong(from) {
+                Wrong::Yes(what) => first = first.or(Some(what)),
+                Wrong::No => return None,
+                Wrong::Elsewhere => {}
+            }
+        }
+        first
+    }
+
+    /// The files of that language among those the design changes. A crate's tests and tools are crates of their own, and
+    /// which of them a block is of is not said either.
+    fn places(&self, language: Language, import: &Import) -> Vec<String> {
+        let changed = self.design.files.iter().filter(|path| group(Language::of(path)) == group(language));
+        let mut places: Vec<String> =
+            changed.take(limits::NAMED_PLACES).map(|path| (*path).to_owned()).collect();
+        if language != Language::Rust {
+            return places;
+        }
+        if places.is_empty() {
+            let roots =
+                self.symbols.tree.files().filter(|path| matches!(file_name(path), "lib.rs" | "main.rs"));
+            places.extend(roots.take(limits::NAMED_PLACES).map(str::to_owned));
+        }
+        if import.module.split("::").next() == Some("crate") {
+            let sources = places.iter().flat_map(|path| upwards(folder_of(path)));
+            let crates: BTreeSet<&str> =
+                sources.filter(|folder| file_name(folder) == "src").map(folder_of).collect();
+            let tools = ["tests/_.rs", "benches/_.rs", "examples/_.rs", "src/bin/_.rs"];
+            let tools: Vec<String> =
+                crates.iter().flat_map(|folder| tools.map(|tool| join(folder, tool))).collect();
+            places.extend(tools);
+        }
+        places
+    }
+
+    /// The part of the import's module that is not there.
+    fn lost(&self, language: Language, from: &str, import: &Import) -> Wrong<Lost> {
+        let Some(lead) = self.resolver.lead(from, import) else { return Wrong::No };
+        if language == Language::Rust && lead.file.is_none() && import.module.starts_with("crate") {
+            return Wrong::Elsewhere;
+        }
+        let Some(part) = lead.rest.first().cloned() else { return Wrong::No };
+        // Styles, pictures and what else only a bundler knows.
+        let name = file_name(&part);
+        let odd =
+            group(language) == Language::JavaScript && name.contains('.') && !Language::of(name).is_code();
+        if odd || !self.is_ours(language, &lead, import) || part.contains(['?', '#', '!', '*', ' ']) {
+            return Wrong::No;
+        }
+        let path = match group(language) {
+            Language::JavaScript | Language::Ruby => relative_to(folder_of(from), &part),
+            _ => Some(join(&lead.folder, &part)),
+        };
+        if part == "super" || path.is_none_or(|path| self.may_be(&path)) {
+            return Wrong::No;
+        }
+        // A part of a module may be no file, and stand in the one before.
+        let inline = matches!(language, Language::Rust | Language::Python);
+        if inline && lead.file.is_none_or(|file| !self.lacks(file, &part)) {
+            return Wrong::No;
+        }
+        let module =
+            if inline { format!("{}{part}", before(&import.module, &part)) } else { import.module.clone() };
+        // What is relative to a file that nobody named may be relative to another.
+        let relative = group(language) == Language::JavaScript
+            || language == Language::Ruby
+            || import.module.starts_with(['.'])
+            || import.module.starts_with("self");
+        let (folder, root) = (lead.folder, lead.root);
+        Wrong::Yes(Lost { module, part, from: from.to_owned(), folder, root, relative })
+    }
+
+    /// The file that should have this name, and has not.
+    fn lacking(&self, language: Language, from: &str, import: &Import, name: &str) -> Wrong<&'s str> {
+        let Some(lead) = self.resolver.lead(from, import) else { return Wrong::No };
+        if language == Language::Rust && lead.file.is_none() && import.module.starts_with("crate") {
+            return Wrong::Elsewhere;
+        }
+        let there = !lead.rest.is_empty()
+            || !self.is_ours(language, &lead, import)
+            || self.resolver.within(language, &lead, name).is_some()
+            || self.may_be(&join(&lead.folder, name)) && language == Language::Python;
+        match lead.file {
+            Some(file) if !there && self.lacks(file, name) => Wrong::Yes(file),
+            _ => Wrong::No,
+        }
+    }
+
+    /// Does the import surely mean this repository, and not another package of the same name?
+    fn is_ours(&self, language: Language, lead: &Lead<'_>, import: &Import) -> bool {
+        let first = |separator| import.module.split(separator).next().unwrap_or_default();
+        match language {
+            Language::Rust => {
+                let first = first("::");
+                // In a test inside a file, `super` is that file.
+                matches!(first, "crate" | "self") || self.resolver.is_named(first)
+            }
+            Language::Python if import.module.starts_with('.') => true,
+            Language::Python => {
+                let says = ["pyproject.toml", "setup.py", "setup.cfg"];
+                let project = |folder: &str| {
+                    folder.is_empty()
+                        || says.iter().any(|file| self.symbols.tree.is_file(&join(folder, file)))
+                };
+                let root = lead.root.as_str();
+                let below = matches!(file_name(root), "src" | "lib") && project(folder_of(root));
+                (project(root) || below) && !self.symbols.outside.has_package(first("."))
+            }
+            _ => true,
+        }
+    }
+
+    /// Is it added, made by a build, or of another kind than what is read?
+    fn may_be(&self, path: &str) -> bool {
+        let tree = self.symbols.tree;
+        let beside = format!("{path}.");
+        let name = file_name(path);
+        let made = name.contains("version") || name.ends_with("_pb2") || name.ends_with("_pb2_grpc");
+        let endings = ["rs", "py", "ts", "js", "go", "rb"];
+        let ignored =
+            || endings.iter().any(|ending| self.symbols.outside.may_have(&format!("{path}.{ending}")));
+        let added = |added: &str| added.starts_with(&beside) || upwards(path).any(|above| above == added);
+        made || self.resolver.is_folder(path)
+            || tree.beginning(&beside).next().is_some()
+            || self.design.added.iter().copied().any(added)
+            || self.symbols.outside.may_have(path)
+            || ignored()
+    }
+
+    /// Has a file surely no such name?
+    fn lacks(&self, path: &str, name: &str) -> bool {
+        let Some(file) = self.symbols.whole(path) else { return false };
+        let made = |found: &Definition<'_>| attributes::make_names(&found.item.signature);
+        // Macros of a crate are at its root, wherever they stand.
+        let root = matches!(file_name(path), "lib.rs" | "main.rs");
+        let elsewhere = root && (self.symbols.is_defined(name) || self.symbols.is_used(name));
+        !elsewhere
+            && !file.digest.may_spell(name)
+            && !file.digest.may_have_more()
+            && !definitions_of(file).iter().any(made)
+    }
+
+    /// What is told of a module that is not there: nothing, if it may well be another file's and nothing is like it here.
+    fn told(&self, language: Language, lost: Lost) -> Option<Stray> {
+        let nearest = self.modules(language, &lost);
+        let sure = !lost.relative || nearest.first().is_some_and(|near| nearest::is_near(near, &lost.module));
+        (sure || !nearest.is_empty()).then_some(Stray { module: lost.module, name: None, nearest, sure })
+    }
+
+    /// Real modules near one that is not there, as the import would write them.
+    fn modules(&self, language: Language, lost: &Lost) -> Vec<String> {
+        let tree = self.symbols.tree;
+        let beside = if lost.folder.is_empty() { String::new() } else { format!("{}/", lost.folder) };
+        let wanted = nearest::mask(stem(file_name(&lost.part)));
+        match language {
+            Language::Rust | Language::Python => {
+                let prefix = before(&lost.module, &lost.part);
+                let names = tree.beginning(&beside).filter(|path| Language::of(path) == language).filter_map(
+                    |path| {
+                        let name = path[beside.len()..].split('/').next()?;
+                        Some(stem(name).to_owned())
+                            .filter(|name| !matches!(name.as_str(), "mod" | "lib" | "__init__"))
+                    },
+                );
+                nearest::among(&lost.part, names).iter().map(|name| format!("{prefix}{name}")).collect()
+            }
+            Language::Go => {
+                let folders = tree.beginning(&beside).filter(|path| path.ends_with(".go")).map(folder_of);
+                let mut names: Vec<&str> = folders.filter_map(|folder| folder.get(beside.len()..)).collect();
+                names.dedup();
+                let near = nearest::among(&lost.part, names.into_iter().map(str::to_owned));
+                near.iter().map(|name| format!("{}/{name}", lost.root)).collect()
+            }
+            _ => {
+                let like = |path: &&str| {
+                    group(Language::of(path)) == group(language)
+                        && nearest::may_be_alike(wanted, nearest::mask(stem(file_name(path))))
+                };
+                let paths = tree.files().filter(like);
+                nearest::among(&lost.part, paths.filter_map(|path| relative(folder_of(&lost.from), path)))
+            }
+        }
     }
 }
 
-/// What all of them agree on: a No only where every candidate says it.
-fn all(found: impl IntoIterator<Item = Found>) -> Found {
-    let mut first = None;
-    for one in found {
-        match one {
-            Found::No(stray) => first = first.or(Some(stray)),
-            other => return other,
-        }
+/// Is an import wrong, seen from one place?
+enum Wrong<T> {
+    Yes(T),
+    No,
+    /// It means nothing there.
+    Elsewhere,
+}
+
+/// A module that is not there.
+struct Lost {
+    /// As the import has it, up to the part that is not there.
+    module: String,
+    part: String,
+    from: String,
+    /// Where that part should be.
+    folder: String,
+    root: String,
+    relative: bool,
+}
+
+/// JavaScript and TypeScript import each other.
+fn group(language: Language) -> Language {
+    match language {
+        Language::Tsx | Language::TypeScript => Language::JavaScript,
+        language => language,
     }
-    first.map_or(Found::Unknown, Found::No)
 }
 
-fn folder(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+/// The module's path up to a part of it.
+fn before(module: &str, part: &str) -> String {
+    let separator = if module.contains("::") { "::" } else { "." };
+    let kept: Vec<&str> = module.split(separator).take_while(|known| *known != part).collect();
+    if kept.is_empty() { String::new() } else { format!("{}{separator}", kept.join(separator)) }
 }
 
-fn join(folder: &str, name: &str) -> String {
-    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+/// How a file in a folder imports another, without its ending.
+fn relative(from: &str, path: &str) -> Option<String> {
+    let ours: Vec<&str> = from.split('/').filter(|part| !part.is_empty()).collect();
+    let theirs: Vec<&str> = path.split('/').collect();
+    let common = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
+    let up = ours.len() - common;
+    let rest = theirs[common..].join("/");
+    let rest = rest.rsplit_once('.').map_or(rest.as_str(), |(stem, _)| stem);
+    let rest = rest.strip_suffix("/index").unwrap_or(rest);
+    let start = if up == 0 { "./".to_owned() } else { "../".repeat(up) };
+    (up <= 2 && !rest.is_empty()).then(|| format!("{start}{rest}"))
 }

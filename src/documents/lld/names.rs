@@ -1,60 +1,81 @@
 //! Names that a design takes from the repository and that are not there.
 //!
-//! Only what the design says to exist already is asked about, and never what it adds itself; where the words leave a
-//! doubt, nothing is said. A wrong objection sends a good design back.
+//! Only what the design says to exist already is asked about, and never what it adds itself. What is surely wrong is an
+//! error; what only looks wrong is told to the reviewer, for a wrong objection sends a good design back.
 
 mod claims;
+mod declared;
+mod words;
 
 use std::collections::BTreeSet;
 
-use self::claims::{Claims, Declared};
+use self::{
+    claims::{Claim, Claims},
+    declared::Declared,
+};
 use super::{Change, Lld, parse};
-use crate::documents::{Block, Known, Mistake, Repository, markdown, path, shown_path};
-
-/// Mistakes of one kind that are told at once: enough to see what is wrong.
-const MOST: usize = 12;
+use crate::{
+    documents::{Block, Design, Mistake, Repository, markdown, path, shown_path},
+    limits::NAMED_MISTAKES,
+};
 
 /// Real names told with each.
 const NEAREST: usize = 3;
+
+/// Names of files that every second folder has: no sign that another one was meant.
+const COMMON: [&str; 10] =
+    ["mod", "lib", "main", "index", "__init__", "utils", "util", "types", "config", "constants"];
 
 /// Paths, symbols and imports of this repository that are named and do not exist.
 pub fn names(text: &str, repository: &dyn Repository) -> Vec<Mistake> {
     let lld = parse(text);
     let outline = markdown::outline(text);
-    let declared = Declared::of(text, &outline);
-    let claims = Claims { text, lld: &lld, outline: &outline, declared: &declared };
+    let claims = Claims::new(text, &lld, &outline);
+    let declared = Declared::of(&claims, repository);
     let mut out = paths(&claims, repository);
-    out.extend(symbols(&claims, repository));
-    out.extend(imports(&claims, repository));
+    out.extend(symbols(&claims, &declared, repository));
+    out.extend(imports(&claims, &declared, repository));
     out
 }
 
 /// Files of code in prose that neither exist nor are added.
 fn paths(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
-    let top_exists = |path: &str| path.split_once('/').is_some_and(|(top, _)| repository.is_dir(top));
     let strange = |path: &str| {
-        top_exists(path)
-            && path::refused(path).is_none()
+        path::refused(path).is_none()
             && repository.is_code(path)
             && !repository.is_file(path)
             && !repository.is_dir(path)
             && !listed(claims.lld, path)
+            && !repository.may_be_made(path)
     };
-    let mut seen = BTreeSet::new();
-    let found = claims.paths().filter(|(path, _)| strange(path) && seen.insert(*path));
-    let message = |(named, place): (&str, String)| {
-        let near = nearest(&repository.nearest(named));
-        let path = shown_path(named);
-        let message = format!(
-            "`{path}` is named here, but it neither exists nor stands in 2.1; {}",
-            near.map_or_else(
-                || "mend the path or add a row".to_owned(),
-                |near| format!("did you mean {near}?")
-            )
-        );
-        Mistake::error("names.path", place, message).about(named)
-    };
-    found.take(MOST).map(message).collect()
+    let mut out = Vec::new();
+    for (named, place) in claims.paths() {
+        if out.len() == NAMED_MISTAKES {
+            break;
+        }
+        let (folder, file) = named.rsplit_once('/').unwrap_or_default();
+        let top = named.split('/').next().unwrap_or_default();
+        if !strange(named) {
+            continue;
+        }
+        // It may be meant from a folder of its own, or be of another repository altogether.
+        let whole = repository.ending_so(named);
+        if whole.is_none() && !repository.is_dir(top) {
+            continue;
+        }
+        let near = repository.nearest(named);
+        let near: Vec<String> = whole.iter().cloned().chain(near).collect();
+        let stem = file.split('.').next().unwrap_or_default();
+        let moved =
+            near.first().is_some_and(|near| near.ends_with(&format!("/{file}")) && !COMMON.contains(&stem));
+        let sure = whole.is_none() && (moved || repository.is_dir(folder));
+        let hint = nearest(&near)
+            .map_or_else(|| "mend the path or add a row".to_owned(), |near| format!("did you mean {near}?"));
+        let message =
+            format!("`{}` is named here, but it neither exists nor stands in 2.1; {hint}", shown_path(named));
+        out.push(Mistake::error("names.path", place, message).about(named).only_warns_unless(sure));
+    }
+    out
 }
 
 /// Does 2.1 list this path, or a folder above it, or files in it?
@@ -68,93 +89,104 @@ fn listed(lld: &Lld, path: &str) -> bool {
     })
 }
 
-/// Names said to be in a file that does not have them, and qualified ones whose owner does not.
-fn symbols(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
-    let added =
-        |path: &str| claims.lld.files.iter().any(|row| row.change == Some(Change::Add) && row.path == path);
-    let mut seen = BTreeSet::new();
+/// Names said to be in a file that does not have them, and those that nothing has.
+fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository) -> Vec<Mistake> {
+    let added: BTreeSet<&str> = claims
+        .lld
+        .files
+        .iter()
+        .filter(|row| row.change == Some(Change::Add))
+        .map(|row| row.path.as_str())
+        .collect();
     let mut out = Vec::new();
-    for claim in claims.symbols() {
-        if out.len() == MOST {
+    for claim in claims.symbols(declared) {
+        if out.len() == NAMED_MISTAKES {
             break;
         }
-        if claim.file.is_some_and(|file| added(file) || !repository.is_file(file)) {
+        if claim.file.is_some_and(|file| added.contains(file) || !repository.is_file(file)) {
             continue;
         }
-        let Known::No { nearest: near } = repository.symbol(claim.file, claim.name) else { continue };
-        if !seen.insert((claim.file, claim.name)) {
-            continue;
-        }
-        let name = shown_path(claim.name);
-        let hint = nearest(&near).map_or_else(
-            || "name one that is there, or give its signature in 2.4 if it is new".to_owned(),
-            |near| format!("did you mean {near}? A new one has its signature in 2.4"),
-        );
-        out.push(match claim.file {
-            Some(file) => {
-                let message = format!("`{name}` is not in `{}`; {hint}", shown_path(file));
-                Mistake::error("names.symbol", claim.place, message).about(format!("{file} {}", claim.name))
-            }
-            None => {
-                let message = format!("`{name}` was not found in this repository; {hint}");
-                Mistake::warning("names.symbol", claim.place, message).about(claim.name)
-            }
-        });
+        out.extend(symbol(&claim, repository));
     }
     out
 }
 
+fn symbol(claim: &Claim<'_>, repository: &dyn Repository) -> Option<Mistake> {
+    let absent = repository.symbol(claim.file, claim.name)?;
+    let name = shown_path(claim.name);
+    let hint = nearest(&absent.nearest).map_or_else(
+        || "name one that is there, or give its signature in 2.4 if it is new".to_owned(),
+        |near| format!("did you mean {near}? A new one has its signature in 2.4"),
+    );
+    let (message, about, sure) = match claim.file {
+        Some(file) => {
+            let message = format!("`{name}` is not in `{}`; {hint}", shown_path(file));
+            (message, format!("{file} {}", claim.name), absent.closed && (absent.mistyped || claim.surely))
+        }
+        None => {
+            let qualified = claim.name.contains(['.', ':', '#']);
+            let sure = absent.closed && absent.mistyped && (qualified || claim.used || claim.surely);
+            (format!("`{name}` was not found in this repository; {hint}"), claim.name.to_owned(), sure)
+        }
+    };
+    let mistake = Mistake::error("names.symbol", claim.place.clone(), message);
+    Some(mistake.about(&about).only_warns_unless(sure))
+}
+
 /// Imports in code blocks of what neither exists nor is added.
-fn imports(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
+fn imports(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository) -> Vec<Mistake> {
     let rows = || claims.lld.files.iter().filter(|row| path::refused(&row.path).is_none());
     let files: Vec<&str> = rows().map(|row| row.path.trim_end_matches('/')).collect();
     let added: Vec<&str> = rows()
         .filter(|row| row.change == Some(Change::Add))
         .map(|row| row.path.trim_end_matches('/'))
         .collect();
-    let mut seen = BTreeSet::new();
-    let mut out = Vec::new();
-    for code in claims.outline.code_blocks.iter().filter(|code| !code.tag.is_empty()) {
-        let block = Block { tag: &code.tag, code: &code.text, files: &files, added: &added };
-        for stray in repository.strays(&block) {
-            let own = match &stray.name {
-                Some((name, _)) => claims.declared.has(name),
-                None => claims.declared.has_module(&stray.module),
-            };
-            if own || out.len() == MOST || !seen.insert((stray.module.clone(), stray.name.clone())) {
-                continue;
-            }
+    // Code of tests stands elsewhere, and names what is made up for them.
+    let judged = |at: usize| !claims.number(at).starts_with("10");
+    let blocks: Vec<_> = claims.blocks().filter(|block| judged(block.range.start)).collect();
+    let code: Vec<Block<'_>> =
+        blocks.iter().map(|block| Block { tag: &block.tag, code: &block.text }).collect();
+    let design = Design { files: &files, added: &added, blocks: &code, declares: declared.all() };
+    let strays = repository.strays(&design).into_iter().take(NAMED_MISTAKES);
+    strays
+        .filter_map(|(at, stray)| {
             let module = shown_path(&stray.module);
             let near = nearest(&stray.nearest);
-            let message = match &stray.name {
+            let (message, about) = match &stray.name {
                 Some((name, file)) => {
-                    let (name, file) = (shown_path(name), shown_path(file));
                     let hint = near.map_or_else(
                         || "give its signature in 2.4 if it is new".to_owned(),
                         |near| format!("did you mean {near}? A new one has its signature in 2.4"),
                     );
-                    format!("`{name}` is imported from `{module}`, but `{file}` has no such name; {hint}")
+                    let (name, file) = (shown_path(name), shown_path(file));
+                    (
+                        format!(
+                            "`{name}` is imported from `{module}`, but `{file}` has no such name; {hint}"
+                        ),
+                        format!("{} {name}", stray.module),
+                    )
                 }
                 None => {
                     let hint = near.map_or_else(
                         || "import what exists, or add a row".to_owned(),
                         |near| format!("did you mean {near}?"),
                     );
-                    format!("`{module}` is imported, but it neither exists nor is added in 2.1; {hint}")
+                    let message =
+                        format!("`{module}` is imported, but it neither exists nor is added in 2.1; {hint}");
+                    (message, stray.module.clone())
                 }
             };
-            let name = stray.name.iter().map(|(name, _)| format!(" {name}"));
-            let about: String = std::iter::once(stray.module.clone()).chain(name).collect();
-            out.push(Mistake::error("names.import", claims.place(code.range.start), message).about(about));
-        }
-    }
-    out
+            let place = claims.place(blocks.get(at)?.range.start);
+            Some(Mistake::error("names.import", place, message).about(&about).only_warns_unless(stray.sure))
+        })
+        .collect()
 }
 
 /// `a` or `b (src/x.rs:3)`, quoted.
 fn nearest(names: &[String]) -> Option<String> {
-    let quoted: Vec<String> =
-        names.iter().take(NEAREST).map(|name| format!("`{}`", shown_path(name))).collect();
+    let mut quoted: Vec<String> = names.iter().map(|name| format!("`{}`", shown_path(name))).collect();
+    quoted.dedup();
+    quoted.truncate(NEAREST);
     (!quoted.is_empty()).then(|| quoted.join(" or "))
 }
 

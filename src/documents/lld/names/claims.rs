@@ -1,18 +1,43 @@
-//! What a design says to exist, and what it declares itself.
+//! What a design says to exist.
+//!
+//! Read once from beginning to end: around each name a few words are looked at, never a whole text.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::collections::BTreeSet;
 
-use crate::documents::{
-    lld::Lld,
-    markdown::{Outline, Span},
+use super::{
+    declared::Declared,
+    words::{DEFINED_IN, DOUBT, ENDINGS, HAS, IN, MADE, NEW, SURELY, UNSURE, USING},
+};
+use crate::{
+    documents::{
+        lld::{Change, Lld},
+        markdown::{CodeBlock, Outline, Span},
+    },
+    limits,
 };
 
 /// A design, read for what it says of the repository.
 pub(super) struct Claims<'a> {
-    pub(super) text: &'a str,
+    text: &'a str,
     pub(super) lld: &'a Lld,
-    pub(super) outline: &'a Outline,
-    pub(super) declared: &'a Declared,
+    outline: &'a Outline,
+    /// What is said of each name in backticks.
+    said: Vec<Said>,
+}
+
+/// What the words around a name say of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It is the design's own.
+    New,
+    /// It may not be there.
+    Doubtful,
+    /// It is called, read or used.
+    Used,
+    /// It is there already.
+    Surely,
+    /// Nothing but its name.
+    Plain,
 }
 
 /// A name that the design takes to exist.
@@ -21,393 +46,253 @@ pub(super) struct Claim<'a> {
     /// Where it is said to be.
     pub(super) file: Option<&'a str>,
     pub(super) place: String,
+    /// The words leave no doubt that it is there already.
+    pub(super) surely: bool,
+    /// It is called or used in prose.
+    pub(super) used: bool,
 }
 
 /// Sections that speak of what is there. Tests and fixtures name things that are made up for them.
 const SPEAKING: [&str; 4] = ["1", "2", "7", "11"];
 
-/// Words around a name by which it may be new, gone or made up, or by which it is said not to be there.
-const DOUBT: &[&str] = &[
-    "absent",
-    "add",
-    "added",
-    "adding",
-    "adds",
-    "become",
-    "becomes",
-    "create",
-    "created",
-    "creates",
-    "creating",
-    "declare",
-    "declared",
-    "declares",
-    "define",
-    "defined",
-    "defines",
-    "e.g",
-    "example",
-    "expose",
-    "exposes",
-    "export",
-    "exports",
-    "extract",
-    "extracted",
-    "extracts",
-    "future",
-    "gain",
-    "gains",
-    "generate",
-    "generated",
-    "generates",
-    "gets",
-    "hypothetical",
-    "implement",
-    "implemented",
-    "implements",
-    "instead",
-    "introduce",
-    "introduced",
-    "introduces",
-    "introducing",
-    "lacks",
-    "missing",
-    "move",
-    "moved",
-    "moves",
-    "named",
-    "neither",
-    "never",
-    "new",
-    "newly",
-    "no",
-    "none",
-    "nonexistent",
-    "not",
-    "proposed",
-    "provide",
-    "provides",
-    "rename",
-    "renamed",
-    "renames",
-    "renaming",
-    "replace",
-    "replaced",
-    "replacement",
-    "replaces",
-    "should",
-    "similar",
-    "split",
-    "splits",
-    "such",
-    "will",
-    "without",
-    "would",
-];
-
-/// Words right before a name that say it is there.
-const SURELY: [&str; 6] = ["existing", "today's", "current", "present", "already", "reuse"];
-
-/// Words right before a name by which the file that follows is only where it is used.
-const USED: &[&str] = &[
-    "call",
-    "called",
-    "calling",
-    "calls",
-    "invoke",
-    "invokes",
-    "invoking",
-    "override",
-    "overrides",
-    "pass",
-    "passes",
-    "through",
-    "use",
-    "used",
-    "uses",
-    "using",
-    "via",
-    "with",
-];
-
-/// What stands between a name and the file that it is said to be in.
-const IN: &[&str] = &[
-    "in",
-    "from",
-    "of",
-    "inside",
-    "within",
-    "(",
-    "(in",
-    "(from",
-    ", in",
-    "in the file",
-    "in file",
-    "from the file",
-    "is in",
-    "lives in",
-    "stands in",
-    "(defined in",
-    "defined in",
-    ", defined in",
-    "is defined in",
-    "(declared in",
-    "declared in",
-    ", declared in",
-    "function in",
-    "method in",
-    "type in",
-    "struct in",
-    "class in",
-    "helper in",
-    "function from",
-    "helper from",
-    "function (",
-    "method (",
-    "struct (",
-    "class (",
-    "type (",
-];
-
-/// What stands between a file and a name that it is said to have.
-const HAS: [&str; 4] = ["'s", "’s", "already has", "has"];
+/// How many words around a name are looked at, and how many bytes.
+const WORDS: usize = 6;
+const AROUND: usize = 300;
 
 impl<'a> Claims<'a> {
-    /// Paths in backticks that are said to be there, each with its place.
-    pub(super) fn paths(&self) -> impl Iterator<Item = (&'a str, String)> {
-        let spans = self.spans().filter(|span| !self.doubtful(span) && !self.in_table(span));
-        spans.filter_map(|span| {
+    pub(super) fn new(text: &'a str, lld: &'a Lld, outline: &'a Outline) -> Self {
+        let mut claims = Self { text, lld, outline, said: Vec::new() };
+        claims.said = (0..outline.code_spans.len()).map(|at| claims.said(at)).collect();
+        claims
+    }
+
+    /// Paths in backticks that are said to be there, each once, with its place.
+    pub(super) fn paths(&self) -> Vec<(&'a str, String)> {
+        let mut seen = BTreeSet::new();
+        let mut out = Vec::new();
+        for (at, span) in self.outline.code_spans.iter().enumerate() {
             let path = file_of(&span.text).0;
             let legal = |c: char| c.is_ascii_alphanumeric() || "_-./@+".contains(c);
             let whole = path.contains('/') && path.chars().all(legal) && !path.contains("...");
-            whole.then(|| (path, self.place(span.range.start)))
-        })
-    }
-
-    /// Names in backticks that are said to be there.
-    pub(super) fn symbols(&self) -> Vec<Claim<'a>> {
-        let spans: Vec<&'a Span> = self.spans().collect();
-        let mut out = Vec::new();
-        for (at, span) in spans.iter().enumerate() {
-            let (file, inner) = file_of(&span.text);
-            let (name, file) = match inner {
-                Some(name) => (name, Some(file)),
-                None => {
-                    let next = spans.get(at + 1).copied();
-                    let before = at.checked_sub(1).map(|at| spans[at]);
-                    (span.text.as_str(), self.file_beside(before, span, next))
-                }
-            };
-            let Some(name) = symbol(name) else { continue };
-            let plain = name.contains("::") || name.contains(['.', '#']);
-            if (file.is_none() && !plain) || self.declared.has(name) || self.doubtful(span) {
-                continue;
+            if whole && self.is_claim(at) && !self.in_table(span) && seen.insert(path) {
+                out.push((path, self.place(span.range.start)));
             }
-            out.push(Claim { name, file, place: self.place(span.range.start) });
+            if out.len() == limits::NAMED_CLAIMS {
+                break;
+            }
         }
         out
     }
 
+    /// Names in backticks that are said to be there, each once a file.
+    pub(super) fn symbols(&self, declared: &Declared) -> Vec<Claim<'a>> {
+        let mut seen = BTreeSet::new();
+        let mut out = Vec::new();
+        for (at, span) in self.outline.code_spans.iter().enumerate() {
+            if out.len() == limits::NAMED_CLAIMS {
+                break;
+            }
+            let (file, inner) = file_of(&span.text);
+            let (name, file, defined) = match inner {
+                Some(name) => (name, Some(file), false),
+                None => {
+                    let (file, defined) = self.file_beside(at);
+                    (span.text.as_str(), file, defined)
+                }
+            };
+            let Some(name) = symbol(name) else { continue };
+            if !self.is_claim(at) || declared.has(name) || !seen.insert((file, name)) {
+                continue;
+            }
+            let said = self.said[at];
+            let surely = defined || said == Said::Surely;
+            let used = said == Said::Used && !self.in_table(span);
+            out.push(Claim { name, file, place: self.place(span.range.start), surely, used });
+        }
+        out
+    }
+
+    /// All names in backticks, with what is said of them.
+    pub(super) fn spans(&self) -> impl Iterator<Item = (&'a Span, Said)> {
+        self.outline.code_spans.iter().zip(self.said.iter().copied())
+    }
+
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &'a CodeBlock> {
+        self.outline.code_blocks.iter()
+    }
+
     /// The section that a place in the text belongs to.
     pub(super) fn place(&self, at: usize) -> String {
-        self.section(at).map_or_else(|| "document".to_owned(), |number| format!("§{number}"))
+        match self.number(at) {
+            "" => "document".to_owned(),
+            number => format!("§{number}"),
+        }
     }
 
-    fn section(&self, at: usize) -> Option<&'a str> {
-        let around = self.lld.sections.iter().filter(|section| section.body.contains(&at));
-        around.max_by_key(|section| section.level).map(|section| section.number.as_str())
+    pub(super) fn number(&self, at: usize) -> &'a str {
+        // In the order of the text: the last that begins before it is the innermost.
+        let after = self.lld.sections.partition_point(|section| section.body.start <= at);
+        let section = after.checked_sub(1).map(|before| &self.lld.sections[before]);
+        section.map_or("", |section| section.number.as_str())
     }
 
-    fn spans(&self) -> impl Iterator<Item = &'a Span> {
-        self.outline.code_spans.iter().filter(|span| {
-            let section = self.section(span.range.start).unwrap_or_default();
-            SPEAKING.contains(&section.split('.').next().unwrap_or(section))
-        })
+    fn is_claim(&self, at: usize) -> bool {
+        let number = self.number(self.outline.code_spans[at].range.start);
+        SPEAKING.contains(&number.split('.').next().unwrap_or(number))
+            && !matches!(self.said[at], Said::New | Said::Doubtful)
     }
 
     fn in_table(&self, span: &Span) -> bool {
-        self.outline.tables.iter().any(|table| table.range.contains(&span.range.start))
+        let tables = &self.outline.tables;
+        let after = tables.partition_point(|table| table.range.start <= span.range.start);
+        after.checked_sub(1).is_some_and(|at| tables[at].range.contains(&span.range.start))
     }
 
-    /// The file that the words beside a name put it in.
-    fn file_beside(&self, before: Option<&'a Span>, span: &Span, after: Option<&'a Span>) -> Option<&'a str> {
+    /// The file that the words beside a name put it in, and whether they say that it is defined there.
+    fn file_beside(&self, at: usize) -> (Option<&'a str>, bool) {
+        let spans = &self.outline.code_spans;
         let path = |span: &'a Span| Some(span.text.as_str()).filter(|text| is_path(text));
         let between = |from: usize, to: usize| {
             let words = self.text.get(from..to).filter(|words| words.len() < 60)?;
             Some(words.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase())
         };
-        let follows = after.and_then(|after| {
-            let words = between(span.range.end, after.range.start)?;
-            let before = self.text[..span.range.start].split_whitespace().rev().take(2);
-            let used = before.map(str::to_lowercase).any(|word| USED.contains(&word.as_str()));
-            let elsewhere = used && !words.contains("defined") && !words.contains("declared");
-            path(after).filter(|_| IN.contains(&words.as_str()) && !elsewhere)
-        });
-        follows.or_else(|| {
-            let before = before?;
-            let words = between(before.range.end, span.range.start)?;
+        if let Some(after) = spans.get(at + 1)
+            && let Some(words) = between(spans[at].range.end, after.range.start)
+        {
+            // The file where it is called need not be the one where it is.
+            let defined = DEFINED_IN.contains(&words.as_str());
+            let called = self.said[at] == Said::Used && !self.right_before(at, 2, &SURELY);
+            if defined || IN.contains(&words.as_str()) && !called {
+                return (path(after), defined);
+            }
+        }
+        let before = at.checked_sub(1).map(|at| &spans[at]).and_then(|before| {
+            let words = between(before.range.end, spans[at].range.start)?;
             path(before).filter(|_| HAS.contains(&words.as_str()))
+        });
+        (before, false)
+    }
+
+    fn said(&self, at: usize) -> Said {
+        let start = self.outline.code_spans[at].range.start;
+        if self.right_before(at, 2, &SURELY) {
+            return Said::Surely;
+        }
+        let after = self.after(at);
+        let mut said = Said::Plain;
+        for word in self.before(at, WORDS) {
+            let word = word.as_str();
+            if USING.contains(&word) {
+                said = Said::Used;
+            } else if NEW.contains(&word) {
+                return Said::New;
+            } else if DOUBT.contains(&word) {
+                said = Said::Doubtful;
+            } else {
+                continue;
+            }
+            break;
+        }
+        if after.iter().any(|word| MADE.contains(&word.as_str())) {
+            Said::New
+        } else if after.iter().any(|word| UNSURE.contains(&word.as_str())) {
+            Said::Doubtful
+        } else if said == Said::Plain && self.in_added_row(start) {
+            Said::New
+        } else {
+            said
+        }
+    }
+
+    /// What a row of 2.1 says of a file that is added is said of what that file will have.
+    fn in_added_row(&self, at: usize) -> bool {
+        let rows = &self.lld.files;
+        let after = rows.partition_point(|row| row.range.start <= at);
+        after.checked_sub(1).is_some_and(|before| {
+            rows[before].change == Some(Change::Add) && rows[before].range.contains(&at)
         })
     }
 
-    /// May what stands here be something else than a claim that it exists?
-    fn doubtful(&self, span: &Span) -> bool {
-        let sentence = sentence(self.text, &span.range);
-        let words = |text: &'a str| {
-            text.split(|c: char| c.is_whitespace() || "`*_()[]|,;:\"/→".contains(c))
-                .map(|word| word.trim_matches(['.', '!', '?']).to_lowercase())
-                .filter(|word| !word.is_empty())
-        };
-        !is_surely_there(self.text, span)
-            && words(&self.text[sentence]).any(|word| DOUBT.contains(&word.as_str()))
+    fn right_before(&self, at: usize, words: usize, of: &[&str]) -> bool {
+        self.before(at, words).iter().any(|word| of.contains(&word.as_str()))
     }
-}
 
-/// Do the words right before a name say that it is there?
-fn is_surely_there(text: &str, span: &Span) -> bool {
-    let mut before = text[..span.range.start].split_whitespace().rev().take(2);
-    before.any(|word| SURELY.contains(&word.to_lowercase().as_str()))
-}
-
-/// What the design declares in any of its code, or says to be new.
-#[derive(Debug, Default)]
-pub(super) struct Declared(BTreeSet<String>);
-
-/// Words after which a name is declared, in one language or another.
-const DECLARING: &[&str] = &[
-    "actor",
-    "class",
-    "const",
-    "def",
-    "enum",
-    "extension",
-    "field",
-    "final",
-    "fn",
-    "fun",
-    "func",
-    "function",
-    "impl",
-    "interface",
-    "let",
-    "macro_rules!",
-    "message",
-    "mod",
-    "module",
-    "mut",
-    "namespace",
-    "object",
-    "package",
-    "protocol",
-    "record",
-    "rpc",
-    "service",
-    "static",
-    "struct",
-    "trait",
-    "type",
-    "union",
-    "val",
-    "var",
-];
-
-/// Words before a name in backticks that say it is new.
-const NEW: &[&str] = &[
-    "add",
-    "adding",
-    "adds",
-    "create",
-    "creates",
-    "define",
-    "defines",
-    "gain",
-    "gains",
-    "gets",
-    "implement",
-    "implements",
-    "introduce",
-    "introduces",
-    "introducing",
-    "new",
-];
-
-impl Declared {
-    pub(super) fn of(text: &str, outline: &Outline) -> Self {
-        let mut names = BTreeSet::new();
-        for code in &outline.code_blocks {
-            for line in code.text.lines().filter(|line| !is_import(line)) {
-                names.extend(declared_in(line));
-                // Before a bracket, an equals sign or a colon at the first place of a line something may be declared in
-                // languages that have no word for it.
-                names.extend(typed(line));
+    /// The words of the sentence before a name, the nearest first, without other names.
+    fn before(&self, at: usize, most: usize) -> Vec<String> {
+        let spans = &self.outline.code_spans;
+        let floor = floor(self.text, spans[at].range.start.saturating_sub(AROUND));
+        let mut words = Vec::new();
+        let mut end = spans[at].range.start;
+        for before in (0..=at).rev() {
+            let start = before.checked_sub(1).map_or(0, |before| spans[before].range.end).max(floor);
+            let Some(stretch) = self.text.get(start..end) else { return words };
+            let (stretch, ends) = match stretch.rfind("\n\n") {
+                Some(gap) => (&stretch[gap..], true),
+                None => (stretch, false),
+            };
+            for token in stretch.split_whitespace().rev() {
+                if ends_sentence(token) || begins_line(token) || words.len() == most {
+                    return words;
+                }
+                words.extend(word(token));
             }
-        }
-        for span in &outline.code_spans {
-            names.extend(declared_in(&span.text));
-            let sentence = sentence(text, &span.range);
-            let before = text[sentence.start..span.range.start].to_lowercase();
-            let new = before.split(|c: char| !c.is_alphanumeric()).any(|word| NEW.contains(&word));
-            if new && !is_surely_there(text, span) {
-                names.extend(identifiers(&span.text).map(str::to_owned));
+            if ends || start == floor || before == 0 {
+                return words;
             }
+            end = spans[before - 1].range.start;
         }
-        Self(names)
+        words
     }
 
-    /// Is the name, or what it is qualified by, of the design's own making?
-    pub(super) fn has(&self, name: &str) -> bool {
-        identifiers(name).any(|part| self.0.contains(part))
-    }
-
-    pub(super) fn has_module(&self, module: &str) -> bool {
-        identifiers(module).last().is_some_and(|last| self.0.contains(last))
-    }
-}
-
-fn declared_in(code: &str) -> impl Iterator<Item = String> {
-    let mut tokens =
-        code.split(|c: char| c.is_whitespace() || "(){}<>[],;&*".contains(c)).filter(|t| !t.is_empty());
-    let mut names = Vec::new();
-    let mut after = false;
-    for token in tokens.by_ref() {
-        if after && !DECLARING.contains(&token) {
-            names.extend(identifiers(token).map(str::to_owned));
-            after = false;
-        } else {
-            after = DECLARING.contains(&token);
+    /// Those after it.
+    fn after(&self, at: usize) -> Vec<String> {
+        let spans = &self.outline.code_spans;
+        let mut start = spans[at].range.end;
+        let ceiling = floor(self.text, (start + AROUND).min(self.text.len()));
+        let mut words = Vec::new();
+        for next in at + 1.. {
+            let end = spans.get(next).map_or(self.text.len(), |span| span.range.start).min(ceiling);
+            let Some(stretch) = self.text.get(start..end) else { return words };
+            let gap = stretch.find("\n\n");
+            for token in stretch[..gap.unwrap_or(stretch.len())].split_whitespace() {
+                // Another part of the sentence speaks of something else.
+                if begins_line(token) || words.len() == WORDS || token.starts_with(';') {
+                    return words;
+                }
+                words.extend(word(token));
+                if ends_sentence(token) || token.ends_with([',', ';', ':']) {
+                    return words;
+                }
+            }
+            if gap.is_some() || end == ceiling || next >= spans.len() {
+                return words;
+            }
+            start = spans[next].range.end;
         }
+        words
     }
-    names.into_iter()
 }
 
-/// `name(…` or `name: …` or `name = …` or `Type name(…`, where the line is no mere call.
-fn typed(line: &str) -> impl Iterator<Item = String> {
-    let end = line.find(['(', ':', '=']).unwrap_or(0);
-    let head = line[..end].trim();
-    let starts = !line.starts_with([' ', '\t']) || line.trim_end().ends_with(['{', ':', ';', ',']);
-    let declares = starts && !head.contains(['.', '"', '\'']) && line.get(end..end + 2) != Some("::");
-    let several = head.split_whitespace().count() > 1 || !line[end..].starts_with('(');
-    identifiers(head).last().filter(|_| declares && several).map(str::to_owned).into_iter()
+/// The next place at or before this one where a text can be cut.
+fn floor(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
 }
 
-fn is_import(line: &str) -> bool {
-    let line = line.trim_start();
-    ["use ", "pub use ", "import ", "from ", "require", "#include", "using "]
-        .iter()
-        .any(|word| line.starts_with(word))
+fn ends_sentence(token: &str) -> bool {
+    token.ends_with(['.', '!', '?', ';']) && !matches!(token.trim_start_matches('('), "e.g." | "i.e.")
 }
 
-fn identifiers(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
+/// A list's, a table's or a heading's mark.
+fn begins_line(token: &str) -> bool {
+    matches!(token, "-" | "*" | "+") || token.starts_with(['|', '#'])
 }
 
-/// The words around a place, up to the end of the sentence, the list item or the table row.
-fn sentence(text: &str, around: &Range<usize>) -> Range<usize> {
-    const ENDS: [&str; 7] = ["\n\n", "\n- ", "\n* ", "\n|", ". ", ".\n", "\n#"];
-    let (before, after) = (&text[..around.start], &text[around.end..]);
-    let start = ENDS.iter().filter_map(|end| Some(before.rfind(end)? + end.len())).max().unwrap_or(0);
-    let end = ENDS.iter().filter_map(|end| after.find(end)).min().unwrap_or(after.len());
-    start..around.end + end
+fn word(token: &str) -> Option<String> {
+    let word = token.trim_matches(|c: char| !(c.is_alphanumeric() || c == '\'')).to_lowercase();
+    (!word.is_empty() && word.len() < 30).then_some(word)
 }
 
 /// `src/a.rs`, and what is named in it by `src/a.rs::name`, `src/a.rs#name` or `src/a.rs:name`. A line is no name.
@@ -424,7 +309,7 @@ fn file_of(span: &str) -> (&str, Option<&str>) {
     (span, None)
 }
 
-/// A file's name with an ending, alone or in a folder.
+/// A file's name with an ending, in a folder.
 fn is_path(text: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-./@+".contains(c);
     let file = text.rsplit('/').next().unwrap_or(text);
@@ -433,16 +318,11 @@ fn is_path(text: &str) -> bool {
         && file.rsplit_once('.').is_some_and(|(stem, _)| !stem.is_empty())
 }
 
-/// Endings by which `config.toml` is a file, and no `toml` of a `config`.
-const ENDINGS: &[&str] = &[
-    "bat", "bin", "c", "cc", "cfg", "conf", "cpp", "cs", "css", "csv", "db", "dev", "env", "example", "exe",
-    "go", "gz", "h", "hpp", "html", "ico", "ini", "io", "java", "js", "json", "jsonl", "jsx", "lock", "log",
-    "md", "mjs", "mod", "net", "org", "php", "png", "proto", "py", "pyi", "rb", "rs", "sh", "sql", "sqlite",
-    "sum", "svg", "toml", "ts", "tsx", "txt", "wasm", "xml", "yaml", "yml", "zip", "zst", "com",
-];
-
 /// A name that looks like one of code: qualified, called, or written as only code is. Its call's brackets are taken off.
 fn symbol(text: &str) -> Option<&str> {
+    if text.len() > 200 {
+        return None;
+    }
     let called = text.strip_suffix("()");
     let name = called.unwrap_or(text);
     let name = match name.split_once('(') {

@@ -1,0 +1,124 @@
+//! What a commit does not show and that may be there all the same: what builds make, other repositories in it, and the
+//! packages it depends on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+use crate::{
+    codebase::{
+        dependencies,
+        imports::{folder_of, upwards},
+        tree::file_name,
+    },
+    limits,
+};
+
+/// Told by what git is to ignore, by the submodules and by the manifests.
+#[derive(Debug, Default)]
+pub struct Outside {
+    submodules: BTreeSet<String>,
+    ignored: GlobSet,
+    dependencies: BTreeSet<String>,
+    /// Libraries of this repository by the names that imports use, each with its folder.
+    crates: BTreeMap<String, String>,
+    /// What the names of its Go packages begin with, each with its folder.
+    go_modules: BTreeMap<String, String>,
+}
+
+impl Outside {
+    /// Does the text of this file tell of it?
+    pub fn is_told_by(path: &str) -> bool {
+        matches!(
+            file_name(path),
+            ".gitignore" | "Cargo.toml" | "go.mod" | "pyproject.toml" | "requirements.txt"
+        )
+    }
+
+    /// Of the files that tell of it, by path, each with its text.
+    pub fn new<'t>(
+        submodules: impl IntoIterator<Item = String>,
+        files: impl IntoIterator<Item = (&'t str, &'t str)>,
+    ) -> Self {
+        let (mut ignored, mut patterns) = (GlobSetBuilder::new(), 0);
+        let mut outside = Self { submodules: submodules.into_iter().collect(), ..Self::default() };
+        for (path, text) in files {
+            match file_name(path) {
+                "Cargo.toml" => {
+                    outside.crates.extend(library(text).map(|name| (name, folder_of(path).to_owned())))
+                }
+                "go.mod" => {
+                    let name = text.lines().find_map(|line| line.trim().strip_prefix("module "));
+                    let name = name.map(|name| name.trim().trim_matches('"').to_owned());
+                    outside.go_modules.extend(name.map(|name| (name, folder_of(path).to_owned())));
+                }
+                ".gitignore" => {
+                    let folder = path.strip_suffix(".gitignore").unwrap_or_default();
+                    let globs: Vec<_> = text.lines().filter_map(|line| pattern(folder, line)).collect();
+                    patterns += globs.len();
+                    if patterns <= limits::ATTRIBUTE_PATTERNS {
+                        for glob in globs {
+                            ignored.add(glob);
+                        }
+                    }
+                }
+                _ => {
+                    outside.dependencies.extend(dependencies(path, text).into_keys().map(|name| plain(&name)))
+                }
+            }
+        }
+        Self { ignored: ignored.build().unwrap_or_default(), ..outside }
+    }
+
+    /// May there be such a file or folder although the commit has none?
+    pub(super) fn may_have(&self, path: &str) -> bool {
+        upwards(path)
+            .filter(|path| !path.is_empty())
+            .any(|path| self.submodules.contains(path) || self.ignored.is_match(path))
+    }
+
+    /// Each with its folder.
+    pub(super) fn crates(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.crates.iter().map(|(name, folder)| (name.as_str(), folder.as_str()))
+    }
+
+    /// Each with its folder.
+    pub(super) fn go_modules(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.go_modules.iter().map(|(name, folder)| (name.as_str(), folder.as_str()))
+    }
+
+    /// Does the repository depend on a package of this name?
+    pub(super) fn has_package(&self, name: &str) -> bool {
+        self.dependencies.contains(&plain(name))
+    }
+}
+
+/// The name of the library that a `Cargo.toml` makes of `src/lib.rs`.
+fn library(manifest: &str) -> Option<String> {
+    let manifest = manifest.parse::<toml::Table>().ok()?;
+    let said = |section: &str, key: &str| manifest.get(section)?.get(key)?.as_str().map(str::to_owned);
+    let elsewhere = said("lib", "path").is_some_and(|path| path != "src/lib.rs");
+    let name = said("lib", "name").or_else(|| said("package", "name")).filter(|_| !elsewhere)?;
+    Some(name.replace('-', "_"))
+}
+
+/// Names of packages are compared so: what is imported as `ruamel_yaml` is called `ruamel.yaml`.
+fn plain(name: &str) -> String {
+    name.to_lowercase().replace(['-', '.'], "_")
+}
+
+/// A line of a `.gitignore` as a pattern from the root. One that ignores everything, to list what is kept, says nothing
+/// of what a build makes; what is kept after all may well be made.
+fn pattern(folder: &str, line: &str) -> Option<globset::Glob> {
+    let line = line.trim();
+    let pattern = line.trim_end_matches('/').trim_end_matches("/**").trim_end_matches("/*");
+    if pattern.starts_with(['#', '!'])
+        || pattern.trim_matches(['*', '/']).is_empty()
+        || line.len() > limits::ATTRIBUTE_PATTERN
+    {
+        return None;
+    }
+    let below = if pattern.contains('/') { "" } else { "**/" };
+    let whole = format!("{}{below}{}", globset::escape(folder), pattern.strip_prefix('/').unwrap_or(pattern));
+    GlobBuilder::new(&whole).literal_separator(true).backslash_escape(true).build().ok()
+}

@@ -1,0 +1,174 @@
+//! Which names a text has, and whether its file may have others that it does not spell.
+
+use serde::{Deserialize, Serialize};
+
+use crate::codebase::{Import, Language, Summary};
+
+/// So small that every file's is kept. Of a name that is there it never says that it is not; the other way it is wrong
+/// once in a hundred times.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::codebase) struct Spelled {
+    /// Those at [`places`] of each name.
+    bits: Box<[u64]>,
+    /// All names of another file, or what code makes up, may be there as well.
+    more: bool,
+}
+
+/// Bits kept for each name.
+const BITS: usize = 10;
+
+impl Spelled {
+    pub(in crate::codebase) fn of(language: Language, text: &str, summary: &Summary) -> Self {
+        let mut names: Vec<u64> = Vec::new();
+        // The bytes of letters beyond ASCII are part of names: those are not asked for.
+        let part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || !byte.is_ascii();
+        for name in text.as_bytes().split(|byte| !part(byte)).filter(|name| !name.is_empty()) {
+            names.push(hash(name));
+        }
+        names.sort_unstable();
+        names.dedup();
+        let mut bits = vec![0_u64; (names.len() * BITS).div_ceil(64)].into_boxed_slice();
+        for name in names {
+            for place in places(name, bits.len()) {
+                bits[place / 64] |= 1 << (place % 64);
+            }
+        }
+        Self { bits, more: makes_names(language, text, summary) }
+    }
+
+    /// Surely not, if not.
+    pub(in crate::codebase) fn may_have(&self, name: &str) -> bool {
+        let mut places = places(hash(name.as_bytes()), self.bits.len());
+        !name.is_ascii()
+            || !self.bits.is_empty() && places.all(|place| self.bits[place / 64] & (1 << (place % 64)) != 0)
+    }
+
+    /// May the file have names that its text does not spell?
+    pub(in crate::codebase) fn may_have_more(&self) -> bool {
+        self.more
+    }
+}
+
+/// The same everywhere and always, for it is kept.
+fn hash(name: &[u8]) -> u64 {
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash ^ (hash >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// The bits of a name among those of so many words.
+fn places(hash: u64, words: usize) -> impl Iterator<Item = usize> {
+    let bits = (words * 64).max(1) as u64;
+    let (first, step) = (hash >> 32, (hash & 0xffff_ffff) | 1);
+    (0..4).map(move |at| (first.wrapping_add(step.wrapping_mul(at)) % bits) as usize)
+}
+
+/// Signs of it in a text, by language.
+fn marks(language: Language) -> &'static [&'static str] {
+    match language {
+        Language::Rust => &["include!", "paste!", "concat_idents"],
+        Language::Python => &[
+            "import *",
+            "__getattr__",
+            "globals()",
+            "locals()",
+            "vars()",
+            "setattr(",
+            "exec(",
+            "sys.modules[",
+            " type(",
+        ],
+        Language::JavaScript | Language::TypeScript | Language::Tsx => &[
+            "export *",
+            "module.exports = require",
+            "export =",
+            "exports[",
+            "...require(",
+            "__exportStar",
+            "Object.assign",
+            "defineProperty",
+        ],
+        Language::C | Language::Cpp => &["##", ".inc\"", ".def\"", ".inc>", ".def>"],
+        Language::CSharp => &["partial "],
+        Language::Java => &["lombok", "Generated"],
+        Language::Ruby => {
+            &["define_method", "method_missing", "include ", "extend ", "class_eval", "instance_eval"]
+        }
+        // A trait is used inside a class, and so never at the beginning of a line.
+        Language::Php => &["__call", " use ", "\tuse "],
+        Language::Bash => &["eval ", "source ", "\n. "],
+        Language::Go
+        | Language::Json
+        | Language::Makefile
+        | Language::Markdown
+        | Language::Other
+        | Language::Toml
+        | Language::Yaml => &[],
+    }
+}
+
+fn makes_names(language: Language, text: &str, summary: &Summary) -> bool {
+    let handed_on =
+        |import: &Import| import.text.starts_with("pub") && import.names.iter().any(|name| name == "*");
+    marks(language).iter().any(|mark| text.contains(mark))
+        || (language == Language::Rust && text.lines().any(is_macro_of_items))
+        || summary.imports.iter().any(handed_on)
+}
+
+/// `tonic::include_proto!("cart");` at the beginning of a line: what it makes only its author knows. Those that merely
+/// wrap what they are given spell it.
+fn is_macro_of_items(line: &str) -> bool {
+    let Some((path, rest)) = line.split_once('!') else { return false };
+    let name = path.rsplit("::").next().unwrap_or(path);
+    let legal = !path.is_empty() && path.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
+    let wraps = name.starts_with("cfg_")
+        || matches!(name, "macro_rules" | "thread_local" | "pin_project" | "const_assert");
+    legal && !wraps && rest.trim_start().starts_with(['(', '{', '['])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codebase::summarize;
+
+    fn spelled(language: Language, text: &str) -> Spelled {
+        Spelled::of(language, text, &summarize(language, text))
+    }
+
+    #[test]
+    fn what_is_there_is_never_denied_and_little_else_is_said_to_be() {
+        let names: Vec<String> = (0..2_000).map(|at| format!("name_{at}")).collect();
+        let all = spelled(Language::Rust, &names.join(" ("));
+        assert!(names.iter().all(|name| all.may_have(name)));
+        let wrong = (0..10_000).filter(|at| all.may_have(&format!("other_{at}"))).count();
+        assert!(wrong < 300, "{wrong} of 10000");
+        assert!(!all.may_have("nam") && all.may_have("é") && !spelled(Language::Rust, "").may_have("x"));
+    }
+
+    #[test]
+    fn macros_and_tricks_may_make_more() {
+        for (language, text) in [
+            (Language::Rust, "pub mod pb {}\ntonic::include_proto!(\"shop\");\n"),
+            (Language::Rust, "slint::include_modules!();\n"),
+            (Language::Rust, "pub use words::*;\n"),
+            (Language::Python, "sys.modules[__name__] = _LazyModule(__name__)\n"),
+            (Language::JavaScript, "module.exports = { ...require('./a') }\n"),
+            (Language::Ruby, "class Cart\n  include Sellable\nend\n"),
+            (Language::Php, "<?php\nclass A {\n    use Sells;\n}\n"),
+            (Language::C, "#define NAME(x) cart_##x\n"),
+        ] {
+            assert!(spelled(language, text).may_have_more(), "{text}");
+        }
+        for (language, text) in [
+            (
+                Language::Rust,
+                "macro_rules! a { () => {} }\ncfg_rt! { mod a; }\nfn f() {\n    println!(\"\");\n}\n",
+            ),
+            (Language::C, "#include \"cart.h\"\n"),
+            (Language::Php, "<?php\nuse App\\Cart;\n"),
+        ] {
+            assert!(!spelled(language, text).may_have_more(), "{text}");
+        }
+    }
+}
