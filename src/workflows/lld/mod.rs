@@ -300,7 +300,8 @@ async fn check(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     // What is known of the code hangs on this version and this machine, the form of the text on neither.
     let names: Hash = cx
         .once("names", |_| async {
-            let names = rounds::names(cx, base, tree, move |repository| lld::names(&text, repository)).await?;
+            let names =
+                rounds::names(cx, base, tree, move |repository| lld::names(&text, repository)).await?;
             cx.put(&serde_json::to_vec(&names).map_err(anyhow::Error::new)?).await
         })
         .await?;

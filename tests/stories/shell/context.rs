@@ -68,7 +68,7 @@ fn what_a_model_is_shown_can_be_piped_and_comes_with_a_report() {
     );
     assert!(report.contains(" of 3000 tokens") && report.contains("credentials blacked out: 1"), "{report}");
     assert!(report.contains("src/weather.rs  named as a file of this work"), "{report}");
-    assert!(report.contains("1 looks like it holds a secret"), "{report}");
+    assert!(report.contains("looks like it holds a secret: 1 (.env)"), "{report}");
     assert_eq!(finished(&arguments).stdout, output.stdout);
 }
 
