@@ -390,7 +390,7 @@ pub const INDEX_FIRST_BATCH_BYTES: u64 = 256 * 1024;
 
 /// What is kept for the next index of a repository: several commits' worth of a large one.
 pub const CACHE_BYTES: u64 = 256 * 1024 * 1024;
-/// What of a repository a model is shown, in tokens: about 60 KB of source text, which leaves the better half of the
+/// What of a repository a model is shown, in tokens: about 60 KB of source text, which leaves 14,000 of the
 /// smallest usual window (32,000) to everything else.
 pub const CONTEXT_TOKENS: usize = 18_000;
 
@@ -516,3 +516,6 @@ pub const NAMED_PLACES: usize = 20;
 /// Files whose texts tell what a build makes and what a repository depends on, and bytes of each.
 pub const TELLING_FILES: usize = 60;
 pub const TELLING_BYTES: u64 = 131_072;
+
+/// Patterns of what git is to ignore that are heeded, of all its files together. With more nothing counts as surely absent.
+pub const IGNORE_PATTERNS: usize = 2_000;

@@ -20,7 +20,8 @@ use crate::{
 /// Print what a model would be shown of a repository.
 ///
 /// Reads one commit of a repository on this machine: no settings, no server, no network, and nothing in the work tree
-/// that is not committed. The same commit and the same request print the same bytes.
+/// that is not committed. The same commit and the same request print the same bytes, unless the report says that a file took the
+/// parser too long: that is up to the machine.
 ///
 /// Printed is the list of paths, then the files that matter for the issue: whole, with the code of the parts that matter,
 /// or only by their signatures, whatever tells most within the budget. Files named by `--files` or in the issue's text come
@@ -114,6 +115,10 @@ fn tell_report(snapshot: &Snapshot, report: &Report) {
     for NeverShown { why, count, some } in &report.left_out {
         let more = if *count > some.len() { ", …" } else { "" };
         tell(format_args!("never shown, {why}: {count} ({}{more})", some.join(", ")));
+    }
+    if !report.timed_out.is_empty() {
+        let paths = report.timed_out.join(", ");
+        tell(format_args!("known in part, since they took the parser too long here: {paths}"));
     }
     if report.secrets > 0 {
         tell(format_args!("credentials blacked out: {}", report.secrets));

@@ -1,5 +1,5 @@
-//! What a repository's `.gitattributes` say of its files: the marks by which GitHub tells generated, vendored and
-//! documentation, and git itself tells binary.
+//! What a repository's `.gitattributes` say of its files: the marks by which GitHub tells generated and
+//! vendored, and git itself binary.
 //!
 //! Read as git reads them: patterns are relative to the folder of their file, a pattern without a slash means names at any
 //! depth, deeper files outrank higher ones, and in each the last line that matches counts, attribute by attribute.
@@ -17,7 +17,6 @@ pub(super) const FILE: &str = ".gitattributes";
 pub(super) struct Marks {
     pub(super) generated: Option<bool>,
     pub(super) vendored: Option<bool>,
-    pub(super) documentation: Option<bool>,
     pub(super) binary: Option<bool>,
 }
 
@@ -28,7 +27,6 @@ type Setting = (Mark, Option<bool>);
 enum Mark {
     Generated,
     Vendored,
-    Documentation,
     Binary,
 }
 
@@ -86,7 +84,6 @@ impl Attributes {
                 *match mark {
                     Mark::Generated => &mut marks.generated,
                     Mark::Vendored => &mut marks.vendored,
-                    Mark::Documentation => &mut marks.documentation,
                     Mark::Binary => &mut marks.binary,
                 } = *value;
             }
@@ -103,7 +100,7 @@ fn pattern(line: &str) -> Option<(String, &str)> {
     }
     let Some(quoted) = line.strip_prefix('"') else {
         let (pattern, words) = line.split_once(|c: char| c.is_ascii_whitespace())?;
-        return (pattern.len() <= limits::ATTRIBUTE_PATTERN).then(|| (pattern.to_owned(), words));
+        return Some((pattern.to_owned(), words));
     };
     // Quoted as in C, of which only the quote and the backslash are likely.
     let (mut pattern, mut escaped) = (String::new(), false);
@@ -122,7 +119,10 @@ fn pattern(line: &str) -> Option<(String, &str)> {
 }
 
 /// The pattern as one from the root; none for what matches nothing. Git knows no `{a,b}`, and a folder is never meant.
-fn glob(folder: &str, pattern: &str) -> Option<Glob> {
+pub(super) fn glob(folder: &str, pattern: &str) -> Option<Glob> {
+    if pattern.len() > limits::ATTRIBUTE_PATTERN {
+        return None;
+    }
     let anywhere = !pattern.contains('/');
     let below = if anywhere { "**/" } else { "" };
     let pattern = pattern.strip_prefix('/').unwrap_or(pattern).replace('{', "[{]").replace('}', "[}]");
@@ -156,7 +156,6 @@ fn setting(word: &str, macros: &BTreeMap<&str, Vec<Setting>>) -> Vec<Setting> {
     let mark = match name {
         "linguist-generated" => Mark::Generated,
         "linguist-vendored" => Mark::Vendored,
-        "linguist-documentation" => Mark::Documentation,
         // What has no diff is binary to git; its own macro says that and more.
         "diff" => return vec![(Mark::Binary, value.map(|diff| !diff))],
         "binary" if value == Some(true) => Mark::Binary,
@@ -183,7 +182,7 @@ schema/own/*.sql -linguist-vendored
 *.made made
 !*.x linguist-generated
 [x linguist-generated
-guide/** linguist-documentation=false text
+guide/** linguist-vendored=false text
 *.txt text=auto
 *.{one,two} linguist-generated
 a?/*.c linguist-vendored
@@ -226,7 +225,7 @@ dir/* linguist-generated
         assert_eq!(attributes.of("a/b.dump").binary, Some(true));
         assert_eq!(attributes.of("a.lst").binary, Some(true));
         assert_eq!(attributes.of("deep/a.lst").binary, None);
-        assert_eq!(attributes.of("guide/a.md").documentation, Some(false));
+        assert_eq!(attributes.of("guide/a.md").vendored, Some(false));
     }
 
     /// What git makes of the same files: the attributes of each path, as `check-attr` prints them.
@@ -242,7 +241,7 @@ dir/* linguist-generated
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let names = ["linguist-generated", "linguist-vendored", "linguist-documentation", "diff"];
+        let names = ["linguist-generated", "linguist-vendored", "diff"];
         let marks = paths.iter().map(|path| {
             let printed = git(&[&["check-attr"][..], &names, &["--", path]].concat());
             let values = printed.lines().map(|line| match line.rsplit(": ").next().unwrap() {
@@ -250,8 +249,8 @@ dir/* linguist-generated
                 value => Some(!matches!(value, "unset" | "false")),
             });
             let values: Vec<_> = values.collect();
-            let [generated, vendored, documentation, diff] = values.try_into().unwrap();
-            Marks { generated, vendored, documentation, binary: diff.map(|diff: bool| !diff) }
+            let [generated, vendored, diff] = values.try_into().unwrap();
+            Marks { generated, vendored, binary: diff.map(|diff: bool| !diff) }
         });
         marks.collect()
     }

@@ -8,11 +8,7 @@ use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Language,
-    attributes::{Attributes, Marks},
-    tree::file_name,
-};
+use super::{Language, attributes::Attributes, tree::file_name};
 use crate::{documents::is_invisible, git::Mode, limits};
 
 /// Why no model is shown a file.
@@ -66,7 +62,6 @@ impl fmt::Display for Why {
 pub(super) struct Kept {
     /// By its name; its text may say more.
     pub(super) language: Language,
-    pub(super) documentation: bool,
     /// Said to be written by hand, however its content looks.
     pub(super) by_hand: bool,
 }
@@ -116,7 +111,7 @@ impl Sieve {
             }
             () if marks.binary.is_none() && has_ending(name, BINARY_ENDINGS) => Err(Why::Binary),
             () if size > largest(language) => Err(Why::TooLarge),
-            () => Ok(kept(&lower, name, language, marks)),
+            () => Ok(Kept { language, by_hand: marks.generated == Some(false) }),
         }
     }
 
@@ -132,15 +127,6 @@ impl Sieve {
                 _ => self.outputs.contains(folder),
             })
     }
-}
-
-fn kept(lower: &str, name: &str, language: Language, marks: Marks) -> Kept {
-    let documentation = marks.documentation.unwrap_or_else(|| {
-        (has_ending(name, DOCUMENT_ENDINGS) && !SETTINGS_IN_TEXT.iter().any(|known| name.ends_with(known)))
-            || (!language.is_code() && DOCUMENT_NAMES.iter().any(|known| name.starts_with(known)))
-            || lower.split('/').rev().skip(1).any(|folder| DOCUMENT_FOLDERS.contains(&folder))
-    });
-    Kept { language, documentation, by_hand: marks.generated == Some(false) }
 }
 
 /// A file's text, without a byte order mark, or why it is not shown after all.
@@ -203,12 +189,15 @@ fn has_ending(name: &str, endings: &[&str]) -> bool {
 
 fn is_secret(path: &str, name: &str) -> bool {
     let sample = name.ends_with(".example") || name.ends_with(".sample") || name.ends_with(".template");
-    let env = (name == ".env" || name.starts_with(".env.") || name.ends_with(".env")) && !sample;
+    let env =
+        (matches!(name, ".env" | ".envrc") || name.starts_with(".env.") || name.ends_with(".env")) && !sample;
     env || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
         || SECRET_NAMES.contains(&name)
         || SECRET_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+        || path.ends_with(".docker/config.json")
         || name.rsplit_once('.').is_some_and(|(stem, ending)| {
-            matches!(stem, "secret" | "secrets" | "credentials") && SETTINGS_ENDINGS.contains(&ending)
+            let word = stem.split(['.', '-', '_']).next().unwrap_or_default();
+            matches!(word, "secret" | "secrets" | "credentials") && SETTINGS_ENDINGS.contains(&ending)
         })
         || path.split('/').any(|part| matches!(part, ".ssh" | ".aws" | ".gnupg"))
 }
@@ -326,15 +315,6 @@ const SECRET_BEGINNINGS: &[&str] = &["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519
 const SETTINGS_ENDINGS: &[&str] =
     &["yaml", "yml", "json", "toml", "txt", "ini", "cfg", "conf", "properties", "xml"];
 
-const DOCUMENT_ENDINGS: &[&str] = &["md", "mdx", "markdown", "rst", "adoc", "asciidoc", "txt"];
-
-const SETTINGS_IN_TEXT: &[&str] = &["cmakelists.txt", "requirements.txt", "constraints.txt", "robots.txt"];
-
-const DOCUMENT_NAMES: &[&str] =
-    &["readme", "changelog", "changes", "contributing", "copying", "install", "license", "notice", "authors"];
-
-const DOCUMENT_FOLDERS: &[&str] = &["doc", "docs", "documentation", "javadoc", "man"];
-
 const COMMENTS: &[&str] = &["//", "#", "/*", "*", "--", ";", "<!--", "\"\"\"", "'''", "%", "dnl"];
 
 const BINARY_ENDINGS: &[&str] = &[
@@ -352,7 +332,7 @@ mod tests {
         let attributes = Attributes::new(vec![(
             ".gitattributes",
             "/vendor/ours/** -linguist-vendored\n*.lock linguist-generated=false\napi.rs linguist-generated\nlegacy/** \
-             linguist-vendored\n*.blob binary\nplain.dat diff\nguide/** linguist-documentation\n",
+             linguist-vendored\n*.blob binary\nplain.dat diff\n",
         )]);
         Sieve::new(["Cargo.toml", "web/package.json"].into_iter(), attributes)
     }
@@ -366,7 +346,10 @@ mod tests {
             ("certs/server.PEM", Some(Why::Secret)),
             ("home/.aws/config", Some(Why::Secret)),
             ("config/secrets.yml", Some(Why::Secret)),
+            ("config/secrets.prod.yml", Some(Why::Secret)),
             ("src/secrets.rs", None),
+            (".envrc", Some(Why::Secret)),
+            ("home/.docker/config.json", Some(Why::Secret)),
             ("prod.tfvars", Some(Why::Secret)),
             ("go.sum", Some(Why::Generated)),
             ("Cargo.lock", None),
@@ -409,17 +392,6 @@ mod tests {
         assert_eq!(judge("lib.rs", Mode::Executable, 400_000), None);
         assert_eq!(judge("link", Mode::Symlink, 1), Some(Why::Symlink));
         assert_eq!(judge("sub", Mode::Submodule, 0), Some(Why::Submodule));
-    }
-
-    #[test]
-    fn documentation_is_kept_and_known() {
-        let documentation = |path| sieve().judge(path, Mode::File, 10).unwrap().documentation;
-        for path in ["README", "docs/conf.py", "a.md", "guide/a.rs", "LICENSE-MIT"] {
-            assert!(documentation(path), "{path}");
-        }
-        for path in ["src/license.rs", "src/lib.rs", "CMakeLists.txt", "a/requirements.txt"] {
-            assert!(!documentation(path), "{path}");
-        }
     }
 
     #[test]

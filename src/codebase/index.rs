@@ -30,8 +30,6 @@ pub struct File {
     /// In bytes.
     pub size: u64,
     pub language: Language,
-    /// It is about the code, and is none.
-    pub documentation: bool,
     pub digest: Arc<Digest>,
 }
 
@@ -85,11 +83,10 @@ impl Index {
         for (path, text) in texts {
             let size = text.len() as u64;
             match sieve.judge(path, Mode::File, size) {
-                Ok(kept) => {
+                Ok(_) => {
                     let language = Language::of_file(path, text);
                     let digest = Arc::new(Digest::of(language, text));
-                    let (path, documentation) = (path.to_owned(), kept.documentation);
-                    index.files.push(File { path, size, language, documentation, digest });
+                    index.files.push(File { path: path.to_owned(), size, language, digest });
                 }
                 Err(why) => index.leave_out(path, why),
             }

@@ -1,7 +1,7 @@
 //! What of a repository a model is shown, and what a document may ask about it.
 //!
 //! Two rooms here read a repository: `reading`, which makes the index of a commit, and `context`, which reads what it
-//! shows; the rest is bytes in, values out. The same commit and issue always give the same context. Secrets are left
+//! shows; the rest is bytes in, values out. The same commit and issue give the same context. Secrets are left
 //! out twice: files that look like holding them are not opened, and what looks like one in any other file is blacked
 //! out.
 

@@ -83,7 +83,6 @@ struct Plan {
 struct Planned {
     entry: usize,
     content: usize,
-    documentation: bool,
 }
 
 /// Numbers of contents.
@@ -147,7 +146,7 @@ impl Plan {
                 contents.push(content.clone());
                 contents.len() - 1
             });
-            Planned { entry: at, content: number, documentation: kept.documentation }
+            Planned { entry: at, content: number }
         });
         Self { files: files.collect(), contents, left_out, snapshot }
     }
@@ -182,14 +181,13 @@ impl Plan {
         for (at, why) in &self.left_out {
             index.leave_out(&entries[*at].path, *why);
         }
-        for Planned { entry, content, documentation } in &self.files {
+        for Planned { entry, content } in &self.files {
             let Entry { path, size, .. } = &entries[*entry];
             match known[*content].as_ref().expect("what was not known was learnt") {
                 Ok((language, digest)) => index.add(File {
                     path: path.clone(),
                     size: *size,
                     language: *language,
-                    documentation: *documentation,
                     digest: Arc::clone(digest),
                 }),
                 Err(why) => index.leave_out(path, *why),

@@ -198,7 +198,9 @@ impl Intake {
             // At its first trouble also one that looks old: a clock that jumped makes everything old.
             Some(at) if age < limits::DELIVERY_AGE || !taken.again => {
                 tracing::info!(delivery = %taken.id, %trouble, %at, "put off");
-                let holds = taken.received_at.plus(limits::DELIVERY_HOLDS);
+                // What is said of the issue next may be `/stop`.
+                let hold = if matches!(trouble, Trouble::Opening) { LAG } else { limits::DELIVERY_HOLDS };
+                let holds = taken.received_at.plus(hold);
                 Ending::Later { why: trouble.to_string(), at, holds }
             }
             _ => {

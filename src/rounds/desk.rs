@@ -208,8 +208,13 @@ impl Desk {
 
     /// What is known of the files of the commit a run works from.
     pub async fn index(&self, cx: &Cx, base: &Base) -> Result<Arc<Index>, StepError> {
-        let known = self.commits.get_or_make(cx.run().id.repo, &base.commit, self.know(cx, base)).await?;
-        Ok(Arc::clone(&known.index))
+        // Perhaps another run makes it, of which a stop of this one is no business.
+        tokio::select! {
+            known = self.commits.get_or_make(cx.run().id.repo, &base.commit, self.know(cx, base)) => {
+                Ok(Arc::clone(&known?.index))
+            }
+            () = cx.cancelled().cancelled() => Err(stopping()),
+        }
     }
 
     async fn know(&self, cx: &Cx, base: &Base) -> Result<Known, StepError> {
@@ -229,6 +234,10 @@ impl Desk {
         let snapshot = self.snapshot(cx, base).await?;
         Ok(TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str())))
     }
+}
+
+pub(super) fn stopping() -> StepError {
+    StepError::Later { why: "the run is stopping".to_owned(), after: Duration::from_secs(30) }
 }
 
 pub(super) fn git_error(error: GitError) -> StepError {

@@ -1,13 +1,14 @@
 //! What a document says of the repository's code, held against the commit that the run works from.
 
-use std::time::Duration;
-
-use super::{Base, Cx, desk::git_error};
+use super::{
+    Base, Cx,
+    desk::{git_error, stopping},
+};
 use crate::{
     codebase::{Outside, Symbols, TreeIndex},
     documents::{Mistake, Repository},
     engine::StepError,
-    git::{Mode, Snapshot},
+    git::{Entry, Mode, Snapshot},
     limits,
 };
 
@@ -21,29 +22,44 @@ pub async fn names(
 ) -> Result<Vec<Mistake>, StepError> {
     let snapshot = cx.tools().snapshot(cx, base).await?;
     let index = cx.tools().index(cx, base).await?;
-    let outside = outside(&snapshot).await?;
-    let judged = tokio::task::spawn_blocking(move || judge(&Symbols::new(&index, &tree, &outside)));
+    let telling = Telling::read(&snapshot).await?;
+    let judged = tokio::task::spawn_blocking(move || {
+        let outside = telling.outside(&snapshot);
+        judge(&Symbols::new(&index, &tree, &outside))
+    });
     tokio::select! {
         mistakes = judged => mistakes.map_err(|error| StepError::Bug(error.into())),
-        () = cx.cancelled().cancelled() => {
-            Err(StepError::Later { why: "the run is stopping".to_owned(), after: Duration::from_secs(30) })
-        }
+        () = cx.cancelled().cancelled() => Err(stopping()),
     }
 }
 
-/// What the commit does not show and that may be there all the same.
-async fn outside(snapshot: &Snapshot) -> Result<Outside, StepError> {
-    let submodules = snapshot.entries().iter().filter(|entry| entry.mode == Mode::Submodule);
-    let telling = snapshot.entries().iter().filter(|entry| {
-        entry.mode.is_file() && entry.size <= limits::TELLING_BYTES && Outside::is_told_by(&entry.path)
-    });
-    let mut telling: Vec<_> = telling.collect();
-    // Those at the root speak of everything.
-    telling.sort_by_key(|entry| entry.path.matches('/').count());
-    telling.truncate(limits::TELLING_FILES);
-    let oids: Vec<_> = telling.iter().map(|entry| entry.oid.clone()).collect();
-    let texts = snapshot.read(&oids).await.map_err(git_error)?;
-    let texts: Vec<_> = texts.iter().map(|bytes| String::from_utf8_lossy(bytes)).collect();
-    let files = telling.iter().zip(&texts).map(|(entry, text)| (entry.path.as_str(), &**text));
-    Ok(Outside::new(submodules.map(|entry| entry.path.clone()), files))
+/// The files that tell of what the commit does not show and that may be there all the same.
+struct Telling {
+    /// By path, each with its text.
+    files: Vec<(String, String)>,
+    /// All that tell what is ignored are among them.
+    all: bool,
+}
+
+impl Telling {
+    async fn read(snapshot: &Snapshot) -> Result<Self, StepError> {
+        let telling = snapshot.entries().iter().filter(|e| e.mode.is_file() && Outside::is_told_by(&e.path));
+        let ignores = |entry: &Entry| entry.path.ends_with(".gitignore");
+        let (mut telling, mut unread): (Vec<&Entry>, Vec<&Entry>) =
+            telling.partition(|entry| entry.size <= limits::TELLING_BYTES);
+        // What is ignored counts most, and what stands at the root speaks of everything.
+        telling.sort_by_key(|entry| (!ignores(entry), entry.path.matches('/').count()));
+        unread.extend(telling.drain(limits::TELLING_FILES.min(telling.len())..));
+        let oids: Vec<_> = telling.iter().map(|entry| entry.oid.clone()).collect();
+        let texts = snapshot.read(&oids).await.map_err(git_error)?.into_iter();
+        let texts = texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let files = telling.iter().map(|entry| entry.path.clone()).zip(texts).collect();
+        Ok(Self { files, all: !unread.into_iter().any(ignores) })
+    }
+
+    fn outside(&self, snapshot: &Snapshot) -> Outside {
+        let submodules = snapshot.entries().iter().filter(|entry| entry.mode == Mode::Submodule);
+        let files = self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+        Outside::new(submodules.map(|entry| entry.path.clone()), files, self.all)
+    }
 }

@@ -18,6 +18,8 @@ const ITEMS: usize = 2;
 const EXAMPLES: usize = 3;
 /// What is less like it than this shows nothing.
 const LEAST: f64 = 0.4;
+/// Words that they share, the rarest first, of which a reason tells.
+const WORDS: usize = 3;
 /// Of the value of the best file, that of an example that is the same in all.
 const VALUE: f64 = 0.25;
 
@@ -34,7 +36,9 @@ pub(super) fn of(index: &Index, candidates: &[Candidate]) -> Vec<Example> {
             let alike = alike.filter(|other| other.score >= LEAST && other.path != candidate.path);
             found.extend(alike.take(EXAMPLES).filter_map(|other| {
                 let name = &self::item(index, &other.path, other.lines)?.name;
-                let why = format!("{name} is made like {} of {}", item.name, candidate.path);
+                let words = other.words.iter().take(WORDS).map(String::as_str).collect::<Vec<_>>().join(", ");
+                let also = if other.same_parameters { ", and as many parameters" } else { "" };
+                let why = format!("{name} is made like {} of {}: {words}{also}", item.name, candidate.path);
                 Some(Example { path: other.path, lines: other.lines, value: VALUE * other.score, why })
             }));
         }

@@ -3,7 +3,7 @@
 //!
 //! In two steps, since contents are read late: [`plan`] looks at the index alone and says which texts it wants,
 //! [`Plan::fill`] is given those and chooses. In between somebody reads them, once and together, as [`gather`] does; what
-//! is wanted is bounded. The same commit, request and budget give the same bytes.
+//! is wanted is bounded. The same commit, request and budget give the same bytes, but for what [`Report::timed_out`] names.
 //!
 //! Whatever a repository holds, it stays text: nothing in a file closes the fence around it, no path breaks its line, and
 //! what looks like a credential is blacked out before anything is cut, lest half of one go unrecognised.

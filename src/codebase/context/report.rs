@@ -26,6 +26,9 @@ pub struct Report {
     pub refused: Vec<(String, String)>,
     /// Files no model is shown, by the reason.
     pub left_out: Vec<NeverShown>,
+    /// Files that took the parser too long here, and of which another machine may know more.
+    #[serde(default)]
+    pub timed_out: Vec<String>,
     /// Credentials blacked out.
     pub secrets: usize,
 }
@@ -70,7 +73,12 @@ impl Report {
             count,
             some,
         };
-        Self { left_out: by_reason.into_iter().map(never).collect(), ..Self::default() }
+        let timed_out = index.files().iter().filter(|file| file.digest.summary().timed_out);
+        Self {
+            left_out: by_reason.into_iter().map(never).collect(),
+            timed_out: timed_out.take(SOME).map(|file| write::one_line(&file.path)).collect(),
+            ..Self::default()
+        }
     }
 
     pub(super) fn include(&mut self, candidate: &Candidate, form: &Form) {

@@ -271,7 +271,7 @@ fn what_is_made_alike_is_shown_beside_it() {
     let shown: Vec<_> =
         context(&repo, &asked).report.included.into_iter().map(|file| (file.path, file.why)).collect();
     assert_eq!(shown.len(), 2, "{shown:?}");
-    let like = "paint_page is made like render_row of src/row.rs";
+    let like = "paint_page is made like render_row of src/row.rs: canva, mut, shape, and as many parameters";
     assert_eq!(shown[1], ("src/sheet.rs".to_owned(), like.to_owned()));
 }
 

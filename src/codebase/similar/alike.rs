@@ -22,8 +22,6 @@ pub struct Alike {
     /// What the names and signatures share, the rarest first.
     pub words: Vec<String>,
     pub same_parameters: bool,
-    /// How many names both files use.
-    pub shared_uses: usize,
 }
 
 /// How much each voice has of the score.
@@ -83,7 +81,6 @@ pub fn alike<'i>(index: &'i Index, path: &str, item: &Item) -> Vec<Alike> {
                 score: score + USES * shared_uses as f64 / uses.len().max(1) as f64,
                 words: shared.into_iter().map(|word| wanted[word].clone()).collect(),
                 same_parameters: parameters(other) == parameters(item),
-                shared_uses,
             }
         })
         .collect();

@@ -343,4 +343,4 @@ const KEYWORDS: &[&str] = &[
 ];
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -135,7 +135,12 @@ impl<'t> Lexer<'t> {
     }
 
     fn has_directives(&self) -> bool {
-        matches!(self.language, Language::C | Language::Cpp | Language::CSharp)
+        self.may_go_on() || self.language == Language::CSharp
+    }
+
+    /// May a line say by a backslash at its end that it is not over?
+    fn may_go_on(&self) -> bool {
+        matches!(self.language, Language::C | Language::Cpp)
     }
 
     fn word(&mut self) -> Option<Token<'t>> {
@@ -147,10 +152,14 @@ impl<'t> Lexer<'t> {
         let end = (1..rest.len()).find(|at| !is_word(rest[*at]) && !separates(*at)).unwrap_or(rest.len());
         let word = &self.text[self.at.byte..self.at.byte + end];
         self.at.byte += end;
-        if self.language == Language::Cpp && word.ends_with('R') && rest.get(end) == Some(&b'"') {
+        let raw = self.language == Language::Cpp && matches!(word, "R" | "LR" | "uR" | "UR" | "u8R");
+        if raw && rest.get(end) == Some(&b'"') {
             let mark = &self.text[self.at.byte + 1..];
-            // No longer one is allowed.
+            // No longer one is allowed, nor any sign in it.
             let mark = mark.bytes().take(17).position(|byte| byte == b'(').map(|end| &mark[..end])?;
+            if mark.contains(|c: char| c.is_ascii_whitespace() || matches!(c, '"' | '\\' | ')')) {
+                return None;
+            }
             return self.until(1 + mark.len(), &format!("){mark}\"")).map(|()| Token::Literal);
         }
         Some(if number { Token::Literal } else { Token::Word(word) })
@@ -163,7 +172,7 @@ impl<'t> Lexer<'t> {
             let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
             let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
             self.at.byte += end;
-            if end == rest.len() || !line.ends_with(b"\\") || !self.has_directives() {
+            if end == rest.len() || !line.ends_with(b"\\") || !self.may_go_on() {
                 return Some(());
             }
             if !goes_on {
@@ -299,7 +308,7 @@ impl<'t> Lexer<'t> {
     pub(super) fn skip_angles(&mut self) -> Option<()> {
         let (mut angles, mut brackets) = (0_usize, 0_usize);
         loop {
-            let back = (self.at, self.first);
+            let back = (self.at, self.first, self.left_out.len());
             match self.next()? {
                 Token::Sign(b'<') if brackets == 0 => angles += 1,
                 Token::Sign(b'>') if brackets == 0 => angles = angles.checked_sub(1)?,
@@ -308,7 +317,8 @@ impl<'t> Lexer<'t> {
                 Token::Sign(b';') | Token::End => return None,
                 _ if angles == 0 => {
                     // `template class A<int>;`
-                    (self.at, self.first) = back;
+                    (self.at, self.first) = (back.0, back.1);
+                    self.left_out.truncate(back.2);
                     return Some(());
                 }
                 _ => {}

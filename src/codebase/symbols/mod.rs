@@ -3,7 +3,7 @@
 //!
 //! A name is denied only where it surely does not stand: in a file that parsed whole, among whose words it is not.
 //! Names of other repositories are not judged, nor what a type may have from elsewhere, nor what a build may make. All of
-//! it is told by the index alone, so that nothing is read for an answer.
+//! it is told by the index and by [`Outside`], so that nothing is read for an answer.
 
 mod attributes;
 mod nearest;
@@ -13,7 +13,12 @@ mod strays;
 
 use std::collections::HashSet;
 
-use super::{File, Index, Item, Kind, Language, TreeIndex, imports::stem, summarize, tree::file_name};
+use super::{
+    File, Index, Item, Kind, Language, LeftOut, TreeIndex, Why,
+    imports::{folder_of, stem},
+    summarize,
+    tree::file_name,
+};
 use crate::documents::{Absent, Declares, Design, Repository, Stray, Tree};
 pub use outside::Outside;
 pub(super) use spelled::Spelled;
@@ -149,11 +154,12 @@ impl<'i> Symbols<'i> {
         if self.is_defined(name) || self.is_used(name) {
             return None;
         }
-        let spelled =
-            || self.index.files().iter().any(|file| file.language.is_code() && file.digest.may_spell(name));
+        // In whatever language: what is parsed here calls what is not. Prose alone names what is not there.
+        let tells = |file: &&File| file.language != Language::Markdown;
+        let spelled = || self.index.files().iter().filter(tells).any(|file| file.digest.may_spell(name));
         (nearest::has_slip(&self.definitions, name) && !spelled()).then(|| Absent {
             nearest: self.nearest(name, None),
-            closed: true,
+            closed: !self.index.left_out().iter().any(is_code_unread),
             mistyped: true,
         })
     }
@@ -180,7 +186,12 @@ impl<'i> Symbols<'i> {
         let members: Vec<_> = files.iter().flat_map(|file| definitions_of(file)).filter(of_it).collect();
         let mistyped = !self.is_defined(name) && nearest::is_any_meant(&members, name);
         let path = paths.first().copied();
-        Some(Absent { nearest: self.nearest(name, path), closed: true, mistyped })
+        // A type may have more in a file beside it that was not read.
+        let beside = |left: &LeftOut| {
+            is_code_unread(left) && paths.iter().any(|path| folder_of(path) == folder_of(&left.path))
+        };
+        let closed = !self.index.left_out().iter().any(beside);
+        Some(Absent { nearest: self.nearest(name, path), closed, mistyped })
     }
 
     /// `config.load`, where the file `config.rs` is the only one of its name: it may be a variable's as well.
@@ -324,6 +335,15 @@ impl Repository for Symbols<'_> {
 }
 
 /// Everything a file defines, whatever it stands in.
+/// Code of ours that may define what no file here does.
+fn is_code_unread(left: &LeftOut) -> bool {
+    let unread = matches!(
+        left.why,
+        Why::Generated | Why::Minified | Why::Encoding | Why::LfsPointer | Why::TooLarge | Why::TooMany
+    );
+    unread && Language::of(&left.path).is_code()
+}
+
 fn definitions_of(file: &File) -> Vec<Definition<'_>> {
     let mut out = Vec::new();
     let mut open: Vec<(&Item, Option<&str>)> =

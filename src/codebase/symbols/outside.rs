@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{GlobSet, GlobSetBuilder};
 
 use crate::{
     codebase::{
-        dependencies,
+        attributes, dependencies,
         imports::{folder_of, upwards},
         tree::file_name,
     },
@@ -19,6 +19,8 @@ use crate::{
 pub struct Outside {
     submodules: BTreeSet<String>,
     ignored: GlobSet,
+    /// Not all that is ignored is known.
+    more: bool,
     dependencies: BTreeSet<String>,
     /// Libraries of this repository by the names that imports use, each with its folder.
     crates: BTreeMap<String, String>,
@@ -35,13 +37,15 @@ impl Outside {
         )
     }
 
-    /// Of the files that tell of it, by path, each with its text.
+    /// Of the files that tell of it, by path, each with its text; and whether those are all of them.
     pub fn new<'t>(
         submodules: impl IntoIterator<Item = String>,
         files: impl IntoIterator<Item = (&'t str, &'t str)>,
+        all: bool,
     ) -> Self {
-        let (mut ignored, mut patterns) = (GlobSetBuilder::new(), 0);
-        let mut outside = Self { submodules: submodules.into_iter().collect(), ..Self::default() };
+        let (mut ignored, mut room) = (GlobSetBuilder::new(), limits::IGNORE_PATTERNS);
+        let submodules = submodules.into_iter().collect();
+        let mut outside = Self { submodules, more: !all, ..Self::default() };
         for (path, text) in files {
             match file_name(path) {
                 "Cargo.toml" => {
@@ -54,12 +58,12 @@ impl Outside {
                 }
                 ".gitignore" => {
                     let folder = path.strip_suffix(".gitignore").unwrap_or_default();
-                    let globs: Vec<_> = text.lines().filter_map(|line| pattern(folder, line)).collect();
-                    patterns += globs.len();
-                    if patterns <= limits::ATTRIBUTE_PATTERNS {
-                        for glob in globs {
-                            ignored.add(glob);
-                        }
+                    for pattern in text.lines().filter_map(pattern) {
+                        let glob = attributes::glob(folder, pattern).filter(|_| room > 0);
+                        outside.more |= glob.is_none();
+                        let Some(glob) = glob else { break };
+                        ignored.add(glob);
+                        room -= 1;
                     }
                 }
                 _ => {
@@ -67,14 +71,16 @@ impl Outside {
                 }
             }
         }
-        Self { ignored: ignored.build().unwrap_or_default(), ..outside }
+        let ignored = ignored.build();
+        Self { more: outside.more || ignored.is_err(), ignored: ignored.unwrap_or_default(), ..outside }
     }
 
     /// May there be such a file or folder although the commit has none?
     pub(super) fn may_have(&self, path: &str) -> bool {
-        upwards(path)
-            .filter(|path| !path.is_empty())
-            .any(|path| self.submodules.contains(path) || self.ignored.is_match(path))
+        self.more
+            || upwards(path)
+                .filter(|path| !path.is_empty())
+                .any(|path| self.submodules.contains(path) || self.ignored.is_match(path))
     }
 
     /// Each with its folder.
@@ -107,18 +113,10 @@ fn plain(name: &str) -> String {
     name.to_lowercase().replace(['-', '.'], "_")
 }
 
-/// A line of a `.gitignore` as a pattern from the root. One that ignores everything, to list what is kept, says nothing
-/// of what a build makes; what is kept after all may well be made.
-fn pattern(folder: &str, line: &str) -> Option<globset::Glob> {
+/// A line of a `.gitignore` as a pattern. One that ignores everything, to list what is kept, says nothing of what a build
+/// makes; what is kept after all may well be made.
+fn pattern(line: &str) -> Option<&str> {
     let line = line.trim();
     let pattern = line.trim_end_matches('/').trim_end_matches("/**").trim_end_matches("/*");
-    if pattern.starts_with(['#', '!'])
-        || pattern.trim_matches(['*', '/']).is_empty()
-        || line.len() > limits::ATTRIBUTE_PATTERN
-    {
-        return None;
-    }
-    let below = if pattern.contains('/') { "" } else { "**/" };
-    let whole = format!("{}{below}{}", globset::escape(folder), pattern.strip_prefix('/').unwrap_or(pattern));
-    GlobBuilder::new(&whole).literal_separator(true).backslash_escape(true).build().ok()
+    (!pattern.starts_with(['#', '!']) && !pattern.trim_matches(['*', '/']).is_empty()).then_some(pattern)
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::codebase::{Import, Language, Summary};
+use crate::codebase::{Import, Kind, Language, Summary};
 
 /// So small that every file's is kept. Of a name that is there it never says that it is not; the other way it is wrong
 /// once in a hundred times.
@@ -39,7 +39,9 @@ impl Spelled {
     /// Surely not, if not.
     pub(in crate::codebase) fn may_have(&self, name: &str) -> bool {
         let mut places = places(hash(name.as_bytes()), self.bits.len());
-        !name.is_ascii()
+        // What some languages have in names besides, like `$`, parts them here.
+        let whole = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        !whole
             || !self.bits.is_empty() && places.all(|place| self.bits[place / 64] & (1 << (place % 64)) != 0)
     }
 
@@ -81,7 +83,6 @@ fn marks(language: Language) -> &'static [&'static str] {
         ],
         Language::JavaScript | Language::TypeScript | Language::Tsx => &[
             "export *",
-            "module.exports = require",
             "export =",
             "exports[",
             "...require(",
@@ -112,8 +113,37 @@ fn makes_names(language: Language, text: &str, summary: &Summary) -> bool {
     let handed_on =
         |import: &Import| import.text.starts_with("pub") && import.names.iter().any(|name| name == "*");
     marks(language).iter().any(|mark| text.contains(mark))
-        || (language == Language::Rust && text.lines().any(is_macro_of_items))
+        || (language == Language::Rust && calls_macro_of_items(text, summary))
+        || (language == Language::JavaScript && exports_what_it_has_not_named(text))
         || summary.imports.iter().any(handed_on)
+}
+
+/// Outside functions, that is: in those a macro makes nothing that others could name.
+fn calls_macro_of_items(text: &str, summary: &Summary) -> bool {
+    let (mut functions, mut within) = (Vec::new(), summary.items.iter().collect::<Vec<_>>());
+    while let Some(item) = within.pop() {
+        match item.kind {
+            Kind::Function | Kind::Method => functions.push((item.line, item.end)),
+            _ => within.extend(&item.children),
+        }
+    }
+    functions.sort_unstable();
+    let mut lines = text.lines().zip(1_u32..).filter(|(line, _)| is_macro_of_items(line.trim_start()));
+    lines.any(|(_, at)| {
+        let before = functions.partition_point(|(line, _)| *line <= at);
+        before.checked_sub(1).is_none_or(|last| functions[last].1 < at)
+    })
+}
+
+/// `module.exports = axios.create()`, `module.exports = { ...others }`.
+fn exports_what_it_has_not_named(text: &str) -> bool {
+    let mut exported = text.split("module.exports").skip(1).peekable();
+    let spreads = exported.peek().is_some() && text.contains("...");
+    let made = |rest: &str| {
+        let value = rest.trim_start().strip_prefix('=').filter(|value| !value.starts_with('='));
+        value.is_some_and(|value| !value.trim_start().starts_with('{'))
+    };
+    spreads || exported.any(made)
 }
 
 /// `tonic::include_proto!("cart");` at the beginning of a line: what it makes only its author knows. Those that merely
@@ -143,7 +173,13 @@ mod tests {
         assert!(names.iter().all(|name| all.may_have(name)));
         let wrong = (0..10_000).filter(|at| all.may_have(&format!("other_{at}"))).count();
         assert!(wrong < 300, "{wrong} of 10000");
-        assert!(!all.may_have("nam") && all.may_have("é") && !spelled(Language::Rust, "").may_have("x"));
+        assert!(
+            !all.may_have("nam")
+                && all.may_have("é")
+                && all.may_have("x$")
+                && all.may_have("r#type")
+                && !spelled(Language::Rust, "").may_have("x")
+        );
     }
 
     #[test]
@@ -154,6 +190,9 @@ mod tests {
             (Language::Rust, "pub use words::*;\n"),
             (Language::Python, "sys.modules[__name__] = _LazyModule(__name__)\n"),
             (Language::JavaScript, "module.exports = { ...require('./a') }\n"),
+            (Language::JavaScript, "const a = require('./a');\nmodule.exports = {\n  ...a,\n};\n"),
+            (Language::JavaScript, "module.exports = axios.create({});\n"),
+            (Language::Rust, "impl Cart {\n    accessors!(total);\n    fn pay() {}\n}\n"),
             (Language::Ruby, "class Cart\n  include Sellable\nend\n"),
             (Language::Php, "<?php\nclass A {\n    use Sells;\n}\n"),
             (Language::C, "#define NAME(x) cart_##x\n"),
@@ -165,6 +204,8 @@ mod tests {
                 Language::Rust,
                 "macro_rules! a { () => {} }\ncfg_rt! { mod a; }\nfn f() {\n    println!(\"\");\n}\n",
             ),
+            (Language::JavaScript, "function pay() {}\nmodule.exports = { pay };\n"),
+            (Language::Rust, "impl Cart {\n    fn pay() {\n        vec![1];\n    }\n}\n"),
             (Language::C, "#include \"cart.h\"\n"),
             (Language::Php, "<?php\nuse App\\Cart;\n"),
         ] {

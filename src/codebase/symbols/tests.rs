@@ -1,5 +1,8 @@
 use super::*;
-use crate::documents::{Mistake, lld};
+use crate::{
+    documents::{Mistake, lld},
+    limits,
+};
 
 /// What is wrong with the names of a design whose §2.1 has these rows and whose §2.5 this text.
 fn judged(files: &[(&str, &str)], outside: &Outside, rows: &str, text: &str) -> Vec<Mistake> {
@@ -13,7 +16,7 @@ fn judged(files: &[(&str, &str)], outside: &Outside, rows: &str, text: &str) -> 
 }
 
 fn outside(files: &[(&str, &str)]) -> Outside {
-    Outside::new(Vec::new(), files.iter().copied().filter(|(path, _)| Outside::is_told_by(path)))
+    Outside::new(Vec::new(), files.iter().copied().filter(|(path, _)| Outside::is_told_by(path)), true)
 }
 
 fn wrong(files: &[(&str, &str)], rows: &str, text: &str) -> Vec<String> {
@@ -344,6 +347,7 @@ fn what_a_build_makes_or_another_repository_has_is_not_missed() {
     let told = Outside::new(
         ["vendor/lib".to_owned()],
         files.iter().copied().filter(|(path, _)| Outside::is_told_by(path)),
+        true,
     );
     let rows = "| `src/config.rs` | Modify | x |\n| `cart/cart.go` | Modify | x |";
     for fine in [
@@ -360,6 +364,16 @@ fn what_a_build_makes_or_another_repository_has_is_not_missed() {
         "`src/confg.rs` is read.\n\n```go\nimport \"example.org/shop/carts\"\n```",
     );
     assert_eq!(missed.len(), 2, "{missed:?}");
+}
+
+#[test]
+fn where_not_all_that_is_ignored_is_known_any_file_may_be_made() {
+    let may_have = |text: &str, all: bool| Outside::new([], [(".gitignore", text)], all).may_have("src/x.rs");
+    assert!(!may_have("gen{src,b}/\n{src\n", true), "git knows no alternates");
+    assert!(may_have("/src/*\n", true) && may_have("", false));
+    let many = |count: usize| "a\n".repeat(count);
+    assert!(!may_have(&many(limits::IGNORE_PATTERNS), true));
+    assert!(may_have(&many(limits::IGNORE_PATTERNS + 1), true));
 }
 
 #[test]
@@ -449,5 +463,19 @@ fn a_large_repository_and_a_hostile_design_take_little() {
     let told = lld::names(&text, &Symbols::new(&index, &tree, &outside));
     // An optimised build takes a twentieth of it.
     assert!(begun.elapsed().as_secs() < 120, "{:?}", begun.elapsed());
-    assert!(!told.is_empty() && told.len() <= 3 * crate::limits::NAMED_MISTAKES);
+    assert!(!told.is_empty() && told.len() <= 3 * limits::NAMED_MISTAKES);
+}
+
+#[test]
+fn what_is_not_parsed_may_have_the_name() {
+    let user = ("src/user.ts", "export function loadUser(id: string) {}\n");
+    let words = "Then it calls `loadUsers()`.";
+    let (sure, open) = (vec!["loadUsers".to_owned()], Vec::<String>::new());
+    assert_eq!(weighed(&[user], words), (sure.clone(), open.clone()));
+    let page = ("src/page.vue", "<script>\nexport const loadUsers = () => 1;\n</script>\n");
+    assert_eq!(weighed(&[user, page], words), (open.clone(), open.clone()));
+    let prose = ("README.md", "There was a loadUsers once.\n");
+    assert_eq!(weighed(&[user, prose], words), (sure.clone(), open.clone()));
+    let made = ("src/api.pb.go", "func LoadEverything() {}\n");
+    assert_eq!(weighed(&[user, made], words), (open, sure));
 }

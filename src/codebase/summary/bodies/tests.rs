@@ -2,7 +2,7 @@ use super::*;
 use crate::codebase::summary::{Summary, grammar, parse, read, source::Source, tests, walk};
 
 /// A text of each language with what looks like a body and is none, or ends a body and does not.
-const TEXTS: &[(Language, usize, &str)] = &[
+pub(in crate::codebase::summary) const TEXTS: &[(Language, usize, &str)] = &[
     (Language::Go, 4, include_str!("samples/bodies.go")),
     (Language::Java, 7, include_str!("samples/Bodies.java")),
     (Language::CSharp, 7, include_str!("samples/Bodies.cs")),
@@ -59,6 +59,36 @@ fn what_is_doubtful_is_left_to_the_parser() {
     ] {
         assert!(left_out(language, &text).is_none(), "{text}");
         tests::assert_exact(&text, &read(language, &text).0);
+    }
+}
+
+#[test]
+fn what_looks_like_something_else_ends_no_body() {
+    for (language, text, items) in [
+        // No raw string, though a word before the quote ends like one's.
+        (
+            Language::Cpp,
+            "void a(void *p, const char *s) {\n    printf(\"%\" PRIxPTR\" (%s)\\n\", (uintptr_t)p, s);\n}\n\
+             int b(int x) {\n    std::cout << \"(\" << x << \") \" << std::endl;\n    return x;\n}\n",
+            2,
+        ),
+        // Looked at twice, since it may be behind `template <…>`.
+        (
+            Language::Cpp,
+            "template /* a comment that is long enough to be left out of the text */ class A<int>;\n\
+             int b(int x) {\n    return used(x, 1, 2, 3, 4, 5, 6, 7, 8, 9);\n}\n",
+            1,
+        ),
+        // A line goes on after a backslash in C, and here it does not.
+        (
+            Language::CSharp,
+            "#region C:\\temp\\\npublic class A {\n    int F(int x) { return G(x, 1, 2, 3, 4, 5, 6, 7); }\n}\n#endregion\n",
+            1,
+        ),
+    ] {
+        let (summary, _) = read(language, text);
+        assert_eq!(summary.items, whole(language, text).0.items, "{text}");
+        assert_eq!(summary.items.len(), items, "{text}");
     }
 }
 
