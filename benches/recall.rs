@@ -136,8 +136,9 @@ fn compare(repository: &Repository, cases: &[Case], has_ripgrep: bool, aider: &m
     let tree = Tree::of(repository);
     let mut scores = Scores::default();
     for case in cases {
-        let index = block_on(ours.index(repository, &case.parent));
+        // Like the others', with reading the tree.
         let begun = Instant::now();
+        let index = block_on(ours.index(repository, &case.parent));
         let offers = rank(&index, &Request { text: &case.message, files: &[] });
         let paths: Vec<String> = offers.into_iter().map(|offer| offer.path).collect();
         scores[0].add(case, begun, &paths);

@@ -2,7 +2,7 @@
 
 use super::{
     Handled, Intake, Trouble,
-    answer::Reply,
+    answer::{Reply, moved_on},
     cause,
     route::{Place, TOLD},
 };
@@ -213,6 +213,11 @@ impl Intake {
             return Ok(Reply::No(format!("refused: {} may not {}", said.role, row.name)));
         }
         said.repo.react_comment(said.event.comment, Reaction::Eyes).await?;
+        let steers = said.taken.swept && row.kind == CommandKind::Controls;
+        // While a gate is about to open nobody knows, and `/stop` waits for nothing.
+        if steers && moved_on(&said.live, said.event.created_at).is_ok_and(|moved_on| moved_on) {
+            return Ok(Reply::Words(messages::came_late(row.name)));
+        }
         if let Some((workflow, _)) = self.router.by_command(row.name) {
             if said.overtaken(workflow, &cause) {
                 return Ok(Reply::Words(messages::came_late(row.name)));
@@ -232,12 +237,6 @@ impl Intake {
             return self.start(workflow, trigger).await;
         }
         match row.name {
-            // Work that began since is not what was meant; that it went on is no reason not to stop it.
-            "stop"
-                if said.taken.swept && said.live.iter().any(|run| run.started_at > said.event.created_at) =>
-            {
-                Ok(Reply::Words(messages::came_late(row.name)))
-            }
             "stop" => {
                 let cancel = Cancel {
                     repo: said.at.repo.id,

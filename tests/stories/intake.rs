@@ -253,6 +253,27 @@ async fn what_is_found_while_a_gate_opens_waits_for_it() {
 }
 
 #[tokio::test]
+async fn a_stop_waits_for_no_gate_to_open() {
+    // Found by the sweep, and heard behind an answer that waits.
+    for found in [true, false] {
+        let mut w = about_to_open().await;
+        w.pass(20);
+        if found {
+            let stop = w.lost("sam", "/stop").await;
+            w.wait(60).await;
+            w.swept("lost-stop", "issue_comment", &stop).await;
+        } else {
+            w.comment("sam", "/approve").await;
+            w.comment("sam", "/stop").await;
+        }
+        w.wait(300).await;
+        w.hub.mend();
+        w.wait(60).await;
+        assert_eq!(w.status().await, Status::Stopped, "{}", w.thread());
+    }
+}
+
+#[tokio::test]
 async fn an_answer_with_a_hash_is_never_late_and_may_be_stale() {
     let mut w = world().await;
     w.label("maya", "countersign:lld").await;
