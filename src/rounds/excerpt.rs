@@ -24,8 +24,9 @@ pub struct Excerpt {
 /// Chooses by these words, and by the files that are to change as far as they are known.
 pub async fn excerpt(cx: &Cx, base: &Base, words: &str, files: &[String]) -> Result<Excerpt, StepError> {
     cx.once("excerpt", |_| async {
-        let snapshot = cx.tools().snapshot(cx, base).await?;
+        // First what has the snapshot beside it.
         let index = cx.tools().index(cx, base).await?;
+        let snapshot = cx.tools().snapshot(cx, base).await?;
         let sample_path = sample_path(&index);
         let (text, files) = (words.to_owned(), files.to_vec());
         let asked = Asked { text, files, budget: limits::CONTEXT_TOKENS };

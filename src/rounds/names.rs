@@ -20,8 +20,9 @@ pub async fn names(
     tree: TreeIndex,
     judge: impl FnOnce(&dyn Repository) -> Vec<Mistake> + Send + 'static,
 ) -> Result<Vec<Mistake>, StepError> {
-    let snapshot = cx.tools().snapshot(cx, base).await?;
+    // First what has the snapshot beside it.
     let index = cx.tools().index(cx, base).await?;
+    let snapshot = cx.tools().snapshot(cx, base).await?;
     let telling = Telling::read(&snapshot).await?;
     let judged = tokio::task::spawn_blocking(move || {
         let outside = telling.outside(&snapshot);
