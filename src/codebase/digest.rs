@@ -8,22 +8,22 @@ use super::{Language, Summary, files::Why, summary, symbols::Spelled, words};
 
 /// Changes whenever another digest comes of the same text, which a test of summaries notices. What was kept by another
 /// version is worked out anew.
-pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-3");
+pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-4");
 
 /// What is known of a file's content, whatever its path. Kept by the content's hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
     summary: Summary,
-    words: Names,
+    words: Sorted,
     /// Beside the words.
     counts: Box<[u32]>,
-    uses: Names,
+    uses: Sorted,
     spelled: Spelled,
 }
 
-/// Names in order, each once, in two pieces of memory instead of hundreds.
+/// Sorted in order, each once, in two pieces of memory instead of hundreds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Names {
+struct Sorted {
     text: Box<str>,
     ends: Box<[u32]>,
 }
@@ -33,10 +33,11 @@ pub(super) type Known = Result<(Language, Digest), Why>;
 
 impl Digest {
     pub fn of(language: Language, text: &str) -> Self {
-        let (words, counts): (Vec<String>, Vec<u32>) = words::counted(text).into_iter().unzip();
+        let names = words::names(text);
+        let (words, counts): (Vec<String>, Vec<u32>) = words::counted(&names).into_iter().unzip();
         let (summary, uses) = summary::read(language, text);
-        let spelled = Spelled::of(language, text, &summary);
-        Self { spelled, summary, words: Names::of(&words), counts: counts.into(), uses: Names::of(&uses) }
+        let spelled = Spelled::of(language, text, &names, &summary);
+        Self { spelled, summary, words: Sorted::of(&words), counts: counts.into(), uses: Sorted::of(&uses) }
     }
 
     pub fn summary(&self) -> &Summary {
@@ -48,7 +49,7 @@ impl Digest {
         self.words.find(word).and_then(|at| self.counts.get(at).copied()).unwrap_or(0)
     }
 
-    /// Names it uses and does not define: what it calls, the types it names. In order, each once.
+    /// Sorted it uses and does not define: what it calls, the types it names. In order, each once.
     pub fn uses(&self) -> impl Iterator<Item = &str> {
         self.uses.iter()
     }
@@ -69,7 +70,7 @@ impl Digest {
     }
 }
 
-impl Names {
+impl Sorted {
     fn of(names: &[String]) -> Self {
         let mut text = String::with_capacity(names.iter().map(String::len).sum());
         let ends = names.iter().map(|name| {

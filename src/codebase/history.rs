@@ -88,7 +88,8 @@ impl Read {
         let goal = design.section("1").map_or("", |section| &text[section.body.clone()]);
         let goal = goal.split("\n#").next().unwrap_or_default().trim().to_owned();
         let paths: Vec<String> = design.files.into_iter().map(|row| row.path).take(MOST_FILES).collect();
-        let words = words::counted(&format!("{}\n{goal}\n{}", design.title, paths.join("\n")));
+        let text = format!("{}\n{goal}\n{}", design.title, paths.join("\n"));
+        let words = words::counted(&words::names(&text)).into_iter().collect();
         Self { title: design.title, goal, paths, words }
     }
 

@@ -1,33 +1,51 @@
 //! The words of texts and names, by which files are found.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::LazyLock,
+};
 
 use foldhash::fast::RandomState;
+
+/// The names and words of a text as they stand, each once with how often it occurs. In no order.
+pub(super) type Names<'t> = HashMap<&'t str, u32, RandomState>;
 
 /// The words of a text: lower-case and in the singular, `snake_case` and `camelCase` taken apart, without those that
 /// every text has. A name of several words counts as those and, run together, as one more.
 pub(super) fn of(text: &str) -> BTreeSet<String> {
-    counted(text).into_keys().collect()
+    counted(&names(text)).into_iter().map(|(word, _)| word).collect()
 }
 
-/// The same with how often each occurs.
-pub(super) fn counted(text: &str) -> BTreeMap<String, u32> {
-    // Each name is taken apart once, however often it stands there. Sums do not depend on the order of this map.
-    let mut names: HashMap<&str, u32, RandomState> = HashMap::default();
+/// The same with how often each occurs; in order.
+pub(super) fn counted(names: &Names<'_>) -> Vec<(String, u32)> {
+    // One behind the other in one piece of memory: most of them are there several times.
+    let mut text = String::new();
+    let mut found = Vec::new();
+    for (name, count) in names {
+        each_of_name(name, |word| {
+            let start = text.len();
+            text.push_str(word);
+            found.push((start..text.len(), *count));
+        });
+    }
+    found.sort_unstable_by(|(a, _), (b, _)| text[a.clone()].cmp(&text[b.clone()]));
+    let mut words: Vec<(String, u32)> = Vec::new();
+    for (range, count) in found {
+        match words.last_mut() {
+            Some((word, sum)) if *word == text[range.clone()] => *sum = sum.saturating_add(count),
+            _ => words.push((text[range].to_owned(), count)),
+        }
+    }
+    words
+}
+
+pub(super) fn names(text: &str) -> Names<'_> {
+    let mut names = Names::default();
     for name in names_of(text) {
         let count = names.entry(name).or_default();
         *count = count.saturating_add(1);
     }
-    let mut words: HashMap<String, u32, RandomState> = HashMap::default();
-    for (name, count) in names {
-        each_of_name(name, |word| match words.get_mut(word) {
-            Some(sum) => *sum = sum.saturating_add(count),
-            None => {
-                words.insert(word.to_owned(), count);
-            }
-        });
-    }
-    words.into_iter().collect()
+    names
 }
 
 /// The names and words of a text as they stand, `_` being part of a name.
@@ -113,13 +131,16 @@ fn stem(word: &str) -> &str {
 
 fn is_telling(word: &str) -> bool {
     (2..=40).contains(&word.len())
-        && (word.len() > LONGEST_COMMON || COMMON.binary_search(&word).is_err())
+        && (word.len() > LONGEST_COMMON || !COMMON_ONES.contains(word))
         && !word.bytes().all(|b| b.is_ascii_digit())
 }
 
 const LONGEST_COMMON: usize = 7;
 
-/// Of every English text or every program. In order.
+/// Asked of every word of a repository.
+static COMMON_ONES: LazyLock<HashSet<&str, RandomState>> = LazyLock::new(|| COMMON.iter().copied().collect());
+
+/// Of every English text or every program.
 const COMMON: &[&str] = &[
     "a", "about", "add", "added", "adding", "after", "all", "also", "am", "an", "and", "any", "are", "as",
     "at", "be", "because", "been", "before", "being", "but", "by", "can", "cannot", "could", "did", "do",
@@ -136,6 +157,8 @@ const COMMON: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -149,15 +172,15 @@ mod tests {
 
     #[test]
     fn counted_by_word_whatever_the_name() {
-        let words = counted("retry_limit RetryLimit retries; Retry\u{0}LIMIT");
+        let words: BTreeMap<_, _> =
+            counted(&names("retry_limit RetryLimit retries; Retry\u{0}LIMIT")).into_iter().collect();
         assert_eq!(words["retry"], 3);
         assert_eq!(words["limit"], 3);
         assert_eq!(words["retrylimit"], 2);
     }
 
     #[test]
-    fn common_words_are_in_order() {
-        assert!(COMMON.is_sorted());
+    fn no_common_word_is_longer_than_said() {
         assert_eq!(COMMON.iter().map(|word| word.len()).max(), Some(LONGEST_COMMON));
     }
 }

@@ -101,10 +101,10 @@ fn without_addresses(text: &str) -> String {
 /// Words of the title count twice; the tenth time a word occurs it adds little.
 fn weighed(title: &str, body: &str) -> Vec<(String, f64)> {
     let mut weights: BTreeMap<String, f64> = BTreeMap::new();
-    for (word, count) in words::counted(body) {
+    for (word, count) in words::counted(&words::names(body)) {
         weights.insert(word, f64::from(count).ln_1p());
     }
-    for (word, _) in words::counted(title) {
+    for word in words::of(title) {
         *weights.entry(word).or_default() += 2.0;
     }
     let mut weights: Vec<_> = weights.into_iter().collect();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::codebase::{Import, Kind, Language, Summary};
+use crate::codebase::{Import, Kind, Language, Summary, words::Names};
 
 /// So small that every file's is kept. Of a name that is there it never says that it is not; the other way it is wrong
 /// once in a hundred times.
@@ -18,18 +18,15 @@ pub(in crate::codebase) struct Spelled {
 const BITS: usize = 10;
 
 impl Spelled {
-    pub(in crate::codebase) fn of(language: Language, text: &str, summary: &Summary) -> Self {
-        let mut names: Vec<u64> = Vec::new();
-        // The bytes of letters beyond ASCII are part of names: those are not asked for.
-        let part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || !byte.is_ascii();
-        for name in text.as_bytes().split(|byte| !part(byte)).filter(|name| !name.is_empty()) {
-            names.push(hash(name));
-        }
-        names.sort_unstable();
-        names.dedup();
+    pub(in crate::codebase) fn of(
+        language: Language,
+        text: &str,
+        names: &Names<'_>,
+        summary: &Summary,
+    ) -> Self {
         let mut bits = vec![0_u64; (names.len() * BITS).div_ceil(64)].into_boxed_slice();
-        for name in names {
-            for place in places(name, bits.len()) {
+        for name in names.keys() {
+            for place in places(hash(name), bits.len()) {
                 bits[place / 64] |= 1 << (place % 64);
             }
         }
@@ -38,7 +35,7 @@ impl Spelled {
 
     /// Surely not, if not.
     pub(in crate::codebase) fn may_have(&self, name: &str) -> bool {
-        let mut places = places(hash(name.as_bytes()), self.bits.len());
+        let mut places = places(hash(name), self.bits.len());
         // What some languages have in names besides, like `$`, parts them here.
         let whole = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         !whole
@@ -52,9 +49,9 @@ impl Spelled {
 }
 
 /// The same everywhere and always, for it is kept.
-fn hash(name: &[u8]) -> u64 {
-    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+fn hash(name: &str) -> u64 {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     (hash ^ (hash >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -160,10 +157,10 @@ fn is_macro_of_items(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codebase::summarize;
+    use crate::codebase::{summarize, words};
 
     fn spelled(language: Language, text: &str) -> Spelled {
-        Spelled::of(language, text, &summarize(language, text))
+        Spelled::of(language, text, &words::names(text), &summarize(language, text))
     }
 
     #[test]
@@ -180,6 +177,8 @@ mod tests {
                 && all.may_have("r#type")
                 && !spelled(Language::Rust, "").may_have("x")
         );
+        let prose = spelled(Language::Markdown, "what pay_now—and „pay_later“—do");
+        assert!(prose.may_have("pay_now") && prose.may_have("pay_later"));
     }
 
     #[test]
