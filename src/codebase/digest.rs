@@ -21,7 +21,7 @@ pub struct Digest {
     spelled: Spelled,
 }
 
-/// Sorted in order, each once, in two pieces of memory instead of hundreds.
+/// Names in order, each once, in two pieces of memory instead of hundreds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Sorted {
     text: Box<str>,
@@ -49,7 +49,7 @@ impl Digest {
         self.words.find(word).and_then(|at| self.counts.get(at).copied()).unwrap_or(0)
     }
 
-    /// Sorted it uses and does not define: what it calls, the types it names. In order, each once.
+    /// Names it uses and does not define: what it calls, the types it names. In order, each once.
     pub fn uses(&self) -> impl Iterator<Item = &str> {
         self.uses.iter()
     }
