@@ -1,6 +1,7 @@
 //! The words of texts and names, by which files are found.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashMap, HashSet},
     sync::LazyLock,
 };
@@ -55,7 +56,7 @@ pub(super) fn names_of(text: &str) -> impl Iterator<Item = &str> {
 
 /// The words that one name is made of.
 pub(super) fn pieces(name: &str) -> BTreeSet<String> {
-    let words = pieces_of(name).map(|piece| stem(&piece.to_lowercase()).to_owned());
+    let words = pieces_of(name).map(|piece| stem(&piece.to_lowercase()).into_owned());
     words.filter(|word| is_telling(word)).collect()
 }
 
@@ -73,13 +74,13 @@ pub(super) fn each_of_name(name: &str, mut found: impl FnMut(&str)) {
             whole.push_str(&piece.to_lowercase());
         }
         let stem = stem(&whole[start..]);
-        if is_telling(stem) {
-            found(stem);
+        if is_telling(&stem) {
+            found(&stem);
         }
     }
     let whole = stem(&whole);
-    if pieces > 1 && is_telling(whole) {
-        found(whole);
+    if pieces > 1 && is_telling(&whole) {
+        found(&whole);
     }
 }
 
@@ -121,12 +122,16 @@ fn begins_word(after: &str) -> bool {
     first.is_some_and(|first| first != 's' || second_too)
 }
 
-/// A crude singular, so that "errors" finds `error`.
-fn stem(word: &str) -> &str {
-    match word.strip_suffix('s') {
-        Some(stem) if stem.len() > 2 && !stem.ends_with(['s', 'u', 'i']) => stem,
-        _ => word,
+/// A crude singular, so that "errors" finds `error`, "addresses" `address` and "queries" `query`.
+fn stem(word: &str) -> Cow<'_, str> {
+    if let Some(start) = word.strip_suffix("ies").filter(|start| start.len() > 2) {
+        return Cow::Owned(format!("{start}y"));
     }
+    let hissing = |start: &&str| ["ss", "sh", "ch", "x"].iter().any(|end| start.ends_with(end));
+    let without_es = word.strip_suffix("es").filter(hissing);
+    let without_s = || word.strip_suffix('s').filter(|start| !start.ends_with(['s', 'u', 'i']));
+    let one = without_es.or_else(without_s).filter(|start| start.len() > 2);
+    Cow::Borrowed(one.unwrap_or(word))
 }
 
 fn is_telling(word: &str) -> bool {
@@ -167,6 +172,7 @@ mod tests {
         assert_eq!(words("HTTPServer"), "http httpserver server");
         assert_eq!(words("find_caseInsensitivePath"), "case find findcaseinsensitivepath insensitive path");
         assert_eq!(words("URLs of the parseErrors, io 42 v2"), "error io parse parseerror url v2");
+        assert_eq!(words("addresses branches boxes queries ties"), "address box branch query tie");
         assert_eq!(words("status class is ÄÖÜber __init__"), "class init status äö äöüber über");
     }
 
@@ -174,7 +180,7 @@ mod tests {
     fn counted_by_word_whatever_the_name() {
         let words: BTreeMap<_, _> =
             counted(&names("retry_limit RetryLimit retries; Retry\u{0}LIMIT")).into_iter().collect();
-        assert_eq!(words["retry"], 3);
+        assert_eq!(words["retry"], 4);
         assert_eq!(words["limit"], 3);
         assert_eq!(words["retrylimit"], 2);
     }
