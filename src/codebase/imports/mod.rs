@@ -91,7 +91,7 @@ impl<'i> Resolver<'i> {
         for folders in resolver.folders_by_name.values_mut() {
             folders.sort_unstable();
         }
-        resolver.go_modules = go::modules(&resolver);
+        resolver.go_modules = go::guessed(&resolver).into_iter().collect();
         resolver
     }
 
@@ -224,32 +224,34 @@ impl<'i> Resolver<'i> {
     }
 }
 
-/// Folders with a `Cargo.toml` or `package.json`, by the name that imports use: what the manifest says if its outline
-/// shows it, and the folder's own name.
+/// Folders with a `Cargo.toml` or `package.json` by the name that imports use. A crate is called as its folder is, for the
+/// index does not show what its manifest says; see [`Resolver::named`].
 fn packages(index: &Index) -> HashMap<String, Package<'_>> {
     let mut packages = HashMap::new();
     for file in index.files() {
-        let rust = match file_name(&file.path) {
-            "Cargo.toml" => true,
-            "package.json" => false,
-            _ => continue,
-        };
         let folder = folder_of(&file.path);
-        let shaped = |name: &str| if rust { name.replace('-', "_") } else { name.to_owned() };
-        packages.entry(shaped(file_name(folder))).or_insert(Package { folder, named: false });
-        if let Some(name) = manifest_name(file.digest.summary()) {
-            packages.insert(shaped(&name), Package { folder, named: false });
+        match file_name(&file.path) {
+            "Cargo.toml" => {
+                packages
+                    .entry(file_name(folder).replace('-', "_"))
+                    .or_insert(Package { folder, named: false });
+            }
+            "package.json" => {
+                packages.entry(file_name(folder).to_owned()).or_insert(Package { folder, named: false });
+                let name = script_name(file.digest.summary());
+                packages.extend(name.map(|name| (name, Package { folder, named: false })));
+            }
+            _ => {}
         }
     }
     packages
 }
 
-/// The value of a line such as `name = "tokio-util"` or `"name": "vite"`.
-fn manifest_name(summary: &super::Summary) -> Option<String> {
+/// The value of the line `"name": "vite",`.
+fn script_name(summary: &super::Summary) -> Option<String> {
     let inner = summary.items.iter().flat_map(|item| &item.children);
     let line = summary.items.iter().chain(inner).find(|item| item.name == "name")?.signature.as_str();
-    let value = line.split_once(['=', ':'])?.1.trim().trim_end_matches(',');
-    let name = value.trim_matches(['"', '\'']);
+    let name = line.split_once(':')?.1.trim().trim_end_matches(',').trim_matches('"');
     (!name.is_empty()).then(|| name.to_owned())
 }
 

@@ -14,6 +14,9 @@ pub(in crate::codebase) struct Spelled {
     more: bool,
 }
 
+/// Characters of a call that are looked at.
+const CALL: usize = 200;
+
 /// Bits kept for each name.
 const BITS: usize = 10;
 
@@ -78,8 +81,7 @@ fn marks(language: Language) -> &'static [&'static str] {
             "vars()",
             "setattr(",
             "exec(",
-            "sys.modules[",
-            " type(",
+            "sys.modules[__name__]",
         ],
         Language::JavaScript | Language::TypeScript | Language::Tsx => &[
             "export *",
@@ -87,8 +89,13 @@ fn marks(language: Language) -> &'static [&'static str] {
             "exports[",
             "...require(",
             "__exportStar",
-            "Object.assign",
-            "defineProperty",
+            "__createBinding",
+            "Object.assign(exports",
+            "Object.assign(module",
+            "Object.assign(this",
+            "defineProperty(exports",
+            "defineProperty(module",
+            ".prototype,",
         ],
         Language::C | Language::Cpp => &["##", ".inc\"", ".def\"", ".inc>", ".def>"],
         Language::CSharp => &["partial "],
@@ -114,6 +121,7 @@ fn makes_names(language: Language, text: &str, summary: &Summary) -> bool {
         |import: &Import| import.text.starts_with("pub") && import.names.iter().any(|name| name == "*");
     marks(language).iter().any(|mark| text.contains(mark))
         || (language == Language::Rust && calls_macro_of_items(text, summary))
+        || (language == Language::Python && makes_types(text))
         || (language == Language::JavaScript && exports_what_it_has_not_named(text))
         || summary.imports.iter().any(handed_on)
 }
@@ -135,6 +143,23 @@ fn calls_macro_of_items(text: &str, summary: &Summary) -> bool {
     })
 }
 
+/// `type(name, bases, members)`, where `type(it)` only asks.
+fn makes_types(text: &str) -> bool {
+    text.match_indices("type(").any(|(at, call)| {
+        let own = !text[..at].ends_with(|c: char| c.is_alphanumeric() || "_.".contains(c));
+        let mut deep = 0_u32;
+        let given = text[at + call.len()..].chars().take(CALL).take_while(|c| {
+            deep = match c {
+                '(' | '[' | '{' => deep + 1,
+                ')' | ']' | '}' => deep.wrapping_sub(1),
+                _ => deep,
+            };
+            deep != u32::MAX
+        });
+        own && given.filter(|c| *c == ',').count() > 1
+    })
+}
+
 /// `module.exports = axios.create()`, `module.exports = { ...others }`.
 fn exports_what_it_has_not_named(text: &str) -> bool {
     let mut exported = text.split("module.exports").skip(1).peekable();
@@ -153,7 +178,8 @@ fn is_macro_of_items(line: &str) -> bool {
     let name = path.rsplit("::").next().unwrap_or(path);
     let legal = !path.is_empty() && path.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
     let wraps = name.starts_with("cfg_")
-        || matches!(name, "macro_rules" | "thread_local" | "pin_project" | "const_assert");
+        || name.contains("assert")
+        || matches!(name, "compile_error" | "macro_rules" | "thread_local" | "pin_project");
     legal && !wraps && rest.trim_start().starts_with(['(', '{', '['])
 }
 
@@ -192,6 +218,7 @@ mod tests {
             (Language::JavaScript, "module.exports = { ...require('./a') }\n"),
             (Language::JavaScript, "const a = require('./a');\nmodule.exports = {\n  ...a,\n};\n"),
             (Language::JavaScript, "module.exports = axios.create({});\n"),
+            (Language::Python, "Cart = type(\"Cart\", (Base,), {})\n"),
             (Language::Rust, "impl Cart {\n    accessors!(total);\n    fn pay() {}\n}\n"),
             (Language::Ruby, "class Cart\n  include Sellable\nend\n"),
             (Language::Php, "<?php\nclass A {\n    use Sells;\n}\n"),
@@ -205,6 +232,8 @@ mod tests {
                 "macro_rules! a { () => {} }\ncfg_rt! { mod a; }\nfn f() {\n    println!(\"\");\n}\n",
             ),
             (Language::JavaScript, "function pay() {}\nmodule.exports = { pay };\n"),
+            (Language::TypeScript, "export const pay = Object.assign(base, { now: 1 });\n"),
+            (Language::Python, "if type(item) is dict or isinstance(item, (a, b)):\n    pass\n"),
             (Language::Rust, "impl Cart {\n    fn pay() {\n        vec![1];\n    }\n}\n"),
             (Language::C, "#include \"cart.h\"\n"),
             (Language::Php, "<?php\nuse App\\Cart;\n"),

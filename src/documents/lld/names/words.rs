@@ -168,6 +168,17 @@ pub(super) const DEFINED_IN: &[&str] = &[
     "is declared in",
 ];
 
+/// Between a name and a file that uses it.
+pub(super) const USED_IN: &[&str] = &[
+    "is called in",
+    "is called from",
+    "is called by",
+    "is read in",
+    "is read by",
+    "is used in",
+    "is used by",
+];
+
 /// Between a file and a name that it is said to have.
 pub(super) const HAS: [&str; 4] = ["'s", "’s", "already has", "has"];
 
