@@ -58,6 +58,8 @@ pub struct Resolver<'i> {
     packages: HashMap<String, Package<'i>>,
     /// The folders that names of Go packages begin with stand for.
     go_modules: HashMap<String, Package<'i>>,
+    /// The folders that prefixes of scripts' imports stand for, by the folder of the package and the prefix.
+    aliases: HashMap<(String, &'static str), String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +86,7 @@ impl<'i> Resolver<'i> {
             above: HashSet::from([""]),
             packages: packages(index),
             go_modules: HashMap::new(),
+            aliases: HashMap::new(),
         };
         for path in files {
             resolver.add(path);
@@ -95,7 +98,8 @@ impl<'i> Resolver<'i> {
         resolver
     }
 
-    /// What manifests say that the index does not show: crates and Go modules by name, each with its folder.
+    /// For leads: what manifests say that the index does not show, crates and Go modules by name, each with its folder; and
+    /// the prefixes that scripts use.
     pub(super) fn named(
         mut self,
         crates: impl IntoIterator<Item = (&'i str, &'i str)>,
@@ -104,6 +108,7 @@ impl<'i> Resolver<'i> {
         let package = |(name, folder): (&str, &'i str)| (name.to_owned(), Package { folder, named: true });
         self.packages.extend(crates.into_iter().map(package));
         self.go_modules.extend(go_modules.into_iter().map(package));
+        self.aliases = script::aliases(&self);
         self
     }
 
@@ -161,7 +166,11 @@ impl<'i> Resolver<'i> {
             Language::Rust => rust::lead(self, from, module),
             Language::Python => python::lead(self, from, module),
             Language::JavaScript | Language::TypeScript | Language::Tsx => {
-                module.starts_with('.').then(|| script::lead(self, from, module))
+                if module.starts_with('.') {
+                    Some(script::lead(self, from, module))
+                } else {
+                    script::aliased_lead(self, from, module)
+                }
             }
             Language::Go => go::lead(self, module),
             Language::Ruby if import.text.contains("require_relative") => {

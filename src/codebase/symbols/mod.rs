@@ -110,15 +110,15 @@ impl<'i> Symbols<'i> {
     fn defined_elsewhere(&self, path: &str, name: &str) -> Option<Absent> {
         let file = self.whole(path)?;
         let own = definitions_of(file);
-        if own.iter().any(|found| found.item.name == name)
-            || self.is_open(file, &own)
-            || !self.is_defined(name)
-        {
-            return None;
-        }
         let mut imported = file.digest.summary().imports.iter().flat_map(|import| &import.names);
         let closed = imported.any(|imported| imported == name);
-        Some(Absent { nearest: self.nearest(name, None), closed, nowhere: false, meant: Meant::Other })
+        let here = own.iter().any(|found| found.item.name == name) || !closed && self.is_open(file, &own);
+        (!here && self.is_defined(name)).then(|| Absent {
+            nearest: self.nearest(name, None),
+            closed,
+            nowhere: false,
+            meant: Meant::Other,
+        })
     }
 
     /// Of a name that nobody put into a file.
@@ -127,7 +127,7 @@ impl<'i> Symbols<'i> {
             [name] => self.by_itself(name),
             [.., owner, last] => match self.types(owner).next() {
                 Some(_) => self.of_type(owner, last, None),
-                None => self.of_module(owner, last).or_else(|| self.of_variable(owner, last)),
+                None => self.of_variable(owner, last).or_else(|| self.of_module(owner, last)),
             },
             [] => None,
         }

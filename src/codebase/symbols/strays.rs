@@ -189,7 +189,9 @@ impl<'s> Imports<'s> {
             return Wrong::No;
         }
         let path = match group(language) {
-            Language::JavaScript | Language::Ruby => relative_to(folder_of(from), &part),
+            Language::JavaScript | Language::Ruby if lead.rest == [import.module.as_str()] => {
+                relative_to(folder_of(from), &part)
+            }
             _ => Some(join(&lead.folder, &part)),
         };
         if part == "super" || path.is_none_or(|path| self.may_be(&path)) {
@@ -370,6 +372,14 @@ impl<'s> Imports<'s> {
                 names.dedup();
                 let near = nearest::among(&lost.part, names.into_iter().map(str::to_owned));
                 near.iter().map(|name| format!("{}/{name}", lost.root)).collect()
+            }
+            Language::JavaScript | Language::TypeScript | Language::Tsx if lost.module != lost.part => {
+                let prefix = lost.module.strip_suffix(lost.part.as_str()).unwrap_or_default();
+                let names =
+                    tree.beginning(&beside).filter(|path| group(Language::of(path)) == group(language));
+                let names = names.filter_map(|path| Some(path.rsplit_once('.')?.0.get(beside.len()..)?));
+                let names = names.map(|name| name.strip_suffix("/index").unwrap_or(name));
+                nearest::among(&lost.module, names.map(|name| format!("{prefix}{name}")))
             }
             _ => {
                 let like = |path: &&str| {

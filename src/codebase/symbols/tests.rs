@@ -284,7 +284,9 @@ fn only_what_is_sure_sends_a_design_back() {
     assert_eq!(weighed("There is `split_word()`."), (vec![], one("split_word")));
     assert_eq!(weighed("`Config::read_setting()` is called."), (one("Config::read_setting"), vec![]));
     assert_eq!(weighed("`Config::parse_all()` is called."), (vec![], one("Config::parse_all")));
-    assert_eq!(weighed("`config.load_fil()` is called."), (vec![], one("config.load_fil")));
+    assert_eq!(weighed("`config.load_fil()` is called."), (one("config.load_fil"), vec![]));
+    assert_eq!(weighed("`count.load_fil()` is called."), (one("count.load_fil"), vec![]));
+    assert_eq!(weighed("`serde.load_fil()` is called."), (vec![], one("serde.load_fil")));
 }
 
 #[test]
@@ -477,5 +479,12 @@ fn what_is_not_parsed_may_have_the_name() {
     let prose = ("README.md", "There was a loadUsers once.\n");
     assert_eq!(weighed(&[user, prose], words), (sure.clone(), open.clone()));
     let made = ("src/api.pb.go", "func LoadEverything() {}\n");
-    assert_eq!(weighed(&[user, made], words), (open, sure));
+    assert_eq!(weighed(&[user, made], words), (open.clone(), sure.clone()));
+    let read = |text| outside(&[]).reading([("src/api.pb.go", text)]);
+    let row = "| `src/user.ts` | Modify | x |";
+    let errors =
+        |text| judged(&[user, made], &read(text), row, words).iter().filter(|told| told.is_error()).count();
+    assert_eq!((errors("func LoadEverything() {}"), errors("func loadUsers() {}")), (1, 0));
 }
+
+mod reach;

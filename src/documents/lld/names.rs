@@ -119,7 +119,7 @@ fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository
         .map(|row| row.path.as_str())
         .collect();
     let mut out = Vec::new();
-    for claim in claims.symbols(declared) {
+    for claim in claims.kept().into_iter().chain(claims.symbols(declared)) {
         if out.len() == NAMED_MISTAKES {
             break;
         }
@@ -144,10 +144,13 @@ fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository
 fn symbol(claim: &Claim<'_>, repository: &dyn Repository) -> Option<Mistake> {
     let absent = repository.symbol(claim.stands, claim.name)?;
     let name = shown_path(claim.name);
-    let hint = nearest(&absent.nearest).map_or_else(
-        || "name one that is there, or give its signature in 2.4 if it is new".to_owned(),
-        |near| format!("did you mean {near}? A new one has its signature in 2.4"),
-    );
+    let near = nearest(&absent.nearest).map(|near| format!("did you mean {near}?"));
+    let hint = match (near, claim.kept) {
+        (near, true) => near.unwrap_or_default() + " What is new is not said to be there",
+        (Some(near), false) => near + " A new one has its signature in 2.4",
+        (None, false) => "name one that is there, or give its signature in 2.4 if it is new".to_owned(),
+    };
+    let hint = hint.trim_start();
     let (message, about, sure) = match claim.stands.file() {
         Some(file) => {
             let message = format!("`{name}` is not in `{}`; {hint}", shown_path(file));

@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 
 use super::{
     declared::Declared,
-    words::{DEFINED_IN, DOUBT, ENDINGS, HAS, IN, MADE, NEW, SURELY, UNSURE, USED_IN, USING},
+    words::{
+        COMMENTS, DEFINED_IN, DOUBT, ENDINGS, HAS, IN, KEPT, MADE, NEW, OF_IT, SURELY, UNSURE, USED_IN, USING,
+    },
 };
 use crate::{
     documents::{
         Stands,
-        lld::{Change, Lld},
+        lld::{Change, FileRow, Lld},
         markdown::{CodeBlock, Outline, Span},
     },
     limits,
@@ -50,6 +52,8 @@ pub(super) struct Claim<'a> {
     pub(super) surely: bool,
     /// It is called or used in prose.
     pub(super) used: bool,
+    /// It has a signature in 2.4, as what is there and changes.
+    pub(super) kept: bool,
 }
 
 /// Sections that speak of what is there. Tests and fixtures name things that are made up for them.
@@ -106,9 +110,29 @@ impl<'a> Claims<'a> {
             let said = self.said[at];
             let surely = matches!(stands, Stands::DefinedIn(_)) || said == Said::Surely;
             let used = said == Said::Used && !self.in_table(span);
-            out.push(Claim { name, stands, place: self.place(span.range.start), surely, used });
+            out.push(Claim { name, stands, place: self.place(span.range.start), surely, used, kept: false });
         }
         out
+    }
+
+    /// Functions of 2.4 that a comment there says to be in the repository already, with the file if only one is changed.
+    pub(super) fn kept(&self) -> Vec<Claim<'a>> {
+        let modified = |row: &&FileRow| row.change == Some(Change::Modify);
+        let mut rows = self.lld.files.iter().filter(modified).map(|row| row.path.as_str());
+        let stands = match (rows.next(), rows.next()) {
+            (Some(file), None) => Stands::In(file),
+            _ => Stands::Somewhere,
+        };
+        let blocks = self.blocks().filter(|block| self.number(block.range.start) == "2.4");
+        let claim = |name: &'a str| Claim {
+            name,
+            stands,
+            place: "§2.4".to_owned(),
+            surely: true,
+            used: false,
+            kept: true,
+        };
+        blocks.flat_map(|block| kept(&block.text)).take(limits::NAMED_CLAIMS).map(claim).collect()
     }
 
     /// All names in backticks, with what is said of them.
@@ -280,6 +304,35 @@ impl<'a> Claims<'a> {
         }
         words
     }
+}
+
+/// The functions of a block above which, or behind which, a comment begins with that they are there.
+fn kept(code: &str) -> Vec<&str> {
+    let mut before = "";
+    let mut names = Vec::new();
+    for line in code.lines().map(str::trim) {
+        let comment = COMMENTS.iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
+        let (code, behind) = line.split_at(comment);
+        // A method of Go has its type first.
+        let receiver = code.strip_prefix("func (").and_then(|rest| rest.split_once(')'));
+        let code = receiver.map_or(code, |(_, rest)| rest);
+        let head = code.split('(').next().filter(|head| head.len() < code.len()).unwrap_or_default();
+        let name = head.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).find(|name| !name.is_empty());
+        if says_kept(behind) || says_kept(before) {
+            names.extend(name);
+        }
+        before = if code.is_empty() { behind } else { "" };
+    }
+    names
+}
+
+/// `// existing`, `# Changed: takes a path`, but not `// Existing callers are safe`.
+fn says_kept(comment: &str) -> bool {
+    let mut words = comment.trim_start_matches(|c: char| !c.is_alphanumeric()).split_whitespace();
+    let Some(first) = words.next().map(str::to_lowercase) else { return false };
+    let ends = first.ends_with([',', ':', ';', '.', ')']);
+    let of_it = words.next().is_none_or(|next| OF_IT.contains(&next));
+    KEPT.contains(&first.trim_end_matches([',', ':', ';', '.', ')'])) && (ends || of_it)
 }
 
 /// The next place at or before this one where a text can be cut.
