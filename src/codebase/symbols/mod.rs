@@ -34,7 +34,8 @@ pub struct Symbols<'i> {
 
 /// The code of a commit that its index does not know.
 pub fn unread(index: &Index) -> impl Iterator<Item = &str> {
-    index.left_out().iter().filter(|left| is_unread(left)).map(|left| left.path.as_str())
+    let readable = |left: &&LeftOut| is_unread(left) && left.why != Why::LfsPointer;
+    index.left_out().iter().filter(readable).map(|left| left.path.as_str())
 }
 
 /// One definition.
@@ -287,7 +288,13 @@ impl Repository for Symbols<'_> {
 fn is_unread(left: &LeftOut) -> bool {
     let unread = matches!(
         left.why,
-        Why::Generated | Why::Minified | Why::Encoding | Why::LfsPointer | Why::TooLarge | Why::TooMany
+        Why::Vendored
+            | Why::Generated
+            | Why::Minified
+            | Why::Encoding
+            | Why::LfsPointer
+            | Why::TooLarge
+            | Why::TooMany
     );
     unread && Language::of(&left.path).is_code()
 }

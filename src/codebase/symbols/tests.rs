@@ -387,6 +387,7 @@ fn a_folder_named_like_a_package_is_not_that_package() {
         ("plugins/slack/__init__.py", ""),
         ("redis/__init__.py", ""),
         ("pyproject.toml", "[project]\nname = \"shop\"\ndependencies = [\"redis>=5\"]\n"),
+        ("examples/till/pyproject.toml", "[project]\nname = \"till\"\ndependencies = [\"shop\"]\n"),
     ];
     for (file, fine) in [
         ("tests/unit/test_x.py", "from google.cloud import bigquery"),
