@@ -60,7 +60,7 @@ impl Digest {
 
     /// May its text have this name, whole and written so? Surely not, if not.
     pub fn may_spell(&self, name: &str) -> bool {
-        // Of a thousand files some ten would be wrong about a name by the one, and hardly any by both.
+        // Of ten thousand files one or two would be wrong about a name by the one, and none by both.
         self.spelled.may_have(name) && words::whole(name).is_none_or(|word| self.words.find(&word).is_some())
     }
 

@@ -377,7 +377,7 @@ impl<'s> Imports<'s> {
                 let prefix = lost.module.strip_suffix(lost.part.as_str()).unwrap_or_default();
                 let names =
                     tree.beginning(&beside).filter(|path| group(Language::of(path)) == group(language));
-                let names = names.filter_map(|path| Some(path.rsplit_once('.')?.0.get(beside.len()..)?));
+                let names = names.filter_map(|path| path.rsplit_once('.')?.0.get(beside.len()..));
                 let names = names.map(|name| name.strip_suffix("/index").unwrap_or(name));
                 nearest::among(&lost.module, names.map(|name| format!("{prefix}{name}")))
             }
