@@ -519,3 +519,8 @@ pub const TELLING_BYTES: u64 = 131_072;
 
 /// Patterns of what git is to ignore that are heeded, of all its files together. With more nothing counts as surely absent.
 pub const IGNORE_PATTERNS: usize = 2_000;
+
+/// Code that the index leaves out and that is read for its names, and bytes of it: what a large repository has generated,
+/// and a library or two of others.
+pub const UNREAD_FILES: usize = 2_000;
+pub const UNREAD_BYTES: u64 = 16_777_216;

@@ -61,7 +61,8 @@ impl Digest {
 
     /// May its text have this name, whole and written so? Surely not, if not.
     pub fn may_spell(&self, name: &str) -> bool {
-        self.spelled.may_have(name)
+        // Of ten thousand files one or two would be wrong about a name by the one, and none by both.
+        self.spelled.may_have(name) && words::whole(name).is_none_or(|word| self.words.find(&word).is_some())
     }
 
     /// May a file of this text have names that it does not spell?
@@ -125,6 +126,17 @@ mod tests {
         assert_eq!(words, [("amount", 3), ("coin", 1), ("fn", 1), ("parse", 1), ("parseamount", 1)]);
         assert_eq!((digest.count("amount"), digest.count("parse"), digest.count("dollar")), (3, 1, 0));
         assert_eq!(Digest::of(Language::Rust, "").words.iter().count(), 0);
+    }
+
+    #[test]
+    fn no_name_in_the_text_is_denied() {
+        let names =
+            "x$ $ r#type é café_Crème HTTPServers _a __init__ v2 URLs fooS A_B_C a addresses Queries 12";
+        let digest = Digest::of(Language::Rust, names);
+        for name in names.split(' ') {
+            assert!(digest.may_spell(name), "{name}");
+        }
+        assert!(!digest.may_spell("server") && !digest.may_spell("HTTPServer") && !digest.may_spell("a_b_c"));
     }
 
     #[test]

@@ -35,5 +35,5 @@ pub use language::Language;
 pub use similar::{Alike, Offer, Reason, Request, alike, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use surroundings::{Surroundings, surroundings};
-pub use symbols::{Outside, Symbols};
+pub use symbols::{Outside, Symbols, unread};
 pub use tree::TreeIndex;

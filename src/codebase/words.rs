@@ -60,6 +60,16 @@ pub(super) fn pieces(name: &str) -> BTreeSet<String> {
     words.filter(|word| is_telling(word)).collect()
 }
 
+/// The word by which a text is sure to have a name that it spells; none if it may do without.
+pub(super) fn whole(name: &str) -> Option<String> {
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return None;
+    }
+    let joined = name.replace('_', "").to_ascii_lowercase();
+    let word = stem(&joined);
+    is_telling(&word).then(|| word.into_owned())
+}
+
 /// The words of one name, and the name itself if there are several.
 pub(super) fn each_of_name(name: &str, mut found: impl FnMut(&str)) {
     let mut pieces = 0;

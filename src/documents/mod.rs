@@ -34,12 +34,34 @@ pub trait Repository: Tree {
     fn may_be_made(&self, path: &str) -> bool;
     /// A file whose path ends with this one.
     fn ending_so(&self, path: &str) -> Option<String>;
-    /// Of a name that is not there, in this file or anywhere. It may be qualified in any language's way.
-    fn symbol(&self, file: Option<&str>, name: &str) -> Option<Absent>;
+    /// Of a name that is not there. It may be qualified in any language's way.
+    fn symbol(&self, stands: Stands<'_>, name: &str) -> Option<Absent>;
     /// What a block of code declares; none if its language is not known, or not all of it parses.
     fn declares(&self, tag: &str, code: &str) -> Option<Declares>;
     /// What the design's code imports of this repository and is not there, each with the place of its block.
     fn strays(&self, design: &Design<'_>) -> Vec<(usize, Stray)>;
+}
+
+/// Where a name is said to stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stands<'a> {
+    /// In the repository.
+    Somewhere,
+    /// It is called or used in this file, and may be another's.
+    UsedIn(&'a str),
+    In(&'a str),
+    /// And nowhere else.
+    DefinedIn(&'a str),
+}
+
+impl<'a> Stands<'a> {
+    /// The file that has it.
+    pub fn file(self) -> Option<&'a str> {
+        match self {
+            Self::Somewhere | Self::UsedIn(_) => None,
+            Self::In(file) | Self::DefinedIn(file) => Some(file),
+        }
+    }
 }
 
 /// What a design brings itself.
@@ -77,8 +99,22 @@ pub struct Absent {
     pub nearest: Vec<String>,
     /// Nothing but the text that was looked at could have it.
     pub closed: bool,
-    /// One that is there is so like it that it was surely meant.
-    pub mistyped: bool,
+    /// No code has it anywhere.
+    pub nowhere: bool,
+    pub meant: Meant,
+}
+
+/// What somebody meant who wrote a name that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Meant {
+    /// Nothing that is there.
+    Other,
+    /// One that is like it.
+    Alike,
+    /// One of the same words but for one.
+    Near,
+    /// One of which it is a slip.
+    Slip,
 }
 
 /// An import of what is not there.

@@ -1,11 +1,13 @@
 //! What a document says of the repository's code, held against the commit that the run works from.
 
+use std::collections::BTreeSet;
+
 use super::{
     Base, Cx,
     desk::{git_error, stopping},
 };
 use crate::{
-    codebase::{Outside, Symbols, TreeIndex},
+    codebase::{self, Index, Outside, Symbols, TreeIndex},
     documents::{Mistake, Repository},
     engine::StepError,
     git::{Entry, Mode, Snapshot},
@@ -23,7 +25,7 @@ pub async fn names(
     // First what has the snapshot beside it.
     let index = cx.tools().index(cx, base).await?;
     let snapshot = cx.tools().snapshot(cx, base).await?;
-    let telling = Telling::read(&snapshot).await?;
+    let telling = Telling::read(&snapshot, &index).await?;
     let judged = tokio::task::spawn_blocking(move || {
         let outside = telling.outside(&snapshot);
         judge(&Symbols::new(&index, &tree, &outside))
@@ -40,10 +42,12 @@ struct Telling {
     files: Vec<(String, String)>,
     /// All that tell what is ignored are among them.
     all: bool,
+    /// The same of code that the index left out, as far as it is not too much.
+    unread: Vec<(String, String)>,
 }
 
 impl Telling {
-    async fn read(snapshot: &Snapshot) -> Result<Self, StepError> {
+    async fn read(snapshot: &Snapshot, index: &Index) -> Result<Self, StepError> {
         let telling = snapshot.entries().iter().filter(|e| e.mode.is_file() && Outside::is_told_by(&e.path));
         let ignores = |entry: &Entry| entry.path.ends_with(".gitignore");
         let (mut telling, mut unread): (Vec<&Entry>, Vec<&Entry>) =
@@ -51,16 +55,31 @@ impl Telling {
         // What is ignored counts most, and what stands at the root speaks of everything.
         telling.sort_by_key(|entry| (!ignores(entry), entry.path.matches('/').count()));
         unread.extend(telling.drain(limits::TELLING_FILES.min(telling.len())..));
-        let oids: Vec<_> = telling.iter().map(|entry| entry.oid.clone()).collect();
-        let texts = snapshot.read(&oids).await.map_err(git_error)?.into_iter();
-        let texts = texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let files = telling.iter().map(|entry| entry.path.clone()).zip(texts).collect();
-        Ok(Self { files, all: !unread.into_iter().any(ignores) })
+        let all = !unread.into_iter().any(ignores);
+        let paths: BTreeSet<&str> = codebase::unread(index).collect();
+        let mut left = limits::UNREAD_BYTES;
+        let code = snapshot.entries().iter().filter(|entry| paths.contains(entry.path.as_str()));
+        let code = code.filter(|entry| {
+            let fits = entry.size <= left;
+            left -= if fits { entry.size } else { 0 };
+            fits
+        });
+        let code: Vec<&Entry> = code.take(limits::UNREAD_FILES).collect();
+        Ok(Self { files: texts(snapshot, &telling).await?, all, unread: texts(snapshot, &code).await? })
     }
 
     fn outside(&self, snapshot: &Snapshot) -> Outside {
         let submodules = snapshot.entries().iter().filter(|entry| entry.mode == Mode::Submodule);
         let files = self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
-        Outside::new(submodules.map(|entry| entry.path.clone()), files, self.all)
+        let unread = self.unread.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+        Outside::new(submodules.map(|entry| entry.path.clone()), files, self.all).reading(unread)
     }
+}
+
+/// Files by path, each with its text.
+async fn texts(snapshot: &Snapshot, entries: &[&Entry]) -> Result<Vec<(String, String)>, StepError> {
+    let oids: Vec<_> = entries.iter().map(|entry| entry.oid.clone()).collect();
+    let texts = snapshot.read(&oids).await.map_err(git_error)?.into_iter();
+    let texts = texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok(entries.iter().map(|entry| entry.path.clone()).zip(texts).collect())
 }

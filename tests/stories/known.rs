@@ -10,11 +10,13 @@ use crate::{
 };
 
 const BEGIN: &str = "1. Read the input and check it before anything is changed.";
-const WRONG: &str = "1. `parse_duration()` in `src/parse.rs` reads each time.\n2. `src/reports.rs` prints it.\n\n\
+const WRONG: &str = "1. `parse_duration()` in `src/parse.rs` reads each time.\n2. `src/reports.rs` prints it.\n\
+                     3. Then it calls `durations()`, and `durationn()` of what is generated.\n\n\
                      ```rust\nuse crate::reprot::table;\n```";
 
 fn better() -> String {
-    WRONG.replace("parse_duration()", "duration()").replace("src/reports.rs", "src/report.rs")
+    let better = WRONG.replace("parse_duration()", "duration()").replace("src/reports.rs", "src/report.rs");
+    better.replace("durations()", "duration()")
 }
 
 fn about(words: &str) -> String {
@@ -29,6 +31,8 @@ fn edit(search: &str, replace: &str) -> String {
 async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     let drafts: Drafts = vec![|_| about(WRONG), |_| edit(WRONG, &better())];
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
+    let made: (&str, &[u8]) = ("src/made.pb.go", b"func durationn() {}\n");
+    w.hub.push_commit(w.repo, "main", w.user("maya"), &[made], "Generate it").unwrap();
     w.label("maya", "countersign:lld").await;
     assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
     let gate = w.find("waits for a person").body;
@@ -41,10 +45,12 @@ async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     for said in [
         "`src/reports.rs` is named here, but it neither exists nor stands in 2.1; did you mean `src/report.rs`",
         "`parse_duration` is not in `src/parse.rs`; did you mean `duration (line ",
+        "`durations` was not found in this repository; did you mean `duration (",
         "`crate::reprot` is imported, but it neither exists nor is added in 2.1; did you mean `crate::report`?",
     ] {
         assert!(first.contains(said), "{said}\n{first}");
     }
+    assert!(!first.contains("durationn"), "{first}");
     let left = segment(&reviews[0], "warnings");
     assert!(left.contains("`crate::reprot` is imported") && left.lines().count() == 1, "{left}");
 }

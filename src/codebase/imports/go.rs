@@ -1,8 +1,8 @@
 //! `import "example.com/shop/internal/cart"`: a package is a folder, and begins with its module's name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use super::{Lead, Package, Resolved, Resolver, file_name, folder_of, join, upwards};
+use super::{Lead, Package, Resolved, Resolver, join, upwards};
 use crate::{codebase::Language, limits};
 
 pub(super) fn resolve<'i>(resolver: &Resolver<'i>, package: &str) -> Resolved<'i> {
@@ -26,26 +26,10 @@ fn below<'p, 'i>(resolver: &Resolver<'i>, package: &'p str) -> Option<(&'p str, 
     Some((prefix, root, package[prefix.len()..].trim_start_matches('/')))
 }
 
-/// This repository's modules by their names. Where no outline tells a `go.mod`'s, the imports do: what most of those
-/// that end like a folder here begin with.
-pub(super) fn modules<'i>(resolver: &Resolver<'i>) -> HashMap<String, Package<'i>> {
-    let mut modules = HashMap::new();
-    for file in resolver.index.files().iter().filter(|file| file_name(&file.path) == "go.mod") {
-        let folder = folder_of(&file.path);
-        let said = file.digest.summary().items.iter().find_map(|item| {
-            let name = item.signature.strip_prefix("module ")?.trim().trim_matches('"');
-            (!name.is_empty()).then(|| name.to_owned())
-        });
-        let named = said.is_some();
-        let name = said.or_else(|| folder.is_empty().then(|| guessed(resolver))?);
-        if let Some(name) = name {
-            modules.entry(name).or_insert(Package { folder, named });
-        }
-    }
-    modules
-}
-
-fn guessed(resolver: &Resolver<'_>) -> Option<String> {
+/// The name of the module at the root, which no index shows, as the imports tell it: what most of those that end like a
+/// folder here begin with.
+pub(super) fn guessed<'i>(resolver: &Resolver<'i>) -> Option<(String, Package<'i>)> {
+    resolver.path("go.mod")?;
     let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
     let sources = resolver.index.files().iter().filter(|file| file.language == Language::Go);
     for import in sources.take(limits::IMPORT_CANDIDATES).flat_map(|file| &file.digest.summary().imports) {
@@ -62,5 +46,5 @@ fn guessed(resolver: &Resolver<'_>) -> Option<String> {
     votes
         .into_iter()
         .max_by_key(|(name, votes)| (*votes, std::cmp::Reverse(*name)))
-        .map(|(name, _)| name.to_owned())
+        .map(|(name, _)| (name.to_owned(), Package { folder: "", named: false }))
 }

@@ -58,6 +58,8 @@ pub struct Resolver<'i> {
     packages: HashMap<String, Package<'i>>,
     /// The folders that names of Go packages begin with stand for.
     go_modules: HashMap<String, Package<'i>>,
+    /// The folders that prefixes of scripts' imports stand for, by the folder of the package and the prefix.
+    aliases: HashMap<(String, &'static str), String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +86,7 @@ impl<'i> Resolver<'i> {
             above: HashSet::from([""]),
             packages: packages(index),
             go_modules: HashMap::new(),
+            aliases: HashMap::new(),
         };
         for path in files {
             resolver.add(path);
@@ -91,11 +94,12 @@ impl<'i> Resolver<'i> {
         for folders in resolver.folders_by_name.values_mut() {
             folders.sort_unstable();
         }
-        resolver.go_modules = go::modules(&resolver);
+        resolver.go_modules = go::guessed(&resolver).into_iter().collect();
         resolver
     }
 
-    /// What manifests say that the index does not show: crates and Go modules by name, each with its folder.
+    /// For leads: what manifests say that the index does not show, crates and Go modules by name, each with its folder; and
+    /// the prefixes that scripts use.
     pub(super) fn named(
         mut self,
         crates: impl IntoIterator<Item = (&'i str, &'i str)>,
@@ -104,6 +108,7 @@ impl<'i> Resolver<'i> {
         let package = |(name, folder): (&str, &'i str)| (name.to_owned(), Package { folder, named: true });
         self.packages.extend(crates.into_iter().map(package));
         self.go_modules.extend(go_modules.into_iter().map(package));
+        self.aliases = script::aliases(&self);
         self
     }
 
@@ -161,7 +166,11 @@ impl<'i> Resolver<'i> {
             Language::Rust => rust::lead(self, from, module),
             Language::Python => python::lead(self, from, module),
             Language::JavaScript | Language::TypeScript | Language::Tsx => {
-                module.starts_with('.').then(|| script::lead(self, from, module))
+                if module.starts_with('.') {
+                    Some(script::lead(self, from, module))
+                } else {
+                    script::aliased_lead(self, from, module)
+                }
             }
             Language::Go => go::lead(self, module),
             Language::Ruby if import.text.contains("require_relative") => {
@@ -224,32 +233,34 @@ impl<'i> Resolver<'i> {
     }
 }
 
-/// Folders with a `Cargo.toml` or `package.json`, by the name that imports use: what the manifest says if its outline
-/// shows it, and the folder's own name.
+/// Folders with a `Cargo.toml` or `package.json` by the name that imports use. A crate is called as its folder is, for the
+/// index does not show what its manifest says; see [`Resolver::named`].
 fn packages(index: &Index) -> HashMap<String, Package<'_>> {
     let mut packages = HashMap::new();
     for file in index.files() {
-        let rust = match file_name(&file.path) {
-            "Cargo.toml" => true,
-            "package.json" => false,
-            _ => continue,
-        };
         let folder = folder_of(&file.path);
-        let shaped = |name: &str| if rust { name.replace('-', "_") } else { name.to_owned() };
-        packages.entry(shaped(file_name(folder))).or_insert(Package { folder, named: false });
-        if let Some(name) = manifest_name(file.digest.summary()) {
-            packages.insert(shaped(&name), Package { folder, named: false });
+        match file_name(&file.path) {
+            "Cargo.toml" => {
+                packages
+                    .entry(file_name(folder).replace('-', "_"))
+                    .or_insert(Package { folder, named: false });
+            }
+            "package.json" => {
+                packages.entry(file_name(folder).to_owned()).or_insert(Package { folder, named: false });
+                let name = script_name(file.digest.summary());
+                packages.extend(name.map(|name| (name, Package { folder, named: false })));
+            }
+            _ => {}
         }
     }
     packages
 }
 
-/// The value of a line such as `name = "tokio-util"` or `"name": "vite"`.
-fn manifest_name(summary: &super::Summary) -> Option<String> {
+/// The value of the line `"name": "vite",`.
+fn script_name(summary: &super::Summary) -> Option<String> {
     let inner = summary.items.iter().flat_map(|item| &item.children);
     let line = summary.items.iter().chain(inner).find(|item| item.name == "name")?.signature.as_str();
-    let value = line.split_once(['=', ':'])?.1.trim().trim_end_matches(',');
-    let name = value.trim_matches(['"', '\'']);
+    let name = line.split_once(':')?.1.trim().trim_end_matches(',').trim_matches('"');
     (!name.is_empty()).then(|| name.to_owned())
 }
 

@@ -10,16 +10,14 @@ mod nearest;
 mod outside;
 mod spelled;
 mod strays;
+mod types;
 
 use std::collections::HashSet;
 
 use super::{
-    File, Index, Item, Kind, Language, LeftOut, TreeIndex, Why,
-    imports::{folder_of, stem},
-    summarize,
-    tree::file_name,
+    File, Index, Item, Kind, Language, LeftOut, TreeIndex, Why, imports::stem, summarize, tree::file_name,
 };
-use crate::documents::{Absent, Declares, Design, Repository, Stray, Tree};
+use crate::documents::{Absent, Declares, Design, Meant, Repository, Stands, Stray, Tree};
 pub use outside::Outside;
 pub(super) use spelled::Spelled;
 
@@ -34,6 +32,12 @@ pub struct Symbols<'i> {
     used: HashSet<&'i str>,
 }
 
+/// The code of a commit that its index does not know.
+pub fn unread(index: &Index) -> impl Iterator<Item = &str> {
+    let readable = |left: &&LeftOut| is_unread(left) && left.why != Why::LfsPointer;
+    index.left_out().iter().filter(readable).map(|left| left.path.as_str())
+}
+
 /// One definition.
 #[derive(Debug, Clone, Copy)]
 struct Definition<'i> {
@@ -44,63 +48,6 @@ struct Definition<'i> {
     /// [`nearest::mask`] of its name.
     mask: u64,
 }
-
-/// How many bases above each other are looked at.
-const BASES_DEEP: usize = 4;
-
-/// What every type has in some language, or gets from a derive or a trait of the standard library.
-const INHERITED: &[&str] = &[
-    "Equals",
-    "GetHashCode",
-    "GetType",
-    "ToString",
-    "apply",
-    "as_ref",
-    "asdict",
-    "bind",
-    "borrow",
-    "builder",
-    "call",
-    "clamp",
-    "clone",
-    "cmp",
-    "constructor",
-    "count",
-    "default",
-    "deserialize",
-    "drop",
-    "eq",
-    "equals",
-    "fmt",
-    "from",
-    "from_str",
-    "getClass",
-    "hash",
-    "hashCode",
-    "index",
-    "into",
-    "iter",
-    "length",
-    "max",
-    "min",
-    "name",
-    "ne",
-    "next",
-    "ordinal",
-    "partial_cmp",
-    "prototype",
-    "replace",
-    "serialize",
-    "source",
-    "toString",
-    "to_owned",
-    "to_string",
-    "try_from",
-    "try_into",
-    "type_id",
-    "valueOf",
-    "values",
-];
 
 impl<'i> Symbols<'i> {
     /// `tree` has all paths of the commit, also of files that the index left out.
@@ -120,30 +67,68 @@ impl<'i> Symbols<'i> {
 
     fn in_file(&self, path: &str, owner: Option<&str>, name: &str) -> Option<Absent> {
         let file = self.whole(path)?;
-        if file.digest.may_spell(name) || file.digest.may_have_more() || self.is_of_others(name) {
+        if file.digest.may_spell(name) || self.is_of_others(name) {
             return None;
         }
-        let own = definitions_of(file);
-        let closed = match owner.filter(|owner| *owner != stem(file_name(path))) {
-            Some(owner) if self.types(owner).any(|found| found.path == path) => self.is_closed(owner),
+        match owner.filter(|owner| *owner != stem(file_name(path))) {
+            Some(owner) if self.types(owner).any(|found| found.path == path) => {
+                return self.of_type(owner, name, Some(path));
+            }
             // Something else's, which is only used here.
             Some(_) => return None,
-            None => !own.iter().any(|found| is_made(found) || self.has_foreign_base(*found, BASES_DEEP)),
-        };
-        // What is defined elsewhere is meant itself, if in the wrong file.
-        let mistyped = !self.is_defined(name) && nearest::is_any_meant(&own, name);
-        let nearest = || self.nearest(name, Some(path));
-        (closed || mistyped).then(|| Absent { nearest: nearest(), closed, mistyped })
+            None => {}
+        }
+        let own = definitions_of(file);
+        let nowhere = self.is_nowhere(name);
+        let open = self.is_open(file, &own);
+        let meant = self.meant(&own, name);
+        (!open || nowhere && meant > Meant::Other).then(|| Absent {
+            nearest: self.nearest(name, Some(path)),
+            closed: !open || nowhere && meant == Meant::Slip,
+            nowhere,
+            meant,
+        })
+    }
+
+    /// Of a name that no code spells, where the file in which it is used has one that is like it.
+    fn alike_in(&self, path: &str, name: &str) -> Option<Absent> {
+        let file = self.whole(path)?;
+        let own = definitions_of(file);
+        if !nearest::is_any_alike(&own, name) || !self.is_nowhere(name) {
+            return None;
+        }
+        let meant = self.meant(&own, name);
+        let closed = meant == Meant::Slip || meant > Meant::Other && !self.is_open(file, &own);
+        Some(Absent { nearest: self.nearest(name, None), closed, nowhere: true, meant })
+    }
+
+    /// May a file have names that it does not spell?
+    fn is_open(&self, file: &File, own: &[Definition<'i>]) -> bool {
+        file.digest.may_have_more() || own.iter().any(|found| self.has_more(*found))
+    }
+
+    /// Of a name that a file has from another, or only speaks of.
+    fn defined_elsewhere(&self, path: &str, name: &str) -> Option<Absent> {
+        let file = self.whole(path)?;
+        let own = definitions_of(file);
+        let mut imported = file.digest.summary().imports.iter().flat_map(|import| &import.names);
+        let closed = imported.any(|imported| imported == name);
+        let here = own.iter().any(|found| found.item.name == name) || !closed && self.is_open(file, &own);
+        (!here && self.is_defined(name)).then(|| Absent {
+            nearest: self.nearest(name, None),
+            closed,
+            nowhere: false,
+            meant: Meant::Other,
+        })
     }
 
     /// Of a name that nobody put into a file.
-    fn anywhere(&self, name: &str) -> Option<Absent> {
-        let parts = parts(name);
-        match parts.as_slice() {
+    fn anywhere(&self, parts: &[&str]) -> Option<Absent> {
+        match parts {
             [name] => self.by_itself(name),
             [.., owner, last] => match self.types(owner).next() {
-                Some(_) => self.of_type(owner, last),
-                None => self.of_module(owner, last),
+                Some(_) => self.of_type(owner, last, None),
+                None => self.of_variable(owner, last).or_else(|| self.of_module(owner, last)),
             },
             [] => None,
         }
@@ -151,47 +136,23 @@ impl<'i> Symbols<'i> {
 
     /// Only what is a slip of one name: what is merely not here may be of others, or yet to come.
     fn by_itself(&self, name: &str) -> Option<Absent> {
-        if self.is_defined(name) || self.is_used(name) {
-            return None;
-        }
-        // In whatever language: what is parsed here calls what is not. Prose alone names what is not there.
-        let tells = |file: &&File| file.language != Language::Markdown;
-        let spelled = || self.index.files().iter().filter(tells).any(|file| file.digest.may_spell(name));
-        (nearest::has_slip(&self.definitions, name) && !spelled()).then(|| Absent {
+        (nearest::has_slip(&self.definitions, name) && self.is_nowhere(name)).then(|| Absent {
             nearest: self.nearest(name, None),
-            closed: !self.index.left_out().iter().any(is_code_unread),
-            mistyped: true,
+            closed: !self.index.left_out().iter().any(|left| self.is_unknown(left)),
+            nowhere: true,
+            meant: Meant::Slip,
         })
     }
 
-    fn of_type(&self, owner: &str, name: &str) -> Option<Absent> {
-        let inherited = INHERITED.contains(&name) || name.starts_with('_');
-        if inherited || self.is_of_others(name) || !self.is_closed(owner) {
-            return None;
-        }
-        let mut paths: Vec<&str> = self.named(owner).iter().map(|found| found.path).collect();
-        paths.dedup();
-        let files: Vec<&File> = paths.iter().filter_map(|path| self.whole(path)).collect();
-        let spelled = |file: &&File| file.digest.may_spell(name) || file.digest.may_have_more();
-        if files.len() < paths.len() || files.iter().any(spelled) {
-            return None;
-        }
-        let methods_elsewhere = paths.iter().any(|path| Language::of(path) == Language::Go);
-        if self.is_defined(name) && methods_elsewhere {
-            return None;
-        }
-        let of_it = |found: &Definition<'_>| {
-            found.owner == Some(owner) || methods_elsewhere && found.item.signature.contains(owner)
-        };
-        let members: Vec<_> = files.iter().flat_map(|file| definitions_of(file)).filter(of_it).collect();
-        let mistyped = !self.is_defined(name) && nearest::is_any_meant(&members, name);
-        let path = paths.first().copied();
-        // A type may have more in a file beside it that was not read.
-        let beside = |left: &LeftOut| {
-            is_code_unread(left) && paths.iter().any(|path| folder_of(path) == folder_of(&left.path))
-        };
-        let closed = !self.index.left_out().iter().any(beside);
-        Some(Absent { nearest: self.nearest(name, path), closed, mistyped })
+    /// `engine.serve`, where it is the slip of one name. What is called like a type is likely of it.
+    fn of_variable(&self, variable: &str, name: &str) -> Option<Absent> {
+        let absent = self.by_itself(name).filter(|_| !types::is_inherited(name))?;
+        let its_type: String = variable
+            .split('_')
+            .flat_map(|word| word.chars().take(1).flat_map(char::to_uppercase).chain(word.chars().skip(1)))
+            .collect();
+        let ours = matches!(variable, "self" | "this" | "cls") || self.types(&its_type).next().is_some();
+        Some(Absent { closed: absent.closed && ours, ..absent })
     }
 
     /// `config.load`, where the file `config.rs` is the only one of its name: it may be a variable's as well.
@@ -199,8 +160,10 @@ impl<'i> Symbols<'i> {
         let named = |file: &&File| file.language.is_code() && stem(file_name(&file.path)) == module;
         let mut files = self.index.files().iter().filter(named);
         let (file, None) = (files.next()?, files.next()) else { return None };
-        let inherited = INHERITED.contains(&name);
-        let absent = self.in_file(&file.path, None, name).filter(|absent| absent.mistyped && !inherited)?;
+        let inherited = types::is_inherited(name);
+        let absent = self
+            .in_file(&file.path, None, name)
+            .filter(|absent| absent.meant > Meant::Other && !inherited)?;
         Some(Absent { closed: false, ..absent })
     }
 
@@ -223,51 +186,29 @@ impl<'i> Symbols<'i> {
         !self.is_defined(name) && self.is_used(name)
     }
 
+    /// What is defined elsewhere is meant itself, if in the wrong place.
+    fn meant(&self, definitions: &[Definition<'_>], name: &str) -> Meant {
+        if self.is_defined(name) { Meant::Other } else { nearest::meant(definitions, name) }
+    }
+
+    /// Code of ours that may define what no file here does.
+    fn is_unknown(&self, left: &LeftOut) -> bool {
+        is_unread(left) && !self.outside.has_read(&left.path)
+    }
+
+    /// No code spells it, in whatever language: what is parsed here calls what is not. Prose alone names what is not there.
+    fn is_nowhere(&self, name: &str) -> bool {
+        let tells = |file: &&File| file.language != Language::Markdown;
+        !self.is_defined(name)
+            && !self.is_used(name)
+            && !self.outside.spells(name)
+            && !self.index.files().iter().filter(tells).any(|file| file.digest.may_spell(name))
+    }
+
     fn types(&self, name: &str) -> impl Iterator<Item = Definition<'i>> {
         let types =
             |found: &Definition<'_>| matches!(found.item.kind, Kind::Type | Kind::Enum | Kind::Interface);
         self.named(name).iter().copied().filter(types)
-    }
-
-    /// Has every type of this name all it has from this repository's own text? Not with an attribute or a decorator, which
-    /// may make anything, nor with a base or a trait of others.
-    fn is_closed(&self, name: &str) -> bool {
-        let plain = |found: Definition<'_>| {
-            let ruby = Language::of(found.path) == Language::Ruby;
-            self.whole(found.path).is_some()
-                && found.item.kind == Kind::Type
-                && !ruby
-                && !is_made(&found)
-                && !self.has_foreign_base(found, BASES_DEEP)
-        };
-        let extended = self
-            .named(name)
-            .iter()
-            .any(|found| found.item.kind == Kind::Extension && found.item.signature.contains(" for "));
-        !extended && self.types(name).all(plain)
-    }
-
-    /// Has it a base that is not of this repository, as far as one looks?
-    fn has_foreign_base(&self, found: Definition<'_>, deep: usize) -> bool {
-        if !matches!(found.item.kind, Kind::Type | Kind::Interface) {
-            return false;
-        }
-        match Language::of(found.path) {
-            Language::Rust | Language::C => return false,
-            // What stands in a struct without a name of its own lends it all it has.
-            Language::Go => {
-                let embedded = |field: &Item| !field.signature.trim().contains(char::is_whitespace);
-                return found.item.children.iter().any(|item| item.kind == Kind::Field && embedded(item));
-            }
-            _ => {}
-        }
-        let Some((_, after)) = found.item.signature.split_once(found.item.name.as_str()) else { return true };
-        let words = after.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
-        let mut bases = words.filter(|word| !matches!(*word, "extends" | "implements" | "public" | "object"));
-        bases.any(|base| {
-            let mut known = self.types(base).peekable();
-            deep == 0 || known.peek().is_none() || known.any(|base| self.has_foreign_base(base, deep - 1))
-        })
     }
 
     /// Real names that this one may have meant, each with where it is.
@@ -304,11 +245,20 @@ impl Repository for Symbols<'_> {
         self.tree.files().find(|known| known.ends_with(&below)).map(str::to_owned)
     }
 
-    fn symbol(&self, file: Option<&str>, name: &str) -> Option<Absent> {
-        let Some(path) = file else { return self.anywhere(name) };
+    fn symbol(&self, stands: Stands<'_>, name: &str) -> Option<Absent> {
         let parts = parts(name);
         let (last, owners) = parts.split_last()?;
-        self.in_file(path, owners.last().copied(), last)
+        let owner = owners.last().copied();
+        match stands {
+            Stands::UsedIn(path) if owner.is_none() => {
+                self.anywhere(&parts).or_else(|| self.alike_in(path, last))
+            }
+            Stands::Somewhere | Stands::UsedIn(_) => self.anywhere(&parts),
+            Stands::In(path) => self.in_file(path, owner, last),
+            Stands::DefinedIn(path) => self
+                .in_file(path, owner, last)
+                .or_else(|| self.defined_elsewhere(path, last).filter(|_| owner.is_none())),
+        }
     }
 
     fn declares(&self, tag: &str, code: &str) -> Option<Declares> {
@@ -334,16 +284,22 @@ impl Repository for Symbols<'_> {
     }
 }
 
-/// Everything a file defines, whatever it stands in.
-/// Code of ours that may define what no file here does.
-fn is_code_unread(left: &LeftOut) -> bool {
+/// Is it code that the index does not know?
+fn is_unread(left: &LeftOut) -> bool {
     let unread = matches!(
         left.why,
-        Why::Generated | Why::Minified | Why::Encoding | Why::LfsPointer | Why::TooLarge | Why::TooMany
+        Why::Vendored
+            | Why::Generated
+            | Why::Minified
+            | Why::Encoding
+            | Why::LfsPointer
+            | Why::TooLarge
+            | Why::TooMany
     );
     unread && Language::of(&left.path).is_code()
 }
 
+/// Everything a file defines, whatever it stands in.
 fn definitions_of(file: &File) -> Vec<Definition<'_>> {
     let mut out = Vec::new();
     let mut open: Vec<(&Item, Option<&str>)> =

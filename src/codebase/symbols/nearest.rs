@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Definition, is_nameable};
-use crate::codebase::{
-    Kind, Language,
-    tree::{likeness, pairs},
-    words,
+use crate::{
+    codebase::{
+        Kind, Language,
+        tree::{likeness, pairs},
+        words,
+    },
+    documents::Meant,
 };
 
 /// How many are named.
@@ -21,21 +24,31 @@ const ALIKE: f64 = 0.5;
 /// From here on the real one is surely meant, if it stands where the other was looked for.
 const MEANT: f64 = 0.66;
 
-/// One letter in so many may be another in a slip.
-const SLIP: usize = 8;
+/// One letter in so many may be another in a slip, and two in a long name.
+const SLIP: usize = 6;
 
 /// Is one of these what somebody meant who wrote `name`? A type of a name that is merely alike is likely another's.
-pub(super) fn is_any_meant(definitions: &[Definition<'_>], name: &str) -> bool {
+pub(super) fn meant(definitions: &[Definition<'_>], name: &str) -> Meant {
     let wanted = Name::of(name);
     // In these, functions begin with a capital as well.
     let capitals =
         |found: &Definition<'_>| matches!(Language::of(found.path), Language::CSharp | Language::Go);
     let is_type = name.starts_with(char::is_uppercase) && !definitions.first().is_some_and(capitals);
     let near = |found: &&Definition<'_>| is_nameable(found) && wanted.may_be_like(found.mask);
-    definitions.iter().filter(near).any(|found| {
-        let own = found.item.name.as_str();
-        own != name && (is_slip(own, name) || !is_type && wanted.likeness(&Name::of(own)) >= MEANT)
-    })
+    let meant = |found: &Definition<'_>| match found.item.name.as_str() {
+        own if own == name => Meant::Other,
+        own if is_slip(own, name) => Meant::Slip,
+        own if !is_type => wanted.meant(&Name::of(own)),
+        _ => Meant::Other,
+    };
+    definitions.iter().filter(near).map(meant).max().unwrap_or(Meant::Other)
+}
+
+/// Is one of these so like the name that it may be meant, be it a type or not?
+pub(super) fn is_any_alike(definitions: &[Definition<'_>], name: &str) -> bool {
+    let wanted = Name::of(name);
+    let near = |found: &&Definition<'_>| is_nameable(found) && wanted.may_be_like(found.mask);
+    definitions.iter().filter(near).any(|found| wanted.likeness(&Name::of(&found.item.name)) >= MEANT)
 }
 
 /// Is the name a slip of one of these? They stand in the order of their names.
@@ -48,16 +61,36 @@ pub(super) fn has_slip(definitions: &[Definition<'_>], name: &str) -> bool {
     names.into_iter().any(|own| is_slip(own, name))
 }
 
-/// Is the name this one mistyped, or written in another manner?
-fn is_slip(real: &str, name: &str) -> bool {
+/// Is the name this one mistyped, or written in another manner? What has another number, `get` for `set` or is a constant's,
+/// is another's.
+pub(super) fn is_slip(real: &str, name: &str) -> bool {
     let (a, b) = (real.len(), name.len());
-    if a.min(b) < 5 || a.abs_diff(b) > 2 + b / SLIP || real == name {
+    let digits = |name: &str| name.bytes().filter(u8::is_ascii_digit).collect::<Vec<_>>();
+    let constant = |name: &str| !name.contains(char::is_lowercase);
+    if a.min(b) < 5
+        || a.abs_diff(b) > 2 + b / SLIP
+        || real == name
+        || digits(real) != digits(name)
+        || constant(real) != constant(name)
+    {
         return false;
     }
+    let (own, asked) = (real, name);
     let letters = |name: &str| name.chars().flat_map(char::to_lowercase).take(LONGEST).collect::<Vec<_>>();
     let (real, name) = (letters(real), letters(name));
     let plain = |name: &[char]| name.iter().filter(|c| **c != '_').copied().collect::<Vec<_>>();
-    plain(&real) == plain(&name) || edits(&real, &name) <= 1.max(name.len() / SLIP)
+    plain(&real) == plain(&name)
+        || edits(&real, &name) <= (name.len() / SLIP).clamp(1, 2) && !is_exchanged(own, asked)
+}
+
+/// Is one short word there for another?
+fn is_exchanged(real: &str, name: &str) -> bool {
+    let (real, name) = (words::pieces(real), words::pieces(name));
+    let mut others = real.symmetric_difference(&name);
+    match (others.next(), others.next(), others.next()) {
+        (Some(a), Some(b), None) => a.len() <= 3 && b.len() <= 3 && real.len() == name.len(),
+        _ => false,
+    }
 }
 
 /// Definitions nearest to a name, best first: spelled alike or of the same words, those of the file it was looked for in
@@ -165,6 +198,16 @@ impl Name {
         let all = self.words.union(&other.words).count();
         let said = if all == 0 { 0.0 } else { common as f64 / all as f64 };
         spelled.max(said).max(self.slip(other))
+    }
+
+    fn meant(&self, real: &Self) -> Meant {
+        let common = self.words.intersection(&real.words).count();
+        let same = common >= 2 && self.words.len().max(real.words.len()) - common <= 1;
+        match self.likeness(real) >= MEANT {
+            true if same => Meant::Near,
+            true => Meant::Alike,
+            false => Meant::Other,
+        }
     }
 
     /// How near they are if one is the other mistyped: at most one letter in three is another. 0 otherwise.

@@ -1,15 +1,17 @@
 //! What a commit does not show and that may be there all the same: what builds make, other repositories in it, and the
 //! packages it depends on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use globset::{GlobSet, GlobSetBuilder};
 
+use super::spelled::hash;
 use crate::{
     codebase::{
         attributes, dependencies,
         imports::{folder_of, upwards},
         tree::file_name,
+        words,
     },
     limits,
 };
@@ -19,9 +21,14 @@ use crate::{
 pub struct Outside {
     submodules: BTreeSet<String>,
     ignored: GlobSet,
+    /// Code that the index does not know, and the names in it: there may be millions, so only their hashes.
+    read: BTreeSet<String>,
+    names: HashSet<u64>,
     /// Not all that is ignored is known.
     more: bool,
     dependencies: BTreeSet<String>,
+    /// Python's packages that it makes itself, which its examples depend on.
+    projects: BTreeSet<String>,
     /// Libraries of this repository by the names that imports use, each with its folder.
     crates: BTreeMap<String, String>,
     /// What the names of its Go packages begin with, each with its folder.
@@ -67,12 +74,30 @@ impl Outside {
                     }
                 }
                 _ => {
+                    outside.projects.extend(project(text).map(|name| plain(&name)));
                     outside.dependencies.extend(dependencies(path, text).into_keys().map(|name| plain(&name)))
                 }
             }
         }
         let ignored = ignored.build();
         Self { more: outside.more || ignored.is_err(), ignored: ignored.unwrap_or_default(), ..outside }
+    }
+
+    /// Knows the names in code that the index left out, by path, each with its text.
+    pub fn reading<'t>(mut self, unread: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
+        for (path, text) in unread {
+            self.read.insert(path.to_owned());
+            self.names.extend(words::names_of(text).map(hash));
+        }
+        self
+    }
+
+    pub(super) fn has_read(&self, path: &str) -> bool {
+        self.read.contains(path)
+    }
+
+    pub(super) fn spells(&self, name: &str) -> bool {
+        self.names.contains(&hash(name))
     }
 
     /// May there be such a file or folder although the commit has none?
@@ -95,7 +120,8 @@ impl Outside {
 
     /// Does the repository depend on a package of this name?
     pub(super) fn has_package(&self, name: &str) -> bool {
-        self.dependencies.contains(&plain(name))
+        let name = plain(name);
+        self.dependencies.contains(&name) && !self.projects.contains(&name)
     }
 }
 
@@ -106,6 +132,14 @@ fn library(manifest: &str) -> Option<String> {
     let elsewhere = said("lib", "path").is_some_and(|path| path != "src/lib.rs");
     let name = said("lib", "name").or_else(|| said("package", "name")).filter(|_| !elsewhere)?;
     Some(name.replace('-', "_"))
+}
+
+/// The name of the project that a `pyproject.toml` is of.
+fn project(manifest: &str) -> Option<String> {
+    let manifest = manifest.parse::<toml::Table>().ok()?;
+    let poetry = || manifest.get("tool")?.get("poetry")?.get("name");
+    let name = manifest.get("project").and_then(|project| project.get("name")).or_else(poetry)?;
+    name.as_str().map(str::to_owned)
 }
 
 /// Names of packages are compared so: what is imported as `ruamel_yaml` is called `ruamel.yaml`.

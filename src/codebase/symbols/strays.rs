@@ -55,7 +55,7 @@ pub(super) fn of<'s>(symbols: &'s Symbols<'s>, design: &'s Design<'s>) -> Vec<(u
     let mut imports = Imports { symbols, resolver, design, found: Vec::new(), seen: BTreeSet::new() };
     let mut left = limits::NAMED_IMPORTS;
     for (at, block) in design.blocks.iter().enumerate() {
-        let Some(language) = language(block.tag) else { continue };
+        let Some(language) = language(block.tag).or_else(|| untold(block, design)) else { continue };
         for import in &read(language, block) {
             if left == 0 || imports.found.len() >= limits::NAMED_MISTAKES {
                 return imports.found;
@@ -65,6 +65,15 @@ pub(super) fn of<'s>(symbols: &'s Symbols<'s>, design: &'s Design<'s>) -> Vec<(u
         }
     }
     imports.found
+}
+
+/// A block's language that nobody told: that of all code the design changes, if the block parses as such.
+fn untold(block: &Block<'_>, design: &Design<'_>) -> Option<Language> {
+    let mut languages =
+        design.files.iter().map(|path| Language::of(path)).filter(|language| language.is_code());
+    let first = languages.next().filter(|_| block.tag.is_empty())?;
+    let alone = languages.all(|language| group(language) == group(first));
+    (alone && !summarize(first, block.code).partial).then_some(first)
 }
 
 fn read(language: Language, block: &Block<'_>) -> Vec<Import> {
@@ -77,8 +86,17 @@ fn read(language: Language, block: &Block<'_>) -> Vec<Import> {
 
 impl<'s> Imports<'s> {
     fn judge(&mut self, at: usize, language: Language, import: &Import) {
+        if let Some(stray) = self.mistyped(language, import) {
+            if self.seen.insert((stray.module.clone(), None)) {
+                self.found.push((at, stray));
+            }
+            return;
+        }
         let places = self.places(language, import);
-        if let Some(lost) = self.wrong_everywhere(&places, |from| self.lost(language, from, import)) {
+        let readings = readings(language, import);
+        if let Some(lost) =
+            self.wrong_everywhere(&places, &readings, |from, import| self.lost(language, from, import))
+        {
             let last = lost.part.rsplit(['/', '.']).next().unwrap_or_default();
             if !self.design.declares.contains(last) && self.seen.insert((lost.module.clone(), None)) {
                 let told = self.told(language, lost).map(|stray| (at, stray));
@@ -89,8 +107,15 @@ impl<'s> Imports<'s> {
         for name in
             import.names.iter().filter(|name| !matches!(name.as_str(), "*" | "self" | "default" | "crate"))
         {
-            let lacking = |from: &str| self.lacking(language, from, import, name);
-            let Some(path) = self.wrong_everywhere(&places, lacking) else { continue };
+            let lacking = |from: &str, import: &Import| self.lacking(language, from, import, name);
+            let Some(path) = self.wrong_everywhere(&places, &readings, lacking) else { continue };
+            // What is relative to a file that nobody named is sure only if it is a slip.
+            let slip = || {
+                self.symbols.whole(path).is_some_and(|file| nearest::has_slip(&definitions_of(file), name))
+            };
+            if readings.len() > 1 && !slip() {
+                continue;
+            }
             let new = self.seen.insert((import.module.clone(), Some(name.clone())));
             if new && !self.design.declares.contains(name) {
                 let stray = Stray {
@@ -104,11 +129,17 @@ impl<'s> Imports<'s> {
         }
     }
 
-    /// What is wrong from every place, as it is from the first.
-    fn wrong_everywhere<T>(&self, places: &[String], wrong: impl Fn(&str) -> Wrong<T>) -> Option<T> {
+    /// What is wrong from every place where it means something, as it is from the first.
+    fn wrong_everywhere<T>(
+        &self,
+        places: &[String],
+        readings: &[Import],
+        wrong: impl Fn(&str, &Import) -> Wrong<T>,
+    ) -> Option<T> {
         let mut first = None;
-        for from in places {
-            match wrong(from) {
+        for (from, import) in places.iter().flat_map(|from| readings.iter().map(move |import| (from, import)))
+        {
+            match wrong(from, import) {
                 Wrong::Yes(what) => first = first.or(Some(what)),
                 Wrong::No => return None,
                 Wrong::Elsewhere => {}
@@ -158,7 +189,9 @@ impl<'s> Imports<'s> {
             return Wrong::No;
         }
         let path = match group(language) {
-            Language::JavaScript | Language::Ruby => relative_to(folder_of(from), &part),
+            Language::JavaScript | Language::Ruby if lead.rest == [import.module.as_str()] => {
+                relative_to(folder_of(from), &part)
+            }
             _ => Some(join(&lead.folder, &part)),
         };
         if part == "super" || path.is_none_or(|path| self.may_be(&path)) {
@@ -166,7 +199,11 @@ impl<'s> Imports<'s> {
         }
         // A part of a module may be no file, and stand in the one before.
         let inline = matches!(language, Language::Rust | Language::Python);
-        if inline && lead.file.is_none_or(|file| !self.lacks(file, &part)) {
+        // Python's folders need no file, and without one have nothing but modules.
+        let bare =
+            language == Language::Python && !lead.folder.is_empty() && self.resolver.is_folder(&lead.folder);
+        let lacks = lead.file.map_or(bare, |file| self.lacks(file, &part));
+        if inline && !lacks {
             return Wrong::No;
         }
         let module =
@@ -175,7 +212,8 @@ impl<'s> Imports<'s> {
         let relative = group(language) == Language::JavaScript
             || language == Language::Ruby
             || import.module.starts_with(['.'])
-            || import.module.starts_with("self");
+            || import.module.starts_with("self")
+            || import.module.starts_with("super");
         let (folder, root) = (lead.folder, lead.root);
         Wrong::Yes(Lost { module, part, from: from.to_owned(), folder, root, relative })
     }
@@ -186,8 +224,14 @@ impl<'s> Imports<'s> {
         if language == Language::Rust && lead.file.is_none() && import.module.starts_with("crate") {
             return Wrong::Elsewhere;
         }
-        let there = !lead.rest.is_empty()
-            || !self.is_ours(language, &lead, import)
+        if !lead.rest.is_empty() {
+            // A block is of a file from which its imports are right.
+            return match self.lost(language, from, import) {
+                Wrong::No => Wrong::No,
+                Wrong::Yes(_) | Wrong::Elsewhere => Wrong::Elsewhere,
+            };
+        }
+        let there = !self.is_ours(language, &lead, import)
             || self.resolver.within(language, &lead, name).is_some()
             || self.may_be(&join(&lead.folder, name)) && language == Language::Python;
         match lead.file {
@@ -202,8 +246,7 @@ impl<'s> Imports<'s> {
         match language {
             Language::Rust => {
                 let first = first("::");
-                // In a test inside a file, `super` is that file.
-                matches!(first, "crate" | "self") || self.resolver.is_named(first)
+                matches!(first, "crate" | "self" | "super") || self.resolver.is_named(first)
             }
             Language::Python if import.module.starts_with('.') => true,
             Language::Python => {
@@ -240,7 +283,9 @@ impl<'s> Imports<'s> {
     /// Has a file surely no such name?
     fn lacks(&self, path: &str, name: &str) -> bool {
         let Some(file) = self.symbols.whole(path) else { return false };
-        let made = |found: &Definition<'_>| attributes::make_names(&found.item.signature);
+        // A decorator makes no names beside its own.
+        let decorates = matches!(group(file.language), Language::JavaScript | Language::Python);
+        let made = |found: &Definition<'_>| !decorates && attributes::make_names(&found.item.signature);
         // Macros of a crate are at its root, wherever they stand.
         let root = matches!(file_name(path), "lib.rs" | "main.rs");
         let elsewhere = root && (self.symbols.is_defined(name) || self.symbols.is_used(name));
@@ -248,6 +293,53 @@ impl<'s> Imports<'s> {
             && !file.digest.may_spell(name)
             && !file.digest.may_have_more()
             && !definitions_of(file).iter().any(made)
+    }
+
+    /// Where only a build knows the roots: a file of a name that no code has, and of which a real one's is a slip.
+    fn mistyped(&self, language: Language, import: &Import) -> Option<Stray> {
+        let module = import.module.trim_matches(['"', '\\']);
+        let path = match language {
+            Language::Java => module.replace('.', "/"),
+            Language::Php => module.replace('\\', "/"),
+            Language::C | Language::Cpp if import.text.contains('"') => module.to_owned(),
+            _ => return None,
+        };
+        let (folder, name) = (folder_of(&path), stem(file_name(&path)));
+        // What tools make of a class is called like it.
+        let made = |real: &str| name.ends_with('_') || name.get(1..).is_some_and(|rest| rest == real);
+        let ending = match language {
+            Language::Java => "java",
+            Language::Php => "php",
+            _ => file_name(&path).split_once('.')?.1,
+        };
+        let last = file_name(folder).to_lowercase();
+        let real = |path: &&str| {
+            let real = stem(file_name(path));
+            path.ends_with(&format!(".{ending}"))
+                && !made(real)
+                && nearest::is_slip(real, name)
+                && (folder_of(path).ends_with(folder)
+                    || language == Language::Php && file_name(folder_of(path)).to_lowercase() == last)
+        };
+        if !self.symbols.is_nowhere(name) || self.design.declares.contains(name) || self.may_be_added(name) {
+            return None;
+        }
+        let mut nearest: Vec<String> = self.symbols.tree.files().filter(real).map(str::to_owned).collect();
+        nearest.sort_unstable();
+        (!nearest.is_empty()).then(|| Stray {
+            module: import.module.clone(),
+            name: None,
+            nearest,
+            sure: true,
+        })
+    }
+
+    /// Does the design add a file of this name, or a folder that may have one?
+    fn may_be_added(&self, name: &str) -> bool {
+        self.design
+            .added
+            .iter()
+            .any(|added| stem(file_name(added)) == name || Language::of(added) == Language::Other)
     }
 
     /// What is told of a module that is not there: nothing, if it may well be another file's and nothing is like it here.
@@ -281,6 +373,14 @@ impl<'s> Imports<'s> {
                 let near = nearest::among(&lost.part, names.into_iter().map(str::to_owned));
                 near.iter().map(|name| format!("{}/{name}", lost.root)).collect()
             }
+            Language::JavaScript | Language::TypeScript | Language::Tsx if lost.module != lost.part => {
+                let prefix = lost.module.strip_suffix(lost.part.as_str()).unwrap_or_default();
+                let names =
+                    tree.beginning(&beside).filter(|path| group(Language::of(path)) == group(language));
+                let names = names.filter_map(|path| path.rsplit_once('.')?.0.get(beside.len()..));
+                let names = names.map(|name| name.strip_suffix("/index").unwrap_or(name));
+                nearest::among(&lost.module, names.map(|name| format!("{prefix}{name}")))
+            }
             _ => {
                 let like = |path: &&str| {
                     group(Language::of(path)) == group(language)
@@ -291,6 +391,13 @@ impl<'s> Imports<'s> {
             }
         }
     }
+}
+
+/// What an import may mean. In a module inside a file, as tests are, `super` is that file.
+fn readings(language: Language, import: &Import) -> Vec<Import> {
+    let inside = import.module.strip_prefix("super").filter(|_| language == Language::Rust);
+    let inside = inside.map(|rest| Import { module: format!("self{rest}"), ..import.clone() });
+    std::iter::once(import.clone()).chain(inside).collect()
 }
 
 /// Is an import wrong, seen from one place?

@@ -170,6 +170,7 @@ fn imports_of_python() {
             "from shop.carts import Cart",
             "`shop.carts` is imported, but it neither exists nor is added in 2.1; did you mean `shop.cart`?",
         ),
+        ("from shop.deep.nothing import reach", "`shop.deep.nothing` is imported"),
         (
             "import shop.modles.order",
             "`shop.modles` is imported, but it neither exists nor is added in 2.1; did you mean `shop.models`",
@@ -189,7 +190,6 @@ fn imports_of_python() {
         "from shop.lazy import anything",
         "from shop.models import Whatever",
         "from shop.deep.inner import reach",
-        "from shop.deep.nothing import reach",
         "from shop._version import version",
         "from shop.native import fast",
         "from .anything import At\nfrom .. import all",
@@ -284,7 +284,9 @@ fn only_what_is_sure_sends_a_design_back() {
     assert_eq!(weighed("There is `split_word()`."), (vec![], one("split_word")));
     assert_eq!(weighed("`Config::read_setting()` is called."), (one("Config::read_setting"), vec![]));
     assert_eq!(weighed("`Config::parse_all()` is called."), (vec![], one("Config::parse_all")));
-    assert_eq!(weighed("`config.load_fil()` is called."), (vec![], one("config.load_fil")));
+    assert_eq!(weighed("`config.load_fil()` is called."), (one("config.load_fil"), vec![]));
+    assert_eq!(weighed("`count.load_fil()` is called."), (one("count.load_fil"), vec![]));
+    assert_eq!(weighed("`serde.load_fil()` is called."), (vec![], one("serde.load_fil")));
 }
 
 #[test]
@@ -385,6 +387,7 @@ fn a_folder_named_like_a_package_is_not_that_package() {
         ("plugins/slack/__init__.py", ""),
         ("redis/__init__.py", ""),
         ("pyproject.toml", "[project]\nname = \"shop\"\ndependencies = [\"redis>=5\"]\n"),
+        ("examples/till/pyproject.toml", "[project]\nname = \"till\"\ndependencies = [\"shop\"]\n"),
     ];
     for (file, fine) in [
         ("tests/unit/test_x.py", "from google.cloud import bigquery"),
@@ -477,5 +480,12 @@ fn what_is_not_parsed_may_have_the_name() {
     let prose = ("README.md", "There was a loadUsers once.\n");
     assert_eq!(weighed(&[user, prose], words), (sure.clone(), open.clone()));
     let made = ("src/api.pb.go", "func LoadEverything() {}\n");
-    assert_eq!(weighed(&[user, made], words), (open, sure));
+    assert_eq!(weighed(&[user, made], words), (open.clone(), sure.clone()));
+    let read = |text| outside(&[]).reading([("src/api.pb.go", text)]);
+    let row = "| `src/user.ts` | Modify | x |";
+    let errors =
+        |text| judged(&[user, made], &read(text), row, words).iter().filter(|told| told.is_error()).count();
+    assert_eq!((errors("func LoadEverything() {}"), errors("func loadUsers() {}")), (1, 0));
 }
+
+mod reach;

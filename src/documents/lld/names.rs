@@ -15,7 +15,7 @@ use self::{
 };
 use super::{Change, Lld, parse};
 use crate::{
-    documents::{Block, Design, Mistake, Repository, markdown, path, shown_path},
+    documents::{Block, Design, Meant, Mistake, Repository, Stands, markdown, path, shown_path},
     limits::NAMED_MISTAKES,
 };
 
@@ -53,6 +53,15 @@ fn paths(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
         if out.len() == NAMED_MISTAKES {
             break;
         }
+        // Without its folder a file may be any of that name, or made up.
+        if !named.contains('/') {
+            let near = repository.nearest(named).into_iter().filter(|near| is_same_word(near, named));
+            let near: Vec<String> = near.collect();
+            if strange(named) && repository.ending_so(named).is_none() && !near.is_empty() {
+                out.push(path_mistake(named, place, &near));
+            }
+            continue;
+        }
         let (folder, file) = named.rsplit_once('/').unwrap_or_default();
         let top = named.split('/').next().unwrap_or_default();
         if !strange(named) {
@@ -69,13 +78,24 @@ fn paths(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
         let moved =
             near.first().is_some_and(|near| near.ends_with(&format!("/{file}")) && !COMMON.contains(&stem));
         let sure = whole.is_none() && (moved || repository.is_dir(folder));
-        let hint = nearest(&near)
-            .map_or_else(|| "mend the path or add a row".to_owned(), |near| format!("did you mean {near}?"));
-        let message =
-            format!("`{}` is named here, but it neither exists nor stands in 2.1; {hint}", shown_path(named));
-        out.push(Mistake::error("names.path", place, message).about(named).only_warns_unless(sure));
+        out.push(path_mistake(named, place, &near).only_warns_unless(sure));
     }
     out
+}
+
+fn path_mistake(named: &str, place: String, near: &[String]) -> Mistake {
+    let hint = nearest(near)
+        .map_or_else(|| "mend the path or add a row".to_owned(), |near| format!("did you mean {near}?"));
+    let message =
+        format!("`{}` is named here, but it neither exists nor stands in 2.1; {hint}", shown_path(named));
+    Mistake::error("names.path", place, message).about(named)
+}
+
+/// Is a file called like this, but for how its words are parted?
+fn is_same_word(path: &str, name: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let plain = |name: &str| name.replace(['_', '-'], "").to_lowercase();
+    file != name && plain(file) == plain(name)
 }
 
 /// Does 2.1 list this path, or a folder above it, or files in it?
@@ -99,33 +119,52 @@ fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository
         .map(|row| row.path.as_str())
         .collect();
     let mut out = Vec::new();
-    for claim in claims.symbols(declared) {
+    for claim in claims.kept().into_iter().chain(claims.symbols(declared)) {
         if out.len() == NAMED_MISTAKES {
             break;
         }
-        if claim.file.is_some_and(|file| added.contains(file) || !repository.is_file(file)) {
+        let stands = match claim.stands {
+            // A file without its folder may be any of that name.
+            Stands::In(file) | Stands::DefinedIn(file) | Stands::UsedIn(file)
+                if !file.contains('/') && !repository.is_file(file) =>
+            {
+                Stands::Somewhere
+            }
+            Stands::UsedIn(file) if !repository.is_file(file) => Stands::Somewhere,
+            stands => stands,
+        };
+        if stands.file().is_some_and(|file| added.contains(file) || !repository.is_file(file)) {
             continue;
         }
-        out.extend(symbol(&claim, repository));
+        out.extend(symbol(&Claim { stands, ..claim }, repository));
     }
     out
 }
 
 fn symbol(claim: &Claim<'_>, repository: &dyn Repository) -> Option<Mistake> {
-    let absent = repository.symbol(claim.file, claim.name)?;
+    let absent = repository.symbol(claim.stands, claim.name)?;
     let name = shown_path(claim.name);
-    let hint = nearest(&absent.nearest).map_or_else(
-        || "name one that is there, or give its signature in 2.4 if it is new".to_owned(),
-        |near| format!("did you mean {near}? A new one has its signature in 2.4"),
-    );
-    let (message, about, sure) = match claim.file {
+    let near = nearest(&absent.nearest).map(|near| format!("did you mean {near}?"));
+    let hint = match (near, claim.kept) {
+        (near, true) => near.unwrap_or_default() + " What is new is not said to be there",
+        (Some(near), false) => near + " A new one has its signature in 2.4",
+        (None, false) => "name one that is there, or give its signature in 2.4 if it is new".to_owned(),
+    };
+    let hint = hint.trim_start();
+    let (message, about, sure) = match claim.stands.file() {
         Some(file) => {
             let message = format!("`{name}` is not in `{}`; {hint}", shown_path(file));
-            (message, format!("{file} {}", claim.name), absent.closed && (absent.mistyped || claim.surely))
+            let sure = absent.closed && (absent.meant > Meant::Other || claim.surely);
+            (message, format!("{file} {}", claim.name), sure)
         }
         None => {
             let qualified = claim.name.contains(['.', ':', '#']);
-            let sure = absent.closed && absent.mistyped && (qualified || claim.used || claim.surely);
+            let meant = match absent.meant {
+                Meant::Slip | Meant::Near => qualified || claim.used,
+                Meant::Alike => claim.used,
+                Meant::Other => claim.used && qualified && absent.nowhere,
+            };
+            let sure = absent.closed && (meant || claim.surely);
             (format!("`{name}` was not found in this repository; {hint}"), claim.name.to_owned(), sure)
         }
     };

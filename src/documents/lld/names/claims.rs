@@ -6,11 +6,14 @@ use std::collections::BTreeSet;
 
 use super::{
     declared::Declared,
-    words::{DEFINED_IN, DOUBT, ENDINGS, HAS, IN, MADE, NEW, SURELY, UNSURE, USING},
+    words::{
+        COMMENTS, DEFINED_IN, DOUBT, ENDINGS, HAS, IN, KEPT, MADE, NEW, OF_IT, SURELY, UNSURE, USED_IN, USING,
+    },
 };
 use crate::{
     documents::{
-        lld::{Change, Lld},
+        Stands,
+        lld::{Change, FileRow, Lld},
         markdown::{CodeBlock, Outline, Span},
     },
     limits,
@@ -43,13 +46,14 @@ pub(super) enum Said {
 /// A name that the design takes to exist.
 pub(super) struct Claim<'a> {
     pub(super) name: &'a str,
-    /// Where it is said to be.
-    pub(super) file: Option<&'a str>,
+    pub(super) stands: Stands<'a>,
     pub(super) place: String,
     /// The words leave no doubt that it is there already.
     pub(super) surely: bool,
     /// It is called or used in prose.
     pub(super) used: bool,
+    /// It has a signature in 2.4, as what is there and changes.
+    pub(super) kept: bool,
 }
 
 /// Sections that speak of what is there. Tests and fixtures name things that are made up for them.
@@ -73,7 +77,9 @@ impl<'a> Claims<'a> {
         for (at, span) in self.outline.code_spans.iter().enumerate() {
             let path = file_of(&span.text).0;
             let legal = |c: char| c.is_ascii_alphanumeric() || "_-./@+".contains(c);
-            let whole = path.contains('/') && path.chars().all(legal) && !path.contains("...");
+            let whole = path.chars().all(legal)
+                && !path.contains("...")
+                && (path.contains('/') || is_file_name(path));
             if whole && self.is_claim(at) && !self.in_table(span) && seen.insert(path) {
                 out.push((path, self.place(span.range.start)));
             }
@@ -93,23 +99,40 @@ impl<'a> Claims<'a> {
                 break;
             }
             let (file, inner) = file_of(&span.text);
-            let (name, file, defined) = match inner {
-                Some(name) => (name, Some(file), false),
-                None => {
-                    let (file, defined) = self.file_beside(at);
-                    (span.text.as_str(), file, defined)
-                }
+            let (name, stands) = match inner {
+                Some(name) => (name, Stands::In(file)),
+                None => (span.text.as_str(), self.beside(at)),
             };
             let Some(name) = symbol(name) else { continue };
-            if !self.is_claim(at) || declared.has(name) || !seen.insert((file, name)) {
+            if !self.is_claim(at) || declared.has(name) || !seen.insert((stands, name)) {
                 continue;
             }
             let said = self.said[at];
-            let surely = defined || said == Said::Surely;
+            let surely = matches!(stands, Stands::DefinedIn(_)) || said == Said::Surely;
             let used = said == Said::Used && !self.in_table(span);
-            out.push(Claim { name, file, place: self.place(span.range.start), surely, used });
+            out.push(Claim { name, stands, place: self.place(span.range.start), surely, used, kept: false });
         }
         out
+    }
+
+    /// Functions of 2.4 that a comment there says to be in the repository already, with the file if only one is changed.
+    pub(super) fn kept(&self) -> Vec<Claim<'a>> {
+        let modified = |row: &&FileRow| row.change == Some(Change::Modify);
+        let mut rows = self.lld.files.iter().filter(modified).map(|row| row.path.as_str());
+        let stands = match (rows.next(), rows.next()) {
+            (Some(file), None) => Stands::In(file),
+            _ => Stands::Somewhere,
+        };
+        let blocks = self.blocks().filter(|block| self.number(block.range.start) == "2.4");
+        let claim = |name: &'a str| Claim {
+            name,
+            stands,
+            place: "§2.4".to_owned(),
+            surely: true,
+            used: false,
+            kept: true,
+        };
+        blocks.flat_map(|block| kept(&block.text)).take(limits::NAMED_CLAIMS).map(claim).collect()
     }
 
     /// All names in backticks, with what is said of them.
@@ -148,29 +171,36 @@ impl<'a> Claims<'a> {
         after.checked_sub(1).is_some_and(|at| tables[at].range.contains(&span.range.start))
     }
 
-    /// The file that the words beside a name put it in, and whether they say that it is defined there.
-    fn file_beside(&self, at: usize) -> (Option<&'a str>, bool) {
+    /// Where the words beside a name put it.
+    fn beside(&self, at: usize) -> Stands<'a> {
         let spans = &self.outline.code_spans;
-        let path = |span: &'a Span| Some(span.text.as_str()).filter(|text| is_path(text));
+        let path =
+            |span: &'a Span| Some(span.text.as_str()).filter(|text| is_path(text) || is_file_name(text));
         let between = |from: usize, to: usize| {
             let words = self.text.get(from..to).filter(|words| words.len() < 60)?;
             Some(words.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase())
         };
         if let Some(after) = spans.get(at + 1)
             && let Some(words) = between(spans[at].range.end, after.range.start)
+            && let Some(file) = path(after)
         {
+            if DEFINED_IN.contains(&words.as_str()) {
+                return Stands::DefinedIn(file);
+            }
             // The file where it is called need not be the one where it is.
-            let defined = DEFINED_IN.contains(&words.as_str());
             let called = self.said[at] == Said::Used && !self.right_before(at, 2, &SURELY);
-            if defined || IN.contains(&words.as_str()) && !called {
-                return (path(after), defined);
+            if IN.contains(&words.as_str()) {
+                return if called { Stands::UsedIn(file) } else { Stands::In(file) };
+            }
+            if USED_IN.contains(&words.as_str()) {
+                return Stands::UsedIn(file);
             }
         }
         let before = at.checked_sub(1).map(|at| &spans[at]).and_then(|before| {
             let words = between(before.range.end, spans[at].range.start)?;
             path(before).filter(|_| HAS.contains(&words.as_str()))
         });
-        (before, false)
+        before.map_or(Stands::Somewhere, Stands::In)
     }
 
     fn said(&self, at: usize) -> Said {
@@ -193,7 +223,10 @@ impl<'a> Claims<'a> {
             }
             break;
         }
-        if after.iter().any(|word| MADE.contains(&word.as_str())) {
+        // "called with the new class" makes that class new, and not what is called.
+        let adjective =
+            |at: usize| after[at] == "new" && at > 0 && !matches!(after[at - 1].as_str(), "is" | "are");
+        if (0..after.len()).any(|at| MADE.contains(&after[at].as_str()) && !adjective(at)) {
             Said::New
         } else if after.iter().any(|word| UNSURE.contains(&word.as_str())) {
             Said::Doubtful
@@ -273,6 +306,35 @@ impl<'a> Claims<'a> {
     }
 }
 
+/// The functions of a block above which, or behind which, a comment begins with that they are there.
+fn kept(code: &str) -> Vec<&str> {
+    let mut before = "";
+    let mut names = Vec::new();
+    for line in code.lines().map(str::trim) {
+        let comment = COMMENTS.iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
+        let (code, behind) = line.split_at(comment);
+        // A method of Go has its type first.
+        let receiver = code.strip_prefix("func (").and_then(|rest| rest.split_once(')'));
+        let code = receiver.map_or(code, |(_, rest)| rest);
+        let head = code.split('(').next().filter(|head| head.len() < code.len()).unwrap_or_default();
+        let name = head.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).find(|name| !name.is_empty());
+        if says_kept(behind) || says_kept(before) {
+            names.extend(name);
+        }
+        before = if code.is_empty() { behind } else { "" };
+    }
+    names
+}
+
+/// `// existing`, `# Changed: takes a path`, but not `// Existing callers are safe`.
+fn says_kept(comment: &str) -> bool {
+    let mut words = comment.trim_start_matches(|c: char| !c.is_alphanumeric()).split_whitespace();
+    let Some(first) = words.next().map(str::to_lowercase) else { return false };
+    let ends = first.ends_with([',', ':', ';', '.', ')']);
+    let of_it = words.next().is_none_or(|next| OF_IT.contains(&next));
+    KEPT.contains(&first.trim_end_matches([',', ':', ';', '.', ')'])) && (ends || of_it)
+}
+
 /// The next place at or before this one where a text can be cut.
 fn floor(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
@@ -299,7 +361,7 @@ fn word(token: &str) -> Option<String> {
 fn file_of(span: &str) -> (&str, Option<&str>) {
     for separator in ["::", "#", ":"] {
         if let Some((path, name)) = span.split_once(separator)
-            && is_path(path)
+            && (is_path(path) || is_file_name(path))
         {
             let name =
                 Some(name).filter(|name| !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty());
@@ -316,6 +378,13 @@ fn is_path(text: &str) -> bool {
     text.contains('/')
         && text.chars().all(legal)
         && file.rsplit_once('.').is_some_and(|(stem, _)| !stem.is_empty())
+}
+
+/// A file of code without its folder.
+fn is_file_name(text: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    let (stem, ending) = text.rsplit_once('.').unwrap_or_default();
+    !stem.is_empty() && text.chars().all(legal) && ENDINGS.contains(&ending)
 }
 
 /// A name that looks like one of code: qualified, called, or written as only code is. Its call's brackets are taken off.

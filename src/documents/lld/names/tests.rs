@@ -1,5 +1,5 @@
 use super::*;
-use crate::documents::{Absent, Declares, Stray, Tree};
+use crate::documents::{Absent, Declares, Meant, Stands, Stray, Tree};
 
 /// A repository that has nothing but one file.
 struct Bare;
@@ -26,8 +26,13 @@ impl Repository for Bare {
     fn ending_so(&self, path: &str) -> Option<String> {
         path.starts_with("inner/").then(|| format!("outer/{path}"))
     }
-    fn symbol(&self, _: Option<&str>, _: &str) -> Option<Absent> {
-        Some(Absent { nearest: vec!["`a`\u{202e}\n".repeat(100)], closed: true, mistyped: true })
+    fn symbol(&self, _: Stands<'_>, _: &str) -> Option<Absent> {
+        Some(Absent {
+            nearest: vec!["`a`\u{202e}\n".repeat(100)],
+            closed: true,
+            nowhere: true,
+            meant: Meant::Slip,
+        })
     }
     fn declares(&self, _: &str, _: &str) -> Option<Declares> {
         None

@@ -1,5 +1,14 @@
 //! Words by which prose says whether a name is there.
 
+/// What comments begin with.
+pub(super) const COMMENTS: [&str; 4] = ["//", "#", "/*", "--"];
+
+/// At the beginning of a comment on a function: it is there.
+pub(super) const KEPT: [&str; 4] = ["changed", "existing", "modified", "unchanged"];
+
+/// After that, if it is the function that is meant.
+pub(super) const OF_IT: [&str; 5] = ["function", "gains", "method", "now", "signature"];
+
 /// Right before a name: it is there.
 pub(super) const SURELY: [&str; 6] = ["existing", "today's", "current", "present", "already", "reuse"];
 
@@ -166,6 +175,17 @@ pub(super) const DEFINED_IN: &[&str] = &[
     "declared in",
     ", declared in",
     "is declared in",
+];
+
+/// Between a name and a file that uses it.
+pub(super) const USED_IN: &[&str] = &[
+    "is called in",
+    "is called from",
+    "is called by",
+    "is read in",
+    "is read by",
+    "is used in",
+    "is used by",
 ];
 
 /// Between a file and a name that it is said to have.

@@ -1,0 +1,293 @@
+//! What types have, and from which files.
+
+use std::collections::BTreeSet;
+
+use super::{Definition, Symbols, definitions_of, is_made};
+use crate::{
+    codebase::{File, Item, Kind, Language, LeftOut, imports::folder_of},
+    documents::{Absent, Meant},
+};
+
+/// How many bases above each other are looked at.
+const BASES_DEEP: usize = 4;
+
+/// What every type has in some language, or gets from a derive or a trait of the standard library. In order.
+const INHERITED: &[&str] = &[
+    "Equals",
+    "GetHashCode",
+    "GetType",
+    "ToString",
+    "apply",
+    "as_mut",
+    "as_ref",
+    "asdict",
+    "bind",
+    "borrow",
+    "borrow_mut",
+    "builder",
+    "call",
+    "cause",
+    "clamp",
+    "clone",
+    "clone_from",
+    "cmp",
+    "constructor",
+    "count",
+    "default",
+    "description",
+    "deserialize",
+    "drop",
+    "eq",
+    "equals",
+    "extend",
+    "fmt",
+    "from",
+    "from_iter",
+    "from_str",
+    "ge",
+    "getClass",
+    "gt",
+    "hash",
+    "hashCode",
+    "index",
+    "into",
+    "into_iter",
+    "iter",
+    "le",
+    "length",
+    "lt",
+    "max",
+    "min",
+    "name",
+    "ne",
+    "next",
+    "ordinal",
+    "partial_cmp",
+    "prototype",
+    "replace",
+    "serialize",
+    "source",
+    "toString",
+    "to_owned",
+    "to_string",
+    "try_from",
+    "try_into",
+    "type_id",
+    "valueOf",
+    "values",
+];
+
+/// Traits of others that lend a type nothing but what [`INHERITED`] has. In order.
+const LEND_NOTHING: &[&str] = &[
+    "Add",
+    "AddAssign",
+    "AsMut",
+    "AsRef",
+    "Borrow",
+    "BorrowMut",
+    "Clone",
+    "Copy",
+    "Debug",
+    "Default",
+    "Deserialize",
+    "Display",
+    "Div",
+    "DivAssign",
+    "Drop",
+    "Eq",
+    "Error",
+    "Extend",
+    "From",
+    "FromIterator",
+    "FromStr",
+    "Hash",
+    "Index",
+    "IndexMut",
+    "Into",
+    "IntoIterator",
+    "Mul",
+    "MulAssign",
+    "Neg",
+    "Not",
+    "Ord",
+    "PartialEq",
+    "PartialOrd",
+    "RefUnwindSafe",
+    "Rem",
+    "Send",
+    "Serialize",
+    "Sub",
+    "SubAssign",
+    "Sync",
+    "ToString",
+    "TryFrom",
+    "TryInto",
+    "Unpin",
+    "UnwindSafe",
+];
+
+pub(super) fn is_inherited(name: &str) -> bool {
+    INHERITED.binary_search(&name).is_ok() || name.starts_with('_')
+}
+
+impl<'i> Symbols<'i> {
+    /// Of a name that a type of this repository has not. Where not all that it has is known, that is only a slip of one of
+    /// its names that no code spells.
+    pub(super) fn of_type(&self, owner: &str, name: &str, path: Option<&str>) -> Option<Absent> {
+        if is_inherited(name) || self.is_of_others(name) {
+            return None;
+        }
+        let own: BTreeSet<&str> = self.of_code(owner).map(|found| found.path).collect();
+        let all = self.sources(owner);
+        let read: Vec<&File> =
+            all.as_ref().unwrap_or(&own).iter().filter_map(|path| self.whole(path)).collect();
+        if read.len() < own.len() || read.iter().any(|file| file.digest.may_spell(name)) {
+            return None;
+        }
+        let methods_elsewhere = own.iter().any(|path| Language::of(path) == Language::Go);
+        if self.is_defined(name) && methods_elsewhere {
+            return None;
+        }
+        let of_it = |found: &Definition<'_>| {
+            found.owner == Some(owner) || methods_elsewhere && found.item.signature.contains(owner)
+        };
+        let members: Vec<_> = read.iter().flat_map(|file| definitions_of(file)).filter(of_it).collect();
+        let meant = self.meant(&members, name);
+        // Others may lend it what is not spelled here.
+        if all.is_none() && !(meant == Meant::Slip && self.is_nowhere(name)) {
+            return None;
+        }
+        // So may what its files make, yet hardly what nobody uses.
+        let makes = read.iter().any(|file| file.digest.may_have_more());
+        if makes && (meant == Meant::Other || !self.is_nowhere(name)) {
+            return None;
+        }
+        // A type may have more in a file beside it that was not read.
+        let beside = |left: &LeftOut| {
+            self.is_unknown(left) && own.iter().any(|path| folder_of(path) == folder_of(&left.path))
+        };
+        let closed = !self.index.left_out().iter().any(beside) && (!makes || meant == Meant::Slip);
+        let nearest = self.nearest(name, path.or_else(|| own.first().copied()));
+        Some(Absent { nearest, closed, nowhere: self.is_nowhere(name), meant })
+    }
+
+    /// Documents have headings of this name as well.
+    fn of_code(&self, name: &str) -> impl Iterator<Item = Definition<'i>> {
+        self.named(name).iter().copied().filter(|found| Language::of(found.path).is_code())
+    }
+
+    /// Can a type of a file have more than this repository's text says?
+    pub(super) fn has_more(&self, found: Definition<'i>) -> bool {
+        let has_bases = matches!(found.item.kind, Kind::Type | Kind::Interface);
+        is_made(&found) || has_bases && !self.bases(found, BASES_DEEP, &mut BTreeSet::new())
+    }
+
+    /// The files that spell all that the types of this name have. None if they may have more: by an attribute or a
+    /// decorator, which may make anything, or by a base or a trait of others.
+    fn sources(&self, owner: &str) -> Option<BTreeSet<&'i str>> {
+        let mut files = BTreeSet::new();
+        for found in self.of_code(owner) {
+            let known = match found.item.kind {
+                Kind::Type | Kind::Enum | Kind::Interface => self.lends(found, BASES_DEEP, &mut files),
+                Kind::Extension => {
+                    files.insert(found.path);
+                    !is_made(&found) && self.implements(found.item, &mut files)
+                }
+                _ => {
+                    files.insert(found.path);
+                    true
+                }
+            };
+            if !known {
+                return None;
+            }
+        }
+        files.iter().all(|path| self.whole(path).is_some()).then_some(files)
+    }
+
+    /// Adds the files that spell all that a type has, unless it may have more.
+    fn lends(&self, found: Definition<'i>, deep: usize, files: &mut BTreeSet<&'i str>) -> bool {
+        let language = Language::of(found.path);
+        let plain = match found.item.kind {
+            Kind::Type => language != Language::Ruby,
+            Kind::Enum => language == Language::Rust,
+            Kind::Interface => language == Language::Rust && !found.item.signature.contains(':'),
+            _ => false,
+        };
+        files.insert(found.path);
+        plain && !is_made(&found) && self.bases(found, deep, files)
+    }
+
+    /// The same of its bases.
+    fn bases(&self, found: Definition<'i>, deep: usize, files: &mut BTreeSet<&'i str>) -> bool {
+        let name = found.item.name.as_str();
+        let mut known = |base: &str| {
+            // One of the same name is another of those asked about.
+            base == name
+                || deep > 0
+                    && self.types(base).next().is_some()
+                    && self.types(base).all(|base| self.lends(base, deep - 1, files))
+        };
+        match Language::of(found.path) {
+            Language::Rust | Language::C => true,
+            // What stands in a struct without a name of its own lends it all it has.
+            Language::Go => {
+                let embedded = |field: &&Item| {
+                    field.kind == Kind::Field && !field.signature.trim().contains(char::is_whitespace)
+                };
+                let fields = found.item.children.iter().filter(embedded);
+                fields.into_iter().all(|field| known(field.signature.trim().trim_start_matches('*')))
+            }
+            _ => {
+                let Some((_, after)) = found.item.signature.split_once(name) else { return false };
+                let words = after.split(|c: char| !(c.is_alphanumeric() || "_.".contains(c)));
+                let words = words.filter_map(|word| word.rsplit('.').find(|part| !part.is_empty()));
+                let said = ["extends", "implements", "public", "object"];
+                words.filter(|word| !said.contains(word)).all(|base| known(self.called(found.path, base)))
+            }
+        }
+    }
+
+    /// What a file imports under another name.
+    fn called<'n>(&self, path: &str, name: &'n str) -> &'n str
+    where
+        'i: 'n,
+    {
+        let imports = self.index.file(path).into_iter().flat_map(|file| &file.digest.summary().imports);
+        let mut own = imports.flat_map(|import| import.names.iter().map(move |own| (import, own)));
+        own.find(|(import, own)| import.text.contains(&format!("{own} as {name}")))
+            .map_or(name, |(_, own)| own)
+    }
+
+    /// Of what is added to a type in Rust: is its trait known, if it is one's?
+    fn implements(&self, added: &Item, files: &mut BTreeSet<&'i str>) -> bool {
+        let Some((head, _)) = added.signature.split_once(" for ") else { return true };
+        let mut deep = 0_usize;
+        let begins = head.char_indices().rev().find(|(_, c)| {
+            match c {
+                '>' => deep += 1,
+                '<' => deep = deep.saturating_sub(1),
+                _ => {}
+            }
+            deep == 0 && c.is_whitespace()
+        });
+        let path = begins.map_or(head, |(at, _)| &head[at..]).trim().trim_start_matches('!');
+        let path = path.split('<').next().unwrap_or(path);
+        let name = path.rsplit("::").next().unwrap_or(path);
+        let ours: Vec<_> =
+            self.named(name).iter().filter(|found| found.item.kind == Kind::Interface).collect();
+        files.extend(ours.iter().map(|found| found.path));
+        // What a trait's own bases lend, it lends as well.
+        let plain = |found: &&Definition<'_>| !is_made(found) && !found.item.signature.contains(':');
+        LEND_NOTHING.binary_search(&name).is_ok()
+            || !ours.is_empty() && ours.iter().copied().all(|found| plain(&found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_searched_by_halves_is_in_order() {
+        assert!(super::INHERITED.is_sorted() && super::LEND_NOTHING.is_sorted());
+    }
+}
