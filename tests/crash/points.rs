@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::{
     models::Models,
-    world::{Known, ManualClock, World},
+    world::{Known, ManualClock, World, directory},
 };
 
 /// What had just happened.
@@ -145,7 +145,7 @@ impl Recorder {
         if commit && !new && number % self.sample.step != self.sample.first % self.sample.step {
             return;
         }
-        let directory = tempfile::tempdir().unwrap();
+        let directory = directory();
         source.hub.copy_to(&directory.path().join("hub")).unwrap();
         copy(&source.bot, &directory.path().join("bot"));
         let settled = settled.unsigned_abs();

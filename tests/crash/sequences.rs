@@ -29,7 +29,7 @@ use crate::{
     random::Random,
     say,
     seen::seen,
-    world::{Known, SECRET, World},
+    world::{Known, SECRET, World, directory},
 };
 
 /// Somebody does something. What makes no sense as things stand is left out by whoever carries it out.
@@ -368,8 +368,7 @@ impl Beginning {
     }
 
     async fn world(&self) -> World {
-        // Nobody pulls the plug here, so that it may be a directory in memory where there is one.
-        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let directory = directory();
         copy(self.directory.path(), directory.path());
         World::go_on(directory, self.known, self.now).await
     }

@@ -164,7 +164,7 @@ pub(crate) async fn world() -> World {
 
 impl World {
     pub(crate) async fn new(setting: Setting) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = directory();
         let clock = ManualClock::new();
         let hub = start_hub(directory.path(), &clock).await;
         let maya = hub.create_user("maya").unwrap();
@@ -467,6 +467,16 @@ impl World {
         let unread: Vec<_> = self.bots().into_iter().filter(|c| !self.read.contains(&c.id)).collect();
         assert!(unread.is_empty(), "nobody read these:\n{unread:#?}");
     }
+}
+
+/// Nobody pulls the plug on a world, so that it may be in memory, where no commit waits for a disk.
+pub(crate) fn directory() -> TempDir {
+    /// All that a test copies of a world lies here at once.
+    const ROOM: u64 = 2 << 30;
+    let memory = "/dev/shm";
+    let roomy = rustix::fs::statvfs(memory).is_ok_and(|disk| disk.f_bavail * disk.f_frsize >= ROOM);
+    let in_memory = roomy.then(|| tempfile::tempdir_in(memory).ok()).flatten();
+    in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap())
 }
 
 /// Notes that nobody answered what was on its way.
