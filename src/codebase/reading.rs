@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use bytes::Bytes;
 use rayon::prelude::*;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -59,10 +60,10 @@ impl Content {
         CacheKey::of([DIGEST_VERSION.as_bytes(), self.oid.as_str().as_bytes(), taken.as_bytes()])
     }
 
-    fn known(&self, bytes: Vec<u8>) -> Known {
+    fn known(&self, bytes: &[u8]) -> Known {
         let text = files::text(bytes, self.by_hand)?;
-        let language = self.language.told_by(self.header, &text);
-        Ok((language, Digest::of(language, &text)))
+        let language = self.language.told_by(self.header, text);
+        Ok((language, Digest::of(language, text)))
     }
 }
 
@@ -170,7 +171,7 @@ impl Plan {
     }
 
     /// The contents of a batch, the largest first: what takes longest must not be begun last.
-    async fn read(&self, mut batch: Batch) -> Result<Vec<(usize, Vec<u8>)>, GitError> {
+    async fn read(&self, mut batch: Batch) -> Result<Vec<(usize, Bytes)>, GitError> {
         batch.sort_by_key(|at| Reverse(self.contents[*at].size));
         let oids: Vec<Oid> = batch.iter().map(|at| self.contents[*at].oid.clone()).collect();
         Ok(batch.into_iter().zip(self.snapshot.read(&oids).await?).collect())
@@ -285,16 +286,16 @@ type WorkedOut = (Vec<(usize, Shared)>, Vec<(CacheKey, Packed)>);
 /// None: it was called off.
 fn work_out(
     contents: &[Content],
-    batch: Vec<(usize, Vec<u8>)>,
+    batch: Vec<(usize, Bytes)>,
     keeps: bool,
     cancel: &CancellationToken,
 ) -> Option<WorkedOut> {
-    let work_out = |(at, bytes): (usize, Vec<u8>)| {
+    let work_out = |(at, bytes): (usize, Bytes)| {
         if cancel.is_cancelled() {
             return None;
         }
         let content: &Content = &contents[at];
-        let known = content.known(bytes);
+        let known = content.known(&bytes);
         // What a clock cut short is another day's other answer.
         let whole = !known.as_ref().is_ok_and(|(_, digest)| digest.summary().timed_out);
         let kept = (keeps && whole).then(|| {

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
+use bytes::{Buf, Bytes};
+
 use super::{GitError, command};
 use crate::{limits, types::Oid};
 
@@ -96,7 +98,7 @@ impl Snapshot {
     }
 
     /// The bytes of a file; `None` when the path is no file (a link and a submodule are none).
-    pub async fn read_path(&self, path: &str) -> Result<Option<Vec<u8>>, GitError> {
+    pub async fn read_path(&self, path: &str) -> Result<Option<Bytes>, GitError> {
         match self.entry(path) {
             Some(entry) if entry.mode.is_file() => {
                 Ok(self.read(std::slice::from_ref(&entry.oid)).await?.pop())
@@ -105,8 +107,8 @@ impl Snapshot {
         }
     }
 
-    /// The bytes of several files of this commit, in the order asked.
-    pub async fn read(&self, oids: &[Oid]) -> Result<Vec<Vec<u8>>, GitError> {
+    /// The bytes of several files of this commit, in the order asked. They share memory: who keeps one keeps others.
+    pub async fn read(&self, oids: &[Oid]) -> Result<Vec<Bytes>, GitError> {
         let mut contents = Vec::with_capacity(oids.len());
         let mut batch: Vec<&Oid> = Vec::new();
         let mut bytes = 0;
@@ -136,11 +138,11 @@ impl Snapshot {
         }
     }
 
-    async fn read_batch(&self, oids: &[&Oid]) -> Result<Vec<Vec<u8>>, GitError> {
+    async fn read_batch(&self, oids: &[&Oid]) -> Result<Vec<Bytes>, GitError> {
         let asked: String = oids.iter().map(|oid| format!("{oid}\n")).collect();
         let cat =
             command::on(&self.mirror).args(["cat-file", "--batch", "--buffer"]).stdin(asked.into_bytes());
-        parse_batch(&command::read("cat-file", cat).await?, oids)
+        parse_batch(command::read("cat-file", cat).await?.into(), oids)
     }
 }
 
@@ -170,7 +172,7 @@ fn parse_entry(line: &[u8]) -> Option<Entry> {
 }
 
 /// `<oid> <type> <size>\n<bytes>\n`, or `<oid> missing\n`, in the order asked.
-fn parse_batch(mut output: &[u8], oids: &[&Oid]) -> Result<Vec<Vec<u8>>, GitError> {
+fn parse_batch(mut output: Bytes, oids: &[&Oid]) -> Result<Vec<Bytes>, GitError> {
     let mut contents = Vec::with_capacity(oids.len());
     for oid in oids {
         let end = output.iter().position(|byte| *byte == b'\n').unwrap_or(output.len());
@@ -180,11 +182,13 @@ fn parse_batch(mut output: &[u8], oids: &[&Oid]) -> Result<Vec<Vec<u8>>, GitErro
         else {
             return Err(GitError::NoSuchObject { oid: (*oid).clone() });
         };
-        let start = end + 1;
-        let bytes =
-            output.get(start..start + size).ok_or_else(|| unreadable("cat-file", b"its answer was cut"))?;
-        contents.push(bytes.to_vec());
-        output = output.get(start + size + 1..).unwrap_or_default();
+        let mut rest = output.split_off((end + 1).min(output.len()));
+        if rest.len() < size {
+            return Err(unreadable("cat-file", b"its answer was cut"));
+        }
+        contents.push(rest.split_to(size));
+        rest.advance(rest.len().min(1));
+        output = rest;
     }
     Ok(contents)
 }
@@ -262,7 +266,7 @@ mod tests {
         let oids: Vec<Oid> =
             snapshot.entries().iter().filter(|e| e.mode.is_file()).map(|e| e.oid.clone()).collect();
         let all = snapshot.read(&oids).await.unwrap();
-        assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [16, 12, 0, 1, 4]);
+        assert_eq!(all.iter().map(Bytes::len).collect::<Vec<_>>(), [16, 12, 0, 1, 4]);
     }
 
     #[tokio::test]
@@ -276,8 +280,8 @@ mod tests {
         git(&mirrors.path(RepoId(7)), &["fetch", "--quiet", work.to_str().unwrap(), "+main:main"]).await;
         let after = mirrors.snapshot(RepoId(7), "main").await.unwrap();
         assert_ne!(before.commit, after.commit);
-        assert_eq!(before.read_path("README.md").await.unwrap().unwrap(), b"hello\nworld\n");
-        assert_eq!(after.read_path("README.md").await.unwrap().unwrap(), b"changed");
+        assert_eq!(before.read_path("README.md").await.unwrap().unwrap(), "hello\nworld\n");
+        assert_eq!(after.read_path("README.md").await.unwrap().unwrap(), "changed");
         let again = mirrors.snapshot(RepoId(7), before.commit.as_str()).await.unwrap();
         assert_eq!(again.entries(), before.entries());
     }

@@ -59,7 +59,7 @@ impl Group {
         stdin: Vec<u8>,
         output_limit: usize,
         thorough: bool,
-        line: impl FnMut(&[u8]) + Send,
+        line: Option<impl FnMut(&[u8]) + Send>,
     ) -> Result<Streams, Ended> {
         let Running { child, pid, tree, .. } = self.running.as_mut().expect("driven once");
         let (input, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());

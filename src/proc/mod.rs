@@ -207,15 +207,23 @@ impl Command {
 
     /// Runs the child to its end. A status other than 0 is an [`Output`], not an error.
     pub async fn run(self, cancel: &CancellationToken) -> Result<Output, ProcError> {
-        self.run_lines(cancel, |_| {}).await
+        self.run_and_tell(cancel, None::<fn(&[u8])>).await
     }
 
     /// As [`run`](Command::run), and `line` sees each line of standard output (without its end) as
     /// it is printed.
     pub async fn run_lines(
-        mut self,
+        self,
         cancel: &CancellationToken,
         line: impl FnMut(&[u8]) + Send,
+    ) -> Result<Output, ProcError> {
+        self.run_and_tell(cancel, Some(line)).await
+    }
+
+    async fn run_and_tell(
+        mut self,
+        cancel: &CancellationToken,
+        line: Option<impl FnMut(&[u8]) + Send>,
     ) -> Result<Output, ProcError> {
         if cancel.is_cancelled() {
             return Err(ProcError::Cancelled);

@@ -8,7 +8,7 @@ use crate::limits;
 pub(super) async fn read_all(
     stream: Option<impl AsyncRead + Unpin>,
     limit: usize,
-    mut line: impl FnMut(&[u8]),
+    mut line: Option<impl FnMut(&[u8])>,
 ) -> Result<Vec<u8>, Ended> {
     let Some(mut stream) = stream else { return Ok(Vec::new()) };
     let mut all = Vec::new();
@@ -21,6 +21,7 @@ pub(super) async fn read_all(
         if all.len() > limit {
             return Err(Ended::TooLong);
         }
+        let Some(line) = &mut line else { continue };
         for at in seen..all.len() {
             if all[at] == b'\n' {
                 line(&all[line_start..at]);
@@ -28,7 +29,9 @@ pub(super) async fn read_all(
             }
         }
     }
-    if line_start < all.len() {
+    if let Some(line) = &mut line
+        && line_start < all.len()
+    {
         line(&all[line_start..]);
     }
     Ok(all)

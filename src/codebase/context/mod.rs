@@ -20,6 +20,7 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -212,7 +213,7 @@ impl Plan {
 
     /// Chooses, now that contents are known by path. What is missing is shown by its summary. Each file's forms are
     /// written twice, to be measured and to be shown: all of them at once would be many times what is shown.
-    pub fn fill(self, mut contents: BTreeMap<String, Vec<u8>>) -> Context {
+    pub fn fill(self, contents: BTreeMap<String, Bytes>) -> Context {
         let Self { index, budget, listing, candidates, mut report } = self;
         let mut shown = Shown::default();
         let tokens = super::tokens::estimate(&listing);
@@ -220,13 +221,13 @@ impl Plan {
             (shown.paths, report.listing) = (listing, tokens);
         }
         let room = budget - report.listing;
-        let texts: Vec<Option<String>> = candidates
+        let texts: Vec<Option<&str>> = candidates
             .iter()
-            .map(|file| contents.remove(&file.path).and_then(|bytes| files::text(bytes, true).ok()))
+            .map(|file| contents.get(&file.path).and_then(|bytes| files::text(bytes, true).ok()))
             .collect();
         let forms = |at: usize| -> Vec<Form> {
             let file = index.file(&candidates[at].path);
-            file.map_or_else(Vec::new, |file| forms::of(&candidates[at], file, texts[at].as_deref(), room))
+            file.map_or_else(Vec::new, |file| forms::of(&candidates[at], file, texts[at], room))
         };
         let held = held(&candidates, room);
         let pieces: Vec<Piece> =
@@ -235,8 +236,7 @@ impl Plan {
         report.tokens = report.listing + choice.tokens;
         for (at, (candidate, piece)) in candidates.iter().zip(&pieces).enumerate() {
             let Some(chosen) = choice.forms[at] else {
-                let empty =
-                    piece.forms.is_empty() && texts[at].as_ref().is_some_and(|text| text.trim().is_empty());
+                let empty = piece.forms.is_empty() && texts[at].is_some_and(|text| text.trim().is_empty());
                 if !empty {
                     report.lacks(candidate, held[at].is_some());
                 }

@@ -28,7 +28,8 @@ fn context(texts: &[(&str, &str)], asked: &Asked) -> Context {
     let wanted: Vec<&str> = plan.wants().collect();
     let unique: BTreeSet<&str> = wanted.iter().copied().collect();
     assert_eq!(unique.len(), wanted.len(), "a text is read once");
-    let bytes = |path: &str| texts.iter().find(|(known, _)| *known == path).unwrap().1.as_bytes().to_vec();
+    let bytes =
+        |path: &str| texts.iter().find(|(known, _)| *known == path).unwrap().1.as_bytes().to_vec().into();
     let contents = unique.iter().map(|path| ((*path).to_owned(), bytes(path))).collect();
     plan.fill(contents)
 }

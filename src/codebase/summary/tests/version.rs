@@ -48,8 +48,8 @@ fn what_is_kept_of_a_text_changes_with_its_version() {
         .chain([(Language::JavaScript, minified.as_str())]);
     let kept = texts
         .map(|(language, text)| {
-            let text = files::text(text.as_bytes().to_vec(), false);
-            digest::pack(&text.map(|text| (language, Digest::of(language, &text))))
+            let text = files::text(text.as_bytes(), false);
+            digest::pack(&text.map(|text| (language, Digest::of(language, text))))
         })
         .chain(grammars().map(|grammar| grammar.as_bytes().to_vec()))
         .collect::<Vec<_>>();
