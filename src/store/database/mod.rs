@@ -64,15 +64,11 @@ struct Shared {
     connection: Mutex<Connection>,
     /// For a busy file.
     reader: Option<Mutex<Connection>>,
-    queue: Mutex<Queue>,
+    queue: Arc<Mutex<Queue>>,
     watch: Watch,
 }
 
 impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A connection that no commit occupies.
     fn free(&self) -> Option<MutexGuard<'_, Connection>> {
         match &self.reader {
@@ -128,7 +124,7 @@ impl Database {
         let at = |fault: Fault| fault.at(file);
         let connection = Mutex::new(open().map_err(at)?);
         let reader = (schema.traffic == Traffic::Busy).then(read).transpose().map_err(at)?.map(Mutex::new);
-        let shared = Shared { file: file.to_owned(), connection, reader, queue: Mutex::default(), watch };
+        let shared = Shared { file: file.to_owned(), connection, reader, queue: Arc::default(), watch };
         Ok(Self { shared: Arc::new(shared) })
     }
 

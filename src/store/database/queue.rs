@@ -16,7 +16,7 @@ use std::{
     collections::VecDeque,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread,
     time::Instant,
 };
@@ -49,6 +49,10 @@ pub(super) struct Queue {
     writes: VecDeque<Work>,
     /// Somebody works it off.
     led: bool,
+}
+
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,7 +103,7 @@ pub(super) fn ask<R: Send + 'static>(
     let (answer, outcome) = oneshot::channel();
     let job = Box::new(Asked { work: Some(work), outcome: None, answer });
     let led = {
-        let mut queue = shared.queue();
+        let mut queue = lock(&shared.queue);
         match kind {
             Kind::Read => queue.reads.push(job),
             Kind::Write | Kind::WriteHere => queue.writes.push_back(job),
@@ -107,7 +111,7 @@ pub(super) fn ask<R: Send + 'static>(
         mem::replace(&mut queue.led, true)
     };
     if !led {
-        let leader = Leader { shared: Arc::clone(shared), over: false };
+        let leader = Leader { queue: Arc::clone(&shared.queue), shared: Arc::downgrade(shared), over: false };
         // A runtime of one thread has nobody for its other tasks.
         let others = || Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
         if kind == Kind::WriteHere && others() {
@@ -121,8 +125,12 @@ pub(super) fn ask<R: Send + 'static>(
 
 /// Works a queue off. If it is dropped before (the runtime is shutting down), what is queued is refused and the
 /// next one who asks finds nobody at work.
+///
+/// It has the file only while it uses it and lets go of it before anybody is answered, so that whoever was answered
+/// can close the file: what opens it next would find a connection at work on it otherwise.
 struct Leader {
-    shared: Arc<Shared>,
+    queue: Arc<Mutex<Queue>>,
+    shared: Weak<Shared>,
     over: bool,
 }
 
@@ -151,62 +159,42 @@ impl Leader {
     }
 
     fn next(&self) -> Option<(Vec<Work>, VecDeque<Work>)> {
-        let mut queue = self.shared.queue();
+        let mut queue = lock(&self.queue);
         let reads = mem::take(&mut queue.reads);
         let most = queue.writes.len().min(limits::COMMIT_WRITES);
         let writes: VecDeque<_> = queue.writes.drain(..most).collect();
         (!reads.is_empty() || !writes.is_empty()).then_some((reads, writes))
     }
 
-    fn work_off(&self, (reads, mut writes): (Vec<Work>, VecDeque<Work>)) {
-        let mut connection = self.shared.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        for read in reads {
-            look(&mut connection, read);
-        }
-        self.commit(&mut connection, &mut writes);
-        drop(connection);
-        // What found no place in this commit comes first in the next.
-        let mut queue = self.shared.queue();
-        while let Some(job) = writes.pop_back() {
-            queue.writes.push_front(job);
+    fn work_off(&self, (reads, writes): (Vec<Work>, VecDeque<Work>)) {
+        self.with_file(|_, connection| reads.into_iter().map(|read| look(connection, read)).collect());
+        self.with_file(|shared, connection| commit(shared, connection, writes));
+    }
+
+    /// Answers what was done with the file after letting go of it. If it is closed, whoever asked has gone.
+    fn with_file(&self, work: impl FnOnce(&Shared, &mut Connection) -> Vec<Done>) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let done = work(&shared, &mut shared.connection.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(shared);
+        for (job, lost) in done {
+            job.answer(lost);
         }
     }
 
     /// Over, unless there is something to do.
     fn step_down(&mut self) -> bool {
-        let mut queue = self.shared.queue();
+        let mut queue = lock(&self.queue);
         let idle = queue.reads.is_empty() && queue.writes.is_empty();
         queue.led = !idle;
         self.over = idle;
         idle
-    }
-
-    fn commit(&self, connection: &mut Connection, writes: &mut VecDeque<Work>) {
-        if writes.is_empty() {
-            return;
-        }
-        let mut run = Vec::with_capacity(writes.len());
-        let committed = match self.shared.watch.apply(connection) {
-            Ok(()) => together(connection, writes, &mut run),
-            Err(fault) => {
-                run.extend(writes.drain(..));
-                Err(fault)
-            }
-        };
-        if let (Ok(true), Some(tell)) = (&committed, self.shared.watch.told.get()) {
-            tell(&self.shared.file);
-        }
-        let lost = committed.err();
-        for job in run {
-            job.answer(lost.as_ref().map(Fault::again));
-        }
     }
 }
 
 impl Drop for Leader {
     fn drop(&mut self) {
         if !self.over {
-            let mut queue = self.shared.queue();
+            let mut queue = lock(&self.queue);
             queue.led = false;
             let refused = (mem::take(&mut queue.reads), mem::take(&mut queue.writes));
             drop(queue);
@@ -215,8 +203,11 @@ impl Drop for Leader {
     }
 }
 
+/// What was run, and why nothing of it was kept.
+type Done = (Work, Option<Fault>);
+
 /// A read sees one snapshot; nothing it writes is kept.
-fn look(connection: &mut Connection, mut read: Work) {
+fn look(connection: &mut Connection, mut read: Work) -> Done {
     let lost = match connection.transaction() {
         Ok(tx) => {
             // What it failed with is in its outcome.
@@ -225,7 +216,32 @@ fn look(connection: &mut Connection, mut read: Work) {
         }
         Err(error) => Some(Fault::from(error)),
     };
-    read.answer(lost);
+    (read, lost)
+}
+
+/// Commits as many of `writes` as fit; the others come first in the next commit.
+fn commit(shared: &Shared, connection: &mut Connection, mut writes: VecDeque<Work>) -> Vec<Done> {
+    if writes.is_empty() {
+        return Vec::new();
+    }
+    let mut run = Vec::with_capacity(writes.len());
+    let committed = match shared.watch.apply(connection) {
+        Ok(()) => together(connection, &mut writes, &mut run),
+        Err(fault) => {
+            run.extend(writes.drain(..));
+            Err(fault)
+        }
+    };
+    let mut queue = lock(&shared.queue);
+    while let Some(job) = writes.pop_back() {
+        queue.writes.push_front(job);
+    }
+    drop(queue);
+    if let (Ok(true), Some(tell)) = (&committed, shared.watch.told.get()) {
+        tell(&shared.file);
+    }
+    let lost = committed.err();
+    run.into_iter().map(|job| (job, lost.as_ref().map(Fault::again))).collect()
 }
 
 /// Runs as many of `writes` as fit one transaction and commits; says whether there was anything to commit. Those

@@ -80,6 +80,19 @@ async fn writes_that_come_together_share_a_commit() {
     assert_eq!(bench.commits(), 3);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_answered_can_close_the_file() {
+    let root = tempfile::tempdir().unwrap();
+    for n in 0..100 {
+        let db = Database::open(&root.path().join("t.db"), &SCHEMA, Watch::default()).unwrap();
+        db.write(put(&n.to_string())).await.unwrap();
+        db.read(|_| Ok(())).await.unwrap();
+        let open = Arc::downgrade(&db.shared);
+        drop(db);
+        assert_eq!(open.strong_count(), 0, "{n}");
+    }
+}
+
 async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     use futures_util::{StreamExt, stream::FuturesOrdered};
     all.collect::<FuturesOrdered<_>>().collect().await

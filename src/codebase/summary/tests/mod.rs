@@ -228,11 +228,11 @@ fn depth_and_size_are_bounded() {
             "if x {",
             "x = [",
         ] {
-            let bytes = if open.len() == 1 { 100_000 } else { 10_000 };
+            let bytes = if open.len() == 1 { 30_000 } else { 10_000 };
             let text = open.repeat(bytes / open.len());
             assert_exact(&text, &summarize(*language, &text));
         }
-        let long = "x".repeat(10_000_000);
+        let long = "x".repeat(limits::SUMMARY_BYTES + 1);
         assert_eq!(summarize(*language, &long), Summary { partial: true, ..Summary::default() });
         assert_eq!(summarize(*language, ""), Summary::default());
     }
