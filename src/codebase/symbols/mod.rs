@@ -104,7 +104,7 @@ impl<'i> Symbols<'i> {
 
     /// May a file have names that it does not spell?
     fn is_open(&self, file: &File, own: &[Definition<'i>]) -> bool {
-        file.digest.may_have_more() || own.iter().any(|found| self.has_more(*found))
+        file.digest.may_have_more() || self.have_more(own)
     }
 
     /// Of a name that a file has from another, or only speaks of.
@@ -126,12 +126,25 @@ impl<'i> Symbols<'i> {
     fn anywhere(&self, parts: &[&str]) -> Option<Absent> {
         match parts {
             [name] => self.by_itself(name),
-            [.., owner, last] => match self.types(owner).next() {
-                Some(_) => self.of_type(owner, last, None),
-                None => self.of_variable(owner, last).or_else(|| self.of_module(owner, last)),
-            },
+            [.., owner, last] if self.is_type(owner, last) => self.of_type(owner, last, None),
+            [.., owner, last] => self.of_variable(owner, last).or_else(|| self.of_module(owner, last)),
             [] => None,
         }
+    }
+
+    /// `std::io::Error` is no `Error` of ours.
+    fn is_of_others_by_module(&self, parts: &[&str]) -> bool {
+        let [module, .., owner, _] = parts else { return false };
+        parts.len() > 2
+            && self.types(module).next().is_none()
+            && self.types(owner).next().is_some()
+            && !self.types(owner).any(|found| self.is_in(found.path, module))
+    }
+
+    /// In Go, `config.Load` is a package's, whatever type is called like it.
+    fn is_type(&self, owner: &str, name: &str) -> bool {
+        let of_package = owner.starts_with(char::is_lowercase) && name.starts_with(char::is_uppercase);
+        self.types(owner).any(|found| !of_package || Language::of(found.path) != Language::Go)
     }
 
     /// Only what is a slip of one name: what is merely not here may be of others, or yet to come.
@@ -249,6 +262,9 @@ impl Repository for Symbols<'_> {
         let parts = parts(name);
         let (last, owners) = parts.split_last()?;
         let owner = owners.last().copied();
+        if self.is_of_others_by_module(&parts) {
+            return None;
+        }
         match stands {
             Stands::UsedIn(path) if owner.is_none() => {
                 self.anywhere(&parts).or_else(|| self.alike_in(path, last))

@@ -27,6 +27,9 @@ const MEANT: f64 = 0.66;
 /// One letter in so many may be another in a slip, and two in a long name.
 const SLIP: usize = 6;
 
+/// Names that are compared letter by letter before one counts as no slip: more than are so like it where people name things.
+const SLIPS: usize = 1_000;
+
 /// Is one of these what somebody meant who wrote `name`? A type of a name that is merely alike is likely another's.
 pub(super) fn meant(definitions: &[Definition<'_>], name: &str) -> Meant {
     let wanted = Name::of(name);
@@ -58,21 +61,28 @@ pub(super) fn has_slip(definitions: &[Definition<'_>], name: &str) -> bool {
     let mut names: Vec<&str> =
         definitions.iter().filter(near).map(|found| found.item.name.as_str()).collect();
     names.dedup();
-    names.into_iter().any(|own| is_slip(own, name))
+    names.into_iter().filter(|own| is_of_a_kind(own, name)).take(SLIPS).any(|own| is_slip(own, name))
+}
+
+fn digits(name: &str) -> impl Iterator<Item = u8> {
+    name.bytes().filter(u8::is_ascii_digit)
+}
+
+/// As long, with the same numbers, and a constant's if the other is: seen without working anything out.
+fn is_of_a_kind(real: &str, name: &str) -> bool {
+    let (a, b) = (real.len(), name.len());
+    let constant = |name: &str| !name.contains(char::is_lowercase);
+    a.min(b) >= 5
+        && a.abs_diff(b) <= 2 + b / SLIP
+        && real != name
+        && digits(real).eq(digits(name))
+        && constant(real) == constant(name)
 }
 
 /// Is the name this one mistyped, or written in another manner? What has another number, `get` for `set` or is a constant's,
 /// is another's.
 pub(super) fn is_slip(real: &str, name: &str) -> bool {
-    let (a, b) = (real.len(), name.len());
-    let digits = |name: &str| name.bytes().filter(u8::is_ascii_digit).collect::<Vec<_>>();
-    let constant = |name: &str| !name.contains(char::is_lowercase);
-    if a.min(b) < 5
-        || a.abs_diff(b) > 2 + b / SLIP
-        || real == name
-        || digits(real) != digits(name)
-        || constant(real) != constant(name)
-    {
+    if !is_of_a_kind(real, name) {
         return false;
     }
     let (own, asked) = (real, name);
@@ -186,9 +196,9 @@ impl Name {
         may_be_alike(self.mask, mask)
     }
 
-    /// A letter is part of two pairs, and a slip is one letter in [`SLIP`], or one.
+    /// A letter is part of two pairs, and a slip is of two letters at most.
     fn may_be_slip(&self, mask: u64) -> bool {
-        (self.mask & mask).count_ones() * 3 >= self.mask.count_ones()
+        (self.mask & !mask).count_ones() <= 4 && (mask & !self.mask).count_ones() <= 4
     }
 
     /// From 0, nothing in common, to 1.

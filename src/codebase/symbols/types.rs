@@ -4,18 +4,25 @@ use std::collections::BTreeSet;
 
 use super::{Definition, Symbols, definitions_of, is_made};
 use crate::{
-    codebase::{File, Item, Kind, Language, LeftOut, imports::folder_of},
+    codebase::{
+        File, Item, Kind, Language, LeftOut,
+        imports::{folder_of, stem},
+    },
     documents::{Absent, Meant},
 };
 
-/// How many bases above each other are looked at.
+/// How many bases above each other are looked at, and how many types for one name.
 const BASES_DEEP: usize = 4;
+const BASES: usize = 100;
 
 /// What every type has in some language, or gets from a derive or a trait of the standard library. In order.
 const INHERITED: &[&str] = &[
+    "Deconstruct",
     "Equals",
     "GetHashCode",
     "GetType",
+    "MemberwiseClone",
+    "ReferenceEquals",
     "ToString",
     "apply",
     "as_mut",
@@ -40,6 +47,7 @@ const INHERITED: &[&str] = &[
     "eq",
     "equals",
     "extend",
+    "finalize",
     "fmt",
     "from",
     "from_iter",
@@ -47,26 +55,33 @@ const INHERITED: &[&str] = &[
     "ge",
     "getClass",
     "gt",
+    "hasOwnProperty",
     "hash",
     "hashCode",
     "index",
     "into",
     "into_iter",
+    "isPrototypeOf",
     "iter",
     "le",
     "length",
     "lt",
     "max",
     "min",
+    "mro",
     "name",
     "ne",
     "next",
+    "notify",
+    "notifyAll",
     "ordinal",
     "partial_cmp",
+    "propertyIsEnumerable",
     "prototype",
     "replace",
     "serialize",
     "source",
+    "toLocaleString",
     "toString",
     "to_owned",
     "to_string",
@@ -75,6 +90,7 @@ const INHERITED: &[&str] = &[
     "type_id",
     "valueOf",
     "values",
+    "wait",
 ];
 
 /// Traits of others that lend a type nothing but what [`INHERITED`] has. In order.
@@ -130,6 +146,9 @@ pub(super) fn is_inherited(name: &str) -> bool {
     INHERITED.binary_search(&name).is_ok() || name.starts_with('_')
 }
 
+/// Types that were looked at, each by its file and line.
+type Seen<'i> = BTreeSet<(&'i str, u32)>;
+
 impl<'i> Symbols<'i> {
     /// Of a name that a type of this repository has not. Where not all that it has is known, that is only a slip of one of
     /// its names that no code spells.
@@ -166,9 +185,13 @@ impl<'i> Symbols<'i> {
         let beside = |left: &LeftOut| {
             self.is_unknown(left) && own.iter().any(|path| folder_of(path) == folder_of(&left.path))
         };
-        let closed = !self.index.left_out().iter().any(beside) && (!makes || meant == Meant::Slip);
+        let nowhere = self.is_nowhere(name);
+        // What others have, a trait for all types or a method that extends them may lend it.
+        let closed = !self.index.left_out().iter().any(beside)
+            && (!makes || meant == Meant::Slip)
+            && (nowhere || meant > Meant::Other);
         let nearest = self.nearest(name, path.or_else(|| own.first().copied()));
-        Some(Absent { nearest, closed, nowhere: self.is_nowhere(name), meant })
+        Some(Absent { nearest, closed, nowhere, meant })
     }
 
     /// Documents have headings of this name as well.
@@ -176,25 +199,32 @@ impl<'i> Symbols<'i> {
         self.named(name).iter().copied().filter(|found| Language::of(found.path).is_code())
     }
 
-    /// Can a type of a file have more than this repository's text says?
-    pub(super) fn has_more(&self, found: Definition<'i>) -> bool {
-        let has_bases = matches!(found.item.kind, Kind::Type | Kind::Interface);
-        is_made(&found) || has_bases && !self.bases(found, BASES_DEEP, &mut BTreeSet::new())
+    /// Can types of a file have more than this repository's text says?
+    pub(super) fn have_more(&self, own: &[Definition<'i>]) -> bool {
+        let mut seen = BTreeSet::new();
+        own.iter().any(|found| {
+            let has_bases = matches!(found.item.kind, Kind::Type | Kind::Interface);
+            is_made(found) || has_bases && !self.bases(*found, BASES_DEEP, &mut seen)
+        })
     }
 
     /// The files that spell all that the types of this name have. None if they may have more: by an attribute or a
     /// decorator, which may make anything, or by a base or a trait of others.
     fn sources(&self, owner: &str) -> Option<BTreeSet<&'i str>> {
-        let mut files = BTreeSet::new();
+        let mut imports = self.index.files().iter().filter(|file| file.digest.may_spell(owner));
+        if imports.any(|file| !self.means_ours(&file.path, owner, owner)) {
+            return None;
+        }
+        let mut seen = BTreeSet::new();
         for found in self.of_code(owner) {
             let known = match found.item.kind {
-                Kind::Type | Kind::Enum | Kind::Interface => self.lends(found, BASES_DEEP, &mut files),
+                Kind::Type | Kind::Enum | Kind::Interface => self.lends(found, BASES_DEEP, &mut seen),
                 Kind::Extension => {
-                    files.insert(found.path);
-                    !is_made(&found) && self.implements(found.item, &mut files)
+                    seen.insert((found.path, found.item.line));
+                    !is_made(&found) && self.implements(found.item, &mut seen)
                 }
                 _ => {
-                    files.insert(found.path);
+                    seen.insert((found.path, found.item.line));
                     true
                 }
             };
@@ -202,11 +232,18 @@ impl<'i> Symbols<'i> {
                 return None;
             }
         }
+        let files: BTreeSet<&str> = seen.into_iter().map(|(path, _)| path).collect();
         files.iter().all(|path| self.whole(path).is_some()).then_some(files)
     }
 
-    /// Adds the files that spell all that a type has, unless it may have more.
-    fn lends(&self, found: Definition<'i>, deep: usize, files: &mut BTreeSet<&'i str>) -> bool {
+    /// Adds what spells all that a type has, unless it may have more.
+    fn lends(&self, found: Definition<'i>, deep: usize, seen: &mut Seen<'i>) -> bool {
+        if seen.len() > BASES {
+            return false;
+        }
+        if !seen.insert((found.path, found.item.line)) {
+            return true;
+        }
         let language = Language::of(found.path);
         let plain = match found.item.kind {
             Kind::Type => language != Language::Ruby,
@@ -214,38 +251,62 @@ impl<'i> Symbols<'i> {
             Kind::Interface => language == Language::Rust && !found.item.signature.contains(':'),
             _ => false,
         };
-        files.insert(found.path);
-        plain && !is_made(&found) && self.bases(found, deep, files)
+        plain && !is_made(&found) && self.bases(found, deep, seen)
     }
 
     /// The same of its bases.
-    fn bases(&self, found: Definition<'i>, deep: usize, files: &mut BTreeSet<&'i str>) -> bool {
+    fn bases(&self, found: Definition<'i>, deep: usize, seen: &mut Seen<'i>) -> bool {
         let name = found.item.name.as_str();
         let mut known = |base: &str| {
             // One of the same name is another of those asked about.
             base == name
                 || deep > 0
                     && self.types(base).next().is_some()
-                    && self.types(base).all(|base| self.lends(base, deep - 1, files))
+                    && self.types(base).all(|base| self.lends(base, deep - 1, seen))
         };
         match Language::of(found.path) {
             Language::Rust | Language::C => true,
-            // What stands in a struct without a name of its own lends it all it has.
-            Language::Go => {
-                let embedded = |field: &&Item| {
-                    field.kind == Kind::Field && !field.signature.trim().contains(char::is_whitespace)
-                };
-                let fields = found.item.children.iter().filter(embedded);
-                fields.into_iter().all(|field| known(field.signature.trim().trim_start_matches('*')))
-            }
+            Language::Go => lenders(found.item).all(known),
             _ => {
                 let Some((_, after)) = found.item.signature.split_once(name) else { return false };
                 let words = after.split(|c: char| !(c.is_alphanumeric() || "_.".contains(c)));
-                let words = words.filter_map(|word| word.rsplit('.').find(|part| !part.is_empty()));
                 let said = ["extends", "implements", "public", "object"];
-                words.filter(|word| !said.contains(word)).all(|base| known(self.called(found.path, base)))
+                words.filter(|word| !said.contains(word)).all(|word| {
+                    let mut parts = word.split('.').filter(|part| !part.is_empty());
+                    let Some(first) = parts.next() else { return true };
+                    let base = self.called(found.path, parts.next_back().unwrap_or(first));
+                    self.means_ours(found.path, first, base) && known(base)
+                })
             }
         }
+    }
+
+    /// Is what a file calls `name` a type of this repository, or of a module in which that stands, and no other's that
+    /// the file imports?
+    fn means_ours(&self, from: &str, name: &str, of_type: &str) -> bool {
+        let imports = self.index.file(from).into_iter().flat_map(|file| &file.digest.summary().imports);
+        let mut brings = imports.filter(|import| {
+            let last = import.module.rsplit(['.', ':', '\\', '/']).next();
+            last == Some(name)
+                || import.names.iter().any(|own| own == name)
+                || import.text.contains(&format!(" as {name}"))
+        });
+        brings.all(|import| {
+            let module = import.module.as_str();
+            module.starts_with(['.', '@', '~', '#'])
+                || self.types(of_type).any(|found| match Language::of(found.path) {
+                    Language::Java => found.path.contains(&module.replace('.', "/")),
+                    _ => self.is_in(found.path, module),
+                })
+        })
+    }
+
+    /// May what begins so stand in a file, as far as names of modules tell?
+    pub(super) fn is_in(&self, path: &str, module: &str) -> bool {
+        let first = module.split(['.', ':', '\\', '/']).next().unwrap_or_default();
+        matches!(first, "crate" | "self" | "super" | "this")
+            || self.outside.crates().any(|(name, _)| name == first)
+            || path.split('/').any(|part| stem(part) == first)
     }
 
     /// What a file imports under another name.
@@ -260,7 +321,7 @@ impl<'i> Symbols<'i> {
     }
 
     /// Of what is added to a type in Rust: is its trait known, if it is one's?
-    fn implements(&self, added: &Item, files: &mut BTreeSet<&'i str>) -> bool {
+    fn implements(&self, added: &Item, seen: &mut Seen<'i>) -> bool {
         let Some((head, _)) = added.signature.split_once(" for ") else { return true };
         let mut deep = 0_usize;
         let begins = head.char_indices().rev().find(|(_, c)| {
@@ -276,12 +337,24 @@ impl<'i> Symbols<'i> {
         let name = path.rsplit("::").next().unwrap_or(path);
         let ours: Vec<_> =
             self.named(name).iter().filter(|found| found.item.kind == Kind::Interface).collect();
-        files.extend(ours.iter().map(|found| found.path));
+        seen.extend(ours.iter().map(|found| (found.path, found.item.line)));
         // What a trait's own bases lend, it lends as well.
         let plain = |found: &&Definition<'_>| !is_made(found) && !found.item.signature.contains(':');
         LEND_NOTHING.binary_search(&name).is_ok()
             || !ours.is_empty() && ours.iter().copied().all(|found| plain(&found))
     }
+}
+
+/// What lends a type of Go all it has: what stands in a struct without a name of its own, whatever tag follows, and the
+/// type that it is another name of.
+fn lenders(item: &Item) -> impl Iterator<Item = &str> {
+    let fields = item.children.iter().filter(|child| child.kind == Kind::Field);
+    let types = fields.map(|field| field.signature.split(['`', '"']).next().unwrap_or_default().trim());
+    let embedded = types.filter(|of_it| !of_it.contains(char::is_whitespace));
+    let other = item.signature.split_once(item.name.as_str()).map_or("", |(_, after)| after.trim());
+    let is_name = other.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    let lends = other.contains('.') || other.starts_with(char::is_uppercase);
+    embedded.chain(Some(other).filter(|_| is_name && lends)).map(|name| name.trim_start_matches('*'))
 }
 
 #[cfg(test)]

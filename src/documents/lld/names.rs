@@ -154,15 +154,19 @@ fn symbol(claim: &Claim<'_>, repository: &dyn Repository) -> Option<Mistake> {
     let (message, about, sure) = match claim.stands.file() {
         Some(file) => {
             let message = format!("`{name}` is not in `{}`; {hint}", shown_path(file));
-            let sure = absent.closed && (absent.meant > Meant::Other || claim.surely);
+            let meant =
+                absent.meant > Meant::Other && (claim.called || !matches!(claim.stands, Stands::UsedIn(_)));
+            let sure = absent.closed && (meant || claim.surely);
             (message, format!("{file} {}", claim.name), sure)
         }
         None => {
-            let qualified = claim.name.contains(['.', ':', '#']);
+            let mut parts = claim.name.rsplit(['.', ':', '#']).filter(|part| !part.is_empty());
+            let owner = parts.nth(1);
+            let of_type = owner.is_some_and(|owner| owner.starts_with(char::is_uppercase));
             let meant = match absent.meant {
-                Meant::Slip | Meant::Near => qualified || claim.used,
+                Meant::Slip | Meant::Near => of_type || claim.called && (owner.is_some() || claim.used),
                 Meant::Alike => claim.used,
-                Meant::Other => claim.used && qualified && absent.nowhere,
+                Meant::Other => claim.called && claim.used && owner.is_some() && absent.nowhere,
             };
             let sure = absent.closed && (meant || claim.surely);
             (format!("`{name}` was not found in this repository; {hint}"), claim.name.to_owned(), sure)

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use super::{
     declared::Declared,
     words::{
-        COMMENTS, DEFINED_IN, DOUBT, ENDINGS, HAS, IN, KEPT, MADE, NEW, OF_IT, SURELY, UNSURE, USED_IN, USING,
+        CALLING, COMMENTS, DEFINED_IN, DOUBT, ENDINGS, HAS, IN, INTO, KEPT, MADE, NEW, OF_IT, SURELY,
+        TURNING, UNSURE, USED_IN, USING,
     },
 };
 use crate::{
@@ -52,6 +53,8 @@ pub(super) struct Claim<'a> {
     pub(super) surely: bool,
     /// It is called or used in prose.
     pub(super) used: bool,
+    /// It is a function's. What is only read may be a field's, or a key's of something else.
+    pub(super) called: bool,
     /// It has a signature in 2.4, as what is there and changes.
     pub(super) kept: bool,
 }
@@ -110,7 +113,9 @@ impl<'a> Claims<'a> {
             let said = self.said[at];
             let surely = matches!(stands, Stands::DefinedIn(_)) || said == Said::Surely;
             let used = said == Said::Used && !self.in_table(span);
-            out.push(Claim { name, stands, place: self.place(span.range.start), surely, used, kept: false });
+            let called = span.text.contains('(') || self.right_before(at, 2, &CALLING);
+            let place = self.place(span.range.start);
+            out.push(Claim { name, stands, place, surely, used, called, kept: false });
         }
         out
     }
@@ -130,6 +135,7 @@ impl<'a> Claims<'a> {
             place: "§2.4".to_owned(),
             surely: true,
             used: false,
+            called: true,
             kept: true,
         };
         blocks.flat_map(|block| kept(&block.text)).take(limits::NAMED_CLAIMS).map(claim).collect()
@@ -210,9 +216,13 @@ impl<'a> Claims<'a> {
         }
         let after = self.after(at);
         let mut said = Said::Plain;
+        let mut turned = false;
         for word in self.before(at, WORDS) {
             let word = word.as_str();
-            if USING.contains(&word) {
+            turned |= INTO.contains(&word);
+            if turned && TURNING.contains(&word) {
+                said = Said::Doubtful;
+            } else if USING.contains(&word) {
                 said = Said::Used;
             } else if NEW.contains(&word) {
                 return Said::New;

@@ -18,6 +18,37 @@ pub(super) const USING: &[&str] = &[
     "reading", "reads", "reuse", "reuses", "reusing", "through", "use", "uses", "using", "via", "wraps",
 ];
 
+/// Right before a name: it is a function's.
+pub(super) const CALLING: [&str; 6] = ["call", "calling", "calls", "invoke", "invokes", "invoking"];
+
+/// Before a name: something else becomes it, if one of [`TURNING`] stands before that.
+pub(super) const INTO: [&str; 4] = ["by", "into", "to", "with"];
+
+/// Before one of [`INTO`]: what follows that need not be there yet.
+pub(super) const TURNING: &[&str] = &[
+    "change",
+    "changed",
+    "changes",
+    "convert",
+    "converted",
+    "converts",
+    "extend",
+    "extended",
+    "extends",
+    "replace",
+    "replaces",
+    "replacing",
+    "swap",
+    "swapped",
+    "swaps",
+    "switch",
+    "switched",
+    "switches",
+    "turn",
+    "turned",
+    "turns",
+];
+
 /// Before a name: it is new.
 pub(super) const NEW: &[&str] = &[
     "add",
@@ -61,6 +92,7 @@ pub(super) const DOUBT: &[&str] = &[
     "becomes",
     "build",
     "builds",
+    "could",
     "created",
     "e.g",
     "emits",
@@ -75,6 +107,7 @@ pub(super) const DOUBT: &[&str] = &[
     "instead",
     "introduced",
     "lacks",
+    "might",
     "missing",
     "move",
     "moved",

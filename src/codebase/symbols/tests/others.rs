@@ -1,0 +1,115 @@
+//! What others may have, or what is yet to come, is no error.
+
+use super::*;
+
+fn errors(files: &[(&str, &str)], text: &str) -> Vec<String> {
+    weighed(files, text).0
+}
+
+#[test]
+fn a_type_of_others_is_not_taken_for_one_of_the_same_name() {
+    let files: &[(&str, &str)] = &[
+        ("src/error.rs", "pub enum Error { Io }\npub struct Command { name: u8 }\npub struct Till;\n"),
+        (
+            "src/run.rs",
+            "use std::process::Command;\nuse crate::error::Till;\nfn run() { Command::new(\"\"); }\n",
+        ),
+        ("ml/model.py", "class Model:\n    def fit(self):\n        pass\n"),
+        ("app/user.py", "from django.db import models\n\nclass User(models.Model):\n    pass\n"),
+        ("app/row.py", "from peewee import Model as Base\n\nclass Row(Base):\n    pass\n"),
+        ("app/net.py", "from ml.model import Model\n\nclass Net(Model):\n    pass\n"),
+        ("web/base.ts", "export class Component { draw() {} }\n"),
+        ("web/view.ts", "import { Component } from 'preact'\nexport class View extends Component {}\n"),
+        ("src/main/java/org/shop/Activity.java", "package org.shop;\npublic class Activity { int size; }\n"),
+        (
+            "src/main/java/org/shop/Main.java",
+            "package org.shop;\nimport android.app.Activity;\npublic class Main extends Activity { int x; }\n",
+        ),
+        ("api/job.go", "package api\n\ntype config struct {\n\tsize int\n}\n"),
+    ];
+    for others in [
+        "std::io::Error::last_os_error",
+        "Command::current_dir",
+        "User.refresh_from_db",
+        "Row.refresh_from_db",
+        "View.forceUpdate",
+        "Main.findViewById",
+        "config.LoadDefaultConfig",
+    ] {
+        assert_eq!(errors(files, &format!("It calls `{others}()`.")), [""; 0], "{others}");
+    }
+    assert_eq!(errors(files, "It calls `std::io::Error::other_io()` in `src/error.rs`."), [""; 0]);
+    for ours in ["Till::open_drawer", "crate::error::Till::open_drawer", "Net.refresh_all", "config.loadAll"]
+    {
+        assert_eq!(errors(files, &format!("It calls `{ours}()`.")), [ours], "{ours}");
+    }
+}
+
+#[test]
+fn what_is_lent_without_being_spelled_is_not_denied() {
+    let files: &[(&str, &str)] = &[
+        ("src/job.rs", "pub struct Job;\n"),
+        ("src/shout.rs", "pub trait Shout { fn shout_out(&self) {} }\nimpl<T> Shout for T {}\n"),
+        (
+            "api/api.go",
+            "package api\n\ntype Pod struct {\n\tmetav1.ObjectMeta `json:\"metadata\"`\n\tsize int\n}\n\ntype Conn net.Conn\n\n\
+             type Plain struct {\n\tsize int `json:\"size\"`\n}\n",
+        ),
+        ("Cart.cs", "public class Cart { public int Size; }\n"),
+        ("Scale.cs", "public static class Scale { public static int Weigh(this Cart cart) { return 0; } }\n"),
+        ("web/bag.js", "class Bag { add() {} }\n"),
+        ("Till.java", "public class Till { int size; }\n"),
+    ];
+    for lent in [
+        "The existing `Job::shout_out()` runs.",
+        "The existing `Job::shout_out()` in `src/job.rs` runs.",
+        "It calls `Pod.GetNamespace()` and `Conn.SetDeadline()`.",
+        "The existing `Cart.Weigh()` runs, then `Cart.MemberwiseClone()`.",
+        "It calls `Bag.hasOwnProperty()` and `Till.notifyAll()`.",
+    ] {
+        assert_eq!(errors(files, lent), [""; 0], "{lent}");
+    }
+    assert_eq!(errors(files, "It calls `Plain.GetNamespace()`."), ["Plain.GetNamespace"]);
+}
+
+#[test]
+fn what_is_read_or_what_something_is_turned_into_may_be_yet_to_come() {
+    let files: &[(&str, &str)] = &[
+        ("src/user.ts", "export function loadUser() {}\nexport const account_names = 1\n"),
+        (
+            "src/config.rs",
+            "pub struct Server { pub timeouts: u8, pending_jobs: u8 }\nconst DATABASE_URL: u8 = 1;\n",
+        ),
+    ];
+    for fine in [
+        "The handler reads `account_name` from the body.",
+        "The handler reads `account_name` from `src/user.ts`.",
+        "It reads `DATABASE_URLS` and `server.timeout`.",
+        "It keeps the job in `self.pending_job`.",
+        "Replace `loadUser()` with `loadUsers()` in `src/user.ts`.",
+        "Convert `loadUser()` into `loadUsers()` in `src/user.ts`.",
+        "`loadUser()` is changed to `loadUsers()` in `src/user.ts`.",
+        "It could live in `src/cache.ts`.",
+    ] {
+        assert_eq!(errors(files, fine), [""; 0], "{fine}");
+    }
+    for (text, about) in [
+        ("It calls `self.pending_job`.", "self.pending_job"),
+        ("Replace the loop by calling `loadUsers()`.", "loadUsers"),
+        ("A change: `loadUsers()` in `src/user.ts` runs.", "src/user.ts loadUsers"),
+    ] {
+        assert_eq!(errors(files, text), [about], "{text}");
+    }
+}
+
+#[test]
+fn types_that_are_all_bases_of_each_other_are_looked_at_once() {
+    let bases: Vec<String> = (0..60).map(|at| format!("Base{at}")).collect();
+    let bases = bases.join(", ");
+    let classes: String =
+        (0..60).map(|at| format!("class Base{at}({bases}):\n    def go(self):\n        pass\n")).collect();
+    let text: String = (0..60).map(|at| format!("It calls `Base{at}.going()`. ")).collect();
+    let begun = std::time::Instant::now();
+    errors(&[("app/bases.py", &classes)], &text);
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+}
