@@ -169,7 +169,8 @@ fn is_minified(text: &str) -> bool {
     let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
     text.len() > limits::MINIFIED_LEAST
         && (text.len() / lines > limits::MINIFIED_MEAN_LINE
-            || text.lines().any(|line| line.len() > limits::MINIFIED_LINE))
+            || text.len() > limits::MINIFIED_LINE
+                && text.lines().any(|line| line.len() > limits::MINIFIED_LINE))
 }
 
 fn largest(language: Language) -> u64 {

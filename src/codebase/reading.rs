@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use rayon::prelude::*;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -140,7 +141,7 @@ impl Plan {
             }
         }
         left_out.extend(cut(&mut files, entries).map(|at| (at, Why::TooMany)));
-        let (mut contents, mut numbers) = (Vec::new(), HashMap::new());
+        let (mut contents, mut numbers) = (Vec::new(), HashMap::<_, _, RandomState>::default());
         let files = files.into_iter().map(|(at, kept)| {
             let content = Content::of(&entries[at], kept);
             let number = *numbers.entry(content).or_insert_with_key(|content| {

@@ -26,12 +26,14 @@ pub(super) fn counted(names: &Names<'_>) -> Vec<(String, u32)> {
         each_of_name(name, |word| {
             let start = text.len();
             text.push_str(word);
-            found.push((start..text.len(), *count));
+            found.push((beginning(word), start..text.len(), *count));
         });
     }
-    found.sort_unstable_by(|(a, _), (b, _)| text[a.clone()].cmp(&text[b.clone()]));
+    found.sort_unstable_by(|(a, one, _), (b, other, _)| {
+        a.cmp(b).then_with(|| text[one.clone()].cmp(&text[other.clone()]))
+    });
     let mut words: Vec<(String, u32)> = Vec::new();
-    for (range, count) in found {
+    for (_, range, count) in found {
         match words.last_mut() {
             Some((word, sum)) if *word == text[range.clone()] => *sum = sum.saturating_add(count),
             _ => words.push((text[range].to_owned(), count)),
@@ -40,11 +42,32 @@ pub(super) fn counted(names: &Names<'_>) -> Vec<(String, u32)> {
     words
 }
 
+/// The first bytes of a word as a number of the same order: most words differ in them.
+fn beginning(word: &str) -> u64 {
+    let mut bytes = [0; 8];
+    let length = word.len().min(bytes.len());
+    bytes[..length].copy_from_slice(&word.as_bytes()[..length]);
+    u64::from_be_bytes(bytes)
+}
+
 pub(super) fn names(text: &str) -> Names<'_> {
     let mut names = Names::default();
-    for name in names_of(text) {
+    let mut add = |name| {
         let count = names.entry(name).or_default();
         *count = count.saturating_add(1);
+    };
+    // What is beyond ASCII is rare; all else is told by its bytes.
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii();
+    let mut rest = text;
+    while let Some(start) = rest.bytes().position(is_part) {
+        let run = &rest[start..];
+        let (run, after) = run.split_at(run.bytes().position(|byte| !is_part(byte)).unwrap_or(run.len()));
+        if run.is_ascii() {
+            add(run)
+        } else {
+            names_of(run).for_each(&mut add)
+        }
+        rest = after;
     }
     names
 }

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use bytes::{Buf, Bytes};
+use foldhash::fast::RandomState;
 
 use super::{GitError, command};
 use crate::{limits, types::Oid};
@@ -63,8 +64,8 @@ pub struct Snapshot {
 struct Listing {
     entries: Vec<Entry>,
     /// Files' sizes; what is not in here is not read.
-    sizes: HashMap<Oid, u64>,
-    by_path: HashMap<String, usize>,
+    sizes: HashMap<Oid, u64, RandomState>,
+    by_path: HashMap<String, usize, RandomState>,
 }
 
 impl Snapshot {
