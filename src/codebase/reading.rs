@@ -122,10 +122,7 @@ async fn attributes(snapshot: &Snapshot) -> Result<Vec<(String, String)>, GitErr
         .filter(|entry| entry.size <= limits::ATTRIBUTE_FILE_BYTES)
         .take(limits::ATTRIBUTE_FILES)
         .collect();
-    let oids: Vec<Oid> = files.iter().map(|entry| entry.oid.clone()).collect();
-    let texts = snapshot.read(&oids).await?;
-    let texts = texts.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    Ok(files.iter().map(|file| file.path.clone()).zip(texts).collect())
+    snapshot.texts(&files).await
 }
 
 impl Plan {

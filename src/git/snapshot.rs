@@ -129,6 +129,14 @@ impl Snapshot {
         Ok(contents)
     }
 
+    /// The same by path and as text, in which U+FFFD stands for what is none.
+    pub async fn texts(&self, entries: &[&Entry]) -> Result<Vec<(String, String)>, GitError> {
+        let oids: Vec<Oid> = entries.iter().map(|entry| entry.oid.clone()).collect();
+        let texts = self.read(&oids).await?.into_iter();
+        let texts = texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(entries.iter().map(|entry| entry.path.clone()).zip(texts).collect())
+    }
+
     fn size(&self, oid: &Oid) -> Result<u64, GitError> {
         match self.listing.sizes.get(oid) {
             None => Err(GitError::NoSuchObject { oid: oid.clone() }),

@@ -60,12 +60,14 @@ impl Telling {
         let mut left = limits::UNREAD_BYTES;
         let code = snapshot.entries().iter().filter(|entry| paths.contains(entry.path.as_str()));
         let code = code.filter(|entry| {
-            let fits = entry.size <= left;
+            let fits = entry.size <= left.min(limits::BLOB_BYTES);
             left -= if fits { entry.size } else { 0 };
             fits
         });
         let code: Vec<&Entry> = code.take(limits::UNREAD_FILES).collect();
-        Ok(Self { files: texts(snapshot, &telling).await?, all, unread: texts(snapshot, &code).await? })
+        let files = snapshot.texts(&telling).await.map_err(git_error)?;
+        let unread = snapshot.texts(&code).await.map_err(git_error)?;
+        Ok(Self { files, all, unread })
     }
 
     fn outside(&self, snapshot: &Snapshot) -> Outside {
@@ -74,12 +76,4 @@ impl Telling {
         let unread = self.unread.iter().map(|(path, text)| (path.as_str(), text.as_str()));
         Outside::new(submodules.map(|entry| entry.path.clone()), files, self.all).reading(unread)
     }
-}
-
-/// Files by path, each with its text.
-async fn texts(snapshot: &Snapshot, entries: &[&Entry]) -> Result<Vec<(String, String)>, StepError> {
-    let oids: Vec<_> = entries.iter().map(|entry| entry.oid.clone()).collect();
-    let texts = snapshot.read(&oids).await.map_err(git_error)?.into_iter();
-    let texts = texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Ok(entries.iter().map(|entry| entry.path.clone()).zip(texts).collect())
 }

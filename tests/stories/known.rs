@@ -55,6 +55,16 @@ async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     assert!(left.contains("`crate::reprot` is imported") && left.lines().count() == 1, "{left}");
 }
 
+#[tokio::test]
+async fn generated_code_too_large_to_read_is_in_no_designs_way() {
+    let (mut w, models) = with_reviewer(vec![|_| about(BEGIN)], |_| approved(), Setting::default()).await;
+    let large = vec![b'\n'; 9 << 20];
+    w.hub.push_commit(w.repo, "main", w.user("maya"), &[("src/made.pb.go", &large)], "Generate it").unwrap();
+    w.label("maya", "countersign:lld").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    assert_eq!(models.sent("drafter").len(), 1);
+}
+
 /// The number of the issue that a prompt is about.
 fn issue(prompt: &str) -> String {
     let number = prompt.split("for issue #").nth(1).unwrap();
