@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::codebase::{Import, Kind, Language, Summary, words::Names};
+use crate::codebase::{
+    Import, Kind, Language, Summary,
+    words::{self, Names},
+};
 
 /// So small that every file's is kept. Of a name that is there it never says that it is not; the other way it is wrong
 /// once in some thousand times: a name is asked of every file that has words like it.
@@ -40,8 +43,7 @@ impl Spelled {
     pub(in crate::codebase) fn may_have(&self, name: &str) -> bool {
         let mut places = places(hash(name), self.bits.len());
         // What some languages have in names besides, like `$`, parts them here.
-        let whole = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        !whole
+        !words::is_plain(name)
             || !self.bits.is_empty() && places.all(|place| self.bits[place / 64] & (1 << (place % 64)) != 0)
     }
 
@@ -189,7 +191,7 @@ fn is_macro_of_items(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codebase::{summarize, words};
+    use crate::codebase::summarize;
 
     fn spelled(language: Language, text: &str) -> Spelled {
         Spelled::of(language, text, &words::names(text), &summarize(language, text))

@@ -1,6 +1,6 @@
 //! What types have, and from which files.
 
-use std::collections::BTreeSet;
+use std::{cell::LazyCell, collections::BTreeSet};
 
 use super::{Definition, Symbols, definitions_of, is_made};
 use crate::{
@@ -172,26 +172,26 @@ impl<'i> Symbols<'i> {
         };
         let members: Vec<_> = read.iter().flat_map(|file| definitions_of(file)).filter(of_it).collect();
         let meant = self.meant(&members, name);
+        let nowhere = LazyCell::new(|| self.is_nowhere(name));
         // Others may lend it what is not spelled here.
-        if all.is_none() && !(meant == Meant::Slip && self.is_nowhere(name)) {
+        if all.is_none() && !(meant == Meant::Slip && *nowhere) {
             return None;
         }
         // So may what its files make, yet hardly what nobody uses.
         let makes = read.iter().any(|file| file.digest.may_have_more());
-        if makes && (meant == Meant::Other || !self.is_nowhere(name)) {
+        if makes && (meant == Meant::Other || !*nowhere) {
             return None;
         }
         // A type may have more in a file beside it that was not read.
         let beside = |left: &LeftOut| {
             self.is_unknown(left) && own.iter().any(|path| folder_of(path) == folder_of(&left.path))
         };
-        let nowhere = self.is_nowhere(name);
         // What others have, a trait for all types or a method that extends them may lend it.
         let closed = !self.index.left_out().iter().any(beside)
             && (!makes || meant == Meant::Slip)
-            && (nowhere || meant > Meant::Other);
+            && (*nowhere || meant > Meant::Other);
         let nearest = self.nearest(name, path.or_else(|| own.first().copied()));
-        Some(Absent { nearest, closed, nowhere, meant })
+        Some(Absent { nearest, closed, nowhere: *nowhere, meant })
     }
 
     /// Documents have headings of this name as well.
@@ -211,10 +211,6 @@ impl<'i> Symbols<'i> {
     /// The files that spell all that the types of this name have. None if they may have more: by an attribute or a
     /// decorator, which may make anything, or by a base or a trait of others.
     fn sources(&self, owner: &str) -> Option<BTreeSet<&'i str>> {
-        let mut imports = self.index.files().iter().filter(|file| file.digest.may_spell(owner));
-        if imports.any(|file| !self.means_ours(&file.path, owner, owner)) {
-            return None;
-        }
         let mut seen = BTreeSet::new();
         for found in self.of_code(owner) {
             let known = match found.item.kind {
@@ -231,6 +227,11 @@ impl<'i> Symbols<'i> {
             if !known {
                 return None;
             }
+        }
+        // Last, for it asks every file.
+        let mut imports = self.index.files().iter().filter(|file| file.digest.may_spell(owner));
+        if imports.any(|file| !self.means_ours(&file.path, owner, owner)) {
+            return None;
         }
         let files: BTreeSet<&str> = seen.into_iter().map(|(path, _)| path).collect();
         files.iter().all(|path| self.whole(path).is_some()).then_some(files)
