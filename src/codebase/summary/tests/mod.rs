@@ -228,7 +228,7 @@ fn depth_and_size_are_bounded() {
             "if x {",
             "x = [",
         ] {
-            let bytes = if open.len() == 1 { 30_000 } else { 10_000 };
+            let bytes = if open.len() == 1 { 100_000 } else { 10_000 };
             let text = open.repeat(bytes / open.len());
             assert_exact(&text, &summarize(*language, &text));
         }

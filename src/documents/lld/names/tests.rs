@@ -141,10 +141,10 @@ fn what_is_long_and_hostile_is_read_in_one_pass() {
     for unit in
         ["`a_b` ", "`a` ", "new `A::b` ", "x", "`src/x.rs`", "\n```rust\nuse a;\n```\n", "\n# 2.5 A\n`a_b`\n"]
     {
-        let text = unit.repeat(65_536 / unit.len());
+        let text = unit.repeat(262_144 / unit.len());
         names(&format!("## 2. Proposed Changes\n\n{text}"), &Bare);
     }
-    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
 }
 
 #[test]
