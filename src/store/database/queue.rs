@@ -167,8 +167,13 @@ impl Leader {
     }
 
     fn work_off(&self, (reads, writes): (Vec<Work>, VecDeque<Work>)) {
-        self.with_file(|_, connection| reads.into_iter().map(|read| look(connection, read)).collect());
-        self.with_file(|shared, connection| commit(shared, connection, writes));
+        // Not even for a moment does it take the file for nothing: that moment may be after the last answer.
+        if !reads.is_empty() {
+            self.with_file(|_, connection| reads.into_iter().map(|read| look(connection, read)).collect());
+        }
+        if !writes.is_empty() {
+            self.with_file(|shared, connection| commit(shared, connection, writes));
+        }
     }
 
     /// Answers what was done with the file after letting go of it. If it is closed, whoever asked has gone.
@@ -221,9 +226,6 @@ fn look(connection: &mut Connection, mut read: Work) -> Done {
 
 /// Commits as many of `writes` as fit; the others come first in the next commit.
 fn commit(shared: &Shared, connection: &mut Connection, mut writes: VecDeque<Work>) -> Vec<Done> {
-    if writes.is_empty() {
-        return Vec::new();
-    }
     let mut run = Vec::with_capacity(writes.len());
     let committed = match shared.watch.apply(connection) {
         Ok(()) => together(connection, &mut writes, &mut run),
