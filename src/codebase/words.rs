@@ -159,16 +159,17 @@ fn begins_word(after: &str) -> bool {
     first.is_some_and(|first| first != 's' || second_too)
 }
 
-/// A crude singular, so that "errors" finds `error`, "addresses" `address` and "queries" `query`.
+/// What a word and its plural have in common, as crude as that is: of "queries" and "query" `query`, of "cookies" and
+/// "cookie" `cooky`, of "caches" and "cache" `cach`.
 fn stem(word: &str) -> Cow<'_, str> {
-    if let Some(start) = word.strip_suffix("ies").filter(|start| start.len() > 2) {
+    let one = word.strip_suffix('s').unwrap_or(word);
+    if let Some(start) = one.strip_suffix("ie").filter(|start| start.len() > 2) {
         return Cow::Owned(format!("{start}y"));
     }
-    let hissing = |start: &&str| ["ss", "sh", "ch", "x"].iter().any(|end| start.ends_with(end));
-    let without_es = word.strip_suffix("es").filter(hissing);
-    let without_s = || word.strip_suffix('s').filter(|start| !start.ends_with(['s', 'u', 'i']));
-    let one = without_es.or_else(without_s).filter(|start| start.len() > 2);
-    Cow::Borrowed(one.unwrap_or(word))
+    let hissing = |start: &&str| ["ss", "sh", "ch", "us", "x"].iter().any(|end| start.ends_with(end));
+    let without_e = one.strip_suffix('e').filter(hissing).filter(|start| start.len() > 2);
+    let is_plural = one.len() > 2 && !one.ends_with(['s', 'u', 'i']);
+    Cow::Borrowed(without_e.unwrap_or(if is_plural { one } else { word }))
 }
 
 fn is_telling(word: &str) -> bool {
@@ -185,7 +186,7 @@ static COMMON_ONES: LazyLock<HashSet<&str, RandomState>> = LazyLock::new(|| COMM
 /// Of every English text or every program.
 const COMMON: &[&str] = &[
     "a", "about", "add", "added", "adding", "after", "all", "also", "am", "an", "and", "any", "are", "as",
-    "at", "be", "because", "been", "before", "being", "but", "by", "can", "cannot", "could", "did", "do",
+    "at", "be", "becaus", "been", "before", "being", "but", "by", "can", "cannot", "could", "did", "do",
     "doe", "does", "doing", "done", "each", "else", "etc", "false", "fix", "fixed", "fixes", "fixing", "for",
     "from", "had", "has", "have", "having", "he", "her", "here", "him", "his", "how", "i", "if", "in",
     "instead", "into", "is", "issue", "it", "its", "just", "let", "like", "make", "makes", "making", "may",
@@ -210,6 +211,12 @@ mod tests {
         assert_eq!(words("find_caseInsensitivePath"), "case find findcaseinsensitivepath insensitive path");
         assert_eq!(words("URLs of the parseErrors, io 42 v2"), "error io parse parseerror url v2");
         assert_eq!(words("addresses branches boxes queries ties"), "address box branch query tie");
+        for word in
+            ["cache", "cookie", "movie", "status", "house", "axe", "process", "match", "tie", "size", "key"]
+        {
+            let plural = format!("{word}{}", if word.ends_with(['s', 'h']) { "es" } else { "s" });
+            assert_eq!(words(&plural), words(word));
+        }
         assert_eq!(words("status class is ÄÖÜber __init__"), "class init status äö äöüber über");
     }
 
@@ -225,5 +232,11 @@ mod tests {
     #[test]
     fn no_common_word_is_longer_than_said() {
         assert_eq!(COMMON.iter().map(|word| word.len()).max(), Some(LONGEST_COMMON));
+    }
+
+    #[test]
+    fn what_is_common_is_so_in_both_forms() {
+        let kept: Vec<_> = COMMON.iter().filter(|word| is_telling(&stem(word))).collect();
+        assert!(kept.is_empty(), "{kept:?}");
     }
 }
