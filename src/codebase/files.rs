@@ -96,7 +96,8 @@ impl Sieve {
             Mode::Submodule => return Err(Why::Submodule),
             Mode::File | Mode::Executable => {}
         }
-        if path.chars().any(is_unprintable) {
+        let lost = |part: &str| matches!(part, "" | "." | "..");
+        if path.chars().any(is_unprintable) || path.split('/').any(lost) {
             return Err(Why::Name);
         }
         let marks = self.attributes.of(path);
@@ -194,6 +195,7 @@ fn is_secret(path: &str, name: &str) -> bool {
         || SECRET_NAMES.contains(&name)
         || SECRET_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
         || path.ends_with(".docker/config.json")
+        || path.ends_with(".kube/config")
         || name.rsplit_once('.').is_some_and(|(stem, ending)| {
             let word = stem.split(['.', '-', '_']).next().unwrap_or_default();
             matches!(word, "secret" | "secrets" | "credentials") && SETTINGS_ENDINGS.contains(&ending)
@@ -303,6 +305,7 @@ const SECRET_NAMES: &[&str] = &[
     ".pgpass",
     ".htpasswd",
     ".git-credentials",
+    ".dockercfg",
     ".dockerconfigjson",
     "credentials",
     "kubeconfig",
@@ -349,6 +352,10 @@ mod tests {
             ("src/secrets.rs", None),
             (".envrc", Some(Why::Secret)),
             ("home/.docker/config.json", Some(Why::Secret)),
+            ("home/.kube/config", Some(Why::Secret)),
+            ("../a.rs", Some(Why::Name)),
+            ("/a.rs", Some(Why::Name)),
+            ("src//a.rs", Some(Why::Name)),
             ("prod.tfvars", Some(Why::Secret)),
             ("go.sum", Some(Why::Generated)),
             ("Cargo.lock", None),
