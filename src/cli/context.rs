@@ -1,7 +1,7 @@
 //! `countersign context`: what a model would be shown of a repository.
 
 use std::{
-    io::{IsTerminal, Read, Write},
+    io::{ErrorKind, IsTerminal, Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use tokio_util::sync::CancellationToken;
 
-use super::{columns, say};
+use super::columns;
 use crate::{
     codebase::{self, Asked, Index, NeverShown, Report, TreeIndex},
     git::{self, Snapshot},
@@ -58,16 +58,28 @@ impl Context {
         if snapshot.entries().is_empty() {
             bail!("commit {} has no files; name another with --rev", snapshot.commit);
         }
-        must_be_there(&snapshot, &self.files)?;
+        let files: Vec<String> = self.files.into_iter().filter(|path| !path.is_empty()).collect();
+        must_be_there(&snapshot, &files)?;
         let index = Arc::new(Index::without_cache(&snapshot, &CancellationToken::new()).await?);
-        let asked = Asked { text, files: self.files, budget: self.budget };
+        let asked = Asked { text, files, budget: self.budget };
         let context = codebase::gather(index, &snapshot, asked).await?;
-        say(format!("{}{}", context.shown.paths, context.shown.files.concat()).trim_end());
+        print(format!("{}{}", context.shown.paths, context.shown.files.concat()).trim_end())?;
         if std::io::stdout().is_terminal() {
             tell("");
         }
         tell_report(&snapshot, &context.report);
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Who closes a pipe has seen enough; whatever else fails would leave half a context behind.
+fn print(context: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    match writeln!(out, "{context}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("the context cannot be written")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -101,6 +113,11 @@ fn tell_report(snapshot: &Snapshot, report: &Report) {
         .map(|file| [file.tokens.to_string(), file.form.to_owned(), file.path.clone(), file.why.clone()]);
     for line in columns(&[head, listing].into_iter().chain(rows).collect::<Vec<_>>()) {
         tell(line);
+    }
+    if report.included.is_empty() {
+        tell(
+            "no file is shown: name some with --files or in an issue with --issue, or give more with --budget",
+        );
     }
     for file in report.included.iter().filter(|file| !file.cuts.is_empty()) {
         let cuts: Vec<_> = file.cuts.iter().map(|(section, lines)| cut(section, *lines)).collect();

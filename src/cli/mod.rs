@@ -197,9 +197,13 @@ fn must_hold_data(data: &std::path::Path) -> anyhow::Result<()> {
     Err(anyhow::anyhow!("{} holds no data of countersign; check [data] dir in the settings", data.display()))
 }
 
+/// From here on a column is not padded: one long cell would push all others out of sight.
+const WIDEST: usize = 60;
+
 /// Lines of a table, each column as wide as it must be.
 fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).min(WIDEST);
     let widths: Vec<usize> = (0..N).map(width).collect();
     let line = |row: &[String; N]| {
         let cells: Vec<String> =

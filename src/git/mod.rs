@@ -36,12 +36,14 @@ pub enum GitError {
     NoRepository { path: PathBuf },
     #[error("{} belongs to another user, and git reads no such repository; clone it, or run this as its owner", path.display())]
     NotOurs { path: PathBuf },
-    #[error("{} has no commit `{revision}`; `git log` lists those it has", path.display())]
+    #[error("{} has no commit `{revision}`; `git log --all` lists those it has, if it has any", path.display())]
     NoSuchRevision { path: PathBuf, revision: String },
     #[error("object {oid} is missing from the mirror, or is not a file of that commit")]
     NoSuchObject { oid: Oid },
     #[error("file {oid} has {size} bytes, more than the {limit} that are read")]
     TooLarge { oid: Oid, size: u64, limit: u64 },
+    #[error("object {oid} is missing, as in a partial clone; clone the repository without `--filter`")]
+    Partial { oid: String },
     #[error("git {what} failed: {stderr}")]
     Failed { what: &'static str, stderr: String },
     #[error("git {what} printed what could not be read: {why}")]

@@ -163,7 +163,16 @@ fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
 /// `<mode> <type> <oid> <size padded left>\t<path>\0`, as often as there are entries.
 fn parse_tree(listing: &[u8]) -> Result<Vec<Entry>, GitError> {
     let lines = listing.split(|byte| *byte == 0).filter(|line| !line.is_empty());
-    lines.map(|line| parse_entry(line).ok_or_else(|| unreadable("ls-tree", line))).collect()
+    lines.map(|line| parse_entry(line).ok_or_else(|| unlisted(line))).collect()
+}
+
+/// Git says `BAD` for the size of what it does not have.
+fn unlisted(line: &[u8]) -> GitError {
+    let head = String::from_utf8_lossy(line.split(|byte| *byte == b'\t').next().unwrap_or_default());
+    match head.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+        [_, _, oid, "BAD"] => GitError::Partial { oid: oid.to_owned() },
+        _ => unreadable("ls-tree", line),
+    }
 }
 
 fn parse_entry(line: &[u8]) -> Option<Entry> {

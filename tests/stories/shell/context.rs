@@ -98,3 +98,37 @@ fn what_is_missing_is_named_with_the_fix() {
         assert!(output.stdout.is_empty());
     }
 }
+
+#[test]
+fn a_partial_clone_and_a_full_disk_are_no_success() {
+    let full = repository();
+    commit(full.path(), &[("src/purse.rs", PURSE)]);
+    git(full.path(), &["config", "uploadpack.allowFilter", "true"]);
+    let at = tempfile::tempdir().unwrap();
+    let from = format!("file://{}", full.path().display());
+    git(at.path(), &["clone", "--quiet", "--bare", "--filter=blob:none", &from, "partial"]);
+    let partial = at.path().join("partial");
+    let output = finished(&["context", "--repo", partial.to_str().unwrap()]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("clone the repository without `--filter`"), "{said}");
+
+    let mut context = Command::new(env!("CARGO_BIN_EXE_countersign"));
+    context.args(["context", "--repo", full.path().to_str().unwrap()]);
+    let output = context.stdout(std::fs::File::create("/dev/full").unwrap()).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("the context cannot be written"), "{said}");
+}
+
+#[test]
+fn who_is_shown_no_file_is_told_what_to_do() {
+    let root = repository();
+    commit(root.path(), &[("src/purse.rs", PURSE)]);
+    for budget in ["0", "5000"] {
+        let output = finished(&["context", "--repo", root.path().to_str().unwrap(), "--budget", budget]);
+        let said = text(&output.stderr);
+        assert!(
+            output.status.success() && said.contains("no file is shown: name some with --files"),
+            "{said}"
+        );
+    }
+}
