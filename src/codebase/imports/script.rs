@@ -54,26 +54,28 @@ fn leads_of<'i>(
 }
 
 /// The folders that prefixes stand for, each by its package: all in which files that import by them find what they import,
-/// those first in which most do, of equals the shorter. None of those that may stand for anything.
+/// those first in which most do, of equals the shorter. Where most find nothing, only a build knows them.
 pub(super) fn aliases<'i>(resolver: &Resolver<'i>) -> HashMap<(String, &'static str), Vec<String>> {
-    let mut found: HashMap<_, BTreeMap<String, usize>> = HashMap::new();
+    let mut found: HashMap<_, (usize, BTreeMap<String, usize>)> = HashMap::new();
     for file in resolver.index.files() {
         for import in &file.digest.summary().imports {
             let Some(prefix) = prefix(&import.module) else { continue };
             let rest = without_wish(&import.module[prefix.len()..]);
-            let roots = found.entry((package_of(resolver, &file.path), prefix)).or_default();
+            let (imports, roots) = found.entry((package_of(resolver, &file.path), prefix)).or_default();
+            *imports += 1;
             for (root, _) in under(resolver, &file.path, rest) {
                 *roots.entry(root).or_default() += 1;
             }
         }
     }
-    found.retain(|_, roots| roots.len() <= limits::IMPORT_PARTS);
-    let best_first = |roots: BTreeMap<String, usize>| {
+    let best_first = |(imports, roots): (usize, BTreeMap<String, usize>)| {
         let mut roots: Vec<(String, usize)> = roots.into_iter().collect();
         roots.sort_by_key(|(root, fits)| (Reverse(*fits), root.len()));
-        roots.into_iter().map(|(root, _)| root).collect()
+        let told = roots.first().is_some_and(|(_, fits)| fits * 2 > imports);
+        (told && roots.len() <= limits::IMPORT_PARTS)
+            .then(|| roots.into_iter().map(|(root, _)| root).collect())
     };
-    found.into_iter().map(|(of, roots)| (of, best_first(roots))).collect()
+    found.into_iter().filter_map(|(of, fits)| Some((of, best_first(fits)?))).collect()
 }
 
 fn prefix(module: &str) -> Option<&'static str> {

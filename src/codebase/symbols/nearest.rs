@@ -152,11 +152,9 @@ pub(super) fn among(name: &str, names: impl Iterator<Item = String>) -> Vec<Stri
 /// What is told of the likest of these, each of a name.
 fn likest(name: &str, told: impl Iterator<Item = (String, String)>) -> Vec<String> {
     let wanted = Name::of(name);
-    let scored: BTreeMap<String, f64> = told
-        .map(|(told, name)| (told, wanted.likeness(&Name::of(&name))))
-        .filter(|(_, alike)| *alike >= ALIKE)
-        .collect();
-    let mut scored: Vec<_> = scored.into_iter().collect();
+    let told: BTreeMap<String, String> = told.filter(|(_, name)| wanted.may_be_like(mask(name))).collect();
+    let scored = told.into_iter().map(|(told, name)| (told, wanted.likeness(&Name::of(&name))));
+    let mut scored: Vec<_> = scored.filter(|(_, alike)| *alike >= ALIKE).collect();
     // Those that are equally like stay in the order of their names.
     scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     scored.into_iter().take(MOST).map(|(told, _)| told).collect()

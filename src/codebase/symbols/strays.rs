@@ -66,7 +66,10 @@ pub(super) fn of<'s>(symbols: &'s Symbols<'s>, design: &'s Design<'s>) -> Vec<(u
     for (at, block) in design.blocks.iter().enumerate() {
         let Some(language) = language(block.tag).or_else(|| untold(block, design)) else { continue };
         for import in &read(language, block) {
-            if left == 0 || imports.found.len() >= limits::NAMED_MISTAKES {
+            // What is like one that is not there is looked for among all files.
+            let many = imports.found.len() >= limits::NAMED_MISTAKES
+                || imports.seen.len() >= 4 * limits::NAMED_MISTAKES;
+            if left == 0 || many {
                 return imports.found;
             }
             left = left.saturating_sub(import.names.len().max(1));
@@ -414,20 +417,19 @@ impl<'s> Imports<'s> {
         self.packages.get_or_init(|| {
             let (mut packages, mut included) = (Packages::new(), BTreeMap::new());
             for file in self.symbols.index.files() {
-                let summary = file.digest.summary();
-                let names: Vec<String> = match file.language {
+                let (language, summary) = (group(file.language), file.digest.summary());
+                let mut is_of =
+                    |name: String| packages.entry((language, name)).or_default().push(file.path.as_str());
+                match language {
                     Language::Java | Language::Php => {
                         let modules = summary.items.iter().filter(|item| item.kind == Kind::Module);
-                        modules.map(|item| item.name.clone()).collect()
+                        modules.for_each(|module| is_of(module.name.clone()));
                     }
-                    Language::C | Language::Cpp => {
+                    Language::C => {
+                        is_of(format!("/{}", folder_of(&file.path)));
                         included.extend(summary.imports.iter().map(|import| (&import.module, import)));
-                        vec![format!("/{}", folder_of(&file.path))]
                     }
-                    _ => continue,
-                };
-                for name in names {
-                    packages.entry((group(file.language), name)).or_default().push(&file.path);
+                    _ => {}
                 }
             }
             for (module, import) in included {

@@ -111,7 +111,7 @@ fn slips_of_headers_are_looked_for_where_the_header_would_be() {
 #[test]
 fn of_several_slips_the_likest_is_told_first() {
     let texts: Vec<(String, String)> =
-        ["AaderFormatter", "BarderFormatters", "CoderFormatting", "HeaderFormatter"]
+        ["AeaderFormatter", "BeaderFormatter", "CeaderFormatter", "HeaderFormatter"]
             .map(|name| {
                 (
                     format!("src/org/shop/{name}.java"),
@@ -132,11 +132,11 @@ fn many_names_that_are_alike_take_little() {
         (format!("src/{package}/{long}{}.java", letters(at)), text)
     };
     let texts: Vec<(String, String)> =
-        (0..6_000).map(|at| row("near", at)).chain((0..6_000).map(|at| row("far", at))).collect();
+        (0..3_000).map(|at| row("near", at)).chain((0..9_000).map(|at| row("far", at))).collect();
     let files: Vec<(&str, &str)> = texts.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     let (index, tree) =
         (Index::of_texts(files.iter().copied()), TreeIndex::new(files.iter().map(|(path, _)| *path)));
-    let imports: String = (0..400).map(|at| format!("import near.{long}{}Q;\n", letters(at))).collect();
+    let imports: String = (0..400).map(|at| format!("import near.{long}{}Quiz;\n", letters(at))).collect();
     let design = format!(
         "# 1 - Feature: T\n\n### 2.1 Files Changed\n\n| File | Change Type | Description |\n|---|---|---|\n\
          | `src/near/Main.java` | Modify | x |\n\n### 2.5 Logic Flow\n\n```java\n{imports}```\n"
@@ -194,6 +194,10 @@ fn a_prefix_may_stand_for_several_folders() {
     ];
     is_right(files, "a.ts", "ts", &["import { x } from '@/colours'\nimport { y } from '@/parse'"]);
     is_wrong(files, "a.ts", "ts", &[("import { x } from '@/formats'", "did you mean `@/format`")]);
+    // Most of it is where no file that imports it is below.
+    let elsewhere =
+        [files, &[("c.ts", "import '@/shared/a'\nimport '@/shared/b'\nimport '@/shared/c'\n")]].concat();
+    is_right(&elsewhere, "a.ts", "ts", &["import { x } from '@/formats'"]);
 }
 
 #[test]
