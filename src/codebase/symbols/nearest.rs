@@ -67,9 +67,10 @@ pub(super) fn has_slip(definitions: &[Definition<'_>], name: &str) -> bool {
 
 /// The files of these whose name this one is a slip of, best first.
 pub(super) fn slips<'p>(name: &str, paths: impl Iterator<Item = &'p str>) -> Vec<String> {
+    let wanted = Name::of(name);
     let named = paths.map(|path| (path, stem(file_name(path))));
-    let near = named.filter(|(_, own)| is_of_a_kind(own, name)).take(SLIPS);
-    let near = near.filter(|(_, own)| is_slip(own, name));
+    let near = named.filter(|(_, own)| is_of_a_kind(own, name) && wanted.may_be_slip(mask(own)));
+    let near = near.take(SLIPS).filter(|(_, own)| is_slip(own, name));
     likest(name, near.map(|(path, own)| (path.to_owned(), own.to_owned())))
 }
 
