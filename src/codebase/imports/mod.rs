@@ -59,7 +59,7 @@ pub struct Resolver<'i> {
     /// The folders that names of Go packages begin with stand for.
     go_modules: HashMap<String, Package<'i>>,
     /// The folders that prefixes of scripts' imports stand for, by the folder of the package and the prefix.
-    aliases: HashMap<(String, &'static str), String>,
+    aliases: HashMap<(String, &'static str), Vec<String>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -156,28 +156,30 @@ impl<'i> Resolver<'i> {
         }
     }
 
-    /// How far the module of an import leads; none if it is another repository's, or nothing but a build can tell.
-    pub(super) fn lead(&self, from: &str, import: &Import) -> Option<Lead<'i>> {
+    /// How far the module of an import leads, wherever it may mean; none if it is another repository's, or nothing but a
+    /// build can tell.
+    pub(super) fn leads(&self, from: &str, import: &Import) -> Vec<Lead<'i>> {
         let module = import.module.as_str();
         if module.is_empty() || module.len() > limits::IMPORT_LENGTH {
-            return None;
+            return Vec::new();
         }
-        match self.language(from) {
+        let lead = match self.language(from) {
             Language::Rust => rust::lead(self, from, module),
             Language::Python => python::lead(self, from, module),
             Language::JavaScript | Language::TypeScript | Language::Tsx => {
-                if module.starts_with('.') {
-                    Some(script::lead(self, from, module))
+                return if module.starts_with('.') {
+                    script::leads(self, from, module)
                 } else {
-                    script::aliased_lead(self, from, module)
-                }
+                    script::aliased_leads(self, from, module)
+                };
             }
             Language::Go => go::lead(self, module),
             Language::Ruby if import.text.contains("require_relative") => {
                 Some(named::required(self, from, module))
             }
             _ => None,
-        }
+        };
+        lead.into_iter().collect()
     }
 
     /// The file of a name that is taken from a module, if it is a module itself.
@@ -208,6 +210,11 @@ impl<'i> Resolver<'i> {
 
     fn folder(&self, path: &str) -> Option<&'i str> {
         self.folders.get(path).copied()
+    }
+
+    /// Is there a file of this name, whatever its ending?
+    pub(super) fn is_stem(&self, name: &str) -> bool {
+        self.by_stem.contains_key(name)
     }
 
     pub(super) fn is_folder(&self, path: &str) -> bool {

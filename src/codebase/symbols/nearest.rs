@@ -6,7 +6,8 @@ use super::{Definition, is_nameable};
 use crate::{
     codebase::{
         Kind, Language,
-        tree::{likeness, pairs},
+        imports::stem,
+        tree::{file_name, likeness, pairs},
         words,
     },
     documents::Meant,
@@ -62,6 +63,15 @@ pub(super) fn has_slip(definitions: &[Definition<'_>], name: &str) -> bool {
         definitions.iter().filter(near).map(|found| found.item.name.as_str()).collect();
     names.dedup();
     names.into_iter().filter(|own| is_of_a_kind(own, name)).take(SLIPS).any(|own| is_slip(own, name))
+}
+
+/// The files of these whose name this one is a slip of, best first.
+pub(super) fn slips<'p>(name: &str, paths: impl Iterator<Item = &'p str>) -> Vec<String> {
+    let wanted = Name::of(name);
+    let named = paths.map(|path| (path, stem(file_name(path))));
+    let near = named.filter(|(_, own)| is_of_a_kind(own, name) && wanted.may_be_slip(mask(own)));
+    let near = near.take(SLIPS).filter(|(_, own)| is_slip(own, name));
+    likest(name, near.map(|(path, own)| (path.to_owned(), own.to_owned())))
 }
 
 fn digits(name: &str) -> impl Iterator<Item = u8> {
@@ -137,17 +147,18 @@ pub(super) fn of(name: &str, path: Option<&str>, definitions: &[Definition<'_>])
 
 /// The likest of these names, best first.
 pub(super) fn among(name: &str, names: impl Iterator<Item = String>) -> Vec<String> {
+    likest(name, names.map(|name| (name.clone(), name)))
+}
+
+/// What is told of the likest of these, each of a name.
+fn likest(name: &str, told: impl Iterator<Item = (String, String)>) -> Vec<String> {
     let wanted = Name::of(name);
-    let scored: BTreeMap<String, f64> = names
-        .filter_map(|name| {
-            let alike = wanted.likeness(&Name::of(&name));
-            (alike >= ALIKE).then_some((name, alike))
-        })
-        .collect();
-    let mut scored: Vec<_> = scored.into_iter().collect();
+    let told: BTreeMap<String, String> = told.filter(|(_, name)| wanted.may_be_like(mask(name))).collect();
+    let scored = told.into_iter().map(|(told, name)| (told, wanted.likeness(&Name::of(&name))));
+    let mut scored: Vec<_> = scored.filter(|(_, alike)| *alike >= ALIKE).collect();
     // Those that are equally like stay in the order of their names.
     scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    scored.into_iter().take(MOST).map(|(name, _)| name).collect()
+    scored.into_iter().take(MOST).map(|(told, _)| told).collect()
 }
 
 /// Is one module so near the other that it is surely meant?

@@ -55,6 +55,8 @@ impl Outside {
         let mut outside = Self { submodules, more: !all, ..Self::default() };
         for (path, text) in files {
             match file_name(path) {
+                // What tests are run over has names of whatever others.
+                "Cargo.toml" | "go.mod" if is_sample(path) => {}
                 "Cargo.toml" => {
                     outside.crates.extend(library(text).map(|name| (name, folder_of(path).to_owned())))
                 }
@@ -62,6 +64,9 @@ impl Outside {
                     let name = text.lines().find_map(|line| line.trim().strip_prefix("module "));
                     let name = name.map(|name| name.trim().trim_matches('"').to_owned());
                     outside.go_modules.extend(name.map(|name| (name, folder_of(path).to_owned())));
+                    outside
+                        .dependencies
+                        .extend(dependencies(path, text).into_keys().map(|name| plain(&name)));
                 }
                 ".gitignore" => {
                     let folder = path.strip_suffix(".gitignore").unwrap_or_default();
@@ -123,6 +128,10 @@ impl Outside {
         let name = plain(name);
         self.dependencies.contains(&name) && !self.projects.contains(&name)
     }
+}
+
+fn is_sample(path: &str) -> bool {
+    path.split('/').any(|folder| matches!(folder, "testdata" | "fixtures" | "vendor" | "third_party"))
 }
 
 /// The name of the library that a `Cargo.toml` makes of `src/lib.rs`.

@@ -3,12 +3,15 @@
 //! Where an import leads is for the resolver to say, over the commit's paths and those that the design adds. Whose file a
 //! block is of nobody says: it may be of any that the design changes, and wrong is only what is wrong from all of them.
 
-use std::collections::BTreeSet;
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use super::{Definition, Symbols, attributes, definitions_of, nearest};
+use super::{Definition, File, Item, Symbols, attributes, definitions_of, nearest};
 use crate::{
     codebase::{
-        Import, Language, Resolver,
+        Import, Kind, Language, Resolved, Resolver,
         imports::{Lead, folder_of, join, relative as relative_to, stem, upwards},
         summarize,
         tree::file_name,
@@ -42,9 +45,14 @@ struct Imports<'s> {
     symbols: &'s Symbols<'s>,
     resolver: Resolver<'s>,
     design: &'s Design<'s>,
+    packages: OnceCell<Packages<'s>>,
     found: Vec<(usize, Stray)>,
     seen: BTreeSet<(String, Option<String>)>,
 }
+
+/// Files by what imports call the package or folder that they are of. Those of C also by the folder they are in, with a
+/// `/` before it.
+type Packages<'s> = BTreeMap<(Language, String), Vec<&'s str>>;
 
 /// Every import of the design's blocks that is of what is not there, with the place of its block.
 pub(super) fn of<'s>(symbols: &'s Symbols<'s>, design: &'s Design<'s>) -> Vec<(usize, Stray)> {
@@ -52,12 +60,16 @@ pub(super) fn of<'s>(symbols: &'s Symbols<'s>, design: &'s Design<'s>) -> Vec<(u
     paths.sort_unstable();
     let resolver =
         Resolver::over(symbols.index, paths).named(symbols.outside.crates(), symbols.outside.go_modules());
-    let mut imports = Imports { symbols, resolver, design, found: Vec::new(), seen: BTreeSet::new() };
+    let (packages, found, seen) = (OnceCell::new(), Vec::new(), BTreeSet::new());
+    let mut imports = Imports { symbols, resolver, design, packages, found, seen };
     let mut left = limits::NAMED_IMPORTS;
     for (at, block) in design.blocks.iter().enumerate() {
         let Some(language) = language(block.tag).or_else(|| untold(block, design)) else { continue };
         for import in &read(language, block) {
-            if left == 0 || imports.found.len() >= limits::NAMED_MISTAKES {
+            // What is like one that is not there is looked for among all files.
+            let many = imports.found.len() >= limits::NAMED_MISTAKES
+                || imports.seen.len() >= 4 * limits::NAMED_MISTAKES;
+            if left == 0 || many {
                 return imports.found;
             }
             left = left.saturating_sub(import.names.len().max(1));
@@ -94,11 +106,17 @@ impl<'s> Imports<'s> {
         }
         let places = self.places(language, import);
         let readings = readings(language, import);
-        if let Some(lost) =
-            self.wrong_everywhere(&places, &readings, |from, import| self.lost(language, from, import))
-        {
+        if let Some(lost) = self.wrong_everywhere(&places, &readings, |from, import, lead| {
+            self.lost(language, from, import, lead)
+        }) {
             let last = lost.part.rsplit(['/', '.']).next().unwrap_or_default();
-            if !self.design.declares.contains(last) && self.seen.insert((lost.module.clone(), None)) {
+            let likewise = |from: &str, import: &Import, lead: &Lead<'s>| match lead.rest.is_empty() {
+                true => lead.folder == lost.folder && import.names.contains(&lost.part),
+                false => missing(from, import, lead).is_some_and(|path| path == lost.path),
+            };
+            let known = self.design.declares.contains(last)
+                || self.is_imported(language, file_name(&lost.part), likewise);
+            if !known && self.seen.insert((lost.module.clone(), None)) {
                 let told = self.told(language, lost).map(|stray| (at, stray));
                 self.found.extend(told);
             }
@@ -107,7 +125,9 @@ impl<'s> Imports<'s> {
         for name in
             import.names.iter().filter(|name| !matches!(name.as_str(), "*" | "self" | "default" | "crate"))
         {
-            let lacking = |from: &str, import: &Import| self.lacking(language, from, import, name);
+            let lacking = |from: &str, import: &Import, lead: &Lead<'s>| {
+                self.lacking(language, from, import, lead, name)
+            };
             let Some(path) = self.wrong_everywhere(&places, &readings, lacking) else { continue };
             // What is relative to a file that nobody named is sure only if it is a slip.
             let slip = || {
@@ -116,8 +136,11 @@ impl<'s> Imports<'s> {
             if readings.len() > 1 && !slip() {
                 continue;
             }
-            let new = self.seen.insert((import.module.clone(), Some(name.clone())));
-            if new && !self.design.declares.contains(name) {
+            let likewise = |_: &str, import: &Import, lead: &Lead<'s>| {
+                lead.rest.is_empty() && lead.file == Some(path) && import.names.contains(name)
+            };
+            let known = self.design.declares.contains(name) || self.is_imported(language, name, likewise);
+            if !known && self.seen.insert((import.module.clone(), Some(name.clone()))) {
                 let stray = Stray {
                     module: import.module.clone(),
                     nearest: self.symbols.nearest(name, Some(path)),
@@ -129,38 +152,47 @@ impl<'s> Imports<'s> {
         }
     }
 
-    /// What is wrong from every place where it means something, as it is from the first.
+    /// What is wrong from every place where it means something and wherever it leads, as it is first.
     fn wrong_everywhere<T>(
         &self,
         places: &[String],
         readings: &[Import],
-        wrong: impl Fn(&str, &Import) -> Wrong<T>,
+        wrong: impl Fn(&str, &Import, &Lead<'s>) -> Wrong<T>,
     ) -> Option<T> {
         let mut first = None;
         for (from, import) in places.iter().flat_map(|from| readings.iter().map(move |import| (from, import)))
         {
-            match wrong(from, import) {
-                Wrong::Yes(what) => first = first.or(Some(what)),
-                Wrong::No => return None,
-                Wrong::Elsewhere => {}
+            let leads = self.resolver.leads(from, import);
+            if leads.is_empty() {
+                return None;
+            }
+            for lead in &leads {
+                match wrong(from, import, lead) {
+                    Wrong::Yes(what) => first = first.or(Some(what)),
+                    Wrong::No => return None,
+                    Wrong::Elsewhere => {}
+                }
             }
         }
         first
     }
 
     /// The files of that language among those the design changes. A crate's tests and tools are crates of their own, and
-    /// which of them a block is of is not said either.
+    /// which of them a block is of is not said either. None, if they are too many to be tried.
     fn places(&self, language: Language, import: &Import) -> Vec<String> {
         let changed = self.design.files.iter().filter(|path| group(Language::of(path)) == group(language));
         let mut places: Vec<String> =
-            changed.take(limits::NAMED_PLACES).map(|path| (*path).to_owned()).collect();
-        if language != Language::Rust {
-            return places;
-        }
-        if places.is_empty() {
+            changed.take(limits::NAMED_PLACES + 1).map(|path| (*path).to_owned()).collect();
+        if language == Language::Rust && places.is_empty() {
             let roots =
                 self.symbols.tree.files().filter(|path| matches!(file_name(path), "lib.rs" | "main.rs"));
-            places.extend(roots.take(limits::NAMED_PLACES).map(str::to_owned));
+            places.extend(roots.take(limits::NAMED_PLACES + 1).map(str::to_owned));
+        }
+        if places.len() > limits::NAMED_PLACES {
+            return Vec::new();
+        }
+        if language != Language::Rust {
+            return places;
         }
         if import.module.split("::").next() == Some("crate") {
             let sources = places.iter().flat_map(|path| upwards(folder_of(path)));
@@ -175,26 +207,22 @@ impl<'s> Imports<'s> {
     }
 
     /// The part of the import's module that is not there.
-    fn lost(&self, language: Language, from: &str, import: &Import) -> Wrong<Lost> {
-        let Some(lead) = self.resolver.lead(from, import) else { return Wrong::No };
+    fn lost(&self, language: Language, from: &str, import: &Import, lead: &Lead<'s>) -> Wrong<Lost> {
         if language == Language::Rust && lead.file.is_none() && import.module.starts_with("crate") {
             return Wrong::Elsewhere;
         }
         let Some(part) = lead.rest.first().cloned() else { return Wrong::No };
         // Styles, pictures and what else only a bundler knows.
         let name = file_name(&part);
-        let odd =
-            group(language) == Language::JavaScript && name.contains('.') && !Language::of(name).is_code();
-        if odd || !self.is_ours(language, &lead, import) || part.contains(['?', '#', '!', '*', ' ']) {
+        let script = group(language) == Language::JavaScript;
+        let odd = script && name.contains('.') && !Language::of(name).is_code();
+        if odd || !self.is_ours(language, lead, import) || part.contains(['?', '#', '!', '*', ' ']) {
             return Wrong::No;
         }
-        let path = match group(language) {
-            Language::JavaScript | Language::Ruby if lead.rest == [import.module.as_str()] => {
-                relative_to(folder_of(from), &part)
-            }
-            _ => Some(join(&lead.folder, &part)),
-        };
-        if part == "super" || path.is_none_or(|path| self.may_be(&path)) {
+        let Some(path) = missing(from, import, lead).filter(|_| part != "super") else { return Wrong::No };
+        // A script may be compiled from whatever else.
+        let source = path.rsplit_once('.').filter(|_| script && name.contains('.')).map(|(source, _)| source);
+        if self.may_be(&path) || source.is_some_and(|source| self.may_be(source)) {
             return Wrong::No;
         }
         // A part of a module may be no file, and stand in the one before.
@@ -214,25 +242,49 @@ impl<'s> Imports<'s> {
             || import.module.starts_with(['.'])
             || import.module.starts_with("self")
             || import.module.starts_with("super");
-        let (folder, root) = (lead.folder, lead.root);
-        Wrong::Yes(Lost { module, part, from: from.to_owned(), folder, root, relative })
+        let (folder, root) = (lead.folder.clone(), lead.root.clone());
+        Wrong::Yes(Lost { module, part, path, from: from.to_owned(), folder, root, relative })
+    }
+
+    /// Do files import it as well? Then something makes it that does not show.
+    fn is_imported(
+        &self,
+        language: Language,
+        name: &str,
+        by: impl Fn(&str, &Import, &Lead<'s>) -> bool,
+    ) -> bool {
+        let files = self.symbols.index.files().iter();
+        let files =
+            files.filter(|file| group(file.language) == group(language) && file.digest.may_spell(name));
+        let imports =
+            files.flat_map(|file| file.digest.summary().imports.iter().map(|import| (&file.path, import)));
+        imports
+            .filter(|(_, import)| import.module.contains(name) || import.names.iter().any(|own| own == name))
+            .take(limits::IMPORT_CANDIDATES)
+            .any(|(from, import)| self.resolver.leads(from, import).iter().any(|lead| by(from, import, lead)))
     }
 
     /// The file that should have this name, and has not.
-    fn lacking(&self, language: Language, from: &str, import: &Import, name: &str) -> Wrong<&'s str> {
-        let Some(lead) = self.resolver.lead(from, import) else { return Wrong::No };
+    fn lacking(
+        &self,
+        language: Language,
+        from: &str,
+        import: &Import,
+        lead: &Lead<'s>,
+        name: &str,
+    ) -> Wrong<&'s str> {
         if language == Language::Rust && lead.file.is_none() && import.module.starts_with("crate") {
             return Wrong::Elsewhere;
         }
         if !lead.rest.is_empty() {
             // A block is of a file from which its imports are right.
-            return match self.lost(language, from, import) {
+            return match self.lost(language, from, import, lead) {
                 Wrong::No => Wrong::No,
                 Wrong::Yes(_) | Wrong::Elsewhere => Wrong::Elsewhere,
             };
         }
-        let there = !self.is_ours(language, &lead, import)
-            || self.resolver.within(language, &lead, name).is_some()
+        let there = !self.is_ours(language, lead, import)
+            || self.resolver.within(language, lead, name).is_some()
             || self.may_be(&join(&lead.folder, name)) && language == Language::Python;
         match lead.file {
             Some(file) if !there && self.lacks(file, name) => Wrong::Yes(file),
@@ -259,6 +311,10 @@ impl<'s> Imports<'s> {
                 let below = matches!(file_name(root), "src" | "lib") && project(folder_of(root));
                 (project(root) || below) && !self.symbols.outside.has_package(first("."))
             }
+            // A package of that name may have been taken out of this repository, or be another version's.
+            Language::Go => !upwards(&import.module)
+                .take_while(|prefix| prefix.len() > lead.root.len())
+                .any(|prefix| self.symbols.outside.has_package(prefix)),
             _ => true,
         }
     }
@@ -290,56 +346,100 @@ impl<'s> Imports<'s> {
         let root = matches!(file_name(path), "lib.rs" | "main.rs");
         let elsewhere = root && (self.symbols.is_defined(name) || self.symbols.is_used(name));
         !elsewhere
+            && !self.sees_through(file, name)
             && !file.digest.may_spell(name)
             && !file.digest.may_have_more()
             && !definitions_of(file).iter().any(made)
     }
 
-    /// Where only a build knows the roots: a file of a name that no code has, and of which a real one's is a slip.
-    fn mistyped(&self, language: Language, import: &Import) -> Option<Stray> {
-        let module = import.module.trim_matches(['"', '\\']);
-        let path = match language {
-            Language::Java => module.replace('.', "/"),
-            Language::Php => module.replace('\\', "/"),
-            Language::C | Language::Cpp if import.text.contains('"') => module.to_owned(),
-            _ => return None,
-        };
-        let (folder, name) = (folder_of(&path), stem(file_name(&path)));
-        // What tools make of a class is called like it.
-        let made = |real: &str| name.ends_with('_') || name.get(1..).is_some_and(|rest| rest == real);
-        let ending = match language {
-            Language::Java => "java",
-            Language::Php => "php",
-            _ => file_name(&path).split_once('.')?.1,
-        };
-        let last = file_name(folder).to_lowercase();
-        let real = |path: &&str| {
-            let real = stem(file_name(path));
-            path.ends_with(&format!(".{ending}"))
-                && !made(real)
-                && nearest::is_slip(real, name)
-                && (folder_of(path).ends_with(folder)
-                    || language == Language::Php && file_name(folder_of(path)).to_lowercase() == last)
-        };
-        if !self.symbols.is_nowhere(name) || self.design.declares.contains(name) || self.may_be_added(name) {
-            return None;
+    /// May it be found through a file that does not spell it?
+    fn sees_through(&self, file: &File, name: &str) -> bool {
+        let summary = file.digest.summary();
+        match file.language {
+            // Its modules see all that a file takes from others of the crate, be it handed on or not.
+            Language::Rust => {
+                let within = |line: u32, item: &Item| {
+                    item.kind == Kind::Module && (item.line..=item.end).contains(&line)
+                };
+                let all = summary.imports.iter().filter(|import| import.names.iter().any(|name| name == "*"));
+                let mut own = all.filter(|all| !summary.items.iter().any(|item| within(all.line, item)));
+                own.next().is_some() && self.symbols.is_defined(name)
+            }
+            // A package may have parts elsewhere.
+            Language::Python => ["__path__", "extend_path", "declare_namespace"]
+                .iter()
+                .any(|sign| file.digest.may_spell(sign)),
+            _ => false,
         }
-        let mut nearest: Vec<String> = self.symbols.tree.files().filter(real).map(str::to_owned).collect();
-        nearest.sort_unstable();
-        (!nearest.is_empty()).then(|| Stray {
-            module: import.module.clone(),
-            name: None,
-            nearest,
-            sure: true,
-        })
     }
 
-    /// Does the design add a file of this name, or a folder that may have one?
-    fn may_be_added(&self, name: &str) -> bool {
-        self.design
-            .added
-            .iter()
-            .any(|added| stem(file_name(added)) == name || Language::of(added) == Language::Other)
+    /// Where only a build knows the roots: a file of a name that no code has, and that is a slip of one which is imported
+    /// from the same package or folder.
+    fn mistyped(&self, language: Language, import: &Import) -> Option<Stray> {
+        let module = import.module.trim_matches(['"', '\\']);
+        let (separator, ending) = match language {
+            Language::Java => ('.', "java"),
+            Language::Php => ('\\', "php"),
+            Language::C | Language::Cpp if import.text.contains('"') => {
+                ('/', file_name(module).split_once('.')?.1)
+            }
+            _ => return None,
+        };
+        let (package, name) = module.rsplit_once(separator).unwrap_or(("", module));
+        let name = stem(name);
+        // All of a package, or a function of a namespace, is no file.
+        if separator != '/' && !import.names.iter().any(|brought| brought == name) {
+            return None;
+        }
+        let beside = |place: String| Some(format!("/{}", relative_to(folder_of(&place), package)?));
+        let beside =
+            self.places(language, import).into_iter().filter(|_| separator == '/').filter_map(beside);
+        let packages = std::iter::once(package.to_owned()).chain(beside);
+        // What tools make of a class is called like it.
+        let made = |real: &str| name.ends_with('_') || name.get(1..).is_some_and(|rest| rest == real);
+        let real = |path: &&str| {
+            let (own, is) = file_name(path).split_once('.').unwrap_or_default();
+            is == ending && !made(own)
+        };
+        let known = packages.filter_map(|package| self.packages().get(&(group(language), package)));
+        let nearest = nearest::slips(name, known.flatten().copied().filter(real));
+        let beside = |real: &String| join(folder_of(real), &format!("{name}.{ending}"));
+        let unknown = !nearest.is_empty()
+            && !self.resolver.is_stem(name)
+            && !self.design.declares.contains(name)
+            && !self.design.added.iter().any(|added| Language::of(added) == Language::Other)
+            && !nearest.iter().any(|real| self.may_be(&beside(real)))
+            && self.symbols.is_nowhere(name);
+        unknown.then(|| Stray { module: import.module.clone(), name: None, nearest, sure: true })
+    }
+
+    fn packages(&self) -> &Packages<'s> {
+        self.packages.get_or_init(|| {
+            let (mut packages, mut included) = (Packages::new(), BTreeMap::new());
+            for file in self.symbols.index.files() {
+                let (language, summary) = (group(file.language), file.digest.summary());
+                let mut is_of =
+                    |name: String| packages.entry((language, name)).or_default().push(file.path.as_str());
+                match language {
+                    Language::Java | Language::Php => {
+                        let modules = summary.items.iter().filter(|item| item.kind == Kind::Module);
+                        modules.for_each(|module| is_of(module.name.clone()));
+                    }
+                    Language::C => {
+                        is_of(format!("/{}", folder_of(&file.path)));
+                        included.extend(summary.imports.iter().map(|import| (&import.module, import)));
+                    }
+                    _ => {}
+                }
+            }
+            for (module, import) in included {
+                if let Resolved::Files(files) = self.resolver.resolve("_.c", import) {
+                    let folder = folder_of(module.trim_matches(['"', '<', '>'])).to_owned();
+                    packages.entry((Language::C, folder)).or_default().extend(files);
+                }
+            }
+            packages
+        })
     }
 
     /// What is told of a module that is not there: nothing, if it may well be another file's and nothing is like it here.
@@ -383,8 +483,12 @@ impl<'s> Imports<'s> {
             }
             _ => {
                 let like = |path: &&str| {
+                    let name = match stem(file_name(path)) {
+                        "index" => file_name(folder_of(path)),
+                        name => name,
+                    };
                     group(Language::of(path)) == group(language)
-                        && nearest::may_be_alike(wanted, nearest::mask(stem(file_name(path))))
+                        && nearest::may_be_alike(wanted, nearest::mask(name))
                 };
                 let paths = tree.files().filter(like);
                 nearest::among(&lost.part, paths.filter_map(|path| relative(folder_of(&lost.from), path)))
@@ -396,8 +500,18 @@ impl<'s> Imports<'s> {
 /// What an import may mean. In a module inside a file, as tests are, `super` is that file.
 fn readings(language: Language, import: &Import) -> Vec<Import> {
     let inside = import.module.strip_prefix("super").filter(|_| language == Language::Rust);
+    let inside = std::iter::successors(inside, |rest| rest.strip_prefix("::super"));
+    let inside = inside.take(limits::IMPORT_PARTS);
     let inside = inside.map(|rest| Import { module: format!("self{rest}"), ..import.clone() });
     std::iter::once(import.clone()).chain(inside).collect()
+}
+
+/// Where the first part of an import that is not there would be.
+fn missing(from: &str, import: &Import, lead: &Lead<'_>) -> Option<String> {
+    let part = lead.rest.first()?;
+    let of_file =
+        import.module == *part && (part.starts_with('.') || import.text.contains("require_relative"));
+    relative_to(if of_file { folder_of(from) } else { &lead.folder }, part)
 }
 
 /// Is an import wrong, seen from one place?
@@ -413,6 +527,7 @@ struct Lost {
     /// As the import has it, up to the part that is not there.
     module: String,
     part: String,
+    path: String,
     from: String,
     /// Where that part should be.
     folder: String,
@@ -420,9 +535,10 @@ struct Lost {
     relative: bool,
 }
 
-/// JavaScript and TypeScript import each other.
+/// JavaScript and TypeScript import each other, as C and C++ do.
 fn group(language: Language) -> Language {
     match language {
+        Language::Cpp => Language::C,
         Language::Tsx | Language::TypeScript => Language::JavaScript,
         language => language,
     }
@@ -443,6 +559,7 @@ fn relative(from: &str, path: &str) -> Option<String> {
     let up = ours.len() - common;
     let rest = theirs[common..].join("/");
     let rest = rest.rsplit_once('.').map_or(rest.as_str(), |(stem, _)| stem);
+    let rest = rest.strip_suffix(".d").unwrap_or(rest);
     let rest = rest.strip_suffix("/index").unwrap_or(rest);
     let start = if up == 0 { "./".to_owned() } else { "../".repeat(up) };
     (up <= 2 && !rest.is_empty()).then(|| format!("{start}{rest}"))

@@ -488,5 +488,6 @@ fn what_is_not_parsed_may_have_the_name() {
     assert_eq!((errors("func LoadEverything() {}"), errors("func loadUsers() {}")), (1, 0));
 }
 
+mod imports;
 mod others;
 mod reach;

@@ -122,6 +122,7 @@ fn imports_that_only_a_build_could_follow_are_wrong_if_they_are_slips() {
         ("core/src/main/java/org/shop/Receipt.java", "package org.shop;\npublic class Receipt {}\n"),
         ("src/Models/Customer.php", "<?php\nnamespace App\\Models;\nclass Customer {}\n"),
         ("net/socket.h", "int open_socket(void);\n"),
+        ("net/socket.c", "#include \"net/socket.h\"\n"),
         ("src/cart.rs", "mod tests { use super::*; }\npub fn add_item() {}\n"),
         ("src/lib.rs", "pub mod cart;\npub mod store;\n"),
         ("src/store/mod.rs", "pub mod rows;\npub struct Store;\n"),
