@@ -113,3 +113,20 @@ fn types_that_are_all_bases_of_each_other_are_looked_at_once() {
     errors(&[("app/bases.py", &classes)], &text);
     assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
 }
+
+#[test]
+fn what_is_derived_on_a_condition_may_be_there() {
+    let file = |attribute: &str| format!("{attribute}\npub struct Cli;\n");
+    let told =
+        |attribute: &str| errors(&[("src/cli.rs", &file(attribute))], "It calls `Cli::try_parse_from()`.");
+    for attribute in [
+        "#[cfg_attr(feature = \"cli\", derive(clap::Parser))]",
+        "#[cfg_attr(all(test, unix), automock)]",
+        "#[cfg_attr(test, derive(Debug), cfg_attr(unix, derive(Parser)))]",
+    ] {
+        assert_eq!(told(attribute), [""; 0], "{attribute}");
+    }
+    for attribute in ["#[cfg_attr(any(test, unix), derive(Debug, Clone), serde(default))]", "#[cfg_attr()]"] {
+        assert_eq!(told(attribute), ["Cli::try_parse_from"], "{attribute}");
+    }
+}
