@@ -130,3 +130,27 @@ fn what_is_derived_on_a_condition_may_be_there() {
         assert_eq!(told(attribute), ["Cli::try_parse_from"], "{attribute}");
     }
 }
+
+#[test]
+fn what_a_file_hands_on_is_in_it() {
+    let files: &[(&str, &str)] = &[
+        ("src/lib.rs", "mod lex;\npub use lex::TokenStream;\nuse lex::Token;\npub fn run(token: Token) {}\n"),
+        ("src/lex.rs", "pub struct TokenStream;\npub struct Token;\n"),
+        ("shop/__init__.py", "from .cart import ShopCart\n"),
+        ("shop/cart.py", "class ShopCart:\n    pass\n"),
+        (
+            "web/index.ts",
+            "export { NavBar } from './nav'\nimport { SideBar } from './nav'\nexport { SideBar }\n",
+        ),
+        ("web/nav.ts", "export class NavBar {}\nexport class SideBar {}\n"),
+    ];
+    for fine in [
+        "`TokenStream` is in `src/lib.rs`.",
+        "`ShopCart` is in `shop/__init__.py`.",
+        "`NavBar` is in `web/index.ts`, `SideBar` is in `web/index.ts`.",
+    ] {
+        assert_eq!(weighed(files, fine), (vec![], vec![]), "{fine}");
+    }
+    assert_eq!(errors(files, "`lex::Token` is in `src/lib.rs`."), [""; 0]);
+    assert_eq!(errors(files, "`Token()` is in `src/lib.rs`."), ["src/lib.rs Token"]);
+}
