@@ -143,6 +143,10 @@ fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository
 
 fn symbol(claim: &Claim<'_>, repository: &dyn Repository) -> Option<Mistake> {
     let absent = repository.symbol(claim.stands, claim.name)?;
+    // The only file that changes need not be the one that has it.
+    if claim.kept && !absent.nowhere {
+        return None;
+    }
     let name = shown_path(claim.name);
     let near = nearest(&absent.nearest).map(|near| format!("did you mean {near}?"));
     let hint = match (near, claim.kept) {

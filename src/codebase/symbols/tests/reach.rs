@@ -110,6 +110,10 @@ fn a_signature_that_is_said_to_change_is_of_what_is_there() {
         "fn load_all(path: &str);",
         "// Existing callers are unchanged.\nfn load_all(path: &str);",
         "// new\nfn load_all(path: &str);",
+        "// unchanged\npub fn split_words();",
+        "pub fn split_words(); // existing, called for each line",
+        "// Changed: renamed from load_file\nfn load_all(path: &str);",
+        "fn load_all(path: &str); // Changed: was `load_file`.",
     ] {
         assert_eq!(signatures(fine), [], "{fine}");
     }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use super::{
     declared::Declared,
     words::{
-        CALLING, COMMENTS, DEFINED_IN, DOUBT, ENDINGS, HAS, IN, INTO, KEPT, MADE, NEW, OF_IT, SURELY,
-        TURNING, UNSURE, USED_IN, USING,
+        CALLING, COMMENTS, DEFINED_IN, DOUBT, ENDINGS, HAS, IN, INTO, KEPT, MADE, NEW, OF_IT, RENAMED,
+        SURELY, TURNING, UNSURE, USED_IN, USING,
     },
 };
 use crate::{
@@ -338,6 +338,9 @@ fn kept(code: &str) -> Vec<&str> {
 
 /// `// existing`, `# Changed: takes a path`, but not `// Existing callers are safe`.
 fn says_kept(comment: &str) -> bool {
+    if comment.split_whitespace().filter_map(word).any(|word| RENAMED.contains(&word.as_str())) {
+        return false;
+    }
     let mut words = comment.trim_start_matches(|c: char| !c.is_alphanumeric()).split_whitespace();
     let Some(first) = words.next().map(str::to_lowercase) else { return false };
     let ends = first.ends_with([',', ':', ';', '.', ')']);

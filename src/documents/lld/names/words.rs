@@ -9,6 +9,9 @@ pub(super) const KEPT: [&str; 4] = ["changed", "existing", "modified", "unchange
 /// After that, if it is the function that is meant.
 pub(super) const OF_IT: [&str; 5] = ["function", "gains", "method", "now", "signature"];
 
+/// Anywhere in that comment: the function has the name of none that is there.
+pub(super) const RENAMED: [&str; 4] = ["formerly", "renamed", "replaces", "was"];
+
 /// Right before a name: it is there.
 pub(super) const SURELY: [&str; 6] = ["existing", "today's", "current", "present", "already", "reuse"];
 
