@@ -98,15 +98,27 @@ fn is_same_word(path: &str, name: &str) -> bool {
     file != name && plain(file) == plain(name)
 }
 
-/// Does 2.1 list this path, or a folder above it, or files in it?
+/// Does 2.1 list this path, or one that ends so, or a folder above it, or files in it?
 fn listed(lld: &Lld, path: &str) -> bool {
     let within = |path: &str, folder: &str| {
         path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     lld.files.iter().any(|row| {
         let row = row.path.trim_end_matches('/');
-        within(path, row) || within(row, path)
+        within(path, row) || within(row, path) || ends(row, path)
     })
+}
+
+/// Is it the last part of the other path, or all of it?
+fn ends(whole: &str, path: &str) -> bool {
+    whole.strip_suffix(path).is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}
+
+/// Is it surely the file at this path that is meant, and not another whose path ends so?
+fn is_meant(lld: &Lld, path: &str, repository: &dyn Repository) -> bool {
+    let mut rows = lld.files.iter().map(|row| row.path.as_str()).filter(|row| ends(row, path)).peekable();
+    let alone = path.contains('/') || rows.peek().is_some() || repository.ending_so(path).is_none();
+    alone && rows.all(|row| row == path) && repository.is_file(path)
 }
 
 /// Names said to be in a file that does not have them, and those that nothing has.
@@ -124,9 +136,9 @@ fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository
             break;
         }
         let stands = match claim.stands {
-            // A file without its folder may be any of that name.
             Stands::In(file) | Stands::DefinedIn(file) | Stands::UsedIn(file)
-                if !file.contains('/') && !repository.is_file(file) =>
+                if !is_meant(claims.lld, file, repository)
+                    && (!file.contains('/') || repository.is_file(file)) =>
             {
                 Stands::Somewhere
             }
