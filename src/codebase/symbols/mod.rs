@@ -284,9 +284,15 @@ impl Repository for Symbols<'_> {
         }
     }
 
-    fn declares(&self, tag: &str, code: &str) -> Option<Declares> {
-        let summary = summarize(strays::language(tag)?, code);
-        let mut declares = Declares::default();
+    fn declares(&self, tag: &str, code: &str) -> Declares {
+        let summary = strays::language(tag).map(|language| summarize(language, code));
+        let whole = summary.as_ref().is_some_and(|summary| !summary.partial);
+        let summary = summary.unwrap_or_default();
+        let others = self.of_other_packages(&summary.imports, code);
+        let mut declares = Declares { whole, others, ..Declares::default() };
+        if !whole {
+            return declares;
+        }
         let mut rest: Vec<&Item> = summary.items.iter().collect();
         while let Some(item) = rest.pop() {
             rest.extend(&item.children);
@@ -299,7 +305,7 @@ impl Repository for Symbols<'_> {
                 _ => declares.names.insert(item.name.clone()),
             };
         }
-        (!summary.partial).then_some(declares)
+        declares
     }
 
     fn strays(&self, design: &Design<'_>) -> Vec<(usize, Stray)> {

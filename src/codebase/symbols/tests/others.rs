@@ -154,3 +154,45 @@ fn what_a_file_hands_on_is_in_it() {
     assert_eq!(errors(files, "`lex::Token` is in `src/lib.rs`."), [""; 0]);
     assert_eq!(errors(files, "`Token()` is in `src/lib.rs`."), ["src/lib.rs Token"]);
 }
+
+#[test]
+fn a_type_that_the_design_has_from_others_is_not_ours_of_the_same_name() {
+    let files: &[(&str, &str)] = &[
+        ("src/cli.rs", "pub enum Command { Run }\npub struct Till;\n"),
+        ("web/db.ts", "export class Client { send() {} }\nexport class Router { add() {} }\n"),
+        ("web/app.ts", "import Router from 'koa-router'\nexport class App extends Router {}\n"),
+        ("web/conn.ts", "export class Conn { send() {} }\n"),
+        ("web/pool.ts", "import { Conn } from '@pg/core'\nexport class Pool extends Conn {}\n"),
+        ("shop/bag.py", "class Redis:\n    def add(self):\n        pass\n"),
+        ("store/store.go", "package store\n\ntype Store struct {\n\tsize int\n}\n"),
+        ("src/main/java/org/shop/Order.java", "package org.shop;\npublic class Order { int size; }\n"),
+    ];
+    for (block, fine) in [
+        ("```rust\nuse clap::{Arg, Command};\n```", "Command::arg_required_else_help"),
+        ("```rust\nuse clap::Command;\nfn run() { ... }\n```", "Command::arg_required_else_help"),
+        ("```rust\nlet command = clap::Command::new(\"x\");\n```", "Command::arg_required_else_help"),
+        ("A `clap::Command` is built.", "Command::arg_required_else_help"),
+        ("```ts\nimport { Client } from 'pg'\n```", "Client.queryAll"),
+        ("```ts\nimport { Client } from '@pg/core'\n```", "Client.queryAll"),
+        ("```js\nconst { Client } = require('pg')\n```", "Client.queryAll"),
+        ("```js\nimport pg from 'pg'\nconst client = new pg.Client()\n```", "Client.queryAll"),
+        ("```ts\nimport Router from 'koa-router'\n```", "Router.allowedMethods"),
+        ("```python\nfrom redis import Redis\n```", "Redis.hset_many"),
+        ("```go\nimport \"example.org/store\"\n\nvar s badger.Store\n```", "Store.NewTransaction"),
+        ("```java\nimport com.paypal.Order;\n```", "Order.capturePayment"),
+        ("", "App.allowedMethods"),
+        ("", "Pool.queryAll"),
+    ] {
+        let text = format!("It calls `{fine}()`.\n\n{block}");
+        assert_eq!(weighed(files, &text), (vec![], vec![]), "{text}");
+    }
+    for (block, gone) in [
+        ("```rust\nuse crate::cli::Till;\n```", "Till::open_drawer"),
+        ("```ts\nimport { Client } from './db'\n```", "Client.queryAll"),
+        ("```python\nfrom shop.bag import Redis\n```", "Redis.hset_many"),
+        ("```go\nvar s store.Store\n```", "Store.NewTransaction"),
+        ("```java\nimport org.shop.Order;\n```", "Order.capturePayment"),
+    ] {
+        assert_eq!(errors(files, &format!("It calls `{gone}()`.\n\n{block}")), [gone], "{block}");
+    }
+}

@@ -34,8 +34,8 @@ impl Repository for Bare {
             meant: Meant::Slip,
         })
     }
-    fn declares(&self, _: &str, _: &str) -> Option<Declares> {
-        None
+    fn declares(&self, _: &str, _: &str) -> Declares {
+        Declares::default()
     }
     fn strays(&self, design: &Design<'_>) -> Vec<(usize, Stray)> {
         let stray =
