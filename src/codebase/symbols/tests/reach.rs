@@ -98,8 +98,11 @@ fn a_signature_that_is_said_to_change_is_of_what_is_there() {
         let outside = outside(RUST);
         lld::names(&design, &Symbols::new(&index, &tree, &outside))
     };
-    for code in ["// existing\nfn load_all(path: &str);", "fn load_all(path: &str); // Changed: takes a path"]
-    {
+    for code in [
+        "// existing\nfn load_all(path: &str);",
+        "fn load_all(path: &str); // Changed: takes a path",
+        "// existing\n@cached(1)\nfn load_all(path: &str);",
+    ] {
         let told = signatures(code);
         assert!(told.len() == 1 && told[0].is_error(), "{told:?}");
         assert!(

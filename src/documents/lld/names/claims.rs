@@ -326,12 +326,18 @@ fn kept(code: &str) -> Vec<&str> {
         // A method of Go has its type first.
         let receiver = code.strip_prefix("func (").and_then(|rest| rest.split_once(')'));
         let code = receiver.map_or(code, |(_, rest)| rest);
-        let head = code.split('(').next().filter(|head| head.len() < code.len()).unwrap_or_default();
+        let head = code.split('(').next().filter(|head| head.len() < code.len() && !head.starts_with('@'));
+        let head = head.unwrap_or_default();
         let name = head.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).find(|name| !name.is_empty());
         if says_kept(behind) || says_kept(before) {
             names.extend(name);
         }
-        before = if code.is_empty() { behind } else { "" };
+        before = match code {
+            "" => behind,
+            // A decorator stands between them.
+            _ if code.starts_with('@') => before,
+            _ => "",
+        };
     }
     names
 }
