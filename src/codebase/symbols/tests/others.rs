@@ -196,3 +196,22 @@ fn a_type_that_the_design_has_from_others_is_not_ours_of_the_same_name() {
         assert_eq!(errors(files, &format!("It calls `{gone}()`.\n\n{block}")), [gone], "{block}");
     }
 }
+
+#[test]
+fn who_has_a_name_may_be_told_by_a_word() {
+    let files: &[(&str, &str)] =
+        &[("shop/cli.py", "class Command:\n    def run_command(self):\n        pass\n")];
+    for fine in [
+        "It uses click's `Command.get_help()`.",
+        "It uses Flask’s `Command.get_help()`, and uses Rails' `Command.get_text()`.",
+        "It calls `Command.get_help()` of click.",
+    ] {
+        assert_eq!(errors(files, fine), [""; 0], "{fine}");
+    }
+    for (text, about) in [
+        ("It uses `Command.get_help()`.", "Command.get_help"),
+        ("It calls the shop's `Command.run_commands()`.", "Command.run_commands"),
+    ] {
+        assert_eq!(errors(files, text), [about], "{text}");
+    }
+}

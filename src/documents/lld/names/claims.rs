@@ -112,7 +112,7 @@ impl<'a> Claims<'a> {
             }
             let said = self.said[at];
             let surely = matches!(stands, Stands::DefinedIn(_)) || said == Said::Surely;
-            let used = said == Said::Used && !self.in_table(span);
+            let used = said == Said::Used && !self.in_table(span) && !self.is_somebodys(at);
             let called = span.text.contains('(') || self.right_before(at, 2, &CALLING);
             let place = self.place(span.range.start);
             out.push(Claim { name, stands, place, surely, used, called, kept: false });
@@ -169,6 +169,14 @@ impl<'a> Claims<'a> {
         let number = self.number(self.outline.code_spans[at].range.start);
         SPEAKING.contains(&number.split('.').next().unwrap_or(number))
             && !matches!(self.said[at], Said::New | Said::Doubtful)
+    }
+
+    /// `click's Command.run()`, `Command.run() of click`: a word alone tells who has it, and that may be anybody.
+    fn is_somebodys(&self, at: usize) -> bool {
+        let possessive = |word: &String| ["'s", "’s", "s'"].iter().any(|end| word.ends_with(end));
+        let rest = self.text.get(self.outline.code_spans[at].range.end..).unwrap_or_default();
+        let of = rest.strip_prefix(" of ").is_some_and(|rest| !rest.starts_with('`'));
+        of || self.before(at, 1).iter().any(possessive)
     }
 
     fn in_table(&self, span: &Span) -> bool {

@@ -142,10 +142,11 @@ pub(super) const DOUBT: &[&str] = &[
 /// After a name: it is new.
 pub(super) const MADE: &[&str] = &["added", "created", "introduced", "new"];
 
-/// After a name: it may not be there.
+/// After a name: it may not be there, or be another's.
 pub(super) const UNSURE: &[&str] = &[
     "absent",
     "becomes",
+    "browser",
     "built",
     "disappears",
     "emitted",
@@ -155,6 +156,7 @@ pub(super) const UNSURE: &[&str] = &[
     "generated",
     "gone",
     "implemented",
+    "library",
     "missing",
     "moved",
     "moves",
@@ -164,6 +166,7 @@ pub(super) const UNSURE: &[&str] = &[
     "removed",
     "renamed",
     "replaced",
+    "sdk",
     "split",
     "written",
     "yet",
