@@ -305,7 +305,13 @@ impl<'a> Claims<'a> {
             let end = spans.get(next).map_or(self.text.len(), |span| span.range.start).min(ceiling);
             let Some(stretch) = self.text.get(start..end) else { return words };
             let gap = stretch.find("\n\n");
-            for token in stretch[..gap.unwrap_or(stretch.len())].split_whitespace() {
+            let mut tokens = stretch[..gap.unwrap_or(stretch.len())].split_whitespace();
+            while let Some(token) = tokens.next() {
+                // ", a new one" is said of it as well.
+                if token == "," && next == at + 1 && words.is_empty() {
+                    let apposed = tokens.take(3).filter_map(word);
+                    return apposed.filter(|word| MADE.contains(&word.as_str())).take(1).collect();
+                }
                 // Another part of the sentence speaks of something else.
                 if begins_line(token) || words.len() == WORDS || token.starts_with(';') {
                     return words;

@@ -40,6 +40,10 @@ impl Declared {
         declared.types.extend(repository.declares("", &spans.join("\n")).others);
         for (span, said) in claims.spans() {
             declared.keywords(&span.text);
+            let number = claims.number(span.range.start);
+            if said == Said::Plain && (number == "2.3" || number == "2.4") {
+                declared.all.extend(identifiers(&span.text).map(str::to_owned));
+            }
             if said == Said::New && !span.text.contains('/') {
                 let name = span.text.split('(').next().unwrap_or_default();
                 let parts: Vec<&str> = identifiers(name).collect();
