@@ -123,13 +123,11 @@ fn is_meant(lld: &Lld, path: &str, repository: &dyn Repository) -> bool {
 
 /// Names said to be in a file that does not have them, and those that nothing has.
 fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository) -> Vec<Mistake> {
-    let added: BTreeSet<&str> = claims
-        .lld
-        .files
-        .iter()
-        .filter(|row| row.change == Some(Change::Add))
-        .map(|row| row.path.as_str())
-        .collect();
+    let of = |change: Change| {
+        let rows = claims.lld.files.iter().filter(move |row| row.change == Some(change));
+        rows.map(|row| row.path.as_str()).collect::<BTreeSet<&str>>()
+    };
+    let (added, modified) = (of(Change::Add), of(Change::Modify));
     let mut out = Vec::new();
     for claim in claims.kept().into_iter().chain(claims.symbols(declared)) {
         if out.len() == NAMED_MISTAKES {
@@ -148,12 +146,12 @@ fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository
         if stands.file().is_some_and(|file| added.contains(file) || !repository.is_file(file)) {
             continue;
         }
-        out.extend(symbol(&Claim { stands, ..claim }, repository));
+        out.extend(symbol(&Claim { stands, ..claim }, &modified, repository));
     }
     out
 }
 
-fn symbol(claim: &Claim<'_>, repository: &dyn Repository) -> Option<Mistake> {
+fn symbol(claim: &Claim<'_>, modified: &BTreeSet<&str>, repository: &dyn Repository) -> Option<Mistake> {
     let absent = repository.symbol(claim.stands, claim.name)?;
     // The only file that changes need not be the one that has it.
     if claim.kept && !absent.nowhere {
@@ -172,7 +170,10 @@ fn symbol(claim: &Claim<'_>, repository: &dyn Repository) -> Option<Mistake> {
             let message = format!("`{name}` is not in `{}`; {hint}", shown_path(file));
             let meant =
                 absent.meant > Meant::Other && (claim.called || !matches!(claim.stands, Stands::UsedIn(_)));
-            let sure = absent.closed && (meant || claim.surely);
+            // What is said to be defined in a file that changes may be what it will have.
+            let defined =
+                matches!(claim.stands, Stands::DefinedIn(_)) && !(absent.nowhere && modified.contains(file));
+            let sure = absent.closed && (meant || claim.surely || defined);
             (message, format!("{file} {}", claim.name), sure)
         }
         None => {

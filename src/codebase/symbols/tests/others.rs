@@ -215,3 +215,26 @@ fn who_has_a_name_may_be_told_by_a_word() {
         assert_eq!(errors(files, text), [about], "{text}");
     }
 }
+
+#[test]
+fn what_a_file_will_have_is_in_it_as_well() {
+    let files: &[(&str, &str)] = &[
+        ("src/config.rs", "pub fn load_file() {}\npub struct Job;\nimpl Job { pub fn run(&self) {} }\n"),
+        ("src/row.rs", "pub fn take_row() {}\n"),
+    ];
+    for fine in [
+        "`MOST_ROWS` is defined in `src/config.rs`.",
+        "If the row is already done, `Job::skip_row()` goes on.",
+        "There is no existing `Job::skip_row()`. A row has no current `Job::skip_line()`.",
+    ] {
+        assert_eq!(errors(files, fine), [""; 0], "{fine}");
+    }
+    for (text, about) in [
+        ("`MOST_ROWS` is defined in `src/row.rs`.", "src/row.rs MOST_ROWS"),
+        ("`load_files()` is defined in `src/config.rs`.", "src/config.rs load_files"),
+        ("`take_row()` is defined in `src/config.rs`.", "src/config.rs take_row"),
+        ("If it is done, the existing `Job::skip_row()` goes on.", "Job::skip_row"),
+    ] {
+        assert_eq!(errors(files, text), [about], "{text}");
+    }
+}

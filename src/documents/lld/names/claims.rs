@@ -111,7 +111,7 @@ impl<'a> Claims<'a> {
                 continue;
             }
             let said = self.said[at];
-            let surely = matches!(stands, Stands::DefinedIn(_)) || said == Said::Surely;
+            let surely = said == Said::Surely;
             let used = said == Said::Used && !self.in_table(span) && !self.is_somebodys(at);
             let called = span.text.contains('(') || self.right_before(at, 2, &CALLING);
             let place = self.place(span.range.start);
@@ -202,7 +202,7 @@ impl<'a> Claims<'a> {
                 return Stands::DefinedIn(file);
             }
             // The file where it is called need not be the one where it is.
-            let called = self.said[at] == Said::Used && !self.right_before(at, 2, &SURELY);
+            let called = self.said[at] == Said::Used;
             if IN.contains(&words.as_str()) {
                 return if called { Stands::UsedIn(file) } else { Stands::In(file) };
             }
@@ -219,7 +219,7 @@ impl<'a> Claims<'a> {
 
     fn said(&self, at: usize) -> Said {
         let start = self.outline.code_spans[at].range.start;
-        if self.right_before(at, 2, &SURELY) {
+        if self.is_surely_there(at) {
             return Said::Surely;
         }
         let after = self.after(at);
@@ -268,8 +268,19 @@ impl<'a> Claims<'a> {
         self.before(at, words).iter().any(|word| of.contains(&word.as_str()))
     }
 
+    /// "the existing `load()`", but not "no existing `load()`", nor "is it there already, `load()`".
+    fn is_surely_there(&self, at: usize) -> bool {
+        let words = self.before_while(at, 2, |token| !token.ends_with(','));
+        let any = |of: &[&str]| words.iter().any(|word| of.contains(&word.as_str()));
+        any(&SURELY) && !any(DOUBT)
+    }
+
     /// The words of the sentence before a name, the nearest first, without other names.
     fn before(&self, at: usize, most: usize) -> Vec<String> {
+        self.before_while(at, most, |_| true)
+    }
+
+    fn before_while(&self, at: usize, most: usize, goes_on: impl Fn(&str) -> bool) -> Vec<String> {
         let spans = &self.outline.code_spans;
         let floor = floor(self.text, spans[at].range.start.saturating_sub(AROUND));
         let mut words = Vec::new();
@@ -282,7 +293,7 @@ impl<'a> Claims<'a> {
                 None => (stretch, false),
             };
             for token in stretch.split_whitespace().rev() {
-                if ends_sentence(token) || begins_line(token) || words.len() == most {
+                if ends_sentence(token) || begins_line(token) || words.len() == most || !goes_on(token) {
                     return words;
                 }
                 words.extend(word(token));

@@ -13,7 +13,7 @@ pub(super) const OF_IT: [&str; 5] = ["function", "gains", "method", "now", "sign
 pub(super) const RENAMED: [&str; 4] = ["formerly", "renamed", "replaces", "was"];
 
 /// Right before a name: it is there.
-pub(super) const SURELY: [&str; 6] = ["existing", "today's", "current", "present", "already", "reuse"];
+pub(super) const SURELY: [&str; 5] = ["existing", "today's", "current", "already", "reuse"];
 
 /// Before a name: it is called or read, and so there, whatever is said to be new in front of that.
 pub(super) const USING: &[&str] = &[
