@@ -7,6 +7,7 @@ use crate::{
     codebase::{
         File, Import, Item, Kind, Language, LeftOut,
         imports::{folder_of, stem},
+        tree::file_name,
         words,
     },
     documents::{Absent, Meant},
@@ -143,6 +144,50 @@ const LEND_NOTHING: &[&str] = &[
     "UnwindSafe",
 ];
 
+/// Types that every script has without an import, and that programs have classes of the same name as. In order.
+const GLOBALS: &[&str] = &[
+    "Animation",
+    "Blob",
+    "Buffer",
+    "Cache",
+    "Comment",
+    "Date",
+    "Document",
+    "Element",
+    "Error",
+    "Event",
+    "EventTarget",
+    "File",
+    "FormData",
+    "Headers",
+    "History",
+    "Image",
+    "Iterator",
+    "Location",
+    "Lock",
+    "Map",
+    "Module",
+    "Node",
+    "Notification",
+    "Option",
+    "Path2D",
+    "Plugin",
+    "Promise",
+    "Proxy",
+    "Range",
+    "Request",
+    "Response",
+    "Selection",
+    "Set",
+    "Storage",
+    "Symbol",
+    "Text",
+    "Touch",
+    "URL",
+    "Window",
+    "Worker",
+];
+
 pub(super) fn is_inherited(name: &str) -> bool {
     INHERITED.binary_search(&name).is_ok() || name.starts_with('_')
 }
@@ -248,6 +293,9 @@ impl<'i> Symbols<'i> {
         }
         let language = Language::of(found.path);
         let plain = match found.item.kind {
+            Kind::Type if matches!(language, Language::JavaScript | Language::TypeScript | Language::Tsx) => {
+                GLOBALS.binary_search(&found.item.name.as_str()).is_err()
+            }
             Kind::Type => language != Language::Ruby,
             Kind::Enum => language == Language::Rust,
             Kind::Interface => language == Language::Rust && !found.item.signature.contains(':'),
@@ -322,8 +370,15 @@ impl<'i> Symbols<'i> {
     /// May what begins so stand in a file, as far as names of modules tell?
     pub(super) fn is_in(&self, path: &str, module: &str) -> bool {
         let first = module.split(['.', ':', '\\', '/']).next().unwrap_or_default();
+        let path = match Language::of(path) {
+            // A package is a folder there, whatever its files are called.
+            Language::Go => folder_of(path),
+            Language::Python if self.outside.has_package(first) => "",
+            _ => path,
+        };
         matches!(first, "crate" | "self" | "super" | "this")
             || self.outside.crates().any(|(name, _)| name == first)
+            || self.outside.go_modules().any(|(name, _)| file_name(name) == first)
             || path.split('/').any(|part| stem(part) == first)
     }
 
@@ -406,6 +461,8 @@ fn lenders(item: &Item) -> impl Iterator<Item = &str> {
 mod tests {
     #[test]
     fn what_is_searched_by_halves_is_in_order() {
-        assert!(super::INHERITED.is_sorted() && super::LEND_NOTHING.is_sorted());
+        assert!(
+            [super::INHERITED, super::LEND_NOTHING, super::GLOBALS].iter().all(|names| names.is_sorted())
+        );
     }
 }

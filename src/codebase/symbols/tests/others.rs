@@ -161,10 +161,14 @@ fn a_type_that_the_design_has_from_others_is_not_ours_of_the_same_name() {
         ("src/cli.rs", "pub enum Command { Run }\npub struct Till;\n"),
         ("web/db.ts", "export class Client { send() {} }\nexport class Router { add() {} }\n"),
         ("web/app.ts", "import Router from 'koa-router'\nexport class App extends Router {}\n"),
-        ("web/conn.ts", "export class Conn { send() {} }\n"),
+        ("web/conn.ts", "export class Conn { send() {} }\nexport class Node { sendAll() {} }\n"),
         ("web/pool.ts", "import { Conn } from '@pg/core'\nexport class Pool extends Conn {}\n"),
         ("shop/bag.py", "class Redis:\n    def add(self):\n        pass\n"),
         ("store/store.go", "package store\n\ntype Store struct {\n\tsize int\n}\n"),
+        ("go.mod", "module example.org/shop\n"),
+        ("context.go", "package shop\n\ntype Context struct {\n\tsize int\n}\n"),
+        ("requirements.txt", "celery\n"),
+        ("shop/celery.py", "class Task:\n    def add(self):\n        pass\n"),
         ("src/main/java/org/shop/Order.java", "package org.shop;\npublic class Order { int size; }\n"),
     ];
     for (block, fine) in [
@@ -180,7 +184,10 @@ fn a_type_that_the_design_has_from_others_is_not_ours_of_the_same_name() {
         ("```python\nfrom redis import Redis\n```", "Redis.hset_many"),
         ("```go\nimport \"example.org/store\"\n\nvar s badger.Store\n```", "Store.NewTransaction"),
         ("```java\nimport com.paypal.Order;\n```", "Order.capturePayment"),
+        ("", "context.Context.Deadline"),
+        ("", "celery.Task.update_state"),
         ("", "App.allowedMethods"),
+        ("", "Node.compareDocumentPosition"),
         ("", "Pool.queryAll"),
     ] {
         let text = format!("It calls `{fine}()`.\n\n{block}");
@@ -192,6 +199,7 @@ fn a_type_that_the_design_has_from_others_is_not_ours_of_the_same_name() {
         ("```python\nfrom shop.bag import Redis\n```", "Redis.hset_many"),
         ("```go\nvar s store.Store\n```", "Store.NewTransaction"),
         ("```java\nimport org.shop.Order;\n```", "Order.capturePayment"),
+        ("```go\nvar context shop.Context\n```", "Context.Deadline"),
     ] {
         assert_eq!(errors(files, &format!("It calls `{gone}()`.\n\n{block}")), [gone], "{block}");
     }
