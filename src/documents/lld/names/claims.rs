@@ -318,10 +318,9 @@ impl<'a> Claims<'a> {
             let gap = stretch.find("\n\n");
             let mut tokens = stretch[..gap.unwrap_or(stretch.len())].split_whitespace();
             while let Some(token) = tokens.next() {
-                // ", a new one" is said of it as well.
                 if token == "," && next == at + 1 && words.is_empty() {
-                    let apposed = tokens.take(3).filter_map(word);
-                    return apposed.filter(|word| MADE.contains(&word.as_str())).take(1).collect();
+                    words.extend(is_new_one(tokens).then(|| "new".to_owned()));
+                    return words;
                 }
                 // Another part of the sentence speaks of something else.
                 if begins_line(token) || words.len() == WORDS || token.starts_with(';') {
@@ -339,6 +338,14 @@ impl<'a> Claims<'a> {
         }
         words
     }
+}
+
+/// Is said behind a comma ", a new one", or ", which this adds"?
+fn is_new_one<'t>(tokens: impl Iterator<Item = &'t str>) -> bool {
+    let words: Vec<String> = tokens.take(3).filter_map(word).collect();
+    let by_design =
+        matches!(&words[..], [which, _, adds] if which == "which" && NEW.contains(&adds.as_str()));
+    by_design || words.iter().any(|word| MADE.contains(&word.as_str()))
 }
 
 /// The functions of a block above which, or behind which, a comment begins with that they are there.

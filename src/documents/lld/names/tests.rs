@@ -74,6 +74,7 @@ fn what_is_called_or_read_is_said_to_be_there() {
         "Add a row when the existing `parse_sheet()` in `src/a.rs` fails.",
         "1. Such rows go through `parse_sheet()`.",
         "It calls `parse_sheet()`, then a row is added.",
+        "It calls `parse_sheet()`, which creates a row.",
         "x\n\n### 2.4 Function Signatures\n\nThe existing `parse_sheet()` gives rows",
     ] {
         assert_eq!(asked(text, ""), ["parse_sheet"], "{text}");
@@ -99,6 +100,7 @@ fn what_is_new_or_doubtful_is_not() {
         "`load_all()` is renamed to `load_sheet()`, e.g. `parse_sheet()`.",
         "`Fresh::take()` does it.",
         "It calls `parse_sheet()`, a new method, and `parse_line()`, which is added too.",
+        "It calls `parse_sheet()`, which this adds.",
         "It calls `Sheet.print()` of the SDK.",
         "x\n\n### 2.4 Function Signatures\n\n- `Sheet.parse_all(path)` gives rows\n- `Sheet.take_all(rows: Row): Row`\n",
     ] {
