@@ -359,12 +359,15 @@ impl<'i> Symbols<'i> {
         });
         let tokens = code.split(|c: char| !(c.is_alphanumeric() || "_.:".contains(c)));
         let named: BTreeSet<(&str, &str)> = imported.chain(tokens.filter_map(qualified)).collect();
-        let others = named.into_iter().filter(|(module, name)| {
-            self.types(name).next().is_some()
-                && self.types(module).next().is_none()
-                && !self.has_ours(module, name)
-        });
-        others.map(|(_, name)| name.to_owned()).collect()
+        let mut others = BTreeSet::new();
+        for (module, name) in named {
+            let called_so = |name: &str| self.types(name).next().is_some();
+            if !others.contains(name) && called_so(name) && !called_so(module) && !self.has_ours(module, name)
+            {
+                others.insert(name.to_owned());
+            }
+        }
+        others
     }
 
     /// May what begins so stand in a file, as far as names of modules tell?
