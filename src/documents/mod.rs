@@ -36,8 +36,8 @@ pub trait Repository: Tree {
     fn ending_so(&self, path: &str) -> Option<String>;
     /// Of a name that is not there. It may be qualified in any language's way.
     fn symbol(&self, stands: Stands<'_>, name: &str) -> Option<Absent>;
-    /// What a block of code declares; none if its language is not known, or not all of it parses.
-    fn declares(&self, tag: &str, code: &str) -> Option<Declares>;
+    /// What a block of code declares, and what it has from others.
+    fn declares(&self, tag: &str, code: &str) -> Declares;
     /// What the design's code imports of this repository and is not there, each with the place of its block.
     fn strays(&self, design: &Design<'_>) -> Vec<(usize, Stray)>;
 }
@@ -88,8 +88,12 @@ pub struct Block<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declares {
     pub types: BTreeSet<String>,
-    /// All others.
+    /// All that are no types.
     pub names: BTreeSet<String>,
+    /// Its language is known and all of it parses, so that these are all.
+    pub whole: bool,
+    /// Types of other packages, of which this repository has some of the same name.
+    pub others: BTreeSet<String>,
 }
 
 /// A name that is not there.

@@ -5,7 +5,6 @@ const PLAIN: &[&str] = &[
     "allow",
     "async_trait",
     "cfg",
-    "cfg_attr",
     "clippy",
     "cold",
     "deny",
@@ -51,19 +50,35 @@ const DECORATORS: &[&str] =
 
 /// May what stands above a signature make names?
 pub(super) fn make_names(signature: &str) -> bool {
-    signature.split("#[").skip(1).any(|attribute| {
-        let words: Vec<&str> = words(attribute.split(']').next().unwrap_or_default()).collect();
-        match words.split_first() {
-            Some((&"derive", derived)) => {
-                derived.iter().any(|name| starts_upper(name) && !DERIVES.contains(name))
-            }
-            Some((name, _)) => !PLAIN.contains(name),
-            None => false,
+    let attributes = signature.split("#[").skip(1);
+    let attributes = attributes.map(|attribute| attribute.split(']').next().unwrap_or_default().trim());
+    attributes.flat_map(within).any(makes_names)
+        || signature
+            .split('@')
+            .skip(1)
+            .any(|decorator| words(decorator).next().is_some_and(|name| !DECORATORS.contains(&name)))
+}
+
+/// An attribute, or those that it stands for if a condition holds.
+fn within(attribute: &str) -> Vec<&str> {
+    let Some(inner) = attribute.strip_prefix("cfg_attr(") else { return vec![attribute] };
+    let mut deep = 0_i32;
+    let parts = inner.split(|c| {
+        deep += i32::from(c == '(') - i32::from(c == ')');
+        deep == 0 && c == ','
+    });
+    parts.skip(1).collect()
+}
+
+fn makes_names(attribute: &str) -> bool {
+    let words: Vec<&str> = words(attribute).collect();
+    match words.split_first() {
+        Some((&"derive", derived)) => {
+            derived.iter().any(|name| starts_upper(name) && !DERIVES.contains(name))
         }
-    }) || signature
-        .split('@')
-        .skip(1)
-        .any(|decorator| words(decorator).next().is_some_and(|name| !DECORATORS.contains(&name)))
+        Some((name, _)) => !PLAIN.contains(name),
+        None => false,
+    }
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {

@@ -111,8 +111,15 @@ impl<'i> Symbols<'i> {
     fn defined_elsewhere(&self, path: &str, name: &str) -> Option<Absent> {
         let file = self.whole(path)?;
         let own = definitions_of(file);
-        let mut imported = file.digest.summary().imports.iter().flat_map(|import| &import.names);
-        let closed = imported.any(|imported| imported == name);
+        let imports = file.digest.summary().imports.iter();
+        let mut imports = imports.filter(|import| import.names.iter().any(|imported| imported == name));
+        let closed = imports.clone().next().is_some();
+        // What a file hands on is in it as well, for whoever imports it from there.
+        let is_front = matches!(stem(file_name(path)), "__init__" | "index");
+        let hands_on = |text: &str| is_front || text.starts_with("pub") || text.starts_with("export");
+        if imports.any(|import| hands_on(&import.text)) {
+            return None;
+        }
         let here = own.iter().any(|found| found.item.name == name) || !closed && self.is_open(file, &own);
         (!here && self.is_defined(name)).then(|| Absent {
             nearest: self.nearest(name, None),
@@ -277,9 +284,15 @@ impl Repository for Symbols<'_> {
         }
     }
 
-    fn declares(&self, tag: &str, code: &str) -> Option<Declares> {
-        let summary = summarize(strays::language(tag)?, code);
-        let mut declares = Declares::default();
+    fn declares(&self, tag: &str, code: &str) -> Declares {
+        let summary = strays::language(tag).map(|language| summarize(language, code));
+        let whole = summary.as_ref().is_some_and(|summary| !summary.partial);
+        let summary = summary.unwrap_or_default();
+        let others = self.of_other_packages(&summary.imports, code);
+        let mut declares = Declares { whole, others, ..Declares::default() };
+        if !whole {
+            return declares;
+        }
         let mut rest: Vec<&Item> = summary.items.iter().collect();
         while let Some(item) = rest.pop() {
             rest.extend(&item.children);
@@ -292,7 +305,7 @@ impl Repository for Symbols<'_> {
                 _ => declares.names.insert(item.name.clone()),
             };
         }
-        (!summary.partial).then_some(declares)
+        declares
     }
 
     fn strays(&self, design: &Design<'_>) -> Vec<(usize, Stray)> {

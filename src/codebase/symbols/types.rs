@@ -5,8 +5,10 @@ use std::{cell::LazyCell, collections::BTreeSet};
 use super::{Definition, Symbols, definitions_of, is_made};
 use crate::{
     codebase::{
-        File, Item, Kind, Language, LeftOut,
+        File, Import, Item, Kind, Language, LeftOut,
         imports::{folder_of, stem},
+        tree::file_name,
+        words,
     },
     documents::{Absent, Meant},
 };
@@ -142,6 +144,50 @@ const LEND_NOTHING: &[&str] = &[
     "UnwindSafe",
 ];
 
+/// Types that every script has without an import, and that programs have classes of the same name as. In order.
+const GLOBALS: &[&str] = &[
+    "Animation",
+    "Blob",
+    "Buffer",
+    "Cache",
+    "Comment",
+    "Date",
+    "Document",
+    "Element",
+    "Error",
+    "Event",
+    "EventTarget",
+    "File",
+    "FormData",
+    "Headers",
+    "History",
+    "Image",
+    "Iterator",
+    "Location",
+    "Lock",
+    "Map",
+    "Module",
+    "Node",
+    "Notification",
+    "Option",
+    "Path2D",
+    "Plugin",
+    "Promise",
+    "Proxy",
+    "Range",
+    "Request",
+    "Response",
+    "Selection",
+    "Set",
+    "Storage",
+    "Symbol",
+    "Text",
+    "Touch",
+    "URL",
+    "Window",
+    "Worker",
+];
+
 pub(super) fn is_inherited(name: &str) -> bool {
     INHERITED.binary_search(&name).is_ok() || name.starts_with('_')
 }
@@ -247,6 +293,9 @@ impl<'i> Symbols<'i> {
         }
         let language = Language::of(found.path);
         let plain = match found.item.kind {
+            Kind::Type if matches!(language, Language::JavaScript | Language::TypeScript | Language::Tsx) => {
+                GLOBALS.binary_search(&found.item.name.as_str()).is_err()
+            }
             Kind::Type => language != Language::Ruby,
             Kind::Enum => language == Language::Rust,
             Kind::Interface => language == Language::Rust && !found.item.signature.contains(':'),
@@ -286,27 +335,53 @@ impl<'i> Symbols<'i> {
     /// the file imports?
     fn means_ours(&self, from: &str, name: &str, of_type: &str) -> bool {
         let imports = self.index.file(from).into_iter().flat_map(|file| &file.digest.summary().imports);
-        let mut brings = imports.filter(|import| {
-            let last = import.module.rsplit(['.', ':', '\\', '/']).next();
-            last == Some(name)
-                || import.names.iter().any(|own| own == name)
-                || import.text.contains(&format!(" as {name}"))
+        imports.filter(|import| brings(import, name)).all(|import| self.has_ours(&import.module, of_type))
+    }
+
+    /// May a module have a type of ours, and not one of the same name?
+    fn has_ours(&self, module: &str, of_type: &str) -> bool {
+        let scoped = module.strip_prefix('@').and_then(|scoped| scoped.split_once('/'));
+        let within = scoped.map_or(module, |(_, within)| within);
+        module.starts_with(['.', '~', '#'])
+            || module.starts_with("@/")
+            || self.types(of_type).any(|found| match Language::of(found.path) {
+                Language::Java => found.path.contains(&module.replace('.', "/")),
+                _ => self.is_in(found.path, within),
+            })
+    }
+
+    /// Types that code has from other packages, by an import or by their whole name, while some of ours are called so.
+    pub(super) fn of_other_packages(&self, imports: &[Import], code: &str) -> BTreeSet<String> {
+        let imported = imports.iter().flat_map(|import| {
+            let names = import.names.iter().map(String::as_str);
+            let names = names.chain(last_of(&import.module)).chain(names_given(import));
+            names.map(|name| (import.module.as_str(), name))
         });
-        brings.all(|import| {
-            let module = import.module.as_str();
-            module.starts_with(['.', '@', '~', '#'])
-                || self.types(of_type).any(|found| match Language::of(found.path) {
-                    Language::Java => found.path.contains(&module.replace('.', "/")),
-                    _ => self.is_in(found.path, module),
-                })
-        })
+        let tokens = code.split(|c: char| !(c.is_alphanumeric() || "_.:".contains(c)));
+        let named: BTreeSet<(&str, &str)> = imported.chain(tokens.filter_map(qualified)).collect();
+        let mut others = BTreeSet::new();
+        for (module, name) in named {
+            let called_so = |name: &str| self.types(name).next().is_some();
+            if !others.contains(name) && called_so(name) && !called_so(module) && !self.has_ours(module, name)
+            {
+                others.insert(name.to_owned());
+            }
+        }
+        others
     }
 
     /// May what begins so stand in a file, as far as names of modules tell?
     pub(super) fn is_in(&self, path: &str, module: &str) -> bool {
         let first = module.split(['.', ':', '\\', '/']).next().unwrap_or_default();
+        let path = match Language::of(path) {
+            // A package is a folder there, whatever its files are called.
+            Language::Go => folder_of(path),
+            Language::Python if self.outside.has_package(first) => "",
+            _ => path,
+        };
         matches!(first, "crate" | "self" | "super" | "this")
             || self.outside.crates().any(|(name, _)| name == first)
+            || self.outside.go_modules().any(|(name, _)| file_name(name) == first)
             || path.split('/').any(|part| stem(part) == first)
     }
 
@@ -346,6 +421,33 @@ impl<'i> Symbols<'i> {
     }
 }
 
+/// Does a file have something by this name from what it imports?
+fn brings(import: &Import, name: &str) -> bool {
+    last_of(&import.module) == Some(name)
+        || import.names.iter().any(|own| own == name)
+        || import.text.contains(&format!(" as {name}"))
+        || names_given(import).any(|given| given == name)
+}
+
+fn last_of(module: &str) -> Option<&str> {
+    module.rsplit(['.', ':', '\\', '/']).next()
+}
+
+/// What a module exports without a name has the one that its import gives it, somewhere in that.
+fn names_given(import: &Import) -> impl Iterator<Item = &str> {
+    let is_given = import.names.iter().any(|name| name == "default");
+    is_given.then(|| words::names_of(&import.text)).into_iter().flatten()
+}
+
+/// `redis.client.Client` as a module and its type.
+fn qualified(token: &str) -> Option<(&str, &str)> {
+    let mut begins = token.match_indices(['.', ':']).map(|(at, _)| at + 1);
+    let at = begins.find(|at| token[*at..].starts_with(char::is_uppercase))?;
+    let module = token[..at].trim_end_matches(['.', ':']);
+    let name = token[at..].split(['.', ':']).next()?;
+    (!module.is_empty()).then_some((module, name))
+}
+
 /// What lends a type of Go all it has: what stands in a struct without a name of its own, whatever tag follows, and the
 /// type that it is another name of.
 fn lenders(item: &Item) -> impl Iterator<Item = &str> {
@@ -362,6 +464,8 @@ fn lenders(item: &Item) -> impl Iterator<Item = &str> {
 mod tests {
     #[test]
     fn what_is_searched_by_halves_is_in_order() {
-        assert!(super::INHERITED.is_sorted() && super::LEND_NOTHING.is_sorted());
+        assert!(
+            [super::INHERITED, super::LEND_NOTHING, super::GLOBALS].iter().all(|names| names.is_sorted())
+        );
     }
 }

@@ -98,35 +98,45 @@ fn is_same_word(path: &str, name: &str) -> bool {
     file != name && plain(file) == plain(name)
 }
 
-/// Does 2.1 list this path, or a folder above it, or files in it?
+/// Does 2.1 list this path, or one that ends so, or a folder above it, or files in it?
 fn listed(lld: &Lld, path: &str) -> bool {
     let within = |path: &str, folder: &str| {
         path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     lld.files.iter().any(|row| {
         let row = row.path.trim_end_matches('/');
-        within(path, row) || within(row, path)
+        within(path, row) || within(row, path) || ends(row, path)
     })
+}
+
+/// Is it the last part of the other path, or all of it?
+fn ends(whole: &str, path: &str) -> bool {
+    whole.strip_suffix(path).is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}
+
+/// Is it surely the file at this path that is meant, and not another whose path ends so?
+fn is_meant(lld: &Lld, path: &str, repository: &dyn Repository) -> bool {
+    let mut rows = lld.files.iter().map(|row| row.path.as_str()).filter(|row| ends(row, path)).peekable();
+    let alone = path.contains('/') || rows.peek().is_some() || repository.ending_so(path).is_none();
+    alone && rows.all(|row| row == path) && repository.is_file(path)
 }
 
 /// Names said to be in a file that does not have them, and those that nothing has.
 fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository) -> Vec<Mistake> {
-    let added: BTreeSet<&str> = claims
-        .lld
-        .files
-        .iter()
-        .filter(|row| row.change == Some(Change::Add))
-        .map(|row| row.path.as_str())
-        .collect();
+    let of = |change: Change| {
+        let rows = claims.lld.files.iter().filter(move |row| row.change == Some(change));
+        rows.map(|row| row.path.as_str()).collect::<BTreeSet<&str>>()
+    };
+    let (added, modified) = (of(Change::Add), of(Change::Modify));
     let mut out = Vec::new();
     for claim in claims.kept().into_iter().chain(claims.symbols(declared)) {
         if out.len() == NAMED_MISTAKES {
             break;
         }
         let stands = match claim.stands {
-            // A file without its folder may be any of that name.
             Stands::In(file) | Stands::DefinedIn(file) | Stands::UsedIn(file)
-                if !file.contains('/') && !repository.is_file(file) =>
+                if !is_meant(claims.lld, file, repository)
+                    && (!file.contains('/') || repository.is_file(file)) =>
             {
                 Stands::Somewhere
             }
@@ -136,13 +146,17 @@ fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository
         if stands.file().is_some_and(|file| added.contains(file) || !repository.is_file(file)) {
             continue;
         }
-        out.extend(symbol(&Claim { stands, ..claim }, repository));
+        out.extend(symbol(&Claim { stands, ..claim }, &modified, repository));
     }
     out
 }
 
-fn symbol(claim: &Claim<'_>, repository: &dyn Repository) -> Option<Mistake> {
+fn symbol(claim: &Claim<'_>, modified: &BTreeSet<&str>, repository: &dyn Repository) -> Option<Mistake> {
     let absent = repository.symbol(claim.stands, claim.name)?;
+    // The only file that changes need not be the one that has it.
+    if claim.kept && !absent.nowhere {
+        return None;
+    }
     let name = shown_path(claim.name);
     let near = nearest(&absent.nearest).map(|near| format!("did you mean {near}?"));
     let hint = match (near, claim.kept) {
@@ -156,7 +170,10 @@ fn symbol(claim: &Claim<'_>, repository: &dyn Repository) -> Option<Mistake> {
             let message = format!("`{name}` is not in `{}`; {hint}", shown_path(file));
             let meant =
                 absent.meant > Meant::Other && (claim.called || !matches!(claim.stands, Stands::UsedIn(_)));
-            let sure = absent.closed && (meant || claim.surely);
+            // What is said to be defined in a file that changes may be what it will have.
+            let defined =
+                matches!(claim.stands, Stands::DefinedIn(_)) && !(absent.nowhere && modified.contains(file));
+            let sure = absent.closed && (meant || claim.surely || defined);
             (message, format!("{file} {}", claim.name), sure)
         }
         None => {

@@ -113,3 +113,136 @@ fn types_that_are_all_bases_of_each_other_are_looked_at_once() {
     errors(&[("app/bases.py", &classes)], &text);
     assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
 }
+
+#[test]
+fn what_is_derived_on_a_condition_may_be_there() {
+    let file = |attribute: &str| format!("{attribute}\npub struct Cli;\n");
+    let told =
+        |attribute: &str| errors(&[("src/cli.rs", &file(attribute))], "It calls `Cli::try_parse_from()`.");
+    for attribute in [
+        "#[cfg_attr(feature = \"cli\", derive(clap::Parser))]",
+        "#[cfg_attr(all(test, unix), automock)]",
+        "#[cfg_attr(test, derive(Debug), cfg_attr(unix, derive(Parser)))]",
+    ] {
+        assert_eq!(told(attribute), [""; 0], "{attribute}");
+    }
+    for attribute in ["#[cfg_attr(any(test, unix), derive(Debug, Clone), serde(default))]", "#[cfg_attr()]"] {
+        assert_eq!(told(attribute), ["Cli::try_parse_from"], "{attribute}");
+    }
+}
+
+#[test]
+fn what_a_file_hands_on_is_in_it() {
+    let files: &[(&str, &str)] = &[
+        ("src/lib.rs", "mod lex;\npub use lex::TokenStream;\nuse lex::Token;\npub fn run(token: Token) {}\n"),
+        ("src/lex.rs", "pub struct TokenStream;\npub struct Token;\n"),
+        ("shop/__init__.py", "from .cart import ShopCart\n"),
+        ("shop/cart.py", "class ShopCart:\n    pass\n"),
+        (
+            "web/index.ts",
+            "export { NavBar } from './nav'\nimport { SideBar } from './nav'\nexport { SideBar }\n",
+        ),
+        ("web/nav.ts", "export class NavBar {}\nexport class SideBar {}\n"),
+    ];
+    for fine in [
+        "`TokenStream` is in `src/lib.rs`.",
+        "`ShopCart` is in `shop/__init__.py`.",
+        "`NavBar` is in `web/index.ts`, `SideBar` is in `web/index.ts`.",
+    ] {
+        assert_eq!(weighed(files, fine), (vec![], vec![]), "{fine}");
+    }
+    assert_eq!(errors(files, "`lex::Token` is in `src/lib.rs`."), [""; 0]);
+    assert_eq!(errors(files, "`Token()` is in `src/lib.rs`."), ["src/lib.rs Token"]);
+}
+
+#[test]
+fn a_type_that_the_design_has_from_others_is_not_ours_of_the_same_name() {
+    let files: &[(&str, &str)] = &[
+        ("src/cli.rs", "pub enum Command { Run }\npub struct Till;\n"),
+        ("web/db.ts", "export class Client { send() {} }\nexport class Router { add() {} }\n"),
+        ("web/app.ts", "import Router from 'koa-router'\nexport class App extends Router {}\n"),
+        ("web/conn.ts", "export class Conn { send() {} }\nexport class Node { sendAll() {} }\n"),
+        ("web/pool.ts", "import { Conn } from '@pg/core'\nexport class Pool extends Conn {}\n"),
+        ("shop/bag.py", "class Redis:\n    def add(self):\n        pass\n"),
+        ("store/store.go", "package store\n\ntype Store struct {\n\tsize int\n}\n"),
+        ("go.mod", "module example.org/shop\n"),
+        ("context.go", "package shop\n\ntype Context struct {\n\tsize int\n}\n"),
+        ("requirements.txt", "celery\n"),
+        ("shop/celery.py", "class Task:\n    def add(self):\n        pass\n"),
+        ("src/main/java/org/shop/Order.java", "package org.shop;\npublic class Order { int size; }\n"),
+    ];
+    for (block, fine) in [
+        ("```rust\nuse clap::{Arg, Command};\n```", "Command::arg_required_else_help"),
+        ("```rust\nuse clap::Command;\nfn run() { ... }\n```", "Command::arg_required_else_help"),
+        ("```rust\nlet command = clap::Command::new(\"x\");\n```", "Command::arg_required_else_help"),
+        ("A `clap::Command` is built.", "Command::arg_required_else_help"),
+        ("```ts\nimport { Client } from 'pg'\n```", "Client.queryAll"),
+        ("```ts\nimport { Client } from '@pg/core'\n```", "Client.queryAll"),
+        ("```js\nconst { Client } = require('pg')\n```", "Client.queryAll"),
+        ("```js\nimport pg from 'pg'\nconst client = new pg.Client()\n```", "Client.queryAll"),
+        ("```ts\nimport Router from 'koa-router'\n```", "Router.allowedMethods"),
+        ("```python\nfrom redis import Redis\n```", "Redis.hset_many"),
+        ("```go\nimport \"example.org/store\"\n\nvar s badger.Store\n```", "Store.NewTransaction"),
+        ("```java\nimport com.paypal.Order;\n```", "Order.capturePayment"),
+        ("", "context.Context.Deadline"),
+        ("", "celery.Task.update_state"),
+        ("", "App.allowedMethods"),
+        ("", "Node.compareDocumentPosition"),
+        ("", "Pool.queryAll"),
+    ] {
+        let text = format!("It calls `{fine}()`.\n\n{block}");
+        assert_eq!(weighed(files, &text), (vec![], vec![]), "{text}");
+    }
+    for (block, gone) in [
+        ("```rust\nuse crate::cli::Till;\n```", "Till::open_drawer"),
+        ("```ts\nimport { Client } from './db'\n```", "Client.queryAll"),
+        ("```python\nfrom shop.bag import Redis\n```", "Redis.hset_many"),
+        ("```go\nvar s store.Store\n```", "Store.NewTransaction"),
+        ("```java\nimport org.shop.Order;\n```", "Order.capturePayment"),
+        ("```go\nvar context shop.Context\n```", "Context.Deadline"),
+    ] {
+        assert_eq!(errors(files, &format!("It calls `{gone}()`.\n\n{block}")), [gone], "{block}");
+    }
+}
+
+#[test]
+fn who_has_a_name_may_be_told_by_a_word() {
+    let files: &[(&str, &str)] =
+        &[("shop/cli.py", "class Command:\n    def run_command(self):\n        pass\n")];
+    for fine in [
+        "It uses click's `Command.get_help()`.",
+        "It uses Flask’s `Command.get_help()`, and uses Rails' `Command.get_text()`.",
+        "It calls `Command.get_help()` of click.",
+    ] {
+        assert_eq!(errors(files, fine), [""; 0], "{fine}");
+    }
+    for (text, about) in [
+        ("It uses `Command.get_help()`.", "Command.get_help"),
+        ("It calls the shop's `Command.run_commands()`.", "Command.run_commands"),
+    ] {
+        assert_eq!(errors(files, text), [about], "{text}");
+    }
+}
+
+#[test]
+fn what_a_file_will_have_is_in_it_as_well() {
+    let files: &[(&str, &str)] = &[
+        ("src/config.rs", "pub fn load_file() {}\npub struct Job;\nimpl Job { pub fn run(&self) {} }\n"),
+        ("src/row.rs", "pub fn take_row() {}\n"),
+    ];
+    for fine in [
+        "`MOST_ROWS` is defined in `src/config.rs`.",
+        "If the row is already done, `Job::skip_row()` goes on.",
+        "There is no existing `Job::skip_row()`. A row has no current `Job::skip_line()`.",
+    ] {
+        assert_eq!(errors(files, fine), [""; 0], "{fine}");
+    }
+    for (text, about) in [
+        ("`MOST_ROWS` is defined in `src/row.rs`.", "src/row.rs MOST_ROWS"),
+        ("`load_files()` is defined in `src/config.rs`.", "src/config.rs load_files"),
+        ("`take_row()` is defined in `src/config.rs`.", "src/config.rs take_row"),
+        ("If it is done, the existing `Job::skip_row()` goes on.", "Job::skip_row"),
+    ] {
+        assert_eq!(errors(files, text), [about], "{text}");
+    }
+}

@@ -76,7 +76,9 @@ fn files_of_the_root_and_files_that_use_a_name_tell_of_it() {
     ] {
         assert_eq!(weighed(files, text), one(about), "{text}");
     }
+    let files = &[files, &[("cmd/api/serve_log.go", "package main\n\nfunc RunServer() {}\n")]].concat();
     for fine in [
+        "The existing `RunServer()` in `serve_log.go` runs, and `RunServer()` is defined in `serve_log.go`.",
         "`trimPath()` in `web/hmr.ts` runs, and `paths.ts` is read.",
         "`ServeRequests()` in `other.go` runs, as `server.go` does. `setup.py` is none of it.",
     ] {
@@ -96,8 +98,11 @@ fn a_signature_that_is_said_to_change_is_of_what_is_there() {
         let outside = outside(RUST);
         lld::names(&design, &Symbols::new(&index, &tree, &outside))
     };
-    for code in ["// existing\nfn load_all(path: &str);", "fn load_all(path: &str); // Changed: takes a path"]
-    {
+    for code in [
+        "// existing\nfn load_all(path: &str);",
+        "fn load_all(path: &str); // Changed: takes a path",
+        "// existing\n@cached(1)\nfn load_all(path: &str);",
+    ] {
         let told = signatures(code);
         assert!(told.len() == 1 && told[0].is_error(), "{told:?}");
         assert!(
@@ -110,6 +115,10 @@ fn a_signature_that_is_said_to_change_is_of_what_is_there() {
         "fn load_all(path: &str);",
         "// Existing callers are unchanged.\nfn load_all(path: &str);",
         "// new\nfn load_all(path: &str);",
+        "// unchanged\npub fn split_words();",
+        "pub fn split_words(); // existing, called for each line",
+        "// Changed: renamed from load_file\nfn load_all(path: &str);",
+        "fn load_all(path: &str); // Changed: was `load_file`.",
     ] {
         assert_eq!(signatures(fine), [], "{fine}");
     }
@@ -153,5 +162,31 @@ fn imports_that_only_a_build_could_follow_are_wrong_if_they_are_slips() {
         (script, "```\n./lib/formats is none\n```"),
     ] {
         assert_eq!(told(file, fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
+fn a_file_is_found_by_the_end_of_its_path() {
+    let files: &[(&str, &str)] = &[
+        ("web/cart-service.ts", "export const sum = 1\n"),
+        ("api/main.ts", "export const main = 1\n"),
+        ("src/index.ts", "export const front = 1\n"),
+        ("packages/shop/src/index.ts", "export const openShop = 1\n"),
+    ];
+    let told = |rows: &str, text: &str| wrong(files, rows, text);
+    let rows = "| `web/api/cartService.ts` | Add | x |\n| `packages/shop/src/index.ts` | Modify | x |";
+    for fine in [
+        "`cartService.ts` calls it, and `api/cartService.ts` does.",
+        "The existing `openShop()` in `src/index.ts` runs, and the existing `openShop()` in `index.ts`.",
+    ] {
+        assert_eq!(told(rows, fine), [""; 0], "{fine}");
+    }
+    let rows = "| `src/index.ts` | Modify | x |";
+    for wrong in ["`cartService.ts` calls it.", "`api/cartService.ts` calls it."] {
+        assert_eq!(told(rows, wrong).len(), 1, "{wrong}");
+    }
+    for file in ["src/index.ts", "index.ts"] {
+        let gone = format!("The existing `openAll()` in `{file}` runs.");
+        assert_eq!(told(rows, &gone).len(), usize::from(file == "src/index.ts"), "{gone}");
     }
 }

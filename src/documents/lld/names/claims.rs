@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use super::{
     declared::Declared,
     words::{
-        CALLING, COMMENTS, DEFINED_IN, DOUBT, ENDINGS, HAS, IN, INTO, KEPT, MADE, NEW, OF_IT, SURELY,
-        TURNING, UNSURE, USED_IN, USING,
+        CALLING, COMMENTS, DEFINED_IN, DOUBT, ENDINGS, HAS, IN, INTO, KEPT, MADE, NEW, OF_IT, RENAMED,
+        SURELY, TURNING, UNSURE, USED_IN, USING,
     },
 };
 use crate::{
@@ -111,8 +111,8 @@ impl<'a> Claims<'a> {
                 continue;
             }
             let said = self.said[at];
-            let surely = matches!(stands, Stands::DefinedIn(_)) || said == Said::Surely;
-            let used = said == Said::Used && !self.in_table(span);
+            let surely = said == Said::Surely;
+            let used = said == Said::Used && !self.in_table(span) && !self.is_somebodys(at);
             let called = span.text.contains('(') || self.right_before(at, 2, &CALLING);
             let place = self.place(span.range.start);
             out.push(Claim { name, stands, place, surely, used, called, kept: false });
@@ -171,6 +171,14 @@ impl<'a> Claims<'a> {
             && !matches!(self.said[at], Said::New | Said::Doubtful)
     }
 
+    /// `click's Command.run()`, `Command.run() of click`: a word alone tells who has it, and that may be anybody.
+    fn is_somebodys(&self, at: usize) -> bool {
+        let possessive = |word: &String| ["'s", "’s", "s'"].iter().any(|end| word.ends_with(end));
+        let rest = self.text.get(self.outline.code_spans[at].range.end..).unwrap_or_default();
+        let of = rest.strip_prefix(" of ").is_some_and(|rest| !rest.starts_with('`'));
+        of || self.before(at, 1).iter().any(possessive)
+    }
+
     fn in_table(&self, span: &Span) -> bool {
         let tables = &self.outline.tables;
         let after = tables.partition_point(|table| table.range.start <= span.range.start);
@@ -194,7 +202,7 @@ impl<'a> Claims<'a> {
                 return Stands::DefinedIn(file);
             }
             // The file where it is called need not be the one where it is.
-            let called = self.said[at] == Said::Used && !self.right_before(at, 2, &SURELY);
+            let called = self.said[at] == Said::Used;
             if IN.contains(&words.as_str()) {
                 return if called { Stands::UsedIn(file) } else { Stands::In(file) };
             }
@@ -211,7 +219,7 @@ impl<'a> Claims<'a> {
 
     fn said(&self, at: usize) -> Said {
         let start = self.outline.code_spans[at].range.start;
-        if self.right_before(at, 2, &SURELY) {
+        if self.is_surely_there(at) {
             return Said::Surely;
         }
         let after = self.after(at);
@@ -260,8 +268,19 @@ impl<'a> Claims<'a> {
         self.before(at, words).iter().any(|word| of.contains(&word.as_str()))
     }
 
+    /// "the existing `load()`", but not "no existing `load()`", nor "is it there already, `load()`".
+    fn is_surely_there(&self, at: usize) -> bool {
+        let words = self.before_while(at, 2, |token| !token.ends_with(','));
+        let any = |of: &[&str]| words.iter().any(|word| of.contains(&word.as_str()));
+        any(&SURELY) && !any(DOUBT)
+    }
+
     /// The words of the sentence before a name, the nearest first, without other names.
     fn before(&self, at: usize, most: usize) -> Vec<String> {
+        self.before_while(at, most, |_| true)
+    }
+
+    fn before_while(&self, at: usize, most: usize, goes_on: impl Fn(&str) -> bool) -> Vec<String> {
         let spans = &self.outline.code_spans;
         let floor = floor(self.text, spans[at].range.start.saturating_sub(AROUND));
         let mut words = Vec::new();
@@ -274,7 +293,7 @@ impl<'a> Claims<'a> {
                 None => (stretch, false),
             };
             for token in stretch.split_whitespace().rev() {
-                if ends_sentence(token) || begins_line(token) || words.len() == most {
+                if ends_sentence(token) || begins_line(token) || words.len() == most || !goes_on(token) {
                     return words;
                 }
                 words.extend(word(token));
@@ -297,7 +316,12 @@ impl<'a> Claims<'a> {
             let end = spans.get(next).map_or(self.text.len(), |span| span.range.start).min(ceiling);
             let Some(stretch) = self.text.get(start..end) else { return words };
             let gap = stretch.find("\n\n");
-            for token in stretch[..gap.unwrap_or(stretch.len())].split_whitespace() {
+            let mut tokens = stretch[..gap.unwrap_or(stretch.len())].split_whitespace();
+            while let Some(token) = tokens.next() {
+                if token == "," && next == at + 1 && words.is_empty() {
+                    words.extend(is_new_one(tokens).then(|| "new".to_owned()));
+                    return words;
+                }
                 // Another part of the sentence speaks of something else.
                 if begins_line(token) || words.len() == WORDS || token.starts_with(';') {
                     return words;
@@ -316,6 +340,14 @@ impl<'a> Claims<'a> {
     }
 }
 
+/// Is said behind a comma ", a new one", or ", which this adds"?
+fn is_new_one<'t>(tokens: impl Iterator<Item = &'t str>) -> bool {
+    let words: Vec<String> = tokens.take(3).filter_map(word).collect();
+    let by_design =
+        matches!(&words[..], [which, _, adds] if which == "which" && NEW.contains(&adds.as_str()));
+    by_design || words.iter().any(|word| MADE.contains(&word.as_str()))
+}
+
 /// The functions of a block above which, or behind which, a comment begins with that they are there.
 fn kept(code: &str) -> Vec<&str> {
     let mut before = "";
@@ -326,18 +358,27 @@ fn kept(code: &str) -> Vec<&str> {
         // A method of Go has its type first.
         let receiver = code.strip_prefix("func (").and_then(|rest| rest.split_once(')'));
         let code = receiver.map_or(code, |(_, rest)| rest);
-        let head = code.split('(').next().filter(|head| head.len() < code.len()).unwrap_or_default();
+        let head = code.split('(').next().filter(|head| head.len() < code.len() && !head.starts_with('@'));
+        let head = head.unwrap_or_default();
         let name = head.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).find(|name| !name.is_empty());
         if says_kept(behind) || says_kept(before) {
             names.extend(name);
         }
-        before = if code.is_empty() { behind } else { "" };
+        before = match code {
+            "" => behind,
+            // A decorator stands between them.
+            _ if code.starts_with('@') => before,
+            _ => "",
+        };
     }
     names
 }
 
 /// `// existing`, `# Changed: takes a path`, but not `// Existing callers are safe`.
 fn says_kept(comment: &str) -> bool {
+    if comment.split_whitespace().filter_map(word).any(|word| RENAMED.contains(&word.as_str())) {
+        return false;
+    }
     let mut words = comment.trim_start_matches(|c: char| !c.is_alphanumeric()).split_whitespace();
     let Some(first) = words.next().map(str::to_lowercase) else { return false };
     let ends = first.ends_with([',', ':', ';', '.', ')']);

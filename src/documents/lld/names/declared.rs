@@ -15,7 +15,7 @@ use crate::{
 pub(super) struct Declared {
     /// Everything, types too.
     all: BTreeSet<String>,
-    /// What these have is the design's own business.
+    /// What these have is the design's own business, or another package's.
     types: BTreeSet<String>,
 }
 
@@ -30,13 +30,20 @@ impl Declared {
                 declared.all.extend(code().flat_map(identifiers).map(str::to_owned));
             }
             let read = (at < limits::NAMED_BLOCKS).then(|| repository.declares(&block.tag, &block.text));
-            match read.flatten() {
-                Some(read) => declared.extend(read),
-                None => code().for_each(|line| declared.line(line)),
+            let read = read.unwrap_or_default();
+            if !read.whole {
+                code().for_each(|line| declared.line(line));
             }
+            declared.extend(read);
         }
+        let spans: Vec<&str> = claims.spans().map(|(span, _)| span.text.as_str()).collect();
+        declared.types.extend(repository.declares("", &spans.join("\n")).others);
         for (span, said) in claims.spans() {
             declared.keywords(&span.text);
+            let number = claims.number(span.range.start);
+            if said == Said::Plain && (number == "2.3" || number == "2.4") {
+                declared.all.extend(identifiers(&span.text).map(str::to_owned));
+            }
             if said == Said::New && !span.text.contains('/') {
                 let name = span.text.split('(').next().unwrap_or_default();
                 let parts: Vec<&str> = identifiers(name).collect();
@@ -67,6 +74,7 @@ impl Declared {
         self.all.extend(read.names);
         self.all.extend(read.types.iter().cloned());
         self.types.extend(read.types);
+        self.types.extend(read.others);
     }
 
     /// A line of what no parser reads: whatever follows a keyword, or stands before what a declaration goes on with.

@@ -34,8 +34,8 @@ impl Repository for Bare {
             meant: Meant::Slip,
         })
     }
-    fn declares(&self, _: &str, _: &str) -> Option<Declares> {
-        None
+    fn declares(&self, _: &str, _: &str) -> Declares {
+        Declares::default()
     }
     fn strays(&self, design: &Design<'_>) -> Vec<(usize, Stray)> {
         let stray =
@@ -73,6 +73,9 @@ fn what_is_called_or_read_is_said_to_be_there() {
         "`parse_sheet()` in `src/a.rs` will return an error instead of stopping.",
         "Add a row when the existing `parse_sheet()` in `src/a.rs` fails.",
         "1. Such rows go through `parse_sheet()`.",
+        "It calls `parse_sheet()`, then a row is added.",
+        "It calls `parse_sheet()`, which creates a row.",
+        "x\n\n### 2.4 Function Signatures\n\nThe existing `parse_sheet()` gives rows",
     ] {
         assert_eq!(asked(text, ""), ["parse_sheet"], "{text}");
     }
@@ -96,6 +99,10 @@ fn what_is_new_or_doubtful_is_not() {
         "Instead of a separate `SheetManager`, one function.",
         "`load_all()` is renamed to `load_sheet()`, e.g. `parse_sheet()`.",
         "`Fresh::take()` does it.",
+        "It calls `parse_sheet()`, a new method, and `parse_line()`, which is added too.",
+        "It calls `parse_sheet()`, which this adds.",
+        "It calls `Sheet.print()` of the SDK.",
+        "x\n\n### 2.4 Function Signatures\n\n- `Sheet.parse_all(path)` gives rows\n- `Sheet.take_all(rows: Row): Row`\n",
     ] {
         assert_eq!(asked(text, ""), [""; 0], "{text}");
     }

@@ -9,8 +9,11 @@ pub(super) const KEPT: [&str; 4] = ["changed", "existing", "modified", "unchange
 /// After that, if it is the function that is meant.
 pub(super) const OF_IT: [&str; 5] = ["function", "gains", "method", "now", "signature"];
 
+/// Anywhere in that comment: the function has the name of none that is there.
+pub(super) const RENAMED: [&str; 4] = ["formerly", "renamed", "replaces", "was"];
+
 /// Right before a name: it is there.
-pub(super) const SURELY: [&str; 6] = ["existing", "today's", "current", "present", "already", "reuse"];
+pub(super) const SURELY: [&str; 5] = ["existing", "today's", "current", "already", "reuse"];
 
 /// Before a name: it is called or read, and so there, whatever is said to be new in front of that.
 pub(super) const USING: &[&str] = &[
@@ -139,10 +142,11 @@ pub(super) const DOUBT: &[&str] = &[
 /// After a name: it is new.
 pub(super) const MADE: &[&str] = &["added", "created", "introduced", "new"];
 
-/// After a name: it may not be there.
+/// After a name: it may not be there, or be another's.
 pub(super) const UNSURE: &[&str] = &[
     "absent",
     "becomes",
+    "browser",
     "built",
     "disappears",
     "emitted",
@@ -152,6 +156,7 @@ pub(super) const UNSURE: &[&str] = &[
     "generated",
     "gone",
     "implemented",
+    "library",
     "missing",
     "moved",
     "moves",
@@ -161,6 +166,7 @@ pub(super) const UNSURE: &[&str] = &[
     "removed",
     "renamed",
     "replaced",
+    "sdk",
     "split",
     "written",
     "yet",
