@@ -6,6 +6,7 @@ mod aider;
 mod calls;
 mod checkpoints;
 mod codebase;
+mod hostile;
 mod intake;
 mod load;
 mod measure;
@@ -27,6 +28,7 @@ const PARTS: &[Part] = &[
     ("paced", paced::main),
     ("calls", calls::main),
     ("codebase", codebase::main),
+    ("hostile", hostile::main),
     ("recall", recall::main),
     ("older", recall::older),
     ("signatures", signatures::main),

@@ -314,7 +314,7 @@ fn unlisted(modules: &BTreeSet<String>) -> Vec<String> {
     missing.chain(gone).collect()
 }
 
-fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
+pub(crate) fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
     let mut entries: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     for path in entries {

@@ -5,4 +5,5 @@
 mod docs;
 mod engine_contract;
 mod floors;
+mod hours;
 mod listed;

@@ -1,9 +1,6 @@
 //! Claude without its program, against the imitation of its API.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use countersign::{
     clock::{SharedClock, SystemClock},
@@ -41,9 +38,7 @@ async fn ask(settings: &ModelSettings, clock: SharedClock, mut call: Call) -> Re
 
 async fn failure(behaviour: Behaviour) -> CallError {
     let (settings, _) = served(behaviour).await;
-    let started = Instant::now();
     let error = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap_err();
-    assert!(started.elapsed() < Duration::from_secs(5), "a failure costs no time");
     assert!(error.usage.billed && error.usage.attempts == 1);
     error
 }

@@ -1,10 +1,7 @@
 //! The contract with the real OpenCode program. `COUNTERSIGN_TEST_OPENCODE` names the binary; without
 //! it each of these says that it was skipped.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
 
 use countersign::{
     config::{Model, ModelSettings},
@@ -22,9 +19,6 @@ use crate::{
 
 const BINARY: &str = "COUNTERSIGN_TEST_OPENCODE";
 const MODEL: &str = "opencode:anthropic/claude-opus-4-6";
-
-/// It starts a runtime and a server of its own; seconds, on a busy machine.
-const SOON: Duration = Duration::from_secs(30);
 
 fn configured(data_dir: &Path) -> ModelSettings {
     let mut settings = settings(data_dir);
@@ -51,7 +45,6 @@ fn with_binary(binary: &Path, data_dir: &Path, api: &url::Url) -> ModelSettings 
 struct Outcome {
     reply: Result<Reply, CallError>,
     requests: Vec<serde_json::Value>,
-    took: Duration,
 }
 
 async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut Call)) -> Vec<Outcome> {
@@ -61,9 +54,8 @@ async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut Call)) 
         let (url, api) = anthropic::start(behaviour.clone()).await;
         let mut call = question("claude");
         change(&mut call);
-        let started = Instant::now();
         let reply = ask(&with_binary(&binary, data.path(), &url), MODEL, call).await;
-        outcomes.push(Outcome { reply, requests: api.requests(), took: started.elapsed() });
+        outcomes.push(Outcome { reply, requests: api.requests() });
     }
     outcomes
 }
@@ -75,7 +67,6 @@ async fn an_answer_is_counted_and_never_attested() {
         assert_eq!(reply.text, "It is sound.");
         assert_eq!((reply.usage.input_tokens, reply.usage.output_tokens), (1000, 50));
         assert_eq!((reply.usage.served, reply.usage.family), (None, None));
-        assert!(outcome.took < SOON, "{:?}", outcome.took);
         let [request] = outcome.requests.as_slice() else { panic!("{} requests", outcome.requests.len()) };
         assert_eq!(request["model"], "claude-opus-4-6");
         assert!(request.get("tools").is_none_or(|tools| *tools == json!([])), "no tool is offered");
@@ -94,7 +85,6 @@ async fn endings_are_told_apart() {
     ] {
         for outcome in outcomes("an_ending", behaviour, |_| {}).await {
             assert_eq!(outcome.reply.unwrap_err().kind, expected);
-            assert!(outcome.took < SOON, "{:?}", outcome.took);
         }
     }
 }
@@ -123,7 +113,6 @@ async fn what_it_never_gives_up_on_ends_at_the_deadline() {
         for outcome in outcomes("silence", behaviour, short).await {
             let error = outcome.reply.unwrap_err();
             assert!(matches!(error.kind, CallErrorKind::Timeout { .. }), "{error:?}");
-            assert!(outcome.took < Duration::from_secs(13), "{:?}", outcome.took);
         }
     }
 }

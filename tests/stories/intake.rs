@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     doors::{Knock, knock},
+    shell::process::PATIENCE,
     world::{SECRET, World, world},
 };
 
@@ -325,7 +326,7 @@ async fn ten_thousand_at_once_are_kept_and_dealt_with() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(Duration::from_secs(120), all).await.expect("all are dealt with");
+    timeout(PATIENCE, all).await.expect("all are dealt with");
     stop.cancel();
     working.await.unwrap();
     let after = w.counts().await;
@@ -349,7 +350,7 @@ async fn half_sent(w: &World, knock: &Knock, sent: usize) -> TcpStream {
 
 async fn status_of(stream: &mut TcpStream) -> String {
     let mut line = [0; 12];
-    timeout(Duration::from_secs(20), stream.read_exact(&mut line)).await.expect("an answer").unwrap();
+    timeout(PATIENCE, stream.read_exact(&mut line)).await.expect("an answer").unwrap();
     String::from_utf8(line.to_vec()).unwrap()
 }
 

@@ -13,7 +13,10 @@ use secrecy::SecretString;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{SECRET, World, world};
+use crate::{
+    shell::process::PATIENCE,
+    world::{SECRET, World, world},
+};
 
 const LABEL: &str = "countersign:lld";
 
@@ -411,7 +414,7 @@ async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(Duration::from_secs(20), gone_on).await.expect("the clock stands still; only the word wakes it");
+    timeout(PATIENCE, gone_on).await.expect("the clock stands still; only the word wakes it");
     stop.cancel();
     living.await.unwrap();
 }

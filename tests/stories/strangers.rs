@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     script::{Script, design},
+    shell::process::PATIENCE,
     world::{Setting, World, world},
 };
 
@@ -342,11 +343,11 @@ async fn a_server_that_is_told_to_stop_leaves_the_backlog_to_the_next() {
     let stop = CancellationToken::new();
     let told = stop.clone();
     let intake = startled(&w, move || told.cancel()).await;
-    timeout(Duration::from_secs(10), intake.run(stop.clone())).await.expect("it ends");
+    timeout(PATIENCE, intake.run(stop.clone())).await.expect("it ends");
     let after = w.inbox().await;
     assert_eq!(after.done, before.done + 1, "what it had begun is done, no more");
     assert!(after.new > 0);
-    timeout(Duration::from_secs(10), intake.run(stop)).await.expect("it does not begin");
+    timeout(PATIENCE, intake.run(stop)).await.expect("it does not begin");
     w.hub.settled().await;
     assert_eq!(w.inbox().await.done, after.done);
 }
@@ -416,7 +417,7 @@ async fn a_client_that_hangs_does_not_keep_the_server_up() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         w.pass(1);
     }
-    timeout(Duration::from_secs(5), serving).await.expect("it ends").unwrap().unwrap();
+    timeout(PATIENCE, serving).await.expect("it ends").unwrap().unwrap();
 }
 
 #[tokio::test]

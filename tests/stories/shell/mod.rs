@@ -4,6 +4,6 @@ mod browser;
 mod context;
 mod demo;
 mod login;
-mod process;
+pub(crate) mod process;
 mod server;
 mod usage;

@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) fn countersign(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_countersign"));

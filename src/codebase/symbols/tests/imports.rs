@@ -143,10 +143,8 @@ fn many_names_that_are_alike_take_little() {
     );
     let outside = Outside::default();
     let symbols = Symbols::new(&index, &tree, &outside);
-    let begun = std::time::Instant::now();
-    lld::names(&design, &symbols);
-    // An optimised build takes a twentieth of it.
-    assert!(begun.elapsed().as_secs() < 40, "{:?}", begun.elapsed());
+    let told = lld::names(&design, &symbols);
+    assert!(told.len() <= 3 * limits::NAMED_MISTAKES);
 }
 
 /// A number in letters.

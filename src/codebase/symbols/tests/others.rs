@@ -109,9 +109,8 @@ fn types_that_are_all_bases_of_each_other_are_looked_at_once() {
     let classes: String =
         (0..60).map(|at| format!("class Base{at}({bases}):\n    def go(self):\n        pass\n")).collect();
     let text: String = (0..60).map(|at| format!("It calls `Base{at}.going()`. ")).collect();
-    let begun = std::time::Instant::now();
-    errors(&[("app/bases.py", &classes)], &text);
-    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    // Whoever looked at each anew on every way to it would not come back.
+    assert!(errors(&[("app/bases.py", &classes)], &text).len() <= 60);
 }
 
 #[test]

@@ -143,15 +143,14 @@ fn a_path_of_another_folder_or_repository_is_no_error() {
 }
 
 #[test]
-fn what_is_long_and_hostile_is_read_in_one_pass() {
-    let begun = std::time::Instant::now();
+fn what_is_long_and_hostile_is_told_in_few_words() {
     for unit in
         ["`a_b` ", "`a` ", "new `A::b` ", "x", "`src/x.rs`", "\n```rust\nuse a;\n```\n", "\n# 2.5 A\n`a_b`\n"]
     {
         let text = unit.repeat(262_144 / unit.len());
-        names(&format!("## 2. Proposed Changes\n\n{text}"), &Bare);
+        let told = names(&format!("## 2. Proposed Changes\n\n{text}"), &Bare);
+        assert!(told.len() <= 3 * NAMED_MISTAKES, "{unit}");
     }
-    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
 }
 
 #[test]
