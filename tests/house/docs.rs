@@ -15,7 +15,6 @@ use countersign::{
 };
 
 const COMMANDS: (&str, &str) = ("<!-- commands -->\n", "<!-- /commands -->");
-const DEMO: (&str, &str) = ("<!-- demo transcript -->\n", "<!-- /demo transcript -->");
 const SETTINGS: (&str, &str) = ("<!-- settings -->\n```toml\n", "```\n<!-- /settings -->");
 const DIAGRAM: (&str, &str) = ("```mermaid\n", "```");
 
@@ -25,6 +24,10 @@ fn path(name: &str) -> PathBuf {
 
 fn readme() -> String {
     fs::read_to_string(path("README.md")).unwrap()
+}
+
+fn settings_page() -> String {
+    fs::read_to_string(path("docs/settings.md")).unwrap()
 }
 
 /// The text before, between and after the marks; both must be there once.
@@ -117,9 +120,7 @@ fn help(arguments: &[&str]) -> Option<String> {
 
 #[test]
 fn every_command_line_in_readme_exists() {
-    let text = readme();
-    let [before, _, after] = split("README.md", &text, DEMO);
-    let invocations = invocations(&format!("{before}{after}"));
+    let invocations = invocations(&readme());
     assert!(invocations.len() > 4, "README names hardly a command: {invocations:?}");
     for words in invocations {
         let line = words.join(" ");
@@ -162,9 +163,9 @@ fn shown(settings: &Settings) -> String {
 }
 
 #[test]
-fn the_settings_in_readme_are_the_defaults() {
-    let text = readme();
-    let [_, written, _] = split("README.md", &text, SETTINGS);
+fn the_settings_page_shows_the_defaults() {
+    let text = settings_page();
+    let [_, written, _] = split("docs/settings.md", &text, SETTINGS);
     let least = "[app]\nid = 123456\nprivate_key_file = \"private-key.pem\"\n[data]\ndir = \"data\"\n";
     assert_eq!(shown(&settings(written).unwrap()), shown(&settings(least).unwrap()));
     // With its `# key =` lines in force it still means something, so none of them is a key that is gone.
@@ -174,9 +175,9 @@ fn the_settings_in_readme_are_the_defaults() {
 }
 
 #[test]
-fn readme_names_every_setting() {
-    let text = readme();
-    let [_, written, _] = split("README.md", &text, SETTINGS);
+fn the_settings_page_names_every_setting() {
+    let text = settings_page();
+    let [_, written, _] = split("docs/settings.md", &text, SETTINGS);
     for table in ["app", "github", "server", "data", "installations", "models", "providers", "workers", "lld"]
         .into_iter()
         .chain([
@@ -200,7 +201,7 @@ fn readme_names_every_setting() {
                     || line.starts_with(&format!("[{table}.{key}]"))
                     || line.starts_with(&format!("[[{table}.{key}]]"))
             });
-            assert!(there, "README's settings lack {key} of [{table}]");
+            assert!(there, "docs/settings.md lacks {key} of [{table}]");
         }
     }
 }
