@@ -115,6 +115,12 @@ pub const FETCH_TRIES: Duration = Duration::from_secs(600);
 /// that only ever says "working". A day covers a provider's daily quota.
 pub const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
+/// How often setup asks GitHub whether the new App is installed: somebody is at it in the browser.
+pub const INSTALL_LOOK: Duration = Duration::from_secs(2);
+
+/// How often it is tried to tell people of a run's end when a day of trying has not been enough.
+pub const TELL_AGAIN: Duration = Duration::from_secs(3600);
+
 /// A delivery that GitHub's faults or our disk's keep from being dealt with is tried this long: GitHub keeps
 /// what it delivered for three days, so that until then somebody could ask for it again anyway.
 pub const DELIVERY_AGE: Duration = Duration::from_secs(3 * 24 * 3600);

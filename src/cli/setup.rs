@@ -18,7 +18,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::get,
 };
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use serde::Deserialize;
 use tokio::{
     net::TcpListener,
@@ -29,9 +29,10 @@ use url::Url;
 
 use super::{ConfigFlag, INTERRUPTED, say, serve::on_signals, wrong_usage};
 use crate::{
-    clock::SystemClock,
-    config::is_loopback,
+    clock::{Clock, SystemClock},
+    config::{GitHubSettings, is_loopback},
     github::{self, GitHub, GitHubOptions, Manifest, NewApp, Pacing, manifest},
+    limits,
     messages::html,
 };
 
@@ -83,7 +84,7 @@ impl Setup {
             .await
             .with_context(|| format!("cannot listen on port {}; name another with --port", self.port))?;
         let here: Url = format!("http://{}/", listener.local_addr()?).parse()?;
-        let github = Addresses::of(&self.github)?;
+        let github = GitHubSettings::of(&with_slash(&self.github));
         let state = random_hex()?;
         let manifest = Manifest::embedded().form(
             &self.name,
@@ -91,21 +92,16 @@ impl Setup {
                 homepage: origin(&webhook),
                 webhook: webhook.to_string(),
                 created: here.join("created")?.to_string(),
-                installed: here.join("installed")?.to_string(),
             },
         );
-        let (tell, told) = mpsc::channel(4);
+        let (tell, codes) = mpsc::channel(4);
         let desk = Arc::new(Desk {
             register: self.register_at(&state)?,
             manifest: manifest.to_string(),
             state,
             tell,
         });
-        let router = Router::new()
-            .route("/", get(start))
-            .route("/created", get(created))
-            .route("/installed", get(installed))
-            .with_state(desk);
+        let router = Router::new().route("/", get(start)).route("/created", get(created)).with_state(desk);
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), stop.clone()));
         let closing = stop.clone();
@@ -114,7 +110,7 @@ impl Setup {
         });
         say(format_args!("Open {here} and press the button."));
         let done = tokio::select! {
-            result = guide(&files, &github, &webhook, told) => result,
+            result = guide(&files, &github, &webhook, codes) => result,
             () = stop.cancelled() => {
                 say("Stopped before the App was installed. What was written is kept; `countersign doctor` says what is missing.");
                 return Ok(ExitCode::from(INTERRUPTED));
@@ -142,67 +138,51 @@ impl Setup {
 /// The steps after the button: exchange the code, write the files, wait for the installation.
 async fn guide(
     files: &Files,
-    github: &Addresses,
+    github: &GitHubSettings,
     webhook: &Url,
-    mut told: mpsc::Receiver<Told>,
+    mut codes: mpsc::Receiver<Code>,
 ) -> anyhow::Result<()> {
-    let mut app: Option<NewApp> = None;
-    while let Some(told) = told.recv().await {
-        match told {
-            Told::Code { code, reply } => {
-                let result = register(files, github, webhook, &code).await;
-                let said = match &result {
-                    Ok(new) => {
-                        say(format_args!("Registered {} (App {}).", new.name, new.id));
-                        say(format_args!(
-                            "Wrote {}, {} and {}.",
-                            files.config.display(),
-                            files.key.display(),
-                            files.env.display()
-                        ));
-                        say(format_args!("Now install it: {}/installations/new", new.url));
-                        Ok(format!("{}/installations/new", new.url))
-                    }
-                    Err(error) => Err(format!("{error:#}")),
-                };
-                // The browser may be gone; what was written stays.
-                let _ = reply.send(said);
-                app = Some(result?);
-            }
-            Told::Installed { installation, reply } => {
-                let Some(app) = &app else {
-                    let _ =
-                        reply.send(Err("The App is not registered yet; begin at the first page.".to_owned()));
-                    continue;
-                };
-                if let Err(error) = verify(files, github, app, installation).await {
-                    // The right one may still come.
-                    let why = format!("{error:#}");
-                    say(&why);
-                    let _ = reply.send(Err(why));
-                    continue;
-                }
-                files.write_config(github, webhook, app.id, Some(installation))?;
-                let _ = reply.send(Ok(()));
-                say(format_args!("Installation {installation} is on the allow-list."));
-                say(format_args!(
-                    "Put GEMINI_API_KEY into {1} and log Claude in for the server: countersign login --config {0}",
-                    files.config.display(),
-                    files.env.display()
-                ));
-                say(format_args!(
-                    "Next: countersign doctor --config {0}, then countersign serve --config {0}",
-                    files.config.display()
-                ));
-                return Ok(());
-            }
+    let Some(Code { code, reply }) = codes.recv().await else { bail!("the page was closed") };
+    let app = match register(files, github, webhook, &code).await {
+        Ok(app) => app,
+        Err(error) => {
+            // The browser may be gone; the terminal says it too.
+            let _ = reply.send(Err(format!("{error:#}")));
+            return Err(error);
         }
-    }
-    bail!("the page was closed before the App was installed")
+    };
+    let install = format!("{}/installations/new", app.url);
+    say(format_args!("Registered {} (App {}).", app.name, app.id));
+    say(format_args!(
+        "Wrote {}, {} and {}.",
+        files.config.display(),
+        files.key.display(),
+        files.env.display()
+    ));
+    say(format_args!("Now install it: {install}"));
+    let _ = reply.send(Ok(install));
+    let installation = installed(github, &app).await?;
+    files.write_config(github, webhook, app.id, Some(installation))?;
+    say(format_args!("Installation {installation} is on the allow-list."));
+    say(format_args!(
+        "Put GEMINI_API_KEY into {1} and log Claude in for the server: countersign login --config {0}",
+        files.config.display(),
+        files.env.display()
+    ));
+    say(format_args!(
+        "Next: countersign doctor --config {0}, then countersign serve --config {0}",
+        files.config.display()
+    ));
+    Ok(())
 }
 
-async fn register(files: &Files, github: &Addresses, webhook: &Url, code: &str) -> anyhow::Result<NewApp> {
-    let app = github::convert_manifest(&github.api, code, Arc::new(SystemClock)).await?;
+async fn register(
+    files: &Files,
+    github: &GitHubSettings,
+    webhook: &Url,
+    code: &str,
+) -> anyhow::Result<NewApp> {
+    let app = github::convert_manifest(&github.api_url, code, Arc::new(SystemClock)).await?;
     let secret = match &app.webhook_secret {
         Some(secret) => secret.expose_secret().to_owned(),
         None => bail!(
@@ -221,26 +201,32 @@ async fn register(files: &Files, github: &Addresses, webhook: &Url, code: &str) 
     Ok(app)
 }
 
-/// An address bar can say anything: the installation must be one of this App's.
-async fn verify(files: &Files, github: &Addresses, app: &NewApp, installation: u64) -> anyhow::Result<()> {
-    let key = SecretString::from(fs::read_to_string(&files.key)?);
+/// Waits until the App is installed. GitHub is asked, and not told where to send the browser then: that would stay among
+/// the App's settings and lead nowhere once setup has ended.
+async fn installed(github: &GitHubSettings, app: &NewApp) -> anyhow::Result<u64> {
     let client = GitHub::new(GitHubOptions {
-        api_url: github.api.clone(),
-        git_url: github.git.clone(),
-        web_url: github.web.clone(),
+        api_url: github.api_url.clone(),
+        git_url: github.git_url.clone(),
+        web_url: github.web_url.clone(),
         app_id: app.id,
-        private_key: key,
+        private_key: app.private_key.clone(),
         pacing: Pacing::Off,
         clock: Arc::new(SystemClock),
     })?;
-    let known = client.installations().await?;
-    if !known.iter().any(|i| i.id.0 == installation) {
-        bail!(
-            "installation {installation} is not one of this App's; install it from {}/installations/new",
-            app.url
-        );
+    let mut trouble = String::new();
+    loop {
+        match client.installations().await.map(|known| known.first().map(|installation| installation.id.0)) {
+            Ok(Some(installation)) => return Ok(installation),
+            Ok(None) => {}
+            // GitHub may not know the App everywhere yet.
+            Err(fault) if fault.to_string() == trouble => {}
+            Err(fault) => {
+                trouble = fault.to_string();
+                say(format_args!("Cannot see yet whether it is installed: {trouble}"));
+            }
+        }
+        SystemClock.sleep(limits::INSTALL_LOOK).await;
     }
-    Ok(())
 }
 
 /// The page's side of the conversation.
@@ -248,12 +234,13 @@ struct Desk {
     register: Url,
     manifest: String,
     state: String,
-    tell: mpsc::Sender<Told>,
+    tell: mpsc::Sender<Code>,
 }
 
-enum Told {
-    Code { code: String, reply: oneshot::Sender<Result<String, String>> },
-    Installed { installation: u64, reply: oneshot::Sender<Result<(), String>> },
+/// What GitHub sent the browser back with; the reply is where the App is installed from.
+struct Code {
+    code: String,
+    reply: oneshot::Sender<Result<String, String>>,
 }
 
 async fn start(State(desk): State<Arc<Desk>>) -> Response {
@@ -287,7 +274,7 @@ async fn created(State(desk): State<Arc<Desk>>, Query(query): Query<Created>) ->
         );
     };
     let (reply, answer) = oneshot::channel();
-    if desk.tell.send(Told::Code { code, reply }).await.is_err() {
+    if desk.tell.send(Code { code, reply }).await.is_err() {
         return page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>");
     }
     match answer.await {
@@ -295,36 +282,13 @@ async fn created(State(desk): State<Arc<Desk>>, Query(query): Query<Created>) ->
             StatusCode::OK,
             &format!(
                 "<h1>Registered</h1><p>The key and the secret are written. Last step: <a href=\"{}\">install the App</a> on \
-                 the repositories it shall work in.</p>",
+                 the repositories it shall work in. Then the terminal says what is next.</p>",
                 html(&install)
             ),
         ),
         Ok(Err(why)) => {
             page(StatusCode::BAD_GATEWAY, &format!("<h1>Not registered</h1><p>{}</p>", html(&why)))
         }
-        Err(_) => page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>"),
-    }
-}
-
-#[derive(Deserialize)]
-struct Installed {
-    installation_id: Option<u64>,
-}
-
-async fn installed(State(desk): State<Arc<Desk>>, Query(query): Query<Installed>) -> Response {
-    let Some(installation) = query.installation_id else {
-        return page(StatusCode::BAD_REQUEST, "<p>GitHub named no installation.</p>");
-    };
-    let (reply, answer) = oneshot::channel();
-    if desk.tell.send(Told::Installed { installation, reply }).await.is_err() {
-        return page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>");
-    }
-    match answer.await {
-        Ok(Ok(())) => page(
-            StatusCode::OK,
-            "<h1>Installed</h1><p>You can close this page; the terminal says what is next.</p>",
-        ),
-        Ok(Err(why)) => page(StatusCode::CONFLICT, &format!("<h1>Not installed</h1><p>{}</p>", html(&why))),
         Err(_) => page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>"),
     }
 }
@@ -336,25 +300,6 @@ fn page(status: StatusCode, body: &str) -> Response {
     );
     let policy = "default-src 'none'; style-src 'unsafe-inline'";
     (status, [(header::CONTENT_SECURITY_POLICY, policy)], Html(html)).into_response()
-}
-
-/// GitHub's three faces, from the one people know.
-struct Addresses {
-    api: Url,
-    git: Url,
-    web: Url,
-}
-
-impl Addresses {
-    fn of(web: &Url) -> anyhow::Result<Self> {
-        let base = with_slash(web);
-        let api = if web.host_str() == Some("github.com") {
-            "https://api.github.com/".parse()?
-        } else {
-            base.join("api/v3")?
-        };
-        Ok(Self { api, git: base.clone(), web: base })
-    }
 }
 
 /// Where `serve` shall listen: a webhook address on this machine says so itself.
@@ -408,7 +353,7 @@ impl Files {
 
     fn write_config(
         &self,
-        github: &Addresses,
+        github: &GitHubSettings,
         webhook: &Url,
         app: u64,
         installation: Option<u64>,
@@ -426,9 +371,9 @@ impl Files {
              # Google may train on what a key of the free tier is sent, so a key is used for private repositories only\n\
              # if it is said here that its project pays:\n\
              # [[providers.gemini.key]]\n# name = \"default\" # GEMINI_API_KEY\n# tier = \"paid\"\n",
-            github.api,
-            github.git,
-            github.web,
+            github.api_url,
+            github.git_url,
+            github.web_url,
             listening(webhook)
         );
         fs::write(&self.config, text).with_context(|| format!("{} cannot be written", self.config.display()))

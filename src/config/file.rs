@@ -278,7 +278,7 @@ impl Check<'_> {
     /// An http(s) URL without user, query or fragment; plain http only on this machine.
     fn url(&self, key: &str, given: Option<&Spanned<String>>, default: &str) -> Result<Url, ConfigError> {
         let Some(given) = given else {
-            return Ok(Url::parse(default).expect("a constant that parses"));
+            return Ok(Url::parse(default).expect("a default that parses"));
         };
         let refuse = |why: &str| self.refuse(given, format!("{key} = {:?} {why}", given.as_ref()));
         let url = Url::parse(given.as_ref()).map_err(|_| refuse("is no URL; write https://HOST"))?;
@@ -300,10 +300,11 @@ impl Check<'_> {
     }
 
     fn github(&self, table: &GitHub) -> Result<GitHubSettings, ConfigError> {
+        let usual = GitHubSettings::of(&self.url("web_url", table.web_url.as_ref(), "https://github.com")?);
         Ok(GitHubSettings {
-            api_url: self.url("api_url", table.api_url.as_ref(), "https://api.github.com")?,
-            git_url: self.url("git_url", table.git_url.as_ref(), "https://github.com")?,
-            web_url: self.url("web_url", table.web_url.as_ref(), "https://github.com")?,
+            api_url: self.url("api_url", table.api_url.as_ref(), usual.api_url.as_str())?,
+            git_url: self.url("git_url", table.git_url.as_ref(), usual.git_url.as_str())?,
+            web_url: usual.web_url,
         })
     }
 

@@ -98,6 +98,20 @@ pub struct GitHubSettings {
     pub web_url: Url,
 }
 
+impl GitHubSettings {
+    /// From the face that people know. GitHub's own hosts have the API beside them, a GitHub Enterprise Server has it
+    /// below.
+    pub fn of(web: &Url) -> Self {
+        let hosted = web.host_str().filter(|host| *host == "github.com" || host.ends_with(".ghe.com"));
+        let api = match hosted {
+            Some(host) => format!("https://api.{host}/"),
+            None => format!("{}/api/v3", web.as_str().trim_end_matches('/')),
+        };
+        let api_url = api.parse().expect("what a path is put behind stays an address");
+        Self { api_url, git_url: web.clone(), web_url: web.clone() }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
     /// `/webhook` and `/healthz`.

@@ -94,6 +94,20 @@ fn loopback_may_be_plain_http() {
 }
 
 #[test]
+fn the_faces_of_a_github_follow_from_the_one_people_know() {
+    for (web, api) in [
+        ("https://github.com", "https://api.github.com/"),
+        ("https://acme.ghe.com", "https://api.acme.ghe.com/"),
+        ("https://ghe.acme.example", "https://ghe.acme.example/api/v3"),
+        ("https://acme.example/github/", "https://acme.example/github/api/v3"),
+    ] {
+        let toml = format!("{GOOD}[github]\nweb_url = \"{web}\"\n");
+        let github = Place::new(&toml, ENV).load().unwrap().github;
+        assert_eq!((github.api_url.as_str(), &github.git_url), (api, &github.web_url));
+    }
+}
+
+#[test]
 fn what_is_ours_is_named_for_the_programs_of_others() {
     let place = Place::new(GOOD, &format!("{ENV}GEMINI_API_KEY_FILE=keys/gemini\n"));
     std::fs::create_dir(place.0.path().join("keys")).unwrap();

@@ -174,8 +174,6 @@ pub struct Addresses {
     pub webhook: String,
     /// Where GitHub sends the browser with the code, once the App is registered.
     pub created: String,
-    /// Where GitHub sends the browser once the App is installed.
-    pub installed: String,
 }
 
 impl Manifest {
@@ -191,7 +189,6 @@ impl Manifest {
             "url": addresses.homepage,
             "hook_attributes": { "url": addresses.webhook, "active": true },
             "redirect_url": addresses.created,
-            "setup_url": addresses.installed,
             "public": self.public,
             "default_permissions": self.permissions.iter().map(|(name, level)| {
                 (name.clone(), Value::from(level.as_str()))
@@ -267,12 +264,12 @@ mod tests {
             homepage: "https://h/".into(),
             webhook: "https://h/webhook".into(),
             created: "http://127.0.0.1:1/created".into(),
-            installed: "http://127.0.0.1:1/installed".into(),
         };
         let form = Manifest::embedded().form("countersign-acme", &addresses);
         assert_eq!(form["hook_attributes"]["url"], "https://h/webhook");
         assert_eq!(form["default_permissions"]["issues"], "write");
         assert!(!form.to_string().contains(".invalid"), "{form}");
+        assert!(form.get("setup_url").is_none(), "it would stay with the App when setup has ended");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -12,7 +13,7 @@ use url::Url;
 
 use super::{
     browser::Browser,
-    process::{Running, countersign, finished, free_address, text},
+    process::{PATIENCE, Running, countersign, finished, free_address, text},
 };
 
 /// A localhub with the App set up on it, and the files setup wrote.
@@ -65,12 +66,14 @@ impl Site {
         let created = self.browser.submit(&consent, "/settings/apps/create", &[]);
         assert_eq!((created.at.path(), created.status), ("/created", 200), "{}", created.body);
         let install = self.browser.open(&created.link("/installations/new"));
-        let stranger = self.browser.open(&start.join("/installed?installation_id=999").unwrap());
-        assert_eq!(stranger.status, 409);
-        assert!(stranger.body.contains("not one of this App"), "{}", stranger.body);
         let repository = install.value_beside("tally");
         let installed = self.browser.submit(&install, "/installations/new", &[("repository", &repository)]);
-        assert_eq!((installed.at.path(), installed.status), ("/installed", 200), "{}", installed.body);
+        assert_eq!(
+            (installed.at.port(), installed.status),
+            (pages.port(), 200),
+            "the App leads nowhere but to its GitHub: {}",
+            installed.body
+        );
         let (code, said) = setup.end();
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("Next: countersign doctor --config"), "{said}");
@@ -234,6 +237,47 @@ fn doctor_names_the_fix_of_what_is_broken_and_serve_refuses_it() {
     let before = fs::read(&database).unwrap();
     site.refuses("main.db");
     assert_eq!(fs::read(&database).unwrap(), before, "a damaged file is evidence");
+}
+
+#[test]
+fn what_is_far_away_is_reached_past_the_proxy() {
+    let mut site = Site::new();
+    // It answers nobody, and remembers where they wanted to go.
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    let (tell, asked) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for client in proxy.incoming().map_while(Result::ok) {
+            let mut line = String::new();
+            BufReader::new(client).read_line(&mut line).unwrap();
+            // Nobody listens once the test has what it wants.
+            let _ = tell.send(line.split(' ').take(2).collect::<Vec<_>>().join(" "));
+        }
+    });
+    // One that was begun before may still ask for another place.
+    let wanted = |place: &str| {
+        while asked.recv_timeout(PATIENCE).expect("the proxy is asked") != format!("CONNECT {place}:443") {}
+    };
+    let behind = |command: &str| {
+        let mut command = countersign(&[command, "--config", site.config.to_str().unwrap()]);
+        Running::start(command.env("HTTPS_PROXY", &address))
+    };
+    let settings = site.settings();
+    let github = settings.split("[github]\n").nth(1).unwrap().split("\n\n").next().unwrap().to_owned();
+    let git = github.lines().find(|line| line.starts_with("git_url")).unwrap();
+    site.edit(git, "git_url = \"https://git.acme.example\"");
+    let mut serving = behind("serve");
+    serving.hear("serving");
+    let issue = site.issues.join("issues/1").unwrap();
+    let page = site.browser.open(&issue);
+    site.browser.submit(&page, "/label", &[("name", "countersign:lld")]);
+    wanted("git.acme.example");
+    drop(serving);
+
+    fs::write(&site.config, settings.replace(&github, "web_url = \"https://acme.ghe.com\"")).unwrap();
+    let doctor = behind("doctor");
+    wanted("api.acme.ghe.com");
+    drop(doctor);
 }
 
 impl Site {
