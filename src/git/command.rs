@@ -83,6 +83,7 @@ pub(super) fn init(mirror: &Path) -> Command {
 pub(super) fn fetch(mirror: &Path, source: &Source, branches: &[String], token: &SecretString) -> Command {
     let basic = STANDARD.encode(format!("x-access-token:{}", token.expose_secret()));
     on(mirror)
+        .past_proxy()
         .env("GIT_ALLOW_PROTOCOL", source.protocol)
         .env("GIT_CONFIG_COUNT", "1")
         .env("GIT_CONFIG_KEY_0", format!("http.{}.extraHeader", source.url))

@@ -253,11 +253,11 @@ impl Api {
     ) -> Result<Self, GitHubError> {
         let key = jsonwebtoken::EncodingKey::from_rsa_pem(key.expose_secret().trim().as_bytes())
             .map_err(|e| GitHubError::Key { why: e.to_string() })?;
-        let failed = |e: octocrab::Error| GitHubError::Client(chain(&e));
+        let http = http_client(api_url)?;
         Ok(Self {
             key: Some((app_id, key)),
-            nobody: builder(api_url)?.build().map_err(failed)?,
-            graphql: builder(&graphql_url(api_url))?.build().map_err(failed)?,
+            nobody: client(api_url, http.clone())?,
+            graphql: client(&graphql_url(api_url), http)?,
             sessions: Mutex::default(),
             base_path: api_url.path().trim_end_matches('/').to_owned(),
             clock: clock.clone(),
@@ -527,8 +527,8 @@ pub(crate) async fn send_as_nobody(
     clock: SharedClock,
 ) -> Result<Answer, Fault> {
     let failed = |why: String| Fault::Invalid(format!("{}: {why}", request.shown));
-    let nobody =
-        builder(api_url).map_err(|e| failed(e.to_string()))?.build().map_err(|e| failed(chain(&e)))?;
+    let made = http_client(api_url).and_then(|http| client(api_url, http));
+    let nobody = made.map_err(|e| failed(e.to_string()))?;
     let base_path = String::new();
     let ahead = Mutex::default();
     let (pace, answers) = (Pace::new(Pacing::Off, clock.clone()), Answers::default());
@@ -547,17 +547,18 @@ pub(crate) async fn send_as_nobody(
     api.send(As::Nobody, request).await
 }
 
-fn builder(
-    api_url: &Url,
-) -> Result<
-    octocrab::OctocrabBuilder<
-        octocrab::NoSvc,
-        octocrab::DefaultOctocrabBuilderConfig,
-        octocrab::NoAuth,
-        octocrab::NotLayerReady,
-    >,
-    GitHubError,
-> {
+/// What carries the calls, past a proxy where the environment names one. It follows no redirects: where they lead is
+/// looked at first.
+fn http_client(api_url: &Url) -> Result<reqwest::Client, GitHubError> {
+    // Another part of the program may have been first; either way one provider is installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    // Settings allow plain HTTP to this machine only; a proxy would carry tokens off it.
+    let http = if api_url.scheme() == "http" { http.no_proxy() } else { http };
+    http.build().map_err(|e| GitHubError::Client(chain(&e)))
+}
+
+fn client(api_url: &Url, http: reqwest::Client) -> Result<Octocrab, GitHubError> {
     let address = |why: String| GitHubError::Address {
         what: "the address of GitHub's API",
         url: api_url.to_string(),
@@ -566,13 +567,16 @@ fn builder(
     if !matches!(api_url.scheme(), "https" | "http") || api_url.host().is_none() {
         return Err(address("it must be an http or https URL".into()));
     }
-    // Another part of the program may have been first; either way one provider is installed.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    Octocrab::builder().base_uri(api_url.as_str()).map_err(|e| address(chain(&e)))
+    let builder = Octocrab::builder().base_uri(api_url.as_str()).map_err(|e| address(chain(&e)))?;
+    builder.build_with_reqwest(http).map_err(|e| GitHubError::Client(chain(&e)))
 }
 
-/// An error and what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and what caused it, in one line. What reqwest says itself is an address, which may hold a secret; the cause
+/// is behind it.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let behind = causes.filter(|error| error.is::<reqwest::Error>()).last().map(|sent| sent.source());
+    let Some(error) = behind.unwrap_or(Some(error)) else { return "it could not be sent".to_owned() };
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

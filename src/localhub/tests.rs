@@ -542,7 +542,7 @@ async fn octocrab_finds_every_field_it_looks_for() {
     let key = EncodingKey::from_rsa_pem(w.app.pem.expose_secret().as_bytes()).unwrap();
     let app =
         octocrab::Octocrab::builder().base_uri(w.hub.api_url().as_str()).unwrap().app(w.app.id.into(), key);
-    let app = app.build().unwrap();
+    let app = app.build_with_reqwest(octocrab::ReqwestClientConfig::Default).unwrap();
     assert_eq!(app.current().app().await.unwrap().slug.unwrap(), "countersign");
     let found = app.apps().get_repository_installation("ada", "tally").await.unwrap();
     assert_eq!(found.id.0, w.installation.0);

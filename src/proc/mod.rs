@@ -99,6 +99,9 @@ const TERMINAL: &[&str] = &[
     "DBUS_SESSION_BUS_ADDRESS",
 ];
 
+/// The way out of a network that has only one, as curl, git and Node know it.
+const PROXY: &[&str] = &["HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"];
+
 /// A child process to be. Build it, then [`run`](Command::run) it.
 #[derive(Clone)]
 pub struct Command {
@@ -150,6 +153,12 @@ impl Command {
     pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.insert(key.as_ref().into(), value.as_ref().into());
         self
+    }
+
+    /// Past the proxy that our own environment names, where it names one.
+    pub fn past_proxy(self) -> Self {
+        let named = PROXY.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
+        named.fold(self, |command, (name, value)| command.env(name, value))
     }
 
     pub fn current_dir(mut self, directory: impl AsRef<Path>) -> Self {

@@ -154,6 +154,7 @@ impl Program {
     /// The program at `path`, to be run in `home` and nowhere else.
     pub(super) fn command(&self, path: &Path, home: &Path) -> proc::Command {
         let mut command = proc::Command::new(path)
+            .past_proxy()
             .env("HOME", home)
             .env("TMPDIR", home)
             .env("PATH", beside(path))
@@ -169,7 +170,8 @@ impl Program {
     /// The program as its user runs it, at a terminal and with nothing held back, in `home`; for logging in.
     pub(super) async fn at_terminal(&self, home: &Path) -> Result<proc::Command, String> {
         let found = self.find(&CancellationToken::new()).await?;
-        Ok(proc::Command::new(&found.path).env("PATH", beside(&found.path)).current_dir(home))
+        let command = proc::Command::new(&found.path).past_proxy();
+        Ok(command.env("PATH", beside(&found.path)).current_dir(home))
     }
 
     /// As [`CallErrorKind`] has it: why there is no output to judge. `begun`: a model had begun to answer.
