@@ -28,7 +28,7 @@ use url::{Url, form_urlencoded};
 use super::{
     error::{Fault, GitHubError, classify, used_up},
     etags::{Answers, Kept},
-    manifest::{Call, INSTALLATION_TOKEN},
+    manifest::{Call, INSTALLATION, INSTALLATION_TOKEN},
     pace::{Pace, Pacing, Urgency},
     wire::Secret,
 };
@@ -177,13 +177,19 @@ impl Answer {
         path_and_query(url)
     }
 
-    /// How many pages the listing has that this is the first page of.
-    pub(crate) fn pages(&self) -> usize {
-        let last = self.link("last").and_then(|last| {
-            let (_, query) = last.split_once('?')?;
-            form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "page")?.1.parse().ok()
-        });
-        last.unwrap_or(1)
+    /// Does the listing have another page after this one?
+    pub(crate) fn goes_on(&self) -> bool {
+        self.link("next").is_some()
+    }
+
+    /// How many pages the listing has that this is the first page of; none where GitHub leaves that open.
+    pub(crate) fn pages(&self) -> Option<usize> {
+        if !self.goes_on() {
+            return Some(1);
+        }
+        let last = self.link("last")?;
+        let (_, query) = last.split_once('?')?;
+        form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "page")?.1.parse().ok()
     }
 }
 
@@ -277,13 +283,43 @@ impl Api {
     /// have happened. A refused installation token is replaced once: that call did nothing.
     pub(crate) async fn send(&self, who: As, request: Request) -> Result<Answer, Fault> {
         let first = self.attempt(who, &request).await;
-        match first {
+        let done = match first {
             Err(Fault::Transient { why, .. }) if request.only_reads() => {
                 tracing::debug!(call = %request.shown, %why, "a read failed and is repeated");
                 self.attempt(who, &request).await
             }
             other => other,
+        };
+        match (done, who) {
+            (Err(refused @ Fault::Forbidden { .. }), As::Installation(id)) => {
+                Err(self.unless_suspended(id, refused).await)
+            }
+            (done, _) => done,
         }
+    }
+
+    /// An installation that is suspended is refused everything, in words alone; whether it is, GitHub tells the App. Its
+    /// owner can lift that at any time.
+    async fn unless_suspended(&self, id: InstallationId, refused: Fault) -> Fault {
+        #[derive(Deserialize)]
+        struct Shown {
+            suspended_at: Option<String>,
+        }
+        let request = Request::to(&INSTALLATION, &[&id.to_string()]);
+        let look = async { self.exchange(&self.signed()?, &request, None).await?.json::<Shown>() };
+        match look.await {
+            Ok(Shown { suspended_at: Some(since) }) => Fault::NotNow {
+                call: request.shown,
+                why: format!("the installation is suspended since {since}"),
+            },
+            Err(unsure) if unsure.passes() => unsure,
+            Ok(_) | Err(_) => refused,
+        }
+    }
+
+    /// Nothing more is sent for this installation until then.
+    pub(crate) fn close(&self, id: InstallationId, until: Timestamp) {
+        self.session(id).close(until);
     }
 
     async fn attempt(&self, who: As, request: &Request) -> Result<Answer, Fault> {
@@ -381,7 +417,10 @@ impl Api {
             expires_at: String,
         }
         let request = Request::to(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
-        let answer = self.exchange(&self.signed()?, &request, None).await?;
+        let answer = match self.exchange(&self.signed()?, &request, None).await {
+            Err(refused @ Fault::Forbidden { .. }) => return Err(self.unless_suspended(id, refused).await),
+            other => other?,
+        };
         // Not by `Answer::json`: an error of serde may quote the value it stumbled over.
         let token: Token = serde_json::from_slice(&answer.body)
             .map_err(|_| Fault::unexpected(&request.shown, "no token in it"))?;

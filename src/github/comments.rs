@@ -110,13 +110,33 @@ impl Repo {
         for (index, piece) in body.pieces().iter().enumerate() {
             let line = marker_line(marker, index)?;
             let text = format!("{piece}\n\n{line}");
-            let comment = match interrupted {
+            let comment = match interrupted && !self.was_refused(issue, &line) {
                 true => self.look_and_post(issue, &line, &text).await?.comment,
-                false => self.post_comment(issue, &text).await?,
+                false => self.first_post(issue, &line, &text).await?,
             };
             first.get_or_insert(comment);
         }
         first.ok_or_else(|| Fault::Invalid("a comment without text".into()))
+    }
+
+    /// Posts what is surely not there, and remembers it if that is so still.
+    async fn first_post(&self, issue: IssueNo, line: &str, text: &str) -> Result<Comment, Fault> {
+        let (doubts, refused) = (self.github().doubts(), self.refused(issue, line));
+        let posted = self.post_comment(issue, text).await;
+        match &posted {
+            Err(fault) if !fault.leaves_doubt() => doubts.note(&refused, self.github().now(), None),
+            _ => doubts.settle(&refused),
+        }
+        posted
+    }
+
+    /// Did GitHub refuse to take it, each time so far?
+    fn was_refused(&self, issue: IssueNo, line: &str) -> bool {
+        self.github().doubts().known(&self.refused(issue, line), self.github().now()).is_some()
+    }
+
+    fn refused(&self, issue: IssueNo, line: &str) -> String {
+        format!("{} {issue} {line} refused", self.id())
     }
 
     /// As an interrupted [`ensure_comment`](Self::ensure_comment), of which only the marker was the same: a comment that
@@ -169,7 +189,11 @@ impl Repo {
             (None, None) => {}
         }
         doubts.note(&again, now, None);
-        let posted = self.post_comment(issue, text).await?;
+        let posted = self.post_comment(issue, text).await.inspect_err(|fault| {
+            if !fault.leaves_doubt() {
+                doubts.settle(&again);
+            }
+        })?;
         doubts.note(&again, now, Some(posted.id.0));
         match self.keep_one(&self.newest_comments(issue).await?, line).await? {
             Some(found) => {
@@ -207,15 +231,15 @@ impl Repo {
         self.write(edit).await?.json::<Listed>()?.comment()
     }
 
-    /// Replaces the text of a comment of ours and moves a label, in one write. [`Fault::NotFound`] when the
-    /// comment is gone; the label has moved nevertheless.
+    /// Replaces the text of a comment of ours and moves a label, in one write. The label is a decoration: whether it
+    /// has moved as well is told, and is no reason to fail. [`Fault::NotFound`] when the comment is gone.
     pub async fn edit_and_swap(
         &self,
         comment: &str,
         marker: &str,
         body: &Body,
         swap: &LabelSwap<'_>,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let Some(mut fields) = self.label_fields(swap).await? else {
             return Err(Fault::NotFound { call: format!("the label {}", swap.old) });
         };
@@ -228,8 +252,8 @@ impl Repo {
             input: json!({ "id": comment, "body": text }),
         });
         let done = self.mutate(&EDIT_AND_SWAP, &fields, Urgency::Decoration).await?;
-        swapped(&EDIT_AND_SWAP, &done)?;
-        done.field(&EDIT_AND_SWAP, "edit").map(drop)
+        done.field(&EDIT_AND_SWAP, "edit")?;
+        Ok(swapped(&EDIT_AND_SWAP, &done).is_ok())
     }
 
     /// A reaction that is there already is left alone by GitHub itself.
@@ -270,13 +294,13 @@ impl Repo {
     }
 
     /// The last pages of an issue's comments. GitHub lists the oldest first and cannot be asked
-    /// otherwise here, so the first page is read for the number of the last.
+    /// otherwise here.
     async fn newest_comments(&self, issue: IssueNo) -> Result<Vec<Listed>, Fault> {
         let page = |page: usize| -> Request {
             self.request(&COMMENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
         };
         let first: Answer = self.send(page(1)).await?;
-        let last = first.pages();
+        let last = self.pages(&first, page).await?;
         let oldest = last.saturating_sub(limits::COMMENT_LOOK_PAGES - 1).max(1);
         let mut comments = if oldest == 1 { first.items(None)? } else { Vec::new() };
         for number in oldest.max(2)..=last {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     error::Fault,
-    graphql::Field,
+    graphql::{Field, Mutated},
     manifest::{BLOB, COMMIT_OBJECT, COMMIT_ON_BRANCH, CONTENTS, Call, REF},
     pace::Urgency,
     repo::Repo,
@@ -99,7 +99,7 @@ impl Repo {
         }
         let refused = match self.commit_on_branch(spec).await {
             Ok(oid) => return done(oid),
-            Err(fault @ (Fault::Rejected { .. } | Fault::NotFound { .. })) => fault,
+            Err(fault @ (Fault::Rejected { .. } | Fault::NotFound { .. } | Fault::NoBranch { .. })) => fault,
             Err(fault) => return Err(fault),
         };
         // Many things are refused; where the branch is tells which it was.
@@ -149,7 +149,11 @@ impl Repo {
         let fields: Vec<Field> = begin.into_iter().chain([commit]).collect();
         let mutated = self.mutate(&COMMIT_ON_BRANCH, &fields, Urgency::Work).await?;
         // That the branch is there already is fine; the commit tells whether it is where it should be.
-        let made = &mutated.field(&COMMIT_ON_BRANCH, "commit")?["commit"]["oid"];
+        let made = mutated.field(&COMMIT_ON_BRANCH, "commit").map_err(|fault| match fault {
+            Fault::NotFound { .. } if spec.begins => why_none(&mutated, &spec.branch).unwrap_or(fault),
+            fault => fault,
+        })?;
+        let made = &made["commit"]["oid"];
         Oid::deserialize(made).map_err(|e| Fault::unexpected(&COMMIT_ON_BRANCH.to_string(), e))
     }
 
@@ -258,6 +262,17 @@ impl Repo {
         let blob: Blob = self.send(self.request(&BLOB, &[oid.as_str()])).await?.json()?;
         decode(&BLOB, &blob.content)
     }
+}
+
+/// Why the branch was not made that a commit was to begin with.
+fn why_none(mutated: &Mutated, branch: &str) -> Option<Fault> {
+    let refused = mutated.field(&COMMIT_ON_BRANCH, "begin").err()?;
+    Some(match refused {
+        Fault::Rejected { message: why, .. } | Fault::Forbidden { message: why, .. } => {
+            Fault::NoBranch { branch: branch.to_owned(), why }
+        }
+        other => other,
+    })
 }
 
 /// GitHub breaks its base64 into lines.

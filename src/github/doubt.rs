@@ -2,7 +2,7 @@
 //!
 //! An answer that was lost leaves a doubt, and GitHub's reads may lag the write by seconds. So one look that
 //! finds nothing proves nothing: it takes two, apart; and a refusal that what is shown does not explain is
-//! not believed at once. All of this is memory alone: a process that ends forgets its looks and begins them
+//! not believed at once. What GitHub refused surely did not happen, and leaves none. All of this is memory alone: a process that ends forgets its looks and begins them
 //! again, which costs time and no more.
 
 use std::{

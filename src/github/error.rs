@@ -1,8 +1,8 @@
 //! What can go wrong between us and GitHub, sorted by what the caller should do about it.
 //!
 //! Every answer that is not a success becomes a [`Fault`] here, from its status and headers; the
-//! text of an answer is shown to people and decides nothing, but for the one case that GitHub marks
-//! in no other way (a secondary rate limit without headers).
+//! text of an answer decides nothing, but for the few cases that GitHub marks in no other way
+//! ([`PASSING`] and [`SECONDARY_LIMIT`]).
 
 use std::time::Duration;
 
@@ -41,6 +41,9 @@ pub enum Fault {
     /// GitHub or the network failed; whether a write took effect is unknown.
     #[error("GitHub could not be reached or failed on {call}: {why}")]
     Transient { call: String, why: String },
+    /// Refused for a reason that passes. Nothing took effect.
+    #[error("GitHub refuses {call} for now: {why}")]
+    NotNow { call: String, why: String },
     #[error("GitHub knows nothing under {call}, or hides it from this App")]
     NotFound { call: String },
     /// It was there and is no more: a deleted issue, a repository replaced by another of its name.
@@ -60,6 +63,9 @@ pub enum Fault {
     /// GitHub understood and refuses; repeating will not help.
     #[error("GitHub refused {call} with status {status}: {message}")]
     Rejected { call: String, status: u16, message: String, problems: Vec<Problem> },
+    /// Among the rules of the repository or its organization is one against making this branch.
+    #[error("GitHub does not let this App make the branch {branch}: {why}")]
+    NoBranch { branch: String, why: String },
     /// The repository or issue has another address now.
     #[error("{call} has moved to {location}")]
     Moved { call: String, location: String },
@@ -74,7 +80,12 @@ pub enum Fault {
 impl Fault {
     /// Is it only a matter of waiting?
     pub fn passes(&self) -> bool {
-        matches!(self, Self::RateLimited { .. } | Self::Transient { .. })
+        matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::NotNow { .. })
+    }
+
+    /// May a write that came to this have taken effect? All else GitHub says before it does anything.
+    pub(super) fn leaves_doubt(&self) -> bool {
+        matches!(self, Self::Transient { .. } | Self::Unexpected { .. })
     }
 
     pub(crate) fn transient(call: &str, why: impl ToString) -> Self {
@@ -149,9 +160,26 @@ impl Refusal {
     }
 
     fn speaks_of_rate(&self) -> bool {
-        self.documentation_url.contains("rate-limit")
-            || self.message.to_ascii_lowercase().contains("secondary rate limit")
+        self.documentation_url.contains("rate-limit") || is_about_pace(&self.message)
     }
+}
+
+/// Refusals that time or an owner lifts, which share their status (or GraphQL's type) with final ones and have no code of
+/// their own: what is written too fast, what a copy of GitHub's data does not hold yet, and an address that is not on an
+/// organization's list.
+const PASSING: [&str; 3] = ["submitted too quickly", "could not resolve to a node", "ip allow list"];
+
+/// GitHub sends it without a header at times, and by GraphQL without a type.
+const SECONDARY_LIMIT: &str = "secondary rate limit";
+
+pub(super) fn is_about_pace(message: &str) -> bool {
+    message.to_ascii_lowercase().contains(SECONDARY_LIMIT)
+}
+
+/// A refusal with a status (or a type) that is final otherwise.
+pub(super) fn passing(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    PASSING.iter().any(|words| message.contains(words))
 }
 
 /// Sorts an answer that is not a success.
@@ -176,8 +204,7 @@ pub(crate) fn classify(
             None => Fault::unexpected(&call, "a redirect without a location"),
         },
         401 => Fault::Unauthorized { call, message },
-        // Its owner can lift that at any time; until then nothing of it is begun.
-        403 if message.contains("has been suspended") => Fault::transient(&call, message),
+        403 | 422 if passing(&message) => Fault::NotNow { call, why: message },
         403 => Fault::Forbidden {
             call,
             accepted_permissions: text(headers, "x-accepted-github-permissions").map(str::to_owned),
@@ -212,15 +239,16 @@ fn limited_until(
     refusal: &Refusal,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let number = |name| text(headers, name).and_then(|value| value.parse::<i64>().ok());
-    let longest = now.plus(limits::RATE_WAIT);
-    let shortest = now.plus(Duration::from_secs(1));
-    if let Some(seconds) = number("retry-after") {
-        let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        return Some(now.plus(wait).clamp(shortest, longest));
-    }
     let slow_down = status == StatusCode::TOO_MANY_REQUESTS || refusal.speaks_of_rate();
-    used_up(headers, now).or_else(|| slow_down.then(|| now.plus(limits::RATE_PAUSE)))
+    asked_to_wait(headers, now).or_else(|| slow_down.then(|| now.plus(limits::RATE_PAUSE)))
+}
+
+/// Until when the headers of a refusal ask us to wait.
+pub(super) fn asked_to_wait(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
+    let seconds = text(headers, "retry-after").and_then(|value| value.parse::<i64>().ok());
+    let Some(seconds) = seconds else { return used_up(headers, now) };
+    let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    Some(now.plus(wait).clamp(now.plus(Duration::from_secs(1)), now.plus(limits::RATE_WAIT)))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -298,8 +326,18 @@ mod tests {
         assert!(matches!(fault(409, &[], ""), Fault::Conflict { .. }));
         assert!(matches!(fault(401, &[], ""), Fault::Unauthorized { .. }));
         assert!(matches!(fault(502, &[], "<html>"), Fault::Transient { .. }));
-        let suspended = r#"{"message":"This installation has been suspended"}"#;
-        assert!(matches!(fault(403, &[], suspended), Fault::Transient { .. }), "it can be lifted");
+        for (status, passing) in [
+            (
+                403,
+                "Although you appear to have the correct authorization credentials, the `acme` organization has an IP allow list enabled, and your IP address is not permitted to access this resource.",
+            ),
+            (422, "Could not resolve to a node with the global id of 'I_1'."),
+        ] {
+            let refused = fault(status, &[], &serde_json::json!({ "message": passing }).to_string());
+            assert!(matches!(refused, Fault::NotNow { .. }) && refused.passes(), "{refused}");
+        }
+        let fast = r#"{"message":"Validation Failed","errors":[{"resource":"IssueComment","code":"unprocessable","field":"data","message":"was submitted too quickly"}]}"#;
+        assert!(matches!(fault(422, &[], fast), Fault::NotNow { .. }));
         assert!(
             matches!(fault(301, &[("location", "https://x/y")], ""), Fault::Moved { location, .. } if location == "https://x/y")
         );

@@ -5,7 +5,12 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{error::Fault, manifest::Call, pace::Urgency, repo::Repo};
+use super::{
+    error::{Fault, asked_to_wait, is_about_pace, passing},
+    manifest::Call,
+    pace::Urgency,
+    repo::Repo,
+};
 use crate::limits;
 
 /// One field of a mutation: what it is called in the answer, the mutation, its input.
@@ -36,6 +41,37 @@ struct Problem {
     message: String,
     #[serde(default)]
     path: Vec<Value>,
+    #[serde(default)]
+    extensions: Value,
+}
+
+impl Problem {
+    /// GitHub has called it both.
+    fn is_rate_limit(&self) -> bool {
+        matches!(self.kind.as_str(), "RATE_LIMIT" | "RATE_LIMITED") || is_about_pace(&self.message)
+    }
+
+    /// GraphQL says 200 also where GitHub failed. So only what is known to be final is final; a type that is new, or none
+    /// ("Something went wrong while executing your query"), is as good as a 502.
+    fn fault(&self, call: String) -> Fault {
+        let message: String = self.message.chars().take(500).collect();
+        // A request that is not valid has no type but the validator's own code.
+        let invalid = self.kind.is_empty() && self.extensions["code"].is_string();
+        match self.kind.as_str() {
+            "NOT_FOUND" => Fault::NotFound { call },
+            "FORBIDDEN" | "INSUFFICIENT_SCOPES" | "UNPROCESSABLE" if passing(&message) => {
+                Fault::NotNow { call, why: message }
+            }
+            "FORBIDDEN" | "INSUFFICIENT_SCOPES" => {
+                Fault::Forbidden { call, accepted_permissions: None, message }
+            }
+            "UNPROCESSABLE" | "STALE_DATA" => {
+                Fault::Rejected { call, status: 422, message, problems: Vec::new() }
+            }
+            _ if invalid => Fault::Rejected { call, status: 422, message, problems: Vec::new() },
+            _ => Fault::transient(&call, message),
+        }
+    }
 }
 
 impl Mutated {
@@ -51,16 +87,7 @@ impl Mutated {
         let call = call.to_string();
         Err(match problem {
             None => Fault::unexpected(&call, format!("neither `{alias}` nor an error in it")),
-            Some(problem) => {
-                let message: String = problem.message.chars().take(500).collect();
-                match problem.kind.as_str() {
-                    "NOT_FOUND" => Fault::NotFound { call },
-                    "FORBIDDEN" | "INSUFFICIENT_SCOPES" => {
-                        Fault::Forbidden { call, accepted_permissions: None, message }
-                    }
-                    _ => Fault::Rejected { call, status: 422, message, problems: Vec::new() },
-                }
-            }
+            Some(problem) => problem.fault(call),
         })
     }
 }
@@ -82,9 +109,13 @@ impl Repo {
         let variables: serde_json::Map<_, _> =
             fields.iter().map(|f| (f.alias.to_owned(), f.input.clone())).collect();
         let request = self.bare(call).body(json!({ "query": query, "variables": variables }));
-        let mutated: Mutated = self.write(request.urgency(urgency)).await?.json()?;
-        if mutated.errors.iter().any(|problem| problem.kind == "RATE_LIMITED") {
-            return Err(Fault::RateLimited { until: self.github().now().plus(limits::RATE_PAUSE) });
+        let answer = self.write(request.urgency(urgency)).await?;
+        let mutated: Mutated = answer.json()?;
+        if mutated.errors.iter().any(Problem::is_rate_limit) {
+            let now = self.github().now();
+            let until = asked_to_wait(&answer.headers, now).unwrap_or(now.plus(limits::RATE_PAUSE));
+            self.github().api().close(self.installation(), until);
+            return Err(Fault::RateLimited { until });
         }
         Ok(mutated)
     }

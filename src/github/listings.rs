@@ -100,10 +100,9 @@ impl Repo {
         let page = |page: usize| -> Request {
             self.request(&ISSUE_EVENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
         };
-        // GitHub lists the oldest first and cannot be asked otherwise, so the first page is read for the number
-        // of the last.
+        // GitHub lists the oldest first and cannot be asked otherwise.
         let first: Answer = self.send(page(1)).await?;
-        let last = first.pages();
+        let last = self.pages(&first, page).await?;
         for number in (last.saturating_sub(limits::EVENT_LOOK_PAGES)..=last).rev().filter(|n| *n > 0) {
             let events: Vec<Event> =
                 if number == 1 { first.items(None)? } else { self.send(page(number)).await?.items(None)? };

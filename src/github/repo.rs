@@ -222,6 +222,23 @@ impl Repo {
         }
     }
 
+    /// How many pages a listing has. Where GitHub does not say, it is read on to its end.
+    pub(super) async fn pages(
+        &self,
+        first: &Answer,
+        page: impl Fn(usize) -> Request,
+    ) -> Result<usize, Fault> {
+        if let Some(pages) = first.pages() {
+            return Ok(pages);
+        }
+        for number in 2..limits::GITHUB_PAGES {
+            if !self.send(page(number)).await?.goes_on() {
+                return Ok(number);
+            }
+        }
+        Ok(limits::GITHUB_PAGES)
+    }
+
     /// `/repositories/ID/…` if `location` is that and the rest of the route is unchanged.
     fn new_route(&self, request: &Request, location: &str) -> Option<String> {
         let old = format!("/repos/{}/{}", self.name.owner, self.name.name);
@@ -360,7 +377,13 @@ impl Repo {
         let Some(fields) = self.label_fields(swap).await? else {
             return self.ensure_label(swap.issue, swap.new).await;
         };
-        swapped(&SWAP_LABELS, &self.mutate(&SWAP_LABELS, &fields, Urgency::Decoration).await?)
+        let about = format!("label {} on issue {}", swap.new.name, swap.issue);
+        match swapped(&SWAP_LABELS, &self.mutate(&SWAP_LABELS, &fields, Urgency::Decoration).await?) {
+            Ok(()) => Ok(self.sure(&about, ())),
+            // A label that was made just now may not show everywhere.
+            Err(missing @ Fault::NotFound { .. }) => Err(self.unless_behind(&about, missing)),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// None when there is no such label as the old one in the repository.

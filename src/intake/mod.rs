@@ -186,7 +186,10 @@ impl Intake {
             Trouble::GitHub(Fault::NotFound { .. }) => (age < LAG).then_some(soon),
             // Credentials are mended by the operator; a page instead of an answer is an outage's.
             Trouble::GitHub(
-                Fault::Transient { .. } | Fault::Unauthorized { .. } | Fault::Unexpected { .. },
+                Fault::Transient { .. }
+                | Fault::NotNow { .. }
+                | Fault::Unauthorized { .. }
+                | Fault::Unexpected { .. },
             ) => Some(soon),
             Trouble::GitHub(_) => None,
             Trouble::Opening if age < LAG => Some(now.plus(limits::GATE_OPENING)),

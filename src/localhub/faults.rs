@@ -15,6 +15,10 @@ pub enum Fault {
     Status { method: String, path_contains: String, status: u16, times: u32 },
     /// 422 with GitHub's list of what is wrong, and no effect.
     Unprocessable { method: String, path_contains: String, field: String, code: String, times: u32 },
+    /// The request is refused with this status and message, and has no effect.
+    Refused { method: String, path_contains: String, status: u16, message: &'static str, times: u32 },
+    /// This mutation of a GraphQL request fails with the type, if any, and has no effect; those beside it do.
+    Mutation { name: &'static str, kind: Option<&'static str>, message: &'static str, times: u32 },
     /// The secondary rate limit: 403 with `Retry-After`, and no effect.
     SecondaryLimit { method: String, path_contains: String, retry_after: Duration, times: u32 },
     /// The connection is closed without an answer, after the effect or before it.
@@ -38,6 +42,7 @@ pub(super) enum Hit {
     LoseAnswer,
     Instead(u16),
     Unprocessable { field: String, code: String },
+    Refused { status: u16, message: &'static str },
     RetryAfter(Duration),
     UsedUp { status: u16, until: Timestamp },
     Drop { after_effect: bool },
@@ -91,6 +96,17 @@ impl Hub {
         lock(&self.0.faults).iter_mut().find_map(|fault| fault.hit(request))
     }
 
+    /// Why this mutation fails, where it shall: a type and a message.
+    pub(super) fn mutation_fault(&self, called: &str) -> Option<(Option<&'static str>, &'static str)> {
+        lock(&self.0.faults).iter_mut().find_map(|fault| match fault {
+            Fault::Mutation { name, kind, message, times } if *name == called && *times > 0 => {
+                *times -= 1;
+                Some((*kind, *message))
+            }
+            _ => None,
+        })
+    }
+
     /// Keeps what is there now, before it is changed, for as long as reads lag.
     pub(super) fn keep_moment(&self, state: &State) {
         let lag = lock(&self.0.faults).iter().find_map(|fault| match fault {
@@ -129,6 +145,10 @@ impl Fault {
                 let (field, code) = (field.clone(), code.clone());
                 (method, path_contains, times, Hit::Unprocessable { field, code })
             }
+            Self::Refused { method, path_contains, status, message, times } => {
+                (method, path_contains, times, Hit::Refused { status: *status, message })
+            }
+            Self::Mutation { .. } => return None,
             Self::SecondaryLimit { method, path_contains, retry_after, times } => {
                 (method, path_contains, times, Hit::RetryAfter(*retry_after))
             }

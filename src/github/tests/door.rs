@@ -285,6 +285,10 @@ async fn a_new_app_comes_out_of_its_code_and_its_code_stays_out_of_errors() {
     assert_eq!(fake.seen()[0].authorization, "");
     let fault = convert_manifest(&url, "badcode", Arc::<Still>::default()).await.unwrap_err();
     assert!(!format!("{fault} {fault:?}").contains("badcode"), "{fault}");
+    let nowhere = "http://127.0.0.1:9/".parse().unwrap();
+    let fault = convert_manifest(&nowhere, "badcode", Arc::<Still>::default()).await.unwrap_err();
+    assert!(!format!("{fault} {fault:?}").contains("badcode"), "{fault}");
+    assert!(fault.to_string().contains("refused"), "it says why: {fault}");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod door;
 mod pace;
+mod refusals;
 mod writes;
 
 use std::{

@@ -86,16 +86,22 @@ struct NewText {
     body: String,
 }
 
-/// Why a field has no result: GitHub's word for the kind, and its sentence.
-struct Failed(&'static str, String);
+/// Why a field has no result: GitHub's word for the kind, which it does not always have, and its sentence.
+struct Failed(Option<&'static str>, String);
+
+impl Failed {
+    fn new(kind: &'static str, message: impl Into<String>) -> Self {
+        Self(Some(kind), message.into())
+    }
+}
 
 type Field = Result<Value, Failed>;
 
 impl From<HubError> for Failed {
     fn from(error: HubError) -> Self {
         match error {
-            HubError::Missing(what) => Self("NOT_FOUND", format!("Could not resolve to {what}.")),
-            other => Self("UNPROCESSABLE", other.to_string()),
+            HubError::Missing(what) => Self::new("NOT_FOUND", format!("Could not resolve to {what}.")),
+            other => Self::new("UNPROCESSABLE", other.to_string()),
         }
     }
 }
@@ -113,7 +119,7 @@ impl From<Refusal> for Failed {
             401 | 403 => "FORBIDDEN",
             _ => "UNPROCESSABLE",
         };
-        Self(kind, refusal.message)
+        Self::new(kind, refusal.message)
     }
 }
 
@@ -124,16 +130,16 @@ impl Call<'_> {
         let (mut data, mut errors) = (Map::new(), Vec::new());
         for (alias, mutation, variable) in mutations(&asked.query) {
             let input = asked.variables.get(&variable).cloned().unwrap_or_default();
-            let result = match mutation.as_str() {
-                "createRef" => read(input).and_then(|input| self.create_ref(by, input)),
-                "createCommitOnBranch" => read(input).and_then(|input| self.commit_on_branch(by, input)),
-                "addLabelsToLabelable" => read(input).and_then(|input| self.label_all(by, input, true)),
-                "updateIssueComment" => read(input).and_then(|input| self.edit_by_node(by, input)),
-                "removeLabelsFromLabelable" => read(input).and_then(|input| self.label_all(by, input, false)),
-                other => Err(Failed("undefinedField", format!("localhub has no mutation {other}"))),
+            let result = match self.hub.mutation_fault(&mutation) {
+                Some((kind, message)) => Err(Failed(kind, message.to_owned())),
+                None => self.mutate(&mutation, by, input),
             };
             let value = result.unwrap_or_else(|Failed(kind, message)| {
-                errors.push(json!({ "type": kind, "path": [alias], "message": message }));
+                let mut error = json!({ "path": [alias], "message": message });
+                if let Some(kind) = kind {
+                    error["type"] = json!(kind);
+                }
+                errors.push(error);
                 Value::Null
             });
             data.insert(alias, value);
@@ -145,6 +151,17 @@ impl Call<'_> {
         Ok(self.ok(&body))
     }
 
+    fn mutate(&self, mutation: &str, by: UserId, input: Value) -> Field {
+        match mutation {
+            "createRef" => read(input).and_then(|input| self.create_ref(by, input)),
+            "createCommitOnBranch" => read(input).and_then(|input| self.commit_on_branch(by, input)),
+            "addLabelsToLabelable" => read(input).and_then(|input| self.label_all(by, input, true)),
+            "updateIssueComment" => read(input).and_then(|input| self.edit_by_node(by, input)),
+            "removeLabelsFromLabelable" => read(input).and_then(|input| self.label_all(by, input, false)),
+            other => Err(Failed::new("undefinedField", format!("localhub has no mutation {other}"))),
+        }
+    }
+
     fn create_ref(&self, by: UserId, input: NewRef) -> Field {
         let found =
             self.state(|s| s.repositories.keys().copied().find(|id| node("R", id.0) == input.repository_id));
@@ -154,7 +171,7 @@ impl Call<'_> {
         self.hub.change(|c| {
             if git.reference(&input.name).is_some() {
                 let message = format!("A ref named {:?} already exists in the repository.", input.name);
-                return Err(Failed("UNPROCESSABLE", message));
+                return Err(Failed::new("UNPROCESSABLE", message));
             }
             git.set_reference(&input.name, &input.oid)?;
             if let Some(branch) = input.name.strip_prefix("refs/heads/") {
@@ -169,13 +186,13 @@ impl Call<'_> {
             .branch
             .repository_name_with_owner
             .parse()
-            .map_err(|_| Failed("NOT_FOUND", "Could not resolve to a Repository.".into()))?;
+            .map_err(|_| Failed::new("NOT_FOUND", "Could not resolve to a Repository."))?;
         let repo = self.repo(&name.owner, &name.name, &[("contents", Level::Write)])?;
         let (git, branch) = (self.git(repo), input.branch.branch_name);
         let mut entries = Vec::new();
         for Addition { path, contents } in input.file_changes.additions {
             let bytes = STANDARD.decode(contents);
-            let bytes = bytes.map_err(|_| Failed("UNPROCESSABLE", "contents is not valid Base64".into()))?;
+            let bytes = bytes.map_err(|_| Failed::new("UNPROCESSABLE", "contents is not valid Base64"))?;
             entries.push(NewEntry { path, mode: "100644".into(), oid: Some(git.write_blob(&bytes)?) });
         }
         let message = match input.message.body.as_str() {
@@ -185,13 +202,13 @@ impl Call<'_> {
         let expected = input.expected_head_oid;
         self.hub.change(|c| {
             let from = git.branch(&branch).ok_or_else(|| {
-                Failed("NOT_FOUND", format!("Could not resolve to a Ref with the name {branch:?}."))
+                Failed::new("NOT_FOUND", format!("Could not resolve to a Ref with the name {branch:?}."))
             })?;
             if from != expected {
                 let message = format!(
                     "Expected branch to point to \"{expected}\" but it did not.  Pull and try again."
                 );
-                return Err(Failed("STALE_DATA", message));
+                return Err(Failed::new("STALE_DATA", message));
             }
             let author = signature(c.account(by)?, c.at);
             let tree = git.make_tree(git.tree_of(from.as_str()).as_ref(), &entries)?;
@@ -219,7 +236,7 @@ impl Call<'_> {
     fn label_all(&self, by: UserId, input: Labels, add: bool) -> Field {
         let (repo, number, names) = self
             .state(|s| labelable(s, &input))
-            .ok_or_else(|| Failed("NOT_FOUND", "Could not resolve to a node with the global id.".into()))?;
+            .ok_or_else(|| Failed::new("NOT_FOUND", "Could not resolve to a node with the global id."))?;
         self.allowed(repo, &[("issues", Level::Write), ("pull_requests", Level::Write)])?;
         self.hub.change(|c| {
             if add {
@@ -238,7 +255,7 @@ impl Call<'_> {
 
 fn read<T: DeserializeOwned>(input: Value) -> Result<T, Failed> {
     serde_json::from_value(input)
-        .map_err(|e| Failed("UNPROCESSABLE", format!("the input can't be read: {e}")))
+        .map_err(|e| Failed::new("UNPROCESSABLE", format!("the input can't be read: {e}")))
 }
 
 /// The issue and the labels that an input names.

@@ -145,6 +145,7 @@ fn instead(hit: &Hit) -> Option<Reply> {
     let refusal = match hit {
         Hit::Instead(status) => Refusal::new(*status, asked_for),
         Hit::Unprocessable { field, code } => Refusal::invalid("Resource", field, code, None),
+        Hit::Refused { status, message } => Refusal::new(*status, *message),
         Hit::RetryAfter(wait) => Refusal {
             headers: vec![("retry-after", wait.as_secs().to_string())],
             ..Refusal::new(403, "You have exceeded a secondary rate limit.")

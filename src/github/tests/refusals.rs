@@ -1,0 +1,155 @@
+//! What GitHub refuses: for good, for now, and what of it may have happened all the same.
+
+use super::*;
+use crate::{
+    limits,
+    types::{CommentId, IssueNo},
+};
+
+fn comment(id: u64) -> Value {
+    json!({
+        "id": id, "body": "hello\n\n<!-- countersign:m -->", "user": { "id": BOT, "login": "x", "type": "Bot" },
+        "created_at": "2026-02-19T10:00:00Z", "updated_at": "2026-02-19T10:00:05Z",
+    })
+}
+
+const POST: &str = "POST /repos/o/r/issues/1/comments";
+const LOOK: &str = "GET /repos/o/r/issues/1/comments";
+
+/// What a label swap comes to whose GraphQL answer has this error, and the repository.
+async fn swap_with(error: Value) -> (Fault, Repo) {
+    let fake = Fake::start(move |seen, _| match seen.line.as_str() {
+        line if line.starts_with("GET /repos/o/r/labels/") => answer(200, json!({ "node_id": "LA_1" })),
+        "GET /repos/o/r/issues/1" => answer(
+            200,
+            json!({ "number": 1, "node_id": "I_1", "title": "t", "state": "open", "updated_at": "2026-02-19T10:00:00Z" }),
+        ),
+        "POST /graphql" => answer(200, json!({ "data": null, "errors": [error] })),
+        _ => None,
+    })
+    .await;
+    let new = LabelSpec { name: "done", color: "0e8a16", description: "why" };
+    let swap = LabelSwap { issue: IssueNo(1), old: "working", new };
+    let repo = fake.repo();
+    (repo.swap_label(&swap).await.unwrap_err(), repo)
+}
+
+#[tokio::test]
+async fn graphql_is_final_only_where_it_is_known_to_be() {
+    let wrong = "Something went wrong while executing your query. This may be the result of a timeout.";
+    for kind in [None, Some("SERVICE_UNAVAILABLE"), Some("A_NEW_ONE")] {
+        let mut error = json!({ "message": wrong });
+        if let Some(kind) = kind {
+            error["type"] = json!(kind);
+        }
+        let (fault, _) = swap_with(error).await;
+        assert!(matches!(fault, Fault::Transient { .. }), "{kind:?}: {fault}");
+    }
+    let (fault, _) = swap_with(json!({ "type": "FORBIDDEN", "message": "no" })).await;
+    assert!(matches!(fault, Fault::Forbidden { .. }), "{fault}");
+    for error in [
+        json!({ "type": "UNPROCESSABLE", "message": "no" }),
+        json!({ "extensions": { "code": "undefinedField" }, "message": "no such field" }),
+    ] {
+        let (fault, _) = swap_with(error).await;
+        assert!(matches!(fault, Fault::Rejected { .. }), "{fault}");
+    }
+    let listed = "the `acme` organization has an IP allow list enabled, and 192.0.2.1 is not permitted";
+    let (fault, _) = swap_with(json!({ "type": "FORBIDDEN", "message": listed })).await;
+    assert!(matches!(fault, Fault::NotNow { .. }), "{fault}");
+}
+
+#[tokio::test]
+async fn graphqls_rate_limit_is_the_installations_by_either_name() {
+    for kind in ["RATE_LIMIT", "RATE_LIMITED"] {
+        let message = "API rate limit already exceeded for installation ID 3.";
+        let (fault, repo) =
+            swap_with(json!({ "type": kind, "code": "graphql_rate_limit", "message": message })).await;
+        let until = NOW.plus(limits::RATE_PAUSE);
+        assert_eq!(fault, Fault::RateLimited { until });
+        assert_eq!(repo.info().await.unwrap_err(), fault, "{kind}: nothing is sent before it ends");
+    }
+}
+
+#[tokio::test]
+async fn what_was_refused_was_not_written_and_is_not_looked_for() {
+    let fake = Fake::start(|seen, before| match (seen.line.as_str(), before) {
+        (POST, 0..4) => answer(403, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
+        (POST, 4) => {
+            answer(422, json!({ "message": "Validation Failed", "errors": ["was submitted too quickly"] }))
+        }
+        (POST, _) => answer(201, comment(5)),
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    for attempt in 0..5 {
+        let body = Body::frame("hello".to_owned());
+        let refused = repo.ensure_comment(IssueNo(1), "m", &body, attempt > 0).await.unwrap_err();
+        assert!(refused.passes(), "{refused}");
+        fake.clock.pass(Duration::from_secs(1));
+    }
+    let body = Body::frame("hello".to_owned());
+    assert_eq!(repo.ensure_comment(IssueNo(1), "m", &body, true).await.unwrap().id, CommentId(5));
+    assert_eq!((fake.count(POST), fake.count(LOOK)), (6, 0));
+}
+
+#[tokio::test]
+async fn a_refusal_ends_no_doubt_that_was_there_before_it_and_adds_none() {
+    let fake = Fake::start(|seen, before| match (seen.line.as_str(), before) {
+        (POST, 0) => answer(502, json!({})),
+        (POST, 1) => answer(429, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
+        (POST, _) => answer(201, comment(5)),
+        // The first is not there, and the third shows at once.
+        (line, before) if line.starts_with(LOOK) && before < 3 => answer(200, json!([])),
+        (line, _) if line.starts_with(LOOK) => answer(200, json!([comment(5)])),
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    let body = Body::frame("hello".to_owned());
+    for attempt in 0..3 {
+        repo.ensure_comment(IssueNo(1), "m", &body, attempt > 0).await.unwrap_err();
+        fake.clock.pass(limits::LOOK_GAP);
+    }
+    assert_eq!(fake.count(POST), 2, "after the lost one it is looked twice before it is written again");
+    assert_eq!(repo.ensure_comment(IssueNo(1), "m", &body, true).await.unwrap().id, CommentId(5));
+}
+
+#[tokio::test]
+async fn that_an_installation_is_suspended_the_installation_tells() {
+    let fake = Fake::start(|seen, before| match (seen.line.as_str(), before) {
+        ("POST /app/installations/3/access_tokens", 0) | ("GET /repos/o/r", 0) => {
+            answer(403, json!({ "message": "Diese Installation ruht." }))
+        }
+        ("GET /app/installations/3", 0..2) => {
+            answer(200, json!({ "id": 3, "suspended_at": "2026-01-01T00:00:00Z" }))
+        }
+        ("GET /app/installations/3", _) => answer(200, json!({ "id": 3, "suspended_at": null })),
+        ("GET /repos/o/r/issues/1", _) => {
+            answer(403, json!({ "message": "This installation has been suspended" }))
+        }
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    for refused in ["a token", "a call"] {
+        let fault = repo.info().await.unwrap_err();
+        assert!(matches!(fault, Fault::NotNow { .. }), "{refused}: {fault}");
+    }
+    let fault = repo.issue(IssueNo(1)).await.unwrap_err();
+    assert!(matches!(fault, Fault::Forbidden { .. }), "words are no proof: {fault}");
+}
+
+#[tokio::test]
+async fn the_newest_comment_is_found_though_nobody_says_which_page_is_the_last() {
+    let fake = Fake::start(|seen, _| {
+        let page: u64 = seen.line.strip_prefix(&format!("{LOOK}?per_page=100&page="))?.parse().unwrap();
+        let listed = answer(200, if page == 3 { json!([comment(5)]) } else { json!([]) });
+        let next = format!("<https://x/y?page={}>; rel=\"next\"", page + 1);
+        listed.map(|a| if page < 3 { a.header("link", next) } else { a })
+    })
+    .await;
+    let found = fake.repo().find_comment(IssueNo(1), "m").await.unwrap();
+    assert_eq!(found.map(|comment| comment.id), Some(CommentId(5)));
+}
