@@ -361,10 +361,11 @@ impl<T: Send + Sync + 'static> Engine<T> {
         match told.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
             Ok(None) => ended(status, halt.sentence()),
             Ok(Some(outcome)) => Checkpoint::Done { state: run.state.clone(), outcome },
-            Err(Attempt::Step(StepError::Later { why, .. })) if self.out_of_patience(run) => {
-                ended(RunStatus::Failed, format!("{}; nobody could be told: {why}", halt.sentence()))
+            // Nothing else would tell them, so this is tried until it is through.
+            Err(Attempt::Step(StepError::Later { why, after })) => {
+                let seldom = if self.out_of_patience(run) { limits::TELL_AGAIN } else { Duration::ZERO };
+                self.later(&why, after.max(seldom), run.attempts)
             }
-            Err(Attempt::Step(StepError::Later { why, after })) => self.later(&why, after, run.attempts),
             Err(
                 Attempt::Step(StepError::User(why) | StepError::Stopped { why, .. })
                 | Attempt::Unreadable(why),
@@ -391,11 +392,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         if *visit != run.visit {
             (*visit, *since) = (run.visit, now);
         }
-        let out = now.since(*since) > limits::PATIENCE;
-        if out {
-            waits.remove(&run.id);
-        }
-        out
+        now.since(*since) > limits::PATIENCE
     }
 
     /// Counts and logs a failure of ours.

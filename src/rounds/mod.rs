@@ -40,7 +40,7 @@ pub use page::{StatusComment, Urgency};
 pub use recent::Recent;
 pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, Why, review};
-pub use standing::{fault, stop_label_on};
+pub use standing::{decorated, fault, stop_label_on};
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cx, fault};
+use super::{Cx, decorated, fault};
 use crate::{
     engine::StepError,
     github::{Body, Comment, Fault, LabelSwap},
@@ -46,10 +46,10 @@ impl StatusComment {
 
     /// Shows `body`, as a new comment the first time.
     pub async fn show(&mut self, cx: &Cx, key: &str, body: &Body, urgency: Urgency) -> Result<(), StepError> {
-        self.turn(cx, key, body, urgency, None).await
+        self.turn(cx, key, body, urgency, None).await.map(drop)
     }
 
-    /// As [`show`](Self::show), and moves the issue's state label with it.
+    /// As [`show`](Self::show), and moves the issue's state label where that takes no write of its own. Has it moved?
     pub async fn turn(
         &mut self,
         cx: &Cx,
@@ -57,11 +57,11 @@ impl StatusComment {
         body: &Body,
         urgency: Urgency,
         swap: Option<LabelSwap<'_>>,
-    ) -> Result<(), StepError> {
+    ) -> Result<bool, StepError> {
         let now = cx.now(&format!("{key}-at")).await?;
         let fresh = self.touched.is_some_and(|t| now.since(t) < limits::STATUS_EDIT_GAP);
         if fresh && urgency == Urgency::Progress {
-            return Ok(());
+            return Ok(false);
         }
         let before = &*self;
         let shown: Shown =
@@ -70,7 +70,7 @@ impl StatusComment {
         self.node = shown.node;
         self.url = Some(shown.url);
         self.touched = Some(now);
-        Ok(())
+        Ok(shown.moved)
     }
 }
 
@@ -80,12 +80,15 @@ struct Shown {
     #[serde(default)]
     node: Option<String>,
     url: String,
+    /// The label with it.
+    #[serde(default)]
+    moved: bool,
 }
 
 impl From<Comment> for Shown {
     fn from(comment: Comment) -> Self {
         let node = Some(comment.node).filter(|node| !node.is_empty());
-        Self { id: comment.id, node, url: comment.url }
+        Self { id: comment.id, node, url: comment.url, moved: false }
     }
 }
 
@@ -98,25 +101,24 @@ async fn write(
 ) -> Result<Shown, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let marker = format!("status-{}", cx.run().id);
-    if let (StatusComment { id: Some(id), node: Some(node), url: Some(url), .. }, Some(swap)) = (before, swap)
-    {
-        match repo.edit_and_swap(node, &marker, body, swap).await {
-            Ok(()) => return Ok(Shown { id: *id, node: Some(node.clone()), url: url.clone() }),
-            // The comment or the old label was deleted: one after the other, what can be done is done.
-            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
-            Err(other) => return Err(fault(other)),
+    let as_it_was = |id: CommentId, moved| {
+        let (node, url) = (before.node.clone(), before.url.clone().unwrap_or_default());
+        Shown { id, node, url, moved }
+    };
+    if let (StatusComment { id: Some(id), node: Some(node), .. }, Some(swap)) = (before, swap) {
+        // Where the comment or the old label was deleted, what can be done is done one after the other.
+        if let Some(moved) = decorated(repo.edit_and_swap(node, &marker, body, swap).await)? {
+            return Ok(as_it_was(*id, moved));
         }
-    }
-    if let Some(swap) = swap {
-        repo.swap_label(swap).await.map_err(fault)?;
     }
     let issue = cx.run().trigger.issue;
     if let Some(id) = before.id {
         match repo.edit_comment(id, &marker, body).await {
-            Ok(comment) => return Ok(comment.into()),
             // Somebody deleted it: people shall still see where the run stands.
             Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
-            Err(other) => return Err(fault(other)),
+            edited => {
+                return Ok(decorated(edited)?.map_or_else(|| as_it_was(id, false), Shown::from));
+            }
         }
     }
     let shown = match before.in_doubt {

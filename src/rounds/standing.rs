@@ -161,6 +161,13 @@ pub fn fault(fault: Fault) -> StepError {
         // How long that is, GitHub's client knows: asking it early sends nothing.
         Fault::RateLimited { .. } => return later("GitHub asks us to slow down", limits::LIMIT_CHECK),
         Fault::Transient { .. } => return later("GitHub did not answer properly", AGAIN),
+        Fault::NotNow { .. } => {
+            tracing::warn!(%fault, "tried again later");
+            return later(
+                "GitHub does not take it for now; the server's log has the reason",
+                limits::LIMIT_CHECK,
+            );
+        }
         // An outage's page, or credentials that whoever runs the server is mending. The engine's patience ends it.
         Fault::Unexpected { .. } => {
             return later(
@@ -192,6 +199,11 @@ pub fn fault(fault: Fault) -> StepError {
                     .to_owned()
             }
         },
+        Fault::NoBranch { branch, .. } => format!(
+            "GitHub does not let the App make the branch {branch}. Most likely a ruleset of the repository or of its \
+             organization forbids it: let the App bypass that ruleset, or exempt what begins with countersign/, then start \
+             anew."
+        ),
         Fault::Conflict { .. } => {
             "Somebody changed the same thing at the same moment. Start anew on what is there now.".to_owned()
         }
@@ -199,8 +211,17 @@ pub fn fault(fault: Fault) -> StepError {
         // Ours alone: nothing was sent.
         Fault::Invalid(why) => format!("Not sent to GitHub: {why}"),
     };
-    tracing::warn!(%fault, "GitHub ended a step");
+    tracing::warn!(%fault, "GitHub refused a step something");
     StepError::User(sentence)
+}
+
+/// What came of a decoration: a label, an edit that nobody waits for. Such a thing ends no run, so that what GitHub refuses
+/// for good is left out; what passes is waited for, as anything is.
+pub fn decorated<T>(done: Result<T, Fault>) -> Result<Option<T>, StepError> {
+    done.map(Some).or_else(|refused| match fault(refused) {
+        StepError::User(_) => Ok(None),
+        waits => Err(waits),
+    })
 }
 
 /// GitHub's word for permissions, if it is one.

@@ -24,6 +24,7 @@ mod operator;
 mod outage;
 mod pools;
 mod prompts;
+mod refusals;
 mod resumed;
 mod script;
 mod shell;

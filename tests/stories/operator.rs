@@ -120,8 +120,14 @@ async fn a_run_that_failed_in_its_first_draft_goes_on_in_the_comment_it_has() {
     let mut w = world().await;
     let _open = w.socket();
     let path_contains = format!("/issues/{}/labels", w.issue);
-    w.hub.fault(Fault::Status { method: "POST".to_owned(), path_contains, status: 410, times: 1 });
+    w.hub.fault(Fault::Status { method: "POST".to_owned(), path_contains, status: 500, times: 100_000 });
     w.label("maya", LABEL).await;
+    for _ in 0..26 {
+        w.pass(3600);
+        w.wait(15).await;
+    }
+    w.hub.mend();
+    w.wait(60).await;
     let run = w.run().await.unwrap();
     assert_eq!((run.status, run.step_id.as_str()), (Status::Failed, "N1"), "{}", w.thread());
     w.find("### ❌ Halted at N1");

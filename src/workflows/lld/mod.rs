@@ -24,7 +24,7 @@ use crate::{
     messages::{self, CommitKind, Quote, State as Shown},
     rounds::{
         self, Base, Brief, Cx, Desk, Drafted, Excerpt, Heard, IssueSnapshot, Landed, Policy, Proposal,
-        ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault, need, text_of,
+        ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, decorated, fault, need, text_of,
     },
     types::{Hash, Role},
 };
@@ -446,10 +446,8 @@ async fn conclude(s: &mut State, cx: &Cx, audit: Hash) -> Result<Outcome, StepEr
     let repo = cx.tools().repo(cx).await?;
     let body = show::pull(s, cx, None, Some(audit)).await?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
-    cx.once("retitle", |_| async {
-        repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault)
-    })
-    .await?;
+    cx.once("retitle", |_| async { decorated(repo.edit_pull(proposal.pull, &title, &body).await).map(drop) })
+        .await?;
     show::turn(s, cx, At::Finalize, Shown::Done, messages::DONE).await?;
     Ok(Outcome {
         summary: format!("{} is approved and on {}", proposal.path, proposal.branch),

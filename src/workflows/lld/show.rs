@@ -16,7 +16,7 @@ use crate::{
         HaltReason, Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine,
         RoundLog, StatusView, StepLine, Waiting,
     },
-    rounds::{self, Cx, FailureKind, Remains, Seen, Served, Urgency, Why, announce, fault, need},
+    rounds::{self, Cx, FailureKind, Remains, Seen, Served, Urgency, Why, announce, decorated, fault, need},
     store::Spending,
     types::{Hash, Role, Verdict},
 };
@@ -223,16 +223,20 @@ pub(super) fn log(s: &State, cx: &Cx) -> Result<String, StepError> {
 
 /// Moves the issue's state label.
 pub(super) async fn label(s: &mut State, cx: &Cx, view: LabelView) -> Result<(), StepError> {
+    label_as(s, cx, "label", view).await
+}
+
+async fn label_as(s: &mut State, cx: &Cx, key: &str, view: LabelView) -> Result<(), StepError> {
     if s.label.as_deref() == Some(view.name) {
         return Ok(());
     }
     let repo = cx.tools().repo(cx).await?;
-    cx.once("label", |_| async {
+    cx.once(key, |_| async {
         let moved = match s.label.as_deref() {
             Some(old) => repo.swap_label(&swap(cx, old, view)).await,
             None => repo.ensure_label(cx.run().trigger.issue, spec(view)).await,
         };
-        moved.map_err(fault)
+        decorated(moved).map(drop)
     })
     .await?;
     s.label = Some(view.name.to_owned());
@@ -259,14 +263,25 @@ pub(super) async fn turn_as(
     state: messages::State,
     view: LabelView,
 ) -> Result<(), StepError> {
-    if s.label.is_none() {
-        label(s, cx, view).await?;
-    }
+    say_turn(s, cx, key, at, state, view).await?;
+    label_as(s, cx, &format!("{key}-label"), view).await
+}
+
+/// As [`turn_as`], but the label stays where it is if it takes a write of its own.
+async fn say_turn(
+    s: &mut State,
+    cx: &Cx,
+    key: &str,
+    at: At,
+    state: messages::State,
+    view: LabelView,
+) -> Result<(), StepError> {
     let shown = status(s, cx, at, state).await?;
-    let old = s.label.take().filter(|old| old != view.name);
-    let swap = old.as_deref().map(|old| swap(cx, old, view));
-    s.status.turn(cx, key, &shown, Urgency::Turning, swap).await?;
-    s.label = Some(view.name.to_owned());
+    let old = s.label.as_deref().filter(|old| *old != view.name);
+    let swap = old.map(|old| swap(cx, old, view));
+    if s.status.turn(cx, key, &shown, Urgency::Turning, swap).await? {
+        s.label = Some(view.name.to_owned());
+    }
     Ok(())
 }
 
@@ -285,7 +300,7 @@ pub(super) async fn offer_label(cx: &Cx, repo: &Repo) -> Result<(), StepError> {
         messages::LABELS.iter().find(|view| Lld::COMMANDS.iter().any(|row| row.label == Some(view.name)));
     let Some(LabelView { name, color, description }) = ours else { return Ok(()) };
     let spec = LabelSpec { name, color, description };
-    cx.once("offer-label", |_| async { repo.define_label(spec).await.map(drop).map_err(fault) }).await
+    cx.once("offer-label", |_| async { decorated(repo.define_label(spec).await).map(drop) }).await
 }
 
 /// The state label that an earlier run left on the issue.
@@ -355,15 +370,25 @@ async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<Option<Outcome>
         Some(audit) => Some(conclude(&mut s, cx, audit).await?),
         None => {
             let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
-            turn(&mut s, cx, at, state, messages::STOPPED).await?;
+            match say_turn(&mut s, cx, "status", at, state, messages::STOPPED).await {
+                // The comment below may get through all the same.
+                Err(StepError::User(why)) => {
+                    tracing::warn!(run = %cx.run().id, why, "the end does not show in the status comment")
+                }
+                said => said?,
+            }
             None
         }
     };
     if let Some(remains) = &found.remains {
         announce(cx, "halted", &messages::halted(&halt_card(at, &s, halt, remains, cx))).await?;
     }
+    // Labels last: nobody waits for them.
+    if outcome.is_none() {
+        label(&mut s, cx, messages::STOPPED).await?;
+    }
     if let Some(label) = found.stop {
-        repo.remove_label(cx.run().trigger.issue, &label).await.map_err(fault)?;
+        decorated(repo.remove_label(cx.run().trigger.issue, &label).await)?;
     }
     Ok(outcome)
 }

@@ -1,0 +1,121 @@
+//! GitHub refuses: for now, which is waited out; for good, which is said; and of what only decorates nobody hears.
+
+use std::time::Duration;
+
+use countersign::{engine::Status, localhub::Fault};
+
+use crate::world::{World, world};
+
+const SWAP: &str = "addLabelsToLabelable";
+
+fn mutation(name: &'static str, kind: Option<&'static str>, message: &'static str, times: u32) -> Fault {
+    Fault::Mutation { name, kind, message, times }
+}
+
+fn refused(method: &str, path: &str, status: u16, message: &'static str, times: u32) -> Fault {
+    let (method, path_contains) = (method.to_owned(), path.to_owned());
+    Fault::Refused { method, path_contains, status, message, times }
+}
+
+/// A design from its label to its end, with the time its faults cost.
+async fn designed(w: &mut World) {
+    w.label("maya", "countersign:lld").await;
+    w.wait(150).await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    w.wait(150).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    assert_eq!(w.notifying(), 2, "{}", w.thread());
+}
+
+#[tokio::test]
+async fn what_goes_wrong_in_graphql_is_asked_again() {
+    let wrong = "Something went wrong while executing your query. This may be the result of a timeout, or it could \
+                 be a GitHub bug.";
+    for kind in [None, Some("RATE_LIMIT"), Some("SERVICE_UNAVAILABLE")] {
+        for name in [SWAP, "createCommitOnBranch", "updateIssueComment"] {
+            let mut w = world().await;
+            w.hub.fault(mutation(name, kind, wrong, 2));
+            designed(&mut w).await;
+            assert_eq!(w.view().labels, ["countersign:done"], "{name} {kind:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
+    let mut w = world().await;
+    w.hub.fault(mutation(SWAP, Some("FORBIDDEN"), "Resource not accessible by integration", 1000));
+    w.hub.fault(refused("POST", "/labels", 403, "Resource not accessible by integration", 1000));
+    w.hub.fault(refused("PATCH", "/pulls/", 422, "Validation Failed", 1000));
+    designed(&mut w).await;
+    w.find("lld: done");
+}
+
+#[tokio::test]
+async fn an_ending_reaches_the_thread_however_long_that_takes() {
+    let mut w = world().await;
+    w.hub.fault(refused("POST", "/pulls", 403, "Resource not accessible by integration", 1000));
+    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
+    while w.hub.branches(w.repo).len() < 2 {
+        w.step(1).await;
+    }
+    for (method, path) in [("POST", "/comments"), ("PATCH", "/comments/"), ("POST", "/graphql")] {
+        let (method, path_contains) = (method.to_owned(), path.to_owned());
+        w.hub.fault(Fault::Status { method, path_contains, status: 500, times: 100_000 });
+    }
+    for _ in 0..40 {
+        w.wait(15).await;
+        w.pass(3600);
+    }
+    assert_eq!(w.run().await.unwrap().status, Status::Halting, "two days, and nobody knows");
+    w.hub.mend();
+    w.pass(3600);
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Failed);
+    let said = w.find("Halted").body;
+    assert!(said.contains("GitHub does not let the App do this here"), "{said}");
+    assert_eq!(w.view().labels, ["countersign:stopped"]);
+    w.find("Rehearsal");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_refusal_is_no_doubt() {
+    let mut w = world().await;
+    let (method, path_contains) = ("POST".to_owned(), "/issues/1/comments".to_owned());
+    let retry_after = Duration::from_secs(1);
+    w.hub.fault(Fault::SecondaryLimit { method, path_contains, retry_after, times: 3 });
+    w.label("maya", "countersign:lld").await;
+    w.wait(60).await;
+    w.find("waits for a person");
+    assert_eq!(w.notifying(), 2, "{}", w.thread());
+}
+
+#[tokio::test]
+async fn what_passes_is_tried_again() {
+    let listed = "Although you appear to have the correct authorization credentials, the `acme` organization has an IP \
+                  allow list enabled, and your IP address is not permitted to access this resource.";
+    for fault in [
+        refused("POST", "/comments", 422, "IssueComment was submitted too quickly", 2),
+        refused("POST", "/pulls", 422, "Could not resolve to a node with the global id of 'R_1'", 2),
+        refused("GET", "/tally", 403, listed, 5),
+    ] {
+        let mut w = world().await;
+        w.hub.fault(fault);
+        designed(&mut w).await;
+    }
+}
+
+#[tokio::test]
+async fn a_branch_that_a_ruleset_forbids_is_named() {
+    let mut w = world().await;
+    let rules =
+        "Repository rule violations found\n\nCannot create ref due to creations being restricted.\n\n";
+    w.hub.fault(mutation("createRef", Some("UNPROCESSABLE"), rules, 1000));
+    w.label("maya", "countersign:lld").await;
+    w.wait(150).await;
+    let said = w.find("Halted").body;
+    assert!(said.contains("GitHub does not let the App make the branch countersign/issue-1."), "{said}");
+    assert!(said.contains("bypass that ruleset") && !said.contains("restricted"), "{said}");
+}
