@@ -147,30 +147,13 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn each_failure_has_its_own_words_and_none_acts() {
-        use FailureKind as Kind;
-        let pool = WorkerPool::Medium;
-        let kinds = [
-            Kind::Busy,
-            Kind::Unavailable,
-            Kind::UsedUp,
-            Kind::Auth,
-            Kind::Lacking,
-            Kind::Refused,
-            Kind::Rejected { code: HOSTILE.into() },
-            Kind::NoSuchModel { model: HOSTILE.into() },
-            Kind::ResourceExhausted { used: 1100, limit: 1024, pool },
-            Kind::TooLong,
-            Kind::OverBudget,
-            Kind::Truncated,
-            Kind::Invalid,
-            Kind::OtherModel,
-            Kind::TimedOut,
-        ];
-        let said: std::collections::BTreeSet<_> =
-            kinds.iter().map(|kind| Inconclusive::Call(kind.clone()).sentence()).collect();
-        assert_eq!(said.len(), kinds.len());
-        said.iter().for_each(|sentence| assert_inert(sentence));
+    fn what_a_service_calls_things_does_nothing_in_a_sentence() {
+        for kind in [
+            FailureKind::Rejected { code: HOSTILE.into() },
+            FailureKind::NoSuchModel { model: HOSTILE.into() },
+        ] {
+            assert_inert(&Inconclusive::Call(kind).sentence());
+        }
     }
 
     #[test]

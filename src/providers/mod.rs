@@ -118,7 +118,6 @@ pub struct Usage {
     /// Unknown, unless whoever counts the tokens says otherwise: what is not counted is never taken for nothing.
     #[serde(default)]
     pub metered: Metered,
-
     /// Tokens of the prompt that came from no cache.
     pub input_tokens: u64,
     pub output_tokens: u64,

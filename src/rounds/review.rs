@@ -46,7 +46,7 @@ pub struct ReviewBrief<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reviewed {
     pub verdict: Verdict,
-    /// None: no model answered.
+    /// None: no model looked at it.
     pub reviewer: Option<Served>,
     /// The reviewer's own summary; untrusted text.
     pub rationale: String,
@@ -131,11 +131,7 @@ async fn judge(
     answered: &Answered,
     (nonce, before): (&str, Option<&str>),
 ) -> Result<Reviewed, StepError> {
-    let no = |why| {
-        // Of a call that failed there may be nobody.
-        let answered_at_all = answered.outcome.is_ok() || answered.served.name().is_some();
-        Reviewed::inconclusive(answered_at_all.then(|| answered.served.clone()), why)
-    };
+    let no = |why| Reviewed::inconclusive(Some(answered.served.clone()), why);
     let text = match &answered.outcome {
         Ok(answer) => {
             // What the model itself wrote is judged where that is JSON: a reader between us and it forgives more,
@@ -149,7 +145,10 @@ async fn judge(
         Err(failure) if failure.kind == FailureKind::OtherModel => return Ok(no(Inconclusive::OtherModel)),
         // The provider held it against the schema before we could.
         Err(failure) if failure.kind == FailureKind::Invalid => return Ok(no(Inconclusive::NotInForm)),
-        Err(failure) => return Ok(no(Inconclusive::Call(failure.kind.clone()))),
+        // Whoever may have begun to answer has reviewed nothing.
+        Err(failure) => {
+            return Ok(Reviewed::inconclusive(None, Inconclusive::Call(failure.kind.clone())));
+        }
     };
     if let Some(why) = independence(round, &answered.served, &answered.asked) {
         return Ok(no(why));
@@ -183,8 +182,12 @@ fn independence(round: &Round, reviewer: &Served, asked: &str) -> Option<Inconcl
     if !models::is_same(asked, &reviewer.model) {
         return Some(Inconclusive::OtherModel);
     }
-    // A maintainer's own version has no author of any family: any model is a second pair of eyes.
-    round.authors().contains(family).then_some(Inconclusive::SameFamily)
+    match &round.drafter {
+        // A maintainer's own version: any model is a second pair of eyes.
+        None => None,
+        Some(Served { family: None, .. }) => Some(Inconclusive::DrafterUnattested),
+        Some(_) => round.authors().contains(family).then_some(Inconclusive::SameFamily),
+    }
 }
 
 async fn book(
@@ -313,6 +316,8 @@ mod tests {
         assert_eq!(independence(&of_claude, &claude, opus), Some(Inconclusive::SameFamily));
         assert_eq!(independence(&of_claude, &claude, pro), Some(Inconclusive::OtherModel));
         assert_eq!(independence(&of_claude, &unattested, pro), Some(Inconclusive::Unattested));
+        let nobodys = independence(&drafted(&[&unattested]), &gemini, pro);
+        assert_eq!(nobodys, Some(Inconclusive::DrafterUnattested));
         assert_eq!(independence(&drafted(&[]), &gemini, pro), None);
         let of_both = drafted(&[&gemini, &claude]);
         assert_eq!(

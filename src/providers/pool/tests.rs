@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     clock::Clock,
     config::Names,
-    providers::{Usage, checked::Checked, models::Table},
+    providers::{Metered, Usage, checked::Checked, models::Table},
     store::Store,
     types::Family,
 };
