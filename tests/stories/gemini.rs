@@ -129,7 +129,8 @@ async fn no_less_is_booked_than_is_billed_by_a_service_that_does_not_say() {
     assert!(billed > 1_500_000, "{billed}");
     let calls = w.calls().await;
     let booked: u64 = calls.iter().map(|row| row.counted().0).sum();
-    assert!((billed..billed + 2_000).contains(&booked), "booked {booked}, billed {billed}");
+    // A little more, for what is written to a cache is dearer than what is read.
+    assert!((billed..billed + billed / 50).contains(&booked), "booked {booked}, billed {billed}");
     let spent = Spending::of(&calls);
     assert!(spent.held.0 == booked && gate.contains("held back"), "nobody knows what it cost: {gate}");
 }
