@@ -275,7 +275,8 @@ pub const WAKE_ROWS: u64 = 500;
 /// this long.
 pub const GATE_OPENING: Duration = Duration::from_secs(1);
 
-/// Hardly any text has fewer bytes a token than this, so by it a call costs no more than is reserved for it.
+/// Hardly any text has fewer bytes a token than this. What is held back for a call goes by one byte a token, which none
+/// has fewer than.
 pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
 /// Deliveries in a row that GitHub fails to hand over before a look through its log is given up: one may be broken for
 /// ever, so many together are an outage.
@@ -361,6 +362,9 @@ pub const MOST_TOKENS: u64 = 1_000_000_000;
 
 /// Characters of a model's name, as an answer gives it.
 pub const MODEL_NAME: usize = 100;
+
+/// Characters of the word that a service has for an error; what is longer is prose.
+pub const ERROR_CODE: usize = 60;
 /// A run that waits for a place in a crowd looks again after this: a call takes a minute or more, and a place stands
 /// empty no longer than that only when all who stood in line had theirs.
 pub const PLACE_LOOK: Duration = Duration::from_secs(5);

@@ -25,12 +25,12 @@ pub struct BudgetSettings {
 
 impl Default for BudgetSettings {
     /// Room for what a design costs when all goes badly, several times over, and none for a loop that nobody watches:
-    /// the dearest call of the built-in models stays under $2, a design of three rounds makes about eight calls at well
-    /// under a dollar each, and a repository that starts a dozen of them a day is one that somebody looks after.
+    /// the dearest call of the built-in models may cost $2.50 at most, a design of three rounds makes about eight calls at
+    /// well under a dollar each, and a repository that starts a dozen of them a day is one that somebody looks after.
     fn default() -> Self {
         let dollars = |whole: u64| Some(MicroUsd(whole * 1_000_000));
         Self {
-            call: dollars(2),
+            call: dollars(3),
             stage: dollars(5),
             run: dollars(10),
             run_at_most: dollars(30),

@@ -1,8 +1,8 @@
 //! The gate comment: the one that sends mail, because a person must decide.
 
 use super::{
-    ApproveLine, ModelView, access, cost::spending, count, folded, links, rehearsal, sign, stage_name,
-    status::place,
+    ApproveLine, Author, Inconclusive, access, cost::spending, count, folded, links, rehearsal, sign,
+    stage_name, status::place,
 };
 use crate::{
     documents::findings::Finding,
@@ -39,44 +39,14 @@ pub struct GateCard {
     pub role: Role,
     /// Who may pass one that is not.
     pub override_role: Role,
-    pub drafter: ModelView,
-    pub reviewer: ModelView,
+    pub drafter: Author,
+    pub reviewer: Author,
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
     pub status_url: Option<String>,
     /// None where everybody would read it.
     pub cost: Option<Spending>,
     pub rehearsal: bool,
-}
-
-/// Why a review gave no verdict. Computed by us, said in our words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Inconclusive {
-    CallFailed,
-    TimedOut,
-    Truncated,
-    NotValid,
-    WrongNonce,
-    SameFamily,
-    Unattested,
-    OtherModel,
-    TooLong,
-}
-
-impl Inconclusive {
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::CallFailed => "the reviewer could not be reached",
-            Self::TimedOut => "the reviewer did not answer in time",
-            Self::Truncated => "the reviewer's answer was cut off",
-            Self::NotValid => "the reviewer's answer did not fit the form of a verdict",
-            Self::WrongNonce => "the reviewer's answer did not belong to this question",
-            Self::SameFamily => "the model that reviewed is of the same family as the one that drafted",
-            Self::Unattested => "the answer does not say which model gave it",
-            Self::OtherModel => "another model answered than the one that was asked",
-            Self::TooLong => "the document is too long to be reviewed whole",
-        }
-    }
 }
 
 pub fn gate(card: &GateCard) -> Body {
@@ -104,9 +74,9 @@ pub fn gate(card: &GateCard) -> Body {
         ("Status", &card.status_url),
     ]);
     let round = card.round;
-    let reviewed = match card.verdict {
-        Some(_) => format!(", reviewed by {}", card.reviewer.text()),
-        None => String::new(),
+    let reviewed = match card.reviewer {
+        Author::Nobody => String::new(),
+        _ => format!(", reviewed by {}", card.reviewer.text()),
     };
     let cost = card.cost.map_or(String::new(), |cost| format!(" Cost so far: {}.", spending(&cost)));
     parts.push(format!("Drafted by {}{reviewed}, round {round}.{cost}", card.drafter.text()));
@@ -126,8 +96,8 @@ fn headline(card: &GateCard) -> String {
     let open = count(card.findings.len(), "open finding", "open findings");
     let why = match verdict {
         Verdict::Inconclusive => {
-            let why = card.inconclusive.map_or("no valid verdict was given", Inconclusive::text);
-            format!("\n\nThere is no verdict: {why}.")
+            let why = card.inconclusive.as_ref().map(Inconclusive::sentence);
+            format!("\n\nThere is no verdict. {}", why.as_deref().unwrap_or("No valid one was given."))
         }
         _ => String::new(),
     };
@@ -215,11 +185,11 @@ mod tests {
             summary: "Reads a file.".into(),
             role: Role::Write,
             override_role: Role::Maintain,
-            drafter: ModelView {
+            drafter: Author::Model {
                 served: Some("claude-opus-4-6".into()),
                 family: Some(Family("claude".into())),
             },
-            reviewer: ModelView {
+            reviewer: Author::Model {
                 served: Some("gemini-3-pro".into()),
                 family: Some(Family("gemini".into())),
             },
@@ -271,7 +241,7 @@ mod tests {
         insta::assert_snapshot!(gate(&card).as_str(), @r#"
         ### ❔ INCONCLUSIVE: the LLD waits for a person (1 open finding)
 
-        There is no verdict: the model that reviewed is of the same family as the one that drafted.
+        There is no verdict. The model that reviewed is of the same family as one that drafted.
 
         `/approve` does not pass this verdict.
 
@@ -314,7 +284,7 @@ mod tests {
         let mut card = card(Verdict::Blocked, (1..=40).map(|n| finding(&format!("F{n}"), HOSTILE)).collect());
         card.rationale = HOSTILE.repeat(500);
         card.summary = HOSTILE.repeat(500);
-        card.reviewer.served = Some(HOSTILE.into());
+        card.reviewer = Author::Model { served: Some(HOSTILE.into()), family: None };
         let body = gate(&card);
         assert_inert(body.as_str());
         assert_eq!(body.pieces().len(), 1);

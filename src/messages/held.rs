@@ -10,6 +10,8 @@ use crate::{github::outbound::code, types::Timestamp};
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
     Busy,
+    /// It could not be reached, or broke off.
+    Unavailable,
     /// The account has no allowance left.
     UsedUp,
     /// The key or login is not accepted.
@@ -43,6 +45,10 @@ impl ModelWait {
         let (who, model) = (provider(&self.spec), code(&self.spec, 80));
         match self.hold {
             Hold::Busy => format!("Waiting for {who}: it is busy; next try at {}.", clock(self.until)),
+            Hold::Unavailable => format!(
+                "Waiting for {who}: it could not be reached, or broke off; next try at {}.",
+                clock(self.until)
+            ),
             Hold::Crowded => format!(
                 "Waiting for a place: as many models of its kind as this server runs at a time are at work; {who} is \
                  asked when it is this run's turn."

@@ -9,6 +9,7 @@
 mod cost;
 mod detour;
 mod endings;
+mod failure;
 mod gate;
 mod held;
 mod labels;
@@ -22,7 +23,8 @@ pub use cost::{
 };
 pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
-pub use gate::{GateCard, Inconclusive, gate};
+pub use failure::{FailureKind, Inconclusive};
+pub use gate::{GateCard, gate};
 pub use held::{Hold, ModelWait};
 pub use labels::{DONE, LABELS, LabelView, NEEDS_YOU, STOPPED, WORKING};
 pub use pull::{
@@ -59,22 +61,31 @@ impl ApproveLine {
     }
 }
 
-/// A model as its answer named it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct ModelView {
-    pub served: Option<String>,
-    pub family: Option<Family>,
+/// Who wrote a version, or reviewed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Author {
+    /// By the name that its answer gave, if it gave one.
+    Model {
+        served: Option<String>,
+        family: Option<Family>,
+    },
+    Person,
+    Nobody,
 }
 
-impl ModelView {
+impl Author {
     /// `` `claude-opus-4` (claude) ``; a model that did not say who it is, is called that.
     fn text(&self) -> String {
-        match (&self.served, &self.family) {
-            (None, _) => "an unattested model".to_owned(),
-            (Some(served), Some(family)) => {
+        match self {
+            Self::Model { served: None, .. } => "an unattested model".to_owned(),
+            Self::Model { served: Some(served), family: Some(family) } => {
                 format!("{} ({})", outbound::code(served, 60), outbound::plain(&family.0, 30))
             }
-            (Some(served), None) => format!("{} (family unknown)", outbound::code(served, 60)),
+            Self::Model { served: Some(served), family: None } => {
+                format!("{} (family unknown)", outbound::code(served, 60))
+            }
+            Self::Person => "a person".to_owned(),
+            Self::Nobody => "–".to_owned(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The pull request, the commits on its branch, and the review log: evidence, written by code only.
 
-use super::{ApproveLine, ModelView, cost::spending, link, rehearsal, sign, stage_name, status::place};
+use super::{ApproveLine, Author, cost::spending, link, rehearsal, sign, stage_name, status::place};
 use crate::{
     documents::findings::Finding,
     github::outbound::{Body, clean, code, line, plain},
@@ -45,8 +45,8 @@ pub struct PullCard {
     pub log_path: Option<String>,
     /// `None` before the review.
     pub verdict: Option<Verdict>,
-    pub drafter: ModelView,
-    pub reviewer: ModelView,
+    pub drafter: Author,
+    pub reviewer: Author,
     /// `None` while the gate waits.
     pub approval: Option<ApprovalLine>,
     /// What to write while the gate waits.
@@ -153,8 +153,8 @@ pub struct RoundLog {
     pub verdict: Verdict,
     /// The reviewer's reason, or ours where there is no verdict.
     pub why: String,
-    pub drafter: ModelView,
-    pub reviewer: ModelView,
+    pub drafter: Author,
+    pub reviewer: Author,
 }
 
 #[derive(Debug, Clone)]
@@ -235,8 +235,8 @@ mod tests {
 
     const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
 
-    fn model(served: &str) -> ModelView {
-        ModelView { served: Some(served.into()), family: Some(Family("claude".into())) }
+    fn model(served: &str) -> Author {
+        Author::Model { served: Some(served.into()), family: Some(Family("claude".into())) }
     }
 
     fn card() -> PullCard {
@@ -250,7 +250,7 @@ mod tests {
             log_path: None,
             verdict: Some(Verdict::Approved),
             drafter: model("claude-opus-4-6"),
-            reviewer: ModelView::default(),
+            reviewer: Author::Model { served: None, family: None },
             approval: None,
             line: Some(ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") }),
             audit: Some(Hash::of(b"y")),
@@ -338,7 +338,7 @@ mod tests {
                 verdict: Verdict::Revise,
                 why: "One thing.".into(),
                 drafter: model("claude-opus-4-6"),
-                reviewer: ModelView::default(),
+                reviewer: Author::Model { served: None, family: None },
             }],
             findings: vec![finding("F1", "No test", "the reviewer held it fixed in round 2")],
             approval: Some(ApprovalLine { by: "mona".into(), at: Timestamp(0), override_reason: None }),

@@ -1,8 +1,6 @@
 //! The status comment: one an issue and workflow, edited in place ever after.
 
-use super::{
-    ApproveLine, CostView, ModelView, ModelWait, WayOn, access, count, folded, link, rehearsal, sign,
-};
+use super::{ApproveLine, Author, CostView, ModelWait, WayOn, access, count, folded, link, rehearsal, sign};
 use crate::{
     github::outbound::{Body, clean, code, plain},
     types::{Hash, Role, RunId, Timestamp, Verdict},
@@ -66,8 +64,8 @@ pub struct RoundLine {
     /// `None` while it is not given.
     pub verdict: Option<Verdict>,
     pub open_findings: usize,
-    pub drafter: ModelView,
-    pub reviewer: Option<ModelView>,
+    pub drafter: Author,
+    pub reviewer: Author,
 }
 
 /// What a run waits for.
@@ -225,8 +223,8 @@ fn rounds(rounds: &[RoundLine]) -> String {
         String::from("| Round | Verdict | Open findings | Drafted by | Reviewed by |\n|--:|---|--:|---|---|");
     for round in rounds {
         let verdict = round.verdict.map_or("–".to_owned(), |v| format!("{} {v}", sign(v)));
-        let reviewer = round.reviewer.as_ref().map_or("–".to_owned(), ModelView::text);
-        let (drafter, open) = (round.drafter.text(), round.open_findings);
+        let (drafter, reviewer) = (round.drafter.text(), round.reviewer.text());
+        let open = round.open_findings;
         out.push_str(&format!("\n| {} | {verdict} | {open} | {drafter} | {reviewer} |", round.round));
     }
     out
@@ -252,8 +250,8 @@ mod tests {
     use super::{super::tests::*, *};
     use crate::types::{Family, RepoId};
 
-    fn model(served: &str, family: &str) -> ModelView {
-        ModelView { served: Some(served.into()), family: Some(Family(family.into())) }
+    fn model(served: &str, family: &str) -> Author {
+        Author::Model { served: Some(served.into()), family: Some(Family(family.into())) }
     }
 
     fn view() -> StatusView {
@@ -275,7 +273,7 @@ mod tests {
                 verdict: Some(Verdict::Approved),
                 open_findings: 0,
                 drafter: model("claude-opus-4-6", "claude"),
-                reviewer: Some(ModelView::default()),
+                reviewer: Author::Model { served: None, family: None },
             }],
             waiting: Some(Waiting::Decision {
                 line,

@@ -54,9 +54,8 @@ impl Anthropic {
         let started = self.clock.now();
         let mut message = Message::default();
         // What was heard of the message is counted however the exchange ends.
-        let exchange = self.exchange(call, key, &mut message);
+        let exchange = self.exchange(call, key, &mut message, &mut usage);
         let exchange = bounded(exchange, call, cancel, &self.clock).await;
-        usage.attempts = 1;
         usage.billed = true;
         usage.elapsed = self.clock.now().since(started);
         message.count(&mut usage);
@@ -71,7 +70,13 @@ impl Anthropic {
         }
     }
 
-    async fn exchange(&self, call: &Call, key: &SecretString, message: &mut Message) -> Result<(), Fault> {
+    async fn exchange(
+        &self,
+        call: &Call,
+        key: &SecretString,
+        message: &mut Message,
+        usage: &mut Usage,
+    ) -> Result<(), Fault> {
         let base = self.settings.base_url.as_str().trim_end_matches('/');
         let request = self
             .client
@@ -79,7 +84,7 @@ impl Anthropic {
             .header("x-api-key", http::secret("ANTHROPIC_API_KEY", key.expose_secret())?)
             .header("anthropic-version", VERSION)
             .json(&self.request(call));
-        let (head, response) = http::send(request, self.clock.now()).await?;
+        let (head, response) = http::send(request, self.clock.now(), usage).await?;
         if !head.status.is_success() {
             let body = http::body(response).await?;
             let answer: Value = serde_json::from_slice(&body).unwrap_or_default();

@@ -199,10 +199,11 @@ impl Provider for Checked {
             return self.back_end.estimate(call);
         }
         let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
-        let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
+        // No tokenizer makes more tokens than bytes of a text; how many fewer, a service that counts them calls an estimate
+        // itself. The longest answer, which every request asks for as such, is most of the sum anyway.
+        let input = (call.system.len() + call.prompt.len() + schema) as u64 + limits::CHAT_FRAME_TOKENS;
         let row = self.table.find(self.name(), &call.model);
         let most = row.and_then(|row| {
-            let input = bytes / limits::FEWEST_BYTES_A_TOKEN;
             // What is written to a cache on the way costs more than what is only read.
             let plain = self.table.cost_microusd(&row.id, input, row.max_output, 0, 0);
             plain.max(self.table.cost_microusd(&row.id, 0, row.max_output, 0, input))
@@ -297,11 +298,12 @@ mod tests {
         assert_eq!(ask(call(long + "x", None)).await.unwrap_err(), CallErrorKind::TooLong);
         // 64,000 tokens of an answer at 25 dollars a million.
         let most_microusd = 1_600_000;
-        // A thousand tokens of a prompt, as dear as what is written to a cache.
-        let over = ask(call("x".repeat(2000), Some(0))).await.unwrap_err();
+        // The chat's marks and a token for each byte of the prompt, as dear as what is written to a cache.
+        let most_microusd = most_microusd + limits::CHAT_FRAME_TOKENS * 25 / 4;
+        let over = ask(call("x".repeat(1000), Some(0))).await.unwrap_err();
         assert_eq!(over, CallErrorKind::OverBudget { most_microusd: most_microusd + 6250 });
         assert_eq!(
-            ask(call(String::new(), Some(1_599_999))).await.unwrap_err(),
+            ask(call(String::new(), Some(most_microusd - 1))).await.unwrap_err(),
             CallErrorKind::OverBudget { most_microusd }
         );
         assert!(ask(call(String::new(), Some(most_microusd))).await.is_ok());

@@ -92,6 +92,9 @@ fn another_may_answer(kind: &CallErrorKind) -> bool {
         | CallErrorKind::Auth
         | CallErrorKind::TooLong
         | CallErrorKind::OverBudget { .. }
+        | CallErrorKind::Rejected { .. }
+        | CallErrorKind::NoSuchModel
+        | CallErrorKind::ResourceExhausted { .. }
         | CallErrorKind::InvalidOutput
         | CallErrorKind::WrongModel { .. }
         | CallErrorKind::Timeout { .. }
@@ -187,7 +190,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Clock,
-        providers::{checked::Checked, samples},
+        providers::{Metered, checked::Checked, samples},
         types::{MicroUsd, Timestamp},
     };
 
@@ -320,8 +323,13 @@ mod tests {
             _: &'a CancellationToken,
         ) -> BoxFuture<'a, Result<Reply, CallError>> {
             self.given.lock().unwrap().push(call.budget);
-            let usage =
-                Usage { attempts: 1, billed: true, cost_microusd: self.cost, ..Usage::asking(&call.model) };
+            let metered = match self.kind {
+                CallErrorKind::Timeout { .. } => Metered::Unknown,
+                _ => Metered::Known,
+            };
+            let cost_microusd = self.cost;
+            let asking = Usage::asking(&call.model);
+            let usage = Usage { attempts: 1, billed: true, cost_microusd, metered, ..asking };
             let error = CallError::new(self.kind.clone(), "it failed", usage);
             Box::pin(async { Err(error) })
         }

@@ -8,10 +8,11 @@ use reqwest::{
     header::{HeaderMap, HeaderValue, RETRY_AFTER},
 };
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 use url::Url;
 
-use super::{CallError, CallErrorKind, ResolveError, Usage, quote};
+use super::{CallError, CallErrorKind, Metered, ResolveError, Usage, quote};
 use crate::{
     limits,
     types::{Hash, Timestamp},
@@ -112,9 +113,23 @@ impl Head {
     }
 }
 
-/// Sends, and reads what stands above the body.
-pub(super) async fn send(request: RequestBuilder, now: Timestamp) -> Result<(Head, Response), Fault> {
-    let response = request.send().await?;
+/// Sends, and reads what stands above the body. From here on nobody knows what the call costs, until the tokens are read
+/// that the answer counts: unless no request left this machine, or the service itself answered that it did nothing.
+pub(super) async fn send(
+    request: RequestBuilder,
+    now: Timestamp,
+    usage: &mut Usage,
+) -> Result<(Head, Response), Fault> {
+    (usage.attempts, usage.metered) = (usage.attempts + 1, Metered::Unknown);
+    let sent = request.send().await;
+    let nothing_done = match &sent {
+        Ok(response) => bills_nothing(response.status().as_u16()),
+        Err(error) => error.is_connect(),
+    };
+    if nothing_done {
+        usage.metered = Metered::Known;
+    }
+    let response = sent?;
     let headers = response.headers();
     let id = ["request-id", "x-request-id"].into_iter().find_map(|name| headers.get(name)?.to_str().ok());
     let head = Head {
@@ -123,6 +138,29 @@ pub(super) async fn send(request: RequestBuilder, now: Timestamp) -> Result<(Hea
         request_id: id.map(str::to_owned),
     };
     Ok((head, response))
+}
+
+/// Is an answer with this status a service's own word that it did nothing? What stands before a service and lost sight
+/// of it, or of us, cannot know (408, 502, 504 …).
+pub(super) fn bills_nothing(status: u16) -> bool {
+    matches!(status, 300..=407 | 409..=500 | 503 | 529)
+}
+
+/// A status that says that our request is at fault, where nothing more is known of it. `named`: what the service calls it.
+pub(super) fn failure_kind(status: u16, named: &Value) -> CallErrorKind {
+    let is_code = |name: &&str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        !name.is_empty() && name.len() <= limits::ERROR_CODE && name.bytes().all(plain)
+    };
+    match status {
+        404 => CallErrorKind::NoSuchModel,
+        408 | 409 | 425 => CallErrorKind::Unavailable,
+        400..=499 => {
+            let code = named.as_str().filter(is_code).map_or_else(|| status.to_string(), str::to_owned);
+            CallErrorKind::Rejected { code }
+        }
+        _ => CallErrorKind::Unavailable,
+    }
 }
 
 /// The whole body, unless it is longer than any honest one.

@@ -101,9 +101,23 @@ pub struct Call {
     pub facts: BTreeMap<String, String>,
 }
 
+/// Is everything counted that a call may be billed for?
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metered {
+    /// No: the service did not say how many tokens it took, or not to the end. What is counted is the least.
+    #[default]
+    Unknown,
+    /// Yes: the service said so, or it surely did nothing.
+    Known,
+}
+
 /// What a call took, whether it succeeded or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
+    /// Unknown, unless whoever counts the tokens says otherwise: what is not counted is never taken for nothing.
+    #[serde(default)]
+    pub metered: Metered,
     /// Tokens of the prompt that came from no cache.
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -133,6 +147,14 @@ pub struct Usage {
 impl Usage {
     fn asking(model: &str) -> Self {
         Self { asked: model.to_owned(), ..Self::default() }
+    }
+
+    /// May more of it come on a bill than its cost says?
+    pub fn may_cost_more(&self) -> bool {
+        let tokens =
+            [self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_written_tokens];
+        let priced = self.cost_microusd.is_some() || tokens == [0; 4];
+        self.billed && (self.metered == Metered::Unknown || !priced)
     }
 }
 
@@ -168,14 +190,10 @@ impl Attempt {
         Self { kind: error.kind, message: error.message, usage: *error.usage }
     }
 
-    /// What it may have put on a bill, of the `most` that it could. What whoever gave up waiting was charged for in the
-    /// end is not known.
+    /// What it may have put on a bill, of the `most` that it could.
     fn paid(&self, most: u64) -> u64 {
-        match (&self.kind, self.usage.cost_microusd) {
-            _ if !self.usage.billed => 0,
-            (CallErrorKind::Timeout { .. }, cost) => cost.unwrap_or(0).max(most),
-            (_, cost) => cost.unwrap_or(0),
-        }
+        let counted = self.usage.cost_microusd.filter(|_| self.usage.billed).unwrap_or(0);
+        if self.usage.may_cost_more() { counted.max(most) } else { counted }
     }
 }
 
@@ -197,6 +215,19 @@ pub enum CallErrorKind {
     Auth,
     /// The model or its maker would not answer this.
     Refused,
+    /// The service does not take the request as it is, and would not the next time.
+    Rejected {
+        /// What the service calls it: `INVALID_ARGUMENT`, or the number of its status.
+        code: String,
+    },
+    /// The service knows no model of that name.
+    NoSuchModel,
+    /// The program took more memory than its pool allows, in bytes, and was ended.
+    ResourceExhausted {
+        used: u64,
+        limit: u64,
+        pool: WorkerPool,
+    },
     /// The prompt does not fit.
     TooLong,
     /// It could cost more than the call's budget; nothing was sent.
@@ -464,6 +495,7 @@ impl Providers {
             gemini: checked(Arc::new(gemini::Gemini::new(
                 settings.gemini.clone(),
                 &clients,
+                Arc::clone(&table),
                 store,
                 Arc::clone(&clock),
             ))),

@@ -47,8 +47,7 @@ impl Ollama {
         let outcome = match window {
             Err(fault) => Err(fault),
             Ok(window) => {
-                usage.attempts = 1;
-                let exchange = self.exchange(call, &window, &mut answer);
+                let exchange = self.exchange(call, &window, &mut answer, &mut usage);
                 let ended = bounded(exchange, call, cancel, &self.clock).await;
                 answer.count(&mut usage);
                 ended.and_then(|()| judge(call, &window, answer))
@@ -61,12 +60,18 @@ impl Ollama {
         }
     }
 
-    async fn exchange(&self, call: &Call, window: &Window, answer: &mut Answer) -> Result<(), Fault> {
+    async fn exchange(
+        &self,
+        call: &Call,
+        window: &Window,
+        answer: &mut Answer,
+        usage: &mut Usage,
+    ) -> Result<(), Fault> {
         let base = self.settings.base_url.as_str().trim_end_matches('/');
         let request = self.client.post(format!("{base}/api/chat"));
         let request = request.json(&request_body(call, window));
-        let (head, response) =
-            http::send(request, self.clock.now()).await.map_err(|fault| self.unreachable(fault))?;
+        let sent = http::send(request, self.clock.now(), usage).await;
+        let (head, response) = sent.map_err(|fault| self.unreachable(fault))?;
         if !head.status.is_success() {
             return Err(failure(&head, &call.model, &http::body(response).await?));
         }
@@ -176,6 +181,8 @@ fn take(call: &Call, event: &Value, answer: &mut Answer) {
         answer.ended = event["done_reason"].as_str().map(str::to_owned);
         answer.input_tokens = event["prompt_eval_count"].as_u64().unwrap_or(0);
         answer.output_tokens = event["eval_count"].as_u64().unwrap_or(0);
+        // What is read from its cache is not counted, and nothing is billed.
+        answer.counted = true;
     }
 }
 
@@ -202,14 +209,14 @@ fn failure(head: &Head, model: &str, body: &[u8]) -> Fault {
     let kind = match head.status {
         StatusCode::NOT_FOUND if message.contains("not found") && message.contains("model") => {
             let why = format!("{model} is not on that machine; run `ollama pull {model}` there");
-            return head.fault(CallErrorKind::Unavailable, &why);
+            return head.fault(CallErrorKind::NoSuchModel, &why);
         }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => CallErrorKind::Auth,
         StatusCode::BAD_REQUEST if message.contains("context length") => CallErrorKind::TooLong,
         StatusCode::PAYLOAD_TOO_LARGE => CallErrorKind::TooLong,
         StatusCode::TOO_MANY_REQUESTS => CallErrorKind::RateLimited { reset: head.retry_after },
         StatusCode::SERVICE_UNAVAILABLE => CallErrorKind::Capacity,
-        _ => CallErrorKind::Unavailable,
+        status => http::failure_kind(status.as_u16(), &Value::Null),
     };
     head.fault(kind, &message)
 }

@@ -48,10 +48,10 @@ impl OpenAi {
         if let Some(why) = self.lacks() {
             return Err(CallError::new(CallErrorKind::Auth, why, usage));
         }
-        usage.attempts = 1;
         usage.billed = self.table.find(self.name(), &call.model).is_some_and(|row| row.price.is_some());
         let mut answer = Answer::default();
-        let ended = bounded(self.exchange(call, &mut answer), call, cancel, &self.clock).await;
+        let exchange = self.exchange(call, &mut answer, &mut usage);
+        let ended = bounded(exchange, call, cancel, &self.clock).await;
         usage.elapsed = self.clock.now().since(started);
         answer.count(&mut usage);
         match ended.and_then(|()| judge(call, answer)) {
@@ -60,13 +60,14 @@ impl OpenAi {
         }
     }
 
-    async fn exchange(&self, call: &Call, answer: &mut Answer) -> Result<(), Fault> {
+    async fn exchange(&self, call: &Call, answer: &mut Answer, usage: &mut Usage) -> Result<(), Fault> {
         let base = self.settings.base_url.as_str().trim_end_matches('/');
         let mut request = self.client.post(format!("{base}/chat/completions"));
         if let Some(key) = &self.settings.api_key {
             request = request.header(reqwest::header::AUTHORIZATION, bearer(key)?);
         }
-        let (head, response) = http::send(request.json(&self.request_body(call)), self.clock.now()).await?;
+        let request = request.json(&self.request_body(call));
+        let (head, response) = http::send(request, self.clock.now(), usage).await?;
         if !head.status.is_success() {
             return Err(failure(&head, &http::body(response).await?));
         }
@@ -172,10 +173,14 @@ fn take(call: &Call, event: &Value, answer: &mut Answer) -> Result<(), Fault> {
     }
     let usage = &event["usage"];
     if usage.is_object() {
-        let tokens = |path: &str| usage.pointer(path).and_then(Value::as_u64).unwrap_or(0);
-        answer.input_tokens = tokens("/prompt_tokens");
-        answer.cache_read_tokens = tokens("/prompt_tokens_details/cached_tokens");
-        answer.output_tokens = tokens("/completion_tokens");
+        let tokens = |path: &str| usage.pointer(path).and_then(Value::as_u64);
+        let (input, output) = (tokens("/prompt_tokens"), tokens("/completion_tokens"));
+        answer.counted = input.is_some() && output.is_some();
+        answer.input_tokens = input.unwrap_or(0);
+        answer.cache_read_tokens = tokens("/prompt_tokens_details/cached_tokens").unwrap_or(0);
+        // Not every endpoint counts a model's thoughts as part of its answer.
+        let others = tokens("/total_tokens").unwrap_or(0).saturating_sub(answer.input_tokens);
+        answer.output_tokens = output.unwrap_or(0).max(others);
     }
     Ok(())
 }
@@ -214,7 +219,11 @@ fn kind_of(status: u16, error: &Value, reset: Option<std::time::Duration>) -> Ca
         413 => CallErrorKind::TooLong,
         429 => CallErrorKind::RateLimited { reset },
         503 | 529 => CallErrorKind::Capacity,
-        _ => CallErrorKind::Unavailable,
+        _ if is("model_not_found") => CallErrorKind::NoSuchModel,
+        _ => http::failure_kind(
+            status,
+            if error["code"].is_string() { &error["code"] } else { &error["type"] },
+        ),
     }
 }
 

@@ -90,7 +90,12 @@ impl Outages {
                 }
                 return;
             }
-            Some(CallErrorKind::Capacity | CallErrorKind::Unavailable | CallErrorKind::Timeout { .. }) => {
+            Some(
+                CallErrorKind::Capacity
+                | CallErrorKind::Unavailable
+                | CallErrorKind::ResourceExhausted { .. }
+                | CallErrorKind::Timeout { .. },
+            ) => {
                 let failures = ways.get(name).map_or(0, |way| way.outage.failures).saturating_add(1);
                 Some(Outage { failures, until: now.plus(limits::OUTAGE_HOLDS) })
             }

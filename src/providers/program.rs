@@ -20,6 +20,7 @@ use crate::{
     config::ProgramSettings,
     limits,
     proc::{self, Confinement, Output, ProcError, confinement_works},
+    types::WorkerPool,
 };
 
 /// Where installers put programs, besides `PATH`; under the home directory where they don't begin with `/`.
@@ -175,15 +176,17 @@ impl Program {
     }
 
     /// As [`CallErrorKind`] has it: why there is no output to judge. `begun`: a model had begun to answer.
-    pub(super) fn fault(&self, error: &ProcError, begun: bool) -> (CallErrorKind, String) {
+    pub(super) fn fault(&self, error: &ProcError, pool: WorkerPool, begun: bool) -> (CallErrorKind, String) {
         let kind = match error {
             ProcError::TimedOut { elapsed } => CallErrorKind::Timeout { idle: begun, elapsed: *elapsed },
             ProcError::Cancelled => CallErrorKind::Cancelled,
             ProcError::OutputTooLong { .. } => CallErrorKind::InvalidOutput,
-            ProcError::NotFound { .. }
-            | ProcError::ResourceExhausted { .. }
-            | ProcError::NotConfined { .. }
-            | ProcError::Io { .. } => CallErrorKind::Unavailable,
+            ProcError::ResourceExhausted { limit, used } => {
+                CallErrorKind::ResourceExhausted { used: *used, limit: *limit, pool }
+            }
+            ProcError::NotFound { .. } | ProcError::NotConfined { .. } | ProcError::Io { .. } => {
+                CallErrorKind::Unavailable
+            }
         };
         (kind, format!("{}: {error}", self.kind.name))
     }

@@ -7,7 +7,7 @@ use reqwest::Response;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, CallErrorKind, Usage, answer, http::Fault, models};
+use super::{Call, CallErrorKind, Metered, Usage, answer, http::Fault, models};
 use crate::{clock::SharedClock, limits};
 
 /// An exchange that lasts no longer than its call may, and ends when nobody wants it any more.
@@ -127,6 +127,8 @@ pub(super) struct Answer {
     pub(super) input_tokens: u64,
     pub(super) cache_read_tokens: u64,
     pub(super) output_tokens: u64,
+    /// Some services count as they go, so this is all only where the answer came to its end.
+    pub(super) counted: bool,
 }
 
 impl Answer {
@@ -142,6 +144,9 @@ impl Answer {
         usage.cache_read_tokens = self.cache_read_tokens;
         usage.input_tokens = self.input_tokens.saturating_sub(self.cache_read_tokens);
         usage.output_tokens = self.output_tokens;
+        if self.counted && self.ended.is_some() {
+            usage.metered = Metered::Known;
+        }
     }
 
     /// By the model that was asked?

@@ -12,8 +12,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, CallError, CallErrorKind, CallRole, Provider, Reply, ResolveError, Usage, answer::fit};
-use crate::{clock::SharedClock, config::StubSettings};
+use super::{
+    Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, ResolveError, Usage, answer::fit,
+};
+use crate::{clock::SharedClock, config::StubSettings, types::WorkerPool};
 
 /// The built-in script: it fits any repository and any issue, and says that it is a rehearsal.
 pub const REHEARSAL: &str = include_str!("../../fixtures/models/rehearsal.toml");
@@ -64,6 +66,9 @@ enum Failure {
     WrongModel,
     Timeout,
     Unavailable,
+    Rejected,
+    NoSuchModel,
+    ResourceExhausted,
 }
 
 impl Failure {
@@ -81,6 +86,12 @@ impl Failure {
             Self::WrongModel => CallErrorKind::WrongModel { served: None },
             Self::Timeout => CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO },
             Self::Unavailable => CallErrorKind::Unavailable,
+            Self::Rejected => CallErrorKind::Rejected { code: "INVALID_ARGUMENT".to_owned() },
+            Self::NoSuchModel => CallErrorKind::NoSuchModel,
+            Self::ResourceExhausted => {
+                let (used, limit) = (1100 << 20, 1024 << 20);
+                CallErrorKind::ResourceExhausted { used, limit, pool: WorkerPool::Medium }
+            }
         }
     }
 }
@@ -138,8 +149,12 @@ impl Stub {
             }
         }
         if let Some(failure) = answer.error {
+            if !matches!(failure, Failure::Timeout | Failure::Unavailable) {
+                usage.metered = Metered::Known;
+            }
             return fail(failure.kind(), "the script says so".into(), usage);
         }
+        usage.metered = Metered::Known;
         match answer.filled(&call.facts).and_then(|(text, value)| fit(call, text, value)) {
             Ok((text, value)) => {
                 // Made-up but plausible, so that cost pages show something in a rehearsal.

@@ -16,10 +16,13 @@ use crate::{
     config::BudgetSettings,
     engine::{CallRow, CallStatus, Cut, Record, StepError},
     limits,
-    messages::Hold,
+    messages::{FailureKind, Hold},
     providers::{Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Reply, Usage},
     types::{Family, Hash, MicroUsd, Timestamp, WorkerPool},
 };
+
+/// What stands for the name of a model whose answer gives none.
+const UNATTESTED: &str = "unattested";
 
 /// The model an answer itself says it came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,11 @@ pub struct Served {
 }
 
 impl Served {
+    /// The name that the answer gave, known to us or not.
+    pub fn name(&self) -> Option<&str> {
+        Some(self.model.as_str()).filter(|name| *name != UNATTESTED)
+    }
+
     /// The model's name, where the answer gave one.
     pub(super) fn attested(&self) -> Option<String> {
         self.family.as_ref().map(|_| self.model.clone())
@@ -38,37 +46,10 @@ impl Served {
 
     fn of(usage: &Usage) -> Self {
         Self {
-            model: usage.served.clone().unwrap_or_else(|| "unattested".to_owned()),
+            model: usage.served.clone().unwrap_or_else(|| UNATTESTED.to_owned()),
             family: usage.family.clone(),
         }
     }
-}
-
-/// Why there is no answer, in the terms of what can be done about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureKind {
-    /// The provider is busy or limits us; waiting helps.
-    Busy,
-    /// The account is used up; time helps, or a payment.
-    UsedUp,
-    /// Our key or login is refused; only the operator can help.
-    Auth,
-    /// There is no key, login or program to ask with; nothing was asked.
-    Lacking,
-    /// The model declined.
-    Refused,
-    /// The prompt is longer than the model reads.
-    TooLong,
-    /// It could cost more than is left.
-    OverBudget,
-    /// The answer was cut.
-    Truncated,
-    /// The answer is not what was asked for.
-    Invalid,
-    /// Another model than the one asked for answered.
-    OtherModel,
-    TimedOut,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +64,7 @@ impl Failure {
     fn hold(&self) -> Option<Hold> {
         match self.kind {
             FailureKind::Busy => Some(Hold::Busy),
+            FailureKind::Unavailable => Some(Hold::Unavailable),
             FailureKind::UsedUp => Some(Hold::UsedUp),
             FailureKind::Auth => Some(Hold::Refused),
             FailureKind::Lacking => Some(Hold::Lacking),
@@ -140,6 +122,8 @@ const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
+const MEGABYTE: u64 = 1 << 20;
+
 /// What a call leaves that its journal entry does not tell.
 #[derive(Default)]
 struct Aside {
@@ -193,7 +177,7 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
         }
         let Some(hold) = failure.hold() else { return Ok(answered) };
         let until = failure.not_before;
-        busy += u32::from(hold == Hold::Busy);
+        busy += u32::from(matches!(hold, Hold::Busy | Hold::Unavailable));
         if busy == TRIES {
             return Ok(answered);
         }
@@ -342,28 +326,7 @@ type Leg<'a> = (&'a Usage, Option<&'a CallErrorKind>);
 fn shares(held: Option<u64>, legs: &[Leg<'_>]) -> Vec<Option<u64>> {
     let billed = legs.iter().filter(|(usage, _)| usage.billed).filter_map(|(usage, _)| usage.cost_microusd);
     let mut rest = Some(held.unwrap_or(0).saturating_sub(billed.sum())).filter(|rest| *rest > 0);
-    legs.iter().map(|leg| if may_cost_more(*leg) { rest.take() } else { None }).collect()
-}
-
-/// May more of it come on the bill than we know of?
-fn may_cost_more((usage, error): Leg<'_>) -> bool {
-    let known = usage.cost_microusd.is_some();
-    let open = match error {
-        // Whoever gave up waiting does not know what the other side did meanwhile.
-        Some(CallErrorKind::Timeout { .. }) => true,
-        // It broke off in the middle of an answer.
-        Some(CallErrorKind::Unavailable) => usage.served.is_some(),
-        // There was an answer, for which we know no price.
-        None
-        | Some(
-            CallErrorKind::Refused
-            | CallErrorKind::Truncated
-            | CallErrorKind::InvalidOutput
-            | CallErrorKind::WrongModel { .. },
-        ) => !known,
-        Some(_) => false,
-    };
-    usage.billed && open
+    legs.iter().map(|(usage, _)| if usage.may_cost_more() { rest.take() } else { None }).collect()
 }
 
 /// Did it come to nothing because the ways that cost money were closed to it? What a way that costs nothing is waited
@@ -457,18 +420,24 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
     let plain = |kind| Failure { kind, not_before: None };
     let after = |kind, wait| Failure { kind, not_before: Some(now.plus(wait)) };
     let doubled = |first: Duration| first.saturating_mul(1 << attempt.min(8).saturating_sub(1));
-    let busy = |reset: Option<Duration>| {
-        after(FailureKind::Busy, reset.unwrap_or(doubled(FIRST_WAIT)).min(LONGEST_WAIT))
-    };
+    let soon =
+        |kind, reset: Option<Duration>| after(kind, reset.unwrap_or(doubled(FIRST_WAIT)).min(LONGEST_WAIT));
     match &error.kind {
-        CallErrorKind::Capacity | CallErrorKind::Unavailable => busy(None),
-        CallErrorKind::RateLimited { reset } => busy(*reset),
+        CallErrorKind::Capacity => soon(FailureKind::Busy, None),
+        CallErrorKind::Unavailable => soon(FailureKind::Unavailable, None),
+        CallErrorKind::RateLimited { reset } => soon(FailureKind::Busy, *reset),
         CallErrorKind::Quota { reset } => {
             let reset = reset.unwrap_or(limits::KEY_RESTS_FROM_QUOTA);
             after(FailureKind::UsedUp, reset.clamp(limits::KEY_RESTS_LEAST, limits::KEY_RESTS_MOST))
         }
         CallErrorKind::Auth => after(FailureKind::Auth, doubled(limits::REFUSED_LOOK).min(LONGEST_WAIT)),
         CallErrorKind::Refused => plain(FailureKind::Refused),
+        CallErrorKind::Rejected { code } => plain(FailureKind::Rejected { code: code.clone() }),
+        CallErrorKind::NoSuchModel => plain(FailureKind::NoSuchModel { model: error.usage.asked.clone() }),
+        CallErrorKind::ResourceExhausted { used, limit, pool } => {
+            let (used, limit) = (used.div_ceil(MEGABYTE), limit / MEGABYTE);
+            plain(FailureKind::ResourceExhausted { used, limit, pool: *pool })
+        }
         CallErrorKind::TooLong => plain(FailureKind::TooLong),
         CallErrorKind::OverBudget { .. } => plain(FailureKind::OverBudget),
         CallErrorKind::Truncated => plain(FailureKind::Truncated),
@@ -476,41 +445,33 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::WrongModel { .. } => plain(FailureKind::OtherModel),
         CallErrorKind::Timeout { .. } => plain(FailureKind::TimedOut),
         // Never gets here; a stopped call leaves the step before.
-        CallErrorKind::Cancelled => busy(None),
+        CallErrorKind::Cancelled => soon(FailureKind::Unavailable, None),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::Attempt;
+    use crate::providers::{Attempt, Metered};
 
     fn asked(billed: bool, cost_microusd: Option<u64>) -> Usage {
-        Usage { billed, cost_microusd, served: Some("one".to_owned()), ..Usage::default() }
+        Usage { billed, cost_microusd, input_tokens: 7, ..Usage::default() }
     }
 
     #[test]
     fn what_is_held_for_a_call_is_held_once_whatever_its_legs_came_to() {
-        let late = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
-        let kinds = [
-            None,
-            Some(late.clone()),
-            Some(CallErrorKind::Unavailable),
-            Some(CallErrorKind::Quota { reset: None }),
-            Some(CallErrorKind::InvalidOutput),
-        ];
         let legs = || {
-            kinds.iter().flat_map(|kind| {
+            [Metered::Known, Metered::Unknown].into_iter().flat_map(|metered| {
                 [(false, None), (true, None), (true, Some(300)), (true, Some(2000))]
-                    .map(|(billed, cost)| (asked(billed, cost), kind.clone()))
+                    .map(|(billed, cost)| Usage { metered, ..asked(billed, cost) })
             })
         };
         for (a, b) in legs().flat_map(|a| legs().map(move |b| (a.clone(), b))) {
-            let both = [(&a.0, a.1.as_ref()), (&b.0, b.1.as_ref())];
+            let both = [(&a, None), (&b, Some(&CallErrorKind::Unavailable))];
             let billed: u64 =
                 both.iter().filter(|leg| leg.0.billed).filter_map(|leg| leg.0.cost_microusd).sum();
             let held: u64 = shares(Some(1000), &both).into_iter().flatten().sum();
-            let open = both.iter().any(|leg| may_cost_more(*leg));
+            let open = both.iter().any(|leg| leg.0.may_cost_more());
             let rest = if open { 1000_u64.saturating_sub(billed) } else { 0 };
             assert_eq!(held, rest, "{both:?}");
         }
@@ -518,21 +479,18 @@ mod tests {
 
     #[test]
     fn what_nobody_knows_the_end_of_stays_held_and_nothing_else() {
-        let late = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
-        let never_sent = Usage { served: None, ..asked(true, None) };
-        for (leg, more) in [
-            ((&asked(true, Some(5)), None), false),
-            ((&asked(true, None), None), true),
-            ((&asked(false, None), None), false),
-            ((&asked(false, None), Some(&late)), false),
-            ((&asked(true, Some(5)), Some(&late)), true),
-            ((&asked(true, Some(5)), Some(&CallErrorKind::Unavailable)), true),
-            ((&never_sent, Some(&CallErrorKind::Unavailable)), false),
-            ((&asked(true, None), Some(&CallErrorKind::WrongModel { served: None })), true),
-            ((&asked(true, Some(5)), Some(&CallErrorKind::Truncated)), false),
-            ((&never_sent, Some(&CallErrorKind::Auth)), false),
+        let refused = Usage { input_tokens: 0, ..asked(true, None) };
+        for (metered, usage, more) in [
+            (Metered::Known, asked(true, Some(5)), false),
+            (Metered::Known, refused.clone(), false),
+            (Metered::Known, asked(true, None), true),
+            (Metered::Known, asked(false, None), false),
+            (Metered::Unknown, asked(true, Some(5)), true),
+            (Metered::Unknown, refused, true),
+            (Metered::Unknown, asked(false, Some(5)), false),
         ] {
-            assert_eq!(may_cost_more(leg), more, "{leg:?}");
+            let usage = Usage { metered, ..usage };
+            assert_eq!(usage.may_cost_more(), more, "{usage:?}");
         }
     }
 

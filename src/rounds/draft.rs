@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Cx, FailureKind, IssueSnapshot, Round, Served,
+    Cx, IssueSnapshot, Round, Served,
     ask::{Ask, ask},
     held::NoAnswer,
     prompt::{Material, Prompt, Weight},
@@ -146,15 +146,11 @@ async fn answer(
     round.unshown = unshown(&answered.cut);
     match answered.outcome {
         Ok(text) => Ok(Ok((text_of(cx, &text.value.unwrap_or(text.text)).await?, answered.served))),
-        // The same again would be as long.
-        Err(failure) if failure.kind == FailureKind::TooLong => {
-            Err(NoAnswer::Step(StepError::User(format!(
-                "What the drafter has to be told is longer than {} reads. Name one with a larger context as the drafter; \
-             `countersign models` lists them.",
-                brief.spec
-            ))))
-        }
-        Err(failure) => Ok(Err(format!("no draft: {}", sentence(failure.kind)))),
+        Err(failure) => match failure.kind.mend() {
+            // The same again would end the same.
+            Some(_) => Err(NoAnswer::Step(StepError::User(failure.kind.sentence("drafter")))),
+            None => Ok(Err(format!("no draft: {}", failure.kind.clause("drafter")))),
+        },
     }
 }
 
@@ -178,24 +174,6 @@ async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<
     round.replace(document);
     round.drafted_by(by);
     Ok(Drafted::Document)
-}
-
-/// Our words for a call without an answer.
-pub(super) fn sentence(kind: FailureKind) -> &'static str {
-    match kind {
-        FailureKind::Busy => "the provider stayed busy through all tries",
-        // These three are waited for.
-        FailureKind::UsedUp => "the account at the provider is used up",
-        FailureKind::Auth => "the provider refuses our credentials",
-        FailureKind::Lacking => "this server has nothing to ask the provider with",
-        FailureKind::Refused => "the model declined to answer",
-        FailureKind::TooLong => "the prompt is longer than the model reads",
-        FailureKind::OverBudget => "the call could cost more than is left of the budget",
-        FailureKind::Truncated => "the answer was cut off",
-        FailureKind::Invalid => "the answer was not in the form asked for",
-        FailureKind::OtherModel => "another model than the one asked for answered",
-        FailureKind::TimedOut => "the answer did not come in time",
-    }
 }
 
 fn facts(brief: &Brief<'_>, mark: &str) -> BTreeMap<String, String> {

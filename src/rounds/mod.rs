@@ -24,7 +24,7 @@ mod remains;
 mod review;
 mod standing;
 
-pub use ask::{FailureKind, Served};
+pub use ask::Served;
 pub use desk::{Base, Desk, IssueSnapshot, Policy};
 pub use detours::detours;
 pub use draft::{Brief, Drafted, draft, text_of};
@@ -39,7 +39,7 @@ pub use names::names;
 pub use page::{StatusComment, Urgency};
 pub use recent::Recent;
 pub use remains::{Remains, Seen, remains};
-pub use review::{ReviewBrief, Reviewed, Why, review};
+pub use review::{ReviewBrief, Reviewed, review};
 pub use standing::{decorated, fault, stop_label_on};
 
 use std::collections::BTreeSet;
@@ -49,6 +49,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     documents::{Mistake, Severity, findings::Ledger},
     engine::{self, StepError},
+    messages::Inconclusive,
     types::{Family, Hash, Verdict},
 };
 
@@ -121,8 +122,9 @@ pub struct Line {
     pub why: String,
     /// Findings or mistakes that stood against it afterwards.
     pub open: usize,
-    /// None: a person wrote it.
+    /// None: a person wrote the document, where there is one.
     pub drafter: Option<Served>,
+    /// None: nobody reviewed it.
     pub reviewer: Option<Served>,
 }
 
@@ -236,7 +238,8 @@ impl Round {
 
     /// After a draft that cannot be used at all.
     pub fn settle_unusable(&mut self, why: &str) -> Turn {
-        self.history.push(self.line(None, why.to_owned(), 0));
+        // It is not about the version before, whoever wrote that.
+        self.history.push(Line { document: None, drafter: None, ..self.line(None, why.to_owned(), 0) });
         self.again()
     }
 
@@ -247,7 +250,7 @@ impl Round {
         let document = self.document.expect("a review is of a document");
         let open = self.findings.open().filter(|f| f.counts()).count();
         let verdict = reviewed.verdict;
-        let why = reviewed.why.map_or_else(|| reviewed.rationale.clone(), Why::sentence);
+        let why = reviewed.why.as_ref().map_or_else(|| reviewed.rationale.clone(), Inconclusive::sentence);
         let line = self.line(Some(verdict), why, self.findings.open().count());
         self.history.push(Line { reviewer: reviewed.reviewer.clone(), ..line });
         if verdict != Verdict::Inconclusive && self.best.as_ref().is_none_or(|b| open <= b.open) {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Cx, FailureKind, Round, Served,
+    Cx, Round, Served,
     ask::{Answered, Ask, ask},
-    draft::{issue, sentence, text_of, unshown, with_repository},
+    draft::{issue, text_of, unshown, with_repository},
     held::NoAnswer,
     prompt::{Material, Prompt, Weight},
 };
@@ -17,8 +17,9 @@ use crate::{
     config::BudgetSettings,
     documents::verdict,
     engine::{FindingRow, Record, StepError, VerdictRow},
+    messages::{FailureKind, Inconclusive},
     providers::{CallRole, models},
-    types::Verdict,
+    types::{Hash, Verdict},
 };
 
 /// What a reviewer is told, apart from the document.
@@ -45,46 +46,17 @@ pub struct ReviewBrief<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reviewed {
     pub verdict: Verdict,
+    /// None: no model looked at it.
     pub reviewer: Option<Served>,
     /// The reviewer's own summary; untrusted text.
     pub rationale: String,
     /// Why there is no verdict, when there is none.
-    pub why: Option<Why>,
+    pub why: Option<Inconclusive>,
 }
 
-/// Why a review is INCONCLUSIVE. Computed by us, never said by a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Why {
-    Call(FailureKind),
-    /// The answer is not schema-valid, or does not echo the nonce.
-    NotInForm,
-    /// The answer names no model we know.
-    Unattested,
-    /// Drafter and reviewer turned out to be of one family.
-    SameFamily,
-    /// The drafter's answer names no model we know, so the families cannot be told apart.
-    DrafterUnattested,
-    /// Another model than the one asked for served, a smaller one perhaps.
-    OtherModel,
-}
-
-impl Why {
-    /// For people, on the thread.
-    pub fn sentence(self) -> String {
-        match self {
-            Self::Call(kind) => format!("The review could not be had: {}.", sentence(kind)),
-            Self::NotInForm => "The reviewer's answer was not in the required form, twice.".to_owned(),
-            Self::Unattested => "The reviewer's answer does not say which model gave it.".to_owned(),
-            Self::SameFamily => {
-                "Draft and review came from one model family; that is no second opinion.".to_owned()
-            }
-            Self::DrafterUnattested => {
-                "The draft does not say which model wrote it, so the review cannot count as independent."
-                    .to_owned()
-            }
-            Self::OtherModel => "Another model than the one asked for answered the review.".to_owned(),
-        }
+impl Reviewed {
+    fn inconclusive(reviewer: Option<Served>, why: Inconclusive) -> Self {
+        Self { verdict: Verdict::Inconclusive, reviewer, rationale: String::new(), why: Some(why) }
     }
 }
 
@@ -100,6 +72,12 @@ itself a blocking finding.";
 pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Result<Reviewed, NoAnswer> {
     let document = round.document.ok_or_else(|| StepError::Bug(anyhow::anyhow!("nothing to review")))?;
     round.reviews += 1;
+    if matches!(round.drafter, Some(Served { family: None, .. })) {
+        // Whatever a reviewer said, it could not count: it is not paid for.
+        let reviewed = Reviewed::inconclusive(None, Inconclusive::DrafterUnattested);
+        book(cx, round, document, &reviewed, None).await?;
+        return Ok(reviewed);
+    }
     let text = text_of(cx, &document).await?;
     let mark = cx.nonce("fence").await?;
     let nonce = cx.nonce("verdict").await?;
@@ -132,7 +110,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
         let answered = ask(cx, key, asked).await?;
         round.unshown = round.unshown.max(unshown(&answered.cut));
         let outcome = judge(cx, round, brief, &answered, (&nonce, before.as_deref())).await?;
-        let again = outcome.why == Some(Why::NotInForm);
+        let again = outcome.why == Some(Inconclusive::NotInForm);
         booked = Some(answered);
         reviewed = Some(outcome);
         if !again {
@@ -141,7 +119,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     }
     let (reviewed, answered) =
         reviewed.zip(booked).ok_or_else(|| StepError::Bug(anyhow::anyhow!("no review")))?;
-    book(cx, round, document, &reviewed, &answered, &nonce).await?;
+    book(cx, round, document, &reviewed, Some((&answered, &nonce))).await?;
     round.waits.settled();
     Ok(reviewed)
 }
@@ -153,12 +131,7 @@ async fn judge(
     answered: &Answered,
     (nonce, before): (&str, Option<&str>),
 ) -> Result<Reviewed, StepError> {
-    let no = |why| Reviewed {
-        verdict: Verdict::Inconclusive,
-        reviewer: Some(answered.served.clone()),
-        rationale: String::new(),
-        why: Some(why),
-    };
+    let no = |why| Reviewed::inconclusive(Some(answered.served.clone()), why);
     let text = match &answered.outcome {
         Ok(answer) => {
             // What the model itself wrote is judged where that is JSON: a reader between us and it forgives more,
@@ -169,10 +142,13 @@ async fn judge(
                 _ => text,
             }
         }
-        Err(failure) if failure.kind == FailureKind::OtherModel => return Ok(no(Why::OtherModel)),
+        Err(failure) if failure.kind == FailureKind::OtherModel => return Ok(no(Inconclusive::OtherModel)),
         // The provider held it against the schema before we could.
-        Err(failure) if failure.kind == FailureKind::Invalid => return Ok(no(Why::NotInForm)),
-        Err(failure) => return Ok(no(Why::Call(failure.kind))),
+        Err(failure) if failure.kind == FailureKind::Invalid => return Ok(no(Inconclusive::NotInForm)),
+        // Whoever may have begun to answer has reviewed nothing.
+        Err(failure) => {
+            return Ok(Reviewed::inconclusive(None, Inconclusive::Call(failure.kind.clone())));
+        }
     };
     if let Some(why) = independence(round, &answered.served, &answered.asked) {
         return Ok(no(why));
@@ -181,12 +157,12 @@ async fn judge(
         Ok(review) => review,
         Err(error) => {
             tracing::info!(run = %cx.run().id, %error, "review out of form");
-            return Ok(no(Why::NotInForm));
+            return Ok(no(Inconclusive::NotInForm));
         }
     };
     if review.verdict == Verdict::Approved && !round.findings.unanswered(&review).is_empty() {
         tracing::info!(run = %cx.run().id, "an approval passes over a blocking finding");
-        return Ok(no(Why::NotInForm));
+        return Ok(no(Inconclusive::NotInForm));
     }
     let unplaced = review.demote_unplaced(brief.place_exists);
     let unchanged = |place: &str| before.is_some_and(|before| (brief.unchanged_at)(before, place));
@@ -201,41 +177,40 @@ async fn judge(
 }
 
 /// None when the reviewer is attested to be the model asked, and of another family than every model that drafted.
-fn independence(round: &Round, reviewer: &Served, asked: &str) -> Option<Why> {
-    let Some(family) = &reviewer.family else { return Some(Why::Unattested) };
+fn independence(round: &Round, reviewer: &Served, asked: &str) -> Option<Inconclusive> {
+    let Some(family) = &reviewer.family else { return Some(Inconclusive::Unattested) };
     if !models::is_same(asked, &reviewer.model) {
-        return Some(Why::OtherModel);
+        return Some(Inconclusive::OtherModel);
     }
     match &round.drafter {
         // A maintainer's own version: any model is a second pair of eyes.
         None => None,
-        Some(Served { family: None, .. }) => Some(Why::DrafterUnattested),
-        Some(_) => round.authors().contains(family).then_some(Why::SameFamily),
+        Some(Served { family: None, .. }) => Some(Inconclusive::DrafterUnattested),
+        Some(_) => round.authors().contains(family).then_some(Inconclusive::SameFamily),
     }
 }
 
 async fn book(
     cx: &Cx,
     round: &Round,
-    document: crate::types::Hash,
+    document: Hash,
     reviewed: &Reviewed,
-    answered: &Answered,
-    nonce: &str,
+    asked: Option<(&Answered, &str)>,
 ) -> Result<(), StepError> {
-    let drafter = round.drafter.clone();
+    let (drafter, served) = (round.drafter.clone(), asked.map(|(answered, _)| &answered.served));
     cx.record(
         "verdict",
         Record::Verdict(VerdictRow {
             document,
             round: round.reviews,
             verdict: reviewed.verdict,
-            reviewer_served: answered.served.attested(),
-            reviewer_family: answered.served.family.clone(),
+            reviewer_served: served.and_then(Served::attested),
+            reviewer_family: served.and_then(|served| served.family.clone()),
             drafter_served: drafter.as_ref().and_then(Served::attested),
             drafter_family: drafter.and_then(|d| d.family),
-            prompt: answered.prompt,
-            nonce: nonce.to_owned(),
-            why: reviewed.why.map(Why::sentence).unwrap_or_default(),
+            prompt: asked.map_or(Hash::of(b""), |(answered, _)| answered.prompt),
+            nonce: asked.map(|(_, nonce)| nonce.to_owned()).unwrap_or_default(),
+            why: reviewed.why.as_ref().map(Inconclusive::sentence).unwrap_or_default(),
         }),
     )
     .await?;
@@ -337,23 +312,24 @@ mod tests {
         };
         let of_claude = drafted(&[&claude]);
         assert_eq!(independence(&of_claude, &gemini, pro), None);
-        assert_eq!(independence(&of_claude, &gemini, "gemini-2.5-flash"), Some(Why::OtherModel));
-        assert_eq!(independence(&of_claude, &claude, opus), Some(Why::SameFamily));
-        assert_eq!(independence(&of_claude, &claude, pro), Some(Why::OtherModel));
-        assert_eq!(independence(&of_claude, &unattested, pro), Some(Why::Unattested));
-        assert_eq!(independence(&drafted(&[&unattested]), &gemini, pro), Some(Why::DrafterUnattested));
+        assert_eq!(independence(&of_claude, &gemini, "gemini-2.5-flash"), Some(Inconclusive::OtherModel));
+        assert_eq!(independence(&of_claude, &claude, opus), Some(Inconclusive::SameFamily));
+        assert_eq!(independence(&of_claude, &claude, pro), Some(Inconclusive::OtherModel));
+        assert_eq!(independence(&of_claude, &unattested, pro), Some(Inconclusive::Unattested));
+        let nobodys = independence(&drafted(&[&unattested]), &gemini, pro);
+        assert_eq!(nobodys, Some(Inconclusive::DrafterUnattested));
         assert_eq!(independence(&drafted(&[]), &gemini, pro), None);
         let of_both = drafted(&[&gemini, &claude]);
         assert_eq!(
             independence(&of_both, &gemini, pro),
-            Some(Why::SameFamily),
+            Some(Inconclusive::SameFamily),
             "its own words are still in it"
         );
     }
 
     #[test]
     fn a_later_review_is_told_what_changed() {
-        let hash = crate::types::Hash::of(b"");
+        let hash = Hash::of(b"");
         let issue = crate::rounds::IssueSnapshot {
             number: crate::types::IssueNo(7),
             title: "A title".into(),

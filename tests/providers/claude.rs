@@ -104,7 +104,7 @@ async fn no_refused_call_costs_more_than_seconds() {
     for (status, name, expected) in [
         (401, "authentication_error", CallErrorKind::Auth),
         (403, "permission_error", CallErrorKind::Auth),
-        (404, "not_found_error", CallErrorKind::Unavailable),
+        (404, "not_found_error", CallErrorKind::NoSuchModel),
         (413, "request_too_large", CallErrorKind::TooLong),
         (500, "api_error", CallErrorKind::Unavailable),
         (529, "overloaded_error", CallErrorKind::Capacity),

@@ -88,7 +88,9 @@ async fn an_answer_is_attested_counted_and_asked_for_rightly() {
     assert_eq!(headers["x-goog-api-key"], KEY);
     assert_eq!(body["systemInstruction"]["parts"][0]["text"], "Answer briefly.");
     assert_eq!(body["contents"], json!([{"role": "user", "parts": [{"text": "Is this sound?"}]}]));
-    let wanted = json!({"responseMimeType": "application/json", "responseJsonSchema": schema()});
+    let wanted = json!({
+        "responseMimeType": "application/json", "responseJsonSchema": schema(), "maxOutputTokens": 65_536,
+    });
     assert_eq!(body["generationConfig"], wanted);
 }
 
@@ -140,6 +142,9 @@ async fn error_statuses_say_what_to_do_next() {
     assert_eq!(kind(403, error(&format!("bad key {KEY}"), json!([]))).await, CallErrorKind::Auth);
     let invalid = json!([{"reason": "API_KEY_INVALID"}]);
     assert_eq!(kind(400, error("API key not valid", invalid)).await, CallErrorKind::Auth);
+    let invalid = json!({"error": {"message": "no such field", "status": "INVALID_ARGUMENT"}});
+    assert_eq!(kind(400, invalid).await, CallErrorKind::Rejected { code: "INVALID_ARGUMENT".into() });
+    assert_eq!(kind(404, json!({"error": {"status": "NOT_FOUND"}})).await, CallErrorKind::NoSuchModel);
     let long = "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576).";
     assert_eq!(kind(400, error(long, json!([]))).await, CallErrorKind::TooLong);
 }

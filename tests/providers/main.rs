@@ -11,6 +11,7 @@ mod claude_api;
 mod fallback;
 mod gemini;
 mod gemini_keys;
+mod metering;
 mod ollama;
 mod openai;
 mod opencode;

@@ -124,7 +124,7 @@ async fn answers_cut_unusable_or_by_another_model_are_typed() {
 async fn what_is_missing_is_said_with_its_fix() {
     let missing = json!({"error": "model 'qwen3:32b' not found"});
     let error = fails(Behaviour::Status(404, missing, None)).await;
-    assert_eq!(error.kind, CallErrorKind::Unavailable);
+    assert_eq!(error.kind, CallErrorKind::NoSuchModel);
     assert!(error.to_string().contains("`ollama pull qwen3:32b`"), "{error}");
     let busy = json!({"error": "server busy, please try again"});
     assert_eq!(fails(Behaviour::Status(503, busy, None)).await.kind, CallErrorKind::Capacity);

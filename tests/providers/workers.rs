@@ -89,6 +89,7 @@ async fn one_that_takes_too_much_memory_is_ended_and_said_to_be() {
     let mut settings = program(data.path(), "head -c 200000000 /dev/zero | tail | sleep 60");
     settings.workers.medium.memory_mb = 64;
     let error = crate::ask(&settings, "claude:opus", question("claude")).await.unwrap_err();
-    assert_eq!(error.kind, CallErrorKind::Unavailable);
+    let CallErrorKind::ResourceExhausted { used, limit, pool } = error.kind else { panic!("{error:?}") };
+    assert!(used > limit && (limit, pool) == (64 << 20, WorkerPool::Medium), "{error}");
     assert!(error.message.contains("ERR_RESOURCE_EXHAUSTED"), "{error}");
 }

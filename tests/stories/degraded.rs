@@ -140,7 +140,10 @@ async fn a_login_made_meanwhile_is_noticed() {
     w.wait(75).await;
     assert_eq!(w.view().labels, ["countersign:working"]);
     let (said, _) = w.status_comment();
-    assert!(said.contains("Waiting for Claude: it is busy; next try at 09:0"), "{said}");
+    assert!(
+        said.contains("Waiting for Claude: it could not be reached, or broke off; next try at 09:0"),
+        "{said}"
+    );
     w.nothing_else_was_said();
 }
 
@@ -206,4 +209,91 @@ async fn an_account_that_is_used_up_is_waited_for() {
     w.wait(60).await;
     assert!(w.find("waits for a person").body.contains("APPROVED"));
     w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn what_would_fail_again_is_said_as_it_is_and_not_tried_again() {
+    for (error, said, mend) in [
+        (
+            "resource_exhausted",
+            "program was ended when it used 1100 MB of memory; its worker pool, `medium`, allows 1024 MB.",
+            "memory_mb under [workers.medium]",
+        ),
+        ("rejected", "service does not accept our request (`INVALID_ARGUMENT`).", "in its log"),
+        ("no_such_model", "service knows no model `stub-", "`countersign models` lists them"),
+    ] {
+        let mut w = scripted(&Script::default().fails("drafter", error).drafts(&design())).await;
+        let halt = w.find("### ❌ Halted at N1").body;
+        // Brackets are escaped on the page.
+        let plain = halt.replace('\\', "");
+        assert!(
+            plain.contains(said) && plain.contains(mend) && plain.contains("\n/retry\n"),
+            "{error}:\n{halt}"
+        );
+        assert_eq!((w.run().await.unwrap().status, w.calls().await.len()), (Status::Failed, 1), "{error}");
+
+        let mut w = scripted(&Script::default().drafts(&design()).fails("reviewer", error)).await;
+        let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
+        assert!(gate.contains(said) && gate.contains(mend), "{error}:\n{gate}");
+        assert!(!gate.contains("reviewed by"), "nobody did:\n{gate}");
+        assert_eq!(w.calls().await.len(), 2, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_review_that_was_declined_is_said_to_be() {
+    let mut w = scripted(&Script::default().drafts(&design()).fails("reviewer", "refused")).await;
+    let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
+    assert!(gate.contains("There is no verdict. The reviewer declined to answer."), "{gate}");
+}
+
+#[tokio::test]
+async fn a_round_without_a_draft_has_no_author() {
+    let script = Script::default().drafts("").drafts(&design()).reviews(&approved());
+    let mut w = scripted(&script).await;
+    let (said, _) = w.status_comment();
+    assert!(said.contains("| 1 | – | 0 | – | – |\n| 2 | ✅ APPROVED | 0 | `stub-drafter`"), "{said}");
+    assert!(!w.thread().contains("(human)"), "{}", w.thread());
+}
+
+/// A program in OpenCode's place, whose answers are not said to be anybody's.
+fn nameless(directory: &Path) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let text = design().replace("{{path}}", "src/lib.rs").replace("{{issue}}", "1");
+    let text = text.replace("{{title}}", "Something to be built");
+    let events = [
+        json!({"type": "step_start"}),
+        json!({"type": "text", "part": {"text": text}}),
+        json!({"type": "step_finish", "part": {"reason": "stop", "tokens": {"input": 9, "output": 7}}}),
+    ];
+    let events = events.map(|event| event.to_string()).join("\n");
+    let program = directory.join("opencode");
+    let script =
+        "#!/bin/sh\n[ \"$1\" = --version ] && { echo 1.18.33; exit; }\ncat > /dev/null\ncat <<'THE END'\n";
+    std::fs::write(&program, format!("{script}{events}\nTHE END\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+#[tokio::test]
+async fn no_review_is_paid_for_of_a_draft_that_nobody_is_known_to_have_written() {
+    let place = tempfile::tempdir().unwrap();
+    let toml = format!(
+        "[providers.opencode]\npath = {:?}\nbase_url = \"http://127.0.0.1:1\"\n[[model]]\nid = \"maker/one\"\n\
+         providers = [\"opencode\"]\nfamily = \"maker\"\ncontext = 1000000\nmax_output = 8000\n\
+         price = {{ input = 0, output = 0 }}\n",
+        nameless(place.path())
+    );
+    let models = Some(("opencode:maker/one", "stub:reviewer"));
+    let script = Some(Script::default().reviews(&approved()).toml());
+    let mut w = World::new(Setting { models, toml, script, ..Setting::default() }).await;
+    w.label("maya", LABEL).await;
+    let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
+    assert!(gate.contains("no review of it could count, and none was paid for."), "{gate}");
+    assert!(gate.contains("Drafted by an unattested model, round 1."), "{gate}");
+    let asked: Vec<_> = w.calls().await.into_iter().map(|row| row.role).collect();
+    assert_eq!(asked, ["drafter"]);
+
+    w.comment("max", "/override I read every line").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
 }

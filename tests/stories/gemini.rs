@@ -2,14 +2,23 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use axum::{Json, Router, extract::State, routing::post};
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::State,
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use countersign::store::Spending;
+use futures_util::stream;
 use serde_json::{Value, json};
 
 use crate::{
-    script::{Script, design},
+    script::{Script, approved, design},
+    serve,
     world::{Setting, World},
 };
 
@@ -51,7 +60,7 @@ async fn an_approval_by_flash_is_none_by_pro() {
     w.find("Rehearsal");
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("INCONCLUSIVE: the LLD waits"), "{gate}");
-    assert!(gate.contains("another model answered than the one that was asked"), "{gate}");
+    assert!(gate.contains("Another model answered than the one that was asked"), "{gate}");
     assert!(!gate.contains("\n/approve"), "no line to paste: {gate}");
     assert!(asked.load(Ordering::Relaxed) > 0);
 }
@@ -65,4 +74,63 @@ async fn a_key_of_the_free_tier_gets_nothing_of_a_private_repository() {
     assert_eq!(w.view().labels, ["countersign:needs-you"]);
     assert_eq!(asked.load(Ordering::Relaxed), 0, "{status}");
     w.nothing_else_was_said();
+}
+
+/// What is on the bill of a service that takes a token for each byte and writes as much as it may, in micro-dollars. It
+/// cuts its first answer off, and says of none what it took.
+async fn dear(State(bill): State<Arc<AtomicU64>>, Json(request): Json<Value>) -> Response {
+    let text = |place: &str| request.pointer(place).and_then(Value::as_str).unwrap().to_owned();
+    let (system, prompt) = (text("/systemInstruction/parts/0/text"), text("/contents/0/parts/0/text"));
+    let generation = &request["generationConfig"];
+    let read = system.len() + prompt.len() + generation["responseJsonSchema"].to_string().len();
+    let written = generation["maxOutputTokens"].as_u64().unwrap_or(1_000_000);
+    let before = bill.fetch_add(read as u64 * 2 + written * 12, Ordering::Relaxed);
+    if before == 0 {
+        let cut = [Ok("{\"candidates\": [{"), Err(std::io::Error::other("as the story wants"))];
+        return Body::from_stream(stream::iter(cut)).into_response();
+    }
+    let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap();
+    let review = approved().to_string().replace("{{nonce}}", nonce);
+    Json(json!({
+        "candidates": [{"content": {"parts": [{"text": review}]}, "finishReason": "STOP"}],
+        "modelVersion": "gemini-3-pro-preview",
+    }))
+    .into_response()
+}
+
+#[tokio::test]
+async fn no_less_is_booked_than_is_billed_by_a_service_that_does_not_say() {
+    let bill = Arc::new(AtomicU64::new(0));
+    let url =
+        serve(Router::new().route("/v1beta/models/{target}", post(dear)).with_state(bill.clone())).await;
+    let setting = Setting {
+        script: Some(Script::default().drafts(&design()).toml()),
+        models: Some(("stub:drafter", "gemini:pro")),
+        toml: format!(
+            "[providers.gemini]\nbase_url = \"{url}\"\n[[providers.gemini.key]]\nname = \"default\"\ntier = \"paid\"\n\
+             [budget]\nrun = \"$1.50\"\n"
+        ),
+        env: "GEMINI_API_KEY=AIzaSyTheKeyOfThisStory\n".to_owned(),
+        private: true,
+        ..Setting::default()
+    };
+    let mut w = World::new(setting).await;
+    w.label("maya", "countersign:lld").await;
+    w.wait(15).await;
+    let (status, once) = (w.find("updated 20").body, bill.load(Ordering::Relaxed));
+    assert!(status.contains("Waiting for Gemini: it could not be reached, or broke off"), "{status}");
+    w.wait(60).await;
+    let pause = w.find("### ✋ Paused before N3").body;
+    assert!(pause.contains("held back, and the next call may cost up to $0."), "{pause}");
+    assert_eq!(bill.load(Ordering::Relaxed), once, "a second answer might cost more than the cap leaves");
+    w.comment("max", "/budget +3").await;
+    let gate = w.find("### ✅ APPROVED").body;
+    let billed = bill.load(Ordering::Relaxed);
+    assert!(billed > 1_500_000, "{billed}");
+    let calls = w.calls().await;
+    let booked: u64 = calls.iter().map(|row| row.counted().0).sum();
+    // A little more, for what is written to a cache is dearer than what is read.
+    assert!((billed..billed + billed / 50).contains(&booked), "booked {booked}, billed {billed}");
+    let spent = Spending::of(&calls);
+    assert!(spent.held.0 == booked && gate.contains("held back"), "nobody knows what it cost: {gate}");
 }

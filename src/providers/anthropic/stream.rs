@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::providers::{
-    CallErrorKind, Usage,
-    http::{Fault, Head},
+    CallErrorKind, Metered, Usage,
+    http::{self, Fault, Head},
 };
 
 /// What was heard of a message so far.
@@ -21,6 +21,8 @@ pub(super) struct Message {
     output: u64,
     cache_read: u64,
     cache_written: u64,
+    /// The prompt's tokens were counted, and then the whole answer's.
+    counted: [bool; 2],
     complete: bool,
 }
 
@@ -31,6 +33,9 @@ impl Message {
         usage.output_tokens = self.output;
         usage.cache_read_tokens = self.cache_read;
         usage.cache_written_tokens = self.cache_written;
+        if self.counted == [true; 2] {
+            usage.metered = Metered::Known;
+        }
     }
 
     /// Takes in the next line. The name of an event stands in its data, too.
@@ -65,6 +70,7 @@ impl Message {
                 let message = &event["message"];
                 self.served = message["model"].as_str().map(str::to_owned);
                 self.tokens(&message["usage"]);
+                self.counted[0] = message["usage"]["input_tokens"].is_u64();
             }
             // Tool calls were not asked for, and what the model thinks to itself is no answer.
             Some("content_block_delta") if event["delta"]["type"] == "text_delta" => {
@@ -73,6 +79,7 @@ impl Message {
             Some("message_delta") => {
                 self.stop = event["delta"]["stop_reason"].as_str().map(str::to_owned);
                 self.tokens(&event["usage"]);
+                self.counted[1] = event["usage"]["output_tokens"].is_u64();
             }
             Some("message_stop") => self.complete = true,
             Some("error") => {
@@ -117,7 +124,10 @@ pub(super) fn failure_kind(
         (503 | 529, _) | (_, "overloaded_error") => CallErrorKind::Capacity,
         (400, _) | (_, "invalid_request_error") if unpaid => CallErrorKind::Quota { reset: retry_after },
         (400, _) | (_, "invalid_request_error") if long => CallErrorKind::TooLong,
-        _ => CallErrorKind::Unavailable,
+        // Within a stream the type is all there is.
+        (200, "invalid_request_error") => http::failure_kind(400, kind),
+        (200, "not_found_error") => CallErrorKind::NoSuchModel,
+        _ => http::failure_kind(status, kind),
     }
 }
 
@@ -153,6 +163,7 @@ mod tests {
     #[test]
     fn errors_are_told_by_status_or_by_type() {
         let kind = |status, kind: &str, text| failure_kind(status, &json!(kind), text, None);
+        let rejected = |code: &str| CallErrorKind::Rejected { code: code.to_owned() };
         for (status, name, text, expected) in [
             (401, "authentication_error", "", CallErrorKind::Auth),
             (200, "overloaded_error", "", CallErrorKind::Capacity),
@@ -176,7 +187,10 @@ mod tests {
                 "prompt is too long: 9 tokens > 8 maximum",
                 CallErrorKind::TooLong,
             ),
-            (400, "invalid_request_error", "temperature: no such field", CallErrorKind::Unavailable),
+            (400, "invalid_request_error", "temperature: no such field", rejected("invalid_request_error")),
+            (200, "invalid_request_error", "", rejected("invalid_request_error")),
+            (422, "some prose", "", rejected("422")),
+            (404, "not_found_error", "model: claude-9", CallErrorKind::NoSuchModel),
             (413, "request_too_large", "", CallErrorKind::TooLong),
             (503, "", "<html>", CallErrorKind::Capacity),
             (502, "", "<html>", CallErrorKind::Unavailable),

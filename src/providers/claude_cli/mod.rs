@@ -80,7 +80,7 @@ impl ClaudeCli {
             Err(error) => {
                 let mut usage = transcript.usage(&call.model);
                 usage.elapsed = self.clock.now().since(started);
-                let (kind, why) = self.program.fault(&error, transcript.begun());
+                let (kind, why) = self.program.fault(&error, call.workers, transcript.begun());
                 Err(CallError::new(kind, why, usage))
             }
         }

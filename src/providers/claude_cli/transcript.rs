@@ -10,7 +10,7 @@ use std::{collections::HashMap, time::Duration};
 
 use serde_json::Value;
 
-use super::super::{Call, CallError, CallErrorKind, Reply, Usage, models, quote, schema};
+use super::super::{Call, CallError, CallErrorKind, Reply, Usage, http, models, quote, schema};
 use crate::{proc::Output, types::Timestamp};
 
 /// The model named in messages the program made up itself, such as its error banners.
@@ -208,7 +208,8 @@ impl Transcript {
             Some("max_output_tokens") => return CallErrorKind::Truncated,
             _ => {}
         }
-        match result["api_error_status"].as_u64() {
+        let status = result["api_error_status"].as_u64().and_then(|status| u16::try_from(status).ok());
+        match status {
             Some(401 | 403) => return CallErrorKind::Auth,
             Some(402) => return CallErrorKind::Quota { reset: None },
             Some(413) => return CallErrorKind::TooLong,
@@ -233,7 +234,8 @@ impl Transcript {
             }
             _ if banner.starts_with("Credit balance is too low") => CallErrorKind::Quota { reset: None },
             _ if banner.starts_with("Not logged in") => CallErrorKind::Auth,
-            _ => CallErrorKind::Unavailable,
+            // The program has words of its own for what the service said, and none is more telling than the number.
+            _ => http::failure_kind(status.unwrap_or_default(), &Value::Null),
         }
     }
 }

@@ -18,9 +18,10 @@ use tokio_util::sync::CancellationToken;
 pub use self::keys::{KeyState, states};
 use self::{keys::Keys, resets::details};
 use super::{
-    Attempt, Call, CallError, CallErrorKind, CallRole, Provider, Reply, Usage,
+    Attempt, Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, Usage,
     answer::{check_served, fit},
     http::{self, Fault, Head},
+    models::Table,
 };
 use crate::{
     clock::SharedClock,
@@ -33,6 +34,7 @@ pub(super) struct Gemini {
     settings: GeminiSettings,
     keys: Keys,
     client: reqwest::Client,
+    table: Arc<Table>,
     clock: SharedClock,
 }
 
@@ -41,12 +43,13 @@ impl Gemini {
     pub(super) fn new(
         settings: GeminiSettings,
         clients: &http::Clients,
+        table: Arc<Table>,
         store: Option<Arc<Store>>,
         clock: SharedClock,
     ) -> Self {
         let client = clients.of(&settings.base_url);
         let keys = Keys::new(settings.clone(), store, Arc::clone(&clock));
-        Self { settings, keys, client, clock }
+        Self { settings, keys, client, table, clock }
     }
 
     /// Asks with one key after the other, while it is the key that fails. A model that is overloaded is so for every
@@ -92,10 +95,9 @@ impl Gemini {
         let started = self.clock.now();
         let mut denied = false;
         let mut usage = Usage::asking(&call.model);
-        usage.attempts = 1;
         usage.billed = key.tier != Some(GeminiTier::Free);
         let exchange = tokio::select! {
-            exchange = self.exchange(call, deadline, &key.secret, &mut denied) => exchange,
+            exchange = self.exchange(call, deadline, &key.secret, &mut denied, &mut usage) => exchange,
             () = cancel.cancelled() => Err(Fault(CallErrorKind::Cancelled, "cancelled".into())),
         };
         usage.elapsed = self.since(started);
@@ -119,6 +121,7 @@ impl Gemini {
         deadline: Duration,
         key: &SecretString,
         denied: &mut bool,
+        usage: &mut Usage,
     ) -> Result<Value, Fault> {
         let base = self.settings.base_url.as_str().trim_end_matches('/');
         let url = format!("{base}/v1beta/models/{}:generateContent", call.model);
@@ -127,8 +130,8 @@ impl Gemini {
             .post(url)
             .header("x-goog-api-key", http::secret("GEMINI_API_KEY", key.expose_secret())?)
             .timeout(deadline)
-            .json(&request(call));
-        let (head, response) = http::send(request, self.clock.now()).await?;
+            .json(&self.request(call));
+        let (head, response) = http::send(request, self.clock.now(), usage).await?;
         let body = http::body(response).await?;
         if !head.status.is_success() {
             // A service may quote the key back at us, and what is quoted of it is cut, perhaps within the key.
@@ -138,6 +141,24 @@ impl Gemini {
         }
         serde_json::from_slice(&body)
             .map_err(|error| Fault(CallErrorKind::InvalidOutput, format!("the answer is not JSON: {error}")))
+    }
+
+    fn request(&self, call: &Call) -> Value {
+        let mut body = json!({
+            "systemInstruction": {"parts": [{"text": call.system}]},
+            "contents": [{"role": "user", "parts": [{"text": call.prompt}]}],
+        });
+        if let Some(schema) = &call.schema {
+            body["generationConfig"] = json!({
+                "responseMimeType": "application/json",
+                "responseJsonSchema": schema,
+            });
+        }
+        if let Some(row) = self.table.find("gemini", &call.model) {
+            // Thoughts included, which are paid for as well.
+            body["generationConfig"]["maxOutputTokens"] = json!(row.max_output);
+        }
+        body
     }
 }
 
@@ -173,25 +194,19 @@ impl Provider for Gemini {
     }
 }
 
-fn request(call: &Call) -> Value {
-    let mut body = json!({
-        "systemInstruction": {"parts": [{"text": call.system}]},
-        "contents": [{"role": "user", "parts": [{"text": call.prompt}]}],
-    });
-    if let Some(schema) = &call.schema {
-        body["generationConfig"] = json!({
-            "responseMimeType": "application/json",
-            "responseJsonSchema": schema,
-        });
-    }
-    body
-}
-
 fn count(answer: &Value, usage: &mut Usage) {
-    let tokens = |key: &str| answer["usageMetadata"][key].as_u64().unwrap_or(0);
+    let told = |key: &str| answer["usageMetadata"][key].as_u64();
+    let tokens = |key: &str| told(key).unwrap_or(0);
+    let prompt = tokens("promptTokenCount");
     usage.cache_read_tokens = tokens("cachedContentTokenCount");
-    usage.input_tokens = tokens("promptTokenCount").saturating_sub(usage.cache_read_tokens);
-    usage.output_tokens = tokens("candidatesTokenCount").saturating_add(tokens("thoughtsTokenCount"));
+    usage.input_tokens = prompt.saturating_sub(usage.cache_read_tokens);
+    let output = tokens("candidatesTokenCount").saturating_add(tokens("thoughtsTokenCount"));
+    usage.output_tokens = output.max(tokens("totalTokenCount").saturating_sub(prompt));
+    // Of a prompt that was blocked there is no candidate to count.
+    let whole = told("candidatesTokenCount").is_some() || answer.get("candidates").is_none();
+    if told("promptTokenCount").is_some() && whole {
+        usage.metered = Metered::Known;
+    }
     usage.served = answer["modelVersion"].as_str().map(str::to_owned);
 }
 
@@ -251,7 +266,7 @@ fn failure(head: &Head, body: &str, now: Timestamp) -> Fault {
         429 if daily => CallErrorKind::Quota { reset },
         429 => CallErrorKind::RateLimited { reset },
         503 | 529 => CallErrorKind::Capacity,
-        _ => CallErrorKind::Unavailable,
+        status => http::failure_kind(status, &error["status"]),
     };
     head.fault(kind, message)
 }

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     clock::SharedClock,
     config::{ProgramSettings, is_loopback},
-    proc,
+    proc::{self, ProcError},
     types::WorkerPool,
 };
 
@@ -69,7 +69,7 @@ impl OpenCode {
     ) -> Result<Reply, CallError> {
         let started = self.clock.now();
         let mut transcript = Transcript::default();
-        let mut usage = Usage { billed: true, ..Usage::asking(&call.model) };
+        let mut usage = Usage::asking(&call.model);
         let outcome = self.exchange(call, place, &mut transcript, &mut usage, cancel).await;
         transcript.count(&mut usage);
         usage.elapsed = self.clock.now().since(started);
@@ -120,11 +120,13 @@ impl OpenCode {
         if let Some(effort) = &call.effort {
             command = command.args(["--variant", effort]);
         }
-        usage.attempts = 1;
+        (usage.attempts, usage.billed) = (1, true);
         match place.bind(command).run_lines(cancel, |line| transcript.line(line)).await {
             Ok(output) => transcript.verdict(call, &output),
             Err(error) => {
-                let (kind, why) = self.program.fault(&error, false);
+                // Never begun, it asked nobody.
+                usage.billed = !matches!(error, ProcError::NotFound { .. } | ProcError::NotConfined { .. });
+                let (kind, why) = self.program.fault(&error, call.workers, false);
                 Err(Fault(kind, why))
             }
         }

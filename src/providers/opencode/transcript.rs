@@ -3,12 +3,18 @@
 
 use serde_json::Value;
 
-use super::super::{Call, CallErrorKind, Usage, answer::fit, http::Fault, quote};
+use super::super::{
+    Call, CallErrorKind, Metered, Usage,
+    answer::fit,
+    http::{self, Fault},
+    quote,
+};
 use crate::proc::Output;
 
 #[derive(Default)]
 pub(super) struct Transcript {
     text: String,
+    begun: bool,
     /// Why the last step ended.
     reason: Option<String>,
     /// The first event that is one.
@@ -21,6 +27,7 @@ impl Transcript {
         let Ok(mut event) = serde_json::from_slice::<Value>(line) else { return };
         let part = &event["part"];
         match event["type"].as_str() {
+            Some("step_start") => (self.begun, self.reason) = (true, None),
             Some("text") => self.text.push_str(part["text"].as_str().unwrap_or_default()),
             Some("step_finish") => {
                 let of = |tokens: &Value| tokens.as_u64().unwrap_or(0);
@@ -47,6 +54,12 @@ impl Transcript {
         usage.output_tokens = seen.output_tokens;
         usage.cache_read_tokens = seen.cache_read_tokens;
         usage.cache_written_tokens = seen.cache_written_tokens;
+        let status = self.error.as_ref().and_then(|error| error["data"]["statusCode"].as_u64());
+        let refused = status.and_then(|status| u16::try_from(status).ok()).is_some_and(http::bills_nothing);
+        // Counted are whole steps, and only one that was refused at once took nothing.
+        if self.reason.is_some() && self.error.is_none() || refused && !self.begun {
+            usage.metered = Metered::Known;
+        }
     }
 
     pub(super) fn verdict(&self, call: &Call, output: &Output) -> Result<(String, Option<Value>), Fault> {
@@ -91,7 +104,9 @@ fn failure(error: &Value, message: &str) -> CallErrorKind {
         Some(503 | 529) => CallErrorKind::Capacity,
         // Anthropic has no status of its own for an account that is used up.
         Some(400) if message.contains("credit balance is too low") => CallErrorKind::Quota { reset: None },
-        _ => CallErrorKind::Unavailable,
+        status => {
+            http::failure_kind(status.and_then(|it| u16::try_from(it).ok()).unwrap_or_default(), &Value::Null)
+        }
     }
 }
 

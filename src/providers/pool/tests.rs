@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     clock::Clock,
     config::Names,
-    providers::{Usage, checked::Checked, models::Table},
+    providers::{Metered, Usage, checked::Checked, models::Table},
     store::Store,
     types::Family,
 };
@@ -82,7 +82,8 @@ impl Provider for Scripted {
         let mut script = self.script.lock().unwrap();
         script.asked.push((self.clock.seconds(), own.clone()));
         script.budgets.push(call.budget);
-        let mut usage = Usage { attempts: 1, billed: true, ..Usage::asking(&call.model) };
+        let mut usage =
+            Usage { attempts: 1, billed: true, metered: Metered::Known, ..Usage::asking(&call.model) };
         if let Some((served, tokens)) = &script.paid {
             (usage.served, usage.output_tokens) = (Some(served.clone()), *tokens);
         }
@@ -93,6 +94,7 @@ impl Provider for Scripted {
                 self.clock.forward(script.queued);
                 if matches!(kind, CallErrorKind::Timeout { .. }) {
                     self.clock.forward(call.deadline);
+                    usage.metered = Metered::Unknown;
                 }
                 Err(CallError::new(kind, "it failed", usage))
             }
@@ -436,8 +438,8 @@ async fn a_prompt_that_fits_nobody_is_not_waited_with() {
 async fn all_attempts_together_spend_no_more_than_was_held_back() {
     let (opus, haiku) = ("claude:claude-opus-4-6", "claude:claude-haiku-4-5");
     let usual = Names::default().pools["default"].retry;
-    // 64,000 tokens of an answer at 25 dollars a million.
-    let opuses = 1_600_000;
+    // 64,000 tokens of an answer at 25 dollars a million, and the question.
+    let opuses = 1_601_607;
     for (kind, paid, next, left) in [
         (BROKEN, Some(1000), opus, None),
         (BROKEN, Some(1000), haiku, Some(opuses - 25_000)),
@@ -487,11 +489,11 @@ async fn nothing_is_held_back_for_whoever_is_not_asked() {
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
     let mut pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
     let most = |pool: &Pool| pool.estimate(&question()).most.0;
-    assert_eq!(most(&pool), 1_600_000);
+    assert_eq!(most(&pool), 1_601_607);
     if let Ok(way) = &mut pool.lists[0].members[0].way {
         way.unfit = Some((CallRole::Drafter, "it only reviews"));
     }
-    assert_eq!(most(&pool), 320_000);
+    assert_eq!(most(&pool), 320_322);
 }
 
 #[tokio::test]

@@ -12,11 +12,11 @@ use crate::{
     github::{Body, Fault, LabelSpec, LabelSwap, Repo},
     limits,
     messages::{
-        self, ApprovalLine, ApproveLine, CommitCard, CommitKind, CostView, DraftView, GateCard, HaltCard,
-        HaltReason, Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine,
-        RoundLog, StatusView, StepLine, Waiting,
+        self, ApprovalLine, ApproveLine, Author, CommitCard, CommitKind, CostView, DraftView, GateCard,
+        HaltCard, HaltReason, Kept, LabelView, Mark, Note, PullCard, ReviewLog, RoundLine, RoundLog,
+        StatusView, StepLine, Waiting,
     },
-    rounds::{self, Cx, FailureKind, Remains, Seen, Served, Urgency, Why, announce, decorated, fault, need},
+    rounds::{self, Cx, Remains, Seen, Served, Urgency, announce, decorated, fault, need},
     store::Spending,
     types::{Hash, Role, Verdict},
 };
@@ -77,8 +77,8 @@ fn round(line: &rounds::Line) -> RoundLine {
         round: line.round,
         verdict: line.verdict,
         open_findings: line.open,
-        drafter: model(line.drafter.as_ref()),
-        reviewer: line.reviewer.as_ref().map(|r| model(Some(r))),
+        drafter: drafter(line.document, line.drafter.as_ref()),
+        reviewer: reviewer(line.reviewer.as_ref()),
     }
 }
 
@@ -136,14 +136,14 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
         run: cx.run().id,
         round: s.round.number,
         verdict: review.map(|r| r.verdict),
-        inconclusive: review.and_then(|r| r.why).map(inconclusive),
+        inconclusive: review.and_then(|r| r.why.clone()),
         rationale: review.map(|r| r.rationale.clone()).unwrap_or_default(),
         findings: s.round.findings.open().cloned().collect(),
         summary: lld::summary(&design),
         role: Role::Write,
         override_role: Role::Maintain,
-        drafter: model(s.round.drafter.as_ref()),
-        reviewer: model(review.and_then(|r| r.reviewer.as_ref())),
+        drafter: drafter(s.round.document, s.round.drafter.as_ref()),
+        reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
         document_url: Some(proposal.file_url.clone()),
         pull_url: Some(proposal.pull_url.clone()),
         status_url: s.status.url.clone(),
@@ -171,8 +171,8 @@ pub(super) async fn pull(
         document: *need(&s.round.document)?,
         document_url: s.proposal.as_ref().map(|p| p.file_url.clone()),
         verdict: review.map(|r| r.verdict),
-        drafter: model(s.round.drafter.as_ref()),
-        reviewer: model(review.and_then(|r| r.reviewer.as_ref())),
+        drafter: drafter(s.round.document, s.round.drafter.as_ref()),
+        reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
         approval: approved.map(approval),
         line: subject.map(line),
         audit,
@@ -204,8 +204,8 @@ pub(super) fn log(s: &State, cx: &Cx) -> Result<String, StepError> {
             document: line.document?,
             verdict: line.verdict?,
             why: line.why.clone(),
-            drafter: model(line.drafter.as_ref()),
-            reviewer: model(line.reviewer.as_ref()),
+            drafter: drafter(line.document, line.drafter.as_ref()),
+            reviewer: reviewer(line.reviewer.as_ref()),
         })
     });
     Ok(messages::review_log(&ReviewLog {
@@ -430,19 +430,6 @@ fn halt_card(at: At, s: &State, halt: &Halt, remains: &Remains, cx: &Cx) -> Halt
     }
 }
 
-fn inconclusive(why: Why) -> Inconclusive {
-    match why {
-        Why::Call(FailureKind::TimedOut) => Inconclusive::TimedOut,
-        Why::Call(FailureKind::Truncated) => Inconclusive::Truncated,
-        Why::Call(FailureKind::TooLong) => Inconclusive::TooLong,
-        Why::Call(_) => Inconclusive::CallFailed,
-        Why::NotInForm => Inconclusive::NotValid,
-        Why::Unattested | Why::DrafterUnattested => Inconclusive::Unattested,
-        Why::SameFamily => Inconclusive::SameFamily,
-        Why::OtherModel => Inconclusive::OtherModel,
-    }
-}
-
 fn approval(row: &ApprovalRow) -> ApprovalLine {
     ApprovalLine {
         by: row.answer.by.login.clone(),
@@ -451,15 +438,21 @@ fn approval(row: &ApprovalRow) -> ApprovalLine {
     }
 }
 
-/// A person's own version is shown as theirs.
-fn model(served: Option<&Served>) -> ModelView {
-    match served {
-        Some(served) => ModelView { served: Some(served.model.clone()), family: served.family.clone() },
-        None => ModelView {
-            served: Some("a person".to_owned()),
-            family: Some(crate::types::Family("human".to_owned())),
-        },
+/// Who wrote the document, if there is one: a version that no model wrote is a person's.
+fn drafter(document: Option<Hash>, served: Option<&Served>) -> Author {
+    match (document, served) {
+        (None, _) => Author::Nobody,
+        (Some(_), None) => Author::Person,
+        (Some(_), Some(served)) => model(served),
     }
+}
+
+fn reviewer(served: Option<&Served>) -> Author {
+    served.map_or(Author::Nobody, model)
+}
+
+fn model(served: &Served) -> Author {
+    Author::Model { served: served.name().map(str::to_owned), family: served.family.clone() }
 }
 
 pub(super) fn line(subject: Hash) -> ApproveLine {
