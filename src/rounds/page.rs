@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Cx, fault};
 use crate::{
     engine::StepError,
-    github::{Body, Comment, Fault, LabelSwap},
+    github::{Body, Comment, Fault, LabelSwap, Repo},
     limits,
     types::{CommentId, Timestamp},
 };
@@ -64,11 +64,15 @@ impl StatusComment {
             return Ok(());
         }
         let before = &*self;
-        let shown: Shown =
-            cx.once(key, |entry| write(cx, before, body, swap.as_ref(), entry.interrupted)).await?;
-        self.id = Some(shown.id);
-        self.node = shown.node;
-        self.url = Some(shown.url);
+        let repo = cx.tools().repo(cx).await?;
+        let repo = if urgency == Urgency::Turning { repo.asking() } else { repo };
+        let shown: Option<Shown> =
+            cx.once(key, |entry| write(cx, &repo, before, body, swap.as_ref(), entry.interrupted)).await?;
+        if let Some(shown) = shown {
+            self.id = Some(shown.id);
+            self.node = shown.node;
+            self.url = Some(shown.url);
+        }
         self.touched = Some(now);
         Ok(())
     }
@@ -89,21 +93,23 @@ impl From<Comment> for Shown {
     }
 }
 
+/// None: the conversation is locked, and what shows stays as it is.
 async fn write(
     cx: &Cx,
+    repo: &Repo,
     before: &StatusComment,
     body: &Body,
     swap: Option<&LabelSwap<'_>>,
     interrupted: bool,
-) -> Result<Shown, StepError> {
-    let repo = cx.tools().repo(cx).await?;
+) -> Result<Option<Shown>, StepError> {
     let marker = format!("status-{}", cx.run().id);
     if let (StatusComment { id: Some(id), node: Some(node), url: Some(url), .. }, Some(swap)) = (before, swap)
     {
         match repo.edit_and_swap(node, &marker, body, swap).await {
-            Ok(()) => return Ok(Shown { id: *id, node: Some(node.clone()), url: url.clone() }),
-            // The comment or the old label was deleted: one after the other, what can be done is done.
-            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
+            Ok(()) => return Ok(Some(Shown { id: *id, node: Some(node.clone()), url: url.clone() })),
+            // The comment or the old label was deleted, or the conversation locked: one after the other, what can be
+            // done is done.
+            Err(Fault::NotFound { .. } | Fault::Gone { .. } | Fault::Forbidden { .. }) => {}
             Err(other) => return Err(fault(other)),
         }
     }
@@ -113,7 +119,8 @@ async fn write(
     let issue = cx.run().trigger.issue;
     if let Some(id) = before.id {
         match repo.edit_comment(id, &marker, body).await {
-            Ok(comment) => return Ok(comment.into()),
+            Ok(comment) => return Ok(Some(comment.into())),
+            Err(Fault::Forbidden { .. }) => return Ok(None),
             // Somebody deleted it: people shall still see where the run stands.
             Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
             Err(other) => return Err(fault(other)),
@@ -123,5 +130,9 @@ async fn write(
         true => repo.renew_comment(issue, &marker, body).await,
         false => repo.ensure_comment(issue, &marker, body, interrupted).await,
     };
-    shown.map(Shown::from).map_err(fault)
+    match shown {
+        // There is no pull request yet to show it on.
+        Err(Fault::Forbidden { .. }) if repo.issue(issue).await.map_err(fault)?.locked => Ok(None),
+        shown => shown.map(|comment| Some(comment.into())).map_err(fault),
+    }
 }
