@@ -241,8 +241,14 @@ pub const WRITE_GAP: Duration = Duration::from_secs(1);
 /// minute is still below GitHub's eighty.
 pub const WRITES_AT_ONCE: u32 = 5;
 
-/// Of those, kept for telling people that they were heard: the 👀 and the label that is taken off with it.
+/// Of those, kept for opening gates and for telling people that they were heard: the 👀 and the label that is taken off
+/// with it.
 pub const WRITES_RESERVED: u32 = 2;
+
+/// What one person may make us write in such a time who needs no rights for it: 👎, and answers to `/status` and
+/// `/help`. Nobody in earnest needs more, and ten who are not leave an installation most of its writes.
+pub const PERSON_WRITES: u32 = 5;
+pub const PERSON_WINDOW: Duration = Duration::from_secs(60);
 
 /// Between two looks for a write whose answer was lost. GitHub's own copies are seldom seconds apart.
 pub const LOOK_GAP: Duration = Duration::from_secs(5);

@@ -331,7 +331,9 @@ impl Api {
         let session = self.session(id);
         session.open(self.clock.now())?;
         if !request.only_reads() {
-            self.pace.turn(id, request.urgency).await;
+            if !self.pace.turn(id, request.urgency).await {
+                return Err(Fault::Invalid(format!("{}: other writes come first", request.shown)));
+            }
             // The limit may have come while this waited.
             session.open(self.clock.now())?;
         }

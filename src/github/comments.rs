@@ -42,6 +42,13 @@ struct There {
     written: bool,
 }
 
+/// What a reaction is shown on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    Issue(IssueNo),
+    Comment(CommentId),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     Eyes,
@@ -98,8 +105,24 @@ impl Repo {
     /// Writes a comment. When an earlier attempt may have got through (`interrupted`), it looks for
     /// that one first and keeps it; that takes several calls, each [`Fault::Transient`] until it is
     /// sure that there is one and no more. A body over GitHub's limit becomes several comments, of
-    /// which the first is returned.
+    /// which the first is returned. What a locked issue does not take is written on its pull request.
     pub async fn ensure_comment(
+        &self,
+        issue: IssueNo,
+        marker: &str,
+        body: &Body,
+        interrupted: bool,
+    ) -> Result<Comment, Fault> {
+        match self.ensure_comment_on(issue, marker, body, interrupted).await {
+            Err(refused @ Fault::Forbidden { .. }) => match self.beside_locked(issue).await? {
+                Some(pull) => self.ensure_comment_on(pull, marker, body, interrupted).await,
+                None => Err(refused),
+            },
+            written => written,
+        }
+    }
+
+    async fn ensure_comment_on(
         &self,
         issue: IssueNo,
         marker: &str,
@@ -137,6 +160,26 @@ impl Repo {
 
     fn refused(&self, issue: IssueNo, line: &str) -> String {
         format!("{} {issue} {line} refused", self.id())
+    }
+
+    /// Where to say what an issue does not take: if its conversation is locked, on the open pull request of its branch, or
+    /// of one that followed it. GitHub lets collaborators speak in a locked conversation and no App, whatever its
+    /// permissions, and takes nobody's reactions there. A pull request is a conversation of its own.
+    pub async fn beside_locked(&self, issue: IssueNo) -> Result<Option<IssueNo>, Fault> {
+        if !self.issue(issue).await?.locked {
+            return Ok(None);
+        }
+        let first = format!("countersign/issue-{issue}");
+        let mut branch = first.clone();
+        for number in 2.. {
+            let pulls = self.pulls_of_branch(&branch).await?;
+            let open = pulls.iter().find(|pull| pull.open).map(|pull| pull.number);
+            if open.is_some() || pulls.is_empty() {
+                return Ok(open);
+            }
+            branch = format!("{first}-{number}");
+        }
+        Ok(None)
     }
 
     /// As an interrupted [`ensure_comment`](Self::ensure_comment), of which only the marker was the same: a comment that
@@ -257,16 +300,13 @@ impl Repo {
     }
 
     /// A reaction that is there already is left alone by GitHub itself.
-    pub async fn react_comment(&self, id: CommentId, reaction: Reaction) -> Result<(), Fault> {
-        let body = json!({ "content": reaction.as_str() });
-        let react = self.request(&REACT_COMMENT, &[&id.to_string()]).body(body);
-        self.write(react.urgency(Urgency::Heard)).await.map(drop)
-    }
-
-    pub async fn react_issue(&self, issue: IssueNo, reaction: Reaction) -> Result<(), Fault> {
-        let body = json!({ "content": reaction.as_str() });
-        let react = self.request(&REACT_ISSUE, &[&issue.to_string()]).body(body);
-        self.write(react.urgency(Urgency::Heard)).await.map(drop)
+    pub async fn react(&self, on: On, reaction: Reaction) -> Result<(), Fault> {
+        let react = match on {
+            On::Issue(number) => self.request(&REACT_ISSUE, &[&number.to_string()]),
+            On::Comment(id) => self.request(&REACT_COMMENT, &[&id.to_string()]),
+        };
+        let urgency = if reaction == Reaction::ThumbsDown { Urgency::Refused } else { Urgency::Heard };
+        self.write(react.body(json!({ "content": reaction.as_str() })).urgency(urgency)).await.map(drop)
     }
 
     async fn post_comment(&self, issue: IssueNo, text: &str) -> Result<Comment, Fault> {

@@ -27,7 +27,7 @@ mod wire;
 
 pub use api::Counter;
 pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewApp, convert_manifest};
-pub use comments::{Comment, Reaction};
+pub use comments::{Comment, On, Reaction};
 pub use commits::{Commit, CommitInfo, CommitSpec};
 pub use deliveries::{Attempt, Further, LogPage};
 pub use error::{Fault, GitHubError, Problem};

@@ -1,8 +1,9 @@
 //! The pace of writes: a bucket for each installation, and who goes first when it is empty.
 //!
 //! GitHub asks Apps for a second between writes and punishes bursts with its secondary limits, which stop
-//! everything. So writes wait here for their turn. What tells a person that they were heard goes first, and
-//! a part of the bucket is kept for it; decoration goes last.
+//! everything. So writes wait here for their turn. What opens a gate goes first, then what tells a person that they
+//! were heard, and a part of the bucket is kept for both. Decoration goes last, and a refusal goes when nobody else
+//! has to wait for it, or not at all.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -44,7 +45,10 @@ impl Pacing {
 /// What a write is for, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// Somebody waits to see that they were heard: 👀, a thumb, their label taken off.
+    /// What a person is asked, and what stands between that and their answer: until it is written, nothing they say
+    /// can count. A run has few of these, so they keep the others waiting for moments only.
+    Asked,
+    /// Somebody waits to see that they were heard: 👀, their label taken off, what they asked to be shown.
     Heard,
     /// A new comment: a question to people, an answer, a reason.
     Said,
@@ -52,12 +56,15 @@ pub(crate) enum Urgency {
     Work,
     /// What shows where things stand and will be overtaken: status edits, state labels.
     Decoration,
+    /// A thumb down. Anybody can have as many as they like, so it never stands in line: where there is no room for it
+    /// at once, it is left out.
+    Refused,
 }
 
 impl Urgency {
     /// What must be left in the bucket for others once this write has been let through.
     fn leaves(self) -> Duration {
-        if self == Self::Heard { Duration::ZERO } else { limits::WRITE_GAP * limits::WRITES_RESERVED }
+        if self <= Self::Heard { Duration::ZERO } else { limits::WRITE_GAP * limits::WRITES_RESERVED }
     }
 }
 
@@ -73,17 +80,18 @@ impl Pace {
         Self { pacing, clock, buckets: Mutex::default() }
     }
 
-    /// Resolves when the write may be sent. Dropping the future gives the place in the queue up.
-    pub(crate) async fn turn(&self, installation: InstallationId, urgency: Urgency) {
+    /// Resolves when it is known whether the write may be sent, which all but refusals may in the end. Dropping the
+    /// future gives the place in the queue up.
+    pub(crate) async fn turn(&self, installation: InstallationId, urgency: Urgency) -> bool {
         if self.pacing == Pacing::Off {
-            return;
+            return true;
         }
         let bucket = {
             let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
             let full = || Arc::new(Bucket::full(self.clock.now()));
             Arc::clone(buckets.entry(installation).or_insert_with(full))
         };
-        bucket.turn(self.clock.as_ref(), urgency).await;
+        bucket.turn(self.clock.as_ref(), urgency).await
     }
 }
 
@@ -122,13 +130,14 @@ impl Bucket {
         Self { queue: Mutex::new(queue), changed: Notify::new() }
     }
 
-    async fn turn(&self, clock: &dyn Clock, urgency: Urgency) {
+    async fn turn(&self, clock: &dyn Clock, urgency: Urgency) -> bool {
         let ticket = Ticket::take(self, urgency);
         loop {
             let changed = self.changed.notified();
             let look = self.lock().look(ticket.place, clock.now());
             match look {
-                Look::Go => return,
+                Look::Go => return true,
+                Look::In(_) | Look::Behind if urgency == Urgency::Refused => return false,
                 Look::In(wait) => tokio::select! {
                     () = clock.sleep(wait) => {}
                     () = changed => {}
@@ -219,8 +228,8 @@ mod tests {
         let bucket = Bucket::full(Timestamp(0));
         let decoration = Ticket::take(&bucket, Urgency::Decoration);
         let (first, second) = (Ticket::take(&bucket, Urgency::Work), Ticket::take(&bucket, Urgency::Work));
-        let heard = Ticket::take(&bucket, Urgency::Heard);
-        for (second, ticket) in (9..).zip([heard, first, second, decoration]) {
+        let (heard, asked) = (Ticket::take(&bucket, Urgency::Heard), Ticket::take(&bucket, Urgency::Asked));
+        for (second, ticket) in (9..).zip([asked, heard, first, second, decoration]) {
             assert!(matches!(bucket.lock().look(ticket.place, Timestamp(second * 1000)), Look::Go));
         }
         assert!(bucket.lock().waiting.is_empty(), "whoever is done or gives up leaves the queue");

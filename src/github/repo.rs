@@ -37,6 +37,8 @@ pub struct Repo {
     name: RepoName,
     known: Arc<OnceCell<RepoInfo>>,
     counter: Option<Counter>,
+    /// Where this handle's writes stand among others, if not where each stands by itself.
+    urgency: Option<Urgency>,
     /// GitHub sent a call of this handle to another address.
     redirected: Arc<AtomicBool>,
 }
@@ -150,12 +152,22 @@ pub struct LabelSpec<'a> {
 impl Repo {
     pub(super) fn new(github: GitHub, installation: InstallationId, id: RepoId, name: RepoName) -> Self {
         let (known, redirected) = (Arc::default(), Arc::default());
-        Self { github, installation, id, name, known, counter: None, redirected }
+        Self { github, installation, id, name, known, counter: None, urgency: None, redirected }
     }
 
     /// The same handle, whose calls are told to `counter`.
     pub fn counted(self, counter: Counter) -> Self {
         Self { counter: Some(counter), ..self }
+    }
+
+    /// The same handle, whose writes go before all others: a person can answer only once they are there.
+    pub fn asking(self) -> Self {
+        Self { urgency: Some(Urgency::Asked), ..self }
+    }
+
+    /// The same handle, whose writes a person waits for who asked; what others say here meanwhile waits as long.
+    pub fn answering(self) -> Self {
+        Self { urgency: Some(Urgency::Heard), ..self }
     }
 
     pub fn id(&self) -> RepoId {
@@ -256,7 +268,11 @@ impl Repo {
     /// Sends a write, once the name is known to mean this repository still.
     pub(super) async fn write(&self, request: Request) -> Result<Answer, Fault> {
         self.known().await?;
-        self.send(request).await
+        self.send(match self.urgency {
+            Some(urgency) => request.urgency(urgency),
+            None => request,
+        })
+        .await
     }
 
     pub(super) async fn known(&self) -> Result<&RepoInfo, Fault> {

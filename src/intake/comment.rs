@@ -9,7 +9,7 @@ use super::{
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
     engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger},
-    github::{Body, LabelSpec, LabelSwap, Reaction, Repo, event::CommentEvent},
+    github::{Body, LabelSpec, LabelSwap, On, Repo, event::CommentEvent},
     limits,
     messages::{self, HelpRow},
     store::{Spending, Taken},
@@ -34,6 +34,11 @@ struct Said<'a> {
 }
 
 impl Said<'_> {
+    /// Where it is shown that this was heard.
+    fn on(&self) -> On {
+        On::Comment(self.event.comment)
+    }
+
     /// Has this workflow been at work here since the comment was written, for another cause?
     fn overtaken(&self, workflow: &str, cause: &Cause) -> bool {
         let runs = || self.known.iter().filter(|run| run.workflow == workflow);
@@ -90,7 +95,7 @@ impl Intake {
                     continue;
                 }
                 Reply::No(why) => {
-                    said.repo.react_comment(said.event.comment, Reaction::ThumbsDown).await?;
+                    self.refuse(said.taken, &said.repo, said.on(), &said.event.sender).await;
                     notes.push(why);
                     break;
                 }
@@ -200,6 +205,8 @@ impl Intake {
         Ok(Reply::Shown(messages::costs(&by_run, &by_model, &all)))
     }
 
+    /// Does what a command says if it may, and only then shows 👀: what is put off until a gate opens shows none, and
+    /// nothing waits for a reaction's turn among the writes.
     async fn obey(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {
         let Some(row) = self.router.row(command.name) else {
             return Ok(Reply::Note("not a word of ours".to_owned()));
@@ -212,7 +219,23 @@ impl Intake {
         if said.role < needs {
             return Ok(Reply::No(format!("refused: {} may not {}", said.role, row.name)));
         }
-        said.repo.react_comment(said.event.comment, Reaction::Eyes).await?;
+        if row.role <= Role::Read && !self.may_ask(said.taken, &said.event.sender) {
+            return Ok(Reply::Note(format!("{} asked too often in a minute", said.event.sender.login)));
+        }
+        let reply = self.carry_out(said, command, row, cause).await?;
+        if !matches!(reply, Reply::No(_)) {
+            self.heard(said.taken, &said.repo, said.on()).await;
+        }
+        Ok(reply)
+    }
+
+    async fn carry_out(
+        &self,
+        said: &Said<'_>,
+        command: &Command,
+        row: &CommandSpec,
+        cause: Cause,
+    ) -> Result<Reply, Trouble> {
         let steers = said.taken.swept && row.kind == CommandKind::Controls;
         // While a gate is about to open nobody knows, and `/stop` waits for nothing.
         if steers && moved_on(&said.live, said.event.created_at).is_ok_and(|moved_on| moved_on) {
@@ -284,9 +307,11 @@ impl Intake {
             return Ok(());
         }
         let body = messages::together(shown);
-        match said.repo.find_comment(said.event.issue, ANSWERS).await? {
-            Some(comment) => said.repo.edit_comment(comment.id, ANSWERS, &body).await?,
-            None => said.repo.ensure_comment(said.event.issue, ANSWERS, &body, said.taken.again).await?,
+        let (repo, issue) = (said.repo.clone().answering(), said.event.issue);
+        let place = repo.beside_locked(issue).await?.unwrap_or(issue);
+        match repo.find_comment(place, ANSWERS).await? {
+            Some(comment) => repo.edit_comment(comment.id, ANSWERS, &body).await?,
+            None => repo.ensure_comment(place, ANSWERS, &body, said.taken.again).await?,
         };
         Ok(())
     }

@@ -15,6 +15,7 @@ mod comment;
 mod labels;
 mod lifecycle;
 mod patrol;
+mod reactions;
 mod route;
 mod sweep;
 mod workers;
@@ -48,6 +49,7 @@ pub struct Intake {
     shows_cost_on_public: bool,
     clock: SharedClock,
     woken: Arc<Notify>,
+    reactions: reactions::Memory,
     /// What could not be written down; it is, before another delivery is taken.
     unwritten: Mutex<Vec<(DeliveryId, Ending)>>,
 }
@@ -129,6 +131,7 @@ impl Intake {
             shows_cost_on_public: options.shows_cost_on_public,
             clock,
             woken: Arc::new(Notify::new()),
+            reactions: reactions::Memory::default(),
             unwritten: Mutex::default(),
         }
     }
@@ -158,13 +161,17 @@ impl Intake {
             Ok(false) => self.route(taken, &event).await,
             Err(trouble) => Err(trouble),
         };
-        match handled {
+        let ending = match handled {
             Ok(note) => {
                 tracing::info!(delivery = %taken.id, event = %taken.event, %note, "handled");
                 Ending::Done(note)
             }
             Err(trouble) => self.put_off(taken, &trouble),
+        };
+        if !matches!(ending, Ending::Later { .. }) {
+            self.reactions.forget(&taken.id);
         }
+        ending
     }
 
     /// Kept until its installation is taken up again; it must not hold back the delivery that says so.

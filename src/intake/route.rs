@@ -4,7 +4,7 @@ use super::{Handled, Intake, Trouble, answer::Reply, cause};
 use crate::{
     engine::{Answer, Filter, Start, Started, Trigger},
     github::{
-        Labeling, Reaction, Repo,
+        Labeling, On, Repo,
         event::{Event, IssueAction, RepoRef, ReviewEvent, ReviewState},
     },
     messages,
@@ -74,14 +74,14 @@ impl Intake {
         let repo = self.repo(at);
         let role = repo.permission(sender).await?.role;
         if role < row.role {
-            return self.refuse_label(&repo, at, label).await;
+            self.refuse(taken, &repo, On::Issue(at.issue), sender).await;
+            return Ok(format!("refused: the role of whoever set `{label}` is too low"));
         }
         let Some((workflow, _)) = self.router.by_command(row.name) else {
             let stopped = self.stop(taken, at, sender, "asked to by the label").await?;
             repo.remove_label(at.issue, label).await?;
             return Ok(stopped);
         };
-        repo.react_issue(at.issue, Reaction::Eyes).await?;
         let trigger = Trigger {
             command: row.name.to_owned(),
             args: String::new(),
@@ -94,7 +94,9 @@ impl Intake {
             at: when,
             comment: None,
         };
-        let note = match self.start(workflow, trigger).await? {
+        let reply = self.start(workflow, trigger).await?;
+        self.heard(taken, &repo, On::Issue(at.issue)).await;
+        let note = match reply {
             Reply::Note(note) | Reply::No(note) => note,
             Reply::Words(body) | Reply::Shown(body) => {
                 self.say(taken, &cause, &repo, at.issue, &[body]).await?;
@@ -104,11 +106,6 @@ impl Intake {
         // Last: one that is gone, when we are told of it late, means that somebody took it back.
         repo.remove_label(at.issue, label).await?;
         Ok(note)
-    }
-
-    async fn refuse_label(&self, repo: &Repo, at: &Place<'_>, label: &str) -> Handled {
-        repo.react_issue(at.issue, Reaction::ThumbsDown).await?;
-        Ok(format!("refused: the role of whoever set `{label}` is too low"))
     }
 
     pub(super) async fn start(&self, workflow: &str, trigger: Trigger) -> Result<Reply, Trouble> {

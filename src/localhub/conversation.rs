@@ -78,6 +78,15 @@ impl Hub {
         self.change(|c| c.set_open(repo, issue, user, true, None))
     }
 
+    /// Lets nobody but collaborators speak in a conversation, or everybody again.
+    pub fn lock(&self, repo: RepoId, issue: IssueNo, user: UserId, locked: bool) -> Result<(), HubError> {
+        self.change(|c| {
+            c.issue_mut(repo, issue)?.locked = locked;
+            c.hook_issue(repo, issue, if locked { "locked" } else { "unlocked" }, user, vec![]);
+            Ok(())
+        })
+    }
+
     /// Deletes an issue for good; it answers 410 from then on.
     pub fn delete_issue(&self, repo: RepoId, issue: IssueNo, user: UserId) -> Result<(), HubError> {
         self.change(|c| c.delete_issue(repo, issue, user))
@@ -120,6 +129,7 @@ impl Change<'_> {
             body,
             author: by,
             open: true,
+            locked: false,
             state_reason: None,
             closed_at: None,
             closed_by: None,

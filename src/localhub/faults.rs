@@ -21,6 +21,9 @@ pub enum Fault {
     Mutation { name: &'static str, kind: Option<&'static str>, message: &'static str, times: u32 },
     /// The secondary rate limit: 403 with `Retry-After`, and no effect.
     SecondaryLimit { method: String, path_contains: String, retry_after: Duration, times: u32 },
+    /// The secondary limit on content, which GitHub names as 80 writes a minute: an installation's writes beyond so many
+    /// in any time of this length are refused like that. `lately` begins empty.
+    FastWrites { most: usize, within: Duration, lately: Vec<Timestamp> },
     /// The connection is closed without an answer, after the effect or before it.
     Drop { method: String, path_contains: String, after_effect: bool, times: u32 },
     /// The answer takes this much longer, in real time, and never more than a few seconds.
@@ -157,6 +160,18 @@ impl Fault {
             }
             Self::Slow { method, path_contains, by, times } => {
                 (method, path_contains, times, Hit::Slow((*by).min(SLOWEST)))
+            }
+            Self::FastWrites { most, within, lately } => {
+                if !on.installation || on.method == "GET" {
+                    return None;
+                }
+                lately.retain(|at| on.now.since(*at) < *within);
+                if lately.len() < *most {
+                    lately.push(on.now);
+                    return None;
+                }
+                let wait = within.saturating_sub(on.now.since(lately[0]));
+                return Some(Hit::RetryAfter(wait + Duration::from_secs(1)));
             }
             Self::PrimaryLimit { status, until } => {
                 let hit = Hit::UsedUp { status: *status, until: *until };

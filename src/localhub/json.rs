@@ -220,7 +220,7 @@ impl Json<'_> {
             "comments_url": format!("{url}/comments"), "events_url": format!("{url}/events"), "html_url": web,
             "id": issue.id, "node_id": node("I", issue.id), "number": issue.number, "title": issue.title,
             "user": self.account(issue.author), "labels": self.labels(repo, issue), "state": state_word(issue.open),
-            "locked": false, "assignee": null, "assignees": [], "milestone": null,
+            "locked": issue.locked, "assignee": null, "assignees": [], "milestone": null,
             "comments": issue.comments.len(), "created_at": time(issue.created_at),
             "updated_at": time(issue.updated_at), "closed_at": time_or_null(issue.closed_at),
             "author_association": self.association(repo, issue.author), "active_lock_reason": null,

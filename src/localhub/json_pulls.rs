@@ -26,7 +26,7 @@ impl Json<'_> {
             "review_comment_url": format!("{api}/pulls/comments{{/number}}"),
             "comments_url": format!("{issue_url}/comments"),
             "statuses_url": format!("{api}/statuses/{}", pull.head_oid),
-            "number": issue.number, "state": state_word(issue.open), "locked": false, "title": issue.title,
+            "number": issue.number, "state": state_word(issue.open), "locked": issue.locked, "title": issue.title,
             "user": self.account(issue.author), "body": issue.body, "labels": labels, "milestone": null,
             "active_lock_reason": null, "assignee": null, "assignees": [], "requested_reviewers": [],
             "requested_teams": [],

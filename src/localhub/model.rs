@@ -127,6 +127,9 @@ pub(super) struct Issue {
     pub(super) body: Option<String>,
     pub(super) author: UserId,
     pub(super) open: bool,
+    /// Collaborators alone may speak, and nobody may react.
+    #[serde(default)]
+    pub(super) locked: bool,
     pub(super) state_reason: Option<String>,
     pub(super) closed_at: Option<Timestamp>,
     pub(super) closed_by: Option<UserId>,

@@ -237,7 +237,7 @@ pub(super) fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String
 
 /// Posts the gate comment: the one that sends mail.
 pub async fn announce(cx: &Cx, key: &str, body: &Body) -> Result<(String, Timestamp), StepError> {
-    let repo = cx.tools().repo(cx).await?;
+    let repo = cx.tools().repo(cx).await?.asking();
     let marker = &format!("{key}-{}-{}", cx.run().id, cx.visit());
     let repo = &repo;
     cx.once(key, |entry| async move {

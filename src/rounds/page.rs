@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Cx, decorated, fault};
 use crate::{
     engine::StepError,
-    github::{Body, Comment, Fault, LabelSwap},
+    github::{Body, Comment, Fault, LabelSwap, Repo},
     limits,
     types::{CommentId, Timestamp},
 };
@@ -64,12 +64,15 @@ impl StatusComment {
             return Ok(false);
         }
         let before = &*self;
-        let shown: Shown =
-            cx.once(key, |entry| write(cx, before, body, swap.as_ref(), entry.interrupted)).await?;
+        let repo = cx.tools().repo(cx).await?;
+        let repo = if urgency == Urgency::Turning { repo.asking() } else { repo };
+        let shown: Option<Shown> =
+            cx.once(key, |entry| write(cx, &repo, before, body, swap.as_ref(), entry.interrupted)).await?;
+        self.touched = Some(now);
+        let Some(shown) = shown else { return Ok(false) };
         self.id = Some(shown.id);
         self.node = shown.node;
         self.url = Some(shown.url);
-        self.touched = Some(now);
         Ok(shown.moved)
     }
 }
@@ -92,23 +95,25 @@ impl From<Comment> for Shown {
     }
 }
 
+/// None: the conversation is locked, and what shows stays as it is.
 async fn write(
     cx: &Cx,
+    repo: &Repo,
     before: &StatusComment,
     body: &Body,
     swap: Option<&LabelSwap<'_>>,
     interrupted: bool,
-) -> Result<Shown, StepError> {
-    let repo = cx.tools().repo(cx).await?;
+) -> Result<Option<Shown>, StepError> {
     let marker = format!("status-{}", cx.run().id);
     let as_it_was = |id: CommentId, moved| {
         let (node, url) = (before.node.clone(), before.url.clone().unwrap_or_default());
         Shown { id, node, url, moved }
     };
     if let (StatusComment { id: Some(id), node: Some(node), .. }, Some(swap)) = (before, swap) {
-        // Where the comment or the old label was deleted, what can be done is done one after the other.
+        // Where the comment or the old label was deleted, or the conversation locked, what can be done is done one after
+        // the other.
         if let Some(moved) = decorated(repo.edit_and_swap(node, &marker, body, swap).await)? {
-            return Ok(as_it_was(*id, moved));
+            return Ok(Some(as_it_was(*id, moved)));
         }
     }
     let issue = cx.run().trigger.issue;
@@ -117,7 +122,7 @@ async fn write(
             // Somebody deleted it: people shall still see where the run stands.
             Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
             edited => {
-                return Ok(decorated(edited)?.map_or_else(|| as_it_was(id, false), Shown::from));
+                return Ok(Some(decorated(edited)?.map_or_else(|| as_it_was(id, false), Shown::from)));
             }
         }
     }
@@ -125,5 +130,9 @@ async fn write(
         true => repo.renew_comment(issue, &marker, body).await,
         false => repo.ensure_comment(issue, &marker, body, interrupted).await,
     };
-    shown.map(Shown::from).map_err(fault)
+    match shown {
+        // There is no pull request yet to show it on.
+        Err(Fault::Forbidden { .. }) if repo.issue(issue).await.map_err(fault)?.locked => Ok(None),
+        shown => shown.map(|comment| Some(comment.into())).map_err(fault),
+    }
 }

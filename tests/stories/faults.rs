@@ -280,10 +280,7 @@ async fn eyes_come_at_once_when_everything_else_has_to_wait() {
         tokio::task::yield_now().await;
     }
     assert!(!w.view().labels.contains(&"countersign:working".to_owned()), "{:?}", w.view().labels);
-    assert!(
-        !work.is_finished() && !answer.is_finished(),
-        "the answer itself and the label wait for their turn"
-    );
+    assert!(!work.is_finished(), "the label waits for its turn");
     while !work.is_finished() || !answer.is_finished() {
         w.clock.pass(Duration::from_millis(20));
         tokio::task::yield_now().await;
@@ -362,6 +359,47 @@ async fn killed_at_every_step(mut w: World) -> World {
         }
     }
     panic!("it does not come to rest:\n{}", w.thread());
+}
+
+#[tokio::test]
+async fn a_reaction_that_is_refused_takes_nothing_with_it() {
+    for status in [403, 404, 422] {
+        let mut w = world().await;
+        let (method, path_contains) = ("POST".to_owned(), "/reactions".to_owned());
+        w.hub.fault(Fault::Status { method, path_contains, status, times: 1000 });
+        w.label("maya", "countersign:lld").await;
+        let line = w.approve_line();
+        w.comment("stranger", "/approve").await;
+        w.comment("sam", &line).await;
+        assert_eq!(w.run().await.unwrap().status, Status::Done, "{status}:\n{}", w.thread());
+    }
+}
+
+#[tokio::test]
+async fn what_a_locked_issue_does_not_take_is_said_on_the_pull_request() {
+    // Before there is anything to say, or when the question stands on the issue already.
+    for locked_first in [true, false] {
+        let mut w = world().await;
+        let maya = w.user("maya");
+        if locked_first {
+            w.hub.lock(w.repo, w.issue, maya, true).unwrap();
+        }
+        w.label("maya", "countersign:lld").await;
+        w.hub.lock(w.repo, w.issue, maya, true).unwrap();
+        let pull = w.hub.pulls(w.repo)[0].number;
+        let on_pull = |w: &World| -> Vec<String> {
+            w.hub.issue(w.repo, pull).unwrap().comments.into_iter().map(|c| c.body).collect()
+        };
+        let asks = |said: &String| said.contains("/approve lld ");
+        assert_eq!(on_pull(&w).iter().any(asks), locked_first, "{:#?}\n{}", on_pull(&w), w.thread());
+        // Collaborators speak in it as before.
+        w.comment("sam", "/status").await;
+        assert!(on_pull(&w).iter().any(|said| said.contains("### Runs on this issue")), "{:#?}", on_pull(&w));
+        w.comment("sam", "/approve").await;
+        assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+        assert_eq!(w.view().labels, ["countersign:done"]);
+        assert_eq!(w.notifying(), if locked_first { 0 } else { 2 }, "{}", w.thread());
+    }
 }
 
 #[tokio::test]

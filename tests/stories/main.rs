@@ -22,6 +22,7 @@ mod models;
 mod money;
 mod operator;
 mod outage;
+mod paced;
 mod pools;
 mod prompts;
 mod refusals;

@@ -107,6 +107,38 @@ async fn below_a_commands_role_there_is_a_thumb_and_no_prose() {
 }
 
 #[tokio::test]
+async fn a_comment_that_is_deleted_at_once_holds_nobody_up() {
+    let mut w = World::at_the_gate(Setting::default()).await;
+    let (line, stranger) = (w.approve_line(), w.user("stranger"));
+    for text in ["/status", "/approve"] {
+        let id = w.hub.comment(w.repo, w.issue, stranger, text).unwrap();
+        w.hub.delete_comment(w.repo, id, stranger).unwrap();
+    }
+    // The clock stands: nothing was put off that this would have to wait for.
+    w.comment_at_once("sam", &line).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+}
+
+#[tokio::test]
+async fn nobody_asks_for_more_than_a_few_answers_a_minute() {
+    let mut w = World::at_the_gate(Setting::default()).await;
+    let (stranger, eyes) = (w.user("stranger"), |w: &World, who: &str| {
+        w.view().comments.iter().filter(|c| c.author == who && !c.reactions.is_empty()).count()
+    });
+    let writes = w.hub.writes();
+    for _ in 0..20 {
+        w.hub.comment(w.repo, w.issue, stranger, "/status\n/help").unwrap();
+    }
+    w.comment_at_once("tess", "/status").await;
+    assert_eq!((eyes(&w, "stranger"), eyes(&w, "tess")), (5, 1), "{}", w.thread());
+    assert!(w.hub.writes() - writes <= 12, "an answer and a 👀 for each: {}", w.hub.writes() - writes);
+    w.comment("stranger", "/help").await;
+    assert_eq!(eyes(&w, "stranger"), 6, "a minute later there is another");
+    w.find("### Commands");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
 async fn all_mistakes_of_a_comment_are_answered_in_one() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let before = w.notifying();

@@ -57,7 +57,7 @@ async fn a_read_is_tried_again_and_a_write_is_not() {
     .await;
     let repo = fake.repo();
     repo.issue(IssueNo(1)).await.unwrap();
-    let fault = repo.react_issue(IssueNo(1), Reaction::Eyes).await.unwrap_err();
+    let fault = repo.react(On::Issue(IssueNo(1)), Reaction::Eyes).await.unwrap_err();
     assert!(matches!(fault, Fault::Transient { .. }), "{fault}");
     assert_eq!(fake.writes().len(), 1);
 }
@@ -183,7 +183,7 @@ async fn a_refusal_says_what_to_give_the_app() {
         _ => None,
     })
     .await;
-    let fault = fake.repo().react_issue(IssueNo(1), Reaction::Eyes).await.unwrap_err();
+    let fault = fake.repo().react(On::Issue(IssueNo(1)), Reaction::Eyes).await.unwrap_err();
     assert_eq!(
         fault.to_string(),
         "GitHub refused POST /repos/o/r/issues/1/reactions: it wanted issues=write; \
@@ -252,7 +252,7 @@ async fn nothing_is_written_to_a_repository_that_took_the_name() {
     .await;
     let repo = fake.repo();
     assert!(matches!(repo.info().await, Err(Fault::Gone { .. })));
-    let fault = repo.react_issue(IssueNo(1), Reaction::Eyes).await.unwrap_err();
+    let fault = repo.react(On::Issue(IssueNo(1)), Reaction::Eyes).await.unwrap_err();
     assert!(matches!(fault, Fault::Gone { .. }), "{fault}");
     assert!(fake.writes().is_empty());
 }

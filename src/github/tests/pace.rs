@@ -44,7 +44,7 @@ async fn eyes_are_seen_while_everything_else_waits() {
             })
         })
         .into();
-    repo.react_comment(CommentId(7), Reaction::Eyes).await.unwrap();
+    repo.react(On::Comment(CommentId(7)), Reaction::Eyes).await.unwrap();
     repo.remove_label(IssueNo(1), "countersign:lld").await.unwrap();
     assert_eq!(
         arrived(&fake, 5).await[3..],

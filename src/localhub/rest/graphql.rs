@@ -222,12 +222,14 @@ impl Call<'_> {
     fn edit_by_node(&self, by: UserId, input: NewText) -> Field {
         let found = self.state(|s| {
             let mut comments = s.repositories.values().flat_map(|repo| {
-                repo.issues.values().flat_map(|issue| &issue.comments).map(|comment| (repo.id, comment.id))
+                let all = repo.issues.values().flat_map(|i| i.comments.iter().map(move |c| (i.number, c.id)));
+                all.map(|(number, comment)| (repo.id, IssueNo(number), comment))
             });
-            comments.find(|(_, comment)| node("IC", comment.0) == input.id)
+            comments.find(|(_, _, comment)| node("IC", comment.0) == input.id)
         });
-        let (repo, comment) = found.ok_or_else(Refusal::not_found)?;
+        let (repo, number, comment) = found.ok_or_else(Refusal::not_found)?;
         self.allowed(repo, &[("issues", Level::Write), ("pull_requests", Level::Write)])?;
+        self.may_speak(repo, number)?;
         self.check_text("IssueComment", Some(&input.body), true)?;
         self.hub.change(|c| c.edit_comment(repo, comment, by, &input.body).map_err(Failed::from))?;
         Ok(json!({ "clientMutationId": null }))

@@ -205,11 +205,21 @@ impl Call<'_> {
 
     fn new_comment(&self, repo: RepoId, number: &str) -> Answer {
         let (number, by) = (self.number(repo, number)?, self.actor()?);
+        self.may_speak(repo, number)?;
         let asked: TextBody = self.body()?;
         self.check_text("IssueComment", asked.body.as_deref(), true)?;
         let text = asked.body.unwrap_or_default();
         let id = self.hub.change(|c| c.comment(repo, number, by, &text).map_err(Refusal::from))?;
         Ok(self.created(&self.comment_json(repo, id)?))
+    }
+
+    /// An App is no collaborator, whatever its permissions: in a locked conversation it may neither write nor edit a
+    /// comment. Reactions are switched off there for all.
+    pub(super) fn may_speak(&self, repo: RepoId, number: IssueNo) -> Result<(), Refusal> {
+        match self.with_issue(repo, &number.to_string(), |_, _, issue| issue.locked)? {
+            true => Err(Refusal::new(403, "Unable to create comment because issue is locked.")),
+            false => Ok(()),
+        }
     }
 
     fn comment_json(&self, repo: RepoId, id: CommentId) -> Result<Value, Refusal> {
@@ -237,6 +247,7 @@ impl Call<'_> {
             // GitHub takes POST for PATCH on what exists, and older clients send it.
             ("PATCH" | "POST", []) => {
                 let by = self.actor()?;
+                self.may_speak(repo, number)?;
                 let asked: TextBody = self.body()?;
                 self.check_text("IssueComment", asked.body.as_deref(), true)?;
                 let text = asked.body.unwrap_or_default();
@@ -267,6 +278,7 @@ impl Call<'_> {
 
     fn react(&self, repo: RepoId, number: IssueNo, comment: Option<CommentId>) -> Answer {
         let by = self.actor()?;
+        self.may_speak(repo, number)?;
         let asked: ReactionBody = self.body()?;
         if !REACTIONS.contains(&asked.content.as_str()) {
             return Err(Refusal::invalid("Reaction", "content", "invalid", None));

@@ -1,0 +1,100 @@
+//! 👀 and 👎: that somebody was heard, or may not. Both are decoration. GitHub may refuse them (the comment was deleted,
+//! its conversation is locked), and what they are about goes on all the same.
+//!
+//! Here too is what one person may make us write, who needs no rights for it. All of this is memory alone: a process
+//! that ends forgets it, and at worst shows once more what is there.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::Intake;
+use crate::{
+    github::{Fault, On, Reaction, Repo},
+    limits,
+    store::Taken,
+    types::{Actor, DeliveryId, Timestamp, UserId},
+};
+
+#[derive(Default)]
+pub(super) struct Memory {
+    /// Deliveries that had their 👀 and are not dealt with yet: one that was put off gets no second.
+    heard: Mutex<HashSet<DeliveryId>>,
+    refused: Allowance,
+    asked: Allowance,
+}
+
+impl Memory {
+    /// It was dealt with.
+    pub(super) fn forget(&self, id: &DeliveryId) {
+        self.heard().remove(id);
+    }
+
+    fn heard(&self) -> MutexGuard<'_, HashSet<DeliveryId>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What each person had in the minute that began with their first.
+#[derive(Default)]
+struct Allowance(Mutex<HashMap<UserId, (Timestamp, u32)>>);
+
+impl Allowance {
+    fn take(&self, who: UserId, now: Timestamp) -> bool {
+        let mut minutes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that lies ahead was begun by a clock that was wrong.
+        minutes.retain(|_, (since, _)| *since <= now && now.since(*since) < limits::PERSON_WINDOW);
+        let (_, had) = minutes.entry(who).or_insert((now, 0));
+        *had += 1;
+        *had <= limits::PERSON_WRITES
+    }
+}
+
+impl Intake {
+    /// Shows that what a delivery tells was heard.
+    pub(super) async fn heard(&self, taken: &Taken, repo: &Repo, on: On) {
+        if self.reactions.heard().insert(taken.id.clone()) {
+            show(taken, repo, on, Reaction::Eyes).await;
+        }
+    }
+
+    /// Shows somebody that they may not, a few times a minute.
+    pub(super) async fn refuse(&self, taken: &Taken, repo: &Repo, on: On, who: &Actor) {
+        if self.reactions.refused.take(who.id, self.clock.now()) {
+            show(taken, repo, on, Reaction::ThumbsDown).await;
+        } else {
+            tracing::info!(delivery = %taken.id, who = %who.login, "one refusal of many is not shown");
+        }
+    }
+
+    /// May this person be told once more what anybody may ask? What a delivery asks counts once.
+    pub(super) fn may_ask(&self, taken: &Taken, who: &Actor) -> bool {
+        self.reactions.heard().contains(&taken.id) || self.reactions.asked.take(who.id, self.clock.now())
+    }
+}
+
+/// Unlike other writes it may be repeated at once: what is there already GitHub leaves alone.
+async fn show(taken: &Taken, repo: &Repo, on: On, reaction: Reaction) {
+    let shown = match repo.react(on, reaction).await {
+        Err(Fault::Transient { .. }) => repo.react(on, reaction).await,
+        shown => shown,
+    };
+    if let Err(fault) = shown {
+        tracing::info!(delivery = %taken.id, %fault, "a reaction is not shown");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_person_has_a_few_a_minute() {
+        let allowance = Allowance::default();
+        let had = |who, at| (0..10).filter(|_| allowance.take(UserId(who), Timestamp(at))).count();
+        assert_eq!((had(1, 0), had(2, 30_000), had(1, 59_999)), (5, 5, 0));
+        assert_eq!((had(1, 60_000), had(2, 60_000)), (5, 0));
+        assert_eq!(had(1, 1000), 5, "a clock set back silences nobody");
+    }
+}
