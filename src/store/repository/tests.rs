@@ -9,7 +9,7 @@ use crate::{
     limits,
     store::{
         CallRow, CallStatus, Checkpoint, Filter, Lease, Opened, Pause, PauseScope, Record, RepoRow, Rerun,
-        Reservation, Reserved, RunStatus, SharedCap, Store, StoreError,
+        Reservation, Reserved, RunStatus, SharedCap, Store, StoreError, backup,
         tests::{claim_at, new_run},
     },
     types::{Cause, Hash, InstallationId, MicroUsd, RepoId, RunId, Timestamp},
