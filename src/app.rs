@@ -1,6 +1,6 @@
 //! Wiring and shutdown: settings in, a running server out.
 
-use std::{collections::BTreeSet, future::IntoFuture, io, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, io, path::PathBuf, sync::Arc};
 
 use axum::{Router, serve::ListenerExt};
 use secrecy::SecretString;
@@ -18,7 +18,7 @@ use crate::{
     providers::{Providers, ResolveError},
     rounds::{Desk, Recent},
     store::{Store, StoreError},
-    web::{self, Door},
+    web::{self, Bounds, Door, Token},
     workflows,
 };
 
@@ -30,6 +30,8 @@ pub struct App {
     pub engine: Arc<Engine<Desk>>,
     pub intake: Arc<Intake>,
     pub providers: Arc<Providers>,
+    /// What opens the private door and the control socket.
+    pub token: Token,
     secrets: Vec<SecretString>,
     clock: SharedClock,
 }
@@ -39,6 +41,8 @@ pub struct App {
 pub enum AppError {
     #[error("the App's private key {} cannot be read: {error}. Download a new one from the App's settings page, or run `countersign setup`", path.display())]
     Key { path: PathBuf, error: io::Error },
+    #[error("{} cannot be written: {error}. Without it nobody can be told from a model's program; put that right", path.display())]
+    Token { path: PathBuf, error: io::Error },
     #[error("{0}")]
     Store(#[from] StoreError),
     #[error("{0}")]
@@ -81,6 +85,8 @@ impl App {
             clock: clock.clone(),
         })?;
         let store = Store::open(&settings.data_dir, clock.clone())?;
+        let token = Token::renew(&settings.data_dir)
+            .map_err(|error| AppError::Token { path: web::token_file(&settings.data_dir), error })?;
         let providers = Arc::new(Providers::remembering(&settings.models, store.clone(), clock.clone())?);
         // By the names asked for; what really serves is checked on every answer.
         providers.check_pair(&settings.models.drafter, &settings.models.reviewer)?;
@@ -102,7 +108,7 @@ impl App {
         let options = IntakeOptions { starts, allow, shows_cost_on_public };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
         let secrets = settings.webhook_secrets.clone();
-        Ok(Self { settings, store, github, engine, intake, providers, secrets, clock })
+        Ok(Self { settings, store, github, engine, intake, providers, token, secrets, clock })
     }
 
     /// The routes the world may reach.
@@ -123,13 +129,15 @@ impl App {
             engine: self.engine.clone(),
             providers,
             models,
+            token: self.token.clone(),
         })
     }
 
     /// The routes of the control socket.
     pub fn control(&self) -> Router {
         let (store, engine, clock) = (self.store.clone(), self.engine.clone(), self.clock.clone());
-        web::control::routes(web::control::Control { store, engine, clock })
+        let token = self.token.clone();
+        web::control::routes(web::control::Control { store, engine, clock, token })
     }
 
     /// Answers the command line until `ended`. A server without a socket is still a server.
@@ -143,11 +151,9 @@ impl App {
                 return;
             }
         };
-        let served = axum::serve(listener, self.control()).into_future();
-        tokio::select! {
-            () = ended.cancelled() => {}
-            _ = served => {}
-        }
+        let bounds = Bounds::of(limits::OPERATOR_CONNECTIONS);
+        let served = web::serve(listener, self.control(), bounds, ended.clone());
+        ended.run_until_cancelled(served).await;
         drop(std::fs::remove_file(socket));
     }
 
@@ -163,28 +169,21 @@ impl App {
         proc::end_orphans(&self.settings.models.workers.children).await?;
         // Ends the wait for `park` once everything else has ended.
         let ended = CancellationToken::new();
-        let doors = [(public, self.public()), (private, self.private())].map(|(listener, router)| {
-            let stop = stop.clone();
+        let door = |listener: TcpListener, router, connections| {
             // An answer is one small packet; nothing follows that it could wait for.
             let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-            async move { axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await }
-        });
-        let [public, private] = doors;
+            web::serve(listener, router, Bounds::of(connections), stop.clone())
+        };
+        let public = door(public, self.public(), limits::DOOR_CONNECTIONS);
+        let private = door(private, self.private(), limits::OPERATOR_CONNECTIONS);
         let doors = async {
-            let both = async {
-                let (public, private) = tokio::join!(public, private);
-                public.and(private)
-            };
             let patience = async {
                 ended.cancelled().await;
                 self.clock.sleep(limits::DOOR_GRACE).await;
             };
             tokio::select! {
-                served = both => served,
-                () = patience => {
-                    tracing::info!("stopped while a client was in the middle of a request");
-                    Ok(())
-                }
+                _ = futures_util::future::join(public, private) => {}
+                () = patience => tracing::info!("stopped while a client was in the middle of a request"),
             }
         };
         let work = async {
@@ -204,8 +203,8 @@ impl App {
             }
         };
         let control = self.serve_control(ended.clone());
-        let (served, (), (), (), ()) = tokio::join!(doors, work, closing, parking, control);
-        served
+        tokio::join!(doors, work, closing, parking, control);
+        Ok(())
     }
 }
 

@@ -142,6 +142,23 @@ pub const WEBHOOK_READ: Duration = Duration::from_secs(15);
 /// Once the work has ended, a client in the middle of a request is waited for this long.
 pub const DOOR_GRACE: Duration = Duration::from_secs(1);
 
+/// Connections that the public door holds at a time, and each of the operator's: a proxy in front has some dozens. None
+/// takes more than this share of the files that the process may have open: the rest is for the databases.
+pub const DOOR_CONNECTIONS: usize = 256;
+pub const OPERATOR_CONNECTIONS: usize = 32;
+pub const DOOR_SHARE_OF_FILES: usize = 4;
+
+/// A connection that has brought no whole request head for so long is closed: GitHub itself gives up after ten seconds,
+/// and a proxy makes a new one.
+pub const DOOR_HEAD: Duration = Duration::from_secs(15);
+
+/// In a full door a connection gives way that has been quiet for so long: an honest one brings its request at once, and it
+/// is on disk within milliseconds.
+pub const DOOR_QUIET: Duration = Duration::from_secs(1);
+
+/// Between two lines of the log about what anybody can cause as often as they like.
+pub const LOG_GAP: Duration = Duration::from_secs(60);
+
 /// Steps of one repository, and of all repositories of one installation, that run at the same time: however
 /// busy either is, it leaves workers for the others, and programs of models leave some of these for other steps.
 pub const REPOSITORY_STEPS: usize = 16;

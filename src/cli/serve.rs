@@ -11,6 +11,7 @@ use crate::{
     app::{self, App},
     clock::SystemClock,
     config::Settings,
+    proc,
     providers::Readiness,
 };
 
@@ -32,6 +33,7 @@ impl Serve {
                 "{name} is set in the environment and ignored: secrets come from the .env file only"
             );
         }
+        proc::adopt_orphans()?;
         let app = App::build(settings, Arc::new(SystemClock)).await?;
         identify(&app).await?;
         for Readiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
@@ -40,7 +42,8 @@ impl Serve {
             }
         }
         let (public, private) = app::listen(&app.settings).await?;
-        tracing::info!(webhook = %public.local_addr()?, pages = %private.local_addr()?, "serving");
+        let page = app.token.page(private.local_addr()?);
+        tracing::info!(webhook = %public.local_addr()?, %page, "serving");
         if app.settings.allowed_installations.is_empty() {
             tracing::warn!("[installations] allow is empty: every delivery will be ignored");
         }

@@ -1,11 +1,11 @@
-//! What of the file system a confined child sees, held by the kernel (Landlock).
+//! What of the file system a confined child sees, and where it may connect to, held by the kernel (Landlock).
 //!
 //! A rule set binds the thread that takes it on and whatever that thread starts, for good. So a confined child is
 //! started from a thread made for that, and ours stay free. Where the kernel cannot do it, nothing is started. It also
 //! has none of root's capabilities: with them the kernel would show it the environment of every process, ours included.
 //!
-//! Not held by it: the network, and, before Linux 7.1, sockets that have a path. Before Linux 6.2 a file that the child
-//! may not write can still be emptied by it, and before 6.12 a process of the same user ended.
+//! Not held by it: UDP, whose TCP port it is that is connected to, and the mode and the owner of a file, which the child can
+//! change where it is of our user. What else an older kernel does not hold is in [`confinement_lacks`].
 
 use std::path::PathBuf;
 
@@ -16,6 +16,8 @@ pub struct Confinement {
     pub read: Vec<PathBuf>,
     /// The same, also to be written. They must be there.
     pub write: Vec<PathBuf>,
+    /// TCP ports that it may connect to, on any machine. It listens on none.
+    pub ports: Vec<u16>,
 }
 
 /// Read and run by every program. Of `/etc` only what is needed for names, certificates and the linker: settings
@@ -64,9 +66,32 @@ pub const SYSTEM: &[&str] = &[
 
 /// Can this machine confine a child? Tried out once; `Err` says why not.
 pub fn confinement_works() -> Result<(), String> {
-    static TRIED: std::sync::OnceLock<Result<(), String>> = std::sync::OnceLock::new();
-    TRIED.get_or_init(kernel::try_out).clone()
+    tried().as_ref().map(|_| ()).map_err(Clone::clone)
 }
+
+/// What a newer kernel would keep a child from and this one does not.
+pub fn confinement_lacks() -> Vec<&'static str> {
+    let Ok(abi) = tried() else { return Vec::new() };
+    let lacks = LATER.iter().filter(|(first, _)| abi < first);
+    lacks.map(|(_, what)| *what).collect()
+}
+
+/// Landlock's version, as the kernel counts it.
+fn tried() -> &'static Result<i32, String> {
+    static TRIED: std::sync::OnceLock<Result<i32, String>> = std::sync::OnceLock::new();
+    TRIED.get_or_init(kernel::try_out)
+}
+
+/// Since which version of Landlock what is held, where it is.
+const LATER: &[(i32, &str)] = &[
+    (3, "emptying files that it may not write (Linux 6.2)"),
+    (4, "connecting to any TCP port, those of this machine's services included (Linux 6.7)"),
+    (
+        6,
+        "speaking to abstract sockets of this machine's services, and ending processes of the same user (Linux 6.12)",
+    ),
+    (9, "speaking to sockets with a path, such as Docker's or the session bus's (Linux 7.1)"),
+];
 
 #[cfg(target_os = "linux")]
 pub(super) use kernel::confine_this_thread;
@@ -76,8 +101,9 @@ mod kernel {
     use std::{io, path::Path, thread};
 
     use landlock::{
-        ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-        RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+        ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort,
+        PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
+        RulesetStatus, Scope,
     };
 
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
@@ -93,7 +119,7 @@ mod kernel {
     const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
     /// From here on the calling thread, and what it starts, sees no more than that.
-    pub(in crate::proc) fn confine_this_thread(confinement: &Confinement) -> Result<(), String> {
+    pub(in crate::proc) fn confine_this_thread(confinement: &Confinement) -> Result<i32, String> {
         let rules = rules(confinement)?;
         let status = rules.restrict_self().map_err(|error| unable(&error))?;
         if status.ruleset == RulesetStatus::NotEnforced {
@@ -101,7 +127,11 @@ mod kernel {
         }
         let none = CapabilitySet::empty();
         let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-        set_capabilities(None, sets).map_err(|error| format!("capabilities can't be dropped: {error}"))
+        set_capabilities(None, sets).map_err(|error| format!("capabilities can't be dropped: {error}"))?;
+        Ok(match status.landlock {
+            LandlockStatus::Available { effective_abi, .. } => effective_abi as i32,
+            LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
+        })
     }
 
     fn rules(confinement: &Confinement) -> Result<RulesetCreated, String> {
@@ -123,7 +153,8 @@ mod kernel {
             let opened = PathFd::new(path).map_err(|error| error.to_string())?;
             rules = allow(rules, opened, path, write)?;
         }
-        Ok(rules)
+        let ports = confinement.ports.iter().map(|port| Ok(NetPort::new(*port, AccessNet::ConnectTcp)));
+        rules.add_rules(ports).map_err(|error: RulesetError| unable(&error))
     }
 
     fn empty() -> Result<RulesetCreated, RulesetError> {
@@ -132,6 +163,7 @@ mod kernel {
             .handle_access(AccessFs::from_all(NEEDED))?
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(WANTED))?
+            .handle_access(AccessNet::from_all(WANTED))?
             .scope(Scope::from_all(WANTED))?
             .create()
     }
@@ -153,11 +185,11 @@ mod kernel {
         )
     }
 
-    pub(super) fn try_out() -> Result<(), String> {
+    pub(super) fn try_out() -> Result<i32, String> {
         let trial = || {
-            confine_this_thread(&Confinement::default())?;
+            let abi = confine_this_thread(&Confinement::default())?;
             match std::fs::read_dir("/") {
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(abi),
                 _ => Err("the kernel took the rules and does not hold to them".to_owned()),
             }
         };
@@ -168,7 +200,7 @@ mod kernel {
 
 #[cfg(not(target_os = "linux"))]
 mod kernel {
-    pub(super) fn try_out() -> Result<(), String> {
+    pub(super) fn try_out() -> Result<i32, String> {
         Err("only Linux has what it takes (Landlock)".into())
     }
 }

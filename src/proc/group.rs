@@ -8,7 +8,7 @@ use tokio::{io::AsyncWriteExt, process::Child, time::Instant};
 use super::{
     orphans::Record,
     output::{read_all, read_tail},
-    table::{Tree, signal_each},
+    table::{Started, Tree, signal_each},
 };
 use crate::limits;
 
@@ -44,12 +44,17 @@ struct Running {
     tree: Tree,
     /// Kept until none of them is left.
     record: Option<Record>,
+    _started: Option<Started>,
 }
 
 impl Group {
-    pub(super) fn new(child: Child, tree: Tree, record: Option<Record>) -> Self {
+    pub(super) fn new(
+        (child, started): (Child, Option<Started>),
+        tree: Tree,
+        record: Option<Record>,
+    ) -> Self {
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Self { tree: tree.clone(), running: Some(Running { child, pid, tree, record }) }
+        Self { tree: tree.clone(), running: Some(Running { child, pid, tree, record, _started: started }) }
     }
 
     /// Feeds standard input while reading both outputs, until the child has ended. With `thorough`, also what it left

@@ -27,14 +27,14 @@ use tokio::{process::Child, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    confinement::{Confinement, SYSTEM, confinement_works},
+    confinement::{Confinement, SYSTEM, confinement_lacks, confinement_works},
     orphans::end_orphans,
-    table::memory_available,
+    table::{adopt_orphans, is_child, memory_available},
 };
 use self::{
     group::{Ended, Group},
     orphans::Record,
-    table::{Identity, MARK, Tree},
+    table::{Identity, MARK, Started, Tree},
 };
 use crate::limits;
 
@@ -304,8 +304,8 @@ impl Command {
             command.current_dir(directory);
         }
         let mut record = self.record(&mark);
-        let child = self.start(&mut command)?;
-        let leader = child.id().and_then(|id| Identity::of(i32::try_from(id).ok()?));
+        let child = self.start(&mut command, &mark)?;
+        let leader = child.0.id().and_then(|id| Identity::of(i32::try_from(id).ok()?));
         if let (Some(record), Some(leader)) = (&mut record, leader)
             && let Err(error) = record.identify(leader)
         {
@@ -324,16 +324,21 @@ impl Command {
     }
 
     /// From a thread of its own where the child is to be bound by anything that a thread hands on.
-    fn start(&self, command: &mut tokio::process::Command) -> Result<Child, ProcError> {
+    fn start(
+        &self,
+        command: &mut tokio::process::Command,
+        mark: &str,
+    ) -> Result<(Child, Option<Started>), ProcError> {
+        let mut spawn = || Started::note(mark, || command.spawn()).map_err(|source| self.failed(source));
         if self.confinement.is_none() && self.nice == 0 {
-            return command.spawn().map_err(|source| self.failed(source));
+            return spawn();
         }
         let runtime = tokio::runtime::Handle::current();
         std::thread::scope(|scope| {
             let bound = || {
                 let _entered = runtime.enter();
                 self.bind_this_thread()?;
-                command.spawn().map_err(|source| self.failed(source))
+                spawn()
             };
             let thread = std::thread::Builder::new()
                 .spawn_scoped(scope, bound)
@@ -352,7 +357,8 @@ impl Command {
         let Some(confinement) = &self.confinement else { return Ok(()) };
         let mut confinement = confinement.clone();
         confinement.read.push(located(&self.program));
-        confinement::confine_this_thread(&confinement).map_err(|why| ProcError::NotConfined { why })
+        confinement::confine_this_thread(&confinement).map_err(|why| ProcError::NotConfined { why })?;
+        Ok(())
     }
 
     #[cfg(not(target_os = "linux"))]

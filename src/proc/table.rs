@@ -1,9 +1,13 @@
 //! Which processes there are and how they belong together, from `/proc`. Where there is no such thing, nobody is found,
 //! and a child's group is all that is known of its descendants.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// Every child has it in its environment and hands it on, whatever session, group or parent its own children get
 /// themselves.
@@ -21,6 +25,95 @@ impl Identity {
     pub(super) fn of(pid: i32) -> Option<Self> {
         Process::read(pid).map(|process| process.identity)
     }
+}
+
+/// Our own children that this room started and nobody has collected yet, by number, with the mark of each.
+static STARTED: Mutex<BTreeMap<i32, String>> = Mutex::new(BTreeMap::new());
+
+/// Our own children from before we were given those that lose their parents.
+static EARLIER: OnceLock<BTreeSet<Identity>> = OnceLock::new();
+
+fn started() -> MutexGuard<'static, BTreeMap<i32, String>> {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn own() -> i32 {
+    i32::try_from(std::process::id()).unwrap_or(0)
+}
+
+/// One of our children; to be kept until it was waited for, so that nobody else has its number.
+pub(super) struct Started(i32);
+
+impl Started {
+    /// Nobody looks between its start and the note of it.
+    pub(super) fn note(
+        mark: &str,
+        spawn: impl FnOnce() -> io::Result<tokio::process::Child>,
+    ) -> io::Result<(tokio::process::Child, Option<Self>)> {
+        let mut all = started();
+        let child = spawn()?;
+        let pid = child.id().and_then(|id| i32::try_from(id).ok());
+        all.extend(pid.map(|pid| (pid, mark.to_owned())));
+        Ok((child, pid.map(Self)))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        started().remove(&self.0);
+    }
+}
+
+/// From now on whoever loses its parent and came of us is our child, and is ended as soon as no call that runs accounts for
+/// it: a daemon would outlive its call and its limit. For a process that starts children here and nowhere else.
+#[cfg(target_os = "linux")]
+pub fn adopt_orphans() -> io::Result<()> {
+    let children = Process::all().into_iter().filter(|process| process.parent == own());
+    EARLIER.get_or_init(|| children.map(|process| process.identity).collect());
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(())
+}
+
+/// Is it a child that was started here, or did it come of one? One that can't be looked up may have.
+pub fn is_child(pid: i32) -> bool {
+    let mut at = pid;
+    while at != own() {
+        let Some(process) = Process::read(at) else { return cfg!(target_os = "linux") };
+        let is_ours = process.parent == own();
+        if started().contains_key(&at)
+            || is_ours && EARLIER.get().is_some_and(|e| !e.contains(&process.identity))
+        {
+            return true;
+        }
+        if is_ours || process.parent <= 1 {
+            return false;
+        }
+        at = process.parent;
+    }
+    false
+}
+
+/// Who became our child by losing its parent, bears the mark of no call that runs, and is confined, as only what came of a
+/// call is. Those that have ended are collected, for nobody else will.
+fn strays(processes: &[Process]) -> BTreeSet<Identity> {
+    let Some(earlier) = EARLIER.get() else { return BTreeSet::new() };
+    let started = started();
+    let adopted = processes.iter().filter(|process| {
+        let Identity { pid, .. } = process.identity;
+        process.parent == own() && !started.contains_key(&pid) && !earlier.contains(&process.identity)
+    });
+    let (ended, alive): (Vec<_>, Vec<_>) = adopted.partition(|process| process.ended);
+    for pid in ended.iter().filter_map(|process| Pid::from_raw(process.identity.pid)) {
+        // Fails only when it was collected meanwhile.
+        let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+    }
+    let stray =
+        |process: &&&Process| process.is_confined() && !started.values().any(|mark| process.bears(mark));
+    alive.iter().filter(stray).map(|process| process.identity).collect()
 }
 
 struct Process {
@@ -55,6 +148,12 @@ impl Process {
         })
     }
 
+    /// Landlock wants this of a process, and none gets rid of it.
+    fn is_confined(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.identity.pid)).unwrap_or_default();
+        status.lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"]))
+    }
+
     fn bears(&self, mark: &str) -> bool {
         let environment = fs::read(format!("/proc/{}/environ", self.identity.pid)).unwrap_or_default();
         let wanted = format!("{MARK}={mark}");
@@ -71,21 +170,28 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Bytes in memory, all of it together. Pages that two of them share count twice.
+    /// Bytes in memory, all of it together. Pages that two of them share count twice. Whoever hides from being counted, is
+    /// ended.
     pub(super) async fn memory(&self) -> u64 {
         let members = self.clone().looked_up(|tree| {
             let processes = Process::all();
-            let members = tree.closed(&processes, |_| false);
+            let strays = strays(&processes);
+            if !strays.is_empty() {
+                tracing::warn!(processes = strays.len(), "ended what had left the call that started it");
+                signal_each(&strays, Signal::KILL);
+            }
+            let members = tree.closed(&processes, |p| p.parent == own() && p.bears(&tree.mark));
             processes.iter().filter(|p| members.contains(&p.identity)).map(|p| p.pages).sum::<u64>()
         });
         members.await.unwrap_or(0).saturating_mul(rustix::param::page_size() as u64)
     }
 
-    /// All that are alive: of the child's group, children of one of them, or bearing the mark. `known` are members that
-    /// were found before and may have lost their parent since.
+    /// All that are alive: of the child's group, children of one of them, or bearing the mark; and strays. `known` are members
+    /// that were found before and may have lost their parent since.
     pub(super) async fn members(&self, known: BTreeSet<Identity>) -> BTreeSet<Identity> {
         let found = self.clone().looked_up(move |tree| {
             let processes = Process::all();
+            let known = &known | &strays(&processes);
             tree.closed(&processes, |process| known.contains(&process.identity) || process.bears(&tree.mark))
         });
         found.await.unwrap_or_default()
@@ -99,7 +205,6 @@ impl Tree {
     fn closed(&self, processes: &[Process], belongs: impl Fn(&Process) -> bool) -> BTreeSet<Identity> {
         let leader = self.leader.filter(|leader| processes.iter().any(|p| p.identity == *leader));
         let in_group = |process: &Process| leader.is_some_and(|leader| process.group == leader.pid);
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
         let mut members: BTreeSet<i32> = processes
             .iter()
             .filter(|process| in_group(process) || Some(process.identity) == leader || belongs(process))
@@ -114,7 +219,7 @@ impl Tree {
             }
             members = grown;
         }
-        let alive = processes.iter().filter(|p| !p.ended && p.identity.pid != own);
+        let alive = processes.iter().filter(|p| !p.ended && p.identity.pid != own());
         alive.filter(|p| members.contains(&p.identity.pid)).map(|p| p.identity).collect()
     }
 }

@@ -162,8 +162,11 @@ async fn a_confined_child_sees_and_writes_only_what_it_was_given() {
         given.path().display(),
         std::process::id(),
     );
-    let confinement =
-        Confinement { read: vec![read.clone(), "/no/such/place".into()], write: vec![write.clone()] };
+    let confinement = Confinement {
+        read: vec![read.clone(), "/no/such/place".into()],
+        write: vec![write.clone()],
+        ..Confinement::default()
+    };
     let output = shell(&script).confined(confinement).run(&CancellationToken::new()).await.unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(said, "readwritewritten\nsystem\n", "{}", String::from_utf8_lossy(&output.stderr));

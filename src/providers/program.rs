@@ -163,9 +163,16 @@ impl Program {
             .scratch(home);
         if confinement_works().is_ok() || !self.settings.allow_unconfined {
             let write = vec![home.to_owned(), self.settings.config_dir.clone()];
-            command = command.confined(Confinement { read: installation(path), write });
+            let ports = self.ports();
+            command = command.confined(Confinement { read: installation(path), write, ports });
         }
         command
+    }
+
+    /// Where a model is: the port of its API, and that of name servers.
+    fn ports(&self) -> Vec<u16> {
+        let api = self.settings.base_url.as_ref().and_then(url::Url::port_or_known_default);
+        vec![api.unwrap_or(443), 53]
     }
 
     /// The program as its user runs it, at a terminal and with nothing held back, in `home`; for logging in.

@@ -1,4 +1,5 @@
-//! A copy of a data directory, made while it is in use.
+//! A copy of a data directory, made while it is in use. Whoever wants one reads the databases; no server makes one for
+//! somebody who asks.
 //!
 //! Each database is copied as one snapshot, `main.db` first and the repositories after it. So the copy may hold a run
 //! whose delivery it shows as not yet dealt with, which is then dealt with again and recognised by its id; the other way
@@ -14,7 +15,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Store, StoreError, create_directory, error::Fault, hints, off_thread, repository};
+use super::{StoreError, create_directory, error::Fault, hints, repository};
 use crate::{limits, types::RepoId};
 
 /// What a copy holds.
@@ -26,17 +27,9 @@ pub struct BackedUp {
     pub missing: Vec<String>,
 }
 
-impl Store {
-    /// Copies everything but the mirrors into `to`, which must be empty or not exist; the copy is whole when it appears
-    /// there.
-    pub async fn backup(&self, to: &Path) -> Result<BackedUp, StoreError> {
-        let (from, to) = (self.root.clone(), to.to_owned());
-        // Listed after main.db was copied: a repository that is new by then is in the copy as well.
-        off_thread(move || copy(&from, &to)).await
-    }
-}
-
-fn copy(from: &Path, to: &Path) -> Result<BackedUp, StoreError> {
+/// Copies everything but the mirrors of a data directory into `to`, which must be empty or not exist; the copy is whole
+/// when it appears there.
+pub fn backup(from: &Path, to: &Path) -> Result<BackedUp, StoreError> {
     must_be_free(to)?;
     let half = half_done(to)?;
     let done = fill(from, &half).and_then(|done| {
@@ -82,6 +75,7 @@ fn fill(from: &Path, half: &Path) -> Result<BackedUp, StoreError> {
     let main = half.join("main.db");
     let mut bytes = copy_database(&from.join("main.db"), &main)?;
     let (mut copied, mut missing) = (Vec::new(), Vec::new());
+    // Listed after main.db was copied: a repository that is new by then is in the copy as well.
     for repo in super::repositories_in(from)? {
         let place = half.join("repos").join(repo.to_string());
         create_directory(&place)?;

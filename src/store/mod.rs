@@ -45,7 +45,7 @@ use self::{
     shelf::Shelf,
 };
 pub use self::{
-    backup::BackedUp,
+    backup::{BackedUp, backup},
     cache::{Cache, CacheKey, Packed},
     check::{Checked, check},
     database::Disk,

@@ -1,29 +1,34 @@
 //! The control socket: how the command line speaks to the server of the same data directory.
 //!
-//! A Unix socket in a directory that only its owner may enter, so whoever can connect is the operator. JSON both
-//! ways; what is refused comes with a sentence for the person who asked.
+//! A Unix socket in a directory that only its owner may enter. Models' programs run as that owner, and the kernel does not
+//! keep them from sockets: so a connection counts only when it comes from our user or root and from none of our children,
+//! and a request only with the server's token, which they cannot read. JSON both ways; what is refused comes with a
+//! sentence for the person who asked.
 
 use std::{
     io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Instant,
 };
 
 use axum::{
     Json, Router,
-    extract::{Query, State},
-    http::StatusCode,
+    extract::{Query, Request, State},
+    http::{StatusCode, header},
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
+    serve::Listener,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream, unix::SocketAddr};
 
+use super::{Token, serving::Seldom, token_file};
 use crate::{
     clock::SharedClock,
     engine::{EngineError, Filter, PauseScope, Port, Retried, Retry, RunView},
+    proc,
     store::{Spending, Store, StoreError},
     types::{Cause, RepoId, RepoName, RunId, Timestamp},
 };
@@ -39,6 +44,7 @@ pub struct Control {
     pub store: Arc<Store>,
     pub engine: Arc<dyn Port>,
     pub clock: SharedClock,
+    pub token: Token,
 }
 
 /// Asks for a pause or for its end; without a repository, of the whole server.
@@ -57,12 +63,6 @@ pub struct Retrying {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Forgetting {
     pub repository: RepoName,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub struct BackingUp {
-    /// Absolute: the server's working directory is not the caller's.
-    pub directory: PathBuf,
 }
 
 /// Which runs to list.
@@ -129,16 +129,6 @@ pub struct Said {
     pub message: String,
 }
 
-/// A backup that was made.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Made {
-    pub repositories: usize,
-    pub bytes: u64,
-    pub milliseconds: u64,
-    /// What could not be copied, each with its reason.
-    pub missing: Vec<String>,
-}
-
 impl RunLine {
     pub fn new(run: &RunView, name: Option<&RepoName>) -> Self {
         Self {
@@ -180,7 +170,7 @@ impl From<EngineError> for Refusal {
 }
 
 /// Opens the socket. What lies in its place was left by a server that died: the data directory's lock is ours.
-pub fn listen(data: &Path) -> io::Result<UnixListener> {
+pub fn listen(data: &Path) -> io::Result<Peers> {
     let path = control_socket(data);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -188,7 +178,49 @@ pub fn listen(data: &Path) -> io::Result<UnixListener> {
     }
     let listener = UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    Ok(Peers { listener, refused: Seldom::default() })
+}
+
+/// The socket, open to the operator's own processes.
+pub struct Peers {
+    listener: UnixListener,
+    refused: Seldom,
+}
+
+impl Listener for Peers {
+    type Io = UnixStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (UnixStream, SocketAddr) {
+        loop {
+            let (stream, address) = Listener::accept(&mut self.listener).await;
+            let Some(why) = objection(&stream) else { return (stream, address) };
+            if let Some(refused) = self.refused.count() {
+                tracing::warn!(
+                    refused,
+                    "connections to the control socket were refused, the last because {why}"
+                );
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// Why nothing is heard of whoever is at the other end.
+fn objection(stream: &UnixStream) -> Option<String> {
+    let peer = match stream.peer_cred() {
+        Ok(peer) => peer,
+        Err(error) => return Some(format!("who it is can't be told: {error}")),
+    };
+    if ![rustix::process::geteuid().as_raw(), 0].contains(&peer.uid()) {
+        return Some(format!("it is of user {}", peer.uid()));
+    }
+    let pid = peer.pid().filter(|pid| !proc::is_child(*pid));
+    pid.is_none()
+        .then(|| format!("process {:?} is, or came of, a program that this server started", peer.pid()))
 }
 
 /// The socket's routes.
@@ -200,8 +232,16 @@ pub fn routes(control: Control) -> Router {
         .route("/resume", post(resume))
         .route("/retry", post(retry))
         .route("/forget", post(forget))
-        .route("/backup", post(backup))
+        .layer(middleware::from_fn_with_state(control.token.clone(), with_token))
         .with_state(control)
+}
+
+async fn with_token(State(token): State<Token>, request: Request, next: Next) -> Response {
+    if token.opens(request.headers()) {
+        return next.run(request).await;
+    }
+    let why = "the token of this server is missing, or is another one's; it is in the data directory";
+    Refusal(StatusCode::UNAUTHORIZED, why.to_owned()).into_response()
 }
 
 /// The repository last seen under a name, or a refusal that says how it would become known.
@@ -366,18 +406,6 @@ pub fn forgotten(name: &RepoName) -> String {
     format!("nothing is kept of {name} any more; while the App is installed there, it is new to it")
 }
 
-async fn backup(State(control): State<Control>, Json(asked): Json<BackingUp>) -> Answer<Made> {
-    Ok(Json(make_backup(&control.store, &asked.directory).await?))
-}
-
-pub async fn make_backup(store: &Store, to: &Path) -> Result<Made, StoreError> {
-    let begun = Instant::now(); // for the person who waited for it; decides nothing
-    let made = store.backup(to).await?;
-    let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tracing::info!(directory = %to.display(), made.repositories, made.bytes, milliseconds, "backed up");
-    Ok(Made { repositories: made.repositories, bytes: made.bytes, milliseconds, missing: made.missing })
-}
-
 fn said(message: String) -> Answer<Said> {
     Ok(Json(Said { message }))
 }
@@ -398,7 +426,7 @@ pub async fn ask<T: DeserializeOwned>(
     body: Option<serde_json::Value>,
 ) -> Result<Heard<T>, reqwest::Error> {
     let socket = control_socket(data);
-    match tokio::net::UnixStream::connect(&socket).await {
+    match UnixStream::connect(&socket).await {
         Ok(_) => {}
         Err(_) => return Ok(Heard::Nobody),
     }
@@ -406,11 +434,17 @@ pub async fn ask<T: DeserializeOwned>(
     drop(rustls::crypto::ring::default_provider().install_default());
     let client = reqwest::Client::builder().no_proxy().unix_socket(socket).build()?;
     let url = format!("http://countersign{path}");
+    let token = match Token::read(data) {
+        Ok(token) => token,
+        Err(error) => {
+            return Ok(Heard::Refused(format!("{} cannot be read: {error}", token_file(data).display())));
+        }
+    };
     let request = match &body {
         None => client.get(url),
         Some(body) => client.post(url).json(body),
     };
-    let answer = request.send().await?;
+    let answer = request.header(header::AUTHORIZATION, token.bearer()).send().await?;
     if answer.status().is_success() {
         return answer.json().await.map(Heard::Done);
     }

@@ -1,12 +1,17 @@
 //! The doors: a public one for webhooks, a private one and a control socket for the people who run the server.
 //!
 //! The public door verifies a delivery on its raw bytes, has it committed to disk and answers 202; it
-//! parses nothing and starts nothing. The private door stays on loopback, the socket in the data directory.
+//! parses nothing and starts nothing. The private door stays on loopback, the socket in the data directory, and both ask
+//! for the server's token, because models' programs run on this machine and as our user.
 
 pub mod control;
 mod private;
 mod public;
 mod room;
+mod serving;
+mod token;
 
 pub use private::{Operator, private};
 pub use public::{Door, public};
+pub use serving::{Bounds, serve};
+pub use token::{Token, token_file};

@@ -1,17 +1,20 @@
-//! `GET /readyz` and the list of runs, for the operator; bound to loopback.
+//! `GET /readyz` and the list of runs, for the operator; bound to loopback, which anybody on this machine can reach. Without
+//! the server's token they tell its state and nothing else.
 
 use std::sync::Arc;
 
 use axum::{
     Json, Router,
-    extract::{Request, State},
-    http::StatusCode,
+    extract::{Query, Request, State},
+    http::{HeaderMap, StatusCode, header},
     middleware::{self, Next},
-    response::{Html, IntoResponse, Response},
+    response::{Html, IntoResponse, Redirect, Response},
     routing::get,
 };
+use serde::Deserialize;
 use serde_json::json;
 
+use super::Token;
 use crate::{
     config::ModelSettings,
     engine::{Filter, Port, RunView},
@@ -26,6 +29,7 @@ pub struct Operator {
     pub engine: Arc<dyn Port>,
     pub providers: Arc<Providers>,
     pub models: ModelSettings,
+    pub token: Token,
 }
 
 /// The routes for whoever sits at the machine.
@@ -52,15 +56,20 @@ async fn loopback_only(request: Request, next: Next) -> Response {
 
 /// Ready is a server that takes deliveries in and keeps them. One whose models cannot be asked does: the runs that need
 /// them wait. So that is `degraded` and no reason for whoever watches to start it anew.
-async fn ready(State(room): State<Arc<Operator>>) -> Response {
+async fn ready(State(room): State<Arc<Operator>>, headers: HeaderMap) -> Response {
+    let knows = room.token.opens(&headers);
     let (inbox, runs) = match (room.store.inbox().counts().await, room.engine.list(Filter::default()).await) {
         (Ok(inbox), Ok(runs)) => (inbox, runs),
-        (Err(error), _) => return unready(&error.to_string()),
-        (_, Err(error)) => return unready(&error.to_string()),
+        (Err(error), _) => return unready(&error.to_string(), knows),
+        (_, Err(error)) => return unready(&error.to_string(), knows),
     };
+    let readiness = room.providers.readiness(&room.models);
+    let degraded = readiness.iter().any(|model| model.lacks.is_some());
+    if !knows {
+        return Json(json!({ "ready": true, "degraded": degraded })).into_response();
+    }
     let live = runs.iter().filter(|run| run.status.live()).count();
     let waiting = runs.iter().filter(|run| run.gate.is_some()).count();
-    let readiness = room.providers.readiness(&room.models);
     let models: serde_json::Map<_, _> = readiness
         .iter()
         .map(|Readiness { role, spec, lacks }| {
@@ -70,7 +79,7 @@ async fn ready(State(room): State<Arc<Operator>>) -> Response {
         .collect();
     Json(json!({
         "ready": true,
-        "degraded": readiness.iter().any(|model| model.lacks.is_some()),
+        "degraded": degraded,
         "models": models,
         "version": env!("CARGO_PKG_VERSION"),
         "inbox": { "new": inbox.new, "taken": inbox.taken, "done": inbox.done, "dead": inbox.dead },
@@ -79,14 +88,32 @@ async fn ready(State(room): State<Arc<Operator>>) -> Response {
     .into_response()
 }
 
-fn unready(why: &str) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "ready": false, "why": why }))).into_response()
+fn unready(why: &str, knows: bool) -> Response {
+    let said = if knows { json!({ "ready": false, "why": why }) } else { json!({ "ready": false }) };
+    (StatusCode::SERVICE_UNAVAILABLE, Json(said)).into_response()
 }
 
-async fn runs(State(room): State<Arc<Operator>>) -> Response {
+/// The page's address, as `serve` prints it.
+#[derive(Deserialize)]
+struct Address {
+    token: Option<String>,
+}
+
+async fn runs(
+    State(room): State<Arc<Operator>>,
+    Query(address): Query<Address>,
+    headers: HeaderMap,
+) -> Response {
+    if address.token.is_some_and(|given| room.token.is(&given)) {
+        return ([(header::SET_COOKIE, room.token.cookie())], Redirect::to("/")).into_response();
+    }
+    if !room.token.opens(&headers) {
+        let why = "Open the address that `countersign serve` printed when it started: it lets you in.\n";
+        return (StatusCode::UNAUTHORIZED, why).into_response();
+    }
     match room.engine.list(Filter::default()).await {
         Ok(runs) => Html(page(&runs)).into_response(),
-        Err(error) => unready(&error.to_string()),
+        Err(error) => unready(&error.to_string(), true),
     }
 }
 

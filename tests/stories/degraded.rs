@@ -46,7 +46,7 @@ impl World {
         let url = format!("http://{}/readyz", door.local_addr().unwrap());
         let router = self.app.private();
         let open = tokio::spawn(async move { axum::serve(door, router).await });
-        let answer = reqwest::get(url).await.unwrap();
+        let answer = reqwest::Client::new().get(url).bearer_auth(self.token()).send().await.unwrap();
         assert_eq!(answer.status(), 200, "it takes deliveries in");
         let answer = answer.json().await.unwrap();
         // Another server is about to need what its routes hold.

@@ -1,12 +1,18 @@
 //! The two doors, knocked on by anybody: the App's real listeners over real HTTP.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
-use countersign::{store::InboxCounts, types::Timestamp};
+use countersign::{
+    store::InboxCounts,
+    types::Timestamp,
+    web::{Bounds, serve},
+};
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::{Method, StatusCode, header::HeaderMap};
 use serde_json::{Value, json};
 use sha2::Sha256;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
 
 use crate::world::{SECRET, Setting, World, world};
 
@@ -276,9 +282,9 @@ async fn a_delivery_that_cannot_be_stored_is_not_acknowledged() {
 #[tokio::test]
 async fn the_private_door_counts_and_answers_to_its_own_name_only() {
     let mut w = world().await;
-    let door = w.private().await;
+    let (door, token) = (w.private().await, w.token());
     let ready = |host: Option<&'static str>| {
-        let request = reqwest::Client::new().get(door.join("/readyz").unwrap());
+        let request = reqwest::Client::new().get(door.join("/readyz").unwrap()).bearer_auth(&token);
         let request = host.into_iter().fold(request, |request, host| request.header("host", host));
         async move { request.send().await.unwrap() }
     };
@@ -301,8 +307,46 @@ async fn the_private_door_counts_and_answers_to_its_own_name_only() {
     assert_eq!(counts["runs"], json!({ "live": 1, "waiting_for_people": 1 }));
     assert_eq!((&counts["inbox"]["new"], &counts["inbox"]["dead"]), (&json!(1), &json!(1)), "{counts}");
     assert!(counts["inbox"]["done"].as_u64().unwrap() > done);
-    let page = reqwest::get(door.clone()).await.unwrap().text().await.unwrap();
+    // Who has no token hears whether we are well, and nothing of what we do.
+    let bare = async |path: &str| reqwest::get(door.join(path).unwrap()).await.unwrap();
+    let said: Value = bare("/readyz").await.json().await.unwrap();
+    assert_eq!(said, json!({ "ready": true, "degraded": false }));
+    for path in ["/", "/?token=", "/?token=guessed"] {
+        let answer = bare(path).await;
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{path}");
+        assert!(!answer.text().await.unwrap().contains("Human gate"));
+    }
+    // The address that `serve` prints becomes a cookie.
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let printed = door.join(&format!("/?token={token}")).unwrap();
+    let answer = client.get(printed).send().await.unwrap();
+    assert_eq!(
+        (answer.status(), &answer.headers()["location"]),
+        (StatusCode::SEE_OTHER, &"/".parse().unwrap())
+    );
+    let cookie = answer.headers()["set-cookie"].to_str().unwrap();
+    assert!(cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
+    let kept = format!("other=1; {}", cookie.split(';').next().unwrap());
+    let page = client.get(door.clone()).header("cookie", kept).send().await.unwrap().text().await.unwrap();
     assert!(page.contains("Human gate: verdict"), "the runs can be read: {page}");
+}
+
+#[tokio::test]
+async fn half_a_request_is_waited_for_only_so_long() {
+    let w = world().await;
+    let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = door.local_addr().unwrap();
+    let bounds = Bounds { connections: 8, head: Duration::from_millis(50) };
+    tokio::spawn(serve(door, w.app.public(), bounds, CancellationToken::new()));
+    for (sent, heard) in
+        [("", ""), ("GET /hea", ""), ("GET /healthz HTTP/1.1\r\nHost: bot\r\n\r\nGET /", "ok\n")]
+    {
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        client.write_all(sent.as_bytes()).await.unwrap();
+        let mut said = String::new();
+        client.read_to_string(&mut said).await.unwrap();
+        assert!(said.ends_with(heard), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -5,9 +5,10 @@ use std::{os::unix::fs::PermissionsExt, path::Path};
 use countersign::{
     engine::Status,
     localhub::Fault,
-    store::{AuditEntry, Checked, Gathered, check},
-    web::control::{
-        BackingUp, Forgetting, Heard, Made, Pausing, Retrying, RunLine, Said, ask, control_socket, listen,
+    store::{AuditEntry, Checked, Gathered, backup, check},
+    web::{
+        control::{Forgetting, Heard, Pausing, Retrying, RunLine, Said, ask, control_socket, listen},
+        token_file,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -77,6 +78,13 @@ async fn the_socket_answers_whoever_owns_the_data_and_says_when_nobody_is_there(
     assert!(w.said("/pause", pausing(None)).await.contains("the server is paused"));
     assert!(w.said("/resume", pausing(None)).await.contains("goes on"));
     assert!(w.said("/resume", pausing(None)).await.contains("was not paused"));
+    let mode = std::fs::metadata(token_file(w.data())).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let client = reqwest::Client::builder().unix_socket(control_socket(w.data())).build().unwrap();
+    for token in ["", "guessed", &w.token()[1..]] {
+        let asked = client.get("http://bot/runs?all=true").bearer_auth(token);
+        assert_eq!(asked.send().await.unwrap().status(), 401, "{token}");
+    }
     let why = w.refused("/pause", pausing(Some("maya/nothing"))).await;
     assert!(why.contains("no repository maya/nothing is known here"), "{why}");
 }
@@ -176,13 +184,18 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
             }
         })
     };
-    let asked = || BackingUp { directory: directory.clone() };
-    let Heard::Done(made) = w.post::<Made>("/backup", asked()).await else { panic!() };
+    let copy = directory.to_str().unwrap();
+    let (code, said) = typed(&w, &["backup", copy]).await;
     busy.await.unwrap();
-    assert!(made.repositories == 1 && made.bytes > 10_000, "{made:?}");
+    assert!(code == Some(0) && said.contains("databases of 1 repositories"), "{said}");
     assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
-    let why = w.refused("/backup", asked()).await;
-    assert!(why.contains("this one holds something"), "{why}");
+    for (place, words) in [
+        (directory.clone(), "this one holds something"),
+        (w.data().join("claude/copy"), "choose a place outside of it"),
+    ] {
+        let (code, said) = typed(&w, &["backup", place.to_str().unwrap()]).await;
+        assert!(code == Some(1) && said.contains(words), "{said}");
+    }
     assert!(check(&directory).unwrap().iter().all(|database| database.wrong.is_empty()));
 
     // The original goes on to its end, and is then lost with all that came after the copy.
@@ -206,7 +219,7 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
 /// What is wrong with a copy after something was done to it.
 async fn harmed(w: &World, name: &str, harm: &str) -> Vec<String> {
     let copy = w.data().with_file_name(name);
-    w.app.store.backup(&copy).await.unwrap();
+    backup(w.data(), &copy).unwrap();
     let database = w.checkpoints(&copy);
     database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
     assert!(database.execute(harm, []).unwrap() > 0, "{harm}");

@@ -21,6 +21,7 @@ use countersign::{
     localhub::{AppSpec, CommentView, Hub, HubOptions, IssueView, RepoSource, sample},
     store::StoreError,
     types::{CommentId, InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
+    web::token_file,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tempfile::TempDir;
@@ -303,6 +304,11 @@ impl World {
         listens_at(webhook.clone());
         let public = Listening::start(door, app.public(), &turn);
         Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read }
+    }
+
+    /// What opens the operator's doors.
+    pub(crate) fn token(&self) -> String {
+        std::fs::read_to_string(token_file(&self.app.settings.data_dir)).unwrap()
     }
 
     /// Opens the private door and says where it is.

@@ -6,7 +6,7 @@ use super::Report;
 use crate::{
     clock::{Clock, SystemClock},
     config::{GeminiTier, Meaning, Settings},
-    git,
+    git, proc,
     providers::{GeminiKeyState, Providers, Way, gemini_keys},
     store::{self, Rest},
 };
@@ -15,6 +15,9 @@ pub(super) async fn look(report: &mut Report, settings: &Settings) {
     match git::version().await {
         Ok(version) => report.good("git", version.to_string()),
         Err(error) => report.bad("git", error.to_string()),
+    }
+    for lacks in proc::confinement_lacks() {
+        report.note("confinement", format!("this kernel does not keep models' programs from {lacks}"));
     }
     data(report, settings);
     secret_files(report, settings);

@@ -3,6 +3,7 @@
 mod browser;
 mod context;
 mod demo;
+mod escape;
 mod login;
 pub(crate) mod process;
 mod server;

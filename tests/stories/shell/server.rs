@@ -2,9 +2,11 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use rustix::process::Signal;
@@ -17,7 +19,7 @@ use super::{
 };
 
 /// A localhub with the App set up on it, and the files setup wrote.
-struct Site {
+pub(super) struct Site {
     home: TempDir,
     hub: Running,
     browser: Browser,
@@ -26,7 +28,7 @@ struct Site {
 }
 
 impl Site {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let home = tempdir().unwrap();
         let hub_data = home.path().join("hub");
         let mut hub = Running::start(&mut countersign(&[
@@ -83,7 +85,11 @@ impl Site {
         self.edit("127.0.0.1:8009", &free_address());
     }
 
-    fn directory(&self) -> &Path {
+    pub(super) fn config(&self) -> &Path {
+        &self.config
+    }
+
+    pub(super) fn directory(&self) -> &Path {
         self.config.parent().unwrap()
     }
 
@@ -91,7 +97,7 @@ impl Site {
         fs::read_to_string(&self.config).unwrap()
     }
 
-    fn edit(&self, from: &str, to: &str) {
+    pub(super) fn edit(&self, from: &str, to: &str) {
         let text = self.settings();
         assert!(text.contains(from), "{from} is not in:\n{text}");
         fs::write(&self.config, text.replace(from, to)).unwrap();
@@ -158,9 +164,7 @@ fn from_setup_to_a_countersigned_design_by_http_alone() {
     let (code, said) = site.doctor();
     assert_eq!(code, Some(0), "{said}");
 
-    let issue = site.issues.join("issues/1").unwrap();
-    let page = site.browser.open(&issue);
-    site.browser.submit(&page, "/label", &[("name", "countersign:lld")]);
+    let issue = site.label("countersign:lld");
     let page = site.browser.wait_for(&issue, "/approve lld ");
     let line = page.body.split("/approve lld ").nth(1).unwrap();
     let hash: String = line.chars().take_while(char::is_ascii_hexdigit).collect();
@@ -280,10 +284,52 @@ fn what_is_far_away_is_reached_past_the_proxy() {
     drop(doctor);
 }
 
+#[test]
+fn connections_that_say_nothing_keep_no_delivery_out() {
+    let mut site = Site::new();
+    let mut few_files = Command::new("sh");
+    few_files.args(["-c", "ulimit -n 256; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_countersign")]);
+    few_files.args(["serve", "--config", site.config.to_str().unwrap()]);
+    let mut serving = Running::start(&mut few_files);
+    serving.hear("serving");
+    let silent = |_| {
+        let mut silent = TcpStream::connect(site.listening()).unwrap();
+        silent.write_all(b"POST /webhook HTTP/1.1\r\nHost: ").unwrap();
+        silent
+    };
+    let held: Vec<_> = (0..300).map(silent).collect();
+    let issue = site.label("countersign:lld");
+    site.browser.wait_for(&issue, "/approve lld ");
+    serving.hear("connections were closed");
+    drop(held);
+}
+
 impl Site {
     fn listening(&self) -> String {
-        let line = self.settings().lines().find(|line| line.starts_with("listen = ")).unwrap().to_owned();
+        self.address("listen = ")
+    }
+
+    /// Where the private door is.
+    pub(super) fn page(&self) -> String {
+        self.address("private_listen = ")
+    }
+
+    fn address(&self, key: &str) -> String {
+        let line = self.settings().lines().find(|line| line.starts_with(key)).unwrap().to_owned();
         line.split('"').nth(1).unwrap().to_owned()
+    }
+
+    /// Somebody puts a label on the first issue, whose page it is.
+    pub(super) fn label(&mut self, label: &str) -> Url {
+        let issue = self.issues.join("issues/1").unwrap();
+        let page = self.browser.open(&issue);
+        self.browser.submit(&page, "/label", &[("name", label)]);
+        issue
+    }
+
+    /// Other users may come as far as the bot's directory.
+    pub(super) fn open_to_others(&self) {
+        fs::set_permissions(self.home.path(), fs::Permissions::from_mode(0o755)).unwrap();
     }
 }
 

@@ -1,0 +1,164 @@
+//! A door that is open: connections are accepted, served and closed, and bounded in number and in patience.
+//!
+//! Anybody may connect and say nothing. A connection without a whole request head is closed after a while. And where a
+//! door is full, the connection that has been quiet for longest gives way to a new one: so whoever holds many open and
+//! waits keeps nobody out. A burst of honest ones is over before that comes to pass, and waits in line meanwhile.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use axum::{Router, serve::Listener};
+use hyper::{
+    server::conn::http1,
+    service::{Service, service_fn},
+};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+    service::TowerToHyperService,
+};
+use rustix::process::{Resource, getrlimit};
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::limits;
+
+/// What a door puts up with.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Connections at a time.
+    pub connections: usize,
+    /// How long a connection may be without a whole request head, new or between two requests.
+    pub head: Duration,
+}
+
+impl Bounds {
+    /// So many connections, as far as the files go that this process may have open.
+    pub fn of(connections: usize) -> Self {
+        let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
+        let share = files.unwrap_or(usize::MAX) / limits::DOOR_SHARE_OF_FILES;
+        Self { connections: connections.min(share).max(1), head: limits::DOOR_HEAD }
+    }
+}
+
+/// Serves until `stop`; then nobody is let in any more, and requests that are under way are answered.
+pub async fn serve<L: Listener>(mut listener: L, router: Router, bounds: Bounds, stop: CancellationToken) {
+    let mut open = Open { most: bounds.connections, all: Vec::new(), left: Arc::default() };
+    let closed = Arc::new(Seldom::default());
+    let closing = GracefulShutdown::new();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(bounds.head);
+    loop {
+        let next = async {
+            let (stream, _) = listener.accept().await;
+            (stream, open.enter().await)
+        };
+        let (stream, connection) = tokio::select! {
+            next = next => next,
+            () = stop.cancelled() => break,
+        };
+        let (heard, router) = (Arc::clone(&connection), TowerToHyperService::new(router.clone()));
+        let service = service_fn(move |request| {
+            *heard.sign() = Instant::now();
+            router.call(request)
+        });
+        let served = closing.watch(http.serve_connection(TokioIo::new(stream), service));
+        let closed = Arc::clone(&closed);
+        tokio::spawn(async move {
+            let why = tokio::select! {
+                served = served => {
+                    // One that was of use may well be idle.
+                    let silent = *connection.sign() == connection.came;
+                    let late = served.is_err_and(|error| error.is_timeout());
+                    (late && silent).then_some("sent no whole request in time")
+                }
+                () = connection.close.cancelled() => Some("gave way to a newer one"),
+            };
+            if let Some((why, closed)) = why.and_then(|why| Some((why, closed.count()?))) {
+                tracing::warn!(closed, "connections were closed, the last because it {why}");
+            }
+        });
+    }
+    drop(listener);
+    closing.shutdown().await;
+}
+
+/// For a line of the log about what anybody can cause as often as they like.
+#[derive(Default)]
+pub(super) struct Seldom(Mutex<(u32, Option<Instant>)>);
+
+impl Seldom {
+    /// How often it has happened since the last line, when it is time for another one.
+    pub(super) fn count(&self) -> Option<u32> {
+        let (count, told) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *count += 1;
+        let due = told.is_none_or(|told| told.elapsed() >= limits::LOG_GAP);
+        due.then(|| {
+            *told = Some(Instant::now());
+            std::mem::take(count)
+        })
+    }
+}
+
+/// The connections of one door.
+struct Open {
+    most: usize,
+    all: Vec<Weak<Connection>>,
+    left: Arc<Notify>,
+}
+
+struct Connection {
+    /// When it last gave a sign of life: it came, or a request did.
+    sign: Mutex<Instant>,
+    came: Instant,
+    close: CancellationToken,
+    left: Arc<Notify>,
+}
+
+impl Open {
+    /// Waits for a place, and has whoever was quiet for too long give way.
+    async fn enter(&mut self) -> Arc<Connection> {
+        loop {
+            self.all.retain(|connection| connection.strong_count() > 0);
+            if self.all.len() < self.most {
+                let (now, left) = (Instant::now(), Arc::clone(&self.left));
+                let connection =
+                    Connection { sign: now.into(), came: now, close: CancellationToken::new(), left };
+                let connection = Arc::new(connection);
+                self.all.push(Arc::downgrade(&connection));
+                return connection;
+            }
+            let there = self.all.iter().filter_map(Weak::upgrade);
+            let Some((since, close)) =
+                there.map(|c| (*c.sign(), c.close.clone())).min_by_key(|(since, _)| *since)
+            else {
+                continue;
+            };
+            let patience = since + limits::DOOR_QUIET;
+            if patience <= Instant::now() {
+                close.cancel();
+                self.left.notified().await;
+                continue;
+            }
+            // Meanwhile it may have left, or given a sign.
+            tokio::select! {
+                () = self.left.notified() => {}
+                () = tokio::time::sleep_until(patience) => {}
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn sign(&self) -> MutexGuard<'_, Instant> {
+        self.sign.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.left.notify_one();
+    }
+}

@@ -1,0 +1,85 @@
+//! A model's program that was taken over, before a real `serve`.
+
+use std::{
+    fs,
+    os::unix::{fs::chown, process::CommandExt},
+    path::Path,
+    time::Instant,
+};
+
+use countersign::proc::confinement_lacks;
+
+use super::{
+    process::{PATIENCE, Running, countersign},
+    server::Site,
+};
+
+/// Someone who is not root and owns nothing.
+const NOBODY: u32 = 65534;
+
+fn waited(what: &str, mut there: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !there() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+fn given_to(user: u32, place: &Path) {
+    chown(place, Some(user), Some(user)).unwrap();
+    for entry in fs::read_dir(place).into_iter().flatten() {
+        given_to(user, &entry.unwrap().path());
+    }
+}
+
+/// What the program could not do in a server of that user, or of ours.
+fn contained(user: Option<u32>) {
+    let mut site = Site::new();
+    let (own, page) = (site.directory().join("data/claude"), site.page());
+    fs::create_dir_all(&own).unwrap();
+    fs::write(own.join(".credentials.json"), "{}").unwrap();
+    fs::write(own.join("page"), &page).unwrap();
+    let program = site.directory().join("opt/claude");
+    fs::create_dir(program.parent().unwrap()).unwrap();
+    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/escaping-claude.sh"), &program).unwrap();
+    site.edit("stub:drafter", "claude:opus");
+    site.edit("[models]", &format!("[providers.claude]\npath = \"{}\"\n[models]", program.display()));
+
+    let mut serve = countersign(&["serve", "--config", site.config().to_str().unwrap()]);
+    if let Some(user) = user {
+        site.open_to_others();
+        given_to(user, site.directory());
+        serve.uid(user).gid(user);
+        if countersign(&["--version"]).uid(user).gid(user).output().is_err() {
+            return eprintln!("skipped: user {user} may not run the program where it was built");
+        }
+    }
+    let mut serving = Running::start(&mut serve);
+    serving.hear("serving");
+    fs::copy(site.directory().join("data/token"), own.join("leaked")).unwrap();
+    user.into_iter().for_each(|user| given_to(user, &own));
+
+    site.label("countersign:lld");
+    let said = own.join("said");
+    waited("it said nothing", || said.exists());
+    let held = !confinement_lacks().iter().any(|what| what.contains("TCP"));
+    let way = if held { "no way in" } else { "HTTP/1.1 404 Not Found\r" };
+    let sockets = "socket: no answer\nsocket, token: no answer\n";
+    assert_eq!(fs::read_to_string(said).unwrap(), format!("{sockets}page: {way}\n"));
+    let late = fs::read_to_string(own.join("late")).unwrap();
+    let gone = || !Path::new("/proc").join(late.trim()).exists();
+    waited("what it left running outlives the call", gone);
+}
+
+#[test]
+fn a_program_that_was_taken_over_gets_nowhere() {
+    contained(None);
+}
+
+#[test]
+fn nor_does_it_under_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can start a server for somebody else");
+    }
+    contained(Some(NOBODY));
+}
