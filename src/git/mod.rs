@@ -3,6 +3,7 @@
 //! anything here. Nothing is ever pushed: writing is `github`'s, through its API.
 
 mod command;
+mod difference;
 mod local;
 mod mirror;
 mod snapshot;
@@ -15,6 +16,7 @@ use crate::{
 };
 
 pub use command::{Version, version};
+pub use difference::Changed;
 pub use local::open;
 pub use mirror::Mirrors;
 pub use snapshot::{Entry, Mode, Snapshot};

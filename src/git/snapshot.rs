@@ -1,9 +1,14 @@
 //! One commit's files, read as objects.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bytes::{Buf, Bytes};
 use foldhash::fast::RandomState;
+use serde::{Deserialize, Serialize};
 
 use super::{GitError, command};
 use crate::{limits, types::Oid};
@@ -12,7 +17,8 @@ use crate::{limits, types::Oid};
 const BATCH_BYTES: u64 = limits::CHILD_OUTPUT_BYTES as u64 / 2;
 
 /// What an entry of a tree is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     File,
     Executable,
@@ -23,7 +29,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    fn parse(mode: &str) -> Option<Self> {
+    pub(super) fn parse(mode: &str) -> Option<Self> {
         match mode {
             // Old repositories hold group-writable files.
             "100644" | "100664" => Some(Self::File),
@@ -87,6 +93,10 @@ impl Snapshot {
             .map(|(index, entry)| (entry.path.clone(), index))
             .collect();
         Ok(Self { commit, mirror, listing: Arc::new(Listing { entries, sizes, by_path }) })
+    }
+
+    pub(super) fn mirror(&self) -> &Path {
+        &self.mirror
     }
 
     /// Every file, link and submodule, in git's order.
@@ -155,7 +165,7 @@ impl Snapshot {
     }
 }
 
-fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
+pub(super) fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
     let why = String::from_utf8_lossy(bytes).chars().take(120).collect();
     GitError::Unreadable { what, why }
 }
@@ -213,7 +223,7 @@ fn parse_batch(mut output: Bytes, oids: &[&Oid]) -> Result<Vec<Bytes>, GitError>
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::ffi::OsStrExt, path::Path};
+    use std::os::unix::ffi::OsStrExt;
 
     use tokio_util::sync::CancellationToken;
 
@@ -302,6 +312,61 @@ mod tests {
         assert_eq!(after.read_path("README.md").await.unwrap().unwrap(), "changed");
         let again = mirrors.snapshot(RepoId(7), before.commit.as_str()).await.unwrap();
         assert_eq!(again.entries(), before.entries());
+    }
+
+    #[tokio::test]
+    async fn what_came_since_two_branches_parted_is_all_of_it_and_no_more() {
+        let root = tempfile::tempdir().unwrap();
+        let mirrors = mirrors(root.path()).await;
+        let (work, mirror) = (root.path().join("work"), mirrors.path(RepoId(7)));
+        let base = git(&work, &["rev-parse", "HEAD"]).await;
+        git(&work, &["mv", "README.md", "READ.md"]).await;
+        git(&work, &["update-index", "--chmod=+x", "empty"]).await;
+        let moved = format!("160000,{},vendored", "2".repeat(40));
+        git(&work, &["update-index", "--cacheinfo", &moved]).await;
+        git(&work, &["rm", "--quiet", "--cached", "link"]).await;
+        git(&work, &["commit", "--quiet", "-m", "theirs"]).await;
+        git(&work, &["switch", "--quiet", "--force", "--create", "later", &base]).await;
+        std::fs::write(work.join("news"), "x").unwrap();
+        git(&work, &["add", "news"]).await;
+        git(&work, &["commit", "--quiet", "-m", "meanwhile"]).await;
+        let merge = ["merge", "--quiet", "--strategy=ours", "--no-edit", "later"];
+        git(&work, &["switch", "--quiet", "--force", "main"]).await;
+        let alone = git(&work, &["commit-tree", "-m", "orphan", "HEAD^{tree}"]).await;
+        let from = work.to_str().unwrap();
+        let fetch =
+            async || git(&mirror, &["fetch", "--quiet", from, "+main:main", "+later:later", &alone]).await;
+        fetch().await;
+        let kinds = async |other: &str| {
+            let head = mirrors.snapshot(RepoId(7), "main").await.unwrap();
+            let changed = head.changed_since_parting(&other.parse().unwrap()).await.unwrap();
+            changed.into_iter().map(|c| (c.path, c.now.map(|(mode, _)| mode))).collect::<Vec<_>>()
+        };
+        let theirs = [
+            ("READ.md".to_owned(), Some(Mode::Executable)),
+            ("README.md".to_owned(), None),
+            ("empty".to_owned(), Some(Mode::Executable)),
+            ("link".to_owned(), None),
+            ("vendored".to_owned(), Some(Mode::Submodule)),
+        ];
+        let later = mirrors.snapshot(RepoId(7), "later").await.unwrap();
+        assert_eq!(kinds(later.commit.as_str()).await, theirs);
+        let head = mirrors.snapshot(RepoId(7), "main").await.unwrap();
+        let unknown = "3".repeat(40).parse().unwrap();
+        assert!(head.grew_from(&base.parse().unwrap()).await.unwrap());
+        assert!(!head.grew_from(&later.commit).await.unwrap() && !head.grew_from(&unknown).await.unwrap());
+
+        let alone: Oid = alone.parse().unwrap();
+        assert_eq!(head.merge_bases(&alone).await.unwrap(), []);
+        assert_eq!(kinds(alone.as_str()).await.len(), head.entries().len(), "nothing in common: all of it");
+        git(&work, &merge).await;
+        fetch().await;
+        let merged = kinds(later.commit.as_str()).await;
+        assert!(
+            merged.contains(&("news".to_owned(), None)),
+            "a merge that takes back what it merged: {merged:?}"
+        );
+        assert_eq!(merged.len(), theirs.len() + 1);
     }
 
     #[tokio::test]

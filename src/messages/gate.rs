@@ -1,12 +1,13 @@
 //! The gate comment: the one that sends mail, because a person must decide.
 
 use super::{
-    ApproveLine, ModelView, access, cost::spending, count, folded, links, rehearsal, sign, stage_name,
-    status::place,
+    ApproveLine, ModelView, access, changed, cost::spending, count, folded, links, rehearsal, sign,
+    stage_name, status::place,
 };
 use crate::{
     documents::findings::Finding,
-    github::outbound::{Body, clean, plain},
+    git::Changed,
+    github::outbound::{Body, clean, code, plain},
     store::Spending,
     types::{Hash, Role, RunId, Verdict},
 };
@@ -41,6 +42,10 @@ pub struct GateCard {
     pub override_role: Role,
     pub drafter: ModelView,
     pub reviewer: ModelView,
+    /// What others have on the branch.
+    pub others: Vec<Changed>,
+    /// The branch that somebody rewrote, where this is about the one that follows it.
+    pub left: Option<String>,
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
     pub status_url: Option<String>,
@@ -80,7 +85,19 @@ impl Inconclusive {
 }
 
 pub fn gate(card: &GateCard) -> Body {
-    let mut parts = vec![headline(card), decision(card)];
+    let mut parts = vec![headline(card)];
+    parts.extend(card.left.as_ref().map(|branch| {
+        format!(
+            "Somebody rewrote the branch {}, so it was left as it is and its pull request closed. The {} is on another \
+             branch now, and nothing that was answered before counts.",
+            code(branch, 100),
+            stage_name(&card.line.stage)
+        )
+    }));
+    parts.push(decision(card));
+    if !card.others.is_empty() {
+        parts.push(others(card));
+    }
     if !card.rationale.trim().is_empty() {
         let rationale = clean(&card.rationale, RATIONALE_CHARS);
         parts.push(format!("**The reviewer's reason**\n\n{}", rationale.as_str()));
@@ -113,7 +130,7 @@ pub fn gate(card: &GateCard) -> Body {
     if !links.is_empty() {
         parts.push(links);
     }
-    parts.push(format!("<sub>Run {} · the hash to approve covers the document (sha256 {}), the files it names and this gate's rules</sub>", card.run, card.document));
+    parts.push(format!("<sub>Run {} · the hash to approve covers the document (sha256 {}), the files it names{} and this gate's rules</sub>", card.run, card.document, if card.others.is_empty() { "" } else { ", the files of others on its branch" }));
     Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
@@ -148,6 +165,21 @@ fn decision(card: &GateCard) -> String {
         "`/approve` does not pass this verdict.\n\n\
          - `/revise TEXT`, by someone with {role}, sends it back to the drafter.\n\
          - `/override REASON`, by someone with {over}, takes it as it is, upon themselves; the reason is recorded."
+    )
+}
+
+/// What a merge takes along that is not the document.
+fn others(card: &GateCard) -> String {
+    let bare = match card.verdict {
+        None | Some(Verdict::Approved) => {
+            "\n\nWhile they are there, `/approve` without the hash does not pass: the line above covers them."
+        }
+        Some(_) => "",
+    };
+    format!(
+        "**Others have files on this branch.** No model drafted or reviewed them here, and a merge takes them \
+         along:\n\n{}{bare}",
+        changed(&card.others)
     )
 }
 
@@ -223,6 +255,8 @@ mod tests {
                 served: Some("gemini-3-pro".into()),
                 family: Some(Family("gemini".into())),
             },
+            others: Vec::new(),
+            left: None,
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),
             status_url: None,

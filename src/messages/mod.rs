@@ -30,13 +30,14 @@ pub use pull::{
     pull_title, review_log,
 };
 pub use replies::{
-    HelpRow, RunLine, already_running, came_late, empty_args, files_changed, help, issue_changed, no_gate,
-    no_such_verb, not_understood, nothing_to_retry, runs, several, stale, together, too_soon,
-    unknown_command, wrong_stage,
+    HelpRow, RunLine, Stale, already_running, came_late, empty_args, help, issue_changed, left, no_gate,
+    no_such_verb, not_understood, nothing_to_retry, others_too, runs, several, stale, stale_gate, together,
+    too_soon, unknown_command, wrong_stage,
 };
 pub use status::{DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, Waiting, status};
 
 use crate::{
+    git::{Changed, Mode},
     github::outbound,
     types::{Family, Hash, Role, Verdict},
 };
@@ -126,6 +127,32 @@ fn stage_name(stage: &str) -> String {
 /// `write access`: what GitHub's settings call it.
 fn access(role: Role) -> String {
     format!("{role} access")
+}
+
+/// Paths, one a line; of many only the first.
+fn paths<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -> String {
+    const MOST: usize = 20;
+    let more = all.len().saturating_sub(MOST);
+    let line = |(path, what): (&str, &str)| format!("- {}{what}", outbound::code(path, 150));
+    let mut lines: Vec<String> = all.take(MOST).map(line).collect();
+    if more > 0 {
+        lines.push(format!("- … and {more} more"));
+    }
+    lines.join("\n")
+}
+
+/// The same of what others have on a branch.
+fn changed(all: &[Changed]) -> String {
+    paths(all.iter().map(|changed| {
+        let what = match changed.now {
+            Some((Mode::File, _)) => "",
+            Some((Mode::Executable, _)) => " (executable)",
+            Some((Mode::Symlink, _)) => " (a link)",
+            Some((Mode::Submodule, _)) => " (a submodule)",
+            None => " (removed)",
+        };
+        (changed.path.as_str(), what)
+    }))
 }
 
 fn folded(summary: &str, inside: &str) -> String {

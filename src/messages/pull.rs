@@ -1,8 +1,11 @@
 //! The pull request, the commits on its branch, and the review log: evidence, written by code only.
 
-use super::{ApproveLine, ModelView, cost::spending, link, rehearsal, sign, stage_name, status::place};
+use super::{
+    ApproveLine, ModelView, changed, cost::spending, link, rehearsal, sign, stage_name, status::place,
+};
 use crate::{
     documents::findings::Finding,
+    git::Changed,
     github::outbound::{Body, clean, code, line, plain},
     store::Spending,
     types::{Hash, IssueNo, RunId, Timestamp, Verdict},
@@ -51,6 +54,10 @@ pub struct PullCard {
     pub approval: Option<ApprovalLine>,
     /// What to write while the gate waits.
     pub line: Option<ApproveLine>,
+    /// What others have on the branch.
+    pub others: Vec<Changed>,
+    /// Was whoever approved shown just that?
+    pub others_shown: bool,
     /// The head of the audit chain.
     pub audit: Option<Hash>,
     /// None where everybody would read it.
@@ -89,16 +96,31 @@ pub fn pull_body(card: &PullCard) -> Body {
                             `/override REASON` takes it as it is, with a reason that is recorded."
                 .to_owned()
         }
-        _ => "\n\nThe document is accepted. Merging is up to you.".to_owned(),
+        _ if card.others.is_empty() => "\n\nThe document is accepted. Merging is up to you.".to_owned(),
+        _ => "\n\nThe document is accepted.".to_owned(),
     };
+    let others = if card.others.is_empty() { String::new() } else { others(card) };
     Body::frame(format!(
         "{}Part of #{}: the {}, drafted and reviewed by models of different makers and decided by a person.\n\n\
-         | Fact | Value |\n|---|---|{table}{next}\n\n<sub>Run {}</sub>",
+         | Fact | Value |\n|---|---|{table}{next}{others}\n\n<sub>Run {}</sub>",
         rehearsal(card.rehearsal),
         card.issue,
         stage_name(&card.stage),
         card.run
     ))
+}
+
+/// What a merge takes along that is not the document.
+fn others(card: &PullCard) -> String {
+    let accepted = match (&card.approval, card.others_shown) {
+        (None, _) => "The hash covers them as they are now.",
+        (Some(_), true) => "Whoever accepted the document was shown them.",
+        (Some(_), false) => "Nobody has accepted them: look at them before you merge.",
+    };
+    format!(
+        "\n\n**Others have files on this branch**, which no model drafted or reviewed here:\n\n{}\n\n{accepted}",
+        changed(&card.others)
+    )
 }
 
 /// What a commit on our branch is for.
@@ -253,6 +275,8 @@ mod tests {
             reviewer: ModelView::default(),
             approval: None,
             line: Some(ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") }),
+            others: Vec::new(),
+            others_shown: false,
             audit: Some(Hash::of(b"y")),
             cost: None,
             rehearsal: false,

@@ -1,7 +1,8 @@
 //! Short answers to commands that could not be taken as they were.
 
-use super::{ApproveLine, access, count, link};
+use super::{ApproveLine, access, changed, count, link, paths};
 use crate::{
+    git::Changed,
     github::outbound::{Body, code, fenced, plain},
     types::{Role, RunId},
 };
@@ -23,19 +24,57 @@ pub fn stale(line: &ApproveLine) -> Body {
     ))
 }
 
-/// Files that the document speaks of changed on the default branch while it waited.
-pub fn files_changed(files: &[String], line: &ApproveLine) -> Body {
-    const MOST: usize = 10;
-    let mut list: Vec<String> =
-        files.iter().take(MOST).map(|path| format!("- {}", code(path, 150))).collect();
-    if files.len() > MOST {
-        list.push(format!("- … and {} more", files.len() - MOST));
+/// What moved under a gate while it waited.
+pub struct Stale<'a> {
+    /// Files that the document speaks of, on the default branch.
+    pub files: &'a [String],
+    /// What others have on the document's branch now, where that is not what was shown.
+    pub others: Option<&'a [Changed]>,
+}
+
+/// Nothing was approved, for what an approval is bound to has changed. Without a line an override is what passes.
+pub fn stale_gate(stale: &Stale<'_>, line: Option<&ApproveLine>) -> Body {
+    let mut what = Vec::new();
+    if !stale.files.is_empty() {
+        let files = paths(stale.files.iter().map(|path| (path.as_str(), "")));
+        what.push(format!("Files that the document speaks of changed on the default branch:\n\n{files}"));
     }
+    match stale.others {
+        Some([]) => what.push("What others had on its branch is gone again.".to_owned()),
+        Some(others) => {
+            what.push(format!("Others have these files on its branch now:\n\n{}", changed(others)));
+        }
+        None => {}
+    }
+    let again = match line {
+        Some(line) => format!("accept it anew:\n\n{}", line.block()),
+        None => "write `/override REASON` once more.".to_owned(),
+    };
     said(&format!(
-        "Nothing was approved yet: files that the document speaks of changed on the default branch since it was \
-         posted:\n\n{}\n\nIf the document is right for them as they are now, accept it anew:\n\n{}",
-        list.join("\n"),
+        "Nothing was approved yet: things have changed since the document was posted.\n\n{}\n\n\
+         If it is right with them as they are now, {again}",
+        what.join("\n\n")
+    ))
+}
+
+/// A bare approval, while others have files on the branch.
+pub fn others_too(others: &[Changed], line: &ApproveLine) -> Body {
+    said(&format!(
+        "Nothing was approved yet: others have files on the document's branch, and a merge takes them along:\n\n{}\n\n\
+         If they belong there, accept the document with its hash, which covers them:\n\n{}",
+        changed(others),
         line.block()
+    ))
+}
+
+/// For the pull request of a branch that somebody rewrote.
+pub fn left(branch: &str, follows: &str, pull_url: &str) -> Body {
+    said(&format!(
+        "Somebody rewrote the branch {}: the last commit of Countersign is not in it any more. It is left as it is, and \
+         the document goes on at {}, on the branch {}.",
+        code(branch, 100),
+        link("another pull request", pull_url),
+        code(follows, 100)
     ))
 }
 
