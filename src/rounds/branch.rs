@@ -181,13 +181,22 @@ pub(super) async fn look(cx: &Cx, key: &str, repo: &Repo, place: &Place<'_>) -> 
         }
         let document = document(cx, &unseen.branch, place.path, &head).await?;
         let here = [place.ours, place.wanted].into_iter().flatten();
-        let here = here.map(|document| (place.path.to_owned(), document));
-        let ours: HashSet<_> = known.into_iter().flat_map(|row| row.files).chain(here).collect();
-        let theirs = document.is_some_and(|document| !ours.contains(&(place.path.to_owned(), document)));
+        let here: Vec<_> = here.map(|document| (place.path.to_owned(), document)).collect();
+        let there = document.map(|document| (place.path.to_owned(), document));
+        let theirs =
+            there.is_some_and(|there| !here.contains(&there) && !last(&known).any(|file| *file == there));
+        let ours = known.into_iter().flat_map(|row| row.files).chain(here).collect();
         let foreign = list_foreign(cx, &head, &unseen.base, &ours).await?;
         Ok(Seen { head: Some(head.commit), document, theirs, foreign, ..unseen })
     })
     .await
+}
+
+/// What our last commit put on the branch, or one after it that may have been made. An older version of ours that is
+/// there again was brought back by somebody.
+fn last(known: &[CommitRow]) -> impl Iterator<Item = &(String, Hash)> {
+    let from = known.iter().rposition(|row| row.commit.is_some()).unwrap_or_default();
+    known[from..].iter().flat_map(|row| &row.files)
 }
 
 /// Is our last commit gone from the branch, or all that it had in common with the default branch?
