@@ -3,7 +3,6 @@
 //! anything here. Nothing is ever pushed: writing is `github`'s, through its API.
 
 mod command;
-mod difference;
 mod local;
 mod mirror;
 mod snapshot;
@@ -16,10 +15,9 @@ use crate::{
 };
 
 pub use command::{Version, version};
-pub use difference::Changed;
 pub use local::open;
 pub use mirror::Mirrors;
-pub use snapshot::{Entry, Mode, Snapshot};
+pub use snapshot::{Changed, Entry, Mode, Snapshot};
 
 /// Why git could not do what was asked. Says nothing a token could be in.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,8 @@
 //! One commit's files, read as objects.
 
 use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
+    collections::{BTreeSet, HashMap, HashSet},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -17,7 +17,7 @@ use crate::{limits, types::Oid};
 const BATCH_BYTES: u64 = limits::CHILD_OUTPUT_BYTES as u64 / 2;
 
 /// What an entry of a tree is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     File,
@@ -29,7 +29,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    pub(super) fn parse(mode: &str) -> Option<Self> {
+    fn parse(mode: &str) -> Option<Self> {
         match mode {
             // Old repositories hold group-writable files.
             "100644" | "100664" => Some(Self::File),
@@ -56,6 +56,21 @@ pub struct Entry {
     /// In bytes; 0 for a submodule.
     pub size: u64,
     readable: bool,
+}
+
+/// A path that two commits do not have alike.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Changed {
+    /// As [`Entry::path`].
+    pub path: String,
+    /// What is there in the later of the two, if anything is.
+    pub now: Option<(Mode, Oid)>,
+}
+
+impl Changed {
+    fn to(entry: &Entry) -> Self {
+        Self { path: entry.path.clone(), now: Some((entry.mode, entry.oid.clone())) }
+    }
 }
 
 /// A commit's files, as they were when it was made. Cheap to clone.
@@ -93,10 +108,6 @@ impl Snapshot {
             .map(|(index, entry)| (entry.path.clone(), index))
             .collect();
         Ok(Self { commit, mirror, listing: Arc::new(Listing { entries, sizes, by_path }) })
-    }
-
-    pub(super) fn mirror(&self) -> &Path {
-        &self.mirror
     }
 
     /// Every file, link and submodule, in git's order.
@@ -147,6 +158,42 @@ impl Snapshot {
         Ok(entries.iter().map(|entry| entry.path.clone()).zip(texts).collect())
     }
 
+    /// The best common ancestors of this commit and another: several where histories were merged crosswise, none where
+    /// the two have nothing in common, or the mirror has no such other.
+    pub async fn merge_bases(&self, other: &Oid) -> Result<Vec<Oid>, GitError> {
+        if command::commit(&self.mirror, other.as_str()).await?.is_none() {
+            return Ok(Vec::new());
+        }
+        let find = ["merge-base", "--all", self.commit.as_str(), other.as_str()];
+        let found = match command::read("merge-base", command::on(&self.mirror).args(find)).await {
+            // Its way to say that there is none.
+            Err(GitError::Failed { stderr, .. }) if stderr.is_empty() => Vec::new(),
+            found => found?,
+        };
+        let found = String::from_utf8_lossy(&found);
+        found
+            .lines()
+            .map(|line| line.parse().map_err(|_| unreadable("merge-base", line.as_bytes())))
+            .collect()
+    }
+
+    /// Whatever of this commit differs from any of these, in the order of paths; all there is, where there are none. A
+    /// rename is a path that went and one that came.
+    pub async fn changed_since(&self, bases: &[Oid]) -> Result<Vec<Changed>, GitError> {
+        let all = |of: &Self| of.entries().iter().map(Changed::to).collect::<BTreeSet<_>>();
+        let now = all(self);
+        let mut changed = if bases.is_empty() { now.clone() } else { BTreeSet::new() };
+        for base in bases {
+            let then = all(&Self::of(self.mirror.clone(), base.clone()).await?);
+            let came: BTreeSet<_> = now.difference(&then).cloned().collect();
+            let paths: HashSet<&str> = came.iter().map(|changed| changed.path.as_str()).collect();
+            let gone = then.difference(&now).filter(|old| !paths.contains(old.path.as_str()));
+            changed.extend(gone.map(|old| Changed { path: old.path.clone(), now: None }));
+            changed.extend(came);
+        }
+        Ok(changed.into_iter().collect())
+    }
+
     fn size(&self, oid: &Oid) -> Result<u64, GitError> {
         match self.listing.sizes.get(oid) {
             None => Err(GitError::NoSuchObject { oid: oid.clone() }),
@@ -165,7 +212,7 @@ impl Snapshot {
     }
 }
 
-pub(super) fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
+fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
     let why = String::from_utf8_lossy(bytes).chars().take(120).collect();
     GitError::Unreadable { what, why }
 }
@@ -223,7 +270,7 @@ fn parse_batch(mut output: Bytes, oids: &[&Oid]) -> Result<Vec<Bytes>, GitError>
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::ffi::OsStrExt;
+    use std::{os::unix::ffi::OsStrExt, path::Path};
 
     use tokio_util::sync::CancellationToken;
 
@@ -315,58 +362,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_came_since_two_branches_parted_is_all_of_it_and_no_more() {
+    async fn all_that_changed_since_is_told_and_no_more() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let (work, mirror) = (root.path().join("work"), mirrors.path(RepoId(7)));
-        let base = git(&work, &["rev-parse", "HEAD"]).await;
+        let base: Oid = git(&work, &["rev-parse", "HEAD"]).await.parse().unwrap();
         git(&work, &["mv", "README.md", "READ.md"]).await;
         git(&work, &["update-index", "--chmod=+x", "empty"]).await;
         let moved = format!("160000,{},vendored", "2".repeat(40));
         git(&work, &["update-index", "--cacheinfo", &moved]).await;
         git(&work, &["rm", "--quiet", "--cached", "link"]).await;
         git(&work, &["commit", "--quiet", "-m", "theirs"]).await;
-        git(&work, &["switch", "--quiet", "--force", "--create", "later", &base]).await;
-        std::fs::write(work.join("news"), "x").unwrap();
-        git(&work, &["add", "news"]).await;
-        git(&work, &["commit", "--quiet", "-m", "meanwhile"]).await;
-        let merge = ["merge", "--quiet", "--strategy=ours", "--no-edit", "later"];
-        git(&work, &["switch", "--quiet", "--force", "main"]).await;
-        let alone = git(&work, &["commit-tree", "-m", "orphan", "HEAD^{tree}"]).await;
-        let from = work.to_str().unwrap();
-        let fetch =
-            async || git(&mirror, &["fetch", "--quiet", from, "+main:main", "+later:later", &alone]).await;
-        fetch().await;
-        let kinds = async |other: &str| {
-            let head = mirrors.snapshot(RepoId(7), "main").await.unwrap();
-            let changed = head.changed_since_parting(&other.parse().unwrap()).await.unwrap();
-            changed.into_iter().map(|c| (c.path, c.now.map(|(mode, _)| mode))).collect::<Vec<_>>()
-        };
-        let theirs = [
-            ("READ.md".to_owned(), Some(Mode::Executable)),
-            ("README.md".to_owned(), None),
-            ("empty".to_owned(), Some(Mode::Executable)),
-            ("link".to_owned(), None),
-            ("vendored".to_owned(), Some(Mode::Submodule)),
-        ];
-        let later = mirrors.snapshot(RepoId(7), "later").await.unwrap();
-        assert_eq!(kinds(later.commit.as_str()).await, theirs);
+        let alone: Oid = git(&work, &["commit-tree", "-m", "orphan", "HEAD^{tree}"]).await.parse().unwrap();
+        git(&mirror, &["fetch", "--quiet", work.to_str().unwrap(), "+main:main", alone.as_str()]).await;
         let head = mirrors.snapshot(RepoId(7), "main").await.unwrap();
-        let unknown = "3".repeat(40).parse().unwrap();
-        assert!(head.grew_from(&base.parse().unwrap()).await.unwrap());
-        assert!(!head.grew_from(&later.commit).await.unwrap() && !head.grew_from(&unknown).await.unwrap());
-
-        let alone: Oid = alone.parse().unwrap();
-        assert_eq!(head.merge_bases(&alone).await.unwrap(), []);
-        assert_eq!(kinds(alone.as_str()).await.len(), head.entries().len(), "nothing in common: all of it");
-        git(&work, &merge).await;
-        fetch().await;
-        let merged = kinds(later.commit.as_str()).await;
-        assert!(
-            merged.contains(&("news".to_owned(), None)),
-            "a merge that takes back what it merged: {merged:?}"
+        assert_eq!(head.merge_bases(&base).await.unwrap(), [base.clone()]);
+        for stranger in [alone, "3".repeat(40).parse().unwrap()] {
+            assert_eq!(head.merge_bases(&stranger).await.unwrap(), []);
+        }
+        let changed = head.changed_since(&[base]).await.unwrap();
+        let kinds: Vec<_> =
+            changed.iter().map(|c| (c.path.as_str(), c.now.as_ref().map(|(m, _)| *m))).collect();
+        assert_eq!(
+            kinds,
+            [
+                ("READ.md", Some(Mode::Executable)),
+                ("README.md", None),
+                ("empty", Some(Mode::Executable)),
+                ("link", None),
+                ("vendored", Some(Mode::Submodule)),
+            ]
         );
-        assert_eq!(merged.len(), theirs.len() + 1);
+        assert_eq!(head.changed_since(&[]).await.unwrap().len(), head.entries().len());
     }
 
     #[tokio::test]

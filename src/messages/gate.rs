@@ -1,7 +1,7 @@
 //! The gate comment: the one that sends mail, because a person must decide.
 
 use super::{
-    ApproveLine, ModelView, access, changed, cost::spending, count, folded, links, rehearsal, sign,
+    ApproveLine, ModelView, access, cost::spending, count, folded, links, others, rehearsal, sign,
     stage_name, status::place,
 };
 use crate::{
@@ -94,9 +94,11 @@ pub fn gate(card: &GateCard) -> Body {
             stage_name(&card.line.stage)
         )
     }));
-    parts.push(decision(card));
-    if !card.others.is_empty() {
-        parts.push(others(card));
+    parts.push(decision(card) + &others(&card.others));
+    if !card.others.is_empty() && matches!(card.verdict, None | Some(Verdict::Approved)) {
+        parts.push(
+            "So `/approve` does not pass without the hash, which covers them as they are now.".to_owned(),
+        );
     }
     if !card.rationale.trim().is_empty() {
         let rationale = clean(&card.rationale, RATIONALE_CHARS);
@@ -130,7 +132,7 @@ pub fn gate(card: &GateCard) -> Body {
     if !links.is_empty() {
         parts.push(links);
     }
-    parts.push(format!("<sub>Run {} · the hash to approve covers the document (sha256 {}), the files it names{} and this gate's rules</sub>", card.run, card.document, if card.others.is_empty() { "" } else { ", the files of others on its branch" }));
+    parts.push(format!("<sub>Run {} · the hash to approve covers the document (sha256 {}), the files it names and this gate's rules</sub>", card.run, card.document));
     Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
@@ -165,21 +167,6 @@ fn decision(card: &GateCard) -> String {
         "`/approve` does not pass this verdict.\n\n\
          - `/revise TEXT`, by someone with {role}, sends it back to the drafter.\n\
          - `/override REASON`, by someone with {over}, takes it as it is, upon themselves; the reason is recorded."
-    )
-}
-
-/// What a merge takes along that is not the document.
-fn others(card: &GateCard) -> String {
-    let bare = match card.verdict {
-        None | Some(Verdict::Approved) => {
-            "\n\nWhile they are there, `/approve` without the hash does not pass: the line above covers them."
-        }
-        Some(_) => "",
-    };
-    format!(
-        "**Others have files on this branch.** No model drafted or reviewed them here, and a merge takes them \
-         along:\n\n{}{bare}",
-        changed(&card.others)
     )
 }
 

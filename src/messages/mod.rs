@@ -30,9 +30,9 @@ pub use pull::{
     pull_title, review_log,
 };
 pub use replies::{
-    HelpRow, RunLine, Stale, already_running, came_late, empty_args, help, issue_changed, left, no_gate,
-    no_such_verb, not_understood, nothing_to_retry, others_too, runs, several, stale, stale_gate, together,
-    too_soon, unknown_command, wrong_stage,
+    HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_gate,
+    no_such_verb, not_understood, not_yet, nothing_to_retry, runs, several, stale, together, too_soon,
+    unknown_command, wrong_stage,
 };
 pub use status::{DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, Waiting, status};
 
@@ -141,18 +141,23 @@ fn paths<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -> Str
     lines.join("\n")
 }
 
-/// The same of what others have on a branch.
-fn changed(all: &[Changed]) -> String {
-    paths(all.iter().map(|changed| {
-        let what = match changed.now {
-            Some((Mode::File, _)) => "",
-            Some((Mode::Executable, _)) => " (executable)",
-            Some((Mode::Symlink, _)) => " (a link)",
-            Some((Mode::Submodule, _)) => " (a submodule)",
-            None => " (removed)",
-        };
-        (changed.path.as_str(), what)
-    }))
+/// What others have on the branch of a document, if anything, as a paragraph of its own.
+fn others(files: &[Changed]) -> String {
+    if files.is_empty() {
+        return String::new();
+    }
+    let what = |changed: &Changed| match changed.now {
+        Some((Mode::File, _)) => "",
+        Some((Mode::Executable, _)) => " (executable)",
+        Some((Mode::Symlink, _)) => " (a link)",
+        Some((Mode::Submodule, _)) => " (a submodule)",
+        None => " (removed)",
+    };
+    format!(
+        "\n\n**Others have files on the document's branch.** No model drafted or reviewed them here, and a merge takes them \
+         along:\n\n{}",
+        paths(files.iter().map(|changed| (changed.path.as_str(), what(changed))))
+    )
 }
 
 fn folded(summary: &str, inside: &str) -> String {

@@ -1,7 +1,7 @@
 //! The pull request, the commits on its branch, and the review log: evidence, written by code only.
 
 use super::{
-    ApproveLine, ModelView, changed, cost::spending, link, rehearsal, sign, stage_name, status::place,
+    ApproveLine, ModelView, cost::spending, link, others, rehearsal, sign, stage_name, status::place,
 };
 use crate::{
     documents::findings::Finding,
@@ -97,9 +97,12 @@ pub fn pull_body(card: &PullCard) -> Body {
                 .to_owned()
         }
         _ if card.others.is_empty() => "\n\nThe document is accepted. Merging is up to you.".to_owned(),
-        _ => "\n\nThe document is accepted.".to_owned(),
+        _ if card.others_shown => {
+            "\n\nThe document is accepted, by somebody who was shown what else is here.".to_owned()
+        }
+        _ => "\n\nThe document is accepted, and nothing else: look at the rest before you merge.".to_owned(),
     };
-    let others = if card.others.is_empty() { String::new() } else { others(card) };
+    let others = others(&card.others);
     Body::frame(format!(
         "{}Part of #{}: the {}, drafted and reviewed by models of different makers and decided by a person.\n\n\
          | Fact | Value |\n|---|---|{table}{next}{others}\n\n<sub>Run {}</sub>",
@@ -108,19 +111,6 @@ pub fn pull_body(card: &PullCard) -> Body {
         stage_name(&card.stage),
         card.run
     ))
-}
-
-/// What a merge takes along that is not the document.
-fn others(card: &PullCard) -> String {
-    let accepted = match (&card.approval, card.others_shown) {
-        (None, _) => "The hash covers them as they are now.",
-        (Some(_), true) => "Whoever accepted the document was shown them.",
-        (Some(_), false) => "Nobody has accepted them: look at them before you merge.",
-    };
-    format!(
-        "\n\n**Others have files on this branch**, which no model drafted or reviewed here:\n\n{}\n\n{accepted}",
-        changed(&card.others)
-    )
 }
 
 /// What a commit on our branch is for.

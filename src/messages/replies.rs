@@ -1,6 +1,6 @@
 //! Short answers to commands that could not be taken as they were.
 
-use super::{ApproveLine, access, changed, count, link, paths};
+use super::{ApproveLine, access, count, link, others, paths};
 use crate::{
     git::Changed,
     github::outbound::{Body, code, fenced, plain},
@@ -24,46 +24,25 @@ pub fn stale(line: &ApproveLine) -> Body {
     ))
 }
 
-/// What moved under a gate while it waited.
-pub struct Stale<'a> {
-    /// Files that the document speaks of, on the default branch.
-    pub files: &'a [String],
-    /// What others have on the document's branch now, where that is not what was shown.
-    pub others: Option<&'a [Changed]>,
-}
-
-/// Nothing was approved, for what an approval is bound to has changed. Without a line an override is what passes.
-pub fn stale_gate(stale: &Stale<'_>, line: Option<&ApproveLine>) -> Body {
-    let mut what = Vec::new();
-    if !stale.files.is_empty() {
-        let files = paths(stale.files.iter().map(|path| (path.as_str(), "")));
-        what.push(format!("Files that the document speaks of changed on the default branch:\n\n{files}"));
+/// An approval did not pass, for what it covers besides the document: `files` that this speaks of have changed on the
+/// default branch, or others have files on its own. Without a line an override is what passes.
+pub fn not_yet(files: &[String], theirs: &[Changed], line: Option<&ApproveLine>) -> Body {
+    let mut what = String::new();
+    if !files.is_empty() {
+        let files = paths(files.iter().map(|path| (path.as_str(), "")));
+        what += &format!("\n\nFiles that the document speaks of changed on the default branch:\n\n{files}");
     }
-    match stale.others {
-        Some([]) => what.push("What others had on its branch is gone again.".to_owned()),
-        Some(others) => {
-            what.push(format!("Others have these files on its branch now:\n\n{}", changed(others)));
-        }
-        None => {}
+    what += &others(theirs);
+    if what.is_empty() {
+        what += " What others had on its branch is gone again.";
     }
     let again = match line {
-        Some(line) => format!("accept it anew:\n\n{}", line.block()),
+        Some(line) => format!("accept it with its hash:\n\n{}", line.block()),
         None => "write `/override REASON` once more.".to_owned(),
     };
     said(&format!(
-        "Nothing was approved yet: things have changed since the document was posted.\n\n{}\n\n\
-         If it is right with them as they are now, {again}",
-        what.join("\n\n")
-    ))
-}
-
-/// A bare approval, while others have files on the branch.
-pub fn others_too(others: &[Changed], line: &ApproveLine) -> Body {
-    said(&format!(
-        "Nothing was approved yet: others have files on the document's branch, and a merge takes them along:\n\n{}\n\n\
-         If they belong there, accept the document with its hash, which covers them:\n\n{}",
-        changed(others),
-        line.block()
+        "Nothing was approved yet: an approval covers more than the document.{what}\n\n\
+         If it is right as things are now, {again}"
     ))
 }
 
@@ -281,6 +260,8 @@ mod tests {
         for body in &all {
             assert_inert(body.as_str());
         }
+        let theirs = [Changed { path: HOSTILE.into(), now: None }];
+        assert_inert(not_yet(&[HOSTILE.into()], &theirs, Some(&line)).as_str());
         insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n").replace('\u{200b}', "·"), @r#"
         That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:
 

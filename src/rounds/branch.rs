@@ -20,8 +20,8 @@ use crate::{
 };
 
 /// What a commit of ours on the branch came to.
-pub enum Landed<T> {
-    Ours(T),
+pub enum Landed {
+    Ours(Landing),
     /// Somebody else's version was there first; nothing of theirs was overwritten.
     Theirs(Hash),
     /// Nothing was committed, since the branch is not as people saw it: they have to be asked anew.
@@ -109,7 +109,7 @@ pub(super) async fn land(
     place: &Place<'_>,
     files: Vec<(String, Vec<u8>)>,
     message: &str,
-) -> Result<Landed<Landing>, StepError> {
+) -> Result<Landed, StepError> {
     let (branch, parent, message) = (String::new(), base.clone(), message.to_owned());
     let mut spec = CommitSpec { branch, begins: true, parent, files, message };
     let mut left = None;
@@ -208,7 +208,7 @@ async fn rewritten(
 ) -> Result<bool, StepError> {
     let ours = known.iter().rev().filter(|row| row.branch == seen.branch).find_map(|row| row.commit.as_ref());
     let holds_ours = match ours {
-        Some(commit) => head.grew_from(commit).await.map_err(git_error)?,
+        Some(commit) => head.merge_bases(commit).await.map_err(git_error)?.contains(commit),
         None => true,
     };
     if holds_ours && !head.merge_bases(&seen.base.commit).await.map_err(git_error)?.is_empty() {
@@ -255,8 +255,9 @@ async fn list_foreign(
     base: &Base,
     ours: &HashSet<(String, Hash)>,
 ) -> Result<Option<Hash>, StepError> {
+    let parted = head.merge_bases(&base.commit).await.map_err(git_error)?;
     let mut foreign = Vec::new();
-    for changed in head.changed_since_parting(&base.commit).await.map_err(git_error)? {
+    for changed in head.changed_since(&parted).await.map_err(git_error)? {
         if !is_ours(head, &changed, ours).await? {
             foreign.push(changed);
         }

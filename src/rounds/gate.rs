@@ -16,7 +16,7 @@ use super::{
 use crate::{
     engine::{Answer, Countersigned, StepError},
     github::{Body, Comment, PullSpec, Repo},
-    messages::{self, ApproveLine, Stale},
+    messages::{self, ApproveLine},
     types::{Hash, IssueNo, Oid, Timestamp},
 };
 
@@ -97,7 +97,7 @@ pub async fn propose(
     known: Option<Hash>,
     shown: bool,
     message: &str,
-) -> Result<Landed<Landing>, StepError> {
+) -> Result<Landed, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let place = Place {
         path: publication.path,
@@ -183,14 +183,13 @@ pub async fn announce(cx: &Cx, key: &str, body: &Body) -> Result<(String, Timest
     .await
 }
 
-/// Looks at the world again before an answer counts. `asked`: what was asked about, and what of others was on the branch
-/// then.
+/// Looks at the world again before an answer counts.
 pub async fn hear(
     cx: &Cx,
     answer: &Answer,
     publication: &Publication<'_>,
     proposal: &Proposal,
-    (asked, foreign): (Hash, Option<Hash>),
+    asked: Hash,
     shown_at: Timestamp,
 ) -> Result<Heard, StepError> {
     let repo = cx.tools().repo(cx).await?;
@@ -228,22 +227,16 @@ pub async fn hear(
         announce(cx, &key("changed"), &messages::issue_changed(&diff, &line(asked))).await?;
         return again();
     }
-    let others = foreign_files(cx, seen.foreign).await?;
     let current = subject(cx, &seen.base, publication, seen.foreign).await?;
-    if current != asked {
-        let files = changed(cx, publication, &seen.base).await?;
-        let others = (seen.foreign != foreign).then_some(others.as_slice());
-        let line = (answer.verb == "approve").then(|| line(current));
-        let reply = messages::stale_gate(&Stale { files: &files, others }, line.as_ref());
-        let (_, at) = announce(cx, &key("stale"), &reply).await?;
-        let now = Some(Now { base: seen.base, foreign: seen.foreign });
-        return Ok(Heard::Again { subject: current, shown_at: at, now });
+    if current == asked && !(bare && seen.foreign.is_some()) {
+        return Ok(Heard::Yes);
     }
-    if bare && !others.is_empty() {
-        announce(cx, &key("others"), &messages::others_too(&others, &line(asked))).await?;
-        return again();
-    }
-    Ok(Heard::Yes)
+    let files = changed(cx, publication, &seen.base).await?;
+    let others = foreign_files(cx, seen.foreign).await?;
+    let line = (answer.verb == "approve").then(|| line(current));
+    let (_, at) = announce(cx, &key("stale"), &messages::not_yet(&files, &others, line.as_ref())).await?;
+    let now = Some(Now { base: seen.base, foreign: seen.foreign });
+    Ok(Heard::Again { subject: current, shown_at: at, now })
 }
 
 /// The document is on the branch, or people have to bring it back.
@@ -308,7 +301,7 @@ pub async fn publish(
     foreign: Option<Hash>,
     (log_path, log): (String, String),
     message: &str,
-) -> Result<Landed<Landing>, StepError> {
+) -> Result<Landed, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let place = Place {
         path: &proposal.path,

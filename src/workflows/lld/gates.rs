@@ -125,7 +125,7 @@ pub(super) async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<
         paths: &paths,
         policy,
     };
-    rounds::hear(cx, answer, &publication, proposal, (asked.subject, s.foreign), asked.shown_at).await
+    rounds::hear(cx, answer, &publication, proposal, asked.subject, asked.shown_at).await
 }
 
 /// A maintainer's own version goes through every check and the review, like any other; nothing rewrites it
