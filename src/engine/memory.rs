@@ -426,6 +426,7 @@ impl Inner {
                 Record::Finding(row) => ledger.findings.push(row),
                 Record::Approval(row) => ledger.approvals.push(row),
                 Record::Raise(row) => ledger.raises.push(row),
+                Record::Commit(row) => ledger.commits.push(row),
             }
         }
         let needed =

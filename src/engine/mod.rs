@@ -30,6 +30,6 @@ pub use self::{
     workflow::{AnyWorkflow, Attempt, Halt, Kind, Moved, Next, Saved, Step, StepError, Workflow},
 };
 pub use crate::store::{
-    Answer, AnswerRow, ApprovalKind, ApprovalRow, CallRow, CallStatus, Calls, Cut, Filter, FindingRow,
-    GateSpec, Ledger, Outcome, Pause, PauseScope, RaiseRow, Record, Tally, Trigger, VerdictRow,
+    Answer, AnswerRow, ApprovalKind, ApprovalRow, CallRow, CallStatus, Calls, CommitRow, Cut, Filter,
+    FindingRow, GateSpec, Ledger, Outcome, Pause, PauseScope, RaiseRow, Record, Tally, Trigger, VerdictRow,
 };

@@ -1,9 +1,14 @@
 //! One commit's files, read as objects.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use bytes::{Buf, Bytes};
 use foldhash::fast::RandomState;
+use serde::{Deserialize, Serialize};
 
 use super::{GitError, command};
 use crate::{limits, types::Oid};
@@ -12,7 +17,8 @@ use crate::{limits, types::Oid};
 const BATCH_BYTES: u64 = limits::CHILD_OUTPUT_BYTES as u64 / 2;
 
 /// What an entry of a tree is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     File,
     Executable,
@@ -50,6 +56,21 @@ pub struct Entry {
     /// In bytes; 0 for a submodule.
     pub size: u64,
     readable: bool,
+}
+
+/// A path that two commits do not have alike.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Changed {
+    /// As [`Entry::path`].
+    pub path: String,
+    /// What is there in the later of the two, if anything is.
+    pub now: Option<(Mode, Oid)>,
+}
+
+impl Changed {
+    fn to(entry: &Entry) -> Self {
+        Self { path: entry.path.clone(), now: Some((entry.mode, entry.oid.clone())) }
+    }
 }
 
 /// A commit's files, as they were when it was made. Cheap to clone.
@@ -135,6 +156,42 @@ impl Snapshot {
         let texts = self.read(&oids).await?.into_iter();
         let texts = texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Ok(entries.iter().map(|entry| entry.path.clone()).zip(texts).collect())
+    }
+
+    /// The best common ancestors of this commit and another: several where histories were merged crosswise, none where
+    /// the two have nothing in common, or the mirror has no such other.
+    pub async fn merge_bases(&self, other: &Oid) -> Result<Vec<Oid>, GitError> {
+        if command::commit(&self.mirror, other.as_str()).await?.is_none() {
+            return Ok(Vec::new());
+        }
+        let find = ["merge-base", "--all", self.commit.as_str(), other.as_str()];
+        let found = match command::read("merge-base", command::on(&self.mirror).args(find)).await {
+            // Its way to say that there is none.
+            Err(GitError::Failed { stderr, .. }) if stderr.is_empty() => Vec::new(),
+            found => found?,
+        };
+        let found = String::from_utf8_lossy(&found);
+        found
+            .lines()
+            .map(|line| line.parse().map_err(|_| unreadable("merge-base", line.as_bytes())))
+            .collect()
+    }
+
+    /// Whatever of this commit differs from any of these, in the order of paths; all there is, where there are none. A
+    /// rename is a path that went and one that came.
+    pub async fn changed_since(&self, bases: &[Oid]) -> Result<Vec<Changed>, GitError> {
+        let all = |of: &Self| of.entries().iter().map(Changed::to).collect::<BTreeSet<_>>();
+        let now = all(self);
+        let mut changed = if bases.is_empty() { now.clone() } else { BTreeSet::new() };
+        for base in bases {
+            let then = all(&Self::of(self.mirror.clone(), base.clone()).await?);
+            let came: BTreeSet<_> = now.difference(&then).cloned().collect();
+            let paths: HashSet<&str> = came.iter().map(|changed| changed.path.as_str()).collect();
+            let gone = then.difference(&now).filter(|old| !paths.contains(old.path.as_str()));
+            changed.extend(gone.map(|old| Changed { path: old.path.clone(), now: None }));
+            changed.extend(came);
+        }
+        Ok(changed.into_iter().collect())
     }
 
     fn size(&self, oid: &Oid) -> Result<u64, GitError> {
@@ -302,6 +359,41 @@ mod tests {
         assert_eq!(after.read_path("README.md").await.unwrap().unwrap(), "changed");
         let again = mirrors.snapshot(RepoId(7), before.commit.as_str()).await.unwrap();
         assert_eq!(again.entries(), before.entries());
+    }
+
+    #[tokio::test]
+    async fn all_that_changed_since_is_told_and_no_more() {
+        let root = tempfile::tempdir().unwrap();
+        let mirrors = mirrors(root.path()).await;
+        let (work, mirror) = (root.path().join("work"), mirrors.path(RepoId(7)));
+        let base: Oid = git(&work, &["rev-parse", "HEAD"]).await.parse().unwrap();
+        git(&work, &["mv", "README.md", "READ.md"]).await;
+        git(&work, &["update-index", "--chmod=+x", "empty"]).await;
+        let moved = format!("160000,{},vendored", "2".repeat(40));
+        git(&work, &["update-index", "--cacheinfo", &moved]).await;
+        git(&work, &["rm", "--quiet", "--cached", "link"]).await;
+        git(&work, &["commit", "--quiet", "-m", "theirs"]).await;
+        let alone: Oid = git(&work, &["commit-tree", "-m", "orphan", "HEAD^{tree}"]).await.parse().unwrap();
+        git(&mirror, &["fetch", "--quiet", work.to_str().unwrap(), "+main:main", alone.as_str()]).await;
+        let head = mirrors.snapshot(RepoId(7), "main").await.unwrap();
+        assert_eq!(head.merge_bases(&base).await.unwrap(), [base.clone()]);
+        for stranger in [alone, "3".repeat(40).parse().unwrap()] {
+            assert_eq!(head.merge_bases(&stranger).await.unwrap(), []);
+        }
+        let changed = head.changed_since(&[base]).await.unwrap();
+        let kinds: Vec<_> =
+            changed.iter().map(|c| (c.path.as_str(), c.now.as_ref().map(|(m, _)| *m))).collect();
+        assert_eq!(
+            kinds,
+            [
+                ("READ.md", Some(Mode::Executable)),
+                ("README.md", None),
+                ("empty", Some(Mode::Executable)),
+                ("link", None),
+                ("vendored", Some(Mode::Submodule)),
+            ]
+        );
+        assert_eq!(head.changed_since(&[]).await.unwrap().len(), head.entries().len());
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Pull requests: one for a branch of ours, opened once and kept current.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     api::Request,
@@ -44,6 +44,7 @@ struct Found {
     #[serde(default)]
     draft: bool,
     state: String,
+    body: Option<String>,
     merged_at: Option<String>,
     head: End,
     base: End,
@@ -78,12 +79,17 @@ impl From<Found> for Pull {
 }
 
 impl Repo {
-    /// The open pull request from `head` to `base`, opened if there is none. It always looks first:
+    /// The open pull request from `head` to `base` with this body, opened if there is none. It always looks first:
     /// GitHub allows one anyway.
     pub async fn ensure_pull(&self, spec: &PullSpec) -> Result<Pull, Fault> {
         let about = format!("pull request from {}", spec.head);
         if let Some(found) = self.open_pull(spec).await? {
-            return Ok(self.sure(&about, found));
+            let body = first_piece(&spec.body);
+            let found = match found.body.as_deref() == Some(&body) {
+                true => found,
+                false => self.patch_pull(IssueNo(found.number), json!({ "body": body })).await?,
+            };
+            return Ok(self.sure(&about, found.into()));
         }
         let created = match self.create_pull(spec, spec.draft).await {
             // Drafts are not known on every plan, and 422 says many things: a normal one is tried,
@@ -94,21 +100,20 @@ impl Repo {
         match created {
             // Someone opened it since the look.
             Err(fault @ Fault::Rejected { status: 422, .. }) => match self.open_pull(spec).await? {
-                Some(found) => Ok(self.sure(&about, found)),
+                Some(found) => Ok(self.sure(&about, found.into())),
                 None => Err(self.unless_behind(&about, fault)),
             },
             other => other,
         }
     }
 
-    async fn open_pull(&self, spec: &PullSpec) -> Result<Option<Pull>, Fault> {
+    async fn open_pull(&self, spec: &PullSpec) -> Result<Option<Found>, Fault> {
         let request = self.pulls_from(&spec.head).await?.query("state", "open").query("base", &spec.base);
         let here = |end: &End, branch: &str| {
             end.r#ref == branch && end.repo.as_ref().is_some_and(|repo| repo.id == self.id().0)
         };
         let found: Vec<Found> = self.paged(request).await?;
-        let found = found.into_iter().find(|p| here(&p.head, &spec.head) && here(&p.base, &spec.base));
-        Ok(found.map(Pull::from))
+        Ok(found.into_iter().find(|p| here(&p.head, &spec.head) && here(&p.base, &spec.base)))
     }
 
     async fn create_pull(&self, spec: &PullSpec, draft: bool) -> Result<Pull, Fault> {
@@ -120,9 +125,17 @@ impl Repo {
     }
 
     pub async fn edit_pull(&self, number: IssueNo, title: &str, body: &Body) -> Result<Pull, Fault> {
-        let body = json!({ "title": title, "body": first_piece(body) });
-        let edit = self.request(&EDIT_PULL, &[&number.to_string()]).body(body);
-        Ok(self.write(edit).await?.json::<Found>()?.into())
+        let edit = json!({ "title": title, "body": first_piece(body) });
+        Ok(self.patch_pull(number, edit).await?.into())
+    }
+
+    /// Closes a pull request without merging it.
+    pub async fn close_pull(&self, number: IssueNo) -> Result<Pull, Fault> {
+        Ok(self.patch_pull(number, json!({ "state": "closed" })).await?.into())
+    }
+
+    async fn patch_pull(&self, number: IssueNo, edit: Value) -> Result<Found, Fault> {
+        self.write(self.request(&EDIT_PULL, &[&number.to_string()]).body(edit)).await?.json()
     }
 
     pub async fn pull(&self, number: IssueNo) -> Result<Pull, Fault> {

@@ -30,6 +30,9 @@ impl Intake {
         let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id)) else {
             return Ok("not a pull request of ours".to_owned());
         };
+        if e.sender.id == self.bot().await?.id {
+            return Ok("closed by the App itself, which goes on elsewhere".to_owned());
+        }
         let at = Place { repo: &e.repo, installation: e.installation, issue };
         let closed_at = e.closed_at.unwrap_or(taken.received_at);
         if self.told_late(taken, closed_at) && self.has_open_pull(&at, &e.head_branch).await? {

@@ -200,9 +200,12 @@ pub(crate) fn reply_marker(cause: &Cause) -> String {
     format!("reply-{cause}")
 }
 
-/// The issue a branch of ours belongs to.
+/// The issue a branch of ours belongs to: `countersign/issue-42`, or one of those that followed it, `…-42-2`.
 pub(crate) fn issue_of_branch(branch: &str) -> Option<IssueNo> {
-    branch.strip_prefix("countersign/issue-")?.parse().ok()
+    let named = branch.strip_prefix("countersign/issue-")?;
+    let (issue, follows) = named.split_once('-').unwrap_or((named, "2"));
+    follows.parse::<u32>().ok()?;
+    issue.parse().ok()
 }
 
 pub(super) fn row(repo: &RepoRef, installation: InstallationId) -> RepoRow {
@@ -216,7 +219,14 @@ mod tests {
     #[test]
     fn only_our_branches_name_an_issue() {
         assert_eq!(issue_of_branch("countersign/issue-42"), Some(IssueNo(42)));
-        for other in ["countersign/issue-", "countersign/issue-4x", "x/countersign/issue-4", "issue-4"] {
+        assert_eq!(issue_of_branch("countersign/issue-42-3"), Some(IssueNo(42)));
+        for other in [
+            "countersign/issue-",
+            "countersign/issue-4x",
+            "x/countersign/issue-4",
+            "issue-4",
+            "countersign/issue-4-x",
+        ] {
             assert_eq!(issue_of_branch(other), None, "{other}");
         }
     }

@@ -154,6 +154,15 @@ impl Hub {
         self.change(|c| c.push_commit(repo, branch, user, files, message))
     }
 
+    /// Moves a branch to a commit that is there, by force where need be.
+    pub fn move_branch(&self, repo: RepoId, branch: &str, user: UserId, to: &Oid) -> Result<(), HubError> {
+        self.change(|c| {
+            let from = c.git(repo).branch(branch);
+            c.git(repo).set_reference(&format!("refs/heads/{branch}"), to)?;
+            c.branch_moved(repo, branch, from, Some(to.clone()), user)
+        })
+    }
+
     /// `state` is `APPROVED`, `CHANGES_REQUESTED` or `COMMENTED`.
     pub fn review(
         &self,

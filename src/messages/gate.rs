@@ -1,12 +1,13 @@
 //! The gate comment: the one that sends mail, because a person must decide.
 
 use super::{
-    ApproveLine, Author, Inconclusive, access, cost::spending, count, folded, links, rehearsal, sign,
+    ApproveLine, Author, Inconclusive, access, cost::spending, count, folded, links, others, rehearsal, sign,
     stage_name, status::place,
 };
 use crate::{
     documents::findings::Finding,
-    github::outbound::{Body, clean, plain},
+    git::Changed,
+    github::outbound::{Body, clean, code, plain},
     store::Spending,
     types::{Hash, Role, RunId, Verdict},
 };
@@ -41,6 +42,10 @@ pub struct GateCard {
     pub override_role: Role,
     pub drafter: Author,
     pub reviewer: Author,
+    /// What others have on the branch.
+    pub others: Vec<Changed>,
+    /// The branch that somebody rewrote, where this is about the one that follows it.
+    pub left: Option<String>,
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
     pub status_url: Option<String>,
@@ -50,7 +55,21 @@ pub struct GateCard {
 }
 
 pub fn gate(card: &GateCard) -> Body {
-    let mut parts = vec![headline(card), decision(card)];
+    let mut parts = vec![headline(card)];
+    parts.extend(card.left.as_ref().map(|branch| {
+        format!(
+            "Somebody rewrote the branch {}, so it was left as it is and its pull request closed. The {} is on another \
+             branch now, and nothing that was answered before counts.",
+            code(branch, 100),
+            stage_name(&card.line.stage)
+        )
+    }));
+    parts.push(decision(card) + &others(&card.others));
+    if !card.others.is_empty() && matches!(card.verdict, None | Some(Verdict::Approved)) {
+        parts.push(
+            "So `/approve` does not pass without the hash, which covers them as they are now.".to_owned(),
+        );
+    }
     if !card.rationale.trim().is_empty() {
         let rationale = clean(&card.rationale, RATIONALE_CHARS);
         parts.push(format!("**The reviewer's reason**\n\n{}", rationale.as_str()));
@@ -193,6 +212,8 @@ mod tests {
                 served: Some("gemini-3-pro".into()),
                 family: Some(Family("gemini".into())),
             },
+            others: Vec::new(),
+            left: None,
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),
             status_url: None,

@@ -32,13 +32,14 @@ pub use pull::{
     pull_title, review_log,
 };
 pub use replies::{
-    HelpRow, RunLine, already_running, came_late, empty_args, files_changed, help, issue_changed, no_gate,
-    no_such_verb, not_understood, nothing_to_retry, runs, several, stale, together, too_soon,
+    HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_gate,
+    no_such_verb, not_understood, not_yet, nothing_to_retry, runs, several, stale, together, too_soon,
     unknown_command, wrong_stage,
 };
 pub use status::{DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, Waiting, status};
 
 use crate::{
+    git::{Changed, Mode},
     github::outbound,
     types::{Family, Hash, Role, Verdict},
 };
@@ -137,6 +138,37 @@ fn stage_name(stage: &str) -> String {
 /// `write access`: what GitHub's settings call it.
 fn access(role: Role) -> String {
     format!("{role} access")
+}
+
+/// Paths, one a line; of many only the first.
+fn paths<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -> String {
+    const MOST: usize = 20;
+    let more = all.len().saturating_sub(MOST);
+    let line = |(path, what): (&str, &str)| format!("- {}{what}", outbound::code(path, 150));
+    let mut lines: Vec<String> = all.take(MOST).map(line).collect();
+    if more > 0 {
+        lines.push(format!("- … and {more} more"));
+    }
+    lines.join("\n")
+}
+
+/// What others have on the branch of a document, if anything, as a paragraph of its own.
+fn others(files: &[Changed]) -> String {
+    if files.is_empty() {
+        return String::new();
+    }
+    let what = |changed: &Changed| match changed.now {
+        Some((Mode::File, _)) => "",
+        Some((Mode::Executable, _)) => " (executable)",
+        Some((Mode::Symlink, _)) => " (a link)",
+        Some((Mode::Submodule, _)) => " (a submodule)",
+        None => " (removed)",
+    };
+    format!(
+        "\n\n**Others have files on the document's branch.** No model drafted or reviewed them here, and a merge takes them \
+         along:\n\n{}",
+        paths(files.iter().map(|changed| (changed.path.as_str(), what(changed))))
+    )
 }
 
 fn folded(summary: &str, inside: &str) -> String {

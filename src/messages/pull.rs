@@ -1,8 +1,11 @@
 //! The pull request, the commits on its branch, and the review log: evidence, written by code only.
 
-use super::{ApproveLine, Author, cost::spending, link, rehearsal, sign, stage_name, status::place};
+use super::{
+    ApproveLine, Author, cost::spending, link, others, rehearsal, sign, stage_name, status::place,
+};
 use crate::{
     documents::findings::Finding,
+    git::Changed,
     github::outbound::{Body, clean, code, line, plain},
     store::Spending,
     types::{Hash, IssueNo, RunId, Timestamp, Verdict},
@@ -51,6 +54,10 @@ pub struct PullCard {
     pub approval: Option<ApprovalLine>,
     /// What to write while the gate waits.
     pub line: Option<ApproveLine>,
+    /// What others have on the branch.
+    pub others: Vec<Changed>,
+    /// Was whoever approved shown just that?
+    pub others_shown: bool,
     /// The head of the audit chain.
     pub audit: Option<Hash>,
     /// None where everybody would read it.
@@ -89,11 +96,16 @@ pub fn pull_body(card: &PullCard) -> Body {
                             `/override REASON` takes it as it is, with a reason that is recorded."
                 .to_owned()
         }
-        _ => "\n\nThe document is accepted. Merging is up to you.".to_owned(),
+        _ if card.others.is_empty() => "\n\nThe document is accepted. Merging is up to you.".to_owned(),
+        _ if card.others_shown => {
+            "\n\nThe document is accepted, by somebody who was shown what else is here.".to_owned()
+        }
+        _ => "\n\nThe document is accepted, and nothing else: look at the rest before you merge.".to_owned(),
     };
+    let others = others(&card.others);
     Body::frame(format!(
         "{}Part of #{}: the {}, drafted and reviewed by models of different makers and decided by a person.\n\n\
-         | Fact | Value |\n|---|---|{table}{next}\n\n<sub>Run {}</sub>",
+         | Fact | Value |\n|---|---|{table}{next}{others}\n\n<sub>Run {}</sub>",
         rehearsal(card.rehearsal),
         card.issue,
         stage_name(&card.stage),
@@ -253,6 +265,8 @@ mod tests {
             reviewer: Author::Model { served: None, family: None },
             approval: None,
             line: Some(ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") }),
+            others: Vec::new(),
+            others_shown: false,
             audit: Some(Hash::of(b"y")),
             cost: None,
             rehearsal: false,

@@ -1,7 +1,8 @@
 //! Short answers to commands that could not be taken as they were.
 
-use super::{ApproveLine, access, count, link};
+use super::{ApproveLine, access, count, link, others, paths};
 use crate::{
+    git::Changed,
     github::outbound::{Body, code, fenced, plain},
     types::{Role, RunId},
 };
@@ -23,19 +24,36 @@ pub fn stale(line: &ApproveLine) -> Body {
     ))
 }
 
-/// Files that the document speaks of changed on the default branch while it waited.
-pub fn files_changed(files: &[String], line: &ApproveLine) -> Body {
-    const MOST: usize = 10;
-    let mut list: Vec<String> =
-        files.iter().take(MOST).map(|path| format!("- {}", code(path, 150))).collect();
-    if files.len() > MOST {
-        list.push(format!("- … and {} more", files.len() - MOST));
+/// An approval did not pass, for what it covers besides the document: `files` that this speaks of have changed on the
+/// default branch, or others have files on its own. Without a line an override is what passes.
+pub fn not_yet(files: &[String], theirs: &[Changed], line: Option<&ApproveLine>) -> Body {
+    let mut what = String::new();
+    if !files.is_empty() {
+        let files = paths(files.iter().map(|path| (path.as_str(), "")));
+        what += &format!("\n\nFiles that the document speaks of changed on the default branch:\n\n{files}");
     }
+    what += &others(theirs);
+    if what.is_empty() {
+        what += " What others had on its branch is gone again.";
+    }
+    let again = match line {
+        Some(line) => format!("accept it with its hash:\n\n{}", line.block()),
+        None => "write `/override REASON` once more.".to_owned(),
+    };
     said(&format!(
-        "Nothing was approved yet: files that the document speaks of changed on the default branch since it was \
-         posted:\n\n{}\n\nIf the document is right for them as they are now, accept it anew:\n\n{}",
-        list.join("\n"),
-        line.block()
+        "Nothing was approved yet: an approval covers more than the document.{what}\n\n\
+         If it is right as things are now, {again}"
+    ))
+}
+
+/// For the pull request of a branch that somebody rewrote.
+pub fn left(branch: &str, follows: &str, pull_url: &str) -> Body {
+    said(&format!(
+        "Somebody rewrote the branch {}: the last commit of Countersign is not in it any more. It is left as it is, and \
+         the document goes on at {}, on the branch {}.",
+        code(branch, 100),
+        link("another pull request", pull_url),
+        code(follows, 100)
     ))
 }
 
@@ -242,6 +260,8 @@ mod tests {
         for body in &all {
             assert_inert(body.as_str());
         }
+        let theirs = [Changed { path: HOSTILE.into(), now: None }];
+        assert_inert(not_yet(&[HOSTILE.into()], &theirs, Some(&line)).as_str());
         insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n").replace('\u{200b}', "·"), @r#"
         That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:
 

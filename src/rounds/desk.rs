@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{Cx, Recent, fault};
 use crate::{
@@ -169,29 +169,40 @@ impl Desk {
         Ok(policy)
     }
 
-    /// Brings the default branch into the mirror and says where it stands. A fetch that keeps failing is given
-    /// up after a while: nobody reads a run that waits for ever.
+    /// Brings the default branch into the mirror and says where it stands.
     pub async fn fetch(&self, cx: &Cx, key: &str, repo: &Repo) -> Result<Base, StepError> {
-        let since = cx.now(&format!("{key}-since")).await?;
-        let fetched = cx.once(key, |_| self.fetch_now(cx, repo)).await;
-        match fetched {
-            Err(StepError::Later { why, .. }) if cx.clock().now().since(since) > limits::FETCH_TRIES => {
-                Err(StepError::User(format!("{why}. Mend that, then start anew.")))
-            }
-            other => other,
-        }
+        fetching(cx, key, async || Ok(self.fetch_now(cx, repo, None).await?.0)).await
     }
 
-    async fn fetch_now(&self, cx: &Cx, repo: &Repo) -> Result<Base, StepError> {
+    /// Brings the default branch and another into the mirror, as both are at one moment. None: there is no such other.
+    pub(super) async fn fetch_now(
+        &self,
+        cx: &Cx,
+        repo: &Repo,
+        other: Option<&str>,
+    ) -> Result<(Base, Option<Snapshot>), StepError> {
         let info = repo.info().await.map_err(fault)?;
         let token = self.github.git_token(cx.run().trigger.installation, info.id).await.map_err(fault)?;
         let branch = info.default_branch;
-        self.mirrors
-            .fetch(info.id, &info.name, std::slice::from_ref(&branch), &token, cx.cancelled())
-            .await
-            .map_err(git_error)?;
-        let snapshot = self.mirrors.snapshot(info.id, &branch).await.map_err(git_error)?;
-        Ok(Base { branch, commit: snapshot.commit })
+        let branches: Vec<String> =
+            std::iter::once(branch.as_str()).chain(other).map(str::to_owned).collect();
+        let fetch = async |branches: &[String]| {
+            self.mirrors.fetch(info.id, &info.name, branches, &token, cx.cancelled()).await
+        };
+        let other = match fetch(&branches).await {
+            Err(GitError::NoSuchBranch { name }) if other == Some(&name) => {
+                fetch(&branches[..1]).await.map_err(git_error)?;
+                None
+            }
+            fetched => fetched.map(|()| other).map_err(git_error)?,
+        };
+        let at = async |branch: &str| self.mirrors.snapshot(info.id, branch).await.map_err(git_error);
+        let commit = at(&branch).await?.commit;
+        let other = match other {
+            Some(name) => Some(at(name).await?),
+            None => None,
+        };
+        Ok((Base { branch, commit }, other))
     }
 
     /// The files of the commit a run works from.
@@ -233,6 +244,22 @@ impl Desk {
     pub async fn tree(&self, cx: &Cx, base: &Base) -> Result<TreeIndex, StepError> {
         let snapshot = self.snapshot(cx, base).await?;
         Ok(TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str())))
+    }
+}
+
+/// Does work that fetches, once. A fetch that keeps failing is given up after a while: nobody reads a run that waits for
+/// ever.
+pub(super) async fn fetching<V: Serialize + DeserializeOwned>(
+    cx: &Cx,
+    key: &str,
+    work: impl AsyncFnOnce() -> Result<V, StepError>,
+) -> Result<V, StepError> {
+    let since = cx.now(&format!("{key}-since")).await?;
+    match cx.once(key, |_| work()).await {
+        Err(StepError::Later { why, .. }) if cx.clock().now().since(since) > limits::FETCH_TRIES => {
+            Err(StepError::User(format!("{why}. Mend that, then start anew.")))
+        }
+        other => other,
     }
 }
 

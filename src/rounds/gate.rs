@@ -1,18 +1,21 @@
 //! Between the document and the people: propose it on the branch, ask, hear the answer, publish.
 //!
-//! What is approved is bytes. A gate's subject covers the document, the files it speaks of and the policy
-//! of the gate; the approval is checked against all three again when it comes. [`publish`] takes a
-//! [`Countersigned`], which can only be made from stored rows.
+//! What is approved is bytes. A gate's subject covers the document, the files it speaks of, the policy of the gate
+//! and whatever others have on the branch; the approval is checked against all of it again when it comes. [`publish`]
+//! takes a [`Countersigned`], which can only be made from stored rows.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Base, Cx, IssueSnapshot, Policy, fault};
+use super::{
+    Base, Cx, IssueSnapshot, Policy,
+    branch::{Landed, Landing, Only, Place, Seen, foreign_files, land, look},
+    fault,
+};
 use crate::{
     engine::{Answer, Countersigned, StepError},
-    github::{Body, Comment, CommitSpec, Fault, PullSpec, Repo},
-    limits,
+    github::{Body, Comment, PullSpec, Repo},
     messages::{self, ApproveLine},
     types::{Hash, IssueNo, Oid, Timestamp},
 };
@@ -34,13 +37,6 @@ pub struct Publication<'a> {
     pub policy: &'a Policy,
 }
 
-/// What people see of a proposal on the pull request and in the log.
-pub struct Shown<'a> {
-    pub commit: &'a str,
-    pub pull_title: &'a str,
-    pub pull_body: &'a Body,
-}
-
 /// A document as it stands on the issue's branch, with the pull request that shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
@@ -59,26 +55,28 @@ pub struct Proposal {
 pub enum Heard {
     /// It stands; the subject is what it was.
     Yes,
-    /// It does not count: the world has moved. People were told; ask again for this subject.
-    Again { subject: Hash, shown_at: Timestamp, base: Option<Base> },
+    /// It does not count. People were told; ask again for this subject.
+    Again { subject: Hash, shown_at: Timestamp, now: Option<Now> },
+    /// Somebody rewrote the branch: ask anew, on another.
+    Rewritten,
     /// A maintainer's own commit on the branch changed the document: the next version, to be reviewed.
     Theirs(Hash),
 }
 
-/// What a commit of ours on the issue's branch came to.
-pub enum Landed<T> {
-    Ours(T),
-    /// Somebody else's version was there first; nothing of theirs was overwritten.
-    Theirs(Hash),
+/// The world as it has moved since people were asked.
+pub struct Now {
+    pub base: Base,
+    pub foreign: Option<Hash>,
 }
 
-/// The branch of an issue.
-pub fn branch(issue: IssueNo) -> String {
-    format!("countersign/issue-{issue}")
-}
-
-/// What an approval binds: the gate and its policy, the document, what the files it names hold.
-pub async fn subject(cx: &Cx, base: &Base, publication: &Publication<'_>) -> Result<Hash, StepError> {
+/// What an approval binds: the gate and its policy, the document, what the files it names hold, and the list of what
+/// others have on the branch, if they have anything.
+pub async fn subject(
+    cx: &Cx,
+    base: &Base,
+    publication: &Publication<'_>,
+    foreign: Option<Hash>,
+) -> Result<Hash, StepError> {
     let snapshot = cx.tools().snapshot(cx, base).await?;
     let held: BTreeMap<&str, &str> =
         snapshot.entries().iter().map(|e| (e.path.as_str(), e.oid.as_str())).collect();
@@ -87,36 +85,44 @@ pub async fn subject(cx: &Cx, base: &Base, publication: &Publication<'_>) -> Res
     let files = serde_json::to_vec(&files).map_err(anyhow::Error::new)?;
     let policy = serde_json::to_vec(publication.policy).map_err(anyhow::Error::new)?;
     let (gate, document) = (publication.gate.as_bytes(), publication.document.to_string());
-    Ok(Hash::of_parts([gate, document.as_bytes(), files.as_slice(), policy.as_slice()]))
+    let parts = [gate, document.as_bytes(), files.as_slice(), policy.as_slice()];
+    Ok(Hash::of_parts(parts.into_iter().chain(foreign.as_ref().map(|list| list.bytes().as_slice()))))
 }
 
-/// Puts the document on the issue's branch and opens the pull request, or moves both on. `known` is the version
-/// there that the document follows.
+/// Puts the document on the issue's branch. `known` is the version there that the document follows; `shown`: a pull
+/// request of this run shows the branch.
 pub async fn propose(
     cx: &Cx,
     publication: &Publication<'_>,
     known: Option<Hash>,
-    shown: &Shown<'_>,
-) -> Result<Landed<Proposal>, StepError> {
+    shown: bool,
+    message: &str,
+) -> Result<Landed, StepError> {
     let repo = cx.tools().repo(cx).await?;
-    let name = branch(publication.issue.number);
     let place = Place {
-        branch: &name,
         path: publication.path,
-        base: &publication.base.commit,
         ours: known,
         wanted: Some(publication.document),
+        only: if shown { Only::Shown } else { Only::Ours },
     };
     let files = vec![(publication.path.to_owned(), cx.get(&publication.document).await?)];
-    let commit = match land(cx, &repo, "propose", &place, files, shown.commit).await? {
-        Landed::Ours(commit) => commit,
-        Landed::Theirs(theirs) => return Ok(Landed::Theirs(theirs)),
-    };
+    land(cx, (&repo, &publication.base.commit), "propose", &place, files, message).await
+}
+
+/// Shows the branch on a pull request, and closes the one that showed the branch before.
+pub async fn open_pull(
+    cx: &Cx,
+    publication: &Publication<'_>,
+    landing: &Landing,
+    title: &str,
+    body: &Body,
+) -> Result<Proposal, StepError> {
+    let repo = cx.tools().repo(cx).await?;
     let pull = PullSpec {
-        head: name.clone(),
+        head: landing.branch.clone(),
         base: publication.base.branch.clone(),
-        title: shown.pull_title.to_owned(),
-        body: shown.pull_body.clone(),
+        title: title.to_owned(),
+        body: body.clone(),
         draft: true,
     };
     let (number, url, draft): (IssueNo, String, bool) = cx
@@ -124,110 +130,37 @@ pub async fn propose(
             repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, p.draft)).map_err(fault)
         })
         .await?;
-    Ok(Landed::Ours(Proposal {
-        file_url: file_url(cx, &repo, &name, publication.path),
-        branch: name,
+    if let Some(left) = &landing.left {
+        cx.once("left", |entry| close_left(cx, &repo, left, &landing.branch, &url, entry.interrupted))
+            .await?;
+    }
+    Ok(Proposal {
+        file_url: file_url(cx, &repo, &landing.branch, publication.path),
+        branch: landing.branch.clone(),
         path: publication.path.to_owned(),
-        commit,
+        commit: landing.commit.clone(),
         document: publication.document,
         pull: number,
         draft,
         pull_url: url,
-    }))
+    })
 }
 
-/// Where a commit of ours goes and what may be there already.
-struct Place<'a> {
-    branch: &'a str,
-    path: &'a str,
-    /// Where the branch begins when there is none yet.
-    base: &'a Oid,
-    /// The document we last put there.
-    ours: Option<Hash>,
-    /// When this very document is there already, no commit is needed.
-    wanted: Option<Hash>,
-}
-
-/// One look at the branch: its head and the document there belong together.
-#[derive(Serialize, Deserialize)]
-struct Seen {
-    head: Option<Oid>,
-    document: Option<Hash>,
-    /// The document is not one that this program put there.
-    foreign: bool,
-}
-
-/// The branch may move between the look and the commit; then it is looked at again, so often.
-const LOOKS: u32 = 5;
-
-/// Commits on top of exactly what was looked at, so that nobody's commit in between is lost.
-async fn land(
+async fn close_left(
     cx: &Cx,
     repo: &Repo,
-    key: &str,
-    place: &Place<'_>,
-    files: Vec<(String, Vec<u8>)>,
-    message: &str,
-) -> Result<Landed<Oid>, StepError> {
-    let mut spec = CommitSpec {
-        branch: place.branch.to_owned(),
-        begins: false,
-        parent: place.base.clone(),
-        files,
-        message: message.to_owned(),
-    };
-    for attempt in 1..=LOOKS {
-        let seen: Seen = cx.once(&format!("{key}-look-{attempt}"), |_| look(cx, repo, place)).await?;
-        match (seen.head, seen.document) {
-            (_, Some(theirs)) if seen.foreign => return Ok(Landed::Theirs(theirs)),
-            (Some(head), Some(there)) if Some(there) == place.wanted => return Ok(Landed::Ours(head)),
-            (Some(head), _) => (spec.begins, spec.parent) = (false, head),
-            (None, _) => (spec.begins, spec.parent) = (true, place.base.clone()),
-        }
-        let ready = &spec;
-        let landed: Option<Oid> = cx
-            .once(&format!("{key}-{attempt}"), |entry| async move {
-                match repo.ensure_commit(ready, entry.interrupted).await {
-                    Ok(commit) => Ok(Some(commit.oid)),
-                    Err(Fault::Conflict { .. }) => Ok(None),
-                    Err(other) => Err(fault(other)),
-                }
-            })
-            .await?;
-        if let Some(commit) = landed {
-            return Ok(Landed::Ours(commit));
-        }
+    left: &str,
+    branch: &str,
+    url: &str,
+    interrupted: bool,
+) -> Result<(), StepError> {
+    let marker = format!("left-{}-{}", cx.run().id, cx.visit());
+    let told = messages::left(left, branch, url);
+    for pull in repo.pulls_of_branch(left).await.map_err(fault)?.iter().filter(|pull| pull.open) {
+        repo.ensure_comment(pull.number, &marker, &told, interrupted).await.map_err(fault)?;
+        repo.close_pull(pull.number).await.map_err(fault)?;
     }
-    Err(StepError::User(format!(
-        "The branch `{}` moved under every one of {LOOKS} tries to commit.",
-        place.branch
-    )))
-}
-
-/// Whose document is on the branch? Ours is the one we remember, or one whose commit carries our trailer
-/// with its hash, as an earlier run's does.
-async fn look(cx: &Cx, repo: &Repo, place: &Place<'_>) -> Result<Seen, StepError> {
-    let Some(head) = repo.branch(place.branch).await.map_err(fault)? else {
-        return Ok(Seen { head: None, document: None, foreign: false });
-    };
-    let Some(bytes) = repo.file(place.path, head.as_str()).await.map_err(fault)? else {
-        return Ok(Seen { head: Some(head), document: None, foreign: false });
-    };
-    if std::str::from_utf8(&bytes).is_err() || bytes.len() > limits::DOCUMENT_BYTES {
-        return Err(StepError::User(format!(
-            "`{}` on the branch `{}` is not a text of at most {} KB. Mend it there, then start anew.",
-            place.path,
-            place.branch,
-            limits::DOCUMENT_BYTES / 1024
-        )));
-    }
-    let document = cx.put(&bytes).await?;
-    let known = place.ours == Some(document) || place.wanted == Some(document);
-    let foreign = !known && {
-        let message = repo.commit(&head).await.map_err(fault)?.message;
-        !message.contains(&format!("Countersign-Document: {document}"))
-    };
-    Ok(Seen { head: Some(head), document: Some(document), foreign })
+    Ok(())
 }
 
 pub(super) fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String {
@@ -261,33 +194,20 @@ pub async fn hear(
 ) -> Result<Heard, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let key = |what: &str| format!("{what}-{}", answer.cause);
-    let place = Place {
-        branch: &proposal.branch,
-        path: &proposal.path,
-        base: &publication.base.commit,
-        ours: Some(proposal.document),
-        wanted: None,
-    };
-    let seen: Seen = cx.once(&key("moved"), |_| look(cx, &repo, &place)).await?;
-    match (seen.head, seen.document) {
-        (_, Some(theirs)) if theirs != proposal.document => return Ok(Heard::Theirs(theirs)),
-        (Some(_), Some(_)) => {}
-        (None, _) => {
-            let name = &proposal.branch;
-            return Err(StepError::User(format!(
-                "The branch `{name}` was deleted. Restore it, or start anew."
-            )));
-        }
-        (Some(_), None) => {
-            return Err(StepError::User(format!(
-                "`{}` was removed from the branch `{}`. Put it back, or start anew.",
-                proposal.path, proposal.branch
-            )));
-        }
+    let again = || Ok(Heard::Again { subject: asked, shown_at, now: None });
+    let place =
+        Place { path: &proposal.path, ours: Some(proposal.document), wanted: None, only: Only::Shown };
+    let seen = look(cx, &key("branch"), &repo, &place).await?;
+    if let Some(theirs) = seen.document.filter(|document| *document != proposal.document) {
+        return Ok(Heard::Theirs(theirs));
     }
-    if answer.verb == "revise" {
+    if answer.verb == "revise" && (seen.document.is_some() || seen.left.is_some()) {
         return Ok(Heard::Yes);
     }
+    if seen.left.is_some() {
+        return Ok(Heard::Rewritten);
+    }
+    there(&seen, proposal)?;
     if let Some(commit) = &answer.commit {
         // A review is of the commit that was on the reviewer's page; it counts where that carries the document.
         let carries: bool = cx
@@ -297,40 +217,65 @@ pub async fn hear(
             })
             .await?;
         if !carries {
-            return Ok(Heard::Again { subject: asked, shown_at, base: None });
+            return again();
         }
     }
+    // An override is a maintainer's own reason and carries no hash; what it was about is in the audit.
+    let bare = answer.hash.is_none() && answer.verb == "approve";
+    let line = |subject: Hash| ApproveLine { stage: publication.stage.to_owned(), subject };
+    if let Some(diff) = edited(cx, &key("issue"), &repo, publication).await?.filter(|_| bare) {
+        announce(cx, &key("changed"), &messages::issue_changed(&diff, &line(asked))).await?;
+        return again();
+    }
+    let current = subject(cx, &seen.base, publication, seen.foreign).await?;
+    if current == asked && !(bare && seen.foreign.is_some()) {
+        return Ok(Heard::Yes);
+    }
+    let files = changed(cx, publication, &seen.base).await?;
+    let others = foreign_files(cx, seen.foreign).await?;
+    let line = (answer.verb == "approve").then(|| line(current));
+    let (_, at) = announce(cx, &key("stale"), &messages::not_yet(&files, &others, line.as_ref())).await?;
+    let now = Some(Now { base: seen.base, foreign: seen.foreign });
+    Ok(Heard::Again { subject: current, shown_at: at, now })
+}
+
+/// The document is on the branch, or people have to bring it back.
+fn there(seen: &Seen, proposal: &Proposal) -> Result<(), StepError> {
+    let (path, branch) = (&proposal.path, &proposal.branch);
+    let why = match (&seen.head, seen.document) {
+        (Some(_), Some(_)) => return Ok(()),
+        (None, _) => format!("The branch `{branch}` was deleted. Restore it, or start anew."),
+        (Some(_), None) => {
+            format!("`{path}` was removed from the branch `{branch}`. Put it back, or start anew.")
+        }
+    };
+    Err(StepError::User(why))
+}
+
+/// How the issue differs from what the run read, if it was edited.
+async fn edited(
+    cx: &Cx,
+    key: &str,
+    repo: &Repo,
+    publication: &Publication<'_>,
+) -> Result<Option<String>, StepError> {
     let now: (String, String) = cx
-        .once(&key("issue"), |_| async {
+        .once(key, |_| async {
             let issue = repo.issue(publication.issue.number).await.map_err(fault)?;
             let title = cx.put(issue.title.as_bytes()).await?;
             let body = cx.put(issue.body.as_bytes()).await?;
             Ok((title.to_string(), body.to_string()))
         })
         .await?;
-    let line = |subject: Hash| ApproveLine { stage: publication.stage.to_owned(), subject };
     let (title, body) = (stored(cx, &now.0).await?, stored(cx, &now.1).await?);
-    let digest = Hash::of_parts([title.as_bytes(), body.as_bytes()]);
-    // An override is a maintainer's own reason and carries no hash; that the issue changed is in the audit.
-    if digest != publication.issue.digest && answer.hash.is_none() && answer.verb == "approve" {
-        let then = super::draft::text_of(cx, &publication.issue.body).await?;
-        let before = format!("{}\n\n{then}\n", publication.issue.title);
-        let after = format!("{title}\n\n{body}\n");
-        let diff =
-            similar::TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string();
-        let reply = messages::issue_changed(&diff, &line(asked));
-        announce(cx, &key("changed"), &reply).await?;
-        return Ok(Heard::Again { subject: asked, shown_at, base: None });
+    if Hash::of_parts([title.as_bytes(), body.as_bytes()]) == publication.issue.digest {
+        return Ok(None);
     }
-    let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
-    let current = subject(cx, &base, publication).await?;
-    if current != asked {
-        let files = changed(cx, publication, &base).await?;
-        let reply = messages::files_changed(&files, &line(current));
-        let (_, at) = announce(cx, &key("stale"), &reply).await?;
-        return Ok(Heard::Again { subject: current, shown_at: at, base: Some(base) });
-    }
-    Ok(Heard::Yes)
+    let then = super::draft::text_of(cx, &publication.issue.body).await?;
+    let before = format!("{}\n\n{then}\n", publication.issue.title);
+    let after = format!("{title}\n\n{body}\n");
+    let diff = similar::TextDiff::from_lines(&before, &after);
+    Ok(Some(diff.unified_diff().context_radius(2).to_string()))
 }
 
 async fn stored(cx: &Cx, hash: &str) -> Result<String, StepError> {
@@ -347,25 +292,24 @@ async fn changed(cx: &Cx, publication: &Publication<'_>, now: &Base) -> Result<V
     Ok(paths.filter(|path| held(&before, path) != held(&after, path)).cloned().collect())
 }
 
-/// Commits the approved bytes, unchanged, with the review log beside them. Only something countersigned
-/// comes in here.
+/// Commits the approved bytes, unchanged, with the review log beside them, where nothing of others is on the branch that
+/// was not there when they were approved. Only something countersigned comes in here.
 pub async fn publish(
     cx: &Cx,
     signed: &Countersigned,
     proposal: &Proposal,
-    log: (String, String),
+    foreign: Option<Hash>,
+    (log_path, log): (String, String),
     message: &str,
-) -> Result<Landed<Oid>, StepError> {
+) -> Result<Landed, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let place = Place {
-        branch: &proposal.branch,
         path: &proposal.path,
-        base: &proposal.commit,
         ours: Some(signed.document()),
         wanted: None,
+        only: Only::With(foreign),
     };
-    let (log_path, log) = log;
     let files =
         vec![(proposal.path.clone(), cx.get(&signed.document()).await?), (log_path, log.into_bytes())];
-    land(cx, &repo, "publish", &place, files, message).await
+    land(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
 }

@@ -8,6 +8,7 @@
 //! edge. Only the waits (`StepError::Later`) and our own faults (`StepError::Bug`) end an attempt.
 
 mod ask;
+mod branch;
 mod desk;
 mod detours;
 mod draft;
@@ -25,13 +26,12 @@ mod review;
 mod standing;
 
 pub use ask::Served;
+pub use branch::{Landed, foreign, foreign_files};
 pub use desk::{Base, Desk, IssueSnapshot, Policy};
 pub use detours::detours;
 pub use draft::{Brief, Drafted, draft, text_of};
 pub use excerpt::{Excerpt, excerpt, shown};
-pub use gate::{
-    Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
-};
+pub use gate::{Heard, Now, Proposal, Publication, announce, hear, open_pull, propose, publish, subject};
 pub use held::{Held, NoAnswer, Pending};
 pub use history::{history, remembered};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cx, Proposal, branch, fault, gate::file_url};
+use super::{Cx, Proposal, branch::branch, fault, gate::file_url};
 use crate::{
     engine::StepError,
     github::{Fault, Repo},
@@ -36,7 +36,7 @@ pub async fn remains(
     path: Option<&str>,
     known: Option<&Proposal>,
 ) -> Result<Remains, StepError> {
-    let name = branch(cx.run().trigger.issue);
+    let name = branch(cx).await?;
     let known = known.map(|proposal| (proposal.pull, proposal.pull_url.clone()));
     let looked = match look(cx, repo, &name, path).await {
         Ok((seen, pull)) => Ok((seen, pull.or(known.clone()))),

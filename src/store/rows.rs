@@ -470,6 +470,16 @@ pub struct RaiseRow {
     pub at: Timestamp,
 }
 
+/// A commit of ours on an issue's branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitRow {
+    pub branch: String,
+    /// Paths, and sha256 of what was put there.
+    pub files: Vec<(String, Hash)>,
+    /// None: it was written down before the commit, and not seen to be made.
+    pub commit: Option<Oid>,
+}
+
 /// What a reviewer said of exactly one document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictRow {
@@ -548,6 +558,7 @@ pub enum Record {
     Finding(FindingRow),
     Approval(ApprovalRow),
     Raise(RaiseRow),
+    Commit(CommitRow),
 }
 
 /// Everything the ledgers hold about one run, each list in the order it was first written.
@@ -558,6 +569,7 @@ pub struct Ledger {
     pub findings: Vec<FindingRow>,
     pub approvals: Vec<ApprovalRow>,
     pub raises: Vec<RaiseRow>,
+    pub commits: Vec<CommitRow>,
     /// Every answer that was accepted at a gate of this run, with the `needed` of that gate.
     pub answers: Vec<(AnswerRow, u32)>,
 }

@@ -7,6 +7,7 @@
 mod anthropic;
 mod apis;
 mod bad_input;
+mod branch;
 mod degraded;
 mod doors;
 mod faults;

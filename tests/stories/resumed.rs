@@ -166,6 +166,8 @@ async fn a_design_whose_approved_commit_others_built_on_is_finished() {
         "nothing is put on top of theirs: {commits:?}"
     );
     assert!(commits[2].starts_with("docs: accept"), "{commits:?}");
+    let body = &w.hub.pulls(w.repo)[0].body;
+    assert!(body.contains("- `NOTES.md`") && body.contains("look at the rest"), "{body}");
     assert_eq!(w.notifying(), 2);
 }
 

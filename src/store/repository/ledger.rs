@@ -9,12 +9,12 @@ use super::{
 };
 use crate::{
     store::{
-        AuditEntry, AuditRow, CallRow, GateSpec, Gathered, Lease, Ledger, Record, StoreError,
+        AuditEntry, AuditRow, CallRow, CommitRow, GateSpec, Gathered, Lease, Ledger, Record, StoreError,
         database::{signed, unsigned},
         error::Fault,
         gathered::Booking,
     },
-    types::{Hash, RepoId, RunId, Timestamp},
+    types::{Hash, IssueNo, RepoId, RunId, Timestamp},
 };
 
 impl RepoDb {
@@ -49,8 +49,21 @@ impl RepoDb {
                 findings: bodies(tx, "finding", run)?,
                 approvals: bodies(tx, "approval", run)?,
                 raises: bodies(tx, "raise", run)?,
+                commits: bodies(tx, "own_commit", run)?,
                 answers: answers(tx, run)?,
             })
+        })
+        .await
+    }
+
+    /// What all runs of an issue committed on its branch, the oldest first.
+    pub async fn commits_of_issue(&self, issue: IssueNo) -> Result<Vec<CommitRow>, StoreError> {
+        self.read(move |tx| {
+            let mut statement = tx.prepare(
+                "SELECT body FROM own_commit JOIN run ON run.seq = own_commit.run WHERE issue = ?1 ORDER BY own_commit.rowid",
+            )?;
+            let rows = statement.query_map([signed(issue.0)], |row| row.get::<_, String>(0))?;
+            rows.map(|text| json(&text?)).collect()
         })
         .await
     }
@@ -116,6 +129,7 @@ pub(super) fn book(tx: &Transaction<'_>, run: i64, booking: &Booking, now: i64) 
         Record::Finding(row) => ("finding", serde_json::to_string(row)?),
         Record::Approval(row) => ("approval", serde_json::to_string(row)?),
         Record::Raise(row) => ("raise", serde_json::to_string(row)?),
+        Record::Commit(row) => ("own_commit", serde_json::to_string(row)?),
     };
     tx.prepare_cached(&format!(
         "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)

@@ -8,11 +8,11 @@ use crate::{
     clock::SystemClock,
     limits,
     store::{
-        CallRow, CallStatus, Checkpoint, Filter, Lease, Opened, Pause, PauseScope, Record, RepoRow, Rerun,
-        Reservation, Reserved, RunStatus, SharedCap, Store, StoreError,
+        CallRow, CallStatus, Checkpoint, CommitRow, Filter, Lease, Opened, Pause, PauseScope, Record,
+        RepoRow, Rerun, Reservation, Reserved, RunStatus, SharedCap, Store, StoreError,
         tests::{claim_at, new_run},
     },
-    types::{Cause, Hash, InstallationId, MicroUsd, RepoId, RunId, Timestamp},
+    types::{Cause, Hash, InstallationId, IssueNo, MicroUsd, RepoId, RunId, Timestamp},
 };
 
 const REPO: RepoId = RepoId(3);
@@ -46,11 +46,15 @@ async fn a_database_of_the_first_version_reads_right() {
     old.execute_batch(include_str!("../migrations/repository-1.sql")).unwrap();
     old.execute_batch("PRAGMA application_id = 0x43537231; PRAGMA user_version = 1").unwrap();
     let request = serde_json::to_string(&new_run(REPO, 42).trigger).unwrap();
+    let (document, commit) = (Hash::of(b"design"), "1".repeat(40));
+    let proposed = format!(
+        r#"{{"proposal": {{"branch": "countersign/issue-43", "path": "a.md", "commit": "{commit}", "document": "{document}"}}}}"#
+    );
     old.execute_batch(&format!(
         "INSERT INTO run (workflow, version, issue, cause, request, status, step, state, visit, moves, attempts, due,
              taken, lease, started_at, updated_at)
          VALUES ('lld', 1, 42, 'a', '{request}', 'ready', '\"Draft\"', x'7b7d', 2, 1, 0, 5, 4, 7, 1, 2),
-                ('lld', 1, 43, 'b', '{request}', 'done', '\"Done\"', x'7b7d', 9, 1, 0, NULL, NULL, 30, 1, 2);
+                ('lld', 1, 43, 'b', '{request}', 'done', '\"Done\"', CAST('{proposed}' AS BLOB), 9, 1, 0, NULL, NULL, 30, 1, 2);
          INSERT INTO trail (run, visit, step, state, entered_at) VALUES (1, 1, '\"Load\"', x'7b7d', 1),
              (1, 2, '\"Draft\"', x'7b7d', 2);
          INSERT INTO journal (run, visit, key, value, begun_at) VALUES (1, 2, 'now', x'31', 2);"
@@ -70,6 +74,13 @@ async fn a_database_of_the_first_version_reads_right() {
     assert_eq!((run.visit, run.calls.calls, run.calls.writes), (3, 2, 1));
     let done = store.run_row(RunId { repo: REPO, seq: 2 }).await.unwrap().unwrap();
     assert_eq!(done.status, RunStatus::Done);
+    let ours = CommitRow {
+        branch: "countersign/issue-43".into(),
+        files: vec![("a.md".into(), document)],
+        commit: Some(commit.parse().unwrap()),
+    };
+    assert_eq!(db.commits_of_issue(IssueNo(43)).await.unwrap(), [ours]);
+    assert_eq!(db.commits_of_issue(IssueNo(42)).await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use super::{At, STAGE, State, document, look, paths, show};
 use crate::{
     engine::{Answer, AnswerRow, GateSpec, Next, Step, StepError},
     messages::{self, CommitKind, State as Shown},
-    rounds::{self, Base, Cx, Heard, Landed, Publication, Urgency, need},
+    rounds::{self, Cx, Heard, Landed, Now, Publication, Urgency, need},
     types::{Hash, Role, Timestamp, Verdict},
 };
 
@@ -37,20 +37,19 @@ pub(super) async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, Step
         paths: &paths,
         policy: &policy,
     };
-    let subject = rounds::subject(cx, &base, &publication).await?;
-    let shown = rounds::Shown {
-        commit: &show::commit(s, cx, CommitKind::Proposal, None)?,
-        pull_title: &messages::pull_title(STAGE, issue.number, &issue.title, false),
-        pull_body: &show::pull(s, cx, Some(subject), None).await?,
-    };
-    match rounds::propose(cx, &publication, s.known, &shown).await? {
-        Landed::Ours(proposal) => {
-            s.known = Some(proposal.document);
-            s.proposal = Some(proposal);
-        }
+    let message = show::commit(s, cx, CommitKind::Proposal, None)?;
+    let landing = match rounds::propose(cx, &publication, s.known, s.proposal.is_some(), &message).await? {
+        Landed::Ours(landing) => landing,
         Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
-    }
-    let gate = show::gate(s, cx, subject).await?;
+        Landed::AskAnew { rewritten } => return Ok(ask_anew(s, at, rewritten)),
+    };
+    s.known = s.round.document;
+    s.foreign = landing.foreign;
+    let subject = rounds::subject(cx, &base, &publication, s.foreign).await?;
+    let title = messages::pull_title(STAGE, issue.number, &issue.title, false);
+    let body = show::pull(s, cx, Some(subject), None).await?;
+    s.proposal = Some(rounds::open_pull(cx, &publication, &landing, &title, &body).await?);
+    let gate = show::gate(s, cx, subject, landing.left).await?;
     let (url, shown_at) = rounds::announce(cx, "gate", &gate).await?;
     s.asked = Some(Asked { subject, shown_at, url });
     show::turn(s, cx, at, Shown::NeedsYou, messages::NEEDS_YOU).await?;
@@ -67,20 +66,31 @@ fn spec(s: &State, at: At, subject: Hash, shown_at: Timestamp) -> GateSpec {
     GateSpec { stage: STAGE.to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
 }
 
+/// Asks anew at the same gate, of which nothing that was said counts: about the branch as it is now, or about another
+/// where somebody rewrote it. That one's pull request is closed once the other has one, and is this run's no more.
+pub(super) fn ask_anew(s: &mut State, at: At, rewritten: bool) -> Next<At> {
+    if rewritten {
+        s.proposal = None;
+    }
+    (s.asked, s.approval) = (None, None);
+    Next::Go(at)
+}
+
 /// Keeps the gate open for what is there now.
 pub(super) async fn ask_again(
     s: &mut State,
     cx: &Cx,
     at: At,
     (subject, shown_at): (Hash, Timestamp),
-    base: Option<Base>,
+    now: Option<Now>,
 ) -> Result<Next<At>, StepError> {
     let url = need(&s.asked)?.url.clone();
     s.asked = Some(Asked { subject, shown_at, url });
-    if let Some(base) = base {
-        s.base = Some(base);
-        let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
+    if let Some(Now { base, foreign }) = now {
+        (s.base, s.foreign) = (Some(base), foreign);
         let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
+        show::update_pull(s, cx, &format!("pull-{cause}"), Some(subject), None).await?;
+        let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
         s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
     }
     Ok(Next::Ask(spec(s, at, subject, shown_at)))

@@ -11,7 +11,7 @@ mod show;
 use serde::{Deserialize, Serialize};
 
 use self::{
-    gates::{Asked, ask, ask_again, hear, objection, send_back, take_over},
+    gates::{Asked, ask, ask_again, ask_anew, hear, objection, send_back, take_over},
     held::Paused,
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     messages::{self, CommitKind, Quote, State as Shown},
     rounds::{
         self, Base, Brief, Cx, Desk, Drafted, Excerpt, Heard, IssueSnapshot, Landed, Policy, Proposal,
-        ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, decorated, fault, need, text_of,
+        ReviewBrief, Round, StatusComment, Stop, Turn, Urgency, fault, need, text_of,
     },
     types::{Hash, Role},
 };
@@ -116,6 +116,9 @@ pub struct State {
     /// The version on the branch that this run knows: ours, or a person's that it took over. Only that may be
     /// followed by a version of ours.
     known: Option<Hash>,
+    /// What others had on the branch when people were asked last: a stored list, if they had anything.
+    #[serde(default)]
+    foreign: Option<Hash>,
     /// What the open gate waits for an answer on.
     asked: Option<Asked>,
     /// The state label on the issue.
@@ -150,10 +153,10 @@ impl Workflow<Desk> for Lld {
         (At::Fix, &[At::Check]),
         (At::Check, &[At::TestPlan, At::Draft]),
         (At::TestPlan, &[At::DraftGate, At::Draft]),
-        (At::DraftGate, &[At::Review, At::Analyze, At::Check]),
+        (At::DraftGate, &[At::Review, At::Analyze, At::Check, At::DraftGate]),
         (At::Review, &[At::VerdictGate, At::Draft, At::Budget]),
-        (At::VerdictGate, &[At::Finalize, At::Analyze, At::Check]),
-        (At::Finalize, &[At::Check]),
+        (At::VerdictGate, &[At::Finalize, At::Analyze, At::Check, At::VerdictGate]),
+        (At::Finalize, &[At::Check, At::VerdictGate]),
         (At::Budget, &[At::Draft, At::Review]),
     ];
 
@@ -331,9 +334,10 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     }
     let Some(answer) = cx.answer() else { return ask(s, cx, At::DraftGate).await };
     match hear(s, cx, At::DraftGate, answer).await? {
-        Heard::Again { subject, shown_at, base } => {
-            ask_again(s, cx, At::DraftGate, (subject, shown_at), base).await
+        Heard::Again { subject, shown_at, now } => {
+            ask_again(s, cx, At::DraftGate, (subject, shown_at), now).await
         }
+        Heard::Rewritten => Ok(ask_anew(s, At::DraftGate, true)),
         Heard::Theirs(document) => take_over(s, cx, document, Some(answer)).await,
         Heard::Yes if answer.verb == "revise" => send_back(s, cx, answer).await,
         Heard::Yes => {
@@ -392,9 +396,10 @@ async fn review(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let Some(answer) = cx.answer() else { return ask(s, cx, At::VerdictGate).await };
     match hear(s, cx, At::VerdictGate, answer).await? {
-        Heard::Again { subject, shown_at, base } => {
-            ask_again(s, cx, At::VerdictGate, (subject, shown_at), base).await
+        Heard::Again { subject, shown_at, now } => {
+            ask_again(s, cx, At::VerdictGate, (subject, shown_at), now).await
         }
+        Heard::Rewritten => Ok(ask_anew(s, At::VerdictGate, true)),
         Heard::Theirs(document) => take_over(s, cx, document, Some(answer)).await,
         Heard::Yes if answer.verb == "revise" => send_back(s, cx, answer).await,
         Heard::Yes => {
@@ -426,28 +431,26 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let detail = serde_json::json!({
         "document": document, "subject": approval.subject, "by": approval.answer.by.id,
         "verb": approval.answer.verb, "reason": approval.answer.text, "at": approval.answer.at, "verdict": signed.verdict().verdict,
+        "others": s.foreign,
     });
     let audit = cx.audit("approved", "a document was countersigned", detail).await?;
     let overridden = approval.kind == ApprovalKind::Override;
     let kind = CommitKind::Approval { by: approval.answer.by.login.clone(), overridden };
     let message = show::commit(s, cx, kind, Some(audit))?;
     let log = (show::log_path(&proposal.path), show::log(s, cx)?);
-    let commit = match rounds::publish(cx, &signed, &proposal, log, &message).await? {
-        Landed::Ours(commit) => commit,
+    let landing = match rounds::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
+        Landed::Ours(landing) => landing,
         Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
+        Landed::AskAnew { rewritten } => return Ok(ask_anew(s, At::VerdictGate, rewritten)),
     };
-    s.proposal = Some(Proposal { commit, ..proposal });
+    s.proposal = Some(Proposal { commit: landing.commit, ..proposal });
     Ok(Next::Done(conclude(s, cx, audit).await?))
 }
 
 /// What is left to do once the approved commit, which names this link of the audit chain, is on the branch.
 async fn conclude(s: &mut State, cx: &Cx, audit: Hash) -> Result<Outcome, StepError> {
-    let (issue, proposal) = (need(&s.issue)?.clone(), need(&s.proposal)?.clone());
-    let repo = cx.tools().repo(cx).await?;
-    let body = show::pull(s, cx, None, Some(audit)).await?;
-    let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
-    cx.once("retitle", |_| async { decorated(repo.edit_pull(proposal.pull, &title, &body).await).map(drop) })
-        .await?;
+    let proposal = need(&s.proposal)?.clone();
+    show::update_pull(s, cx, "retitle", None, Some(audit)).await?;
     show::turn(s, cx, At::Finalize, Shown::Done, messages::DONE).await?;
     Ok(Outcome {
         summary: format!("{} is approved and on {}", proposal.path, proposal.branch),

@@ -126,7 +126,7 @@ async fn spent(s: &State, cx: &Cx) -> Result<Option<Spending>, StepError> {
 }
 
 /// The comment that asks a person.
-pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, StepError> {
+pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash, left: Option<String>) -> Result<Body, StepError> {
     let review = s.round.review.as_ref();
     let design = document(s, cx).await?;
     let proposal = need(&s.proposal)?;
@@ -144,6 +144,8 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
         override_role: Role::Maintain,
         drafter: drafter(s.round.document, s.round.drafter.as_ref()),
         reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
+        others: rounds::foreign_files(cx, s.foreign).await?,
+        left,
         document_url: Some(proposal.file_url.clone()),
         pull_url: Some(proposal.pull_url.clone()),
         status_url: s.status.url.clone(),
@@ -162,6 +164,7 @@ pub(super) async fn pull(
     let review = s.round.review.as_ref();
     let path = path(s)?;
     let approved = s.approval.as_ref().filter(|_| audit.is_some());
+    let foreign = if audit.is_some() { rounds::foreign(cx).await? } else { s.foreign };
     Ok(messages::pull_body(&PullCard {
         issue: need(&s.issue)?.number,
         stage: STAGE.to_owned(),
@@ -175,10 +178,28 @@ pub(super) async fn pull(
         reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
         approval: approved.map(approval),
         line: subject.map(line),
+        others: rounds::foreign_files(cx, foreign).await?,
+        others_shown: foreign == s.foreign,
         audit,
         cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
     }))
+}
+
+/// Brings the pull request up to date.
+pub(super) async fn update_pull(
+    s: &State,
+    cx: &Cx,
+    key: &str,
+    subject: Option<Hash>,
+    audit: Option<Hash>,
+) -> Result<(), StepError> {
+    let (issue, proposal) = (need(&s.issue)?, need(&s.proposal)?);
+    let repo = cx.tools().repo(cx).await?;
+    let body = pull(s, cx, subject, audit).await?;
+    let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
+    cx.once(key, |_| async { decorated(repo.edit_pull(proposal.pull, &title, &body).await).map(drop) })
+        .await
 }
 
 /// The message of a commit of ours on the issue's branch.

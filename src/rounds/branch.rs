@@ -1,0 +1,306 @@
+//! The issue's branch: what on it is ours, what is others', and how a commit of ours gets there.
+//!
+//! Who approves a document does not approve whatever else somebody pushed to its branch. So all by which the branch
+//! differs from the default branch since the two parted is held against what our runs of the issue are known to have
+//! committed. What is left is *foreign*: it is shown at the gate and on the pull request, and an approval is bound to
+//! it. A branch that does not hold our last commit any more, or has nothing in common with the default branch, is not
+//! ours to repair. It is left alone, and another one follows it.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Base, Cx, desk::fetching, desk::git_error, fault};
+use crate::{
+    engine::{CommitRow, Record, StepError},
+    git::{Changed, Mode, Snapshot},
+    github::{CommitSpec, Fault, Repo},
+    limits,
+    types::{Hash, IssueNo, Oid},
+};
+
+/// What a commit of ours on the issue's branch came to.
+pub enum Landed {
+    Ours(Landing),
+    /// Somebody else's version was there first; nothing of theirs was overwritten.
+    Theirs(Hash),
+    /// Nothing was committed, since the branch is not as people saw it: they have to be asked anew.
+    AskAnew {
+        /// Our last commit is not in it any more.
+        rewritten: bool,
+    },
+}
+
+/// A commit of ours and where it is.
+pub struct Landing {
+    pub branch: String,
+    pub commit: Oid,
+    /// The list of what others have on the branch, stored; none: they have nothing there.
+    pub foreign: Option<Hash>,
+    /// The branch that was left alone, since somebody rewrote it.
+    pub left: Option<String>,
+}
+
+/// What a commit of ours may find on the branch.
+pub(super) struct Place<'a> {
+    pub path: &'a str,
+    /// The document we last put there.
+    pub ours: Option<Hash>,
+    /// When this very document is there already, no commit is needed.
+    pub wanted: Option<Hash>,
+    pub only: Only,
+}
+
+/// On what branch may we commit?
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Only {
+    /// On whichever is ours, or on a new one where somebody rewrote that.
+    Ours,
+    /// On the one that a pull request of this run shows, if it is still ours.
+    Shown,
+    /// On that, if others have exactly this on it: people agreed to it.
+    With(Option<Hash>),
+}
+
+/// One look at the branch: everything here belongs together.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Seen {
+    /// The default branch at that moment.
+    pub base: Base,
+    pub branch: String,
+    pub head: Option<Oid>,
+    /// The branch that somebody rewrote, if one was. Then `branch` is the one to follow it.
+    pub left: Option<String>,
+    pub document: Option<Hash>,
+    /// The document is not one that this program put there.
+    pub theirs: bool,
+    pub foreign: Option<Hash>,
+}
+
+/// The branch may move between the look and the commit; then it is looked at again, so often.
+const LOOKS: u32 = 5;
+
+/// Branches of one issue, of which people rewrote all but the last.
+const BRANCHES: u32 = 99;
+
+/// The branch on which the runs of the issue commit now.
+pub(super) async fn branch(cx: &Cx) -> Result<String, StepError> {
+    Ok(newest(cx, &committed(cx).await?))
+}
+
+fn newest(cx: &Cx, committed: &[CommitRow]) -> String {
+    let first = || format!("countersign/issue-{}", cx.run().trigger.issue);
+    committed.last().map_or_else(first, |row| row.branch.clone())
+}
+
+/// What all runs of the issue committed, the oldest first.
+async fn committed(cx: &Cx) -> Result<Vec<CommitRow>, StepError> {
+    let run = cx.run();
+    let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
+    Ok(db.commits_of_issue(run.trigger.issue).await.map_err(anyhow::Error::new)?)
+}
+
+/// Commits on top of exactly what was looked at: nobody's commit in between is lost, and what the look found of others
+/// is all of theirs that is under ours. A branch begins at `base`.
+pub(super) async fn land(
+    cx: &Cx,
+    (repo, base): (&Repo, &Oid),
+    key: &str,
+    place: &Place<'_>,
+    files: Vec<(String, Vec<u8>)>,
+    message: &str,
+) -> Result<Landed, StepError> {
+    let (branch, parent, message) = (String::new(), base.clone(), message.to_owned());
+    let mut spec = CommitSpec { branch, begins: true, parent, files, message };
+    let mut left = None;
+    for attempt in 1..=LOOKS {
+        let seen = look(cx, &format!("{key}-branch-{attempt}"), repo, place).await?;
+        if let Some(theirs) = seen.document.filter(|_| seen.theirs) {
+            return Ok(Landed::Theirs(theirs));
+        }
+        let agreed = match place.only {
+            Only::Ours => true,
+            Only::Shown => seen.left.is_none(),
+            Only::With(foreign) => seen.left.is_none() && seen.foreign == foreign,
+        };
+        if !agreed {
+            return Ok(Landed::AskAnew { rewritten: seen.left.is_some() });
+        }
+        left = seen.left.or(left);
+        (spec.branch, spec.begins) = (seen.branch, seen.head.is_none());
+        let commit = match seen.head {
+            Some(head) if seen.document.is_some() && seen.document == place.wanted => Some(head),
+            head => {
+                spec.parent = head.unwrap_or_else(|| base.clone());
+                commit(cx, &format!("{key}-{attempt}"), repo, &spec).await?
+            }
+        };
+        if let Some(commit) = commit {
+            return Ok(Landed::Ours(Landing { branch: spec.branch, commit, foreign: seen.foreign, left }));
+        }
+    }
+    Err(StepError::User(format!(
+        "The branch `{}` moved under every one of {LOOKS} tries to commit.",
+        spec.branch
+    )))
+}
+
+/// None: the branch is not where it was looked at.
+async fn commit(cx: &Cx, key: &str, repo: &Repo, spec: &CommitSpec) -> Result<Option<Oid>, StepError> {
+    let files: Vec<_> = spec.files.iter().map(|(path, bytes)| (path.clone(), Hash::of(bytes))).collect();
+    let row =
+        |commit| Record::Commit(CommitRow { branch: spec.branch.clone(), files: files.clone(), commit });
+    let row = &row;
+    cx.once(key, |entry| async move {
+        // First of all: what was committed is ours also where nobody lives to see it done.
+        cx.record(key, row(None)).await?;
+        match repo.ensure_commit(spec, entry.interrupted).await {
+            Ok(made) => {
+                cx.book(key, row(Some(made.oid.clone()))).await?;
+                Ok(Some(made.oid))
+            }
+            Err(Fault::Conflict { .. }) => Ok(None),
+            Err(other) => Err(fault(other)),
+        }
+    })
+    .await
+}
+
+/// Looks at the branch, and for a name for the one to follow it where somebody rewrote it.
+pub(super) async fn look(cx: &Cx, key: &str, repo: &Repo, place: &Place<'_>) -> Result<Seen, StepError> {
+    fetching(cx, key, async || {
+        let known = committed(cx).await?;
+        let branch = newest(cx, &known);
+        let (base, head) = cx.tools().fetch_now(cx, repo, Some(&branch)).await?;
+        let unseen =
+            Seen { base, branch, head: None, left: None, document: None, theirs: false, foreign: None };
+        let Some(head) = head else { return Ok(unseen) };
+        if rewritten(repo, &unseen, &head, &known).await? {
+            let branch = unused(repo, cx.run().trigger.issue).await?;
+            return Ok(Seen { left: Some(unseen.branch), branch, ..unseen });
+        }
+        let document = document(cx, &unseen.branch, place.path, &head).await?;
+        let here = [place.ours, place.wanted].into_iter().flatten();
+        let here: Vec<_> = here.map(|document| (place.path.to_owned(), document)).collect();
+        let there = document.map(|document| (place.path.to_owned(), document));
+        let theirs =
+            there.is_some_and(|there| !here.contains(&there) && !last(&known).any(|file| *file == there));
+        let ours = known.into_iter().flat_map(|row| row.files).chain(here).collect();
+        let foreign = list_foreign(cx, &head, &unseen.base, &ours).await?;
+        Ok(Seen { head: Some(head.commit), document, theirs, foreign, ..unseen })
+    })
+    .await
+}
+
+/// What our last commit put on the branch, or one after it that may have been made. An older version of ours that is
+/// there again was brought back by somebody.
+fn last(known: &[CommitRow]) -> impl Iterator<Item = &(String, Hash)> {
+    let from = known.iter().rposition(|row| row.commit.is_some()).unwrap_or_default();
+    known[from..].iter().flat_map(|row| &row.files)
+}
+
+/// Is our last commit gone from the branch, or all that it had in common with the default branch?
+async fn rewritten(
+    repo: &Repo,
+    seen: &Seen,
+    head: &Snapshot,
+    known: &[CommitRow],
+) -> Result<bool, StepError> {
+    let ours = known.iter().rev().filter(|row| row.branch == seen.branch).find_map(|row| row.commit.as_ref());
+    let holds_ours = match ours {
+        Some(commit) => head.merge_bases(commit).await.map_err(git_error)?.contains(commit),
+        None => true,
+    };
+    if holds_ours && !head.merge_bases(&seen.base.commit).await.map_err(git_error)?.is_empty() {
+        return Ok(false);
+    }
+    // What a fetch brings may be behind.
+    if repo.branch(&seen.branch).await.map_err(fault)?.as_ref() != Some(&head.commit) {
+        let why = format!("GitHub shows the branch `{}` at two commits", seen.branch);
+        return Err(StepError::Later { why, after: limits::LOOK_GAP });
+    }
+    Ok(true)
+}
+
+/// A name for the branch that follows those which were rewritten.
+async fn unused(repo: &Repo, issue: IssueNo) -> Result<String, StepError> {
+    for number in 2..=BRANCHES {
+        let name = format!("countersign/issue-{issue}-{number}");
+        if repo.branch(&name).await.map_err(fault)?.is_none() {
+            return Ok(name);
+        }
+    }
+    Err(StepError::User(format!(
+        "There are {BRANCHES} branches for this issue already. Delete those that nobody needs, then start anew."
+    )))
+}
+
+async fn document(cx: &Cx, branch: &str, path: &str, head: &Snapshot) -> Result<Option<Hash>, StepError> {
+    let small = head.entry(path).is_none_or(|entry| entry.size <= limits::DOCUMENT_BYTES as u64);
+    let bytes = if small { head.read_path(path).await.map_err(git_error)? } else { None };
+    match bytes {
+        Some(bytes) if std::str::from_utf8(&bytes).is_ok() => Ok(Some(cx.put(&bytes).await?)),
+        None if small => Ok(None),
+        _ => Err(StepError::User(format!(
+            "`{path}` on the branch `{branch}` is not a text of at most {} KB. Mend it there, then start anew.",
+            limits::DOCUMENT_BYTES / 1024
+        ))),
+    }
+}
+
+/// Stores the list of what others have on the branch.
+async fn list_foreign(
+    cx: &Cx,
+    head: &Snapshot,
+    base: &Base,
+    ours: &HashSet<(String, Hash)>,
+) -> Result<Option<Hash>, StepError> {
+    let parted = head.merge_bases(&base.commit).await.map_err(git_error)?;
+    let mut foreign = Vec::new();
+    for changed in head.changed_since(&parted).await.map_err(git_error)? {
+        if !is_ours(head, &changed, ours).await? {
+            foreign.push(changed);
+        }
+    }
+    if foreign.is_empty() {
+        return Ok(None);
+    }
+    cx.put(&serde_json::to_vec(&foreign).map_err(anyhow::Error::new)?).await.map(Some)
+}
+
+async fn is_ours(
+    head: &Snapshot,
+    changed: &Changed,
+    ours: &HashSet<(String, Hash)>,
+) -> Result<bool, StepError> {
+    let Some((Mode::File, oid)) = &changed.now else { return Ok(false) };
+    let small = head.entry(&changed.path).is_some_and(|entry| entry.size <= limits::BLOB_BYTES);
+    if !small || !ours.iter().any(|(path, _)| *path == changed.path) {
+        return Ok(false);
+    }
+    let bytes = head.read(std::slice::from_ref(oid)).await.map_err(git_error)?;
+    Ok(bytes.iter().any(|bytes| ours.contains(&(changed.path.clone(), Hash::of(bytes)))))
+}
+
+/// What others have on the issue's branch now. On one that is gone they have nothing.
+pub async fn foreign(cx: &Cx) -> Result<Option<Hash>, StepError> {
+    let repo = cx.tools().repo(cx).await?;
+    fetching(cx, "foreign", async || {
+        let known = committed(cx).await?;
+        let branch = newest(cx, &known);
+        let ours = known.into_iter().flat_map(|row| row.files).collect();
+        match cx.tools().fetch_now(cx, &repo, Some(&branch)).await? {
+            (base, Some(head)) => list_foreign(cx, &head, &base, &ours).await,
+            (_, None) => Ok(None),
+        }
+    })
+    .await
+}
+
+/// A stored list.
+pub async fn foreign_files(cx: &Cx, list: Option<Hash>) -> Result<Vec<Changed>, StepError> {
+    match list {
+        Some(list) => Ok(serde_json::from_slice(&cx.get(&list).await?).map_err(anyhow::Error::new)?),
+        None => Ok(Vec::new()),
+    }
+}
