@@ -2,13 +2,14 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 
-use super::{ConfigFlag, control, must_hold_data, say};
+use super::{ConfigFlag, absolute_path, control, must_hold_data, say};
 use crate::{
     clock::SystemClock,
     config::Settings,
     store::{self, Store},
+    types::count,
     web::control::{BackingUp, Heard, Made, make_backup},
 };
 
@@ -22,7 +23,7 @@ use crate::{
 #[derive(clap::Args)]
 pub(super) struct Backup {
     /// A directory that does not exist yet, or is empty.
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_parser = absolute_path())]
     directory: PathBuf,
     #[command(flatten)]
     config: ConfigFlag,
@@ -41,8 +42,7 @@ pub(super) struct Check {
 impl Backup {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = Settings::load(&self.config.config)?;
-        let directory = std::path::absolute(&self.directory)
-            .with_context(|| format!("{} is no place for a backup", self.directory.display()))?;
+        let directory = self.directory;
         let data = &settings.data_dir;
         let asked = BackingUp { directory: directory.clone() };
         let made: Made = match control::post(data, "/backup", &asked).await? {
@@ -54,9 +54,9 @@ impl Backup {
             }
         };
         say(format_args!(
-            "{} holds main.db and the databases of {} repositories: {} KiB in {} ms",
+            "{} holds main.db and the databases of {}: {} KiB in {} ms",
             directory.display(),
-            made.repositories,
+            count(made.repositories, "repository", "repositories"),
             made.bytes.div_ceil(1024),
             made.milliseconds
         ));
