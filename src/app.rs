@@ -39,13 +39,13 @@ pub struct App {
 pub enum AppError {
     #[error("the App's private key {} cannot be read: {error}. Download a new one from the App's settings page, or run `countersign setup`", path.display())]
     Key { path: PathBuf, error: io::Error },
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{0}")]
+    #[error(transparent)]
     GitHub(#[from] GitHubError),
-    #[error("{0}")]
+    #[error(transparent)]
     Git(#[from] GitError),
-    #[error("{0}")]
+    #[error(transparent)]
     Engine(#[from] EngineError),
     #[error("[models]: {0}")]
     Model(#[from] ResolveError),
@@ -129,7 +129,8 @@ impl App {
     /// The routes of the control socket.
     pub fn control(&self) -> Router {
         let (store, engine, clock) = (self.store.clone(), self.engine.clone(), self.clock.clone());
-        web::control::routes(web::control::Control { store, engine, clock })
+        let (pause_bell, web_url) = (self.intake.pause_bell(), self.settings.github.web_url.clone());
+        web::control::routes(web::control::Control { store, engine, clock, pause_bell, web_url })
     }
 
     /// Answers the command line until `ended`. A server without a socket is still a server.

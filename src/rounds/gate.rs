@@ -124,6 +124,7 @@ pub async fn propose(
             repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, p.draft)).map_err(fault)
         })
         .await?;
+    tracing::info!(run = %cx.run().id, url, draft, "pull request is open");
     Ok(Landed::Ours(Proposal {
         file_url: file_url(cx, &repo, &name, publication.path),
         branch: name,

@@ -6,8 +6,9 @@ use super::{Cx, fault};
 use crate::{
     engine::StepError,
     github::{Body, Comment, Fault, LabelSwap},
-    limits,
-    types::{CommentId, Timestamp},
+    limits, messages,
+    store::Pause,
+    types::{CommentId, RunId, Timestamp},
 };
 
 /// Where a run's status comment is and when it was last touched.
@@ -89,6 +90,11 @@ impl From<Comment> for Shown {
     }
 }
 
+/// Ends a run's status comment.
+pub fn status_marker(run: RunId) -> String {
+    format!("status-{run}")
+}
+
 async fn write(
     cx: &Cx,
     before: &StatusComment,
@@ -97,7 +103,10 @@ async fn write(
     interrupted: bool,
 ) -> Result<Shown, StepError> {
     let repo = cx.tools().repo(cx).await?;
-    let marker = format!("status-{}", cx.run().id);
+    let marker = status_marker(cx.run().id);
+    // This step may have been under way when the pause began.
+    let pauses = cx.tools().store.pauses().await.map_err(|error| StepError::Bug(error.into()))?;
+    let body = &messages::with_pause(body.as_str(), Pause::since(&pauses, repo.id()));
     if let (StatusComment { id: Some(id), node: Some(node), url: Some(url), .. }, Some(swap)) = (before, swap)
     {
         match repo.edit_and_swap(node, &marker, body, swap).await {
