@@ -18,7 +18,7 @@ use crate::{
     providers::{Providers, ResolveError},
     rounds::{Desk, Recent},
     store::{Store, StoreError},
-    web::{self, Door},
+    web::{self, Door, Refusals},
     workflows,
 };
 
@@ -31,6 +31,7 @@ pub struct App {
     pub intake: Arc<Intake>,
     pub providers: Arc<Providers>,
     secrets: Vec<SecretString>,
+    refusals: Arc<Refusals>,
     clock: SharedClock,
 }
 
@@ -102,7 +103,8 @@ impl App {
         let options = IntakeOptions { starts, allow, shows_cost_on_public };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
         let secrets = settings.webhook_secrets.clone();
-        Ok(Self { settings, store, github, engine, intake, providers, secrets, clock })
+        let refusals = Arc::default();
+        Ok(Self { settings, store, github, engine, intake, providers, secrets, refusals, clock })
     }
 
     /// The routes the world may reach.
@@ -112,6 +114,7 @@ impl App {
             secrets: self.secrets.clone(),
             bell: self.intake.bell(),
             clock: self.clock.clone(),
+            refusals: self.refusals.clone(),
         })
     }
 
@@ -123,6 +126,7 @@ impl App {
             engine: self.engine.clone(),
             providers,
             models,
+            refusals: self.refusals.clone(),
         })
     }
 

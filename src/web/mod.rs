@@ -9,4 +9,4 @@ mod public;
 mod room;
 
 pub use private::{Operator, private};
-pub use public::{Door, public};
+pub use public::{Door, Refusals, public};

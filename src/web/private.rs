@@ -12,6 +12,7 @@ use axum::{
 };
 use serde_json::json;
 
+use super::public::Refusals;
 use crate::{
     config::ModelSettings,
     engine::{Filter, Port, RunView},
@@ -26,6 +27,7 @@ pub struct Operator {
     pub engine: Arc<dyn Port>,
     pub providers: Arc<Providers>,
     pub models: ModelSettings,
+    pub refusals: Arc<Refusals>,
 }
 
 /// The routes for whoever sits at the machine.
@@ -74,6 +76,7 @@ async fn ready(State(room): State<Arc<Operator>>) -> Response {
         "models": models,
         "version": env!("CARGO_PKG_VERSION"),
         "inbox": { "new": inbox.new, "taken": inbox.taken, "done": inbox.done, "dead": inbox.dead },
+        "webhooks_refused": room.refusals.count(),
         "runs": { "live": live, "waiting_for_people": waiting },
     }))
     .into_response()
