@@ -18,7 +18,7 @@ use crate::{
     providers::{Providers, ResolveError},
     rounds::{Desk, Recent},
     store::{Store, StoreError},
-    web::{self, Bounds, Door, Token},
+    web::{self, Bounds, Door, Refusals, Token},
     workflows,
 };
 
@@ -33,6 +33,7 @@ pub struct App {
     /// What opens the private door and the control socket.
     pub token: Token,
     secrets: Vec<SecretString>,
+    refusals: Arc<Refusals>,
     clock: SharedClock,
 }
 
@@ -43,13 +44,13 @@ pub enum AppError {
     Key { path: PathBuf, error: io::Error },
     #[error("{} cannot be written: {error}. Without it nobody can be told from a model's program; put that right", path.display())]
     Token { path: PathBuf, error: io::Error },
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{0}")]
+    #[error(transparent)]
     GitHub(#[from] GitHubError),
-    #[error("{0}")]
+    #[error(transparent)]
     Git(#[from] GitError),
-    #[error("{0}")]
+    #[error(transparent)]
     Engine(#[from] EngineError),
     #[error("[models]: {0}")]
     Model(#[from] ResolveError),
@@ -108,7 +109,8 @@ impl App {
         let options = IntakeOptions { starts, allow, shows_cost_on_public };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
         let secrets = settings.webhook_secrets.clone();
-        Ok(Self { settings, store, github, engine, intake, providers, token, secrets, clock })
+        let refusals = Arc::default();
+        Ok(Self { settings, store, github, engine, intake, providers, token, secrets, refusals, clock })
     }
 
     /// The routes the world may reach.
@@ -118,6 +120,7 @@ impl App {
             secrets: self.secrets.clone(),
             bell: self.intake.bell(),
             clock: self.clock.clone(),
+            refusals: self.refusals.clone(),
         })
     }
 
@@ -130,6 +133,7 @@ impl App {
             providers,
             models,
             token: self.token.clone(),
+            refusals: self.refusals.clone(),
         })
     }
 
@@ -137,7 +141,8 @@ impl App {
     pub fn control(&self) -> Router {
         let (store, engine, clock) = (self.store.clone(), self.engine.clone(), self.clock.clone());
         let token = self.token.clone();
-        web::control::routes(web::control::Control { store, engine, clock, token })
+        let (pause_bell, web_url) = (self.intake.pause_bell(), self.settings.github.web_url.clone());
+        web::control::routes(web::control::Control { store, engine, clock, token, pause_bell, web_url })
     }
 
     /// Answers the command line until `ended`. A server without a socket is still a server.

@@ -528,6 +528,22 @@ impl WorkerPool {
     }
 }
 
+/// `1 finding`, `3 findings`.
+pub fn count(n: usize, one: &str, many: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
+}
+
+/// An error with its causes, each said once: most of ours quote their cause themselves.
+pub fn with_causes(error: &anyhow::Error) -> String {
+    let mut said = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

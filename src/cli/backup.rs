@@ -6,10 +6,10 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
-use super::{ConfigFlag, must_hold_data, say};
-use crate::{config::Settings, store};
+use super::{ConfigFlag, absolute_path, must_hold_data, say};
+use crate::{config::Settings, store, types::count};
 
 /// Copy the data directory, also while the server works.
 ///
@@ -21,7 +21,7 @@ use crate::{config::Settings, store};
 #[derive(clap::Args)]
 pub(super) struct Backup {
     /// A directory that does not exist yet, or is empty.
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_parser = absolute_path())]
     directory: PathBuf,
     #[command(flatten)]
     config: ConfigFlag,
@@ -40,17 +40,16 @@ pub(super) struct Check {
 impl Backup {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = Settings::load(&self.config.config)?;
-        let directory = std::path::absolute(&self.directory)
-            .with_context(|| format!("{} is no place for a backup", self.directory.display()))?;
+        let directory = self.directory;
         must_hold_data(&settings.data_dir)?;
         must_be_apart(&settings, &directory)?;
         let begun = Instant::now(); // for the person who waited for it; decides nothing
         let (from, to) = (settings.data_dir, directory.clone());
         let made = tokio::task::spawn_blocking(move || store::backup(&from, &to)).await??;
         say(format_args!(
-            "{} holds main.db and the databases of {} repositories: {} KiB in {} ms",
+            "{} holds main.db and the databases of {}: {} KiB in {} ms",
             directory.display(),
-            made.repositories,
+            count(made.repositories, "repository", "repositories"),
             made.bytes.div_ceil(1024),
             begun.elapsed().as_millis()
         ));

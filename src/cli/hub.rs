@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{say, serve::on_signals, wrong_usage};
+use super::{absolute_path, own_directory, say, serve::on_signals, wrong_usage};
 use crate::{
     clock::{Clock, SystemClock},
     localhub::{self, Hub, HubOptions, RepoSource},
@@ -21,7 +21,7 @@ pub(super) struct Localhub {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8010")]
     listen: SocketAddr,
     /// Where its repositories and state are kept.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: PathBuf,
 }
 
@@ -33,6 +33,7 @@ impl Localhub {
                 self.listen
             )));
         }
+        let _lock = own_directory(&self.data, localhub::STATE_FILE)?;
         let hub = Hub::start(HubOptions {
             listen: self.listen,
             data: self.data,

@@ -19,16 +19,23 @@ mod setup;
 
 use std::{
     fmt::Display,
+    fs::{self, File},
     io::{IsTerminal, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
+use anyhow::{Context as _, bail};
+use clap::{
+    CommandFactory, Parser, Subcommand, ValueEnum,
+    builder::{PathBufValueParser, TypedValueParser},
+    error::ErrorKind,
+};
+use rustix::fs::{FlockOperation, flock};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::{config::Settings, github::Fault};
+use crate::{config::Settings, github::Fault, types::with_causes};
 
 /// A GitHub App that ships nothing a second model family and a human have not signed.
 ///
@@ -131,8 +138,13 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(code) => code,
-        Err(error) => fail(format_args!("{error:#}")),
+        Err(error) => fail(with_causes(&error)),
     }
+}
+
+/// The command line, for whoever checks one without running it.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 fn fail(message: impl Display) -> ExitCode {
@@ -189,8 +201,40 @@ fn wrong_usage(message: impl Display) -> ExitCode {
 /// Ended by Ctrl-C before it was done, as shells count it.
 const INTERRUPTED: u8 = 130;
 
+/// Takes a path and makes it absolute at once, so that nothing later depends on the working directory.
+fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(std::path::absolute::<PathBuf>)
+}
+
+/// Makes a directory that a command may fill: a new one, an empty one, or one it filled before, which the file `mark`
+/// tells. Nobody else may have it while the answer is kept.
+fn own_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
+    let shown = directory.display();
+    fs::create_dir_all(directory).with_context(|| format!("{shown} cannot be made"))?;
+    let cannot = || format!("{shown} cannot be used");
+    let lock = File::open(directory).with_context(cannot)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            bail!(
+                "{shown} is in use by another countersign; stop that one, or name another directory with --data"
+            )
+        }
+        locked => locked.with_context(cannot)?,
+    }
+    let mark = directory.join(mark);
+    if !mark.exists() {
+        if fs::read_dir(directory).with_context(cannot)?.next().is_some() {
+            bail!(
+                "{shown} holds files that this command did not make; name a new or an empty directory with --data"
+            );
+        }
+        File::create_new(mark).with_context(cannot)?;
+    }
+    Ok(lock)
+}
+
 /// Commands that look into a data directory make none.
-fn must_hold_data(data: &std::path::Path) -> anyhow::Result<()> {
+fn must_hold_data(data: &Path) -> anyhow::Result<()> {
     if data.join("main.db").exists() {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! `countersign runs`: what is at work, and what it waits for.
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc};
 
 use anyhow::{Context, anyhow};
 
@@ -15,7 +15,7 @@ use crate::{
     workflows,
 };
 
-/// List runs: where each stands, since when, what it waits for and what it has cost GitHub.
+/// List runs: where each stands, since when, what it waits for and where, and what it has cost GitHub.
 ///
 /// Asks the server of this data directory; where none runs, the directory is opened and read. CALLS are requests to
 /// GitHub's API so far, and behind the stroke how many of them wrote something.
@@ -46,7 +46,7 @@ impl Runs {
         let lines: Vec<RunLine> = match heard.context("the server did not answer")? {
             Heard::Done(lines) => lines,
             Heard::Refused(why) => return Err(anyhow!(why)),
-            Heard::Nobody => read(&settings.data_dir, self.repo.as_ref(), self.all).await?,
+            Heard::Nobody => read(&settings, self.repo.as_ref(), self.all).await?,
         };
         if self.json {
             say(serde_json::to_string_pretty(&lines)?);
@@ -60,7 +60,8 @@ impl Runs {
 }
 
 /// Reads the directory itself, which nobody serves.
-async fn read(data: &Path, name: Option<&RepoName>, all: bool) -> anyhow::Result<Vec<RunLine>> {
+async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow::Result<Vec<RunLine>> {
+    let data = &settings.data_dir;
     must_hold_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
     let repos = match name {
@@ -77,13 +78,13 @@ async fn read(data: &Path, name: Option<&RepoName>, all: bool) -> anyhow::Result
         };
         views.extend(rows.iter().map(view));
     }
-    Ok(control::lines(&store, &views).await?)
+    Ok(control::lines(&store, &views, &settings.github.web_url).await?)
 }
 
 /// The reason is last and as long as it is.
 fn table(lines: &[RunLine]) -> Vec<String> {
-    let head = ["RUN", "REPOSITORY", "ISSUE", "WORKFLOW", "STEP", "STATUS", "SINCE", "CALLS", "WHY"];
-    let rows: Vec<[String; 9]> = std::iter::once(head.map(str::to_owned))
+    let head = ["RUN", "REPOSITORY", "ISSUE", "WORKFLOW", "STEP", "STATUS", "SINCE", "CALLS", "WHERE", "WHY"];
+    let rows: Vec<[String; 10]> = std::iter::once(head.map(str::to_owned))
         .chain(lines.iter().map(|line| {
             [
                 line.run.to_string(),
@@ -94,6 +95,7 @@ fn table(lines: &[RunLine]) -> Vec<String> {
                 line.status.clone(),
                 line.since.clone(),
                 format!("{}/{}", line.calls, line.writes),
+                line.url.clone().unwrap_or_default(),
                 line.why.clone().unwrap_or_default(),
             ]
         }))

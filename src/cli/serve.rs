@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +32,9 @@ impl Serve {
             tracing::warn!(
                 "{name} is set in the environment and ignored: secrets come from the .env file only"
             );
+        }
+        if let Some(exposed) = settings.exposed_secrets().into_iter().next() {
+            bail!(exposed);
         }
         proc::adopt_orphans()?;
         let app = App::build(settings, Arc::new(SystemClock)).await?;

@@ -34,6 +34,7 @@ use crate::{
     github::{self, GitHub, GitHubOptions, Manifest, NewApp, Pacing, manifest},
     limits,
     messages::html,
+    types::with_causes,
 };
 
 /// Register the App on GitHub and write its settings.
@@ -79,11 +80,15 @@ impl Setup {
                 )));
             }
         };
+        if let Some(why) = unreachable(&webhook, &self.github) {
+            return Ok(wrong_usage(format_args!("--webhook-url {webhook} {why}")));
+        }
         let files = Files::beside(&self.config.config)?;
         let listener = TcpListener::bind(("127.0.0.1", self.port))
             .await
             .with_context(|| format!("cannot listen on port {}; name another with --port", self.port))?;
-        let here: Url = format!("http://{}/", listener.local_addr()?).parse()?;
+        let port = listener.local_addr()?.port();
+        let here: Url = format!("http://127.0.0.1:{port}/").parse()?;
         let github = GitHubSettings::of(&with_slash(&self.github));
         let state = random_hex()?;
         let manifest = Manifest::embedded().form(
@@ -109,6 +114,10 @@ impl Setup {
             axum::serve(listener, router).with_graceful_shutdown(closing.cancelled_owned()).await
         });
         say(format_args!("Open {here} and press the button."));
+        if !is_loopback(&self.github) {
+            say("If this machine has no browser, run this on one that has, and open the address there:");
+            say(format_args!("  ssh -L {port}:127.0.0.1:{port} USER@THIS-MACHINE"));
+        }
         let done = tokio::select! {
             result = guide(&files, &github, &webhook, codes) => result,
             () = stop.cancelled() => {
@@ -147,7 +156,7 @@ async fn guide(
         Ok(app) => app,
         Err(error) => {
             // The browser may be gone; the terminal says it too.
-            let _ = reply.send(Err(format!("{error:#}")));
+            let _ = reply.send(Err(with_causes(&error)));
             return Err(error);
         }
     };
@@ -164,11 +173,14 @@ async fn guide(
     let installation = installed(github, &app).await?;
     files.write_config(github, webhook, app.id, Some(installation))?;
     say(format_args!("Installation {installation} is on the allow-list."));
-    say(format_args!(
-        "Put GEMINI_API_KEY into {1} and log Claude in for the server: countersign login --config {0}",
-        files.config.display(),
-        files.env.display()
-    ));
+    match is_loopback(&github.web_url) {
+        true => say("This is a localhub, so [models] names the scripted stub: no model, no key, no login."),
+        false => say(format_args!(
+            "Put GEMINI_API_KEY into {1} and log Claude in for the server: countersign login --config {0}",
+            files.config.display(),
+            files.env.display()
+        )),
+    }
     say(format_args!(
         "Next: countersign doctor --config {0}, then countersign serve --config {0}",
         files.config.display()
@@ -302,6 +314,25 @@ fn page(status: StatusCode, body: &str) -> Response {
     (status, [(header::CONTENT_SECURITY_POLICY, policy)], Html(html)).into_response()
 }
 
+/// Why GitHub would not reach, or should not use, a webhook there, with what to write instead.
+fn unreachable(webhook: &Url, github: &Url) -> Option<&'static str> {
+    match (is_loopback(webhook), is_loopback(github)) {
+        (true, false) => {
+            Some("is for this machine alone; write the address by which GitHub reaches this server")
+        }
+        (false, true) => Some(
+            "is elsewhere, and a localhub delivers on its own machine; write http://127.0.0.1:PORT/webhook",
+        ),
+        (false, false) if webhook.scheme() != "https" => {
+            Some("is not encrypted; write https:// and put TLS in front")
+        }
+        _ if webhook.path() == "/" => {
+            Some("has no path; add /webhook, or the path that your proxy passes on to it")
+        }
+        _ => None,
+    }
+}
+
 /// Where `serve` shall listen: a webhook address on this machine says so itself.
 fn listening(webhook: &Url) -> String {
     match webhook.port_or_known_default() {
@@ -359,6 +390,10 @@ impl Files {
         installation: Option<u64>,
     ) -> anyhow::Result<()> {
         let allow = installation.map(|i| i.to_string()).unwrap_or_default();
+        let [drafter, reviewer] = match is_loopback(&github.web) {
+            true => ["stub:drafter", "stub:reviewer"],
+            false => ["claude:opus", "gemini:pro"],
+        };
         let text = format!(
             "# Settings of the server. Secrets are in .env beside this file.\n\n\
              [app]\nid = {app}\nprivate_key_file = \"private-key.pem\"\n\n\
@@ -367,7 +402,7 @@ impl Files {
              # The operator's page and /readyz, for this machine only.\nprivate_listen = \"127.0.0.1:8009\"\n\n\
              [data]\ndir = \"data\"\n\n\
              [installations]\n# Only these are served; everyone else is answered and ignored.\nallow = [{allow}]\n\n\
-             [models]\ndrafter = \"claude:opus\"\nreviewer = \"gemini:pro\"\n\n\
+             [models]\ndrafter = \"{drafter}\"\nreviewer = \"{reviewer}\"\n\n\
              # Google may train on what a key of the free tier is sent, so a key is used for private repositories only\n\
              # if it is said here that its project pays:\n\
              # [[providers.gemini.key]]\n# name = \"default\" # GEMINI_API_KEY\n# tier = \"paid\"\n",

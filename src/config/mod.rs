@@ -17,6 +17,7 @@ mod workers;
 use std::{
     fmt,
     net::SocketAddr,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -353,6 +354,16 @@ impl Default for LldSettings {
 }
 
 impl Settings {
+    /// What is wrong with the modes of the key and the `.env`: both are for their owner's eyes. A sentence each.
+    pub fn exposed_secrets(&self) -> Vec<String> {
+        let env = self.file.with_file_name(".env");
+        let open = |path: &&PathBuf| {
+            std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
+        };
+        let files = [&self.app.private_key_file, &env].into_iter().filter(open);
+        files.map(|path| format!("{0} is open to other users; run: chmod 600 {0}", path.display())).collect()
+    }
+
     /// Reads and checks `path` and the `.env` beside it.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Self::load_in(path, |name| std::env::var_os(name).is_some())
@@ -414,7 +425,10 @@ fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError {
         file: file.to_owned(),
         line: error.span().map(|span| line_of(text, span.start)),
-        message: shortened(&error.message().lines().collect::<Vec<_>>().join("; ")),
+        message: format!(
+            "this cannot be used: {}",
+            shortened(&error.message().lines().collect::<Vec<_>>().join("; "))
+        ),
     }
 }
 

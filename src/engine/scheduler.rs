@@ -26,7 +26,7 @@ use crate::{
     clock::SharedClock,
     limits,
     store::{Checkpoint, Lease, RunRow, RunStatus, StoreError},
-    types::{RunId, Timestamp},
+    types::{RunId, Timestamp, with_causes},
 };
 
 type AnyFlow<T> = &'static dyn AnyWorkflow<T>;
@@ -255,6 +255,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let left = self.step(&claimed).await;
         let run = claimed.lease.run.id;
         lock(&self.in_flight).remove(&run);
+        self.log(&claimed.lease.run, &left);
         let over = matches!(left, Checkpoint::Done { .. } | Checkpoint::Ended { .. });
         let timed =
             matches!(left, Checkpoint::Ask { .. } | Checkpoint::Wait { .. } | Checkpoint::Retry { .. });
@@ -267,6 +268,29 @@ impl<T: Send + Sync + 'static> Engine<T> {
             lock(&self.waits).remove(&run);
         }
         Ok(())
+    }
+
+    /// A line for each move of a run. What only waits may do so for weeks, and look every minute.
+    fn log(&self, row: &RunRow, left: &Checkpoint) {
+        let (run, issue, view) = (row.id, row.trigger.issue, self.view(row));
+        let step = format!("{} {}", view.step_id, view.step_title);
+        match left {
+            Checkpoint::Go { .. } => tracing::info!(%run, %issue, step, "step done"),
+            Checkpoint::Ask { gate, .. } => {
+                let subject = gate.subject.short();
+                tracing::info!(%run, %issue, step, stage = gate.stage, subject, "a gate waits for a person");
+            }
+            Checkpoint::Done { outcome, .. } => {
+                tracing::info!(%run, %issue, step, outcome = outcome.summary, "run done");
+            }
+            Checkpoint::Halt { why, .. } | Checkpoint::Ended { why, .. } => {
+                tracing::info!(%run, %issue, step, why, "run ended");
+            }
+            Checkpoint::Wait { why, .. } | Checkpoint::Retry { why, .. } => {
+                tracing::debug!(%run, %issue, step, why, "step waits");
+            }
+            Checkpoint::Park { .. } => {} // said where it was found out
+        }
     }
 
     async fn step(&self, claimed: &Claimed) -> Checkpoint {
@@ -319,7 +343,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             Err(Attempt::Step(StepError::Bug(error))) => {
                 let attempts = self.failed(run, &error);
                 if attempts >= limits::STEP_ATTEMPTS {
-                    return halt(Halt::Bug { attempts, error: format!("{error:#}") });
+                    return halt(Halt::Bug { attempts, error: with_causes(&error) });
                 }
                 self.later("failed by our own fault; trying again", backoff(run, attempts), attempts)
             }
@@ -400,7 +424,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let attempts = run.attempts + 1;
         tracing::error!(
             run = %run.id, workflow = run.workflow, step = run.step, visit = run.visit, attempts,
-            error = format!("{error:#}"), "a step failed"
+            error = with_causes(error), "a step failed"
         );
         attempts
     }

@@ -33,7 +33,7 @@ impl fmt::Display for Version {
 }
 
 /// The git in `PATH`; an error that says what to install when there is none or an old one.
-pub async fn version() -> Result<Version, GitError> {
+async fn version() -> Result<Version, GitError> {
     let output =
         run("version", base().arg("version"), Duration::from_secs(10), &CancellationToken::new()).await?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -41,6 +41,19 @@ pub async fn version() -> Result<Version, GitError> {
         Some(version) if version >= OLDEST => Ok(version),
         Some(version) => Err(GitError::TooOld { found: version.to_string() }),
         None => Err(GitError::Unreadable { what: "version", why: text }),
+    }
+}
+
+/// As [`version`], once git has done what each run needs: make a mirror. What fetches over HTTPS is a program apart.
+pub async fn try_out() -> Result<Version, GitError> {
+    let version = version().await?;
+    let failed = |source| GitError::Directory { path: std::env::temp_dir(), source };
+    let scratch = tempfile::tempdir().map_err(failed)?;
+    read("init", init(&scratch.path().join("mirror.git"))).await?;
+    let programs = read("--exec-path", base().arg("--exec-path")).await?;
+    match Path::new(String::from_utf8_lossy(&programs).trim()).join("git-remote-https").exists() {
+        true => Ok(version),
+        false => Err(GitError::NoHttps),
     }
 }
 
@@ -92,7 +105,15 @@ pub(super) fn fetch(mirror: &Path, source: &Source, branches: &[String], token: 
         .args(["-c", "http.followRedirects=false"])
         // Tidying up happens while we wait, not in a process left behind.
         .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
-        .args([FETCH, "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"])
+        // Of a shallow repository there is no more to be had; what is behind its edge is not asked for.
+        .args([
+            FETCH,
+            "--update-shallow",
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+        ])
         .arg(source.url.as_str())
         .args(branches.iter().map(|branch| format!("+refs/heads/{branch}:refs/heads/{branch}")))
 }

@@ -14,7 +14,7 @@ use crate::{
     types::{Oid, RepoId},
 };
 
-pub use command::{Version, version};
+pub use command::{Version, try_out};
 pub use local::open;
 pub use mirror::Mirrors;
 pub use snapshot::{Changed, Entry, Mode, Snapshot};
@@ -24,6 +24,10 @@ pub use snapshot::{Changed, Entry, Mode, Snapshot};
 pub enum GitError {
     #[error("git was not found in PATH; install git {} or newer", command::OLDEST)]
     Missing,
+    #[error(
+        "git has no git-remote-https here, so it cannot fetch; install the whole of git, with its support for HTTPS"
+    )]
+    NoHttps,
     #[error("git {found} is too old; install git {} or newer", command::OLDEST)]
     TooOld { found: String },
     #[error("`{name}` is not a branch name")]
@@ -44,7 +48,7 @@ pub enum GitError {
     TooLarge { oid: Oid, size: u64, limit: u64 },
     #[error("object {oid} is missing, as in a partial clone; clone the repository without `--filter`")]
     Partial { oid: String },
-    #[error("git {what} failed: {stderr}")]
+    #[error("git could not do its part of the work ({what}); it says: {stderr}")]
     Failed { what: &'static str, stderr: String },
     #[error("git {what} printed what could not be read: {why}")]
     Unreadable { what: &'static str, why: String },

@@ -265,6 +265,20 @@ impl Repo {
         self.keep_one(&there, &marker_line(marker, 0)?).await
     }
 
+    /// As [`find_comment`](Self::find_comment), with its text as it is on GitHub but for the marker.
+    pub async fn read_comment(
+        &self,
+        issue: IssueNo,
+        marker: &str,
+    ) -> Result<Option<(Comment, String)>, Fault> {
+        let (there, line) = (self.newest_comments(issue).await?, marker_line(marker, 0)?);
+        let Some(kept) = self.keep_one(&there, &line).await? else { return Ok(None) };
+        let listed =
+            there.iter().find(|listed| listed.id == kept.id.0).and_then(|listed| listed.body.as_deref());
+        let text = listed.and_then(|body| body.trim_end().strip_suffix(&line)).unwrap_or_default();
+        Ok(Some((kept, text.trim_end().to_owned())))
+    }
+
     /// Replaces the text of a comment of ours, keeping its marker. What does not fit one comment is
     /// left out: an edit cannot make a second one.
     pub async fn edit_comment(&self, id: CommentId, marker: &str, body: &Body) -> Result<Comment, Fault> {

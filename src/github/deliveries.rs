@@ -21,6 +21,8 @@ pub struct Attempt {
     /// When it was made, by GitHub's clock.
     pub at: Timestamp,
     pub event: String,
+    /// What the server answered; 0 where nobody did.
+    pub status: u16,
     /// None for what concerns the App itself.
     pub installation: Option<InstallationId>,
 }
@@ -43,6 +45,8 @@ struct Listed {
     guid: String,
     delivered_at: String,
     event: String,
+    #[serde(default)]
+    status_code: u16,
     installation_id: Option<u64>,
 }
 
@@ -61,6 +65,7 @@ impl GitHub {
                 id: DeliveryId(listed.guid),
                 at: time(&DELIVERIES, &listed.delivered_at)?,
                 event: listed.event,
+                status: listed.status_code,
                 installation: listed.installation_id.map(InstallationId),
             })
         };

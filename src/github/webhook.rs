@@ -39,7 +39,7 @@ pub fn verify(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Res
     let Some(event) = name(headers, "x-github-event") else {
         return refuse(StatusCode::BAD_REQUEST, "The X-GitHub-Event header is missing or malformed.");
     };
-    let Some(id) = name(headers, "x-github-delivery") else {
+    let Some(id) = delivery_id(headers) else {
         return refuse(StatusCode::BAD_REQUEST, "The X-GitHub-Delivery header is missing or malformed.");
     };
     Ok(Verified { id: DeliveryId(id), event })
@@ -65,6 +65,11 @@ pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], Refused> {
             "X-Hub-Signature-256 must be `sha256=` and 64 hexadecimal digits.",
         ),
     }
+}
+
+/// What the request calls itself, signed or not.
+pub fn delivery_id(headers: &HeaderMap) -> Option<String> {
+    name(headers, "x-github-delivery")
 }
 
 fn check_signature(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Result<(), Refused> {

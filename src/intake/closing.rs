@@ -4,7 +4,7 @@
 //! delivered again by somebody) it may hold no longer, and GitHub is asked.
 
 use super::{
-    Handled, Intake, LAG, Trouble, cause,
+    Handled, Intake, LAG, Note, Trouble, cause,
     route::{LATE, Place, issue_of_branch},
 };
 use crate::{
@@ -20,15 +20,17 @@ use crate::{
 impl Intake {
     pub(super) async fn issue_closed(&self, taken: &Taken, at: &Place<'_>, e: &IssueEvent) -> Handled {
         if self.told_late(taken, e.at) && self.is_open(at).await? {
-            return Ok(LATE.to_owned());
+            return Ok(Note::Nothing(LATE.into()));
         }
         self.stop(taken, at, &e.sender, "the issue was closed").await
     }
 
     pub(super) async fn pull(&self, taken: &Taken, e: &PullEvent) -> Handled {
-        let PullAction::Closed { merged } = e.action else { return Ok("nothing to do".to_owned()) };
+        let PullAction::Closed { merged } = e.action else {
+            return Ok(Note::Nothing("nothing to do".into()));
+        };
         let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id)) else {
-            return Ok("not a pull request of ours".to_owned());
+            return Ok(Note::Nothing("not a pull request of ours".into()));
         };
         if e.sender.id == self.bot().await?.id {
             return Ok("closed by the App itself, which goes on elsewhere".to_owned());
@@ -36,7 +38,7 @@ impl Intake {
         let at = Place { repo: &e.repo, installation: e.installation, issue };
         let closed_at = e.closed_at.unwrap_or(taken.received_at);
         if self.told_late(taken, closed_at) && self.has_open_pull(&at, &e.head_branch).await? {
-            return Ok(LATE.to_owned());
+            return Ok(Note::Nothing(LATE.into()));
         }
         let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
         let why = if merged { "its pull request was merged" } else { "its pull request was closed" };
@@ -95,9 +97,9 @@ fn shows(run: &RunView, opened_at: Timestamp, closed_at: Timestamp) -> bool {
     began <= closed_at && (began <= opened_at || at_a_gate)
 }
 
-fn stopping(runs: usize, why: &str) -> String {
+fn stopping(runs: usize, why: &str) -> Note {
     match runs {
-        0 => "nothing was running".to_owned(),
-        n => format!("stopping {n} of its runs: {why}"),
+        0 => Note::Nothing("nothing was running".into()),
+        n => Note::Done(format!("stopping {n} of its runs: {why}")),
     }
 }

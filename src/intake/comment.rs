@@ -1,7 +1,7 @@
 //! Commands in comments: read, permitted, carried out, answered.
 
 use super::{
-    Handled, Intake, Trouble,
+    Handled, Intake, Note, Trouble,
     answer::{Reply, moved_on},
     cause,
     route::{Place, TOLD},
@@ -12,7 +12,7 @@ use crate::{
     github::{Body, LabelSpec, LabelSwap, On, Repo, event::CommentEvent},
     limits,
     messages::{self, HelpRow},
-    store::{Spending, Taken},
+    store::{Pause, Spending, Taken},
     types::{Cause, IssueNo, Role},
 };
 
@@ -50,25 +50,25 @@ impl Said<'_> {
 impl Intake {
     pub(crate) async fn comment(&self, taken: &Taken, e: &CommentEvent) -> Handled {
         if e.sender.bot || e.via_app {
-            return Ok("a bot's comment never acts".to_owned());
+            return Ok(Note::Nothing("a bot's comment never acts".into()));
         }
         if e.author.id != e.sender.id {
-            return Ok("the sender is not the author".to_owned());
+            return Ok(Note::Nothing("the sender is not the author".into()));
         }
         let bot = self.bot().await?;
         if e.sender.id == bot.id || e.sender.login == bot.login {
-            return Ok("our own comment never acts".to_owned());
+            return Ok(Note::Nothing("our own comment never acts".into()));
         }
         let slug = bot.login.strip_suffix("[bot]");
         let found = commands::parse(self.router.rows(), slug, &e.body);
         if found.is_empty() {
-            return Ok("no command in it".to_owned());
+            return Ok(Note::Nothing("no command in it".into()));
         }
         let Some(said) = self.listen(taken, e, &found).await? else {
-            return Ok("nothing of ours is alive here".to_owned());
+            return Ok(Note::Nothing("nothing of ours is alive here".into()));
         };
         if !self.store.inbox().owns(&taken.id, &said.cause).await? {
-            return Ok(TOLD.to_owned());
+            return Ok(Note::Nothing(TOLD.into()));
         }
         self.hear(&said, &found).await
     }
@@ -110,7 +110,7 @@ impl Intake {
         self.show(said, &shown).await?;
         self.say(said.taken, &said.cause, &said.repo, said.event.issue, &words).await?;
         notes.dedup();
-        Ok(notes.join("; "))
+        Ok(Note::Done(notes.join("; ")))
     }
 
     /// Which issue this is about, what lives there and what the sender may do; none when the bare words in
@@ -282,7 +282,9 @@ impl Intake {
                         live_only: false,
                     })
                     .await?;
-                Ok(Reply::Shown(messages::runs(&runs.iter().map(line).collect::<Vec<_>>())))
+                let pauses = self.engine.pauses().await?;
+                let lines: Vec<_> = runs.iter().map(|run| line(run, &pauses)).collect();
+                Ok(Reply::Shown(messages::runs(&lines)))
             }
             "cost" => self.cost(said).await,
             RETRY => self.retry(said, cause).await,
@@ -379,11 +381,12 @@ const RETRY: &str = "retry";
 /// Marks the comment that `/help` and `/status` are answered in.
 const ANSWERS: &str = "answers";
 
-fn line(run: &RunView) -> messages::RunLine {
+fn line(run: &RunView, pauses: &[Pause]) -> messages::RunLine {
+    let paused = run.status.live() && Pause::of(pauses, run.id.repo).is_some();
     messages::RunLine {
         run: run.id,
         workflow: run.workflow.clone(),
-        status: run.status.as_str(),
+        status: if paused { "paused" } else { run.status.as_str() },
         step: format!("{} {}", run.step_id, run.step_title),
         why: run.why.clone(),
     }

@@ -6,7 +6,7 @@
 //! when that cannot be asked. A labelling is dealt with once, whichever way we learn of it first.
 
 use super::{
-    Handled, Intake, Trouble,
+    Handled, Intake, Note, Trouble,
     route::{LATE, Place},
 };
 use crate::{
@@ -139,21 +139,21 @@ impl Intake {
         labeling: Labeling,
     ) -> Handled {
         if self.router.by_label(label).is_none() {
-            return Ok("not a label of ours".to_owned());
+            return Ok(Note::Nothing("not a label of ours".into()));
         }
         let (key, found) = (key(at, label, &labeling), Labeling::was_found(&taken.id));
         if let Some(note) = self.store.labeling_note(&key, !found).await? {
-            return Ok(format!("heard before: {note}"));
+            return Ok(Note::Done(format!("heard before: {note}")));
         }
         let note = if found && self.started(at, label, &labeling).await? {
             self.repo(at).remove_label(at.issue, label).await?;
-            "it had started its run before".to_owned()
+            Note::Nothing("it had started its run before".into())
         } else if self.told_late(taken, labeling.at) && !self.bears(at, label).await? {
-            LATE.to_owned()
+            Note::Nothing(LATE.into())
         } else {
             self.labeled(taken, at, label, &labeling.actor, labeling.at).await?
         };
-        self.store.note_labeling(&key, found, &note).await?;
+        self.store.note_labeling(&key, found, &note.to_string()).await?;
         Ok(note)
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Handled, Intake, LAG, Trouble, cause,
+    Handled, Intake, LAG, Note, Trouble, cause,
     route::{LATE, row},
 };
 use crate::{
@@ -43,18 +43,18 @@ impl Intake {
 
     pub(super) async fn installation(&self, taken: &Taken, e: &InstallationEvent) -> Handled {
         let (directory, account) = (self.store.directory(), &e.account);
-        let Some(action) = self.still(taken, e).await? else { return Ok(LATE.to_owned()) };
+        let Some(action) = self.still(taken, e).await? else { return Ok(Note::Nothing(LATE.into())) };
         match action {
             InstallationAction::Deleted => {
                 let mut ended = 0;
                 for repo in directory.lost_installation(e.installation).await? {
                     ended += self.end_runs(taken, repo, &e.sender, "the App was uninstalled").await?;
                 }
-                Ok(format!("uninstalled by {account}; runs ended on {ended} issues"))
+                Ok(Note::Done(format!("uninstalled by {account}; runs ended on {ended} issues")))
             }
             InstallationAction::Suspended => {
                 self.saw_installation(e.installation, account, true).await?;
-                Ok(format!("suspended by {account}"))
+                Ok(Note::Done(format!("suspended by {account}")))
             }
             InstallationAction::Created | InstallationAction::Unsuspended => {
                 self.saw_installation(e.installation, account, false).await?;
@@ -63,10 +63,10 @@ impl Intake {
                 } else {
                     self.saw(e.installation, &e.repositories).await?;
                 }
-                Ok(format!("at work for {account}"))
+                Ok(Note::Done(format!("at work for {account}")))
             }
             InstallationAction::PermissionsAccepted => {
-                Ok(format!("{account} accepted what the App asks for"))
+                Ok(Note::Done(format!("{account} accepted what the App asks for")))
             }
         }
     }
@@ -84,7 +84,7 @@ impl Intake {
         }
         self.saw(installation, added).await?;
         self.taken_away(taken, removed, by).await?;
-        Ok(format!("{} repositories added, {} removed", added.len(), removed.len()))
+        Ok(Note::Done(format!("{} repositories added, {} removed", added.len(), removed.len())))
     }
 
     /// What was told of late: those count that are given to the App now, and those that are not.
@@ -98,12 +98,16 @@ impl Intake {
         // Nothing of a suspended one can be listed; its runs rest, and look for themselves when they go on.
         let there = self.github.installation(installation).await?;
         if there.is_none_or(|installation| installation.suspended) {
-            return Ok(LATE.to_owned());
+            return Ok(Note::Nothing(LATE.into()));
         }
         let given = self.saw_given(installation).await?;
         let removed: Vec<_> = removed.iter().filter(|(repo, _)| !given.contains(repo)).cloned().collect();
         self.taken_away(taken, &removed, by).await?;
-        Ok(format!("told late; {} repositories are given, {} were removed", given.len(), removed.len()))
+        Ok(Note::Done(format!(
+            "told late; {} repositories are given, {} were removed",
+            given.len(),
+            removed.len()
+        )))
     }
 
     async fn taken_away(
@@ -170,7 +174,7 @@ impl Intake {
             let handle = self.github.repo(e.installation, repo, e.repo.name.clone());
             match name_now(&handle, e.action).await? {
                 Some(name) => seen.name = name,
-                None => return Ok(LATE.to_owned()),
+                None => return Ok(Note::Nothing(LATE.into())),
             }
         }
         let elsewhere =
@@ -191,10 +195,10 @@ impl Intake {
         if e.action == RepositoryAction::Deleted {
             directory.lost_repository(repo).await?;
         }
-        Ok(match why {
+        Ok(Note::Done(match why {
             Some(why) => format!("{why}; its runs ended on {ended} issues"),
             None => format!("known as {}", e.repo.name),
-        })
+        }))
     }
 
     /// Why this event is not heard now, if it is not: the repository is gone and this one came around it.

@@ -15,6 +15,7 @@ mod comment;
 mod labels;
 mod lifecycle;
 mod patrol;
+mod pauses;
 mod reactions;
 mod route;
 mod sweep;
@@ -23,7 +24,9 @@ mod workers;
 pub use labels::Labels;
 
 use std::{
+    borrow::Cow,
     collections::BTreeSet,
+    fmt,
     sync::{Arc, Mutex},
 };
 
@@ -36,7 +39,7 @@ use crate::{
     github::{Event, Fault, GitHub},
     limits::{self, LAG},
     store::{Ending, Store, StoreError, Taken},
-    types::{Actor, DeliveryId, InstallationId, Timestamp},
+    types::{Actor, DeliveryId, InstallationId, RunId, Timestamp},
 };
 
 /// Reads deliveries and turns them into requests to the engine.
@@ -50,6 +53,10 @@ pub struct Intake {
     clock: SharedClock,
     woken: Arc<Notify>,
     reactions: reactions::Memory,
+    /// Rung when a pause begins or ends.
+    paused: Arc<Notify>,
+    /// Runs whose status comment says that they are paused, as far as this boot knows.
+    told_paused: Mutex<BTreeSet<RunId>>,
     /// What could not be written down; it is, before another delivery is taken.
     unwritten: Mutex<Vec<(DeliveryId, Ending)>>,
 }
@@ -111,8 +118,23 @@ pub enum Trouble {
     Opening,
 }
 
-/// How a delivery ended: one line for the log and the inbox row.
-pub(crate) type Handled = Result<String, Trouble>;
+/// What came of a delivery: one line for the log and the inbox row.
+pub(crate) enum Note {
+    /// It means nothing to us, as most do not.
+    Nothing(Cow<'static, str>),
+    Done(String),
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing(why) => f.write_str(why),
+            Self::Done(what) => f.write_str(what),
+        }
+    }
+}
+
+pub(crate) type Handled = Result<Note, Trouble>;
 
 impl Intake {
     pub fn new(
@@ -130,8 +152,10 @@ impl Intake {
             allow: options.allow,
             shows_cost_on_public: options.shows_cost_on_public,
             clock,
-            woken: Arc::new(Notify::new()),
+            woken: Arc::default(),
             reactions: reactions::Memory::default(),
+            paused: Arc::default(),
+            told_paused: Mutex::default(),
             unwritten: Mutex::default(),
         }
     }
@@ -141,13 +165,18 @@ impl Intake {
         self.woken.clone()
     }
 
+    /// Rung by whoever begins or ends a pause.
+    pub fn pause_bell(&self) -> Arc<Notify> {
+        self.paused.clone()
+    }
+
     async fn deal_with(&self, taken: &Taken) -> Ending {
         // Before anything else: whoever is not ours costs us nothing.
         if taken.subject.installation.is_some_and(|installation| !self.allow.contains(&installation)) {
             tracing::debug!(delivery = %taken.id, event = %taken.event, "ignored: not ours");
             return Ending::Done("ignored: its installation is not in [installations] allow".to_owned());
         }
-        let unreadable = |error: &dyn std::fmt::Display| {
+        let unreadable = |error: &dyn fmt::Display| {
             tracing::warn!(delivery = %taken.id, event = %taken.event, %error, "delivery cannot be read");
             Ending::Dead(error.to_string())
         };
@@ -163,8 +192,15 @@ impl Intake {
         };
         let ending = match handled {
             Ok(note) => {
-                tracing::info!(delivery = %taken.id, event = %taken.event, %note, "handled");
-                Ending::Done(note)
+                match note {
+                    Note::Nothing(_) => {
+                        tracing::debug!(delivery = %taken.id, event = %taken.event, %note, "means nothing here");
+                    }
+                    Note::Done(_) => {
+                        tracing::info!(delivery = %taken.id, event = %taken.event, %note, "handled");
+                    }
+                }
+                Ending::Done(note.to_string())
             }
             Err(trouble) => self.put_off(taken, &trouble),
         };

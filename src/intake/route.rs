@@ -1,6 +1,6 @@
 //! What each event means to us.
 
-use super::{Handled, Intake, Trouble, answer::Reply, cause};
+use super::{Handled, Intake, Note, Trouble, answer::Reply, cause};
 use crate::{
     engine::{Answer, Filter, Start, Started, Trigger},
     github::{
@@ -15,7 +15,7 @@ use crate::{
 impl Intake {
     pub(crate) async fn route(&self, taken: &Taken, event: &Event) -> Handled {
         if self.too_late(taken, event).await? {
-            return Ok("ignored: its repository is gone".to_owned());
+            return Ok(Note::Nothing("ignored: its repository is gone".into()));
         }
         match event {
             Event::Repository(e) => return self.repository(taken, e).await,
@@ -41,15 +41,15 @@ impl Intake {
                     IssueAction::Transferred => {
                         self.stop(taken, &at, &e.sender, "the issue was transferred").await
                     }
-                    _ => Ok("nothing to do".to_owned()),
+                    _ => Ok(Note::Nothing("nothing to do".into())),
                 }
             }
             Event::Comment(e) => self.comment(taken, e).await,
             Event::Review(e) => self.review(taken, e).await,
             Event::PullRequest(e) => self.pull(taken, e).await,
-            Event::Ping => Ok("pong".to_owned()),
-            Event::Ignored { why } => Ok(format!("ignored: {why}")),
-            _ => Ok("nothing to do yet".to_owned()),
+            Event::Ping => Ok(Note::Nothing("pong".into())),
+            Event::Ignored { why } => Ok(Note::Nothing(format!("ignored: {why}").into())),
+            _ => Ok(Note::Nothing("nothing to do yet".into())),
         }
     }
 
@@ -62,14 +62,14 @@ impl Intake {
         when: Timestamp,
     ) -> Handled {
         let Some(row) = self.router.by_label(label) else {
-            return Ok("not a label of ours".to_owned());
+            return Ok(Note::Nothing("not a label of ours".into()));
         };
         if sender.bot || sender.id == self.bot().await?.id {
-            return Ok("a bot's label never acts".to_owned());
+            return Ok(Note::Nothing("a bot's label never acts".into()));
         }
         let cause = cause::label(at.issue, label, sender, when);
         if !self.store.inbox().owns(&taken.id, &cause).await? {
-            return Ok(TOLD.to_owned());
+            return Ok(Note::Nothing(TOLD.into()));
         }
         let repo = self.repo(at);
         let role = repo.permission(sender).await?.role;
@@ -105,7 +105,7 @@ impl Intake {
         };
         // Last: one that is gone, when we are told of it late, means that somebody took it back.
         repo.remove_label(at.issue, label).await?;
-        Ok(note)
+        Ok(Note::Done(note))
     }
 
     pub(super) async fn start(&self, workflow: &str, trigger: Trigger) -> Result<Reply, Trouble> {
@@ -119,30 +119,30 @@ impl Intake {
     /// GitHub's own review buttons on the run's pull request mean `/approve` and `/revise`.
     async fn review(&self, taken: &Taken, e: &ReviewEvent) -> Handled {
         if e.sender.bot || e.sender.id == self.bot().await?.id {
-            return Ok("a bot's review never acts".to_owned());
+            return Ok(Note::Nothing("a bot's review never acts".into()));
         }
         let verb = match e.state {
             ReviewState::Approved => "approve",
             ReviewState::ChangesRequested => "revise",
-            ReviewState::Commented => return Ok("a review without a decision".to_owned()),
+            ReviewState::Commented => return Ok(Note::Nothing("a review without a decision".into())),
         };
         let here = Place { repo: &e.repo, installation: e.installation, issue: e.pull };
         let Some(issue) = self.issue_of_pull(&here).await? else {
-            return Ok("not a pull request of ours".to_owned());
+            return Ok(Note::Nothing("not a pull request of ours".into()));
         };
         let at = Place { issue, ..here };
         let role = self.repo(&at).permission(&e.sender).await?.role;
         if self.router.row(verb).is_none_or(|row| role < row.role) {
-            return Ok(format!("refused: {role} may not {verb}"));
+            return Ok(Note::Done(format!("refused: {role} may not {verb}")));
         }
         // Reviews go on after the work has ended, and are then no business of ours.
         let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
         if self.engine.list(live).await?.is_empty() {
-            return Ok("a review where nothing runs".to_owned());
+            return Ok(Note::Nothing("a review where nothing runs".into()));
         }
         let cause = cause::review(e.review);
         if !self.store.inbox().owns(&taken.id, &cause).await? {
-            return Ok(TOLD.to_owned());
+            return Ok(Note::Nothing(TOLD.into()));
         }
         let reply = if verb == "revise" && e.body.trim().is_empty() {
             Reply::Words(messages::empty_args(verb))
@@ -163,10 +163,10 @@ impl Intake {
         };
         match reply {
             // A review takes no thumb.
-            Reply::Note(note) | Reply::No(note) => Ok(format!("a review: {note}")),
+            Reply::Note(note) | Reply::No(note) => Ok(Note::Done(format!("a review: {note}"))),
             Reply::Words(body) | Reply::Shown(body) => {
                 self.say(taken, &cause, &self.repo(&at), e.pull, &[body]).await?;
-                Ok("a review: answered".to_owned())
+                Ok(Note::Done("a review: answered".to_owned()))
             }
         }
     }

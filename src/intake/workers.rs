@@ -16,6 +16,7 @@ impl Intake {
     /// Deals with every delivery that is ready, oldest first and one at a time; says how many there were.
     pub async fn tick(&self) -> Result<usize, StoreError> {
         let stop = CancellationToken::new();
+        self.tell_pauses().await;
         let mut count = 0;
         loop {
             self.write_what_is_left().await?;
@@ -27,7 +28,7 @@ impl Intake {
 
     /// Works until told to stop. What is acknowledged and not dealt with by then waits for the next boot.
     pub async fn run(&self, stop: CancellationToken) {
-        tokio::join!(self.keep_working(&stop), self.keep_tidy(&stop));
+        tokio::join!(self.keep_working(&stop), self.keep_tidy(&stop), self.keep_telling_pauses(&stop));
     }
 
     async fn keep_working(&self, stop: &CancellationToken) {

@@ -306,7 +306,7 @@ impl Change<'_> {
                 commit_files(&git, "main", None, &files, "Initial commit", &author)?;
                 Ok("main".to_owned())
             }
-            RepoSource::Clone(path) => Ok(git.fetch_head_of(&path, &self.hub.data)?),
+            RepoSource::Clone(path) => git.fetch_head_of(&path, &self.hub.data),
         }
     }
 

@@ -9,11 +9,12 @@ use std::{
     sync::LazyLock,
 };
 
+use super::HubError;
 use crate::types::{Oid, Timestamp};
 
 /// A git command that did not succeed.
 #[derive(Debug, thiserror::Error)]
-#[error("git {command} failed: {message}")]
+#[error("localhub could not have git do its part ({command}); git says: {message}")]
 pub struct GitError {
     pub command: String,
     pub message: String,
@@ -109,21 +110,30 @@ impl Git {
 
     /// Copies what `HEAD` of a working repository reaches, over git's own transport: nothing is
     /// linked to it and nothing in it is written. Answers the branch's name.
-    pub(super) fn fetch_head_of(&self, source: &Path, scratch: &Path) -> Result<String, GitError> {
+    pub(super) fn fetch_head_of(&self, source: &Path, scratch: &Path) -> Result<String, HubError> {
         let complaint = |message: String| GitError { command: "fetch".into(), message };
         // The source may belong to someone else; only a file can say that this is wanted.
         let config = scratch.join("clone.gitconfig");
         std::fs::write(&config, "[safe]\n\tdirectory = *\n").map_err(|e| complaint(e.to_string()))?;
         let source = std::fs::canonicalize(source)
             .map_err(|e| complaint(format!("{} cannot be read: {e}", source.display())))?;
-        let head = isolated(&source)
-            .env_remove("GIT_DIR")
-            .env("GIT_CONFIG_GLOBAL", &config)
-            .args(["symbolic-ref", "--short", "--quiet", "HEAD"])
-            .output()
-            .map_err(|e| complaint(e.to_string()))?;
-        let branch = String::from_utf8_lossy(&head.stdout).trim().to_owned();
-        let branch = if branch.is_empty() { "main".to_owned() } else { branch };
+        let look = |arguments: &[&str]| {
+            let mut command = isolated(&source);
+            command.env_remove("GIT_DIR").env("GIT_CONFIG_GLOBAL", &config).args(arguments);
+            finish(command, arguments[0], None).ok()
+        };
+        let refuse = |why: &str| Err(HubError::Refused(format!("{} {why}", source.display())));
+        if look(&["rev-parse", "--git-dir"]).is_none() {
+            return refuse("is no git repository; name the folder of one");
+        }
+        if look(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).is_none() {
+            return refuse("has no commit to work on yet; commit something there first");
+        }
+        let head = look(&["symbolic-ref", "--short", "--quiet", "HEAD"]).unwrap_or_default();
+        let branch = match String::from_utf8_lossy(&head).trim() {
+            "" => "main".to_owned(),
+            name => name.to_owned(),
+        };
         let refspec = format!("HEAD:refs/heads/{branch}");
         let mut command = isolated(&self.dir);
         command

@@ -57,6 +57,9 @@ use change::Change;
 use git::Git;
 use model::State;
 
+/// What a hub knows, in its data directory.
+pub const STATE_FILE: &str = "hub.json";
+
 /// Where the hub listens, where it keeps everything, and what time it is.
 pub struct HubOptions {
     /// A loopback address; port 0 picks a free one.
@@ -253,8 +256,10 @@ fn open(data: &Path) -> Result<State, HubError> {
     for folder in ["repositories", "deliveries"] {
         std::fs::create_dir_all(data.join(folder)).map_err(unusable)?;
     }
-    let file = data.join("hub.json");
+    let file = data.join(STATE_FILE);
     match std::fs::read(&file) {
+        // Only marks the directory as a hub's.
+        Ok(bytes) if bytes.is_empty() => Ok(State::default()),
         Ok(bytes) => serde_json::from_slice(&bytes)
             .map_err(|e| HubError::Damaged { path: file, message: e.to_string() }),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(State::default()),
@@ -263,7 +268,7 @@ fn open(data: &Path) -> Result<State, HubError> {
 }
 
 fn save(data: &Path, state: &State) -> Result<(), HubError> {
-    let path = data.join("hub.json");
+    let path = data.join(STATE_FILE);
     let unusable = |source: std::io::Error| HubError::Data { path: path.clone(), source };
     let bytes = serde_json::to_vec(state).map_err(|e| unusable(e.into()))?;
     // Whole or not at all, whatever ends us; for its owner alone, because it holds the rehearsal App's key.

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{github::outbound::code, types::Timestamp};
+use crate::{
+    github::outbound::{Body, code},
+    types::Timestamp,
+};
 
 /// Why a model cannot be asked now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +77,24 @@ impl ModelWait {
             }
         }
     }
+}
+
+/// What a status comment begins with while whoever runs the server holds the work up.
+const PAUSED: &str = "> ⏸️ **Paused** by whoever runs this server";
+
+/// A status comment's text with the line that it is paused, or without.
+pub fn with_pause(text: &str, since: Option<Timestamp>) -> Body {
+    let rest = match text.split_once("\n\n") {
+        Some((line, rest)) if line.starts_with(PAUSED) => rest,
+        _ => text,
+    };
+    Body::frame(match since {
+        Some(since) => format!(
+            "{PAUSED}, since {}. What is said here is kept, and heard when the work goes on.\n\n{rest}",
+            day_and_clock(since)
+        ),
+        None => rest.to_owned(),
+    })
 }
 
 /// What is not there, and what to do about it.

@@ -25,7 +25,7 @@ pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
 pub use failure::{FailureKind, Inconclusive};
 pub use gate::{GateCard, gate};
-pub use held::{Hold, ModelWait};
+pub use held::{Hold, ModelWait, with_pause};
 pub use labels::{DONE, LABELS, LabelView, NEEDS_YOU, STOPPED, WORKING};
 pub use pull::{
     ApprovalLine, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message, pull_body,
@@ -41,7 +41,7 @@ pub use status::{DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, 
 use crate::{
     git::{Changed, Mode},
     github::outbound,
-    types::{Family, Hash, Role, Verdict},
+    types::{Family, Hash, Role, Verdict, count},
 };
 
 /// The line a person pastes to pass a gate.
@@ -179,11 +179,6 @@ const REHEARSAL: &str = "> **Rehearsal**: scripted answers, no model was asked.\
 
 fn rehearsal(on: bool) -> &'static str {
     if on { REHEARSAL } else { "" }
-}
-
-/// `1 finding`, `3 findings`.
-fn count(n: usize, one: &str, many: &str) -> String {
-    if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
 }
 
 /// A sentence of ours with its first letter large.

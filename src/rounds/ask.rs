@@ -262,7 +262,12 @@ async fn buy(
         return Err(not_asked("not enough is left of the budget"));
     }
     let outcome = match &result {
-        Ok(reply) => Ok(keep(cx, reply).await?),
+        Ok(reply) => {
+            let (model, seconds) = (usage.served.as_deref().unwrap_or("not said"), usage.elapsed.as_secs());
+            let (input, output) = (usage.input_tokens, usage.output_tokens);
+            tracing::info!(run = %cx.run().id, role = %ask.role, model, input, output, seconds, "model answered");
+            Ok(keep(cx, reply).await?)
+        }
         Err(error) => {
             tracing::warn!(run = %cx.run().id, provider = provider.name(), kind = ?error.kind, detail = %error.message, "model call failed");
             Err(failure(error, this.number, cx.clock().now()))

@@ -130,6 +130,7 @@ pub async fn open_pull(
             repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, p.draft)).map_err(fault)
         })
         .await?;
+    tracing::info!(run = %cx.run().id, url, draft, "pull request is open");
     if let Some(left) = &landing.left {
         cx.once("left", |entry| close_left(cx, &repo, left, &landing.branch, &url, entry.interrupted))
             .await?;

@@ -36,7 +36,7 @@ pub use held::{Held, NoAnswer, Pending};
 pub use history::{history, remembered};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::names;
-pub use page::{StatusComment, Urgency};
+pub use page::{StatusComment, Urgency, status_marker};
 pub use recent::Recent;
 pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, review};

@@ -6,8 +6,9 @@ use super::{Cx, decorated, fault};
 use crate::{
     engine::StepError,
     github::{Body, Comment, Fault, LabelSwap, Repo},
-    limits,
-    types::{CommentId, Timestamp},
+    limits, messages,
+    store::Pause,
+    types::{CommentId, RunId, Timestamp},
 };
 
 /// Where a run's status comment is and when it was last touched.
@@ -95,6 +96,11 @@ impl From<Comment> for Shown {
     }
 }
 
+/// Ends a run's status comment.
+pub fn status_marker(run: RunId) -> String {
+    format!("status-{run}")
+}
+
 /// None: the conversation is locked, and what shows stays as it is.
 async fn write(
     cx: &Cx,
@@ -104,7 +110,10 @@ async fn write(
     swap: Option<&LabelSwap<'_>>,
     interrupted: bool,
 ) -> Result<Option<Shown>, StepError> {
-    let marker = format!("status-{}", cx.run().id);
+    let marker = status_marker(cx.run().id);
+    // This step may have been under way when the pause began.
+    let pauses = cx.tools().store.pauses().await.map_err(|error| StepError::Bug(error.into()))?;
+    let body = &messages::with_pause(body.as_str(), Pause::since(&pauses, repo.id()));
     let as_it_was = |id: CommentId, moved| {
         let (node, url) = (before.node.clone(), before.url.clone().unwrap_or_default());
         Shown { id, node, url, moved }

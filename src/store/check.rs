@@ -8,10 +8,10 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 
-use super::{AuditRow, StoreError, database::unsigned, error::Fault, packer, repository::audit_row};
+use super::{AuditRow, StoreError, error::Fault, packer, repository::audit_row};
 use crate::{
     limits,
-    types::{Hash, RepoId},
+    types::{Hash, RepoId, count},
 };
 
 /// What was found in one database.
@@ -92,12 +92,13 @@ fn sqlites_own(tx: &Transaction<'_>) -> Result<Vec<String>, Fault> {
 }
 
 fn main(tx: &Transaction<'_>, _: &mut Vec<String>) -> Result<String, Fault> {
-    let [deliveries, repositories] = ["inbox", "repository"].map(|table| count(tx, table));
-    Ok(format!("{} deliveries, {} repositories", deliveries?, repositories?))
+    let [deliveries, repositories] = [rows(tx, "inbox")?, rows(tx, "repository")?];
+    let repositories = count(repositories, "repository", "repositories");
+    Ok(format!("{}, {repositories}", count(deliveries, "delivery", "deliveries")))
 }
 
 fn repository(tx: &Transaction<'_>, repo: RepoId, wrong: &mut Vec<String>) -> Result<String, Fault> {
-    let runs = count(tx, "run")?;
+    let runs = count(rows(tx, "run")?, "run", "runs");
     let (documents, damaged) = documents(tx)?;
     wrong.extend(damaged.line());
     wrong.extend(missing(tx, &documents)?.line());
@@ -105,12 +106,13 @@ fn repository(tx: &Transaction<'_>, repo: RepoId, wrong: &mut Vec<String>) -> Re
     wrong.extend(broken.line());
     let idle = unmentioned(tx, &documents)?;
     let idle = if idle == 0 { String::new() } else { format!(" ({idle} of them left over by a crash)") };
-    Ok(format!("{runs} runs, {} documents{idle}, {links} audit links", documents.len()))
+    let documents = count(documents.len(), "document", "documents");
+    Ok(format!("{runs}, {documents}{idle}, {}", count(links, "audit link", "audit links")))
 }
 
-fn count(tx: &Transaction<'_>, table: &str) -> Result<u64, Fault> {
+fn rows(tx: &Transaction<'_>, table: &str) -> Result<usize, Fault> {
     let sql = format!("SELECT COUNT(*) FROM {table}");
-    Ok(unsigned(tx.query_row(&sql, [], |row| row.get(0))?))
+    Ok(tx.query_row(&sql, [], |row| row.get::<_, i64>(0)).map(|n| usize::try_from(n).unwrap_or(0))?)
 }
 
 /// The names of all documents, and which of them do not hold what their name says.

@@ -75,6 +75,9 @@ const MAIN: Schema = Schema {
     traffic: Traffic::Busy,
 };
 
+/// Whoever holds a lock on it has the directory; the number of its boot is in it.
+const LOCK: &str = "lock";
+
 /// The open data directory.
 pub struct Store {
     root: PathBuf,
@@ -99,22 +102,7 @@ impl Store {
     /// Opens (or creates) a data directory for this process alone and counts the boot.
     pub fn open(root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
         create_directory(root)?;
-        let lock_path = root.join("lock");
-        let io = |source| StoreError::Io { path: lock_path.clone(), source };
-        let lock = fs::OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&lock_path)
-            .map_err(io)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(StoreError::InUse { directory: root.to_owned() });
-            }
-            Err(errno) => return Err(io(errno.into())),
-        }
+        let lock = lock(root)?;
         gone::sweep(root);
         let file = root.join("main.db");
         let watch = Watch::default();
@@ -206,6 +194,30 @@ impl Store {
     /// Every repository that has a database, by number.
     pub fn repos(&self) -> Result<Vec<RepoId>, StoreError> {
         repositories_in(&self.root)
+    }
+}
+
+/// Has a process this data directory open? Leaves nothing behind in one that was never opened.
+pub fn in_use(root: &Path) -> Result<bool, StoreError> {
+    if !root.join(LOCK).exists() {
+        return Ok(false);
+    }
+    match lock(root) {
+        Ok(_) => Ok(false),
+        Err(StoreError::InUse { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn lock(root: &Path) -> Result<fs::File, StoreError> {
+    let path = root.join(LOCK);
+    let io = |source| StoreError::Io { path: path.clone(), source };
+    let lock =
+        fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::InUse { directory: root.to_owned() }),
+        Err(errno) => Err(io(errno.into())),
     }
 }
 

@@ -298,6 +298,19 @@ pub struct Pause {
     pub at: Timestamp,
 }
 
+impl Pause {
+    /// Since when one of these holds a repository back, if one does.
+    pub fn since(pauses: &[Self], repo: RepoId) -> Option<Timestamp> {
+        Self::of(pauses, repo).map(|pause| pause.at)
+    }
+
+    /// The earliest of these that holds a repository back.
+    pub fn of(pauses: &[Self], repo: RepoId) -> Option<&Self> {
+        let holds = |pause: &&Self| [PauseScope::Server, PauseScope::Repo(repo)].contains(&pause.scope);
+        pauses.iter().filter(holds).min_by_key(|pause| pause.at)
+    }
+}
+
 /// What became of the wish that a run be tried again.
 #[derive(Debug, Clone)]
 pub enum Rerun {

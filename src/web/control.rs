@@ -22,15 +22,19 @@ use axum::{
     serve::Listener,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tokio::net::{UnixListener, UnixStream, unix::SocketAddr};
+use tokio::{
+    net::{UnixListener, UnixStream, unix::SocketAddr},
+    sync::Notify,
+};
+use url::Url;
 
 use super::{Token, serving::Seldom, token_file};
 use crate::{
     clock::SharedClock,
-    engine::{EngineError, Filter, PauseScope, Port, Retried, Retry, RunView},
+    engine::{APPROVE, EngineError, Filter, GateView, PauseScope, Port, Retried, Retry, RunView},
     proc,
-    store::{Spending, Store, StoreError},
-    types::{Cause, RepoId, RepoName, RunId, Timestamp},
+    store::{Pause, Spending, Store, StoreError},
+    types::{Cause, RepoId, RepoName, Role, RunId, Timestamp, count},
 };
 
 /// Where the socket of a data directory is.
@@ -45,6 +49,9 @@ pub struct Control {
     pub engine: Arc<dyn Port>,
     pub clock: SharedClock,
     pub token: Token,
+    /// Rung when a pause begins or ends.
+    pub pause_bell: Arc<Notify>,
+    pub web_url: Url,
 }
 
 /// Asks for a pause or for its end; without a repository, of the whole server.
@@ -89,6 +96,9 @@ pub struct RunLine {
     /// Calls of GitHub's API it has cost so far, and how many of them wrote.
     pub calls: u64,
     pub writes: u64,
+    /// Where the issue is.
+    pub url: Option<String>,
+    /// What it waits for and what would end that, or why it ended.
     pub why: Option<String>,
 }
 
@@ -130,19 +140,47 @@ pub struct Said {
 }
 
 impl RunLine {
-    pub fn new(run: &RunView, name: Option<&RepoName>) -> Self {
+    fn new(run: &RunView, name: Option<&RepoName>, pauses: &[Pause], web_url: &Url) -> Self {
+        let paused = Pause::of(pauses, run.id.repo).filter(|_| run.status.live());
+        let gate = run.gate.as_ref();
+        let path = name.map(|name| format!("{name}/issues/{}", run.issue));
+        let web_url = web_url.as_str().trim_end_matches('/');
         Self {
             run: run.id,
             repository: name.map_or_else(|| run.id.repo.to_string(), RepoName::to_string),
             issue: run.issue.0,
             workflow: run.workflow.clone(),
             step: format!("{} {}", run.step_id, run.step_title).trim_end().to_owned(),
-            status: run.status.to_string(),
-            since: run.updated_at.to_string(),
+            status: paused.map_or_else(|| run.status.to_string(), |_| "paused".to_owned()),
+            since: paused.map_or_else(|| gate.map_or(run.updated_at, |g| g.shown_at), |p| p.at).to_string(),
             calls: run.calls.calls,
             writes: run.calls.writes,
-            why: run.why.clone(),
+            url: path.map(|path| format!("{web_url}/{path}")),
+            why: paused
+                .map(|pause| until_resumed(pause, name))
+                .or_else(|| gate.map(waits))
+                .or(run.why.clone()),
         }
+    }
+}
+
+/// `waits for /approve lld 3f9c2ab1d4e7 or /revise`
+fn waits(gate: &GateView) -> String {
+    let line = |(verb, _): &(String, Role)| match verb.as_str() {
+        APPROVE => format!("/{verb} {} {}", gate.stage, gate.subject.short()),
+        _ => format!("/{verb}"),
+    };
+    let (approve, others): (Vec<_>, Vec<_>) = gate.verbs.iter().partition(|(verb, _)| verb == APPROVE);
+    let lines: Vec<_> = approve.into_iter().chain(others).map(line).collect();
+    format!("waits for {}", lines.join(" or "))
+}
+
+/// What ends a pause is what began it: of the server, or of one repository.
+fn until_resumed(pause: &Pause, name: Option<&RepoName>) -> String {
+    let Pause { scope, by, .. } = pause;
+    match (scope, name) {
+        (PauseScope::Repo(_), Some(name)) => format!("paused by {by} until `countersign resume {name}`"),
+        _ => format!("paused by {by} until `countersign resume`"),
     }
 }
 
@@ -266,14 +304,17 @@ async fn scope(control: &Control, name: Option<&RepoName>) -> Result<(PauseScope
 async fn pause(State(control): State<Control>, Json(asked): Json<Pausing>) -> Answer<Said> {
     let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
     control.engine.pause(scope, asked.by, "asked to on the command line".to_owned()).await?;
+    control.pause_bell.notify_one();
+    let name = asked.repository.map(|name| format!(" {name}")).unwrap_or_default();
     said(format!(
-        "{what} is paused: deliveries are still taken in, and no step begins until `countersign resume`"
+        "{what} is paused: deliveries are still taken in, and no step begins until `countersign resume{name}`"
     ))
 }
 
 async fn resume(State(control): State<Control>, Json(asked): Json<Pausing>) -> Answer<Said> {
     let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
     let ended = control.engine.resume(scope, asked.by).await?;
+    control.pause_bell.notify_one();
     let still = scope != PauseScope::Server
         && control.engine.pauses().await?.iter().any(|pause| pause.scope == PauseScope::Server);
     said(match (ended, still) {
@@ -323,11 +364,12 @@ async fn runs(State(control): State<Control>, Query(asked): Query<Listing>) -> A
         }
     };
     let found = control.engine.list(Filter { repo, issue: None, live_only: !asked.all }).await?;
-    Ok(Json(lines(&control.store, &found).await?))
+    Ok(Json(lines(&control.store, &found, &control.web_url).await?))
 }
 
 /// Runs as they are listed, with the names of now.
-pub async fn lines(store: &Store, runs: &[RunView]) -> Result<Vec<RunLine>, StoreError> {
+pub async fn lines(store: &Store, runs: &[RunView], web_url: &Url) -> Result<Vec<RunLine>, StoreError> {
+    let pauses = store.pauses().await?;
     let mut lines = Vec::with_capacity(runs.len());
     let mut known: Option<(RepoId, Option<RepoName>)> = None;
     for run in runs {
@@ -335,7 +377,8 @@ pub async fn lines(store: &Store, runs: &[RunView]) -> Result<Vec<RunLine>, Stor
             let row = store.directory().repository(run.id.repo).await?;
             known = Some((run.id.repo, row.map(|row| row.name)));
         }
-        lines.push(RunLine::new(run, known.as_ref().and_then(|(_, name)| name.as_ref())));
+        let name = known.as_ref().and_then(|(_, name)| name.as_ref());
+        lines.push(RunLine::new(run, name, &pauses, web_url));
     }
     Ok(lines)
 }
@@ -389,8 +432,8 @@ async fn forget(State(control): State<Control>, Json(asked): Json<Forgetting>) -
     let live = control.engine.list(Filter { repo: Some(repo), issue: None, live_only: true }).await?;
     if let Some(run) = live.first() {
         let why = format!(
-            "{} runs of {name} are alive, {} on issue #{} first; end them with `/stop` there, or stop the server and ask again",
-            live.len(),
+            "{} of {name} not ended, {} on issue #{} first; end them with `/stop` there, or stop the server and ask again",
+            count(live.len(), "run has", "runs have"),
             run.id,
             run.issue
         );

@@ -12,6 +12,6 @@ mod serving;
 mod token;
 
 pub use private::{Operator, private};
-pub use public::{Door, public};
+pub use public::{Door, Refusals, public};
 pub use serving::{Bounds, serve};
 pub use token::{Token, token_file};

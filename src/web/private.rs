@@ -14,7 +14,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Token;
+use super::{Token, public::Refusals};
 use crate::{
     config::ModelSettings,
     engine::{Filter, Port, RunView},
@@ -30,6 +30,7 @@ pub struct Operator {
     pub providers: Arc<Providers>,
     pub models: ModelSettings,
     pub token: Token,
+    pub refusals: Arc<Refusals>,
 }
 
 /// The routes for whoever sits at the machine.
@@ -83,6 +84,7 @@ async fn ready(State(room): State<Arc<Operator>>, headers: HeaderMap) -> Respons
         "models": models,
         "version": env!("CARGO_PKG_VERSION"),
         "inbox": { "new": inbox.new, "taken": inbox.taken, "done": inbox.done, "dead": inbox.dead },
+        "webhooks_refused": room.refusals.count(),
         "runs": { "live": live, "waiting_for_people": waiting },
     }))
     .into_response()

@@ -1,6 +1,9 @@
 //! `POST /webhook` and a bare `GET /healthz`.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use axum::{
     Json, Router,
@@ -21,11 +24,11 @@ use crate::{
     clock::SharedClock,
     github::{
         Event,
-        webhook::{self, Verified},
+        webhook::{self, Refused, Verified},
     },
     limits,
     store::{Accepted, NewDelivery, Store},
-    types::DeliveryId,
+    types::{DeliveryId, Timestamp},
 };
 
 /// What the public door needs.
@@ -36,6 +39,32 @@ pub struct Door {
     /// Rung after each stored delivery.
     pub bell: Arc<Notify>,
     pub clock: SharedClock,
+    pub refusals: Arc<Refusals>,
+}
+
+/// Requests that were turned away as no delivery of GitHub's. A wrong secret shows nowhere else, and anybody may send
+/// any number of them, so all are counted and a few are logged.
+#[derive(Default)]
+pub struct Refusals {
+    count: AtomicU64,
+    logged: Mutex<Option<Timestamp>>,
+}
+
+impl Refusals {
+    /// Since this server started.
+    pub fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    fn note(&self, headers: &HeaderMap, refused: &Refused, now: Timestamp) {
+        let count = self.count.fetch_add(1, Relaxed) + 1;
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|last| now.since(last) >= limits::REFUSAL_LOG_GAP) {
+            *logged = Some(now);
+            let delivery = webhook::delivery_id(headers).unwrap_or_else(|| "none".to_owned());
+            tracing::warn!(delivery, status = refused.status.as_u16(), count, "webhook refused: {refused}");
+        }
+    }
 }
 
 /// The door and how much may stand in it.
@@ -57,8 +86,12 @@ pub fn public(door: Door) -> Router {
 async fn receive(State(entrance): State<Arc<Entrance>>, request: Request) -> Response {
     let door = &entrance.door;
     let (parts, body) = request.into_parts();
+    let turn_away = |refused: Refused| {
+        door.refusals.note(&parts.headers, &refused, door.clock.now());
+        answer(refused.status, refused.sentence)
+    };
     if let Err(refused) = webhook::claimed_digest(&parts.headers) {
-        return answer(refused.status, refused.sentence);
+        return turn_away(refused);
     }
     let read = tokio::select! {
         read = read(&entrance.room, &parts.headers, body) => read,
@@ -75,7 +108,7 @@ async fn receive(State(entrance): State<Arc<Entrance>>, request: Request) -> Res
     };
     let verified = match webhook::verify(&door.secrets, &parts.headers, &bytes) {
         Ok(verified) => verified,
-        Err(refused) => return answer(refused.status, refused.sentence),
+        Err(refused) => return turn_away(refused),
     };
     store(door, verified, bytes).await
 }

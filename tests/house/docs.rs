@@ -2,15 +2,15 @@
 //! them anew.
 
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
+use clap::error::ErrorKind;
 use countersign::{
+    cli,
     commands::{COMMON, CommandSpec},
-    config::{ConfigError, Settings},
+    config::{ConfigError, Secrets, Settings},
     workflows,
 };
 
@@ -22,12 +22,31 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-fn readme() -> String {
-    fs::read_to_string(path("README.md")).unwrap()
+/// What people read before they type something: name and text of each page.
+fn pages() -> Vec<(String, String)> {
+    let mut names = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
+    let mut folders = vec!["docs".to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(path(&folder)).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(name),
+                false if name.ends_with(".md") => names.push(name),
+                false => {}
+            }
+        }
+    }
+    let read = |name: String| (fs::read_to_string(path(&name)).unwrap(), name);
+    names.into_iter().map(read).map(|(text, name)| (name, text)).collect()
 }
 
-fn settings_page() -> String {
-    fs::read_to_string(path("docs/settings.md")).unwrap()
+/// The one page that has these marks.
+fn page_with((open, _): (&str, &str)) -> (String, String) {
+    let mut having = pages().into_iter().filter(|(_, text)| text.contains(open));
+    let page = having.next().unwrap_or_else(|| panic!("no page has a line {open:?}"));
+    assert!(having.next().is_none(), "two pages have a line {open:?}");
+    page
 }
 
 /// The text before, between and after the marks; both must be there once.
@@ -70,7 +89,7 @@ fn the_command_table_is_the_commands() {
     let rows = workflows::ALL.iter().flat_map(|workflow| workflow.commands()).chain(COMMON);
     let mut table = "| write | or label | least role | what it does |\n|---|---|---|---|\n".to_owned();
     rows.for_each(|row| table += &table_row(row));
-    holds("README.md", COMMANDS, &table);
+    holds(&page_with(COMMANDS).0, COMMANDS, &table);
 }
 
 fn table_row(row: &CommandSpec) -> String {
@@ -79,71 +98,133 @@ fn table_row(row: &CommandSpec) -> String {
     format!("| `{usage}` | {label} | {} | {about} |\n", row.role)
 }
 
-/// What README tells people to type: the words after `countersign`, and after `cargo run … --`.
-fn invocations(markdown: &str) -> BTreeSet<Vec<String>> {
-    let mut found = BTreeSet::new();
-    for line in code(markdown) {
+/// A fenced block: its language, the number of its first line, its lines.
+struct Block<'a> {
+    language: &'a str,
+    line: usize,
+    text: String,
+}
+
+/// The fenced blocks of a page, and what stands in backticks outside of them.
+fn code(markdown: &str) -> (Vec<Block<'_>>, Vec<&str>) {
+    let (mut blocks, mut inline): (Vec<Block<'_>>, Vec<&str>) = (Vec::new(), Vec::new());
+    let mut inside = false;
+    for (number, line) in markdown.lines().enumerate() {
+        match (line.trim_start().strip_prefix("```"), blocks.last_mut().filter(|_| inside)) {
+            (Some(_), Some(_)) => inside = false,
+            (Some(language), None) => {
+                inside = true;
+                blocks.push(Block { language, line: number + 2, text: String::new() });
+            }
+            (None, Some(block)) => block.text += &format!("{line}\n"),
+            (None, None) => inline.extend(line.split('`').skip(1).step_by(2)),
+        }
+    }
+    (blocks, inline)
+}
+
+/// The arguments of each call of ours in what is for a shell: what follows `countersign`, or `cargo run … --`.
+fn invocations(shell: &str) -> Vec<Vec<&str>> {
+    let mut found = Vec::new();
+    for line in shell.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         for (index, word) in words.iter().enumerate() {
             let ours = word.rsplit('/').next() == Some("countersign") && !word.starts_with("/countersign");
             let run = *word == "--" && words[..index].ends_with(&["run", "--release"]);
             if ours || run {
-                let rest = words[index + 1..].iter().take_while(|word| !["#", "&&", "|", ";"].contains(word));
-                found.insert(rest.map(|word| (*word).to_owned()).collect());
+                let over = |word: &&&str| !["#", "&&", "|", ";", ">", "2>", "&"].contains(word);
+                found.push(words[index + 1..].iter().take_while(over).copied().collect());
             }
         }
     }
-    found.retain(|words: &Vec<String>| !words.is_empty());
     found
 }
 
-/// Lines of fenced blocks that are for a shell or say no language, and inline code.
-fn code(markdown: &str) -> Vec<&str> {
-    let (mut lines, mut fence) = (Vec::new(), None);
-    for line in markdown.lines() {
-        match (line.trim_start().strip_prefix("```"), fence) {
-            (Some(language), None) => fence = Some(language),
-            (Some(_), Some(_)) => fence = None,
-            (None, Some("" | "sh" | "console")) => lines.push(line),
-            (None, Some(_)) => {}
-            (None, None) => lines.extend(line.split('`').skip(1).step_by(2)),
-        }
+/// Holds a command line to what the program takes, without running it. What text mentions may lack something.
+#[track_caller]
+fn takes(at: &str, arguments: &[&str], whole: bool) {
+    let help = (!whole).then_some("--help");
+    let words = ["countersign"].iter().chain(arguments).copied().chain(help);
+    if let Err(error) = cli::command().try_get_matches_from(words) {
+        let shows = match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
+            ErrorKind::ValueValidation => !whole, // a word that stands for one, as RUN
+            _ => false,
+        };
+        assert!(shows, "{at}: `countersign {}`: {error}", arguments.join(" "));
     }
-    lines
 }
 
-fn help(arguments: &[&str]) -> Option<String> {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_countersign")).args(arguments).arg("--help").output().unwrap();
-    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
-}
-
-#[test]
-fn every_command_line_in_readme_exists() {
-    let invocations = invocations(&readme());
-    assert!(invocations.len() > 4, "README names hardly a command: {invocations:?}");
-    for words in invocations {
-        let line = words.join(" ");
-        let subcommand = words.first().filter(|word| !word.starts_with('-'));
-        let arguments: Vec<&str> = subcommand.iter().map(|word| word.as_str()).collect();
-        let help = help(&arguments).unwrap_or_else(|| panic!("README: there is no `countersign {line}`"));
-        for flag in words.iter().filter(|word| word.starts_with("--")) {
-            let flag = flag.split('=').next().unwrap_or(flag).trim_end_matches([']', ',', '.']);
-            let known = help.split(|c: char| c.is_whitespace() || c == ',').any(|word| word == flag);
-            assert!(known || flag == "--help", "README: `countersign {line}`: there is no {flag}");
-        }
+/// Every line of a `.env` sets something that is read.
+#[track_caller]
+fn is_env(at: &str, text: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(".env");
+    let shown = |line: &str| {
+        fs::write(&file, line.replace("_FILE=", "=")).unwrap();
+        Secrets::load(&file)
+            .map(|secrets| format!("{secrets:?}"))
+            .unwrap_or_else(|error| panic!("{at}: {error}"))
+    };
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        assert_ne!(shown(line), shown(""), "{at}: {line:?} sets nothing that is read");
     }
 }
 
 #[test]
-fn commands_are_found_in_code_only() {
-    let text = "Say countersign nothing. Run `countersign demo --yes` or\n```sh\ntarget/release/countersign serve # it\n\
-                cargo run --release -- demo\n```\n```toml\n# countersign toml\n```\nA comment: `/countersign approve`.\n";
-    let expected: [&[&str]; 3] = [&["demo"], &["demo", "--yes"], &["serve"]];
-    assert_eq!(
-        invocations(text),
-        expected.iter().map(|words| words.iter().map(|w| (*w).to_owned()).collect()).collect()
+fn every_block_of_every_page_is_what_it_says_it_is() {
+    let mut checked = 0;
+    for (name, text) in pages() {
+        let (blocks, inline) = code(&text);
+        for Block { language, line, text } in blocks {
+            let at = &format!("{name}:{line}");
+            checked += 1;
+            match language {
+                "toml" => drop(settings(&completed(&text)).unwrap_or_else(|error| panic!("{at}: {error}"))),
+                "env" => is_env(at, &text),
+                "sh" => {
+                    let lines = text.replace("\\\n", " ");
+                    invocations(&lines).iter().for_each(|arguments| takes(at, arguments, true));
+                }
+                // For people, or for programs of others.
+                "text" | "mermaid" => {}
+                other => panic!(
+                    "{at}: nothing here checks `{other}`: use toml, env, sh or text, or add to this test"
+                ),
+            }
+        }
+        for arguments in inline.into_iter().flat_map(invocations).filter(|words| !words.is_empty()) {
+            takes(&name, &arguments, false);
+        }
+    }
+    assert!(checked > 10, "the pages hold hardly a block");
+}
+
+#[test]
+fn a_snippet_that_would_not_work_is_noticed() {
+    let fails = |check: &(dyn Fn() + std::panic::RefUnwindSafe)| std::panic::catch_unwind(check).is_err();
+    assert!(
+        settings(&completed("[[providers.gemini.key]]\ntier = \"paid\"\n")).is_err(),
+        "it lacks its name"
     );
+    assert!(settings(&completed("[lld]\nmax_rounds = 2\n")).is_ok());
+    assert!(fails(&|| is_env("here", "GEMINI_KEY=x")));
+    assert!(fails(&|| takes("here", &["localhub"], true)), "it lacks --data");
+    assert!(!fails(&|| takes("here", &["localhub"], false)));
+    assert!(fails(&|| takes("here", &["demo", "--no"], false)));
+    let shell = "target/release/countersign serve # it\ncargo run --release -- demo --yes && x\nsay /countersign help\n";
+    assert_eq!(invocations(shell), [vec!["serve"], vec!["demo", "--yes"]]);
+    let (blocks, inline) = code("Say `one`.\n  ```sh\n  two\n  ```\n`three`\n");
+    assert_eq!((blocks[0].language, blocks[0].line, inline), ("sh", 3, vec!["one", "three"]));
+}
+
+/// What must be in a settings file, where a snippet leaves it out.
+fn completed(text: &str) -> String {
+    let least = ["[app]\nid = 123456\nprivate_key_file = \"private-key.pem\"\n", "[data]\ndir = \"data\"\n"];
+    let has =
+        |table: &str| text.lines().any(|line| table.starts_with(line.trim()) && line.trim().starts_with('['));
+    let missing = least.into_iter().filter(|table| !has(table));
+    missing.fold(format!("{text}\n"), |whole, table| whole + table)
 }
 
 /// The settings that `text` means, in a directory that is the same for each.
@@ -151,7 +232,7 @@ fn settings(text: &str) -> Result<Settings, ConfigError> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("countersign.toml");
     fs::write(&file, text).unwrap();
-    let env = "COUNTERSIGN_WEBHOOK_SECRET=0123456789abcdef\nGEMINI_API_KEY_TEAM=AIza\n";
+    let env = "COUNTERSIGN_WEBHOOK_SECRET=0123456789abcdef\nGEMINI_API_KEY=AIza\nGEMINI_API_KEY_TEAM=AIzb\n";
     fs::write(directory.path().join(".env"), env).unwrap();
     Settings::load(&file)
 }
@@ -163,11 +244,10 @@ fn shown(settings: &Settings) -> String {
 }
 
 #[test]
-fn the_settings_page_shows_the_defaults() {
-    let text = settings_page();
-    let [_, written, _] = split("docs/settings.md", &text, SETTINGS);
-    let least = "[app]\nid = 123456\nprivate_key_file = \"private-key.pem\"\n[data]\ndir = \"data\"\n";
-    assert_eq!(shown(&settings(written).unwrap()), shown(&settings(least).unwrap()));
+fn the_settings_that_are_listed_are_the_defaults() {
+    let (name, text) = page_with(SETTINGS);
+    let [_, written, _] = split(&name, &text, SETTINGS);
+    assert_eq!(shown(&settings(written).unwrap()), shown(&settings(&completed("")).unwrap()));
     // With its `# key =` lines in force it still means something, so none of them is a key that is gone.
     let full: String =
         written.lines().map(|line| format!("{}\n", line.strip_prefix("# ").unwrap_or(line))).collect();
@@ -175,9 +255,9 @@ fn the_settings_page_shows_the_defaults() {
 }
 
 #[test]
-fn the_settings_page_names_every_setting() {
-    let text = settings_page();
-    let [_, written, _] = split("docs/settings.md", &text, SETTINGS);
+fn every_setting_is_listed() {
+    let (name, text) = page_with(SETTINGS);
+    let [_, written, _] = split(&name, &text, SETTINGS);
     for table in ["app", "github", "server", "data", "installations", "models", "providers", "workers", "lld"]
         .into_iter()
         .chain([
@@ -201,7 +281,7 @@ fn the_settings_page_names_every_setting() {
                     || line.starts_with(&format!("[{table}.{key}]"))
                     || line.starts_with(&format!("[[{table}.{key}]]"))
             });
-            assert!(there, "docs/settings.md lacks {key} of [{table}]");
+            assert!(there, "{name} lacks {key} of [{table}]");
         }
     }
 }

@@ -110,6 +110,64 @@ async fn runs_are_listed_with_where_they_stand() {
 }
 
 #[tokio::test]
+async fn a_pause_is_told_where_people_look_until_it_ends() {
+    let mut w = world().await;
+    let _open = w.socket();
+    w.label("maya", LABEL).await;
+    w.wait(60).await;
+    let line = w.approve_line();
+    let [listed] = &w.run_lines("all=false").await[..] else { panic!() };
+    assert_eq!(listed.why.as_deref(), Some(&*format!("waits for {line} or /revise")));
+    let page = format!("{}/maya/tally/issues/{}", w.hub.web_url().as_str().trim_end_matches('/'), w.issue);
+    assert_eq!((listed.status.as_str(), listed.url.as_deref()), ("asking", Some(page.as_str())));
+
+    let said = w.said("/pause", pausing(Some("maya/tally"))).await;
+    assert!(said.ends_with("until `countersign resume maya/tally`"), "{said}");
+    w.settle().await;
+    let [listed] = &w.run_lines("all=false").await[..] else { panic!() };
+    assert_eq!(listed.status, "paused");
+    assert_eq!(listed.why.as_deref(), Some("paused by ops until `countersign resume maya/tally`"));
+    let words = "> ⏸️ **Paused** by whoever runs this server, since 2026-03-02 ";
+    let status = w.find(words).body;
+    assert!(status.starts_with(words) && status.contains("lld: waiting for you"), "{status}");
+    w.comment("sam", &line).await;
+    w.comment("sam", "/status").await;
+    assert!(w.find("Runs on this issue").body.contains("| paused |"), "{}", w.thread());
+    assert!(w.find(words).body.contains("lld: waiting for you"), "what was said is kept:\n{}", w.thread());
+
+    w.said("/resume", pausing(Some("maya/tally"))).await;
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    assert!(!w.thread().contains("**Paused**"), "{}", w.thread());
+    w.find("waits for a person");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_step_that_was_under_way_when_the_pause_began_does_not_hide_it() {
+    let mut w = world().await;
+    let main = w.data().join("main.db");
+    w.hub.watch_writes(move |request| {
+        if request.method == "POST" && request.path.ends_with("/pulls") {
+            let pause = r#"INSERT INTO meta VALUES ('paused', '{"by":"ops","why":"","at":0}')"#;
+            rusqlite::Connection::open(&main).unwrap().execute(pause, []).unwrap();
+        }
+    });
+    w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
+    while !w.thread().contains("waits for a person") {
+        w.pass(15);
+        w.step(1).await;
+    }
+    assert!(
+        w.find("lld: waiting for you").body.starts_with("> ⏸️ **Paused** by whoever runs this server"),
+        "{}",
+        w.thread()
+    );
+    w.find("waits for a person");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
 async fn only_what_failed_is_tried_again() {
     let mut w = world().await;
     let _open = w.socket();
@@ -244,7 +302,7 @@ async fn damage_is_found_and_named() {
     let sound = check(w.data()).unwrap();
     assert!(sound.iter().all(|database| database.wrong.is_empty()), "a live directory: {sound:?}");
     let holds: Vec<_> = sound.iter().map(|Checked { holds, .. }| holds.as_str()).collect();
-    assert!(holds[0].contains("deliveries") && holds[1].contains("1 runs, "), "{holds:?}");
+    assert!(holds[0].contains("deliveries") && holds[1].contains("1 run, "), "{holds:?}");
     assert!(!holds[1].contains(" 0 audit links"), "{holds:?}");
 
     for (name, harm, words) in [
@@ -320,8 +378,8 @@ async fn without_a_server_the_command_line_looks_for_itself() {
         .restart_after(|_| {
             for (arguments, words) in [
                 (&["runs"][..], "N4 Human gate: verdict"),
-                (&["backup", &copy], "holds main.db and the databases of 1 repositories"),
-                (&["check"], "1 runs, "),
+                (&["backup", &copy], "holds main.db and the databases of 1 repository:"),
+                (&["check"], "1 run, "),
                 (&["forget", "maya/tally", "--yes"], "nothing is kept of maya/tally"),
                 (&["runs", "--all"], "There are no runs."),
             ] {

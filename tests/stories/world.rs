@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeSet,
     future::Future,
+    os::unix::fs::PermissionsExt,
     path::Path,
     pin::Pin,
     sync::{Arc, Mutex, OnceLock},
@@ -209,9 +210,9 @@ impl World {
 
         let home = directory.path().join("bot");
         std::fs::create_dir_all(&home).unwrap();
-        std::fs::write(home.join("key.pem"), credentials.pem.expose_secret()).unwrap();
+        write_secret(&home.join("key.pem"), credentials.pem.expose_secret());
         let env = format!("COUNTERSIGN_WEBHOOK_SECRET={SECRET}\n{}", setting.env);
-        std::fs::write(home.join(".env"), env).unwrap();
+        write_secret(&home.join(".env"), &env);
         let script = match &setting.script {
             Some(text) => {
                 std::fs::write(home.join("script.toml"), text).unwrap();
@@ -483,6 +484,11 @@ pub(crate) fn directory() -> TempDir {
     let roomy = rustix::fs::statvfs(memory).is_ok_and(|disk| disk.f_bavail * disk.f_frsize >= ROOM);
     let in_memory = roomy.then(|| tempfile::tempdir_in(memory).ok()).flatten();
     in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap())
+}
+
+fn write_secret(file: &Path, text: &str) {
+    std::fs::write(file, text).unwrap();
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// Notes that nobody answered what was on its way.

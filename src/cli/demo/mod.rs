@@ -16,7 +16,7 @@ use self::{
     stage::{Material, Stage},
     transcript::Transcript,
 };
-use super::{INTERRUPTED, say, serve::on_signals, wrong_usage};
+use super::{INTERRUPTED, absolute_path, own_directory, say, serve::on_signals, wrong_usage};
 use crate::{
     engine::{Filter, Port, RunView, Status},
     types::Hash,
@@ -46,7 +46,7 @@ pub(super) struct Demo {
     #[arg(long, value_name = "FILE.md", requires = "repo")]
     issue: Option<PathBuf>,
     /// Keep everything here and go on where an earlier demo stopped; a temporary directory otherwise.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: Option<PathBuf>,
 }
 
@@ -80,6 +80,7 @@ impl Demo {
         } else {
             say("Rehearsal: answers are scripted, no model is asked and nothing leaves this machine.");
         }
+        let _lock = own_directory(&data, stage::MEMORY)?;
         let stage = Stage::open(&data, self.models, self.config.as_deref(), &material).await?;
         if self.data.is_some() {
             say(format_args!("Data in {}", data.display()));

@@ -84,6 +84,8 @@ struct Remembered {
     issue: IssueNo,
 }
 
+/// Where it remembers it: the mark of a directory that a demo may write into.
+pub(super) const MEMORY: &str = "demo.json";
 const MAINTAINER: &str = "maya";
 const BOT: &str = "countersign";
 
@@ -94,7 +96,6 @@ impl Stage {
         config: Option<&Path>,
         material: &Material,
     ) -> anyhow::Result<Self> {
-        fs::create_dir_all(data).with_context(|| format!("{} cannot be made", data.display()))?;
         let hub = Hub::start(HubOptions {
             listen: ([127, 0, 0, 1], 0).into(),
             data: data.join("hub"),
@@ -197,12 +198,14 @@ impl Files {
             config: data.join("countersign.toml"),
             env: data.join(".env"),
             key: data.join("private-key.pem"),
-            memory: data.join("demo.json"),
+            memory: data.join(MEMORY),
         }
     }
 
     fn remembered(&self) -> anyhow::Result<Option<Remembered>> {
         match fs::read(&self.memory) {
+            // An earlier start came no further than to mark the directory.
+            Ok(bytes) if bytes.is_empty() => Ok(None),
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).with_context(|| {
                 format!("{} is damaged; start with another --data", self.memory.display())
             })?)),

@@ -83,6 +83,7 @@ pub(super) async fn look(report: &mut Report, settings: &Settings) -> Option<Kno
         );
     }
     webhook(report, &github).await;
+    deliveries(report, &github, settings).await;
     let installations = installations(report, &github, settings).await?;
     Some(Known { github, installations })
 }
@@ -136,6 +137,32 @@ async fn webhook(report: &mut Report, github: &GitHub) {
             "webhook",
             format!("nobody answers at {health}; start `countersign serve`, or correct the address on the App's settings page"),
         ),
+    }
+}
+
+/// What became of GitHub's last delivery, by its own log. This side of a wrong secret sees only strangers.
+async fn deliveries(report: &mut Report, github: &GitHub, settings: &Settings) {
+    let log = match github.deliveries(None).await {
+        Ok(log) => log,
+        Err(fault) => {
+            return report.note("deliveries", format!("GitHub's log of them cannot be read: {fault}"));
+        }
+    };
+    let Some(last) = log.attempts.first() else { return };
+    let (id, at) = (&last.id, last.at);
+    match last.status {
+        200..=299 => report.good("deliveries", format!("GitHub's last one arrived ({at})")),
+        401 => report.bad(
+            "deliveries",
+            format!(
+                "GitHub's last one ({id}, {at}) was refused with 401: the webhook secret on the App's settings page is not \
+                 COUNTERSIGN_WEBHOOK_SECRET in {}; make them the same, restart the server, and redeliver it from the \
+                 page's Advanced tab",
+                settings.file.with_file_name(".env").display()
+            ),
+        ),
+        0 => report.note("deliveries", format!("GitHub's last one ({id}, {at}) found nobody")),
+        status => report.note("deliveries", format!("GitHub's last one ({id}, {at}) was answered {status}")),
     }
 }
 

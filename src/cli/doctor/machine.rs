@@ -1,7 +1,5 @@
 //! What must be on this machine: git, the data directory, the models' programs and keys.
 
-use std::os::unix::fs::PermissionsExt;
-
 use super::Report;
 use crate::{
     clock::{Clock, SystemClock},
@@ -12,7 +10,7 @@ use crate::{
 };
 
 pub(super) async fn look(report: &mut Report, settings: &Settings) {
-    match git::version().await {
+    match git::try_out().await {
         Ok(version) => report.good("git", version.to_string()),
         Err(error) => report.bad("git", error.to_string()),
     }
@@ -20,37 +18,25 @@ pub(super) async fn look(report: &mut Report, settings: &Settings) {
         report.note("confinement", format!("this kernel does not keep models' programs from {lacks}"));
     }
     data(report, settings);
-    secret_files(report, settings);
+    settings.exposed_secrets().into_iter().for_each(|exposed| report.bad("secrets", exposed));
     models(report, settings).await;
     keys(report, settings);
 }
 
+/// Tries where the data is, or will be, without leaving anything there: this may be another user than the server's.
 fn data(report: &mut Report, settings: &Settings) {
     let directory = &settings.data_dir;
-    if !directory.exists() {
-        report.good("data", format!("{} will be made at the first start", directory.display()));
-        return;
+    let shown = directory.display();
+    let there = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
+    if let Err(error) = tempfile::Builder::new().prefix(".doctor-").tempfile_in(there) {
+        let mend = "give it to the user that runs the server";
+        return report.bad("data", format!("{} cannot be written ({error}); {mend}", there.display()));
     }
-    match tempfile::Builder::new().prefix(".doctor-").tempfile_in(directory) {
-        Ok(_) => report.good("data", directory.display().to_string()),
-        Err(error) => report.bad(
-            "data",
-            format!(
-                "{} cannot be written ({error}); give it to the user that runs the server",
-                directory.display()
-            ),
-        ),
-    }
-}
-
-/// The key and the secrets are for their owner's eyes.
-fn secret_files(report: &mut Report, settings: &Settings) {
-    let env = settings.file.with_file_name(".env");
-    for path in [&settings.app.private_key_file, &env] {
-        let Ok(metadata) = std::fs::metadata(path) else { continue };
-        if metadata.permissions().mode() & 0o077 != 0 {
-            report.bad("secrets", format!("{0} can be read by others; run: chmod 600 {0}", path.display()));
-        }
+    match store::in_use(directory) {
+        Ok(true) => report.good("data", format!("{shown}, in use by a server")),
+        Ok(false) if there == directory => report.good("data", shown.to_string()),
+        Ok(false) => report.good("data", format!("{shown} will be made at the first start")),
+        Err(error) => report.bad("data", error.to_string()),
     }
 }
 

@@ -4,7 +4,7 @@ mod github;
 mod machine;
 mod repositories;
 
-use std::process::ExitCode;
+use std::{fmt::Display, process::ExitCode};
 
 use super::{ConfigFlag, say};
 use crate::config::Settings;
@@ -18,51 +18,23 @@ pub(super) struct Doctor {
     config: ConfigFlag,
 }
 
-/// One thing looked at.
-struct Finding {
-    level: Level,
-    what: &'static str,
-    said: String,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
-    Good,
-    /// Worth knowing; nothing stops working.
-    Note,
-    Bad,
-}
-
-/// What was found, in the order it was looked at.
+/// What was found bad, in the order it was looked at. All is said as it is found: some checks take seconds.
 #[derive(Default)]
-struct Report(Vec<Finding>);
+struct Report(Vec<&'static str>);
 
 impl Report {
-    fn good(&mut self, what: &'static str, said: impl Into<String>) {
-        self.add(Level::Good, what, said.into());
+    fn good(&mut self, what: &'static str, said: impl Display) {
+        say(format_args!("ok    {what:<14} {said}"));
     }
 
-    fn note(&mut self, what: &'static str, said: impl Into<String>) {
-        self.add(Level::Note, what, said.into());
+    /// Worth knowing; nothing stops working.
+    fn note(&mut self, what: &'static str, said: impl Display) {
+        say(format_args!("note  {what:<14} {said}"));
     }
 
-    fn bad(&mut self, what: &'static str, said: impl Into<String>) {
-        self.add(Level::Bad, what, said.into());
-    }
-
-    /// Said at once: some checks take seconds.
-    fn add(&mut self, level: Level, what: &'static str, said: String) {
-        let sign = match level {
-            Level::Good => "ok  ",
-            Level::Note => "note",
-            Level::Bad => "BAD ",
-        };
-        say(format_args!("{sign}  {what:<14} {said}"));
-        self.0.push(Finding { level, what, said });
-    }
-
-    fn bad_ones(&self) -> impl Iterator<Item = &Finding> {
-        self.0.iter().filter(|f| f.level == Level::Bad)
+    fn bad(&mut self, what: &'static str, said: impl Display) {
+        say(format_args!("BAD   {what:<14} {said}"));
+        self.0.push(what);
     }
 }
 
@@ -85,15 +57,12 @@ impl Doctor {
             }
             Err(error) => report.bad("settings", error.to_string()),
         }
-        let bad: Vec<_> = report.bad_ones().collect();
+        let Report(bad) = report;
         if bad.is_empty() {
             say("\nEverything needed is there.");
             return Ok(ExitCode::SUCCESS);
         }
-        say(format_args!("\n{} to mend:", bad.len()));
-        for finding in bad {
-            say(format_args!("  {}: {}", finding.what, finding.said));
-        }
+        say(format_args!("\n{} to mend: {}", bad.len(), bad.join(", ")));
         Ok(ExitCode::FAILURE)
     }
 }

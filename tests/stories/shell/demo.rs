@@ -67,6 +67,32 @@ fn yes_plays_it_to_the_end_in_order_and_keeps_the_commit() {
 }
 
 #[test]
+fn a_directory_is_named_from_where_one_stands_and_nothing_of_others_is_overwritten() {
+    let home = tempdir().unwrap();
+    let here = |arguments: &[&str]| countersign(arguments).current_dir(home.path()).output().unwrap();
+    let output = here(&["demo", "--yes", "--data", "data"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(home.path().join("data/hub/hub.json").exists());
+
+    let theirs = home.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    for name in ["countersign.toml", ".env", "private-key.pem"] {
+        fs::write(theirs.join(name), "theirs").unwrap();
+    }
+    for arguments in [&["demo", "--yes", "--data", "theirs"][..], &["localhub", "--data", "theirs"]] {
+        let output = here(arguments);
+        let said = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(1)
+                && said.contains("did not make; name a new or an empty directory"),
+            "{said}"
+        );
+        let kept = fs::read_dir(&theirs).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap());
+        assert_eq!(kept.collect::<Vec<_>>(), vec![b"theirs"; 3], "{arguments:?}");
+    }
+}
+
+#[test]
 fn killed_in_the_middle_it_goes_on_with_the_same_data() {
     let home = tempdir().unwrap();
     let data = home.path().join("data");
@@ -133,6 +159,37 @@ fn a_repository_of_ones_own_is_left_as_it_was() {
     let after =
         (git(&own, &["rev-parse", "HEAD"]), git(&own, &["status", "--porcelain"]), git(&own, &["branch"]));
     assert_eq!(before, after);
+}
+
+#[test]
+fn a_repository_that_cannot_be_worked_on_is_one_sentence_and_a_shallow_one_will_do() {
+    let home = tempdir().unwrap();
+    let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    let (empty, none, whole) = (path("empty"), path("none"), path("whole"));
+    for directory in [&empty, &none, &whole] {
+        fs::create_dir(directory).unwrap();
+    }
+    git(Path::new(&empty), &["init", "--quiet"]);
+    git(Path::new(&whole), &["init", "--quiet", "--initial-branch=main"]);
+    for message in ["One", "Two"] {
+        fs::write(home.path().join("whole/lib.rs"), format!("// {message}\n")).unwrap();
+        git(Path::new(&whole), &["add", "."]);
+        git(Path::new(&whole), &["commit", "--quiet", "--message", message]);
+    }
+    git(home.path(), &["clone", "--quiet", "--depth=1", &format!("file://{whole}"), "shallow"]);
+    fs::write(path("issue.md"), "# Three\n\nThere should be three.\n").unwrap();
+    let demo = |repo: &str| finished(&["demo", "--yes", "--repo", repo, "--issue", &path("issue.md")]);
+    for (repo, words) in [(&empty, "has no commit to work on yet"), (&none, "is no git repository")] {
+        let output = demo(repo);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.starts_with(&format!("countersign: {repo} {words}")) && said.trim_end().lines().count() == 1,
+            "{said}"
+        );
+    }
+    let output = demo(&path("shallow"));
+    assert_eq!(output.status.code(), Some(0), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }
 
 #[test]

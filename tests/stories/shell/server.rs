@@ -79,9 +79,7 @@ impl Site {
         let (code, said) = setup.end();
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("Next: countersign doctor --config"), "{said}");
-        assert!(said.contains("countersign login --config"), "{said}");
-        self.edit("claude:opus", "stub:drafter");
-        self.edit("gemini:pro", "stub:reviewer");
+        assert!(said.contains("[models] names the scripted stub: no model, no key"), "{said}");
         self.edit("127.0.0.1:8009", &free_address());
     }
 
@@ -129,7 +127,10 @@ impl Site {
         broken();
         let (code, said) = self.doctor();
         assert_eq!(code, Some(1), "{words}: {said}");
-        assert!(said.contains("to mend:") && said.contains(words), "`{words}` is not in:\n{said}");
+        assert!(
+            said.contains("to mend:") && said.lines().filter(|line| line.contains(words)).count() == 1,
+            "`{words}` is not in, once:\n{said}"
+        );
         fs::write(&self.config, settings).unwrap();
         fs::write(self.key(), key).unwrap();
         fs::set_permissions(self.key(), fs::Permissions::from_mode(0o600)).unwrap();
@@ -174,6 +175,10 @@ fn from_setup_to_a_countersigned_design_by_http_alone() {
     let pulls = site.browser.open(&site.issues.join("pulls").unwrap());
     assert!(pulls.body.contains("LLD for #1"), "{}", pulls.body);
 
+    let hub = finished(&["localhub", "--data", site.home.path().join("hub").to_str().unwrap()]);
+    let said = text(&hub.stderr);
+    assert!(hub.status.code() == Some(1) && said.contains("is in use by another countersign"), "{said}");
+
     // A second server on the same data would write beside the first.
     let other = site.home.path().join("bot/other.toml");
     let doors =
@@ -190,11 +195,55 @@ fn from_setup_to_a_countersigned_design_by_http_alone() {
     let said = text(&second.stderr);
     assert_eq!(second.status.code(), Some(1), "{said}");
     assert!(said.contains(&site.directory().join("data").display().to_string()), "{said}");
+    assert_eq!(said.matches("is in use by another countersign").count(), 1, "{said}");
 
     serving.signal(Signal::TERM);
     let (code, said) = serving.end();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("stopped"), "{said}");
+    for moment in
+        ["step done", "model answered", "pull request is open", "a gate waits for a person", "run done"]
+    {
+        assert!(said.contains(moment), "{moment} is not in the log:\n{said}");
+    }
+    assert!(!said.contains("means nothing here"), "{said}");
+}
+
+#[test]
+fn a_wrong_webhook_secret_is_in_the_log_and_found_by_doctor() {
+    let mut site = Site::new();
+    let env = site.directory().join(".env");
+    fs::write(&env, "COUNTERSIGN_WEBHOOK_SECRET=another-than-the-one-GitHub-has\n").unwrap();
+    let mut serving = site.serve();
+    let issue = site.issues.join("issues/1").unwrap();
+    let page = site.browser.open(&issue);
+    site.browser.submit(&page, "/comment", &[("body", "/lld")]);
+    let line = serving.hear("webhook refused: The signature does not fit");
+    let words = "GitHub's last one (";
+    let (code, said) = site.doctor();
+    assert_eq!(code, Some(1), "{said}");
+    let last = said.split(words).nth(1).unwrap_or_else(|| panic!("{said}")).split(',').next().unwrap();
+    assert!(line.contains(last), "{last} is not in: {line}");
+    assert!(said.contains("was refused with 401: the webhook secret on the App's settings page"), "{said}");
+    assert!(said.contains(&format!("COUNTERSIGN_WEBHOOK_SECRET in {}", env.display())), "{said}");
+    assert!(said.contains("/data, in use by a server"), "{said}");
+}
+
+#[test]
+fn setup_tells_how_to_reach_its_page_from_elsewhere() {
+    let home = tempdir().unwrap();
+    let config = home.path().join("countersign.toml");
+    let mut setup = Running::start(&mut countersign(&[
+        "setup",
+        "--config",
+        config.to_str().unwrap(),
+        "--webhook-url",
+        "https://bot.example.org/webhook",
+    ]));
+    let port = address(&setup.hear("Open ")).port().unwrap();
+    setup.hear(&format!("ssh -L {port}:127.0.0.1:{port} "));
+    setup.signal(Signal::INT);
+    assert_eq!(setup.end().0, Some(130));
 }
 
 #[test]
@@ -211,11 +260,14 @@ fn doctor_names_the_fix_of_what_is_broken_and_serve_refuses_it() {
     site.red(|| site.edit(&allowed, "allow = []"), "[installations] allow is empty");
     site.red(
         || fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap(),
-        "can be read by others; run: chmod 600",
+        "is open to other users; run: chmod 600",
     );
+    let data = site.directory().join("data");
+    site.red(|| site.edit("dir = \"data\"", "dir = \"countersign.toml/data\""), "cannot be written");
+    assert!(!site.directory().join("countersign.toml/data").exists() && data.exists());
     site.red(|| site.edit("[models]", "[models]\nreviwer = \"x\""), "unknown field `reviwer`");
     site.red(|| site.edit("stub:reviewer", "gemini:pro"), "GEMINI_API_KEY");
-    site.red(|| fs::write(&key, "no key").unwrap(), "private key");
+    site.red(|| fs::write(&key, "no key").unwrap(), "BAD   private key");
     site.red(|| fs::remove_file(&key).unwrap(), "cannot be read");
     serving.signal(Signal::TERM);
     assert_eq!(serving.end().0, Some(0));
@@ -233,6 +285,11 @@ fn doctor_names_the_fix_of_what_is_broken_and_serve_refuses_it() {
     whole(&settings.replace(&app, "id = 7"));
     site.refuses("knows no App with id 7");
     whole(&settings);
+    for file in [&key, &site.directory().join(".env")] {
+        fs::set_permissions(file, fs::Permissions::from_mode(0o640)).unwrap();
+        site.refuses("is open to other users; run: chmod 600");
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
     let taken = std::net::TcpListener::bind(site.listening()).unwrap();
     site.refuses("Choose another address under [server]");
     drop(taken);

@@ -12,6 +12,13 @@ fn wrong_usage_exits_with_two_and_says_what_to_write() {
         (&["demo", "--repo", "."], "--issue"),
         (&["demo", "--config", "x"], "add --models real"),
         (&["setup"], "--webhook-url is missing"),
+        (&["setup", "--webhook-url", "http://bot.example.org/webhook"], "write https://"),
+        (&["setup", "--webhook-url", "https://bot.example.org"], "has no path; add /webhook"),
+        (&["setup", "--webhook-url", "http://127.0.0.1:8008/webhook"], "is for this machine alone"),
+        (
+            &["setup", "--github", "http://127.0.0.1:1", "--webhook-url", "https://a.example/webhook"],
+            "is elsewhere",
+        ),
         (&["localhub"], "--data"),
         (&["localhub", "--data", "x", "--listen", "0.0.0.0:0"], "write 127.0.0.1:PORT"),
     ] {
