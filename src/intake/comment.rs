@@ -278,16 +278,14 @@ impl Intake {
         .collect()
     }
 
-    /// `/help` and `/status` share one comment an issue, edited each time.
+    /// `/help`, `/status` and `/cost` share one comment an issue. It stands below the newest question, where whoever
+    /// asked looks for it; the one that answered before is taken away.
     async fn show(&self, said: &Said<'_>, shown: &[Body]) -> Result<(), Trouble> {
         if shown.is_empty() {
             return Ok(());
         }
-        let body = messages::together(shown);
-        match said.repo.find_comment(said.event.issue, ANSWERS).await? {
-            Some(comment) => said.repo.edit_comment(comment.id, ANSWERS, &body).await?,
-            None => said.repo.ensure_comment(said.event.issue, ANSWERS, &body, said.taken.again).await?,
-        };
+        let (body, again) = (messages::together(shown), said.taken.again);
+        said.repo.replace_comment(said.event.issue, (ANSWERS, &said.cause), &body, again).await?;
         Ok(())
     }
 
@@ -351,7 +349,7 @@ fn needed(row: &CommandSpec, live: &[RunView]) -> Role {
 /// It is the one word that means a run which is alive no more.
 const RETRY: &str = "retry";
 
-/// Marks the comment that `/help` and `/status` are answered in.
+/// Marks the comment that `/help`, `/status` and `/cost` are answered in.
 const ANSWERS: &str = "answers";
 
 fn line(run: &RunView) -> messages::RunLine {

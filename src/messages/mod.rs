@@ -22,7 +22,7 @@ pub use cost::{
 };
 pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
-pub use gate::{GateCard, Inconclusive, gate};
+pub use gate::{GateCard, Inconclusive, Standing, gate, without_stale_lines};
 pub use held::{Hold, ModelWait};
 pub use labels::{DONE, LABELS, LabelView, NEEDS_YOU, STOPPED, WORKING};
 pub use pull::{
@@ -67,10 +67,12 @@ pub struct ModelView {
 }
 
 impl ModelView {
-    /// `` `claude-opus-4` (claude) ``; a model that did not say who it is, is called that.
+    /// `` `o3` (openai) ``, and the family only where the name does not begin with it; a model that did not say who it
+    /// is, is called that.
     fn text(&self) -> String {
         match (&self.served, &self.family) {
-            (None, _) => "an unattested model".to_owned(),
+            (None, _) => "a model that did not say its name".to_owned(),
+            (Some(served), Some(family)) if served.starts_with(&family.0) => outbound::code(served, 60),
             (Some(served), Some(family)) => {
                 format!("{} ({})", outbound::code(served, 60), outbound::plain(&family.0, 30))
             }

@@ -30,7 +30,8 @@ pub use detours::detours;
 pub use draft::{Brief, Drafted, draft, text_of};
 pub use excerpt::{Excerpt, excerpt, shown};
 pub use gate::{
-    Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, subject,
+    GATE, Heard, Landed, Proposal, Publication, Shown, announce, branch, hear, propose, publish, restate,
+    subject,
 };
 pub use held::{Held, NoAnswer, Pending};
 pub use history::{history, remembered};

@@ -10,6 +10,9 @@ use crate::{
     types::{CommentId, Timestamp},
 };
 
+/// A status comment's marker begins with this.
+pub(super) const MARKER: &str = "status-";
+
 /// Where a run's status comment is and when it was last touched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusComment {
@@ -97,7 +100,7 @@ async fn write(
     interrupted: bool,
 ) -> Result<Shown, StepError> {
     let repo = cx.tools().repo(cx).await?;
-    let marker = format!("status-{}", cx.run().id);
+    let marker = format!("{MARKER}{}", cx.run().id);
     if let (StatusComment { id: Some(id), node: Some(node), url: Some(url), .. }, Some(swap)) = (before, swap)
     {
         match repo.edit_and_swap(node, &marker, body, swap).await {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{At, STAGE, State, document, look, paths, show};
 use crate::{
     engine::{Answer, AnswerRow, GateSpec, Next, Step, StepError},
-    messages::{self, CommitKind, State as Shown},
+    messages::{self, CommitKind, Standing, State as Shown},
     rounds::{self, Base, Cx, Heard, Landed, Publication, Urgency, need},
     types::{Hash, Role, Timestamp, Verdict},
 };
@@ -41,7 +41,7 @@ pub(super) async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, Step
     let shown = rounds::Shown {
         commit: &show::commit(s, cx, CommitKind::Proposal, None)?,
         pull_title: &messages::pull_title(STAGE, issue.number, &issue.title, false),
-        pull_body: &show::pull(s, cx, Some(subject), None).await?,
+        pull_body: &show::pull(s, cx, None).await?,
     };
     match rounds::propose(cx, &publication, s.known, &shown).await? {
         Landed::Ours(proposal) => {
@@ -50,8 +50,8 @@ pub(super) async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, Step
         }
         Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
     }
-    let gate = show::gate(s, cx, subject).await?;
-    let (url, shown_at) = rounds::announce(cx, "gate", &gate).await?;
+    let gate = show::gate(s, cx, Standing::Waits(show::line(subject))).await?;
+    let (url, shown_at) = rounds::announce(cx, rounds::GATE, &gate).await?;
     s.asked = Some(Asked { subject, shown_at, url });
     show::turn(s, cx, at, Shown::NeedsYou, messages::NEEDS_YOU).await?;
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
@@ -79,6 +79,7 @@ pub(super) async fn ask_again(
     s.asked = Some(Asked { subject, shown_at, url });
     if let Some(base) = base {
         s.base = Some(base);
+        restate(s, cx, cx.visit(), Standing::WaitsAnew(show::line(subject))).await?;
         let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
         let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
         s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
@@ -98,6 +99,31 @@ pub(super) async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>
         Ok(rows.into_iter().map(|(row, _)| row).find(objects).map(|row| row.answer))
     })
     .await
+}
+
+/// Says in the gate comment of `visit` how it stands now.
+pub(super) async fn restate(s: &State, cx: &Cx, visit: u64, standing: Standing) -> Result<(), StepError> {
+    let counts = match &standing {
+        Standing::Waits(line) | Standing::WaitsAnew(line) => Some(line.clone()),
+        _ => None,
+    };
+    let gate = show::gate(s, cx, standing).await?;
+    let key = cx.answer().map_or("restated".to_owned(), |answer| format!("restated-{}", answer.cause));
+    let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
+    let lines = format!("/approve {STAGE} ");
+    rounds::restate(cx, &key, Some((visit, &gate)), (&lines, counts.as_ref()), pull).await
+}
+
+/// Once a pause is over, the line that ends it is of no more use.
+pub(super) async fn unpause(s: &State, cx: &Cx) -> Result<(), StepError> {
+    let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
+    rounds::restate(cx, "unpaused", None, ("/budget ", None), pull).await
+}
+
+/// As [`restate`], for the answer that ends this visit's gate.
+pub(super) async fn answered(s: &State, cx: &Cx, answer: &Answer) -> Result<(), StepError> {
+    let (verb, by, at) = (answer.verb.clone(), answer.by.login.clone(), answer.at);
+    restate(s, cx, cx.visit(), Standing::Answered { verb, by, at }).await
 }
 
 pub(super) async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<Heard, StepError> {
@@ -126,6 +152,11 @@ pub(super) async fn take_over(
     document: Hash,
     answer: Option<&Answer>,
 ) -> Result<Next<At>, StepError> {
+    match answer {
+        Some(answer) if answer.verb == "revise" => answered(s, cx, answer).await?,
+        Some(_) => restate(s, cx, cx.visit(), Standing::Replaced).await?,
+        None => {}
+    }
     s.round.take_over(document);
     s.known = Some(document);
     if let Some(answer) = answer.filter(|a| a.verb == "revise") {

@@ -11,7 +11,7 @@ mod show;
 use serde::{Deserialize, Serialize};
 
 use self::{
-    gates::{Asked, ask, ask_again, hear, objection, send_back, take_over},
+    gates::{Asked, answered, ask, ask_again, hear, objection, send_back, take_over},
     held::Paused,
 };
 use crate::{
@@ -278,7 +278,8 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
             Turn::Pass | Turn::Again => Ok(Next::Go(At::Draft)),
             Turn::Stop(_) => {
-                Err(StepError::User(format!("No usable draft after {} tries: {why}.", s.round.number)))
+                let tries = s.round.number;
+                Err(StepError::User(format!("No usable draft after {tries} tries; at the last one, {why}.")))
             }
         },
     }
@@ -335,8 +336,11 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
             ask_again(s, cx, At::DraftGate, (subject, shown_at), base).await
         }
         Heard::Theirs(document) => take_over(s, cx, document, Some(answer)).await,
-        Heard::Yes if answer.verb == "revise" => send_back(s, cx, answer).await,
         Heard::Yes => {
+            answered(s, cx, answer).await?;
+            if answer.verb == "revise" {
+                return send_back(s, cx, answer).await;
+            }
             s.asked = None;
             Ok(Next::Go(At::Review))
         }
@@ -396,9 +400,13 @@ async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
             ask_again(s, cx, At::VerdictGate, (subject, shown_at), base).await
         }
         Heard::Theirs(document) => take_over(s, cx, document, Some(answer)).await,
-        Heard::Yes if answer.verb == "revise" => send_back(s, cx, answer).await,
         Heard::Yes => {
-            if let Some(objection) = objection(cx, answer).await? {
+            let objection = match answer.verb.as_str() {
+                "revise" => Some(answer.clone()),
+                _ => objection(cx, answer).await?,
+            };
+            if let Some(objection) = objection {
+                answered(s, cx, &objection).await?;
                 return send_back(s, cx, &objection).await;
             }
             let kind = if answer.verb == "override" { ApprovalKind::Override } else { ApprovalKind::Approve };
@@ -409,6 +417,7 @@ async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
                 kind,
             };
             cx.record("approval", Record::Approval(row.clone())).await?;
+            answered(s, cx, answer).await?;
             s.approval = Some(row);
             s.asked = None;
             Ok(Next::Go(At::Finalize))
@@ -444,7 +453,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 async fn conclude(s: &mut State, cx: &Cx, audit: Hash) -> Result<Outcome, StepError> {
     let (issue, proposal) = (need(&s.issue)?.clone(), need(&s.proposal)?.clone());
     let repo = cx.tools().repo(cx).await?;
-    let body = show::pull(s, cx, None, Some(audit)).await?;
+    let body = show::pull(s, cx, Some(audit)).await?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
     cx.once("retitle", |_| async {
         repo.edit_pull(proposal.pull, &title, &body).await.map(drop).map_err(fault)
@@ -477,10 +486,13 @@ fn mechanical_halt(s: &State, why: Stop) -> StepError {
         .map(|m| format!("{}: {}", m.place, m.message))
         .collect();
     let reason = match why {
-        Stop::Stalled => "the same mistakes came back three times",
-        Stop::Cap | Stop::Inconclusive => "the drafts the policy allows are used up",
+        Stop::Stalled => "the same ones came back three times",
+        Stop::Cap | Stop::Inconclusive => "no more drafts are allowed",
     };
-    StepError::User(format!("The draft still has mechanical mistakes and {reason}. {}", worst.join("; ")))
+    StepError::User(format!(
+        "The checks still find mistakes in the draft, and {reason}. {}",
+        worst.join("; ")
+    ))
 }
 
 /// What the mechanical checks established, for the reviewer: words of ours, none of the document's.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, Lld, STAGE, State, conclude, document, straight_to};
+use super::{At, Lld, STAGE, State, conclude, document, gates, straight_to};
 use crate::{
     commands::CommandSpec,
     documents::lld,
@@ -14,7 +14,7 @@ use crate::{
     messages::{
         self, ApprovalLine, ApproveLine, CommitCard, CommitKind, CostView, DraftView, GateCard, HaltCard,
         HaltReason, Inconclusive, Kept, LabelView, Mark, ModelView, Note, PullCard, ReviewLog, RoundLine,
-        RoundLog, StatusView, StepLine, Waiting,
+        RoundLog, Standing, StatusView, StepLine, Waiting,
     },
     rounds::{self, Cx, FailureKind, Remains, Seen, Served, Urgency, Why, announce, fault, need},
     store::Spending,
@@ -126,12 +126,13 @@ async fn spent(s: &State, cx: &Cx) -> Result<Option<Spending>, StepError> {
 }
 
 /// The comment that asks a person.
-pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, StepError> {
+pub(super) async fn gate(s: &State, cx: &Cx, standing: Standing) -> Result<Body, StepError> {
     let review = s.round.review.as_ref();
     let design = document(s, cx).await?;
-    let proposal = need(&s.proposal)?;
+    let proposal = s.proposal.as_ref();
     Ok(messages::gate(&GateCard {
-        line: line(subject),
+        stage: STAGE.to_owned(),
+        standing,
         document: *need(&s.round.document)?,
         run: cx.run().id,
         round: s.round.number,
@@ -144,8 +145,8 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
         override_role: Role::Maintain,
         drafter: model(s.round.drafter.as_ref()),
         reviewer: model(review.and_then(|r| r.reviewer.as_ref())),
-        document_url: Some(proposal.file_url.clone()),
-        pull_url: Some(proposal.pull_url.clone()),
+        document_url: proposal.map(|p| p.file_url.clone()),
+        pull_url: proposal.map(|p| p.pull_url.clone()),
         status_url: s.status.url.clone(),
         cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
@@ -153,12 +154,7 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash) -> Result<Body, Step
 }
 
 /// The pull request's body; `audit` is there once the document is approved.
-pub(super) async fn pull(
-    s: &State,
-    cx: &Cx,
-    subject: Option<Hash>,
-    audit: Option<Hash>,
-) -> Result<Body, StepError> {
+pub(super) async fn pull(s: &State, cx: &Cx, audit: Option<Hash>) -> Result<Body, StepError> {
     let review = s.round.review.as_ref();
     let path = path(s)?;
     let approved = s.approval.as_ref().filter(|_| audit.is_some());
@@ -174,7 +170,6 @@ pub(super) async fn pull(
         drafter: model(s.round.drafter.as_ref()),
         reviewer: model(review.and_then(|r| r.reviewer.as_ref())),
         approval: approved.map(approval),
-        line: subject.map(line),
         audit,
         cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
@@ -364,6 +359,17 @@ async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<Option<Outcome>
     }
     if let Some(label) = found.stop {
         repo.remove_label(cx.run().trigger.issue, &label).await.map_err(fault)?;
+    }
+    if at == At::Budget {
+        gates::unpause(&s, cx).await?;
+    }
+    if matches!(at, At::DraftGate | At::VerdictGate) {
+        let why = match halt {
+            Halt::Stopped { .. } => format!("the run was {}", halt.sentence()),
+            _ => "the run could not go on, as the newest comment says".to_owned(),
+        };
+        // The visit before this one asked.
+        gates::restate(&s, cx, cx.visit() - 1, Standing::Ended(why)).await?;
     }
     Ok(outcome)
 }
