@@ -154,22 +154,22 @@ async fn answer(
                 brief.spec
             ))))
         }
-        Err(failure) => Ok(Err(format!("no draft: {}", sentence(failure.kind)))),
+        Err(failure) => Ok(Err(sentence(failure.kind).to_owned())),
     }
 }
 
 async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<Drafted, NoAnswer> {
     if text.trim().is_empty() {
-        return Ok(Drafted::Unusable("no draft: the answer was empty".to_owned()));
+        return Ok(Drafted::Unusable("the answer was empty".to_owned()));
     }
     // An error banner, or edits where a document was asked for: kept out, so that it never takes the place of
     // the version there is.
     if !text.lines().any(|line| line.starts_with('#')) {
-        return Ok(Drafted::Unusable("no draft: the answer was not a document".to_owned()));
+        return Ok(Drafted::Unusable("the answer was not a document".to_owned()));
     }
     if text.len() > limits::DOCUMENT_BYTES {
         return Ok(Drafted::Unusable(format!(
-            "no draft: the answer was {} KB long; at most {} are read",
+            "the answer was {} KB long; at most {} are read",
             text.len() / 1024,
             limits::DOCUMENT_BYTES / 1024
         )));
