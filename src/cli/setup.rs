@@ -390,7 +390,7 @@ impl Files {
         installation: Option<u64>,
     ) -> anyhow::Result<()> {
         let allow = installation.map(|i| i.to_string()).unwrap_or_default();
-        let [drafter, reviewer] = match is_loopback(&github.web) {
+        let [drafter, reviewer] = match is_loopback(&github.web_url) {
             true => ["stub:drafter", "stub:reviewer"],
             false => ["claude:opus", "gemini:pro"],
         };

@@ -425,10 +425,7 @@ fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError {
         file: file.to_owned(),
         line: error.span().map(|span| line_of(text, span.start)),
-        message: format!(
-            "this cannot be used: {}",
-            shortened(&error.message().lines().collect::<Vec<_>>().join("; "))
-        ),
+        message: shortened(&error.message().lines().collect::<Vec<_>>().join("; ")),
     }
 }
 

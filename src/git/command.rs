@@ -105,15 +105,9 @@ pub(super) fn fetch(mirror: &Path, source: &Source, branches: &[String], token: 
         .args(["-c", "http.followRedirects=false"])
         // Tidying up happens while we wait, not in a process left behind.
         .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
-        // Of a shallow repository there is no more to be had; what is behind its edge is not asked for.
-        .args([
-            FETCH,
-            "--update-shallow",
-            "--quiet",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
-        ])
+        .args([FETCH, "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"])
+        // The demo's copy of a shallow clone is shallow, and without this git leaves its branches out.
+        .arg("--update-shallow")
         .arg(source.url.as_str())
         .args(branches.iter().map(|branch| format!("+refs/heads/{branch}:refs/heads/{branch}")))
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     limits,
-    types::{CommentId, IssueNo, Timestamp, UserId},
+    types::{Cause, CommentId, IssueNo, Timestamp, UserId},
 };
 
 /// With the rest of its line this fits the room that [`Body::pieces`] leaves.
@@ -96,8 +96,18 @@ impl Listed {
 
     /// Anyone can write a marker; only ours counts in a comment that our own account wrote.
     fn is(&self, by: UserId, line: &str) -> bool {
-        let ours = self.user.as_ref().is_some_and(|user| user.id == by.0);
-        ours && self.body.as_deref().is_some_and(|body| body.trim_end().ends_with(line))
+        self.by(by) && self.body.as_deref().is_some_and(|body| body.trim_end().ends_with(line))
+    }
+
+    fn by(&self, author: UserId) -> bool {
+        self.user.as_ref().is_some_and(|user| user.id == author.0)
+    }
+
+    /// The text and the marker behind it.
+    fn marked(&self) -> Option<(&str, &str)> {
+        let body = self.body.as_deref()?.trim_end().strip_suffix(" -->")?;
+        let (text, marker) = body.rsplit_once("<!-- countersign:")?;
+        Some((text.trim_end(), marker))
     }
 }
 
@@ -259,10 +269,47 @@ impl Repo {
         }
     }
 
-    /// The comment of ours that bears this marker, if it is there.
-    pub async fn find_comment(&self, issue: IssueNo, marker: &str) -> Result<Option<Comment>, Fault> {
-        let there = self.newest_comments(issue).await?;
-        self.keep_one(&there, &marker_line(marker, 0)?).await
+    /// Writes a comment below all that was said and takes away the older ones of ours that it replaces: those whose
+    /// marker begins with the same `kind`. One that GitHub hid from this look is taken away by the next.
+    pub async fn replace_comment(
+        &self,
+        issue: IssueNo,
+        (kind, cause): (&str, &Cause),
+        body: &Body,
+        interrupted: bool,
+    ) -> Result<(), Fault> {
+        let posted = self.ensure_comment(issue, &format!("{kind}-{cause}"), body, interrupted).await?;
+        for comment in self.our_comments(issue).await? {
+            let older = comment.id < posted.id.0;
+            if older && comment.marked().is_some_and(|(_, marker)| marker.starts_with(kind)) {
+                self.take_away(comment.id, &posted).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Edits the newest comments of ours. `change` sees each one's text and marker, and gives the text to be there.
+    pub async fn edit_comments(
+        &self,
+        issue: IssueNo,
+        change: impl Fn(&str, &str) -> Option<Body>,
+    ) -> Result<(), Fault> {
+        for comment in self.our_comments(issue).await? {
+            let Some((text, marker)) = comment.marked() else { continue };
+            let Some(body) = change(text, marker).filter(|body| first_piece(body) != text) else { continue };
+            match self.edit_comment(CommentId(comment.id), marker, &body).await {
+                Ok(_) | Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(())
+    }
+
+    async fn our_comments(&self, issue: IssueNo) -> Result<Vec<Listed>, Fault> {
+        let mut comments = self.newest_comments(issue).await?;
+        let bot = self.github().bot_seen_by(self.installation()).await?.id;
+        comments.retain(|comment| comment.by(bot));
+        Ok(comments)
     }
 
     /// As [`find_comment`](Self::find_comment), with its text as it is on GitHub but for the marker.

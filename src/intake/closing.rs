@@ -33,7 +33,7 @@ impl Intake {
             return Ok(Note::Nothing("not a pull request of ours".into()));
         };
         if e.sender.id == self.bot().await?.id {
-            return Ok("closed by the App itself, which goes on elsewhere".to_owned());
+            return Ok(Note::Nothing("closed by the App itself, which goes on elsewhere".into()));
         }
         let at = Place { repo: &e.repo, installation: e.installation, issue };
         let closed_at = e.closed_at.unwrap_or(taken.received_at);

@@ -303,18 +303,16 @@ impl Intake {
         .collect()
     }
 
-    /// `/help` and `/status` share one comment an issue, edited each time.
+    /// `/help`, `/status` and `/cost` share one comment an issue. It stands below the newest question, where whoever
+    /// asked looks for it; the one that answered before is taken away.
     async fn show(&self, said: &Said<'_>, shown: &[Body]) -> Result<(), Trouble> {
         if shown.is_empty() {
             return Ok(());
         }
-        let body = messages::together(shown);
+        let (body, again) = (messages::together(shown), said.taken.again);
         let (repo, issue) = (said.repo.clone().answering(), said.event.issue);
         let place = repo.beside_locked(issue).await?.unwrap_or(issue);
-        match repo.find_comment(place, ANSWERS).await? {
-            Some(comment) => repo.edit_comment(comment.id, ANSWERS, &body).await?,
-            None => repo.ensure_comment(place, ANSWERS, &body, said.taken.again).await?,
-        };
+        repo.replace_comment(place, (ANSWERS, &said.cause), &body, again).await?;
         Ok(())
     }
 
@@ -378,7 +376,7 @@ fn needed(row: &CommandSpec, live: &[RunView]) -> Role {
 /// It is the one word that means a run which is alive no more.
 const RETRY: &str = "retry";
 
-/// Marks the comment that `/help` and `/status` are answered in.
+/// Marks the comment that `/help`, `/status` and `/cost` are answered in.
 const ANSWERS: &str = "answers";
 
 fn line(run: &RunView, pauses: &[Pause]) -> messages::RunLine {

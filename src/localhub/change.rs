@@ -231,7 +231,9 @@ impl<'a> Change<'a> {
             .and_then(|oid| git.read_commit(oid).ok())
             .and_then(|c| c.message.lines().next().map(str::to_owned))
             .unwrap_or_default();
-        self.tell(repo, None, by, What::BranchMoved { branch: branch.to_owned(), to: to.clone(), subject });
+        let moved =
+            What::BranchMoved { branch: branch.to_owned(), new: from.is_none(), to: to.clone(), subject };
+        self.tell(repo, None, by, moved);
         let zero = || "0".repeat(40);
         let text = |oid: &Option<Oid>| oid.as_ref().map_or_else(zero, Oid::to_string);
         let compare =

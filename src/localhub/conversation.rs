@@ -262,6 +262,8 @@ impl Change<'_> {
         let (number, _) = self.comment_mut(repo, id)?;
         self.hook_comment(repo, id, "deleted", by, vec![]);
         self.issue_mut(repo, number)?.comments.retain(|c| c.id != id);
+        let event = self.event("comment_deleted", by);
+        self.trace(repo, number, event);
         self.tell(repo, Some(number), by, What::CommentDeleted { id });
         Ok(())
     }

@@ -82,7 +82,7 @@ pub(crate) struct Inner {
     address: SocketAddr,
     /// `http://127.0.0.1:PORT`, no slash at its end.
     base: String,
-    /// Opens the pages; printed once, then kept in a cookie.
+    /// Opens the pages; printed at each start, then kept in a cookie.
     page_token: String,
     events: broadcast::Sender<HubEvent>,
     /// How many deliveries wait or are in flight.
@@ -105,7 +105,11 @@ impl Hub {
         if !options.listen.ip().is_loopback() {
             return Err(HubError::NotLoopback(options.listen));
         }
-        let state = open(&options.data)?;
+        let mut state = open(&options.data)?;
+        if state.page_token.is_empty() {
+            state.page_token = random_hex(16)?;
+            save(&options.data, &state)?;
+        }
         let listener = tokio::net::TcpListener::bind(options.listen)
             .await
             .map_err(|source| HubError::Listen { address: options.listen, source })?;
@@ -113,12 +117,12 @@ impl Hub {
             listener.local_addr().map_err(|source| HubError::Listen { address: options.listen, source })?;
         let waiting = state.deliveries.iter().filter(|d| d.status.is_none()).count();
         let hub = Self(Arc::new(Inner {
+            page_token: state.page_token.clone(),
             state: Mutex::new(state),
             data: options.data,
             now: options.now,
             address,
             base: format!("http://{address}"),
-            page_token: random_hex(16)?,
             events: broadcast::channel(4096).0,
             pending: watch::channel(waiting).0,
             requests: Mutex::default(),

@@ -24,6 +24,9 @@ pub(super) struct State {
     pub(super) deliveries: Vec<Delivery>,
     /// Manifests submitted and not yet exchanged, by code.
     pub(super) conversions: BTreeMap<String, Conversion>,
+    /// Opens the pages, also after a restart: what was printed before stays true.
+    #[serde(default)]
+    pub(super) page_token: String,
 }
 
 impl Default for State {
@@ -38,6 +41,7 @@ impl Default for State {
             tokens: BTreeMap::new(),
             deliveries: Vec::new(),
             conversions: BTreeMap::new(),
+            page_token: String::new(),
         }
     }
 }

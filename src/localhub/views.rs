@@ -128,7 +128,7 @@ pub enum What {
     PullEdited { title: String },
     PullMerged,
     Reviewed { state: String, body: String },
-    BranchMoved { branch: String, to: Option<Oid>, subject: String },
+    BranchMoved { branch: String, new: bool, to: Option<Oid>, subject: String },
 }
 
 impl Hub {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{block, rehearsal};
+use super::{block, held::day_and_clock, rehearsal};
 use crate::{
     github::outbound::{Body, code, plain},
     store::Spending,
@@ -84,7 +84,7 @@ impl WayOn {
                 "It would take more than the {most} that the server lets a run have. Whoever runs the server can raise \
                  `run_at_most` under `[budget]` for new runs."
             ),
-            Self::At(then) => format!("It goes on by itself at {then}."),
+            Self::At(then) => format!("It goes on by itself on {}.", day_and_clock(*then)),
             Self::Never => {
                 "One call may cost more than the whole of that cap, so waiting does not help. Whoever runs \
                             the server can raise it under `[budget]` for new runs."
@@ -167,15 +167,16 @@ impl CostView {
 fn quote(stage: &str, quote: Option<&Quote>) -> String {
     let stage = plain(stage, 30);
     let Some(Quote { runs, p50, p90, billed }) = quote else {
-        return format!("{stage}: no history yet.");
+        return format!("It is the first {stage} here: nothing to compare with.");
     };
-    let (low, high) = (p50.to_string(), p90.to_string());
-    let range = if low == high { low } else { format!("{low}–{}", high.trim_start_matches('$')) };
-    let of = if *runs == 1 { "of 1 run".to_owned() } else { format!("of {runs} runs") };
-    match billed {
-        true => format!("{stage}: {range}, p50–p90 {of}."),
-        false => format!("{stage}: $0 billed (notional {range}, p50–p90 {of})."),
-    }
+    let (usual, seldom) = (p50.to_string(), p90.to_string());
+    let range = if usual == seldom { usual } else { format!("{usual}, one in ten more than {seldom}") };
+    let before = match runs {
+        1 => format!("The {stage} before cost"),
+        runs => format!("The last {runs} {stage}s here: half cost at most"),
+    };
+    let notional = if *billed { "" } else { " by list price; nothing was billed" };
+    format!("{before} {range}{notional}.")
 }
 
 /// `$0.31 billed, up to $1.60 held back (notional $2.10)`
@@ -258,7 +259,7 @@ mod tests {
         ");
         let quiet = PauseCard { amounts: None, ..card(WayOn::At(Timestamp(0))) };
         let text = paused(&quiet);
-        assert!(text.as_str().contains("It goes on by itself at 1970-01-01T00:00:00Z."), "{}", text.as_str());
+        assert!(text.as_str().contains("It goes on by itself on 1970-01-01 00:00 UTC."), "{}", text.as_str());
         assert!(!text.as_str().contains('$'), "{}", text.as_str());
     }
 
@@ -268,9 +269,15 @@ mod tests {
             let given = Quote { runs: 12, p50: MicroUsd(p50), p90: MicroUsd(p90), billed };
             quote("LLD", Some(&given))
         };
-        assert_eq!(quoted(401_000, 899_000, true), "LLD: $0.40–0.90, p50–p90 of 12 runs.");
-        assert_eq!(quoted(401_000, 401_100, false), "LLD: $0 billed (notional $0.40, p50–p90 of 12 runs).");
-        assert_eq!(quote("LLD", None), "LLD: no history yet.");
+        assert_eq!(
+            quoted(401_000, 899_000, true),
+            "The last 12 LLDs here: half cost at most $0.40, one in ten more than $0.90."
+        );
+        assert_eq!(
+            quoted(401_000, 401_100, false),
+            "The last 12 LLDs here: half cost at most $0.40 by list price; nothing was billed."
+        );
+        assert_eq!(quote("LLD", None), "It is the first LLD here: nothing to compare with.");
         let sum = Spending {
             calls: 3,
             billed: MicroUsd(310_000),

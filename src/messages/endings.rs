@@ -103,11 +103,11 @@ pub fn halted(card: &HaltCard) -> Body {
     // Only whoever sees the server's log can know whether it is mended.
     let to_go_on = match card.reason {
         HaltReason::Bug { .. } => format!(
-            "Once it is mended, whoever runs the server can go on from this step:\n\n{}\n\n",
+            "Once that is put right, whoever runs the server can go on from this step:\n\n{}\n\n",
             block(&format!("countersign retry {}", card.run))
         ),
         HaltReason::Said(_) => {
-            format!("To go on from this step, once that is mended:\n\n{}\n\n", block("/retry"))
+            format!("To go on from this step, once that is put right:\n\n{}\n\n", block("/retry"))
         }
         HaltReason::MoveLimit { .. } => String::new(),
     };
@@ -167,7 +167,7 @@ mod tests {
         - whatever is on the branch `countersign/issue-42`: GitHub does not show it to us
         - the pull request, [#7](https://x/7)
 
-        To go on from this step, once that is mended:
+        To go on from this step, once that is put right:
 
         ```
         /retry

@@ -1,15 +1,15 @@
-//! The gate comment: the one that sends mail, because a person must decide.
+//! The gate comment: the one that sends mail, because a person must decide. Once that is over it is edited to say so.
 
 use super::{
-    ApproveLine, Author, Inconclusive, access, cost::spending, count, folded, links, others, rehearsal, sign,
-    stage_name, status::place,
+    ApproveLine, Author, Inconclusive, access, cost::spending, count, folded, held::day_and_clock, links,
+    others, rehearsal, sign, stage_name, status::place,
 };
 use crate::{
     documents::findings::Finding,
     git::Changed,
     github::outbound::{Body, clean, code, plain},
     store::Spending,
-    types::{Hash, Role, RunId, Verdict},
+    types::{Hash, Role, RunId, Timestamp, Verdict},
 };
 
 const SUMMARY_LINES: usize = 40;
@@ -21,7 +21,9 @@ const DETAIL_CHARS: usize = 1_000;
 
 #[derive(Debug, Clone)]
 pub struct GateCard {
-    pub line: ApproveLine,
+    /// `lld`
+    pub stage: String,
+    pub standing: Standing,
     /// sha256 of the document's bytes, which the line's hash covers with more.
     pub document: Hash,
     pub run: RunId,
@@ -54,6 +56,57 @@ pub struct GateCard {
     pub rehearsal: bool,
 }
 
+/// How a gate stands. There is a line to paste for as long as it counts.
+#[derive(Debug, Clone)]
+pub enum Standing {
+    Waits(ApproveLine),
+    /// Still, and what is to be accepted is no longer what it was.
+    WaitsAnew(ApproveLine),
+    /// Somebody's answer was taken.
+    Answered {
+        verb: String,
+        by: String,
+        at: Timestamp,
+    },
+    /// A person's own version of the document is on the branch.
+    Replaced,
+    /// The run ended before anybody answered; why, in a sentence of ours.
+    Ended(String),
+}
+
+impl Standing {
+    fn waits(&self) -> bool {
+        matches!(self, Self::Waits(_) | Self::WaitsAnew(_))
+    }
+
+    /// What is true of the document.
+    fn headline(&self) -> &'static str {
+        match self {
+            Self::Waits(_) | Self::WaitsAnew(_) => "waits for a person",
+            Self::Answered { verb, .. } if verb == "revise" => "was sent back",
+            Self::Answered { .. } => "was accepted",
+            Self::Replaced => "was replaced",
+            Self::Ended(_) => "was not decided",
+        }
+    }
+}
+
+/// Takes the lines out of a comment of ours that begin so and cannot be pasted any more; none where there are none.
+pub fn without_stale_lines(text: &str, begins: &str, counts: Option<&ApproveLine>) -> Option<Body> {
+    let keep = counts.map(ApproveLine::block);
+    let (mut out, mut rest, mut stale) = (String::new(), text, false);
+    while let Some(at) = rest.find(&format!("```\n{begins}")) {
+        let end = rest[at + 4..].find("\n```").map_or(rest.len(), |end| at + end + 8);
+        let block = &rest[at..end];
+        let goes = keep.as_deref() != Some(block);
+        stale |= goes;
+        out += &rest[..at];
+        out += if goes { "*This line does not count any more.*" } else { block };
+        rest = &rest[end..];
+    }
+    stale.then(|| Body::frame(out + rest))
+}
+
 pub fn gate(card: &GateCard) -> Body {
     let mut parts = vec![headline(card)];
     parts.extend(card.left.as_ref().map(|branch| {
@@ -61,11 +114,14 @@ pub fn gate(card: &GateCard) -> Body {
             "Somebody rewrote the branch {}, so it was left as it is and its pull request closed. The {} is on another \
              branch now, and nothing that was answered before counts.",
             code(branch, 100),
-            stage_name(&card.line.stage)
+            stage_name(&card.stage)
         )
     }));
     parts.push(decision(card) + &others(&card.others));
-    if !card.others.is_empty() && matches!(card.verdict, None | Some(Verdict::Approved)) {
+    if card.standing.waits()
+        && !card.others.is_empty()
+        && matches!(card.verdict, None | Some(Verdict::Approved))
+    {
         parts.push(
             "So `/approve` does not pass without the hash, which covers them as they are now.".to_owned(),
         );
@@ -107,9 +163,9 @@ pub fn gate(card: &GateCard) -> Body {
 }
 
 fn headline(card: &GateCard) -> String {
-    let stage = stage_name(&card.line.stage);
+    let (stage, stands) = (stage_name(&card.stage), card.standing.headline());
     let Some(verdict) = card.verdict else {
-        return format!("### 👤 The {stage} waits for a person, before it goes to review");
+        return format!("### 👤 The {stage} {stands}, before it goes to review");
     };
     let sign = sign(verdict);
     let open = count(card.findings.len(), "open finding", "open findings");
@@ -120,23 +176,51 @@ fn headline(card: &GateCard) -> String {
         }
         _ => String::new(),
     };
-    format!("### {sign} {verdict}: the {stage} waits for a person ({open}){why}")
+    format!("### {sign} {verdict}: the {stage} {stands} ({open}){why}")
 }
 
-/// What may be typed, by whom. Only the line that can be pasted as it stands gets a block with a
+/// What may be typed, by whom, or what came of it. Only the line that can be pasted as it stands gets a block with a
 /// copy button; a placeholder that was copied would count.
 fn decision(card: &GateCard) -> String {
     let (role, over) = (access(card.role), access(card.override_role));
+    let line = match &card.standing {
+        Standing::Waits(line) | Standing::WaitsAnew(line) => line,
+        Standing::Answered { verb, by, at } => {
+            let what = match verb.as_str() {
+                "revise" => "Sent back to the drafter",
+                "override" => "Accepted against the review",
+                _ => "Accepted",
+            };
+            return format!("**{what} by {}** on {}.", plain(by, 60), day_and_clock(*at));
+        }
+        Standing::Replaced => {
+            return "**Nobody needs to answer this any more**: somebody changed the document on its branch. Their version is \
+                    reviewed next, and then asked about."
+                .to_owned();
+        }
+        Standing::Ended(why) => {
+            return format!(
+                "**Nobody needs to answer this any more**: {}.",
+                plain(why, 500).trim_end_matches('.')
+            );
+        }
+    };
     if matches!(card.verdict, None | Some(Verdict::Approved)) {
+        let anew = match card.standing {
+            Standing::WaitsAnew(_) => {
+                "Files that it speaks of changed on the default branch since it was posted, so the line is a new one.\n\n"
+            }
+            _ => "",
+        };
         return format!(
-            "To accept it, someone with {role} writes\n\n{}\n\nTo send it back to the drafter instead: `/revise TEXT`.",
-            card.line.block()
+            "{anew}To accept it, someone with {role} writes\n\n{}\n\nTo send it back to the drafter instead: `/revise TEXT`.",
+            line.block()
         );
     }
     format!(
         "`/approve` does not pass this verdict.\n\n\
          - `/revise TEXT`, by someone with {role}, sends it back to the drafter.\n\
-         - `/override REASON`, by someone with {over}, takes it as it is, upon themselves; the reason is recorded."
+         - `/override REASON`, by someone with {over}, accepts it all the same; the reason is recorded."
     )
 }
 
@@ -193,7 +277,8 @@ mod tests {
 
     fn card(verdict: Verdict, findings: Vec<Finding>) -> GateCard {
         GateCard {
-            line: ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") },
+            stage: "lld".into(),
+            standing: Standing::Waits(ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") }),
             run: RunId { repo: RepoId(8123), seq: 4 },
             document: Hash::of(b"d"),
             round: 2,
@@ -247,7 +332,7 @@ mod tests {
 
         </details>
 
-        Drafted by `claude-opus-4-6` (claude), reviewed by `gemini-3-pro` (gemini), round 2.
+        Drafted by `claude-opus-4-6`, reviewed by `gemini-3-pro`, round 2.
 
         [Document](https://github.com/o/r/blob/b/d.md) · [Pull request](https://github.com/o/r/pull/7)
 
@@ -267,7 +352,7 @@ mod tests {
         `/approve` does not pass this verdict.
 
         - `/revise TEXT`, by someone with write access, sends it back to the drafter.
-        - `/override REASON`, by someone with maintain access, takes it as it is, upon themselves; the reason is recorded.
+        - `/override REASON`, by someone with maintain access, accepts it all the same; the reason is recorded.
 
         **The reviewer's reason**
 
@@ -291,7 +376,7 @@ mod tests {
 
         </details>
 
-        Drafted by `claude-opus-4-6` (claude), reviewed by `gemini-3-pro` (gemini), round 2.
+        Drafted by `claude-opus-4-6`, reviewed by `gemini-3-pro`, round 2.
 
         [Document](https://github.com/o/r/blob/b/d.md) · [Pull request](https://github.com/o/r/pull/7)
 

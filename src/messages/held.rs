@@ -136,7 +136,7 @@ fn clock(at: Timestamp) -> String {
 }
 
 /// `2026-03-02 14:05 UTC`
-fn day_and_clock(at: Timestamp) -> String {
+pub(super) fn day_and_clock(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{} {}", text.get(..10).unwrap_or_default(), clock(at))
 }

@@ -24,7 +24,7 @@ pub use cost::{
 pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
 pub use failure::{FailureKind, Inconclusive};
-pub use gate::{GateCard, gate};
+pub use gate::{GateCard, Standing, gate, without_stale_lines};
 pub use held::{Hold, ModelWait, with_pause};
 pub use labels::{DONE, LABELS, LabelView, NEEDS_YOU, STOPPED, WORKING};
 pub use pull::{
@@ -75,10 +75,14 @@ pub enum Author {
 }
 
 impl Author {
-    /// `` `claude-opus-4` (claude) ``; a model that did not say who it is, is called that.
+    /// `` `o3` (openai) ``, and the family only where the name does not begin with it; a model that did not say who it
+    /// is, is called that.
     fn text(&self) -> String {
         match self {
-            Self::Model { served: None, .. } => "an unattested model".to_owned(),
+            Self::Model { served: None, .. } => "a model that did not say its name".to_owned(),
+            Self::Model { served: Some(served), family: Some(family) } if served.starts_with(&family.0) => {
+                outbound::code(served, 60)
+            }
             Self::Model { served: Some(served), family: Some(family) } => {
                 format!("{} ({})", outbound::code(served, 60), outbound::plain(&family.0, 30))
             }

@@ -1,8 +1,6 @@
 //! The pull request, the commits on its branch, and the review log: evidence, written by code only.
 
-use super::{
-    ApproveLine, Author, cost::spending, link, others, rehearsal, sign, stage_name, status::place,
-};
+use super::{Author, cost::spending, link, others, rehearsal, sign, stage_name, status::place};
 use crate::{
     documents::findings::Finding,
     git::Changed,
@@ -52,8 +50,6 @@ pub struct PullCard {
     pub reviewer: Author,
     /// `None` while the gate waits.
     pub approval: Option<ApprovalLine>,
-    /// What to write while the gate waits.
-    pub line: Option<ApproveLine>,
     /// What others have on the branch.
     pub others: Vec<Changed>,
     /// Was whoever approved shown just that?
@@ -87,25 +83,24 @@ pub fn pull_body(card: &PullCard) -> Body {
         rows.push(("Audit head", format!("`{audit}`")));
     }
     let table: String = rows.iter().map(|(name, value)| format!("\n| {name} | {value} |")).collect();
-    let next = match (&card.approval, &card.line) {
-        (None, Some(line)) if matches!(card.verdict, None | Some(Verdict::Approved)) => {
-            format!("\n\nTo accept the document, write here or on the issue:\n\n{}", line.block())
+    let next = match card.approval {
+        None => format!(
+            "A person decides on it: what there is to decide, and what to write, stands on #{}. Written here, it counts \
+             as well.",
+            card.issue
+        ),
+        Some(_) if card.others.is_empty() => "The document is accepted. Merging is up to you.".to_owned(),
+        Some(_) if card.others_shown => {
+            "The document is accepted, by somebody who was shown what else is here.".to_owned()
         }
-        (None, Some(_)) => {
-            "\n\nThe verdict does not let it pass. Here or on the issue, `/revise TEXT` sends it back; \
-                            `/override REASON` takes it as it is, with a reason that is recorded."
-                .to_owned()
+        Some(_) => {
+            "The document is accepted, and nothing else: look at the rest before you merge.".to_owned()
         }
-        _ if card.others.is_empty() => "\n\nThe document is accepted. Merging is up to you.".to_owned(),
-        _ if card.others_shown => {
-            "\n\nThe document is accepted, by somebody who was shown what else is here.".to_owned()
-        }
-        _ => "\n\nThe document is accepted, and nothing else: look at the rest before you merge.".to_owned(),
     };
     let others = others(&card.others);
     Body::frame(format!(
         "{}Part of #{}: the {}, drafted and reviewed by models of different makers and decided by a person.\n\n\
-         | Fact | Value |\n|---|---|{table}{next}{others}\n\n<sub>Run {}</sub>",
+         | Fact | Value |\n|---|---|{table}\n\n{next}{others}\n\n<sub>Run {}</sub>",
         rehearsal(card.rehearsal),
         card.issue,
         stage_name(&card.stage),
@@ -264,7 +259,6 @@ mod tests {
             drafter: model("claude-opus-4-6"),
             reviewer: Author::Model { served: None, family: None },
             approval: None,
-            line: Some(ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") }),
             others: Vec::new(),
             others_shown: false,
             audit: Some(Hash::of(b"y")),
@@ -285,16 +279,12 @@ mod tests {
         | Document | `docs/lld/LLD-042.md` |
         | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
         | Verdict | ✅ APPROVED |
-        | Drafted by | `claude-opus-4-6` (claude) |
-        | Reviewed by | an unattested model |
+        | Drafted by | `claude-opus-4-6` |
+        | Reviewed by | a model that did not say its name |
         | Decision | waits for a person |
         | Audit head | `a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa` |
 
-        To accept the document, write here or on the issue:
-
-        ```
-        /approve lld 2d711642b726
-        ```
+        A person decides on it: what there is to decide, and what to write, stands on #42. Written here, it counts as well.
 
         <sub>Run 8123-4</sub>
         "#);
@@ -373,7 +363,7 @@ mod tests {
 
         ### Round 1: REVISE
 
-        Document `50e721e49c01`, drafted by `claude-opus-4-6` (claude), reviewed by an unattested model.
+        Document `50e721e49c01`, drafted by `claude-opus-4-6`, reviewed by a model that did not say its name.
 
         One thing.
 

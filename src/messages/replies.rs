@@ -92,7 +92,7 @@ pub fn no_such_verb(command: &str, usages: &[&str]) -> Body {
     };
     let usages: Vec<_> = usages.iter().map(|usage| code(usage, 40)).collect();
     let command = code(&format!("/{command}"), 40);
-    said(&format!("{command}{why}. What waits takes {}.", usages.join(" or ")))
+    said(&format!("{command}{why}. What can be said to it: {}.", usages.join(" or ")))
 }
 
 /// What was said came here long after it was said, and the work has gone on since.
@@ -165,12 +165,18 @@ pub fn runs(runs: &[RunLine]) -> Body {
     if runs.is_empty() {
         return said("Nothing is running on this issue. `/countersign help` lists what can be started.");
     }
-    let mut out =
-        String::from("### Runs on this issue\n\n| Run | Workflow | Status | Step | |\n|---|---|---|---|---|");
+    let mut out = String::from(
+        "### Runs on this issue\n\n| Run | Workflow | Status | Step | Why |\n|---|---|---|---|---|",
+    );
     for run in runs {
         let why = run.why.as_ref().map_or(String::new(), |why| plain(why, 300));
         let (workflow, step) = (plain(&run.workflow, 30), plain(&run.step, 80));
-        out.push_str(&format!("\n| `{}` | {workflow} | {} | {step} | {why} |", run.run, run.status));
+        let status = match run.status {
+            "asking" => "waits for a person",
+            "ready" | "running" | "halting" => "at work",
+            other => other,
+        };
+        out.push_str(&format!("\n| `{}` | {workflow} | {status} | {step} | {why} |", run.run));
     }
     said(&out)
 }
@@ -307,9 +313,9 @@ mod tests {
         ----
         ### Runs on this issue
 
-        | Run | Workflow | Status | Step | |
+        | Run | Workflow | Status | Step | Why |
         |---|---|---|---|---|
-        | `8123-4` | lld | asking | N4 Gate | &lt;/details&gt; /approve @·mona Fixes #·1 !\[x\](https:·//evil) \| a \| b \| \`\`\` open |
+        | `8123-4` | lld | waits for a person | N4 Gate | &lt;/details&gt; /approve @·mona Fixes #·1 !\[x\](https:·//evil) \| a \| b \| \`\`\` open |
         ----
         The issue was edited after this document was posted, so nothing was approved yet:
 

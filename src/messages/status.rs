@@ -1,6 +1,9 @@
 //! The status comment: one an issue and workflow, edited in place ever after.
 
-use super::{ApproveLine, Author, CostView, ModelWait, WayOn, access, count, folded, link, rehearsal, sign};
+use super::{
+    ApproveLine, Author, CostView, ModelWait, WayOn, access, count, folded, held::day_and_clock, link,
+    rehearsal, sign,
+};
 use crate::{
     github::outbound::{Body, clean, code, plain},
     types::{Hash, Role, RunId, Timestamp, Verdict},
@@ -120,11 +123,11 @@ impl Note {
     fn text(&self) -> String {
         match self {
             Self::Repaired(n) => {
-                format!("{} in the draft's form made by code", count(*n, "repair", "repairs"))
+                format!("code corrected the draft's form in {}", count(*n, "place", "places"))
             }
             Self::SentBack { mistakes } => {
                 format!(
-                    "sent back to the drafter with {} found by code",
+                    "code found {} in the draft and sent it back",
                     count(*mistakes, "mistake", "mistakes")
                 )
             }
@@ -148,7 +151,7 @@ pub fn status(view: &StatusView) -> Body {
         parts.push(waiting_text(waiting));
     }
     if let Some(url) = &view.outcome {
-        parts.push(format!("Result: {}", link("here", url)));
+        parts.push(format!("The result is on {}.", link("its pull request", url)));
     }
     if !view.steps.is_empty() {
         parts.push(view.steps.iter().map(step).collect::<Vec<_>>().join(" → "));
@@ -165,7 +168,10 @@ pub fn status(view: &StatusView) -> Body {
     if let Some(view) = &view.draft {
         parts.push(draft(view));
     }
-    parts.push(format!("<sub>`/status` · `/stop` · `/help` · updated {}</sub>", view.updated));
+    parts.push(format!(
+        "<sub>`/status` · `/stop` · `/help` · updated on {}</sub>",
+        day_and_clock(view.updated)
+    ));
     Body::frame(rehearsal(view.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
@@ -186,16 +192,15 @@ fn waiting_text(waiting: &Waiting) -> String {
     match waiting {
         Waiting::Model(wait) => wait.sentence(),
         Waiting::Decision { line, verdict, role, gate_url } => {
-            let gate = gate_url
-                .as_ref()
-                .map_or(String::new(), |url| format!(" ({})", link("what there is to decide", url)));
+            let gate =
+                gate_url.as_ref().map_or(String::new(), |url| format!(" ({})", link("what to decide", url)));
             match verdict {
                 None | Some(Verdict::Approved) => {
                     format!("**Waits for someone with {}**{gate}:\n\n{}", access(*role), line.block())
                 }
                 Some(verdict) => format!(
                     "**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass. \
-                     `/revise TEXT` sends it back; `/override REASON` takes it as it is."
+                     `/revise TEXT` sends it back; `/override REASON` accepts it all the same."
                 ),
             }
         }
@@ -303,7 +308,7 @@ mod tests {
 
         Run `8123-4`, asked for by mona.
 
-        **Waits for someone with write access** ([what there is to decide](https://github.com/o/r/issues/42#issuecomment-1)):
+        **Waits for someone with write access** ([what to decide](https://github.com/o/r/issues/42#issuecomment-1)):
 
         ```
         /approve lld 2d711642b726
@@ -313,9 +318,9 @@ mod tests {
 
         | Round | Verdict | Open findings | Drafted by | Reviewed by |
         |--:|---|--:|---|---|
-        | 1 | ✅ APPROVED | 0 | `claude-opus-4-6` (claude) | an unattested model |
+        | 1 | ✅ APPROVED | 0 | `claude-opus-4-6` | a model that did not say its name |
 
-        - 2 repairs in the draft's form made by code
+        - code corrected the draft's form in 2 places
 
         <details><summary>Draft LLD-042.md <code>2d711642b726</code></summary>
 
@@ -323,7 +328,7 @@ mod tests {
 
         </details>
 
-        <sub>`/status` · `/stop` · `/help` · updated 1970-01-01T00:00:00Z</sub>
+        <sub>`/status` · `/stop` · `/help` · updated on 1970-01-01 00:00 UTC</sub>
         "#);
     }
 

@@ -149,23 +149,23 @@ async fn answer(
         Err(failure) => match failure.kind.mend() {
             // The same again would end the same.
             Some(_) => Err(NoAnswer::Step(StepError::User(failure.kind.sentence("drafter")))),
-            None => Ok(Err(format!("no draft: {}", failure.kind.clause("drafter")))),
+            None => Ok(Err(failure.kind.clause("drafter"))),
         },
     }
 }
 
 async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<Drafted, NoAnswer> {
     if text.trim().is_empty() {
-        return Ok(Drafted::Unusable("no draft: the answer was empty".to_owned()));
+        return Ok(Drafted::Unusable("the answer was empty".to_owned()));
     }
     // An error banner, or edits where a document was asked for: kept out, so that it never takes the place of
     // the version there is.
     if !text.lines().any(|line| line.starts_with('#')) {
-        return Ok(Drafted::Unusable("no draft: the answer was not a document".to_owned()));
+        return Ok(Drafted::Unusable("the answer was not a document".to_owned()));
     }
     if text.len() > limits::DOCUMENT_BYTES {
         return Ok(Drafted::Unusable(format!(
-            "no draft: the answer was {} KB long; at most {} are read",
+            "the answer was {} KB long; at most {} are read",
             text.len() / 1024,
             limits::DOCUMENT_BYTES / 1024
         )));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Base, Cx, IssueSnapshot, Policy,
     branch::{Landed, Landing, Only, Place, Seen, foreign_files, land, look},
-    fault,
+    fault, page,
 };
 use crate::{
     engine::{Answer, Countersigned, StepError},
@@ -169,10 +169,17 @@ pub(super) fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String
     format!("{web}/{}/blob/{branch}/{path}", repo.name())
 }
 
-/// Posts the gate comment: the one that sends mail.
+/// The key of a gate comment, by which [`restate`] finds it again.
+pub const GATE: &str = "gate";
+
+fn marker(cx: &Cx, key: &str, visit: u64) -> String {
+    format!("{key}-{}-{visit}", cx.run().id)
+}
+
+/// Posts a comment that sends mail, as the gate's does.
 pub async fn announce(cx: &Cx, key: &str, body: &Body) -> Result<(String, Timestamp), StepError> {
     let repo = cx.tools().repo(cx).await?.asking();
-    let marker = &format!("{key}-{}-{}", cx.run().id, cx.visit());
+    let marker = &marker(cx, key, cx.visit());
     let repo = &repo;
     cx.once(key, |entry| async move {
         let posted: Comment = repo
@@ -180,6 +187,38 @@ pub async fn announce(cx: &Cx, key: &str, body: &Body) -> Result<(String, Timest
             .await
             .map_err(fault)?;
         Ok((posted.url, posted.updated_at))
+    })
+    .await
+}
+
+/// Says in the gate comment of a visit how the gate stands now, and takes the lines that begin so and no longer count
+/// out of whatever else we said. That is for readers alone: what GitHub does not let us edit stays as it is.
+pub async fn restate(
+    cx: &Cx,
+    key: &str,
+    gate: Option<(u64, &Body)>,
+    (begins, counts): (&str, Option<&ApproveLine>),
+    pull: Option<IssueNo>,
+) -> Result<(), StepError> {
+    let repo = cx.tools().repo(cx).await?;
+    let gate = gate.map(|(visit, body)| (marker(cx, GATE, visit), body));
+    let change = |text: &str, of: &str| match &gate {
+        Some((marker, body)) if of == marker => Some((*body).clone()),
+        // Written anew at the run's next turn.
+        _ if of.starts_with(page::MARKER) => None,
+        _ => messages::without_stale_lines(text, begins, counts),
+    };
+    let threads = [Some(cx.run().trigger.issue), pull];
+    cx.once(key, |_| async {
+        for thread in threads.into_iter().flatten() {
+            match repo.edit_comments(thread, &change).await.map_err(fault) {
+                Err(StepError::User(why)) => {
+                    tracing::info!(run = %cx.run().id, why, "a gate could not be edited")
+                }
+                edited => edited?,
+            }
+        }
+        Ok(())
     })
     .await
 }

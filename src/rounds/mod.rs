@@ -31,7 +31,9 @@ pub use desk::{Base, Desk, IssueSnapshot, Policy};
 pub use detours::detours;
 pub use draft::{Brief, Drafted, draft, text_of};
 pub use excerpt::{Excerpt, excerpt, shown};
-pub use gate::{Heard, Now, Proposal, Publication, announce, hear, open_pull, propose, publish, subject};
+pub use gate::{
+    GATE, Heard, Now, Proposal, Publication, announce, hear, open_pull, propose, publish, restate, subject,
+};
 pub use held::{Held, NoAnswer, Pending};
 pub use history::{history, remembered};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};

@@ -11,6 +11,9 @@ use crate::{
     types::{CommentId, RunId, Timestamp},
 };
 
+/// A status comment's marker begins with this.
+pub(super) const MARKER: &str = "status-";
+
 /// Where a run's status comment is and when it was last touched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusComment {
@@ -98,7 +101,7 @@ impl From<Comment> for Shown {
 
 /// Ends a run's status comment.
 pub fn status_marker(run: RunId) -> String {
-    format!("status-{run}")
+    format!("{MARKER}{run}")
 }
 
 /// None: the conversation is locked, and what shows stays as it is.

@@ -68,7 +68,7 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         workflow: "lld",
         name: "sent back once",
-        acts: &[LABEL, REVISE, Act { ready: |t| t.gates().len() == 2, ..APPROVE }],
+        acts: &[LABEL, REVISE, Act { ready: |t| t.sent_back() && t.gates().len() == 1, ..APPROVE }],
         cap: USUAL_CAP,
         killed_in: &[],
         end: "lld: done",
@@ -128,6 +128,10 @@ impl Thread<'_> {
     fn say(&self, who: &str, text: &str) {
         let user = self.hub.user_id(who).unwrap();
         self.hub.comment(self.repo, self.issue, user, text).unwrap();
+    }
+
+    fn sent_back(&self) -> bool {
+        self.view().comments.iter().any(|c| c.body.contains("was sent back"))
     }
 
     /// The line to copy from each comment that asks a person.

@@ -16,7 +16,7 @@ use std::{
 use countersign::{
     clock::Clock,
     engine::{Filter, Port, RunView, Status},
-    localhub::{Hub, HubError},
+    localhub::{DeliveryView, Hub, HubError},
     types::{DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
 };
 use secrecy::SecretString;
@@ -276,6 +276,15 @@ fn missing(what: &str) -> HubError {
     HubError::Missing(what.to_owned())
 }
 
+/// Somebody's comments as they were written: what is edited into one afterwards was never said.
+fn said_by(hub: &Hub, login: &str) -> Vec<String> {
+    let created = |d: &DeliveryView| d.event == "issue_comment" && d.action.as_deref() == Some("created");
+    let told = hub.deliveries().into_iter().filter(created).filter_map(|d| hub.delivery_body(&d.guid));
+    let told = told.map(|body| serde_json::from_slice::<serde_json::Value>(&body).unwrap());
+    let by_them = told.filter(|event| event["comment"]["user"]["login"] == login);
+    by_them.map(|event| event["comment"]["body"].as_str().unwrap().to_owned()).collect()
+}
+
 /// What holds at the end of every sequence; each line is something that does not.
 async fn wrong(w: &World) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -328,14 +337,14 @@ async fn wrong(w: &World) -> Vec<String> {
         );
         for approval in approvals {
             let (by, subject) = (approval.answer.by.login.as_str(), approval.subject.to_string());
-            let said = view.comments.iter().filter(|c| c.author == by).flat_map(|c| c.body.lines());
+            let said = said_by(&w.hub, by);
             let meant = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
                 ["/approve"] | ["/override", ..] => true,
                 ["/approve", "lld", hash] => subject.starts_with(hash),
                 _ => false,
             };
             must(
-                ["maya", "max", "sam"].contains(&by) && said.into_iter().any(meant),
+                ["maya", "max", "sam"].contains(&by) && said.iter().any(|text| text.lines().any(meant)),
                 format!("{by} did not approve {subject}"),
             );
             let trailer = format!("Countersign-Document: {}", approval.document);

@@ -37,7 +37,7 @@ impl World {
     /// The status comment and how often it was edited.
     #[track_caller]
     fn status_comment(&mut self) -> (String, usize) {
-        let comment = self.find("updated 20");
+        let comment = self.find("updated on 20");
         (comment.body, comment.edits)
     }
 

@@ -438,11 +438,11 @@ async fn a_design_costs_few_mails_and_few_calls() {
     // A repository's labels are made once, whatever comes after.
     let once = calls.iter().filter(|r| r.method == "POST" && r.path == "/repos/maya/tally/labels").count();
     let (count, writes, list) = (calls.len(), writes - once, list.join("\n"));
-    assert!(count <= 60 && writes <= 12, "one revision cost {count} calls, {writes} of them writes:\n{list}");
+    assert!(count <= 60 && writes <= 13, "one revision cost {count} calls, {writes} of them writes:\n{list}");
 }
 
 #[tokio::test]
-async fn a_design_that_takes_its_time_stays_within_fifteen_writes() {
+async fn a_design_that_takes_its_time_stays_within_sixteen_writes() {
     let mut w = world().await;
     let writes = w.hub.writes();
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
@@ -457,7 +457,7 @@ async fn a_design_that_takes_its_time_stays_within_fifteen_writes() {
     assert_eq!(w.run().await.unwrap().status, Status::Done);
     let made = |r: &&RequestView| r.method == "POST" && r.path == "/repos/maya/tally/labels";
     let once = w.hub.requests().iter().filter(made).count();
-    assert!(w.hub.writes() - writes - once <= 15, "{} writes", w.hub.writes() - writes - once);
+    assert!(w.hub.writes() - writes - once <= 16, "{} writes", w.hub.writes() - writes - once);
     let edits = w.find("Rehearsal").edits;
     assert_eq!(edits, 5, "two reviews, a second draft, the question and the end are each shown");
 }

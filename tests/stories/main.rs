@@ -31,6 +31,7 @@ mod resumed;
 mod script;
 mod shell;
 mod strangers;
+mod threads;
 #[allow(dead_code, reason = "the crash tests tell of the same world and need other parts")]
 mod world;
 

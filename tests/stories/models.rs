@@ -86,7 +86,7 @@ async fn the_same_mechanical_mistakes_three_times_end_the_run() {
     assert_eq!(run.status, Status::Failed);
     w.find("Rehearsal");
     let halt = w.halt(&run.id.to_string());
-    assert!(halt.contains("the same mistakes came back three times"), "{halt}");
+    assert!(halt.contains("the same ones came back three times"), "{halt}");
     assert!(halt.contains("src/nowhere.rs"), "it says which: {halt}");
     assert!(halt.contains("- the last draft, `docs/lld/LLD-1.md`"), "it is still to be read: {halt}");
     assert_eq!(w.notifying(), 2);
@@ -111,7 +111,7 @@ async fn the_same_gaps_in_the_test_plan_three_times_end_the_run() {
     let run = w.run().await.unwrap();
     assert_eq!(run.status, Status::Failed, "{}", w.thread());
     let halt = w.halt(&run.id.to_string());
-    assert!(halt.contains("the same mistakes came back three times"), "{halt}");
+    assert!(halt.contains("the same ones came back three times"), "{halt}");
 }
 
 #[tokio::test]

@@ -169,7 +169,7 @@ async fn the_cap_of_a_day_is_over_with_the_day() {
     let mut w = priced("repository_day = \"$1\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before N3").body;
-    assert!(pause.contains("It goes on by itself at 2026-03-03T00:00:00Z."), "{pause}");
+    assert!(pause.contains("It goes on by itself on 2026-03-03 00:00 UTC."), "{pause}");
     w.comment("max", "/budget +1").await;
     w.find("raises those of one run");
     assert_eq!(w.run_is().await, Status::Asking);
@@ -291,7 +291,7 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let mut w = priced("", true).await;
     w.label("maya", LABEL).await;
     let status = w.find("lld: waiting for you").body;
-    assert!(status.contains("LLD: no history yet."), "{status}");
+    assert!(status.contains("It is the first LLD here"), "{status}");
     let run = w.run().await.unwrap().id;
     let all = w.spending(run).await;
     assert!(all.billed > MicroUsd(0) && all.held == MicroUsd(0), "{all:?}");
@@ -318,7 +318,7 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
     w.label("maya", LABEL).await;
     let status = w.find("lld: waiting for you").body;
-    assert!(status.contains(&format!("LLD: {}, p50–p90 of 1 run.", all.billed)), "{status}");
+    assert!(status.contains(&format!("The LLD before cost {}.", all.billed)), "{status}");
 }
 
 #[tokio::test]
@@ -329,7 +329,9 @@ async fn where_everybody_reads_it_nothing_is_told_of_money() {
     w.find("Costs are not shown where everybody reads them");
     let ours: Vec<_> = w.view().comments.into_iter().filter(|c| c.author.ends_with("[bot]")).collect();
     assert!(ours.len() == 3 && ours.iter().all(|c| !c.body.contains('$')), "{}", w.thread());
+    assert!(w.thread().contains("```\n/budget +"), "{}", w.thread());
     w.comment("max", "/budget +3").await;
+    assert!(!w.thread().contains("```\n/budget +"), "that line is used up:\n{}", w.thread());
     w.find("waits for a person");
     let pull = &w.hub.pulls(w.repo)[0].body;
     assert!(!w.thread().contains('$') && !pull.contains('$'), "{}\n{pull}", w.thread());

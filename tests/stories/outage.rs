@@ -38,7 +38,7 @@ async fn a_program_dies_and_a_key_runs_out_and_people_read_one_line_of_it() {
     let told =
         "- Claude's program failed, its API answered; one of Gemini's keys is used up, another answered.\n";
     assert!(status.contains(told), "{status}");
-    let gate = w.find("waits for a person").body;
+    let gate = w.find("the LLD was accepted").body;
     assert!(gate.contains(&Verdict::Approved.to_string()), "{gate}");
     for theirs in ["exceeded your current quota", "out of memory", "some@place", "sk-ant", "AIza"] {
         assert!(!w.thread().contains(theirs), "{theirs} is a provider's, and stays on the server");

@@ -431,9 +431,11 @@ impl World {
         self.view().comments.into_iter().filter(|c| c.author == "countersign[bot]").collect()
     }
 
-    /// Comments that sent mail: every one made, however often it was edited since.
+    /// Comments that sent mail: every one made, however often it was edited since, and also if it was taken away.
     pub(crate) fn notifying(&self) -> usize {
-        self.bots().len()
+        let events = self.view().timeline;
+        let gone = events.iter().filter(|e| e.event == "comment_deleted" && e.actor == "countersign[bot]");
+        self.bots().len() + gone.count()
     }
 
     /// The whole thread, for a failing story's message.

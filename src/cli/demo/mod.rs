@@ -2,9 +2,14 @@
 
 mod progress;
 mod stage;
+mod terminal;
 mod transcript;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -92,6 +97,12 @@ impl Demo {
             });
         }
         say(format_args!("Open {}", stage.issue_page()));
+        say(match self.data {
+            Some(_) => {
+                "The pages are there until this program ends. Ctrl-C leaves; the same command goes on later.\n"
+            }
+            None => "The pages are there until this program ends. Ctrl-C leaves.\n",
+        });
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), stop.clone()));
         let serving = stage.serve(stop.clone());
@@ -137,8 +148,7 @@ impl Demo {
                 if !run.status.live() {
                     // What happened between the last look and the end.
                     transcript.tell(stage, &mut progress).await?;
-                    // A temporary directory is gone with the demo.
-                    conclude(stage, &run, typing || self.data.is_some())?;
+                    conclude(stage, &run, typing, self.data.as_deref())?;
                     if typing {
                         say("\nThe pages stay open. Press Enter or Ctrl-C to leave.");
                     }
@@ -178,8 +188,9 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
     lines.next_line().await.ok().flatten()
 }
 
-/// Shows that what is on the branch is what was approved.
-fn conclude(stage: &Stage, run: &RunView, kept: bool) -> anyhow::Result<()> {
+/// Shows that what is on the branch is what was approved, and where to look at it. A link is told only where the pages
+/// stay open, and a directory only where it stays.
+fn conclude(stage: &Stage, run: &RunView, open: bool, data: Option<&Path>) -> anyhow::Result<()> {
     if run.status != Status::Done {
         say(format_args!(
             "\nThe run ended as {}: {}",
@@ -204,13 +215,23 @@ fn conclude(stage: &Stage, run: &RunView, kept: bool) -> anyhow::Result<()> {
         bail!("no commit on {branch} says that these bytes were approved");
     }
     say("These are the bytes that were approved.");
-    if kept {
-        say(format_args!("Bare repository: {}", stage.hub.git_dir(stage.repo).display()));
-    } else {
-        say("Nothing is kept; --data DIR keeps the repository, the databases and the pages.");
-    }
     if let Some(outcome) = &run.outcome {
-        say(format_args!("Done: {}. {}", outcome.summary, outcome.url.as_deref().unwrap_or_default()));
+        say(format_args!("Done: {}.", outcome.summary));
+    }
+    if let Some(page) = stage.pull_page().filter(|_| open) {
+        say(format_args!("The pull request: {page}"));
+    }
+    if open || data.is_some() {
+        say(format_args!("The repository: git clone {}", stage.hub.git_dir(stage.repo).display()));
+    }
+    match data {
+        None => say(
+            "Nothing is kept after this; with --data DIR the repository, the databases and the pages are.",
+        ),
+        Some(data) if !open => {
+            say(format_args!("To open the pages again: countersign demo --data {}", data.display()));
+        }
+        Some(_) => {}
     }
     Ok(())
 }

@@ -1,7 +1,9 @@
-//! One line that says what the bot is doing right now, where a terminal can take it back.
+//! One line that says what the bot is doing right now, where a terminal can take it back. Elsewhere a long step is told
+//! of now and then.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
+use super::{super::say, terminal::Terminal};
 use crate::{
     clock::{Clock, SystemClock},
     engine::{RunView, Status},
@@ -10,49 +12,63 @@ use crate::{
 /// A step that takes less is told soon enough by its line in the transcript.
 const WORTH_SHOWING_S: u64 = 1;
 
+/// How often a long step is told of where no line can be taken back.
+const WORTH_A_LINE_S: u64 = 30;
+
 pub(super) struct Progress {
-    terminal: bool,
     /// What stands on the line now.
     shown: String,
+    /// The visit and how often it had a line.
+    told: (u64, u64),
 }
 
 impl Progress {
     pub(super) fn new() -> Self {
-        Self { terminal: std::io::stdout().is_terminal(), shown: String::new() }
+        Self { shown: String::new(), told: (0, 0) }
     }
 
-    /// `… N1 Draft (12 s)` while a step runs.
+    /// `… N1 Draft the design (1 min 12 s)` while a step runs.
     pub(super) fn show(&mut self, run: &RunView) {
-        let text = text(run, SystemClock.now().since(run.updated_at).as_secs());
-        if self.terminal && text != self.shown {
+        let terminal = Terminal::now();
+        let elapsed = SystemClock.now().since(run.updated_at).as_secs();
+        let text = text(run, elapsed);
+        let told = (run.visit, elapsed / WORTH_A_LINE_S);
+        if terminal.is_one() && text != self.shown {
             self.clear();
-            self.write(&text);
+            write(&terminal.row(&text));
             self.shown = text;
+        } else if !terminal.is_one() && !text.is_empty() && told.1 > 0 && told != self.told {
+            self.told = told;
+            say(text);
         }
     }
 
     /// Makes room for a line that stays.
     pub(super) fn clear(&mut self) {
         if !std::mem::take(&mut self.shown).is_empty() {
-            self.write("\r\x1b[2K");
+            write("\r\x1b[2K");
         }
-    }
-
-    fn write(&self, text: &str) {
-        let mut out = std::io::stdout();
-        // A closed pipe is not our trouble.
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 }
 
+fn write(text: &str) {
+    let mut out = std::io::stdout();
+    // A closed pipe is not our trouble.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
 fn text(run: &RunView, elapsed: u64) -> String {
+    let (id, title) = (&run.step_id, &run.step_title);
+    let so_long = match elapsed {
+        0..60 => format!("{elapsed} s"),
+        _ => format!("{} min {} s", elapsed / 60, elapsed % 60),
+    };
     match run.status {
-        Status::Running if elapsed >= WORTH_SHOWING_S => {
-            format!("  … {} {} ({elapsed} s)", run.step_id, run.step_title)
-        }
-        Status::Waiting | Status::Ready if elapsed >= WORTH_SHOWING_S => {
+        _ if elapsed < WORTH_SHOWING_S => String::new(),
+        Status::Running => format!("  … {id} {title} ({so_long})"),
+        Status::Waiting | Status::Ready => {
             let why = run.why.as_deref().unwrap_or("about to go on");
-            format!("  … {} {} waits: {why}", run.step_id, run.step_title)
+            format!("  … {id} {title} waits ({so_long}): {why}")
         }
         _ => String::new(),
     }

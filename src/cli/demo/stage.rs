@@ -13,13 +13,13 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::Models;
+use super::{super::say, Models};
 use crate::{
     app::App,
     clock::{Clock, SystemClock},
     config::{ModelSettings, Secrets, Settings},
     github::manifest,
-    localhub::{self, AppCredentials, AppSpec, Hub, HubOptions, RepoSource},
+    localhub::{self, AppCredentials, AppSpec, Hub, HubError, HubOptions, RepoSource},
     providers::Readiness,
     types::{Hash, InstallationId, IssueNo, RepoId, Role, UserId},
 };
@@ -82,6 +82,9 @@ struct Remembered {
     installation: InstallationId,
     repo: RepoId,
     issue: IssueNo,
+    /// Of the pages; 0 where an earlier version did not say.
+    #[serde(default)]
+    port: u16,
 }
 
 /// Where it remembers it: the mark of a directory that a demo may write into.
@@ -96,20 +99,19 @@ impl Stage {
         config: Option<&Path>,
         material: &Material,
     ) -> anyhow::Result<Self> {
-        let hub = Hub::start(HubOptions {
-            listen: ([127, 0, 0, 1], 0).into(),
-            data: data.join("hub"),
-            now: Arc::new(|| SystemClock.now()),
-        })
-        .await?;
+        let files = Files::in_directory(data);
+        let known = files.remembered()?;
+        let hub = start_hub(data, known.as_ref().map_or(0, |known| known.port)).await?;
         let maintainer = hub.create_user(MAINTAINER)?;
         let doors = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
         let webhook: Url = format!("http://{}/webhook", doors.0.local_addr()?).parse()?;
-        let files = Files::in_directory(data);
-        let remembered = match files.remembered()? {
-            Some(remembered) => {
+        let port = hub.base_url().port().unwrap_or_default();
+        let remembered = match known {
+            Some(known) => {
                 let secret = Secrets::load(&files.env)?.webhook.context("the demo's .env lost its secret")?;
-                hub.set_webhook(remembered.app, Some(webhook), &secret)?;
+                hub.set_webhook(known.app, Some(webhook), &secret)?;
+                let remembered = Remembered { port, ..known };
+                files.remember(&remembered)?;
                 remembered
             }
             None => furnish(&hub, &files, maintainer, webhook, material)?,
@@ -147,6 +149,12 @@ impl Stage {
     pub(super) fn issue_page(&self) -> String {
         let path = format!("issues/{}", self.issue);
         self.hub.page_of(self.repo, &path).unwrap_or_else(|| self.hub.page_url()).to_string()
+    }
+
+    /// The issue's pull request, if there is one.
+    pub(super) fn pull_page(&self) -> Option<Url> {
+        let number = self.hub.pulls(self.repo).last()?.number;
+        self.hub.page_of(self.repo, &format!("pull/{number}"))
     }
 
     /// The maintainer puts the label on, unless they did before this demo was interrupted.
@@ -202,6 +210,10 @@ impl Files {
         }
     }
 
+    fn remember(&self, remembered: &Remembered) -> anyhow::Result<()> {
+        crate::cli::setup::write_secret(&self.memory, &serde_json::to_string_pretty(remembered)?)
+    }
+
     fn remembered(&self) -> anyhow::Result<Option<Remembered>> {
         match fs::read(&self.memory) {
             // An earlier start came no further than to mark the directory.
@@ -212,6 +224,22 @@ impl Files {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("{} cannot be read", self.memory.display())),
         }
+    }
+}
+
+/// Starts where it was before, so that the links that were printed and written then still work.
+async fn start_hub(data: &Path, port: u16) -> anyhow::Result<Hub> {
+    let at = |port: u16| HubOptions {
+        listen: ([127, 0, 0, 1], port).into(),
+        data: data.join("hub"),
+        now: Arc::new(|| SystemClock.now()),
+    };
+    match Hub::start(at(port)).await {
+        Err(HubError::Listen { .. }) if port != 0 => {
+            say(format_args!("Port {port} is taken now, so links of the earlier demo lead nowhere."));
+            Ok(Hub::start(at(0)).await?)
+        }
+        started => Ok(started?),
     }
 }
 
@@ -249,8 +277,9 @@ fn furnish(
     crate::cli::setup::write_secret(&files.key, credentials.pem.expose_secret())?;
     let env = format!("COUNTERSIGN_WEBHOOK_SECRET={}\n", credentials.webhook_secret.expose_secret());
     crate::cli::setup::write_secret(&files.env, &env)?;
-    let remembered = Remembered { app: credentials.id, installation, repo, issue: IssueNo(1) };
-    crate::cli::setup::write_secret(&files.memory, &serde_json::to_string_pretty(&remembered)?)?;
+    let port = hub.base_url().port().unwrap_or_default();
+    let remembered = Remembered { app: credentials.id, installation, repo, issue: IssueNo(1), port };
+    files.remember(&remembered)?;
     Ok(remembered)
 }
 

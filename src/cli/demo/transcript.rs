@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
-use super::{super::say, Progress, Stage};
+use super::{Progress, Stage, terminal::Terminal};
 use crate::{
     engine::{FindingRow, Kind, VerdictRow},
     localhub::{HubEvent, What},
@@ -37,7 +37,7 @@ impl Transcript {
                 Ok(event) => lines.push((event.at, event_lines(&event))),
                 Err(TryRecvError::Lagged(missed)) => {
                     progress.clear();
-                    say(format_args!("  … {missed} events not shown"));
+                    Terminal::now().say(&format!("  … {missed} events not shown"));
                 }
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
@@ -47,7 +47,7 @@ impl Transcript {
             progress.clear();
         }
         for line in lines.into_iter().flat_map(|(_, lines)| lines) {
-            say(line);
+            Terminal::now().say(&line);
         }
         Ok(())
     }
@@ -127,8 +127,9 @@ fn event_lines(event: &HubEvent) -> Vec<String> {
             format!("{who} opens {kind} {issue} from {head}: {title}")
         }
         What::PullEdited { title } => format!("{who} edits pull request {issue}: {title}"),
-        What::BranchMoved { branch, to: Some(oid), subject } => {
-            format!("{who} moves {branch} to {}: {subject}", oid.short())
+        What::BranchMoved { branch, new: true, .. } => format!("{who} creates the branch {branch}"),
+        What::BranchMoved { branch, to: Some(_), subject, .. } => {
+            format!("{who} commits to {branch}: {subject}")
         }
         What::Reviewed { state, .. } => format!("{who} reviews {issue}: {state}"),
         What::IssueClosed => format!("{who} closes {issue}"),

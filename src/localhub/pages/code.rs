@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use super::{
     Answer, Oops, Visit,
-    layout::{Esc, Tab, ago, link},
+    layout::{Esc, Tab, ago, counted, link},
     markdown::render,
 };
 use crate::{
@@ -257,10 +257,9 @@ fn numbered(text: &str) -> String {
 pub(super) fn diff_html(files: &[FileDiff]) -> String {
     let plus: usize = files.iter().map(|f| f.additions).sum();
     let minus: usize = files.iter().map(|f| f.deletions).sum();
-    let files_word = if files.len() == 1 { "file" } else { "files" };
     let mut out = format!(
-        "<p class=muted>{} {files_word} changed, <span class=plus>+{plus}</span> <span class=minus>−{minus}</span></p>",
-        files.len()
+        "<p class=muted>{} changed, <span class=plus>+{plus}</span> <span class=minus>−{minus}</span></p>",
+        counted(files.len(), "file")
     );
     for file in files {
         out.push_str(&format!(

@@ -49,8 +49,12 @@ pub(super) fn ago(now: Timestamp, at: Timestamp) -> String {
         3600..=86_399 => (seconds / 3600, "hour"),
         _ => (seconds / 86_400, "day"),
     };
-    let plural = if count == 1 { "" } else { "s" };
-    format!("<time datetime=\"{at}\" title=\"{at}\">{count} {unit}{plural} ago</time>")
+    format!("<time datetime=\"{at}\" title=\"{at}\">{} ago</time>", counted(count as usize, unit))
+}
+
+/// `1 comment`, `3 comments`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A coloured square or circle with someone's initial.
@@ -159,7 +163,7 @@ impl Visit<'_> {
                 "<header class=top><a class=home href=\"/\"><span class=mark></span>localhub</a>\
                  <span class=note>a GitHub on this machine</span>\
                  <form class=who method=post action=\"/act-as\">{}<input type=hidden name=back value=\"{}\">{face}\
-                 <label>act as <select name=login>{options}</select></label><button>Switch</button></form></header>",
+                 <label><span>act as </span><select name=login>{options}</select></label><button>Switch</button></form></header>",
                 self.csrf(),
                 Esc(&self.request.path),
             )
@@ -181,9 +185,9 @@ impl Visit<'_> {
                 let sight = if repo.private { "Private" } else { "Public" };
                 rows.push_str(&format!(
                     "<li><div><a class=big href=\"/{name}\">{name}</a> <span class=tag>{sight}</span>\
-                     <p class=muted>{} open issues · {} open pull requests · updated {}</p></div></li>",
-                    open(false),
-                    open(true),
+                     <p class=muted>{} · {} · updated {}</p></div></li>",
+                    counted(open(false), "open issue"),
+                    counted(open(true), "open pull request"),
                     ago(self.now(), repo.updated_at)
                 ));
             }

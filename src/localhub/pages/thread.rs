@@ -4,7 +4,7 @@
 use super::{
     Answer, Oops, Visit,
     issues::state_mark,
-    layout::{Esc, Tab, ago, avatar, person, pill},
+    layout::{Esc, Tab, ago, avatar, counted, person, pill},
     markdown::render,
     redirect,
 };
@@ -72,10 +72,10 @@ impl Visit<'_> {
     pub(super) fn heading(&self, s: &State, r: &Repository, issue: &Issue, here: &str) -> String {
         let (mark, word) = state_mark(issue);
         let mut line = format!(
-            "<span class=\"state {mark}\">{word}</span> <span class=muted>{} opened this {} · {} comments</span>",
+            "<span class=\"state {mark}\">{word}</span> <span class=muted>{} opened this {} · {}</span>",
             person(s, issue.author),
             ago(self.now(), issue.created_at),
-            issue.comments.len()
+            counted(issue.comments.len(), "comment")
         );
         let mut tabs = String::new();
         if let Some(pull) = &issue.pull {
@@ -189,6 +189,7 @@ impl Visit<'_> {
             ("closed", _) => "closed this".to_owned(),
             ("reopened", _) => "reopened this".to_owned(),
             ("ready_for_review", _) => "marked this ready for review".to_owned(),
+            ("comment_deleted", _) => "deleted a comment".to_owned(),
             (_, Some((from, to))) => {
                 format!("changed the title from <del>{}</del> to <b>{}</b>", Esc(from), Esc(to))
             }

@@ -9,7 +9,7 @@ use crate::{
     limits,
     store::{
         CallRow, CallStatus, Checkpoint, CommitRow, Filter, Lease, Opened, Pause, PauseScope, Record,
-        RepoRow, Rerun, Reservation, Reserved, RunStatus, SharedCap, Store, StoreError,
+        RepoRow, Rerun, Reservation, Reserved, RunStatus, SharedCap, Store, StoreError, backup,
         tests::{claim_at, new_run},
     },
     types::{Cause, Hash, InstallationId, IssueNo, MicroUsd, RepoId, RunId, Timestamp},
@@ -381,7 +381,7 @@ async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
     store.start_run(new_run(RepoId(4), 1)).await.unwrap();
     drop(store);
     fs::write(file(root.path(), REPO), b"junk".repeat(4096)).unwrap();
-    let store = open(root.path());
+    let _open = open(root.path());
     let copy = root.path().join("copy");
     let made = backup(root.path(), &copy).unwrap();
     assert_eq!((made.repositories, made.missing.len()), (1, 1), "{made:?}");

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{At, STAGE, State, document, look, paths, show};
 use crate::{
     engine::{Answer, AnswerRow, GateSpec, Next, Step, StepError},
-    messages::{self, CommitKind, State as Shown},
+    messages::{self, CommitKind, Standing, State as Shown},
     rounds::{self, Cx, Heard, Landed, Now, Publication, Urgency, need},
     types::{Hash, Role, Timestamp, Verdict},
 };
@@ -47,10 +47,10 @@ pub(super) async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, Step
     s.foreign = landing.foreign;
     let subject = rounds::subject(cx, &base, &publication, s.foreign).await?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, false);
-    let body = show::pull(s, cx, Some(subject), None).await?;
+    let body = show::pull(s, cx, None).await?;
     s.proposal = Some(rounds::open_pull(cx, &publication, &landing, &title, &body).await?);
-    let gate = show::gate(s, cx, subject, landing.left).await?;
-    let (url, shown_at) = rounds::announce(cx, "gate", &gate).await?;
+    let gate = show::gate(s, cx, Standing::Waits(show::line(subject)), landing.left).await?;
+    let (url, shown_at) = rounds::announce(cx, rounds::GATE, &gate).await?;
     s.asked = Some(Asked { subject, shown_at, url });
     show::turn(s, cx, at, Shown::NeedsYou, messages::NEEDS_YOU).await?;
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
@@ -76,6 +76,13 @@ pub(super) fn ask_anew(s: &mut State, at: At, rewritten: bool) -> Next<At> {
     Next::Go(at)
 }
 
+/// As [`ask_anew`], where an answer came after somebody rewrote the branch: the gate that it was for says so.
+pub(super) async fn ask_elsewhere(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
+    let why = "somebody rewrote the branch, and a newer comment asks about another one".to_owned();
+    restate(s, cx, cx.visit(), Standing::Ended(why)).await?;
+    Ok(ask_anew(s, at, true))
+}
+
 /// Keeps the gate open for what is there now.
 pub(super) async fn ask_again(
     s: &mut State,
@@ -88,8 +95,9 @@ pub(super) async fn ask_again(
     s.asked = Some(Asked { subject, shown_at, url });
     if let Some(Now { base, foreign }) = now {
         (s.base, s.foreign) = (Some(base), foreign);
+        restate(s, cx, cx.visit(), Standing::WaitsAnew(show::line(subject))).await?;
         let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
-        show::update_pull(s, cx, &format!("pull-{cause}"), Some(subject), None).await?;
+        show::update_pull(s, cx, &format!("pull-{cause}"), None).await?;
         let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
         s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
     }
@@ -108,6 +116,31 @@ pub(super) async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>
         Ok(rows.into_iter().map(|(row, _)| row).find(objects).map(|row| row.answer))
     })
     .await
+}
+
+/// Says in the gate comment of `visit` how it stands now.
+pub(super) async fn restate(s: &State, cx: &Cx, visit: u64, standing: Standing) -> Result<(), StepError> {
+    let counts = match &standing {
+        Standing::Waits(line) | Standing::WaitsAnew(line) => Some(line.clone()),
+        _ => None,
+    };
+    let gate = show::gate(s, cx, standing, None).await?;
+    let key = cx.answer().map_or("restated".to_owned(), |answer| format!("restated-{}", answer.cause));
+    let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
+    let lines = format!("/approve {STAGE} ");
+    rounds::restate(cx, &key, Some((visit, &gate)), (&lines, counts.as_ref()), pull).await
+}
+
+/// Once a pause is over, the line that ends it is of no more use.
+pub(super) async fn unpause(s: &State, cx: &Cx) -> Result<(), StepError> {
+    let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
+    rounds::restate(cx, "unpaused", None, ("/budget ", None), pull).await
+}
+
+/// As [`restate`], for the answer that ends this visit's gate.
+pub(super) async fn answered(s: &State, cx: &Cx, answer: &Answer) -> Result<(), StepError> {
+    let (verb, by, at) = (answer.verb.clone(), answer.by.login.clone(), answer.at);
+    restate(s, cx, cx.visit(), Standing::Answered { verb, by, at }).await
 }
 
 pub(super) async fn hear(s: &State, cx: &Cx, at: At, answer: &Answer) -> Result<Heard, StepError> {
@@ -136,6 +169,11 @@ pub(super) async fn take_over(
     document: Hash,
     answer: Option<&Answer>,
 ) -> Result<Next<At>, StepError> {
+    match answer {
+        Some(answer) if answer.verb == "revise" => answered(s, cx, answer).await?,
+        Some(_) => restate(s, cx, cx.visit(), Standing::Replaced).await?,
+        None => {}
+    }
     s.round.take_over(document);
     s.known = Some(document);
     if let Some(answer) = answer.filter(|a| a.verb == "revise") {

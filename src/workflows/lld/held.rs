@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, STAGE, State, look, show};
+use super::{At, STAGE, State, gates::unpause, look, show};
 use crate::{
     engine::{Next, Step, StepError},
     messages::{self, State as Shown},
@@ -77,6 +77,7 @@ pub(super) async fn budget(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError
     let Paused { before, capped, .. } = need(&s.paused)?.clone();
     match rounds::resume(cx, STAGE, &capped, &policy).await? {
         Resumed::GoOn => {
+            unpause(s, cx).await?;
             s.paused = None;
             Ok(Next::Go(before))
         }

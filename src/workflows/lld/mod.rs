@@ -11,7 +11,9 @@ mod show;
 use serde::{Deserialize, Serialize};
 
 use self::{
-    gates::{Asked, ask, ask_again, ask_anew, hear, objection, send_back, take_over},
+    gates::{
+        Asked, answered, ask, ask_again, ask_anew, ask_elsewhere, hear, objection, send_back, take_over,
+    },
     held::Paused,
 };
 use crate::{
@@ -281,7 +283,8 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
             Turn::Pass | Turn::Again => Ok(Next::Go(At::Draft)),
             Turn::Stop(_) => {
-                Err(StepError::User(format!("No usable draft after {} tries: {why}.", s.round.number)))
+                let tries = s.round.number;
+                Err(StepError::User(format!("No usable draft after {tries} tries; at the last one, {why}.")))
             }
         },
     }
@@ -337,10 +340,13 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Heard::Again { subject, shown_at, now } => {
             ask_again(s, cx, At::DraftGate, (subject, shown_at), now).await
         }
-        Heard::Rewritten => Ok(ask_anew(s, At::DraftGate, true)),
+        Heard::Rewritten => ask_elsewhere(s, cx, At::DraftGate).await,
         Heard::Theirs(document) => take_over(s, cx, document, Some(answer)).await,
-        Heard::Yes if answer.verb == "revise" => send_back(s, cx, answer).await,
         Heard::Yes => {
+            answered(s, cx, answer).await?;
+            if answer.verb == "revise" {
+                return send_back(s, cx, answer).await;
+            }
             s.asked = None;
             Ok(Next::Go(At::Review))
         }
@@ -399,11 +405,15 @@ async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Heard::Again { subject, shown_at, now } => {
             ask_again(s, cx, At::VerdictGate, (subject, shown_at), now).await
         }
-        Heard::Rewritten => Ok(ask_anew(s, At::VerdictGate, true)),
+        Heard::Rewritten => ask_elsewhere(s, cx, At::VerdictGate).await,
         Heard::Theirs(document) => take_over(s, cx, document, Some(answer)).await,
-        Heard::Yes if answer.verb == "revise" => send_back(s, cx, answer).await,
         Heard::Yes => {
-            if let Some(objection) = objection(cx, answer).await? {
+            let objection = match answer.verb.as_str() {
+                "revise" => Some(answer.clone()),
+                _ => objection(cx, answer).await?,
+            };
+            if let Some(objection) = objection {
+                answered(s, cx, &objection).await?;
                 return send_back(s, cx, &objection).await;
             }
             let kind = if answer.verb == "override" { ApprovalKind::Override } else { ApprovalKind::Approve };
@@ -414,6 +424,7 @@ async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
                 kind,
             };
             cx.record("approval", Record::Approval(row.clone())).await?;
+            answered(s, cx, answer).await?;
             s.approval = Some(row);
             s.asked = None;
             Ok(Next::Go(At::Finalize))
@@ -450,7 +461,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 /// What is left to do once the approved commit, which names this link of the audit chain, is on the branch.
 async fn conclude(s: &mut State, cx: &Cx, audit: Hash) -> Result<Outcome, StepError> {
     let proposal = need(&s.proposal)?.clone();
-    show::update_pull(s, cx, "retitle", None, Some(audit)).await?;
+    show::update_pull(s, cx, "retitle", Some(audit)).await?;
     show::turn(s, cx, At::Finalize, Shown::Done, messages::DONE).await?;
     Ok(Outcome {
         summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
@@ -478,10 +489,13 @@ fn mechanical_halt(s: &State, why: Stop) -> StepError {
         .map(|m| format!("{}: {}", m.place, m.message))
         .collect();
     let reason = match why {
-        Stop::Stalled => "the same mistakes came back three times",
-        Stop::Cap | Stop::Inconclusive => "the drafts the policy allows are used up",
+        Stop::Stalled => "the same ones came back three times",
+        Stop::Cap | Stop::Inconclusive => "no more drafts are allowed",
     };
-    StepError::User(format!("The draft still has mechanical mistakes and {reason}. {}", worst.join("; ")))
+    StepError::User(format!(
+        "The checks still find mistakes in the draft, and {reason}. {}",
+        worst.join("; ")
+    ))
 }
 
 /// What the mechanical checks established, for the reviewer: words of ours, none of the document's.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, Lld, STAGE, State, conclude, document, straight_to};
+use super::{At, Lld, STAGE, State, conclude, document, gates, straight_to};
 use crate::{
     commands::CommandSpec,
     documents::lld,
@@ -14,7 +14,7 @@ use crate::{
     messages::{
         self, ApprovalLine, ApproveLine, Author, CommitCard, CommitKind, CostView, DraftView, GateCard,
         HaltCard, HaltReason, Kept, LabelView, Mark, Note, PullCard, ReviewLog, RoundLine, RoundLog,
-        StatusView, StepLine, Waiting,
+        Standing, StatusView, StepLine, Waiting,
     },
     rounds::{self, Cx, Remains, Seen, Served, Urgency, announce, decorated, fault, need},
     store::Spending,
@@ -126,12 +126,18 @@ async fn spent(s: &State, cx: &Cx) -> Result<Option<Spending>, StepError> {
 }
 
 /// The comment that asks a person.
-pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash, left: Option<String>) -> Result<Body, StepError> {
+pub(super) async fn gate(
+    s: &State,
+    cx: &Cx,
+    standing: Standing,
+    left: Option<String>,
+) -> Result<Body, StepError> {
     let review = s.round.review.as_ref();
     let design = document(s, cx).await?;
-    let proposal = need(&s.proposal)?;
+    let proposal = s.proposal.as_ref();
     Ok(messages::gate(&GateCard {
-        line: line(subject),
+        stage: STAGE.to_owned(),
+        standing,
         document: *need(&s.round.document)?,
         run: cx.run().id,
         round: s.round.number,
@@ -146,8 +152,8 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash, left: Option<String>
         reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
         others: rounds::foreign_files(cx, s.foreign).await?,
         left,
-        document_url: Some(proposal.file_url.clone()),
-        pull_url: Some(proposal.pull_url.clone()),
+        document_url: proposal.map(|p| p.file_url.clone()),
+        pull_url: proposal.map(|p| p.pull_url.clone()),
         status_url: s.status.url.clone(),
         cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
@@ -155,12 +161,7 @@ pub(super) async fn gate(s: &State, cx: &Cx, subject: Hash, left: Option<String>
 }
 
 /// The pull request's body; `audit` is there once the document is approved.
-pub(super) async fn pull(
-    s: &State,
-    cx: &Cx,
-    subject: Option<Hash>,
-    audit: Option<Hash>,
-) -> Result<Body, StepError> {
+pub(super) async fn pull(s: &State, cx: &Cx, audit: Option<Hash>) -> Result<Body, StepError> {
     let review = s.round.review.as_ref();
     let path = path(s)?;
     let approved = s.approval.as_ref().filter(|_| audit.is_some());
@@ -177,7 +178,6 @@ pub(super) async fn pull(
         drafter: drafter(s.round.document, s.round.drafter.as_ref()),
         reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
         approval: approved.map(approval),
-        line: subject.map(line),
         others: rounds::foreign_files(cx, foreign).await?,
         others_shown: foreign == s.foreign,
         audit,
@@ -187,19 +187,12 @@ pub(super) async fn pull(
 }
 
 /// Brings the pull request up to date.
-pub(super) async fn update_pull(
-    s: &State,
-    cx: &Cx,
-    key: &str,
-    subject: Option<Hash>,
-    audit: Option<Hash>,
-) -> Result<(), StepError> {
+pub(super) async fn update_pull(s: &State, cx: &Cx, key: &str, audit: Option<Hash>) -> Result<(), StepError> {
     let (issue, proposal) = (need(&s.issue)?, need(&s.proposal)?);
     let repo = cx.tools().repo(cx).await?;
-    let body = pull(s, cx, subject, audit).await?;
+    let body = pull(s, cx, audit).await?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
-    cx.once(key, |_| async { decorated(repo.edit_pull(proposal.pull, &title, &body).await).map(drop) })
-        .await
+    cx.once(key, |_| async { decorated(repo.edit_pull(proposal.pull, &title, &body).await).map(drop) }).await
 }
 
 /// The message of a commit of ours on the issue's branch.
@@ -410,6 +403,17 @@ async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<Option<Outcome>
     }
     if let Some(label) = found.stop {
         decorated(repo.remove_label(cx.run().trigger.issue, &label).await)?;
+    }
+    if at == At::Budget {
+        gates::unpause(&s, cx).await?;
+    }
+    if matches!(at, At::DraftGate | At::VerdictGate) {
+        let why = match halt {
+            Halt::Stopped { .. } => format!("the run was {}", halt.sentence()),
+            _ => "the run could not go on, as the newest comment says".to_owned(),
+        };
+        // The visit before this one asked.
+        gates::restate(&s, cx, cx.visit() - 1, Standing::Ended(why)).await?;
     }
     Ok(outcome)
 }

@@ -1,6 +1,13 @@
 //! `countersign demo`: the transcript, its data directory, a repository of the user's own.
 
-use std::{fs, io::Write, path::Path, process::Stdio, time::Duration};
+use std::{
+    fs,
+    io::Write,
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
 
 use rustix::process::Signal;
 use tempfile::tempdir;
@@ -49,7 +56,7 @@ fn yes_plays_it_to_the_end_in_order_and_keeps_the_commit() {
             "maya comments on #1:",
             "/approve lld ",
             "N5 Finalize",
-            "moves countersign/issue-1 to",
+            "commits to countersign/issue-1",
             "lld: done",
             "docs/lld/LLD-1.md on countersign/issue-1: sha256 ",
             "These are the bytes that were approved.",
@@ -206,4 +213,34 @@ fn real_models_name_the_companies_first_and_what_is_missing() {
     let said = text(&output.stderr);
     assert!(said.starts_with("countersign: the drafter claude:opus cannot be asked: "), "{said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_restart_keeps_the_address_and_says_so_when_it_cannot() {
+    let home = tempdir().unwrap();
+    let data = home.path().join("data");
+    let arguments = ["demo", "--data", data.to_str().unwrap()];
+    let open = || {
+        let mut demo = Running::start(&mut countersign(&arguments));
+        let link = demo.hear("Open http://");
+        (demo, link)
+    };
+    let leave = |mut demo: Running| {
+        demo.hear("Ctrl-C leaves");
+        demo.signal(Signal::INT);
+        demo.end();
+    };
+    let (first, link) = open();
+    let port: u16 = link.split([':', '/']).find_map(|part| part.parse().ok()).unwrap();
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "it is there when it is told of");
+    leave(first);
+    let (second, again) = open();
+    assert_eq!(again, link, "a link that was printed before still works");
+    leave(second);
+
+    let _taken = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let mut third = Running::start(&mut countersign(&arguments));
+    third.hear(&format!("Port {port} is taken now, so links of the earlier demo lead nowhere."));
+    assert_ne!(third.hear("Open http://"), link);
+    leave(third);
 }

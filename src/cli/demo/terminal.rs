@@ -1,0 +1,137 @@
+//! What standard output is: a terminal is written to in colours and at its width, anything else gets the bare lines.
+
+use std::{ffi::OsStr, io::IsTerminal};
+
+use super::super::say;
+
+const PLAIN: &str = "";
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const RED: &str = "\x1b[31m";
+const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[33m";
+const RESET: &str = "\x1b[0m";
+
+/// In a narrower one nothing is broken: it would be no easier to read.
+const NARROWEST: usize = 20;
+
+#[derive(Clone, Copy)]
+pub(super) struct Terminal {
+    /// None where standard output is none.
+    width: Option<usize>,
+    colours: bool,
+}
+
+impl Terminal {
+    /// Asked for each time: people change the size of their windows.
+    pub(super) fn now() -> Self {
+        let out = std::io::stdout();
+        let terminal = out.is_terminal();
+        let columns = || rustix::termios::tcgetwinsize(&out).map_or(80, |size| usize::from(size.ws_col));
+        Self {
+            width: terminal.then(columns),
+            colours: terminal && colours_wanted(std::env::var_os("NO_COLOR").as_deref()),
+        }
+    }
+
+    pub(super) fn is_one(self) -> bool {
+        self.width.is_some()
+    }
+
+    /// Prints a line, wrapped behind its indentation or its bar.
+    pub(super) fn say(self, line: &str) {
+        let (text, style) = (line.trim_start_matches([' ', '│']), style(line));
+        let edge = &line[..line.len() - text.len()];
+        let room = self.width.map_or(usize::MAX, |width| width.saturating_sub(columns(edge)));
+        for text in wrapped(text, if room < NARROWEST { usize::MAX } else { room }) {
+            say(format_args!("{}{}", self.painted(edge, DIM), self.painted(&text, style)));
+        }
+    }
+
+    /// As much of a line as takes one row.
+    pub(super) fn row(self, line: &str) -> String {
+        let room = self.width.unwrap_or(usize::MAX).saturating_sub(1);
+        let mut taken = 0;
+        let fits = |c: &char| {
+            taken += columns_of(*c);
+            taken <= room
+        };
+        self.painted(&line.chars().take_while(fits).collect::<String>(), DIM)
+    }
+
+    fn painted(self, text: &str, style: &str) -> String {
+        if self.colours && !style.is_empty() && !text.trim().is_empty() {
+            format!("{style}{text}{RESET}")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// <https://no-color.org>: set to anything but nothing, it means no.
+fn colours_wanted(no_color: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty)
+}
+
+fn style(line: &str) -> &'static str {
+    let text = line.trim_start_matches([' ', '│']);
+    match text.split(' ').next().unwrap_or_default() {
+        "###" | "/approve" => BOLD,
+        "·" => DIM,
+        "review" if text.contains(": APPROVED") => GREEN,
+        "review" if text.contains(": BLOCKED") => RED,
+        "review" => YELLOW,
+        _ => PLAIN,
+    }
+}
+
+/// Lines of at most so many columns, broken between words. A longer word, as a link is, stays whole.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is one line at least");
+        if !line.is_empty() && columns(line) + 1 + columns(word) > room {
+            lines.push(word.to_owned());
+        } else {
+            let space = if line.is_empty() { "" } else { " " };
+            line.push_str(space);
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+fn columns(text: &str) -> usize {
+    text.chars().map(columns_of).sum()
+}
+
+/// Arrows, signs and all that comes after them may take two columns. To break too early does no harm.
+fn columns_of(c: char) -> usize {
+    match c {
+        '│' | '…' => 1,
+        c if c < '\u{2190}' => 1,
+        _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_broken_between_words_and_a_link_never() {
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("see http://127.0.0.1:1/a/b now", 8), ["see", "http://127.0.0.1:1/a/b", "now"]);
+        assert_eq!(wrapped("✅ ✅ ✅", 5), ["✅ ✅", "✅"]);
+        assert_eq!(wrapped("a  b", usize::MAX), ["a  b"], "what fits stays as it is");
+    }
+
+    #[test]
+    fn colours_are_for_terminals_whose_owner_wants_them() {
+        assert!(colours_wanted(None) && colours_wanted(Some(OsStr::new(""))));
+        assert!(!colours_wanted(Some(OsStr::new("1"))));
+        let bare = Terminal { width: Some(10), colours: false };
+        assert_eq!(bare.row("  … N1 Draft the design"), "  … N1 Dr");
+        assert_eq!(Terminal { colours: true, ..bare }.painted("x", BOLD), "\x1b[1mx\x1b[0m");
+    }
+}

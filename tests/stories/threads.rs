@@ -1,0 +1,138 @@
+//! What stands on a thread: answers below their questions, and questions that say what came of them.
+
+use countersign::engine::Status;
+
+use crate::world::{World, world};
+
+impl World {
+    /// Every line to paste that we offer anywhere.
+    fn lines_to_paste(&self) -> Vec<String> {
+        let issue = |number| self.hub.issue(self.repo, number).unwrap();
+        let pulls = self.hub.pulls(self.repo);
+        let threads = pulls.iter().map(|pull| issue(pull.number)).chain([self.view()]);
+        let ours = |author: &str| author == "countersign[bot]";
+        let texts = threads.flat_map(|thread| {
+            let comments = thread.comments.into_iter().filter(move |c| ours(&c.author)).map(|c| c.body);
+            comments.chain(ours(&thread.author).then_some(thread.body))
+        });
+        let mut lines: Vec<String> = texts
+            .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+            .filter(|line| line.starts_with("/approve"))
+            .collect();
+        lines.sort();
+        lines.dedup();
+        lines
+    }
+
+    /// At its gate, with all comments read.
+    async fn asking() -> Self {
+        let mut w = world().await;
+        w.label("maya", "countersign:lld").await;
+        w.find("Rehearsal");
+        w.find("waits for a person");
+        assert_eq!(w.lines_to_paste(), [w.approve_line()]);
+        w
+    }
+}
+
+#[tokio::test]
+async fn an_answer_stands_below_the_newest_question() {
+    let mut w = World::asking().await;
+    let answers = [
+        ("/help", "### Commands"),
+        ("/status", "### Runs on this issue"),
+        ("/cost", "Costs are not shown where everybody reads them"),
+    ];
+    for (mails, (question, answer)) in (3..).zip(answers) {
+        w.comment("maya", question).await;
+        let comments = w.view().comments;
+        let [.., asked, answered] = comments.as_slice() else { panic!("{}", w.thread()) };
+        assert_eq!(asked.body, question);
+        assert!(answered.body.contains(answer), "{}", w.thread());
+        w.newest();
+        assert_eq!(w.notifying(), mails, "each answer is one mail");
+        let ours = comments.iter().filter(|c| c.author == "countersign[bot]").count();
+        assert_eq!(ours, 3, "the one before is gone:\n{}", w.thread());
+    }
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn an_accepted_gate_says_who_accepted_it_and_when() {
+    let mut w = World::asking().await;
+    // This answer, too, carries the line.
+    w.comment_at_once("sam", "/approve").await;
+    assert!(w.newest().contains("/approve lld"));
+    let (line, mails) = (w.approve_line(), w.notifying());
+    w.comment("sam", &line).await;
+    let gate = w.find("the LLD was accepted").body;
+    assert!(gate.contains("**Accepted by sam** on 2026-03-02 09:01 UTC."), "{gate}");
+    assert!(gate.contains("The reviewer's reason"), "what was asked stays:\n{gate}");
+    assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
+    assert_eq!(w.notifying(), mails, "an edit is no mail");
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_line() {
+    let mut w = World::asking().await;
+    w.comment("sam", "/revise say what happens to an empty file").await;
+    let gate = w.find("the LLD was sent back").body;
+    assert!(gate.contains("**Sent back to the drafter by sam** on 2026-03-02 09:01 UTC."), "{gate}");
+    w.find("waits for a person");
+    assert_eq!(w.lines_to_paste(), [w.approve_line()]);
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_stopped_gate_says_that_nobody_needs_to_answer() {
+    let mut w = World::asking().await;
+    let mails = w.notifying();
+    w.comment("tess", "/stop").await;
+    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    let gate = w.find("the LLD was not decided").body;
+    assert!(gate.contains("**Nobody needs to answer this any more**: the run was stopped by tess"), "{gate}");
+    assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
+    assert_eq!(w.notifying(), mails);
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
+    let mut w = World::asking().await;
+    let old = w.approve_line();
+    let design = w.hub.branch_file(w.repo, "countersign/issue-1", "docs/lld/LLD-1.md").unwrap();
+    let design = countersign::documents::lld::parse(std::str::from_utf8(&design).unwrap());
+    let file: (&str, &[u8]) = (&design.files[0].path, b"// changed");
+    w.hub.push_commit(w.repo, "main", w.user("maya"), &[file], "Change it").unwrap();
+    w.comment("sam", "/approve").await;
+    w.newest();
+    let gate = w.find("waits for a person").body;
+    assert!(
+        gate.contains("changed on the default branch since it was posted, so the line is a new one"),
+        "{gate}"
+    );
+    let new = w.approve_line();
+    assert!(new != old && gate.contains(&new), "{gate}");
+    assert_eq!(w.lines_to_paste(), [new.clone()], "{}", w.thread());
+    w.comment("sam", &new).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_gate_about_a_version_that_somebody_replaced_says_so() {
+    let mut w = World::asking().await;
+    let line = w.approve_line();
+    let (branch, path) = ("countersign/issue-1", "docs/lld/LLD-1.md");
+    let mut theirs = w.hub.branch_file(w.repo, branch, path).unwrap();
+    theirs.extend(b"\nA sentence by a person.\n");
+    w.hub.push_commit(w.repo, branch, w.user("sam"), &[(path, theirs.as_slice())], "Mine").unwrap();
+    w.comment("sam", &line).await;
+    let gate = w.find("the LLD was replaced").body;
+    assert!(gate.contains("somebody changed the document on its branch"), "{gate}");
+    w.find("waits for a person");
+    assert_eq!(w.lines_to_paste(), [w.approve_line()]);
+    w.nothing_else_was_said();
+}
