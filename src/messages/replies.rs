@@ -289,7 +289,7 @@ mod tests {
 
         | Run | Workflow | Status | Step | |
         |---|---|---|---|---|
-        | `8123-4` | lld | asking | N4 Gate | &lt;/details&gt; /approve @·mona Fixes #·1 !\[x\](https:·//evil) \| a \| b \| \`\`\` open |
+        | `8123-4` | lld | asking | N4 Gate | &lt;/·details> /approve @·mona Fixes #·1 !\[x\](https:·//evil) \| a \| b \| \`\`\` open |
         ----
         The issue was edited after this document was posted, so nothing was approved yet:
 

@@ -23,6 +23,7 @@ mod money;
 mod operator;
 mod outage;
 mod pools;
+mod posted;
 mod prompts;
 mod resumed;
 mod script;
