@@ -71,17 +71,23 @@ async fn identify(app: &App) -> anyhow::Result<()> {
 }
 
 /// The first signal stops, the second parks.
-pub(super) async fn on_signals(stop: CancellationToken, park: CancellationToken) {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("signals cannot be listened for");
-        return;
-    };
-    either(&mut term, &mut int).await;
-    tracing::info!("stopping; a second signal parks what is in flight");
-    stop.cancel();
-    either(&mut term, &mut int).await;
-    park.cancel();
+pub(super) fn on_signals(
+    stop: CancellationToken,
+    park: CancellationToken,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Heard from now on, not only once somebody waits for it.
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    async move {
+        let (Ok(mut term), Ok(mut int)) = signals else {
+            tracing::error!("signals cannot be listened for");
+            return;
+        };
+        either(&mut term, &mut int).await;
+        tracing::info!("stopping; a second signal parks what is in flight");
+        stop.cancel();
+        either(&mut term, &mut int).await;
+        park.cancel();
+    }
 }
 
 async fn either(a: &mut Signal, b: &mut Signal) {

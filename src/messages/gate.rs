@@ -128,7 +128,7 @@ pub fn gate(card: &GateCard) -> Body {
     }
     if !card.rationale.trim().is_empty() {
         let rationale = clean(&card.rationale, RATIONALE_CHARS);
-        parts.push(format!("**The reviewer's reason**\n\n{}", rationale.as_str()));
+        parts.push(format!("**The reviewer's reason**\n\n{rationale}"));
     }
     if card.findings.is_empty() {
         if card.verdict.is_some() {
@@ -141,7 +141,7 @@ pub fn gate(card: &GateCard) -> Body {
     if !card.summary.trim().is_empty() {
         let lines: Vec<&str> = card.summary.trim().lines().take(SUMMARY_LINES).collect();
         let summary = clean(&lines.join("\n"), SUMMARY_CHARS);
-        parts.push(folded("The document in short", summary.as_str()));
+        parts.push(folded("The document in short", &summary.to_string()));
     }
     let links = links(&[
         ("Document", &card.document_url),
@@ -239,11 +239,7 @@ fn details(findings: &[Finding]) -> String {
     for finding in findings.iter().take(DETAILED) {
         let why =
             if finding.why.is_empty() { String::new() } else { format!(" ({})", plain(&finding.why, 200)) };
-        out.push_str(&format!(
-            "**{}**{why}\n\n{}\n\n",
-            finding.id,
-            clean(&finding.detail, DETAIL_CHARS).as_str()
-        ));
+        out.push_str(&format!("**{}**{why}\n\n{}\n\n", finding.id, clean(&finding.detail, DETAIL_CHARS)));
     }
     if findings.len() > DETAILED {
         out.push_str(&format!("… and {} more, in the review log.\n", findings.len() - DETAILED));
@@ -366,7 +362,7 @@ mod tests {
 
         **F1**
 
-        2.1
+        2\.1
 
         </details>
 

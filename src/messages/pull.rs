@@ -179,6 +179,10 @@ pub struct ReviewLog {
 
 /// The file beside the document: what was said of it, and how each finding ended.
 pub fn review_log(log: &ReviewLog) -> String {
+    Body::frame(log_text(log)).as_str().to_owned()
+}
+
+fn log_text(log: &ReviewLog) -> String {
     let mut out = format!(
         "# Review log: #{} {}\n\n{}Written by Countersign from its records, run {}. Not edited by any model.\n\n\
          - document: {}\n- sha256: `{}`\n",
@@ -203,7 +207,7 @@ pub fn review_log(log: &ReviewLog) -> String {
         ));
         let why = clean(&round.why, 4_000);
         if !why.is_empty() {
-            out.push_str(&format!("\n{}\n", why.as_str().trim_end()));
+            out.push_str(&format!("\n{why}\n"));
         }
     }
     out.push_str("\n## Findings\n\n");
@@ -227,7 +231,7 @@ pub fn review_log(log: &ReviewLog) -> String {
     }
     for finding in &log.findings {
         let detail = clean(&finding.detail, 4_000);
-        out.push_str(&format!("\n### {}\n\n{}\n", finding.id, detail.as_str().trim_end()));
+        out.push_str(&format!("\n### {}\n\n{detail}\n", finding.id));
     }
     out
 }

@@ -242,7 +242,7 @@ fn draft(view: &DraftView) -> String {
         .as_ref()
         .map_or(String::new(), |url| format!("{}\n\n", link("The whole file on the branch", url)));
     let summary = format!("Draft {} <code>{}</code>", plain(&view.name, 80), view.hash.short());
-    folded(&summary, &format!("{file}{}", text.as_str()))
+    folded(&summary, &format!("{file}{text}"))
 }
 
 /// The place of a file or section, as inline code.

@@ -290,7 +290,7 @@ async fn no_review_is_paid_for_of_a_draft_that_nobody_is_known_to_have_written()
     w.label("maya", LABEL).await;
     let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
     assert!(gate.contains("no review of it could count, and none was paid for."), "{gate}");
-    assert!(gate.contains("Drafted by an unattested model, round 1."), "{gate}");
+    assert!(gate.contains("Drafted by a model that did not say its name, round 1."), "{gate}");
     let asked: Vec<_> = w.calls().await.into_iter().map(|row| row.role).collect();
     assert_eq!(asked, ["drafter"]);
 

@@ -117,7 +117,7 @@ async fn no_less_is_booked_than_is_billed_by_a_service_that_does_not_say() {
     let mut w = World::new(setting).await;
     w.label("maya", "countersign:lld").await;
     w.wait(15).await;
-    let (status, once) = (w.find("updated 20").body, bill.load(Ordering::Relaxed));
+    let (status, once) = (w.find("updated on 20").body, bill.load(Ordering::Relaxed));
     assert!(status.contains("Waiting for Gemini: it could not be reached, or broke off"), "{status}");
     w.wait(60).await;
     let pause = w.find("### ✋ Paused before N3").body;

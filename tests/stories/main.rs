@@ -25,6 +25,7 @@ mod operator;
 mod outage;
 mod paced;
 mod pools;
+mod posted;
 mod prompts;
 mod refusals;
 mod resumed;

@@ -6,10 +6,10 @@ use countersign::{
     types::Hash,
     workflows::lld::Lld,
 };
-use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use serde_json::json;
 
 use crate::{
+    posted::{by_comrak, look_through},
     script::{Script, approved, design, finding, review},
     world::{Setting, World},
 };
@@ -275,7 +275,7 @@ async fn nothing_a_model_writes_acts() {
         .into_iter()
         .filter(|c| c.author == "countersign[bot]")
         .map(|c| c.body)
-        .chain([pulls[0].body.clone()])
+        .chain([pulls[0].body.replace("Part of #", "Part of ")])
         .collect();
     assert!(bodies.len() >= 4);
     for body in &bodies {
@@ -318,7 +318,7 @@ async fn page_is_whole(w: &World) {
 }
 
 /// Asserts that a body does nothing but say something: by the parser that our own intake uses, and by
-/// Markdown as it is read.
+/// GitHub's.
 #[track_caller]
 fn inert(body: &str) {
     let rows: Vec<_> = commands::COMMON.iter().chain(Lld::COMMANDS).copied().collect();
@@ -326,38 +326,27 @@ fn inert(body: &str) {
     assert!(found.is_empty(), "a command in what we posted: {found:?}\n{body}");
     assert!(!body.contains(['\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}']), "bidi: {body}");
 
-    let (mut code, mut depth, mut text) = (false, 0_i32, String::new());
-    for event in Parser::new_ext(body, Options::all()) {
-        match event {
-            Event::Start(Tag::CodeBlock(_)) => code = true,
-            Event::End(TagEnd::CodeBlock) => code = false,
-            Event::Start(Tag::Image { .. }) => panic!("a picture:\n{body}"),
-            Event::Start(Tag::Link { dest_url, .. }) => {
-                // Where a link leads is its reader's to see; what it may not do, every page sees to (below).
-                assert!(!dest_url.contains("evil"), "a link to {dest_url}:\n{body}");
-            }
-            Event::Text(part) if !code => text += &part,
-            Event::SoftBreak | Event::HardBreak | Event::End(_) => text.push('\n'),
-            Event::Html(html) | Event::InlineHtml(html) => {
-                for tag in html.split('<').skip(1) {
-                    match tag.split([' ', '>', '\n']).next().unwrap() {
-                        "details" => depth += 1,
-                        "/details" => depth -= 1,
-                        "summary" | "/summary" | "sub" | "/sub" | "code" | "/code" | "br" => {}
-                        "!--" => assert!(tag.starts_with("!-- countersign"), "a comment: {tag}\n{body}"),
-                        other => panic!("a tag <{other}>:\n{body}"),
-                    }
-                    assert!(depth >= 0, "a fold is closed that was not open:\n{body}");
-                }
-            }
-            _ => {}
-        }
+    if let Err(why) = look_through(&by_comrak(body)) {
+        panic!("{why}\n{body}");
     }
-    assert_eq!(depth, 0, "a fold stays open:\n{body}");
-    let small = text.to_lowercase();
-    for acting in ["@maya", "@countersign", "fixes #1", "hello#2", "https://github.com/octocat/hello"] {
-        assert!(!small.contains(acting), "{acting:?} acts:\n{body}");
-    }
+}
+
+/// The first leaves a fence open that looks closed, the second closes it.
+#[tokio::test]
+async fn two_texts_of_a_model_cannot_act_together() {
+    let finding = json!({
+        "severity": "suggestion", "category": "tests", "place": "3", "title": "A title", "repeats": null,
+        "detail": "```\n@maya Fixes #1 ![x](https://evil.example/p.png) <h1>x</h1>\n```",
+    });
+    let mut answer = review("APPROVED", &[finding], &[]);
+    answer["rationale"] = json!("```\n    ```");
+    let mut w = scripted(&Script::default().drafts(&design()).reviews(&answer)).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains("@maya Fixes #1"), "what it says is shown:\n{gate}");
+    inert(&gate);
+    w.nothing_else_was_said();
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ async fn a_pause_is_told_where_people_look_until_it_ends() {
     w.wait(60).await;
     assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
     assert!(!w.thread().contains("**Paused**"), "{}", w.thread());
-    w.find("waits for a person");
+    w.find("was accepted");
     w.nothing_else_was_said();
 }
 
@@ -245,7 +245,7 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
     let copy = directory.to_str().unwrap();
     let (code, said) = typed(&w, &["backup", copy]).await;
     busy.await.unwrap();
-    assert!(code == Some(0) && said.contains("databases of 1 repositories"), "{said}");
+    assert!(code == Some(0) && said.contains("databases of 1 repository:"), "{said}");
     assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
     for (place, words) in [
         (directory.clone(), "this one holds something"),

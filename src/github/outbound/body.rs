@@ -1,6 +1,12 @@
-//! What may be posted, and how it is cut into comments that GitHub takes.
+//! What may be posted: looked at once more as a whole, and cut into comments that GitHub takes.
 
-use super::within;
+use comrak::{Arena, Node, Options, nodes::NodeValue, parse_document};
+
+use super::{
+    SEAM, cut_at_line, fence,
+    rewrite::{options, written},
+    within,
+};
 use crate::limits;
 
 /// What may be posted.
@@ -10,113 +16,122 @@ pub struct Body(String);
 impl Body {
     /// Text that is ours, with nothing of anybody else's in it that did not pass [`clean`](super::clean),
     /// [`plain`](super::plain) or [`code`](super::code). Only `messages` calls this.
+    ///
+    /// What passed [`clean`](super::clean) stands between seams. Read with all that is around it, it must be what it
+    /// was alone; if it is not, it becomes one block of code.
     pub fn frame(text: String) -> Self {
-        Self(text)
+        let mut parts: Vec<String> = text.split(SEAM).map(str::to_owned).collect();
+        for _ in 0..parts.len() {
+            match first_that_changed(&parts) {
+                Some(part) => parts[part] = fence("", &parts[part]),
+                None => break,
+            }
+        }
+        Self(parts.concat())
     }
 
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The body in parts that GitHub takes, each with room for a marker, cut at headings and blank
-    /// lines, with folds and code closed and opened again. One part when it fits.
+    /// The body in parts that GitHub takes, each with room for a marker: cut between blocks, and not below a
+    /// heading, with folds closed and opened again. One part when it fits.
     pub fn pieces(&self) -> Vec<String> {
         const ROOM: usize = 200;
         let limit = limits::BODY_CHARS - ROOM;
         if within(&self.0, limit) {
             return vec![self.0.clone()];
         }
-        let parts = split(&self.0, limit - ROOM);
+        let (mut parts, mut part, mut length, mut open) = (Vec::new(), String::new(), 0, 0_usize);
+        for block in blocks(&self.0, limit - 2 * ROOM) {
+            let added = block.text.chars().count();
+            if length + added > limit - ROOM && length > 0 {
+                parts.push(part + &"\n\n</details>".repeat(open));
+                part = "<details open><summary>(continued)</summary>\n\n".repeat(open);
+                length = part.len();
+            }
+            part.push_str(&block.text);
+            length += added;
+            open = open.saturating_add_signed(block.folds);
+        }
+        parts.push(part);
         let count = parts.len();
-        parts
-            .iter()
-            .enumerate()
-            .map(|(i, part)| format!("{}\n\n*({}/{count})*", part.trim_end(), i + 1))
-            .collect()
+        let numbered = |(i, part): (usize, &String)| format!("{}\n\n*({}/{count})*", part.trim_end(), i + 1);
+        parts.iter().enumerate().map(numbered).collect()
     }
 }
 
-/// What is open at a line: the code fence, and how many folds.
-#[derive(Debug, Clone, Default)]
-struct Open {
-    fence: Option<String>,
-    folds: usize,
+/// The first of the parts between seams, every second one, that would not be written as it is where it stands. Whatever
+/// acts, is hidden, or runs over its end, is written in another way or not at all.
+fn first_that_changed(parts: &[String]) -> Option<usize> {
+    let arena = Arena::new();
+    let root = parse_document(&arena, &parts.concat(), &everything());
+    let mut line = 1;
+    for (index, part) in parts.iter().enumerate() {
+        let lines = line..=line + part.matches('\n').count();
+        line = *lines.end();
+        let here = root.children().filter(|block| lines.contains(&line_of(block)));
+        if index % 2 == 1 && !part.is_empty() && written(here).as_ref() != Some(part) {
+            return Some(index);
+        }
+    }
+    None
 }
 
-impl Open {
-    fn after(mut self, line: &str) -> Self {
-        let line = line.trim();
-        let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'));
-        let length = mark.map_or(0, |m| line.chars().take_while(|c| *c == m).count());
-        match &self.fence {
-            Some(fence) => {
-                if length >= fence.len()
-                    && line.len() == length
-                    && fence.starts_with(line.chars().next().unwrap_or(' '))
-                {
-                    self.fence = None;
-                }
+/// All that GitHub reads in a comment; a footnote that nothing refers to stays where it is.
+fn everything() -> Options<'static> {
+    let mut options = options();
+    options.extension.footnotes = true;
+    options.extension.tasklist = true;
+    options.parse.leave_footnote_definitions = true;
+    options
+}
+
+fn line_of(node: Node<'_>) -> usize {
+    node.data().sourcepos.start.line
+}
+
+/// A block of a body as it is written, with the blank lines below it, and how many more folds it opens than closes.
+#[derive(Default)]
+struct Block {
+    text: String,
+    folds: isize,
+}
+
+/// A body's blocks in order. What stands above something stays with it, and what is longer than `limit` becomes
+/// blocks of code.
+fn blocks(text: &str, limit: usize) -> Vec<Block> {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let arena = Arena::new();
+    let nodes: Vec<_> = parse_document(&arena, text, &everything()).children().collect();
+    let (mut out, mut block) = (Vec::new(), Block::default());
+    for (n, node) in nodes.iter().enumerate() {
+        let end = nodes.get(n + 1).map_or(lines.len(), |next| line_of(next) - 1);
+        let text = lines[line_of(node) - 1..end].concat();
+        if !within(&text, limit) {
+            out.push(std::mem::take(&mut block));
+            let mut rest = text.as_str();
+            while !rest.is_empty() {
+                let (chunk, after) = rest.split_at(cut_at_line(rest, limit / 2).len());
+                out.push(Block { text: fence("", chunk) + "\n\n", folds: 0 });
+                rest = after;
             }
-            None if length >= 3 => self.fence = Some(line[..length].to_owned()),
-            None => {
-                self.folds += line.matches("<details").count();
-                self.folds = self.folds.saturating_sub(line.matches("</details>").count());
+            continue;
+        }
+        block.text.push_str(&text);
+        let folds = match &node.data().value {
+            NodeValue::HtmlBlock(html) => {
+                let count = |tag| html.literal.matches(tag).count().cast_signed();
+                count("<details") - count("</details>")
             }
+            _ => 0,
+        };
+        block.folds += folds;
+        if folds <= 0 && !matches!(node.data().value, NodeValue::Heading(_)) {
+            out.push(std::mem::take(&mut block));
         }
-        self
     }
-
-    fn close(&self) -> String {
-        let fence = self.fence.as_ref().map_or(String::new(), |f| format!("\n{f}\n"));
-        fence + &"\n</details>\n".repeat(self.folds)
-    }
-
-    fn reopen(&self) -> String {
-        let folds = "<details open><summary>(continued)</summary>\n\n".repeat(self.folds);
-        folds + &self.fence.as_ref().map_or(String::new(), |f| format!("{f}\n"))
-    }
-}
-
-fn split(text: &str, limit: usize) -> Vec<String> {
-    let mut parts = Vec::new();
-    let (mut part, mut length) = (String::new(), 0);
-    let mut open = Open::default();
-    // The last good place to cut in this part, and what was open there.
-    let mut good: Option<(usize, Open)> = None;
-    // A cut is made above a heading or below a blank line, never between a heading and its text.
-    let (mut blank, mut headed) = (false, false);
-    for line in text.split_inclusive('\n').flat_map(|line| chunks(line, limit / 2)) {
-        let added = line.chars().count();
-        if length + added > limit {
-            let (at, state) = good.take().filter(|(at, _)| *at > 0).unwrap_or((part.len(), open.clone()));
-            let rest = part.split_off(at);
-            part.push_str(&state.close());
-            parts.push(std::mem::replace(&mut part, state.reopen() + &rest));
-            length = part.chars().count();
-        }
-        if open.fence.is_none() && ((blank && !headed) || line.starts_with('#')) && part.len() > limit / 4 {
-            good = Some((part.len(), open.clone()));
-        }
-        part.push_str(line);
-        length += added;
-        open = open.after(line);
-        blank = line.trim().is_empty();
-        headed = line.starts_with('#') || (headed && blank);
-    }
-    parts.push(part);
-    parts
-}
-
-/// A line in pieces of at most `limit` characters.
-fn chunks(line: &str, limit: usize) -> Vec<&str> {
-    let mut out = Vec::new();
-    let mut rest = line;
-    while let Some((at, _)) = rest.char_indices().nth(limit) {
-        let (piece, after) = rest.split_at(at);
-        out.push(piece);
-        rest = after;
-    }
-    out.push(rest);
+    out.push(block);
     out
 }
 
@@ -125,7 +140,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_body_is_split_at_headings_with_folds_and_code_kept_whole() {
+    fn what_does_something_in_its_place_becomes_code() {
+        let harmless = "a `@mona` [b](https://c)";
+        for text in [
+            "@mona",
+            "Fixes #1",
+            "<b>x</b>",
+            "</details>",
+            "![x](https://e/p.png)",
+            "[x](https://e \"title\")",
+            "[x](//github.com/o/r/issues/1)",
+            "[^a]: unused",
+            "- [ ] a box",
+            "```mermaid\na\n```",
+            "/approve",
+            "a ```\n```",
+            "```\nopen",
+            "<!-- open",
+            "[//]: # (hidden)",
+            " \nbegins too late",
+        ] {
+            let body = Body::frame(format!("ours\n\n{SEAM}{harmless}{SEAM}\n\n{SEAM}{text}{SEAM}\n\nours"));
+            let expected = format!("ours\n\n{harmless}\n\n{}\n\nours", fence("", text));
+            assert_eq!(body.as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn a_long_body_is_cut_between_blocks_with_folds_and_code_kept_whole() {
         let section =
             |n: usize| format!("## Part {n}\n\n```rust\n{}```\n\ntext {n}\n\n", "let x = 1;\n".repeat(1500));
         let whole: String = (0..12).map(section).collect();

@@ -366,6 +366,7 @@ async fn a_file_is_read_also_when_github_keeps_its_content_apart() {
 fn pull(number: u64, head_repo: u64, draft: bool) -> Value {
     json!({
         "number": number, "html_url": "https://x/p", "draft": draft, "state": "open", "merged_at": null,
+        "body": "Part of #1",
         "head": { "ref": "countersign/issue-1", "sha": oid('c'), "repo": { "id": head_repo } },
         "base": { "ref": "main", "sha": oid('a'), "repo": { "id": 9 } },
     })

@@ -1,0 +1,245 @@
+//! Markdown written anew from the tree that GitHub's parser makes of it.
+//!
+//! Only what has an arm here is written, each thing in one form: blocks with a blank line between them, code in
+//! a fence longer than any in it, links as address and words, everything else as words. So it does not matter how
+//! another parser would have read the source, and what is hidden in it is not there any more.
+
+use comrak::{
+    Arena, Node, Options,
+    nodes::{ListType, NodeValue},
+    parse_document,
+};
+
+use super::{GUARD, acts, fence, longer_than, scrub};
+use crate::documents::secrets;
+
+/// Quotes, lists and emphasis in one another. Nobody reads on at such a depth, and the stack has an end.
+const DEPTH: usize = 24;
+
+/// Fences that GitHub shows as something else than code.
+const DRAWN: [&str; 6] = ["mermaid", "geojson", "topojson", "stl", "math", "suggestion"];
+
+/// Of what GitHub reads, what is written here again. Footnotes and boxes to tick are words.
+pub(super) fn options() -> Options<'static> {
+    let mut options = Options::default();
+    options.extension.table = true;
+    options.extension.strikethrough = true;
+    options.extension.autolink = true;
+    options
+}
+
+/// The text with nothing in it that acts, or `None` where it is nested too deep.
+pub(super) fn rewrite(text: &str) -> Option<String> {
+    let arena = Arena::new();
+    written(parse_document(&arena, text, &options()).children())
+}
+
+/// Blocks that stand in no other, as they are written.
+pub(super) fn written<'a>(nodes: impl Iterator<Item = Node<'a>>) -> Option<String> {
+    let nodes: Vec<_> = nodes.collect();
+    let mut inside = nodes.iter().flat_map(|block| block.descendants());
+    let deep = inside.any(|node| node.ancestors().count() > DEPTH);
+    (!deep).then(|| blocks(nodes.into_iter(), false))
+}
+
+/// The word behind a fence that stays there: a language, for its colours.
+pub(super) fn language(info: &str) -> &str {
+    let word = info.split(char::is_whitespace).next().unwrap_or_default();
+    let named = word.len() <= 20 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"+#-_.".contains(&b));
+    if named && !DRAWN.iter().any(|drawn| word.eq_ignore_ascii_case(drawn)) { word } else { "" }
+}
+
+/// May a link lead there? A whole address, of signs that mean nothing in Markdown, and not one of an issue, a pull
+/// request, a discussion or a commit: GitHub writes "mentioned this" there, whoever's repository it is.
+pub(super) fn may_lead(url: &str) -> bool {
+    const THREADS: [&str; 5] = ["/issues/", "/pull/", "/pulls/", "/discussions/", "/commit/"];
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/:?#=&+,".contains(&b);
+    let small = url.to_ascii_lowercase();
+    (url.starts_with("https://") || url.starts_with("http://"))
+        && url.bytes().all(plain)
+        && !THREADS.iter().any(|part| small.contains(part))
+}
+
+/// Blocks below one another; in a `tight` list, as close as they may be.
+fn blocks<'a>(nodes: impl Iterator<Item = Node<'a>>, tight: bool) -> String {
+    let mut out = String::new();
+    for node in nodes {
+        let block = block(node, tight);
+        if !out.is_empty() && !block.is_empty() {
+            let close = tight && !matches!(node.data().value, NodeValue::Paragraph | NodeValue::Table(_));
+            out.push_str(if close { "\n" } else { "\n\n" });
+        }
+        out.push_str(&block);
+    }
+    out
+}
+
+fn block(node: Node<'_>, tight: bool) -> String {
+    match &node.data().value {
+        NodeValue::Paragraph => Words::of(node, Place::Paragraph),
+        NodeValue::Heading(heading) => {
+            format!("{} {}", "#".repeat(heading.level.into()), Words::of(node, Place::Line))
+                .trim_end()
+                .to_owned()
+        }
+        NodeValue::CodeBlock(code) => fence(language(&code.info), &code.literal),
+        NodeValue::HtmlBlock(html) => fence("", &html.literal),
+        NodeValue::BlockQuote => behind("> ", "> ", &blocks(node.children(), false)),
+        NodeValue::List(list) => {
+            let item = |(item, number): (Node<'_>, usize)| {
+                let mark = match list.list_type {
+                    ListType::Bullet => "- ".to_owned(),
+                    ListType::Ordered => format!("{number}. "),
+                };
+                behind(&mark, &" ".repeat(mark.len()), &blocks(item.children(), list.tight))
+            };
+            let items: Vec<_> = node.children().zip(list.start..).map(item).collect();
+            items.join(if list.tight { "\n" } else { "\n\n" })
+        }
+        NodeValue::Table(table) => {
+            let row = |row: Node<'_>| {
+                row.children().map(|cell| format!("| {} ", Words::of(cell, Place::Cell))).collect::<String>()
+                    + "|"
+            };
+            let mut rows: Vec<String> = node.children().map(row).collect();
+            rows.insert(1, "| --- ".repeat(table.num_columns) + "|");
+            rows.join("\n")
+        }
+        NodeValue::ThematicBreak => "***".to_owned(),
+        _ => blocks(node.children(), tight),
+    }
+}
+
+/// The lines behind a mark, or below it.
+fn behind(mark: &str, below: &str, inside: &str) -> String {
+    let leads = std::iter::once(mark).chain(std::iter::repeat(below));
+    let lines = inside.split('\n').zip(leads);
+    let lines = lines.map(
+        |(line, lead)| if line.is_empty() { lead.trim_end().to_owned() } else { format!("{lead}{line}") },
+    );
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Where words stand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Paragraph,
+    /// Where a line must not break.
+    Line,
+    Cell,
+}
+
+/// Words being written, with the few things that may stand between them.
+pub(super) struct Words {
+    out: String,
+    place: Place,
+    /// Where the line begins that is being written.
+    line: usize,
+}
+
+impl Words {
+    pub(super) fn new(place: Place) -> Self {
+        Self { out: String::new(), place, line: 0 }
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.out.trim_end().to_owned()
+    }
+
+    fn of(node: Node<'_>, place: Place) -> String {
+        let mut words = Self::new(place);
+        words.inside(node);
+        words.finish()
+    }
+
+    fn inside(&mut self, parent: Node<'_>) {
+        for node in parent.children() {
+            match &node.data().value {
+                NodeValue::Text(text) => self.text(text),
+                NodeValue::HtmlInline(html) => self.text(html),
+                NodeValue::Code(code) => self.code(&code.literal),
+                NodeValue::SoftBreak => self.line_break(""),
+                NodeValue::LineBreak => self.line_break("\\"),
+                NodeValue::Emph => self.between("*", node, "*"),
+                NodeValue::Strong => self.between("**", node, "**"),
+                NodeValue::Strikethrough => self.between("~~", node, "~~"),
+                NodeValue::Link(link) => self.link(&link.url, node),
+                // Of a picture, the words that describe it.
+                _ => self.inside(node),
+            }
+        }
+    }
+
+    /// Text in which no Markdown and no HTML means anything.
+    pub(super) fn text(&mut self, text: &str) {
+        let text = secrets::redact(&scrub(text));
+        for (at, c) in text.char_indices() {
+            let (before, rest) = (&text[..at], &text[at + c.len_utf8()..]);
+            let line = &self.out[self.line..];
+            match c {
+                c if c.is_whitespace() => {
+                    if !line.is_empty() && !line.ends_with(' ') {
+                        self.out.push(' ');
+                    }
+                    continue;
+                }
+                '<' => self.out.push_str("&lt;"),
+                '&' => self.out.push_str("&amp;"),
+                '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' => self.out.extend(['\\', c]),
+                '#' | '>' | '-' | '+' | '=' | ':' if line.is_empty() => self.out.extend(['\\', c]),
+                // A heading's end, a picture's beginning.
+                '#' | '!' if rest.is_empty() => self.out.extend(['\\', c]),
+                '.' | ')' if numbers_an_item(line) => self.out.extend(['\\', c]),
+                c => self.out.push(c),
+            }
+            if acts(c, before, rest) {
+                self.out.push(GUARD);
+            }
+        }
+    }
+
+    fn code(&mut self, code: &str) {
+        let code = scrub(code).replace('\n', " ");
+        let code = if self.place == Place::Cell { code.replace('|', "\\|") } else { code };
+        let fence = longer_than(&code, 0);
+        let spaced = code.starts_with(' ') && code.ends_with(' ') && !code.trim().is_empty();
+        let pad = if spaced || code.starts_with('`') || code.ends_with('`') { " " } else { "" };
+        self.out.push_str(&format!("{fence}{pad}{code}{pad}{fence}"));
+    }
+
+    fn line_break(&mut self, mark: &str) {
+        self.out.truncate(self.out.trim_end().len());
+        if self.place == Place::Paragraph {
+            self.out.push_str(mark);
+            self.out.push('\n');
+            self.line = self.out.len();
+        } else {
+            self.out.push(' ');
+        }
+    }
+
+    fn between(&mut self, before: &str, node: Node<'_>, behind: &str) {
+        self.out.push_str(before);
+        self.inside(node);
+        self.out.push_str(behind);
+    }
+
+    /// A link, or its words and its address as code.
+    fn link(&mut self, url: &str, node: Node<'_>) {
+        let words = node.collect_text();
+        match may_lead(url) {
+            true if url == words => self.out.push_str(&format!("<{url}>")),
+            true => self.between("[", node, &format!("]({url})")),
+            false if url.ends_with(&words) => self.inside(node),
+            false => {
+                self.between("", node, " (");
+                self.code(url);
+                self.out.push(')');
+            }
+        }
+    }
+}
+
+fn numbers_an_item(line: &str) -> bool {
+    (1..10).contains(&line.len()) && line.bytes().all(|b| b.is_ascii_digit())
+}

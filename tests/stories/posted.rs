@@ -1,0 +1,273 @@
+//! Comments as GitHub would show them, whatever the models wrote in them: generated ones by the hundred thousand.
+//!
+//! Nothing here knows how text is made inert. A comment is rendered by comrak, and by cmark-gfm where that is
+//! installed (`COUNTERSIGN_TEST_CMARK` names it, and then it must be there), and the HTML is looked through.
+
+use std::{
+    io::Write,
+    iter::repeat_with,
+    process::{Command, Stdio},
+    sync::LazyLock,
+};
+
+use countersign::github::{
+    Body,
+    outbound::{clean, code, plain},
+};
+
+const COMMENTS: usize = 100_000;
+const BATCH: usize = 500;
+/// Comments longer than GitHub takes.
+const LONG: usize = 20;
+
+/// A line and three texts put together as at the gate. Each was cleaned, and cleaning it again changes nothing.
+fn gate(line: &str, texts: [&str; 3]) -> String {
+    let (place, title) = (code(line, 80), plain(line, 200));
+    let [rationale, detail, summary] = texts.map(|text| {
+        let once = clean(text, 6_000);
+        assert_eq!(clean(once.as_str(), 6_000), once, "{text:?}");
+        once
+    });
+    format!(
+        "### A gate\n\n**The reason**\n\n{rationale}\n\n| | Place | Finding |\n|---|---|---|\n\
+         | F1 | {place} | {title} |\n\n<details><summary>Details</summary>\n\n**F1** ({title})\n\n{detail}\n\n\
+         </details>\n\n<details><summary>In short</summary>\n\n{summary}\n\n</details>\n\n<sub>Run of {title}</sub>"
+    )
+}
+
+/// What begins at the outermost level of a gate, in this order, among what the texts make.
+const FRAME: [&str; 9] = [
+    "<h3>A gate</h3>",
+    "<p><strong>The reason</strong></p>",
+    "<table>\n<thead>\n<tr>\n<th></th>\n<th>Place</th>",
+    "<details><summary>Details</summary>",
+    "<p><strong>F1</strong> (",
+    "</details>",
+    "<details><summary>In short</summary>",
+    "</details>",
+    "<p><sub>Run of ",
+];
+
+/// What no text should hold, and what a line may begin with.
+static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let words = "@mona·Fixes #1·a·b c· ·  ·`·``·```·~~~·~~·*·**·***·_·|·||·\\·<·>·<b>·</b>·<zz a=\"`\">·<!--·-->·[·]·[^·[^a]·\
+        </details>·<details>·<pre>·</pre>·![x](https://e/p.png)·![·](·)·(·[x]·[a][x]·[ ]·é·$·!·#·-·=·%·\t·\u{200b}·\u{1f}·\
+        [x]: /o/r/issues/1·[//]: # (@mona)·[l](//github.com/o/r/issues/1)·[l](/o/r/pull/1 \"@mona\")·&commat;mona·\
+        &#35;1·&#10;·&#9;·&nbsp;·&lt;b>·https://github.com/o/r/issues/1·www.e.x/`·http://e/·m@e.x·mailto:m@e.x·GH-1·\
+        o/r#1·/approve·\\@mona·<https://e.x>·a*b_c";
+    words.split('·').collect()
+});
+static OPENINGS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let openings = "···· ·  ·   ·    ·\t·> ·>·\t>·  >·- ·-\t·  - ·1. ·1) ·10. ·* ·+ ·# ·## ·```·    ```·  ```·~~~·\
+        ```mermaid·~~~ math·- ```·> ```·|-|-|·- |-·|-·:-·---·===·[^a]: ·|·- [ ] ";
+    openings.split('·').collect()
+});
+
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % n as u64).expect("it is below a usize")
+    }
+
+    fn of(&mut self, from: &[&'static str]) -> &'static str {
+        from[self.below(from.len())]
+    }
+
+    fn line(&mut self) -> String {
+        (0..self.below(6)).map(|_| self.of(&WORDS)).collect()
+    }
+
+    fn text(&mut self, lines: usize) -> String {
+        const ENDS: [&str; 8] = ["\n", "\n", "\n", "\n\n", "\r\n", " \\\n", "  \n", ""];
+        let lines = self.below(lines);
+        let line = |_| [self.of(&OPENINGS), self.of(&OPENINGS), &self.line(), self.of(&ENDS)].concat();
+        (0..=lines).map(line).collect()
+    }
+
+    fn gate(&mut self, lines: usize) -> String {
+        let [rationale, detail, summary] = [(); 3].map(|()| self.text(lines));
+        gate(&self.line(), [&rationale, &detail, &summary])
+    }
+}
+
+/// Asserts that rendered Markdown does nothing but say something, and that all it opens is closed. Gives back the
+/// HTML from where each thing begins that stands in nothing else.
+pub(crate) fn look_through(html: &str) -> Result<Vec<&str>, String> {
+    const TAGS: &str = "p h1 h2 h3 h4 h5 h6 em strong del code pre ul ol li blockquote table thead tbody tr th td a br hr \
+        details summary sub";
+    let (mut open, mut begins, mut line) = (Vec::new(), Vec::new(), String::new());
+    for (at, _) in html.match_indices('<') {
+        let here = &html[at + 1..];
+        let (tag, text) = here[..here.find('<').unwrap_or(here.len())].split_once('>').ok_or("a bare <")?;
+        let (name, with) = tag.split_once(' ').unwrap_or((tag, ""));
+        let (key, value) = with.split_once("=\"").unwrap_or((with, ""));
+        let word = value.trim_end_matches('"').trim_start_matches("language-");
+        let drawn = ["mermaid", "geojson", "topojson", "stl", "math"].contains(&word.to_lowercase().as_str());
+        let harmless = match key {
+            "" | "/" | "open" | "align" | "start" => true,
+            "class" | "lang" => !drawn,
+            "href" => value.starts_with("http") && !value.contains("github.com"),
+            _ => false,
+        };
+        let known = TAGS.split(' ').any(|known| known == name.trim_start_matches('/'));
+        let sound = known && harmless && value.matches('"').count() < 2;
+        // Ours, at the end of what was posted.
+        if !sound && !(with.starts_with("countersign:") && open.is_empty()) {
+            return Err(format!("the tag {tag}"));
+        }
+        if open.iter().all(|name| *name == "details") && (!name.starts_with('/') || name == "/details") {
+            begins.push(&html[at..]);
+        }
+        match name.strip_prefix('/') {
+            Some(name) if open.pop() == Some(name) => {}
+            Some(_) => return Err(format!("{tag} closes something else")),
+            None if ["br", "hr", "!--"].contains(&name) => {}
+            None => open.push(name),
+        }
+        if !["code", "em", "strong", "del", "a"].contains(&name.trim_start_matches('/')) {
+            line.clear();
+        }
+        let written = open.iter().any(|name| ["code", "pre", "a"].contains(name));
+        if !written && let Some(acting) = acts(text, &mut line) {
+            return Err(format!("{acting} in {text:?}"));
+        }
+        line += text;
+    }
+    if open.is_empty() { Ok(begins) } else { Err(format!("{open:?} is left open")) }
+}
+
+/// What of a text outside code GitHub, or another bot, would act on.
+fn acts(text: &str, line: &mut String) -> Option<&'static str> {
+    if !text.contains(['@', '#', '/', '-', '\n']) {
+        return None;
+    }
+    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&");
+    text.match_indices(['@', '#', '/', '-', '\n']).find_map(|(at, sign)| {
+        let (before, after) = (&text[..at], text[at + 1..].bytes().next().unwrap_or(b' '));
+        let word = before.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let begins = || {
+            !(line.clone() + before).rsplit('\n').next().unwrap_or_default().contains(char::is_alphanumeric)
+        };
+        match sign {
+            "@" if after.is_ascii_alphanumeric() => Some("a mention"),
+            "#" if after.is_ascii_digit() => Some("a reference"),
+            "-" if after.is_ascii_digit() && word.eq_ignore_ascii_case("gh") => Some("a reference"),
+            "/" if after == b'/' && before.ends_with(':') => Some("an address"),
+            "/" if after.is_ascii_alphabetic() && begins() => Some("a command"),
+            _ => None,
+        }
+    })
+}
+
+/// The gate's own parts are at their places, and nothing between them acts.
+fn whole(html: &str) -> Result<(), String> {
+    let mut left = FRAME.iter().peekable();
+    for here in look_through(html)? {
+        left.next_if(|part| here.starts_with(**part));
+    }
+    left.next().map_or(Ok(()), |part| Err(format!("{part} is not in its place")))
+}
+
+pub(crate) fn by_comrak(text: &str) -> String {
+    let mut options = comrak::Options::default();
+    options.extension.table = true;
+    options.extension.footnotes = true;
+    options.extension.autolink = true;
+    options.extension.strikethrough = true;
+    options.extension.tasklist = true;
+    options.render.r#unsafe = true;
+    comrak::markdown_to_html(text, &options)
+}
+
+/// Many comments in one text: if each ends with nothing left open, the next began with nothing open.
+fn by_cmark(texts: &[String]) -> Option<Vec<String>> {
+    let named = std::env::var("COUNTERSIGN_TEST_CMARK");
+    let cmark = Command::new(named.as_deref().unwrap_or("cmark-gfm"))
+        .args("--unsafe -e table -e footnotes -e autolink -e strikethrough -e tasklist".split(' '))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut cmark = match (cmark, named) {
+        (Err(why), Ok(named)) => panic!("{named}: {why}"),
+        (cmark, _) => cmark.ok()?,
+    };
+    let (mut stdin, all) = (cmark.stdin.take().unwrap(), texts.join("\n\n# the next comment\n\n"));
+    let writer = std::thread::spawn(move || stdin.write_all(all.as_bytes()));
+    let out = cmark.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    let html = String::from_utf8(out.stdout).unwrap();
+    Some(html.split("<h1>the next comment</h1>\n").map(str::to_owned).collect())
+}
+
+/// Has each text looked at as each parser renders it; most they render alike.
+#[track_caller]
+fn look_at(texts: &[String], sound: fn(&str) -> Result<(), String>) {
+    let check = |html: &str, text: &str| {
+        if let Err(why) = sound(html) {
+            panic!("{why}\n--- text\n{text}\n--- html\n{html}");
+        }
+    };
+    let pages: Vec<String> = texts.iter().map(|text| by_comrak(text)).collect();
+    pages.iter().zip(texts).for_each(|(html, text)| check(html, text));
+    let Some(others) = by_cmark(texts) else { return println!("skipped: cmark-gfm, which is not installed") };
+    for ((other, html), text) in others.iter().zip(&pages).zip(texts) {
+        if other != html {
+            check(other, text);
+        }
+    }
+    assert_eq!(others.len(), texts.len(), "a comment swallowed the next");
+}
+
+/// Ways out that were open once: what another parser saw, and GitHub's did not.
+#[test]
+fn no_way_out_that_was_open_is_open_again() {
+    let acting = "@mona Fixes #1 ![x](https://e/p.png) <h1>x</h1>";
+    let texts = [
+        ["```\n    ```", "```\nACTING\n```"],
+        [">a\n\t>``` ACTING", "a"],
+        ["[^` ACTING `]", "[^`]: ACTING"],
+        ["x||\n- |-\n  ```", "ACTING"],
+        ["```mermaid\nACTING\n```", "[//]: # (ACTING)\n\n[^a]: ACTING"],
+        ["[a](//github.com/o/r/issues/1) [b](/o/r/issues/1)", "[c](https://e \"ACTING\")"],
+    ];
+    let gates = texts.map(|texts| {
+        let [rationale, detail] = texts.map(|text| text.replace("ACTING", acting));
+        Body::frame(gate("a", [&rationale, &detail, &detail])).as_str().to_owned()
+    });
+    look_at(&gates, whole);
+    let fenced =
+        |open: &str| clean(&(format!("{open} ```\n") + &format!("  {acting}\n").repeat(900)), 50_000);
+    let parts = Body::frame(["-", ">", "1."].map(|open| fenced(open).to_string()).join("\n\n")).pieces();
+    assert!(parts.len() > 1);
+    look_at(&parts, |html| look_through(html).map(drop));
+}
+
+#[test]
+fn whatever_is_posted_does_nothing_and_stays_in_its_place() {
+    std::thread::scope(|scope| {
+        for seed in [0x0005_eed0_f14e_57a7, 0x0005_eed0_f14e_57a8] {
+            scope.spawn(move || {
+                let mut chance = Chance(seed);
+                for _ in 0..COMMENTS / BATCH / 2 {
+                    let one = || Body::frame(chance.gate(5)).as_str().to_owned();
+                    look_at(&repeat_with(one).take(BATCH).collect::<Vec<_>>(), whole);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_comment_cut_in_parts_does_nothing_either() {
+    let mut chance = Chance(0x000c_0ffe_e5ee_d000);
+    for _ in 0..LONG {
+        let gates: Vec<String> = repeat_with(|| chance.gate(90)).take(30).collect();
+        let parts = Body::frame(gates.join("\n\n")).pieces();
+        assert!(parts.len() > 1 && parts.iter().all(|part| part.chars().count() < 65_500));
+        look_at(&parts, |html| look_through(html).map(drop));
+    }
+}
