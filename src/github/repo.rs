@@ -395,7 +395,10 @@ impl Repo {
         };
         let about = format!("label {} on issue {}", swap.new.name, swap.issue);
         match swapped(&SWAP_LABELS, &self.mutate(&SWAP_LABELS, &fields, Urgency::Decoration).await?) {
-            Ok(()) => Ok(self.sure(&about, ())),
+            Ok(()) => {
+                self.sure(&about, ());
+                Ok(())
+            }
             // A label that was made just now may not show everywhere.
             Err(missing @ Fault::NotFound { .. }) => Err(self.unless_behind(&about, missing)),
             Err(fault) => Err(fault),

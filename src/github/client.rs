@@ -1,0 +1,59 @@
+//! What the calls go through: one HTTP client, and octocrab on it for REST and for GraphQL.
+
+use octocrab::Octocrab;
+use url::Url;
+
+use super::error::GitHubError;
+
+/// What carries the calls, past a proxy where the environment names one. It follows no redirects: where they lead is
+/// looked at first.
+pub(super) fn http_client(api_url: &Url) -> Result<reqwest::Client, GitHubError> {
+    // Another part of the program may have been first; either way one provider is installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    // Settings allow plain HTTP to this machine only; a proxy would carry tokens off it.
+    let http = if api_url.scheme() == "http" { http.no_proxy() } else { http };
+    http.build().map_err(|e| GitHubError::Client(chain(&e)))
+}
+
+/// octocrab at one of the API's addresses.
+pub(super) fn client(api_url: &Url, http: reqwest::Client) -> Result<Octocrab, GitHubError> {
+    let address = |why: String| GitHubError::Address {
+        what: "the address of GitHub's API",
+        url: api_url.to_string(),
+        why,
+    };
+    if !matches!(api_url.scheme(), "https" | "http") || api_url.host().is_none() {
+        return Err(address("it must be an http or https URL".into()));
+    }
+    let builder = Octocrab::builder().base_uri(api_url.as_str()).map_err(|e| address(chain(&e)))?;
+    builder.build_with_reqwest(http).map_err(|e| GitHubError::Client(chain(&e)))
+}
+
+/// An error and what caused it, in one line. What reqwest says itself is an address, which may hold a secret; the cause
+/// is behind it.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let behind = causes.filter(|error| error.is::<reqwest::Error>()).last().map(|sent| sent.source());
+    let Some(error) = behind.unwrap_or(Some(error)) else { return "it could not be sent".to_owned() };
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// `https://HOST/api/graphql` beside `https://HOST/api/v3/` on GitHub Enterprise Server.
+pub(super) fn graphql_url(api_url: &Url) -> Url {
+    let mut url = api_url.clone();
+    if let Some(path) = api_url.path().trim_end_matches('/').strip_suffix("/v3") {
+        url.set_path(path);
+    }
+    url
+}
