@@ -118,7 +118,7 @@ pub fn main() -> ExitCode {
             Command::Setup(command) => command.run().await,
             Command::Login(command) => command.run().await,
             Command::Doctor(command) => command.run().await,
-            Command::Serve(command) => command.run().await,
+            Command::Serve(command) => Box::pin(command.run()).await,
             Command::Runs(command) => command.run().await,
             Command::Cost(command) => command.run().await,
             Command::Pause(command) => command.run().await,

@@ -315,7 +315,7 @@ mod tests {
 
         | Run | Workflow | Status | Step | Why |
         |---|---|---|---|---|
-        | `8123-4` | lld | waits for a person | N4 Gate | &lt;/details> /approve @·mona Fixes #·1 !\[x\](https:·//evil) \| a \| b \| \`\`\` open |
+        | `8123-4` | lld | waits for a person | N4 Gate | &lt;/·details> /approve @·mona Fixes #·1 !\[x\](https:·//evil) \| a \| b \| \`\`\` open |
         ----
         The issue was edited after this document was posted, so nothing was approved yet:
 

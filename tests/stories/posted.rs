@@ -116,7 +116,7 @@ pub(crate) fn look_through(html: &str) -> Result<Vec<&str>, String> {
         let known = TAGS.split(' ').any(|known| known == name.trim_start_matches('/'));
         let sound = known && harmless && value.matches('"').count() < 2;
         // Ours, at the end of what was posted.
-        if !sound && !(with.starts_with("countersign:") && open.is_empty()) {
+        if !(sound || with.starts_with("countersign:") && open.is_empty()) {
             return Err(format!("the tag {tag}"));
         }
         if open.iter().all(|name| *name == "details") && (!name.starts_with('/') || name == "/details") {
@@ -132,7 +132,7 @@ pub(crate) fn look_through(html: &str) -> Result<Vec<&str>, String> {
             line.clear();
         }
         let written = open.iter().any(|name| ["code", "pre", "a"].contains(name));
-        if !written && let Some(acting) = acts(text, &mut line) {
+        if !written && let Some(acting) = acts(text, &line) {
             return Err(format!("{acting} in {text:?}"));
         }
         line += text;
@@ -141,7 +141,7 @@ pub(crate) fn look_through(html: &str) -> Result<Vec<&str>, String> {
 }
 
 /// What of a text outside code GitHub, or another bot, would act on.
-fn acts(text: &str, line: &mut String) -> Option<&'static str> {
+fn acts(text: &str, line: &str) -> Option<&'static str> {
     if !text.contains(['@', '#', '/', '-', '\n']) {
         return None;
     }
@@ -150,7 +150,11 @@ fn acts(text: &str, line: &mut String) -> Option<&'static str> {
         let (before, after) = (&text[..at], text[at + 1..].bytes().next().unwrap_or(b' '));
         let word = before.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
         let begins = || {
-            !(line.clone() + before).rsplit('\n').next().unwrap_or_default().contains(char::is_alphanumeric)
+            !(line.to_owned() + before)
+                .rsplit('\n')
+                .next()
+                .unwrap_or_default()
+                .contains(char::is_alphanumeric)
         };
         match sign {
             "@" if after.is_ascii_alphanumeric() => Some("a mention"),
@@ -205,6 +209,7 @@ fn by_cmark(texts: &[String]) -> Option<Vec<String>> {
 
 /// Has each text looked at as each parser renders it; most they render alike.
 #[track_caller]
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
 fn look_at(texts: &[String], sound: fn(&str) -> Result<(), String>) {
     let check = |html: &str, text: &str| {
         if let Err(why) = sound(html) {
@@ -253,7 +258,7 @@ fn whatever_is_posted_does_nothing_and_stays_in_its_place() {
             scope.spawn(move || {
                 let mut chance = Chance(seed);
                 for _ in 0..COMMENTS / BATCH / 2 {
-                    let one = || Body::frame(chance.gate(5)).as_str().to_owned();
+                    let one = || Body::frame(chance.gate(4)).as_str().to_owned();
                     look_at(&repeat_with(one).take(BATCH).collect::<Vec<_>>(), whole);
                 }
             });

@@ -114,7 +114,7 @@ async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
     );
     let new = w.approve_line();
     assert!(new != old && gate.contains(&new), "{gate}");
-    assert_eq!(w.lines_to_paste(), [new.clone()], "{}", w.thread());
+    assert_eq!(w.lines_to_paste(), std::slice::from_ref(&new), "{}", w.thread());
     w.comment("sam", &new).await;
     assert_eq!(w.run().await.unwrap().status, Status::Done);
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
