@@ -119,11 +119,13 @@ impl Setup {
             say(format_args!("  ssh -L {port}:127.0.0.1:{port} USER@THIS-MACHINE"));
         }
         let done = tokio::select! {
-            result = guide(&files, &github, &webhook, codes) => result,
+            // First: a server that is told to stop closes the page, too.
+            biased;
             () = stop.cancelled() => {
                 say("Stopped before the App was installed. What was written is kept; `countersign doctor` says what is missing.");
                 return Ok(ExitCode::from(INTERRUPTED));
             }
+            result = guide(&files, &github, &webhook, codes) => result,
         };
         // The last page is still on its way to the browser.
         tokio::time::sleep(Duration::from_millis(200)).await;
