@@ -2,7 +2,7 @@
 //! in another's place. GitHub's GraphQL API does each in one request, and the commit in one piece: between
 //! its look at the branch and its move nobody's push is lost.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::{
@@ -35,14 +35,19 @@ pub(super) struct Mutated {
 
 #[derive(Debug, Deserialize)]
 struct Problem {
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type", default, deserialize_with = "or_none")]
     kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_none")]
     message: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_none")]
     path: Vec<Value>,
     #[serde(default)]
     extensions: Value,
+}
+
+/// GitHub may say `null` of what it has nothing to say of.
+fn or_none<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 impl Problem {

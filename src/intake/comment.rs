@@ -4,6 +4,7 @@ use super::{
     Handled, Intake, Note, Trouble,
     answer::{Reply, moved_on},
     cause,
+    reactions::decorated,
     route::{Place, TOLD},
 };
 use crate::{
@@ -180,7 +181,7 @@ impl Intake {
                 // The halt put this label there; the run's state is that of before, and knows nothing of it.
                 let (old, now) = (messages::STOPPED.name, messages::WORKING);
                 let new = LabelSpec { name: now.name, color: now.color, description: now.description };
-                said.repo.swap_label(&LabelSwap { issue: said.at.issue, old, new }).await?;
+                decorated(said.repo.swap_label(&LabelSwap { issue: said.at.issue, old, new }).await)?;
                 Reply::Note(format!("{run} is tried again"))
             }
             Retried::NoRun | Retried::NotFailed(_) => Reply::Words(messages::nothing_to_retry()),

@@ -43,7 +43,10 @@ impl Intake {
             if since.is_some() == self.told_paused().contains(&run.id) {
                 continue;
             }
-            self.tell_pause(run, since).await?;
+            if let Err(trouble) = self.tell_pause(run, since).await {
+                tracing::warn!(run = %run.id, %trouble, "that work is paused could not be told; trying again");
+                continue;
+            }
             let mut told = self.told_paused();
             match since {
                 Some(_) => told.insert(run.id),

@@ -1,6 +1,6 @@
 //! What each event means to us.
 
-use super::{Handled, Intake, Note, Trouble, answer::Reply, cause};
+use super::{Handled, Intake, Note, Trouble, answer::Reply, cause, reactions::decorated};
 use crate::{
     engine::{Answer, Filter, Start, Started, Trigger},
     github::{
@@ -79,7 +79,7 @@ impl Intake {
         }
         let Some((workflow, _)) = self.router.by_command(row.name) else {
             let stopped = self.stop(taken, at, sender, "asked to by the label").await?;
-            repo.remove_label(at.issue, label).await?;
+            decorated(repo.remove_label(at.issue, label).await)?;
             return Ok(stopped);
         };
         let trigger = Trigger {
@@ -104,7 +104,7 @@ impl Intake {
             }
         };
         // Last: one that is gone, when we are told of it late, means that somebody took it back.
-        repo.remove_label(at.issue, label).await?;
+        decorated(repo.remove_label(at.issue, label).await)?;
         Ok(Note::Done(note))
     }
 

@@ -93,18 +93,23 @@ impl Standing {
 
 /// Takes the lines out of a comment of ours that begin so and cannot be pasted any more; none where there are none.
 pub fn without_stale_lines(text: &str, begins: &str, counts: Option<&ApproveLine>) -> Option<Body> {
-    let keep = counts.map(ApproveLine::block);
-    let (mut out, mut rest, mut stale) = (String::new(), text, false);
-    while let Some(at) = rest.find(&format!("```\n{begins}")) {
-        let end = rest[at + 4..].find("\n```").map_or(rest.len(), |end| at + end + 8);
-        let block = &rest[at..end];
-        let goes = keep.as_deref() != Some(block);
-        stale |= goes;
-        out += &rest[..at];
-        out += if goes { "*This line does not count any more.*" } else { block };
-        rest = &rest[end..];
+    let counts = counts.map(ApproveLine::text);
+    let lines: Vec<&str> = text.split('\n').collect();
+    let (mut out, mut at) = (Vec::new(), 0);
+    while let Some(line) = lines.get(at) {
+        // A whole block and nothing else goes: inside code of a model's, that leaves its fences as they are.
+        match lines[at..] {
+            ["```", stale, "```", ..] if stale.starts_with(begins) && counts.as_deref() != Some(stale) => {
+                out.push("*This line does not count any more.*");
+                at += 3;
+            }
+            _ => {
+                out.push(line);
+                at += 1;
+            }
+        }
     }
-    stale.then(|| Body::frame(out + rest))
+    (out.len() < lines.len()).then(|| Body::frame(out.join("\n")))
 }
 
 pub fn gate(card: &GateCard) -> Body {
@@ -208,7 +213,7 @@ fn decision(card: &GateCard) -> String {
     if matches!(card.verdict, None | Some(Verdict::Approved)) {
         let anew = match card.standing {
             Standing::WaitsAnew(_) => {
-                "Files that it speaks of changed on the default branch since it was posted, so the line is a new one.\n\n"
+                "What it covers changed since it was posted, so the line is a new one.\n\n"
             }
             _ => "",
         };
@@ -269,6 +274,20 @@ mod tests {
             why: String::new(),
             must_fix: false,
         }
+    }
+
+    #[test]
+    fn only_a_whole_line_of_ours_is_taken_out() {
+        let out = |text: &str| {
+            without_stale_lines(text, "/approve lld ", None).map(|body| body.as_str().to_owned())
+        };
+        let gone = "*This line does not count any more.*";
+        assert_eq!(out("a\n```\n/approve lld 3f9c\n```\nb"), Some(format!("a\n{gone}\nb")));
+        // A model's code keeps its fences: what stands behind it stays what it was.
+        let code = "````\n```\n/approve lld x\n@a\n````\n\n````\n@mona\n````";
+        assert_eq!(out(code), None);
+        let inside = "````\n```\n/approve lld x\n```\n@a\n````";
+        assert_eq!(out(inside), Some(format!("````\n{gone}\n@a\n````")));
     }
 
     fn card(verdict: Verdict, findings: Vec<Finding>) -> GateCard {

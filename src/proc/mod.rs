@@ -102,6 +102,18 @@ const TERMINAL: &[&str] = &[
 /// The way out of a network that has only one, as curl, git and Node know it.
 const PROXY: &[&str] = &["HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"];
 
+/// The port of the proxy that children are told of; a confined one must be let through to it.
+pub fn proxy_port() -> Option<u16> {
+    let named = PROXY.iter().take(2).find_map(|name| std::env::var(name).ok())?;
+    port_of(&named)
+}
+
+/// Of a proxy's address, which may be written without its scheme.
+fn port_of(proxy: &str) -> Option<u16> {
+    let address = if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
+    url::Url::parse(&address).ok()?.port_or_known_default()
+}
+
 /// A child process to be. Build it, then [`run`](Command::run) it.
 #[derive(Clone)]
 pub struct Command {

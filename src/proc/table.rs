@@ -82,7 +82,8 @@ pub fn adopt_orphans() -> io::Result<()> {
 pub fn is_child(pid: i32) -> bool {
     let mut at = pid;
     while at != own() {
-        let Some(process) = Process::read(at) else { return cfg!(target_os = "linux") };
+        // An ancestor that is hidden from us is another user's, and so none of ours.
+        let Some(process) = Process::read(at) else { return at == pid && cfg!(target_os = "linux") };
         let is_ours = process.parent == own();
         if started().contains_key(&at)
             || is_ours && EARLIER.get().is_some_and(|e| !e.contains(&process.identity))

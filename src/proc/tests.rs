@@ -103,6 +103,18 @@ async fn what_stays_in_the_background_does_not_hold_us() {
     assert!(gone(String::from_utf8(output.stdout).unwrap().trim()).await);
 }
 
+#[test]
+fn a_proxy_has_a_port_however_it_is_written() {
+    for (proxy, port) in [
+        ("http://proxy:3128", Some(3128)),
+        ("proxy:8080", Some(8080)),
+        ("https://proxy", Some(443)),
+        ("", None),
+    ] {
+        assert_eq!(port_of(proxy), port, "{proxy}");
+    }
+}
+
 #[tokio::test]
 async fn endless_output_and_missing_programs_are_named() {
     let error = Command::new("yes").output_limit(100_000).run(&CancellationToken::new()).await.unwrap_err();

@@ -169,10 +169,10 @@ impl Program {
         command
     }
 
-    /// Where a model is: the port of its API, and that of name servers.
+    /// Where a model is: the port of its API, that of the proxy on the way, and that of name servers.
     fn ports(&self) -> Vec<u16> {
         let api = self.settings.base_url.as_ref().and_then(url::Url::port_or_known_default);
-        vec![api.unwrap_or(443), 53]
+        [Some(api.unwrap_or(443)), proc::proxy_port(), Some(53)].into_iter().flatten().collect()
     }
 
     /// The program as its user runs it, at a terminal and with nothing held back, in `home`; for logging in.

@@ -91,11 +91,13 @@ pub(super) async fn ask_again(
     (subject, shown_at): (Hash, Timestamp),
     now: Option<Now>,
 ) -> Result<Next<At>, StepError> {
-    let url = need(&s.asked)?.url.clone();
+    let Asked { url, subject: before, .. } = need(&s.asked)?.clone();
     s.asked = Some(Asked { subject, shown_at, url });
     if let Some(Now { base, foreign }) = now {
         (s.base, s.foreign) = (Some(base), foreign);
-        restate(s, cx, cx.visit(), Standing::WaitsAnew(show::line(subject))).await?;
+        let line = show::line(subject);
+        let standing = if subject == before { Standing::Waits(line) } else { Standing::WaitsAnew(line) };
+        restate(s, cx, cx.visit(), standing).await?;
         let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
         show::update_pull(s, cx, &format!("pull-{cause}"), None).await?;
         let shown = show::status(s, cx, at, Shown::NeedsYou).await?;

@@ -165,7 +165,17 @@ pub(super) async fn pull(s: &State, cx: &Cx, audit: Option<Hash>) -> Result<Body
     let review = s.round.review.as_ref();
     let path = path(s)?;
     let approved = s.approval.as_ref().filter(|_| audit.is_some());
-    let foreign = if audit.is_some() { rounds::foreign(cx).await? } else { s.foreign };
+    let foreign = match audit {
+        None => s.foreign,
+        // The commit is made: a look that fails for good must not end the run as if it were not.
+        Some(_) => match rounds::foreign(cx).await {
+            Err(StepError::User(why)) => {
+                tracing::warn!(run = %cx.run().id, why, "the branch could not be looked at once more");
+                s.foreign
+            }
+            looked => looked?,
+        },
+    };
     Ok(messages::pull_body(&PullCard {
         issue: need(&s.issue)?.number,
         stage: STAGE.to_owned(),
