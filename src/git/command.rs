@@ -44,7 +44,7 @@ async fn version() -> Result<Version, GitError> {
     }
 }
 
-/// As [`version`], once git has done what each run needs: make a mirror. What fetches over HTTPS is a program apart.
+/// As `version`, once git has done what each run needs: make a mirror. What fetches over HTTPS is a program apart.
 pub async fn try_out() -> Result<Version, GitError> {
     let version = version().await?;
     let failed = |source| GitError::Directory { path: std::env::temp_dir(), source };

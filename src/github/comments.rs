@@ -312,7 +312,7 @@ impl Repo {
         Ok(comments)
     }
 
-    /// As [`find_comment`](Self::find_comment), with its text as it is on GitHub but for the marker.
+    /// The comment with this marker, and its text as it is on GitHub but for the marker.
     pub async fn read_comment(
         &self,
         issue: IssueNo,

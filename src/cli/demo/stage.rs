@@ -102,6 +102,21 @@ impl Stage {
         let files = Files::in_directory(data);
         let known = files.remembered()?;
         let hub = start_hub(data, known.as_ref().map_or(0, |known| known.port)).await?;
+        let opened = Self::furnished(hub.clone(), &files, known, (models, config), material).await;
+        if opened.is_err() {
+            // It writes until it is stopped, and its directory may go with this program.
+            hub.stop().await;
+        }
+        opened
+    }
+
+    async fn furnished(
+        hub: Hub,
+        files: &Files,
+        known: Option<Remembered>,
+        (models, config): (Models, Option<&Path>),
+        material: &Material,
+    ) -> anyhow::Result<Self> {
         let maintainer = hub.create_user(MAINTAINER)?;
         let doors = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
         let webhook: Url = format!("http://{}/webhook", doors.0.local_addr()?).parse()?;
@@ -114,7 +129,7 @@ impl Stage {
                 files.remember(&remembered)?;
                 remembered
             }
-            None => furnish(&hub, &files, maintainer, webhook, material)?,
+            None => furnish(&hub, files, maintainer, webhook, material)?,
         };
         fs::write(&files.config, settings_text(&hub, &remembered))?;
         let mut settings = Settings::load(&files.config)?;
