@@ -99,6 +99,7 @@ impl App {
             store: store.clone(),
             settings: settings.clone(),
             commits: Recent::default(),
+            failing: Default::default(),
         };
         let engine = Engine::new(store.clone(), workflows::ALL, Arc::new(desk), clock.clone())?;
         let port: Arc<dyn Port> = engine.clone();

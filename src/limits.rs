@@ -108,7 +108,7 @@ pub const STEP_BACKOFF: Duration = Duration::from_secs(5);
 /// The longest the live loop sleeps: a machine that was suspended must notice the time it lost.
 pub const LONGEST_NAP: Duration = Duration::from_secs(60);
 
-/// A mirror that cannot be fetched is tried again this long, then people are told.
+/// A mirror that git cannot fetch is tried again this long, then people are told.
 pub const FETCH_TRIES: Duration = Duration::from_secs(600);
 
 /// A step that does nothing but wait for somebody else this long ends its run, because nobody reads a thread

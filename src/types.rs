@@ -67,6 +67,24 @@ number!(
     "a comment number"
 );
 
+impl IssueNo {
+    /// The branch for our documents on it, or the `nth` where people rewrote those before: `countersign/issue-42`,
+    /// `countersign/issue-42-2`.
+    pub fn branch(self, nth: u32) -> String {
+        if nth == 1 { format!("{BRANCH}{self}") } else { format!("{BRANCH}{self}-{nth}") }
+    }
+
+    /// The issue that a branch of ours is for.
+    pub fn of_branch(branch: &str) -> Option<Self> {
+        let named = branch.strip_prefix(BRANCH)?;
+        let (issue, nth) = named.split_once('-').unwrap_or((named, "1"));
+        nth.parse::<u32>().ok()?;
+        issue.parse().ok()
+    }
+}
+
+const BRANCH: &str = "countersign/issue-";
+
 /// GitHub's id of one webhook delivery (`X-GitHub-Delivery`); a redelivery carries the same one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -581,6 +599,19 @@ mod tests {
         let shown =
             [0, 1, 4_999, 5_000, 404_999, 405_000, 12_000_000].map(|micro| MicroUsd(micro).to_string());
         assert_eq!(shown, ["$0.00", "<$0.01", "<$0.01", "$0.01", "$0.40", "$0.41", "$12.00"]);
+    }
+
+    #[test]
+    fn only_our_branches_name_an_issue() {
+        assert_eq!(IssueNo(42).branch(1), "countersign/issue-42");
+        for nth in [1, 3] {
+            assert_eq!(IssueNo::of_branch(&IssueNo(42).branch(nth)), Some(IssueNo(42)));
+        }
+        for other in
+            ["countersign/issue-", "countersign/issue-4x", "x/countersign/issue-4", "countersign/issue-4-x"]
+        {
+            assert_eq!(IssueNo::of_branch(other), None, "{other}");
+        }
     }
 
     #[test]

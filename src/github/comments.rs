@@ -179,15 +179,12 @@ impl Repo {
         if !self.issue(issue).await?.locked {
             return Ok(None);
         }
-        let first = format!("countersign/issue-{issue}");
-        let mut branch = first.clone();
-        for number in 2.. {
-            let pulls = self.pulls_of_branch(&branch).await?;
+        for nth in 1.. {
+            let pulls = self.pulls_of_branch(&issue.branch(nth)).await?;
             let open = pulls.iter().find(|pull| pull.open).map(|pull| pull.number);
             if open.is_some() || pulls.is_empty() {
                 return Ok(open);
             }
-            branch = format!("{first}-{number}");
         }
         Ok(None)
     }

@@ -97,6 +97,19 @@ impl Fault {
     }
 }
 
+/// What came of a decoration: a label, an edit that nobody waits for. Such a thing holds nothing up, so that what GitHub
+/// refuses for good is left out. What time ends, or whoever runs the server, is waited for as anything is.
+pub fn decorated<T>(done: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    done.map(Some).or_else(|fault| match fault {
+        Fault::Unauthorized { .. } | Fault::Unexpected { .. } => Err(fault),
+        fault if fault.passes() => Err(fault),
+        refused => {
+            tracing::warn!("left out: {refused}");
+            Ok(None)
+        }
+    })
+}
+
 fn forbidden(call: &str, accepted: Option<&str>, message: &str) -> String {
     match accepted.filter(|a| !a.is_empty()) {
         Some(accepted) => {

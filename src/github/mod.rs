@@ -31,7 +31,7 @@ pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewA
 pub use comments::{Comment, On, Reaction};
 pub use commits::{Commit, CommitInfo, CommitSpec};
 pub use deliveries::{Attempt, Further, LogPage};
-pub use error::{Fault, GitHubError, Problem};
+pub use error::{Fault, GitHubError, Problem, decorated};
 pub use event::{Event, RepoRef};
 pub use listings::Labeling;
 pub use manifest::{CALLS, Manifest};

@@ -5,7 +5,7 @@
 
 use super::{
     Handled, Intake, LAG, Note, Trouble, cause,
-    route::{LATE, Place, issue_of_branch},
+    route::{LATE, Place},
 };
 use crate::{
     engine::{Cancel, Filter, RunView},
@@ -14,7 +14,7 @@ use crate::{
         event::{IssueEvent, PullAction, PullEvent},
     },
     store::Taken,
-    types::{Actor, RunId, Timestamp},
+    types::{Actor, IssueNo, RunId, Timestamp},
 };
 
 impl Intake {
@@ -29,7 +29,8 @@ impl Intake {
         let PullAction::Closed { merged } = e.action else {
             return Ok(Note::Nothing("nothing to do".into()));
         };
-        let Some(issue) = issue_of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id)) else {
+        let Some(issue) = IssueNo::of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
+        else {
             return Ok(Note::Nothing("not a pull request of ours".into()));
         };
         if e.sender.id == self.bot().await?.id {

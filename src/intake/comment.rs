@@ -4,13 +4,12 @@ use super::{
     Handled, Intake, Note, Trouble,
     answer::{Reply, moved_on},
     cause,
-    reactions::decorated,
     route::{Place, TOLD},
 };
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
     engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger},
-    github::{Body, LabelSpec, LabelSwap, On, Repo, event::CommentEvent},
+    github::{Body, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
     limits,
     messages::{self, HelpRow},
     store::{Pause, Spending, Taken},

@@ -17,17 +17,6 @@ use crate::{
     types::{Actor, DeliveryId, Timestamp, UserId},
 };
 
-/// What came of moving a label: where GitHub refuses it for good, what it was about goes on all the same.
-pub(super) fn decorated(moved: Result<(), Fault>) -> Result<(), Fault> {
-    moved.or_else(|fault| match fault.passes() {
-        true => Err(fault),
-        false => {
-            tracing::warn!(%fault, "a label could not be moved");
-            Ok(())
-        }
-    })
-}
-
 #[derive(Default)]
 pub(super) struct Memory {
     /// Deliveries that had their 👀 and are not dealt with yet: one that was put off gets no second.

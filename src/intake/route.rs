@@ -1,10 +1,10 @@
 //! What each event means to us.
 
-use super::{Handled, Intake, Note, Trouble, answer::Reply, cause, reactions::decorated};
+use super::{Handled, Intake, Note, Trouble, answer::Reply, cause};
 use crate::{
     engine::{Answer, Filter, Start, Started, Trigger},
     github::{
-        Labeling, On, Repo,
+        Labeling, On, Repo, decorated,
         event::{Event, IssueAction, RepoRef, ReviewEvent, ReviewState},
     },
     messages,
@@ -174,7 +174,7 @@ impl Intake {
     /// The issue that a pull request of ours grew from.
     pub(crate) async fn issue_of_pull(&self, at: &Place<'_>) -> Result<Option<IssueNo>, Trouble> {
         let pull = self.repo(at).pull(at.issue).await?;
-        Ok(issue_of_branch(&pull.head_branch).filter(|_| pull.head_repo == Some(at.repo.id)))
+        Ok(IssueNo::of_branch(&pull.head_branch).filter(|_| pull.head_repo == Some(at.repo.id)))
     }
 
     pub(crate) fn repo(&self, at: &Place<'_>) -> Repo {
@@ -200,34 +200,6 @@ pub(crate) fn reply_marker(cause: &Cause) -> String {
     format!("reply-{cause}")
 }
 
-/// The issue a branch of ours belongs to: `countersign/issue-42`, or one of those that followed it, `…-42-2`.
-pub(crate) fn issue_of_branch(branch: &str) -> Option<IssueNo> {
-    let named = branch.strip_prefix("countersign/issue-")?;
-    let (issue, follows) = named.split_once('-').unwrap_or((named, "2"));
-    follows.parse::<u32>().ok()?;
-    issue.parse().ok()
-}
-
 pub(super) fn row(repo: &RepoRef, installation: InstallationId) -> RepoRow {
     RepoRow { id: repo.id, installation, name: repo.name.clone() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_our_branches_name_an_issue() {
-        assert_eq!(issue_of_branch("countersign/issue-42"), Some(IssueNo(42)));
-        assert_eq!(issue_of_branch("countersign/issue-42-3"), Some(IssueNo(42)));
-        for other in [
-            "countersign/issue-",
-            "countersign/issue-4x",
-            "x/countersign/issue-4",
-            "issue-4",
-            "countersign/issue-4-x",
-        ] {
-            assert_eq!(issue_of_branch(other), None, "{other}");
-        }
-    }
 }

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Base, Cx, desk::fetching, desk::git_error, fault};
+use super::{Base, Cx, desk::git_error, fault};
 use crate::{
     engine::{CommitRow, Record, StepError},
     git::{Changed, Mode, Snapshot},
@@ -85,19 +85,16 @@ const BRANCHES: u32 = 99;
 
 /// The branch on which the runs of the issue commit now.
 pub(super) async fn branch(cx: &Cx) -> Result<String, StepError> {
-    Ok(newest(cx, &committed(cx).await?))
+    Ok(committed(cx).await?.1)
 }
 
-fn newest(cx: &Cx, committed: &[CommitRow]) -> String {
-    let first = || format!("countersign/issue-{}", cx.run().trigger.issue);
-    committed.last().map_or_else(first, |row| row.branch.clone())
-}
-
-/// What all runs of the issue committed, the oldest first.
-async fn committed(cx: &Cx) -> Result<Vec<CommitRow>, StepError> {
-    let run = cx.run();
+/// What all runs of the issue committed, the oldest first, and where they commit now.
+async fn committed(cx: &Cx) -> Result<(Vec<CommitRow>, String), StepError> {
+    let (run, issue) = (cx.run(), cx.run().trigger.issue);
     let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
-    Ok(db.commits_of_issue(run.trigger.issue).await.map_err(anyhow::Error::new)?)
+    let known = db.commits_of_issue(issue).await.map_err(anyhow::Error::new)?;
+    let branch = known.last().map_or_else(|| issue.branch(1), |row| row.branch.clone());
+    Ok((known, branch))
 }
 
 /// Commits on top of exactly what was looked at: nobody's commit in between is lost, and what the look found of others
@@ -148,8 +145,10 @@ pub(super) async fn land(
 /// None: the branch is not where it was looked at.
 async fn commit(cx: &Cx, key: &str, repo: &Repo, spec: &CommitSpec) -> Result<Option<Oid>, StepError> {
     let files: Vec<_> = spec.files.iter().map(|(path, bytes)| (path.clone(), Hash::of(bytes))).collect();
-    let row =
-        |commit| Record::Commit(CommitRow { branch: spec.branch.clone(), files: files.clone(), commit });
+    let row = |commit| {
+        let (branch, begins, files) = (spec.branch.clone(), spec.begins, files.clone());
+        Record::Commit(CommitRow { branch, begins, files, commit })
+    };
     let row = &row;
     cx.once(key, |entry| async move {
         // First of all: what was committed is ours also where nobody lives to see it done.
@@ -168,9 +167,8 @@ async fn commit(cx: &Cx, key: &str, repo: &Repo, spec: &CommitSpec) -> Result<Op
 
 /// Looks at the branch, and for a name for the one to follow it where somebody rewrote it.
 pub(super) async fn look(cx: &Cx, key: &str, repo: &Repo, place: &Place<'_>) -> Result<Seen, StepError> {
-    fetching(cx, key, async || {
-        let known = committed(cx).await?;
-        let branch = newest(cx, &known);
+    cx.once(key, |_| async {
+        let (known, branch) = committed(cx).await?;
         let (base, head) = cx.tools().fetch_now(cx, repo, Some(&branch)).await?;
         let unseen =
             Seen { base, branch, head: None, left: None, document: None, theirs: false, foreign: None };
@@ -206,7 +204,9 @@ async fn rewritten(
     head: &Snapshot,
     known: &[CommitRow],
 ) -> Result<bool, StepError> {
-    let ours = known.iter().rev().filter(|row| row.branch == seen.branch).find_map(|row| row.commit.as_ref());
+    // What was on the branch before it began anew is nothing that it has to hold.
+    let ours = known.iter().filter(|row| row.branch == seen.branch);
+    let ours = ours.fold(None, |last, row| row.commit.as_ref().or(last.filter(|_| !row.begins)));
     let holds_ours = match ours {
         Some(commit) => head.merge_bases(commit).await.map_err(git_error)?.contains(commit),
         None => true,
@@ -225,7 +225,7 @@ async fn rewritten(
 /// A name for the branch that follows those which were rewritten.
 async fn unused(repo: &Repo, issue: IssueNo) -> Result<String, StepError> {
     for number in 2..=BRANCHES {
-        let name = format!("countersign/issue-{issue}-{number}");
+        let name = issue.branch(number);
         if repo.branch(&name).await.map_err(fault)?.is_none() {
             return Ok(name);
         }
@@ -285,9 +285,8 @@ async fn is_ours(
 /// What others have on the issue's branch now. On one that is gone they have nothing.
 pub async fn foreign(cx: &Cx) -> Result<Option<Hash>, StepError> {
     let repo = cx.tools().repo(cx).await?;
-    fetching(cx, "foreign", async || {
-        let known = committed(cx).await?;
-        let branch = newest(cx, &known);
+    cx.once("foreign", |_| async {
+        let (known, branch) = committed(cx).await?;
         let ours = known.into_iter().flat_map(|row| row.files).collect();
         match cx.tools().fetch_now(cx, &repo, Some(&branch)).await? {
             (base, Some(head)) => list_foreign(cx, &head, &base, &ours).await,

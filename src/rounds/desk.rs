@@ -1,8 +1,12 @@
 //! What a step may use: GitHub, the mirror, the models; and the facts of a run that every stage reads.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
 use super::{Cx, Recent, fault};
 use crate::{
@@ -14,7 +18,7 @@ use crate::{
     limits,
     providers::Providers,
     store::Store,
-    types::{Actor, Hash, IssueNo, Oid},
+    types::{Actor, Hash, IssueNo, Oid, RunId, Timestamp},
 };
 
 /// The tools of a step.
@@ -25,6 +29,17 @@ pub struct Desk {
     pub store: Arc<Store>,
     pub settings: Arc<Settings>,
     pub commits: Recent<Known>,
+    pub failing: Failing,
+}
+
+/// Since when git, and nothing else, has kept runs from fetching. Memory alone: a new process is as patient again.
+#[derive(Debug, Default)]
+pub struct Failing(Mutex<HashMap<RunId, Timestamp>>);
+
+impl Failing {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Timestamp>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A commit that a run works from.
@@ -171,7 +186,7 @@ impl Desk {
 
     /// Brings the default branch into the mirror and says where it stands.
     pub async fn fetch(&self, cx: &Cx, key: &str, repo: &Repo) -> Result<Base, StepError> {
-        fetching(cx, key, async || Ok(self.fetch_now(cx, repo, None).await?.0)).await
+        cx.once(key, |_| async { Ok(self.fetch_now(cx, repo, None).await?.0) }).await
     }
 
     /// Brings the default branch and another into the mirror, as both are at one moment. None: there is no such other.
@@ -181,6 +196,8 @@ impl Desk {
         repo: &Repo,
         other: Option<&str>,
     ) -> Result<(Base, Option<Snapshot>), StepError> {
+        // What GitHub makes a run wait for is none of git's failures, which are counted anew after it.
+        let since = self.failing.lock().remove(&cx.run().id);
         let info = repo.info().await.map_err(fault)?;
         let token = self.github.git_token(cx.run().trigger.installation, info.id).await.map_err(fault)?;
         let branch = info.default_branch;
@@ -189,13 +206,13 @@ impl Desk {
         let fetch = async |branches: &[String]| {
             self.mirrors.fetch(info.id, &info.name, branches, &token, cx.cancelled()).await
         };
-        let other = match fetch(&branches).await {
+        let fetched = match fetch(&branches).await {
             Err(GitError::NoSuchBranch { name }) if other == Some(&name) => {
-                fetch(&branches[..1]).await.map_err(git_error)?;
-                None
+                fetch(&branches[..1]).await.map(|()| None)
             }
-            fetched => fetched.map(|()| other).map_err(git_error)?,
+            fetched => fetched.map(|()| other),
         };
+        let other = fetched.map_err(|error| self.not_fetched(cx, since, error))?;
         let at = async |branch: &str| self.mirrors.snapshot(info.id, branch).await.map_err(git_error);
         let commit = at(&branch).await?.commit;
         let other = match other {
@@ -203,6 +220,17 @@ impl Desk {
             None => None,
         };
         Ok((Base { branch, commit }, other))
+    }
+
+    /// A fetch that git keeps failing is given up after a while: nobody reads a run that waits for ever.
+    fn not_fetched(&self, cx: &Cx, since: Option<Timestamp>, error: GitError) -> StepError {
+        let now = cx.clock().now();
+        let since = since.unwrap_or(now);
+        if error.passes() && now.since(since) > limits::FETCH_TRIES {
+            return StepError::User(format!("{error}. Mend that, then start anew."));
+        }
+        self.failing.lock().insert(cx.run().id, since);
+        git_error(error)
     }
 
     /// The files of the commit a run works from.
@@ -244,22 +272,6 @@ impl Desk {
     pub async fn tree(&self, cx: &Cx, base: &Base) -> Result<TreeIndex, StepError> {
         let snapshot = self.snapshot(cx, base).await?;
         Ok(TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str())))
-    }
-}
-
-/// Does work that fetches, once. A fetch that keeps failing is given up after a while: nobody reads a run that waits for
-/// ever.
-pub(super) async fn fetching<V: Serialize + DeserializeOwned>(
-    cx: &Cx,
-    key: &str,
-    work: impl AsyncFnOnce() -> Result<V, StepError>,
-) -> Result<V, StepError> {
-    let since = cx.now(&format!("{key}-since")).await?;
-    match cx.once(key, |_| work()).await {
-        Err(StepError::Later { why, .. }) if cx.clock().now().since(since) > limits::FETCH_TRIES => {
-            Err(StepError::User(format!("{why}. Mend that, then start anew.")))
-        }
-        other => other,
     }
 }
 

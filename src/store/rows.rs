@@ -487,6 +487,9 @@ pub struct RaiseRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitRow {
     pub branch: String,
+    /// There was no such branch, or none any more.
+    #[serde(default)]
+    pub begins: bool,
     /// Paths, and sha256 of what was put there.
     pub files: Vec<(String, Hash)>,
     /// None: it was written down before the commit, and not seen to be made.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use countersign::{engine::Status, types::Oid};
+use countersign::{engine::Status, localhub::Fault, types::Oid};
 
 use crate::world::{World, world};
 
@@ -155,4 +155,33 @@ async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
         assert!(log[0].message.starts_with("docs: accept") && log.len() == 3, "{log:?}");
         w.nothing_else_was_said();
     }
+}
+
+#[tokio::test]
+async fn a_branch_that_began_anew_is_ours_though_nobody_saw_it_begin() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    w.comment("sam", "/approve").await;
+    assert_eq!(w.stands().await, Status::Done, "{}", w.thread());
+    w.git(&["update-ref", "-d", &format!("refs/heads/{}", w.branch())]);
+    w.pass(60);
+    w.hub.comment(w.repo, w.issue, w.user("sam"), "/lld").unwrap();
+    w.step(1).await;
+    while w.run().await.unwrap().step_id != "N4" {
+        w.step(1).await;
+    }
+    let (method, path_contains) = ("POST".to_owned(), "/graphql".to_owned());
+    w.hub.fault(Fault::AnswerBadGatewayAfter { method, path_contains, times: 1 });
+    w.settle().await;
+    assert!(w.hub.log(w.repo, &w.branch())[0].message.starts_with("docs: propose"));
+    assert_eq!(w.stands().await, Status::Ready, "the answer was lost");
+    w.comment("tess", "/stop").await;
+    assert_eq!(w.stands().await, Status::Stopped);
+
+    w.comment("sam", "/lld").await;
+    w.comment("sam", "/approve").await;
+    assert_eq!(w.stands().await, Status::Done, "{}", w.thread());
+    let branches: Vec<_> = w.hub.branches(w.repo).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(branches, [w.branch(), "main".to_owned()]);
+    assert!(w.pull_body().contains("Merging is up to you."), "{}", w.pull_body());
 }

@@ -173,6 +173,30 @@ async fn a_used_up_hour_is_waited_out_without_a_call() {
 }
 
 #[tokio::test]
+async fn only_a_fetch_that_git_keeps_failing_is_given_up() {
+    let mut w = world().await;
+    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
+    w.step(1).await;
+    assert_eq!(w.run().await.unwrap().step_id, "N0b");
+    let after = async |w: &mut World, seconds| {
+        w.pass(seconds);
+        w.settle().await;
+        w.run().await.unwrap().status
+    };
+    let until = w.clock.now().plus(Duration::from_secs(1500));
+    w.hub.fault(Fault::PrimaryLimit { status: 403, until });
+    assert_eq!(after(&mut w, 0).await, Status::Ready);
+    assert_eq!(after(&mut w, 900).await, Status::Ready, "GitHub said how long");
+    let there = w.hub.git_dir(w.repo);
+    std::fs::rename(&there, there.with_extension("away")).unwrap();
+    assert_eq!(after(&mut w, 900).await, Status::Ready, "the limit is over, and git has failed once");
+    assert_eq!(after(&mut w, 500).await, Status::Ready);
+    assert_eq!(after(&mut w, 200).await, Status::Failed);
+    let halt = w.find("Halted at N0b").body;
+    assert!(halt.contains("Mend that, then start anew."), "{halt}");
+}
+
+#[tokio::test]
 async fn a_token_that_is_refused_is_replaced_in_the_middle() {
     let mut w = world().await;
     w.label("maya", "countersign:lld").await;

@@ -199,7 +199,7 @@ fn conclude(stage: &Stage, run: &RunView, open: bool, data: Option<&Path>) -> an
         ));
         return Ok(());
     }
-    let branch = format!("countersign/issue-{}", stage.issue);
+    let branch = stage.issue.branch(1);
     let path = stage.document_path();
     let Some(bytes) = stage.hub.branch_file(stage.repo, &branch, &path) else {
         bail!("{path} is not on {branch}");

@@ -76,6 +76,7 @@ async fn a_database_of_the_first_version_reads_right() {
     assert_eq!(done.status, RunStatus::Done);
     let ours = CommitRow {
         branch: "countersign/issue-43".into(),
+        begins: false,
         files: vec![("a.md".into(), document)],
         commit: Some(commit.parse().unwrap()),
     };
