@@ -70,13 +70,40 @@ pub enum Standing {
     },
     /// A person's own version of the document is on the branch.
     Replaced,
-    /// The run ended before anybody answered; why, in a sentence of ours.
+    /// No answer to it counts any more; why, in a sentence of ours.
     Ended(String),
 }
 
 impl Standing {
     fn waits(&self) -> bool {
         matches!(self, Self::Waits(_) | Self::WaitsAnew(_))
+    }
+
+    pub fn accepted(&self) -> bool {
+        matches!(self, Self::Answered { verb, .. } if verb != "revise")
+    }
+
+    /// What came of it, once nobody is asked any more.
+    pub fn over(&self) -> Option<String> {
+        Some(match self {
+            Self::Waits(_) | Self::WaitsAnew(_) => return None,
+            Self::Answered { verb, by, at } => {
+                let what = match verb.as_str() {
+                    "revise" => "Sent back to the drafter",
+                    "override" => "Accepted against the review",
+                    _ => "Accepted",
+                };
+                format!("**{what} by {}** on {}.", plain(by, 60), day_and_clock(*at))
+            }
+            Self::Replaced => {
+                "**Nobody needs to answer this any more**: somebody changed the document on its branch. Their version is \
+                 reviewed next, and then asked about."
+                    .to_owned()
+            }
+            Self::Ended(why) => {
+                format!("**Nobody needs to answer this any more**: {}.", plain(why, 500).trim_end_matches('.'))
+            }
+        })
     }
 
     /// What is true of the document.
@@ -190,25 +217,7 @@ fn decision(card: &GateCard) -> String {
     let (role, over) = (access(card.role), access(card.override_role));
     let line = match &card.standing {
         Standing::Waits(line) | Standing::WaitsAnew(line) => line,
-        Standing::Answered { verb, by, at } => {
-            let what = match verb.as_str() {
-                "revise" => "Sent back to the drafter",
-                "override" => "Accepted against the review",
-                _ => "Accepted",
-            };
-            return format!("**{what} by {}** on {}.", plain(by, 60), day_and_clock(*at));
-        }
-        Standing::Replaced => {
-            return "**Nobody needs to answer this any more**: somebody changed the document on its branch. Their version is \
-                    reviewed next, and then asked about."
-                .to_owned();
-        }
-        Standing::Ended(why) => {
-            return format!(
-                "**Nobody needs to answer this any more**: {}.",
-                plain(why, 500).trim_end_matches('.')
-            );
-        }
+        standing => return standing.over().unwrap_or_default(),
     };
     if matches!(card.verdict, None | Some(Verdict::Approved)) {
         let anew = match card.standing {

@@ -50,6 +50,8 @@ pub struct PullCard {
     pub reviewer: Author,
     /// `None` while the gate waits.
     pub approval: Option<ApprovalLine>,
+    /// What came of the gate, where nobody is asked any more and nothing was approved.
+    pub over: Option<String>,
     /// What others have on the branch.
     pub others: Vec<Changed>,
     /// Was whoever approved shown just that?
@@ -65,13 +67,14 @@ pub fn pull_body(card: &PullCard) -> Body {
     let path = code(&card.document_path, 150);
     let document =
         card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
+    let waits = if card.over.is_some() { "none" } else { "waits for a person" };
     let mut rows = vec![
         ("Document", document),
         ("sha256", format!("`{}`", card.document)),
         ("Verdict", card.verdict.map_or("not reviewed yet".into(), |v| format!("{} {v}", sign(v)))),
         ("Drafted by", card.drafter.text()),
         ("Reviewed by", card.reviewer.text()),
-        ("Decision", card.approval.as_ref().map_or("waits for a person".into(), ApprovalLine::text)),
+        ("Decision", card.approval.as_ref().map_or(waits.into(), ApprovalLine::text)),
     ];
     if let Some(cost) = &card.cost {
         rows.push(("Cost so far", spending(cost)));
@@ -83,19 +86,18 @@ pub fn pull_body(card: &PullCard) -> Body {
         rows.push(("Audit head", format!("`{audit}`")));
     }
     let table: String = rows.iter().map(|(name, value)| format!("\n| {name} | {value} |")).collect();
-    let next = match card.approval {
-        None => format!(
+    let next = match (&card.approval, &card.over) {
+        (None, Some(over)) => over.clone(),
+        (None, None) => format!(
             "A person decides on it: what there is to decide, and what to write, stands on #{}. Written here, it counts \
              as well.",
             card.issue
         ),
-        Some(_) if card.others.is_empty() => "The document is accepted. Merging is up to you.".to_owned(),
-        Some(_) if card.others_shown => {
+        _ if card.others.is_empty() => "The document is accepted. Merging is up to you.".to_owned(),
+        _ if card.others_shown => {
             "The document is accepted, by somebody who was shown what else is here.".to_owned()
         }
-        Some(_) => {
-            "The document is accepted, and nothing else: look at the rest before you merge.".to_owned()
-        }
+        _ => "The document is accepted, and nothing else: look at the rest before you merge.".to_owned(),
     };
     let others = others(&card.others);
     Body::frame(format!(
@@ -263,6 +265,7 @@ mod tests {
             drafter: model("claude-opus-4-6"),
             reviewer: Author::Model { served: None, family: None },
             approval: None,
+            over: None,
             others: Vec::new(),
             others_shown: false,
             audit: Some(Hash::of(b"y")),

@@ -42,7 +42,7 @@ pub use page::{StatusComment, Urgency, status_marker};
 pub use recent::Recent;
 pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, review};
-pub use standing::{decorated, fault, stop_label_on};
+pub use standing::{fault, stop_label_on};
 
 use std::collections::BTreeSet;
 

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cx, decorated, fault};
+use super::{Cx, fault};
 use crate::{
     engine::StepError,
-    github::{Body, Comment, Fault, LabelSwap, Repo},
+    github::{Body, Comment, Fault, LabelSwap, Repo, decorated},
     limits, messages,
     store::Pause,
     types::{CommentId, RunId, Timestamp},
@@ -124,7 +124,7 @@ async fn write(
     if let (StatusComment { id: Some(id), node: Some(node), .. }, Some(swap)) = (before, swap) {
         // Where the comment or the old label was deleted, or the conversation locked, what can be done is done one after
         // the other.
-        if let Some(moved) = decorated(repo.edit_and_swap(node, &marker, body, swap).await)? {
+        if let Some(moved) = decorated(repo.edit_and_swap(node, &marker, body, swap).await).map_err(fault)? {
             return Ok(Some(as_it_was(*id, moved)));
         }
     }
@@ -134,7 +134,8 @@ async fn write(
             // Somebody deleted it: people shall still see where the run stands.
             Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
             edited => {
-                return Ok(Some(decorated(edited)?.map_or_else(|| as_it_was(id, false), Shown::from)));
+                let edited = decorated(edited).map_err(fault)?;
+                return Ok(Some(edited.map_or_else(|| as_it_was(id, false), Shown::from)));
             }
         }
     }

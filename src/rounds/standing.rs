@@ -23,7 +23,7 @@ use super::{Cx, Desk, Proposal};
 use crate::{
     commands,
     engine::StepError,
-    github::{Fault, Issue, Problem, Repo, Whereabouts},
+    github::{Fault, Issue, Problem, Repo, Whereabouts, decorated},
     limits,
     store::RepoRow,
     types::{Actor, Hash, IssueNo, UserId},
@@ -54,16 +54,12 @@ impl Desk {
     }
 
     /// The link of the audit chain that the commit names by which this run publishes, if that is there. The pull request
-    /// knows, though its branch be gone and others have committed on top.
+    /// knows, though its branch be gone and others have committed on top; one that GitHub does not show is taken for none.
     pub async fn published(&self, cx: &Cx, proposal: &Proposal) -> Result<Option<Hash>, StepError> {
         let repo = self.repo(cx).await?;
-        let messages = match repo.commits_of_pull(proposal.pull).await {
-            Ok(messages) => messages,
-            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(None),
-            Err(other) => return Err(fault(other)),
-        };
+        let messages = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
         let run = format!("Countersign-Run: {}", cx.run().id);
-        let ours = messages.iter().filter(|message| message.lines().any(|line| line == run));
+        let ours = messages.iter().flatten().filter(|message| message.lines().any(|line| line == run));
         let mut links = ours.flat_map(|message| message.lines()).filter_map(|line| line.strip_prefix(AUDIT));
         Ok(links.find_map(|link| link.parse().ok()))
     }
@@ -211,17 +207,8 @@ pub fn fault(fault: Fault) -> StepError {
         // Ours alone: nothing was sent.
         Fault::Invalid(why) => format!("Not sent to GitHub: {why}"),
     };
-    tracing::warn!(%fault, "GitHub refused a step something");
+    tracing::warn!("GitHub did not do what a step asked: {fault}");
     StepError::User(sentence)
-}
-
-/// What came of a decoration: a label, an edit that nobody waits for. Such a thing ends no run, so that what GitHub refuses
-/// for good is left out; what passes is waited for, as anything is.
-pub fn decorated<T>(done: Result<T, Fault>) -> Result<Option<T>, StepError> {
-    done.map(Some).or_else(|refused| match fault(refused) {
-        StepError::User(_) => Ok(None),
-        waits => Err(waits),
-    })
 }
 
 /// GitHub's word for permissions, if it is one.

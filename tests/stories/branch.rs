@@ -38,7 +38,7 @@ impl World {
         commit
     }
 
-    fn pull_body(&self) -> String {
+    pub(crate) fn pull_body(&self) -> String {
         self.hub.pulls(self.repo).pop().unwrap().body
     }
 
@@ -94,6 +94,8 @@ async fn files_of_others_that_come_later_are_asked_about() {
     w.push(&[CODE]);
     w.settle().await;
     assert_eq!(w.stands().await, Status::Asking, "the same files, and not as they were shown");
+    let asked = w.find("others changed the branch before the approval was on it").body;
+    assert!(asked.contains("the LLD was not decided"), "{asked}");
     names(&w.newest());
     let line = w.approve_line();
     w.comment("sam", &line).await;

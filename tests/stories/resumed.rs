@@ -223,3 +223,18 @@ async fn a_halt_names_what_its_last_visit_had_put_on_github() {
     assert!(!halt.contains("There is no branch"), "{halt}");
     w.nothing_else_was_said();
 }
+
+#[tokio::test]
+async fn a_run_that_cannot_go_on_after_its_approved_commit_is_finished() {
+    let mut w = World::held_up(answer_lost("POST", "/graphql")).await;
+    assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
+    // The look for that commit is refused, once and for good.
+    let (method, path_contains) = ("GET".to_owned(), "/git/ref/heads/".to_owned());
+    w.hub.fault(Fault::Status { method, path_contains, status: 403, times: 1 });
+    w.wait(60).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    assert_eq!(w.view().labels, ["countersign:done"]);
+    assert!(w.pull_body().contains("The document is accepted."), "{}", w.pull_body());
+    let accepted = w.commits().iter().filter(|line| line.starts_with("docs: accept")).count();
+    assert_eq!((accepted, w.notifying()), (1, 2), "{:?}", w.commits());
+}

@@ -76,10 +76,19 @@ async fn an_accepted_gate_says_who_accepted_it_and_when() {
 #[tokio::test]
 async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_line() {
     let mut w = World::asking().await;
-    w.comment("sam", "/revise say what happens to an empty file").await;
+    w.pass(60);
+    let revise = "/revise say what happens to an empty file";
+    w.hub.comment(w.repo, w.issue, w.user("sam"), revise).unwrap();
+    w.step(1).await;
     let gate = w.find("the LLD was sent back").body;
-    assert!(gate.contains("**Sent back to the drafter by sam** on 2026-03-02 09:01 UTC."), "{gate}");
+    let body = w.pull_body();
+    for text in [&gate, &body] {
+        assert!(text.contains("**Sent back to the drafter by sam** on 2026-03-02 09:01 UTC."), "{text}");
+    }
+    assert!(body.contains("| Decision | none |"), "{body}");
+    w.settle().await;
     w.find("waits for a person");
+    assert!(w.pull_body().contains("| Decision | waits for a person |"), "{}", w.pull_body());
     assert_eq!(w.lines_to_paste(), [w.approve_line()]);
     w.nothing_else_was_said();
 }
@@ -91,9 +100,25 @@ async fn a_stopped_gate_says_that_nobody_needs_to_answer() {
     w.comment("tess", "/stop").await;
     assert_eq!(w.run().await.unwrap().status, Status::Stopped);
     let gate = w.find("the LLD was not decided").body;
-    assert!(gate.contains("**Nobody needs to answer this any more**: the run was stopped by tess"), "{gate}");
+    for text in [gate, w.pull_body()] {
+        let told = "**Nobody needs to answer this any more**: the run was stopped by tess";
+        assert!(text.contains(told), "{text}");
+    }
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
     assert_eq!(w.notifying(), mails);
+    w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_run_that_is_stopped_between_its_gates_says_so_on_its_pull_request() {
+    let mut w = World::asking().await;
+    w.pass(60);
+    w.hub.comment(w.repo, w.issue, w.user("sam"), "/revise say more").unwrap();
+    w.step(3).await;
+    assert_eq!(w.run().await.unwrap().step_id, "NP");
+    w.comment("tess", "/stop").await;
+    assert!(w.pull_body().contains("the run was stopped by tess"), "{}", w.pull_body());
+    w.find("the LLD was sent back");
     w.nothing_else_was_said();
 }
 
@@ -120,16 +145,24 @@ async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
 
 #[tokio::test]
 async fn a_gate_about_a_version_that_somebody_replaced_says_so() {
-    let mut w = World::asking().await;
-    let line = w.approve_line();
-    let (branch, path) = ("countersign/issue-1", "docs/lld/LLD-1.md");
-    let mut theirs = w.hub.branch_file(w.repo, branch, path).unwrap();
-    theirs.extend(b"\nA sentence by a person.\n");
-    w.hub.push_commit(w.repo, branch, w.user("sam"), &[(path, theirs.as_slice())], "Mine").unwrap();
-    w.comment("sam", &line).await;
-    let gate = w.find("the LLD was replaced").body;
-    assert!(gate.contains("somebody changed the document on its branch"), "{gate}");
-    w.find("waits for a person");
-    assert_eq!(w.lines_to_paste(), [w.approve_line()]);
-    w.nothing_else_was_said();
+    for accepted in [false, true] {
+        let mut w = World::asking().await;
+        let line = w.approve_line();
+        w.pass(60);
+        w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
+        if accepted {
+            w.step(1).await;
+            assert_eq!(w.run().await.unwrap().step_id, "N5", "nothing is committed yet");
+        }
+        let (branch, path) = ("countersign/issue-1", "docs/lld/LLD-1.md");
+        let mut theirs = w.hub.branch_file(w.repo, branch, path).unwrap();
+        theirs.extend(b"\nA sentence by a person.\n");
+        w.hub.push_commit(w.repo, branch, w.user("sam"), &[(path, theirs.as_slice())], "Mine").unwrap();
+        w.settle().await;
+        let gate = w.find("the LLD was replaced").body;
+        assert!(gate.contains("somebody changed the document on its branch"), "{gate}");
+        w.find("waits for a person");
+        assert_eq!(w.lines_to_paste(), [w.approve_line()]);
+        w.nothing_else_was_said();
+    }
 }

@@ -15,8 +15,10 @@ use crate::{
 pub(super) struct Asked {
     pub(super) subject: Hash,
     pub(super) shown_at: Timestamp,
-    /// The gate comment.
+    /// The gate comment, and the visit that made it.
     pub(super) url: String,
+    #[serde(default)]
+    visit: u64,
 }
 
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
@@ -41,17 +43,17 @@ pub(super) async fn ask(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, Step
     let landing = match rounds::propose(cx, &publication, s.known, s.proposal.is_some(), &message).await? {
         Landed::Ours(landing) => landing,
         Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
-        Landed::AskAnew { rewritten } => return Ok(ask_anew(s, at, rewritten)),
+        Landed::AskAnew { rewritten } => return ask_anew(s, cx, at, rewritten).await,
     };
     s.known = s.round.document;
     s.foreign = landing.foreign;
     let subject = rounds::subject(cx, &base, &publication, s.foreign).await?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, false);
-    let body = show::pull(s, cx, None).await?;
+    let body = show::pull(s, cx, None, None).await?;
     s.proposal = Some(rounds::open_pull(cx, &publication, &landing, &title, &body).await?);
     let gate = show::gate(s, cx, Standing::Waits(show::line(subject)), landing.left).await?;
     let (url, shown_at) = rounds::announce(cx, rounds::GATE, &gate).await?;
-    s.asked = Some(Asked { subject, shown_at, url });
+    s.asked = Some(Asked { subject, shown_at, url, visit: cx.visit() });
     show::turn(s, cx, at, Shown::NeedsYou, messages::NEEDS_YOU).await?;
     Ok(Next::Ask(spec(s, at, subject, shown_at)))
 }
@@ -66,21 +68,22 @@ fn spec(s: &State, at: At, subject: Hash, shown_at: Timestamp) -> GateSpec {
     GateSpec { stage: STAGE.to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
 }
 
-/// Asks anew at the same gate, of which nothing that was said counts: about the branch as it is now, or about another
-/// where somebody rewrote it. That one's pull request is closed once the other has one, and is this run's no more.
-pub(super) fn ask_anew(s: &mut State, at: At, rewritten: bool) -> Next<At> {
+/// Asks anew at the same gate, of which nothing that was said counts, and its comment says so: about the branch as it is
+/// now, or about another where somebody rewrote it. That one's pull request is closed once the other has one, and is this
+/// run's no more.
+pub(super) async fn ask_anew(s: &mut State, cx: &Cx, at: At, rewritten: bool) -> Result<Next<At>, StepError> {
+    let why = match rewritten {
+        true => "somebody rewrote the branch, and a newer comment asks about another one",
+        false => {
+            "others changed the branch before the approval was on it, and a newer comment asks about that"
+        }
+    };
+    restate_asked(s, cx, Standing::Ended(why.to_owned())).await?;
     if rewritten {
         s.proposal = None;
     }
     (s.asked, s.approval) = (None, None);
-    Next::Go(at)
-}
-
-/// As [`ask_anew`], where an answer came after somebody rewrote the branch: the gate that it was for says so.
-pub(super) async fn ask_elsewhere(s: &mut State, cx: &Cx, at: At) -> Result<Next<At>, StepError> {
-    let why = "somebody rewrote the branch, and a newer comment asks about another one".to_owned();
-    restate(s, cx, cx.visit(), Standing::Ended(why)).await?;
-    Ok(ask_anew(s, at, true))
+    Ok(Next::Go(at))
 }
 
 /// Keeps the gate open for what is there now.
@@ -91,15 +94,15 @@ pub(super) async fn ask_again(
     (subject, shown_at): (Hash, Timestamp),
     now: Option<Now>,
 ) -> Result<Next<At>, StepError> {
-    let Asked { url, subject: before, .. } = need(&s.asked)?.clone();
-    s.asked = Some(Asked { subject, shown_at, url });
+    let asked = need(&s.asked)?.clone();
+    let before = asked.subject;
+    s.asked = Some(Asked { subject, shown_at, ..asked });
     if let Some(Now { base, foreign }) = now {
         (s.base, s.foreign) = (Some(base), foreign);
         let line = show::line(subject);
         let standing = if subject == before { Standing::Waits(line) } else { Standing::WaitsAnew(line) };
         restate(s, cx, cx.visit(), standing).await?;
         let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
-        show::update_pull(s, cx, &format!("pull-{cause}"), None).await?;
         let shown = show::status(s, cx, at, Shown::NeedsYou).await?;
         s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
     }
@@ -120,17 +123,30 @@ pub(super) async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>
     .await
 }
 
-/// Says in the gate comment of `visit` how it stands now.
+/// Says in the gate comment of `visit`, and on the pull request, how it stands now. What was accepted says so on the
+/// pull request once it is there.
 pub(super) async fn restate(s: &State, cx: &Cx, visit: u64, standing: Standing) -> Result<(), StepError> {
     let counts = match &standing {
         Standing::Waits(line) | Standing::WaitsAnew(line) => Some(line.clone()),
         _ => None,
     };
-    let gate = show::gate(s, cx, standing, None).await?;
+    let gate = show::gate(s, cx, standing.clone(), None).await?;
     let key = cx.answer().map_or("restated".to_owned(), |answer| format!("restated-{}", answer.cause));
     let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
     let lines = format!("/approve {STAGE} ");
-    rounds::restate(cx, &key, Some((visit, &gate)), (&lines, counts.as_ref()), pull).await
+    rounds::restate(cx, &key, Some((visit, &gate)), (&lines, counts.as_ref()), pull).await?;
+    if pull.is_none() || standing.accepted() {
+        return Ok(());
+    }
+    show::update_pull(s, cx, &format!("{key}-pull"), None, Some(standing)).await
+}
+
+/// As [`restate`], in the comment that asked last, where what it says holds no more.
+async fn restate_asked(s: &State, cx: &Cx, standing: Standing) -> Result<(), StepError> {
+    match &s.asked {
+        Some(asked) => restate(s, cx, asked.visit, standing).await,
+        None => Ok(()),
+    }
 }
 
 /// Once a pause is over, the line that ends it is of no more use.
@@ -173,8 +189,7 @@ pub(super) async fn take_over(
 ) -> Result<Next<At>, StepError> {
     match answer {
         Some(answer) if answer.verb == "revise" => answered(s, cx, answer).await?,
-        Some(_) => restate(s, cx, cx.visit(), Standing::Replaced).await?,
-        None => {}
+        _ => restate_asked(s, cx, Standing::Replaced).await?,
     }
     s.round.take_over(document);
     s.known = Some(document);

@@ -11,9 +11,7 @@ mod show;
 use serde::{Deserialize, Serialize};
 
 use self::{
-    gates::{
-        Asked, answered, ask, ask_again, ask_anew, ask_elsewhere, hear, objection, send_back, take_over,
-    },
+    gates::{Asked, answered, ask, ask_again, ask_anew, hear, objection, send_back, take_over},
     held::Paused,
 };
 use crate::{
@@ -121,7 +119,7 @@ pub struct State {
     /// What others had on the branch when people were asked last: a stored list, if they had anything.
     #[serde(default)]
     foreign: Option<Hash>,
-    /// What the open gate waits for an answer on.
+    /// What the open gate waits for an answer on, or the one whose approval is being published.
     asked: Option<Asked>,
     /// The state label on the issue.
     label: Option<String>,
@@ -340,7 +338,7 @@ async fn draft_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Heard::Again { subject, shown_at, now } => {
             ask_again(s, cx, At::DraftGate, (subject, shown_at), now).await
         }
-        Heard::Rewritten => ask_elsewhere(s, cx, At::DraftGate).await,
+        Heard::Rewritten => ask_anew(s, cx, At::DraftGate, true).await,
         Heard::Theirs(document) => take_over(s, cx, document, Some(answer)).await,
         Heard::Yes => {
             answered(s, cx, answer).await?;
@@ -405,7 +403,7 @@ async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Heard::Again { subject, shown_at, now } => {
             ask_again(s, cx, At::VerdictGate, (subject, shown_at), now).await
         }
-        Heard::Rewritten => ask_elsewhere(s, cx, At::VerdictGate).await,
+        Heard::Rewritten => ask_anew(s, cx, At::VerdictGate, true).await,
         Heard::Theirs(document) => take_over(s, cx, document, Some(answer)).await,
         Heard::Yes => {
             let objection = match answer.verb.as_str() {
@@ -426,7 +424,6 @@ async fn verdict_gate(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
             cx.record("approval", Record::Approval(row.clone())).await?;
             answered(s, cx, answer).await?;
             s.approval = Some(row);
-            s.asked = None;
             Ok(Next::Go(At::Finalize))
         }
     }
@@ -452,7 +449,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let landing = match rounds::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
         Landed::Ours(landing) => landing,
         Landed::Theirs(theirs) => return take_over(s, cx, theirs, None).await,
-        Landed::AskAnew { rewritten } => return Ok(ask_anew(s, At::VerdictGate, rewritten)),
+        Landed::AskAnew { rewritten } => return ask_anew(s, cx, At::VerdictGate, rewritten).await,
     };
     s.proposal = Some(Proposal { commit: landing.commit, ..proposal });
     Ok(Next::Done(conclude(s, cx, audit).await?))
@@ -461,7 +458,7 @@ async fn finalize(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
 /// What is left to do once the approved commit, which names this link of the audit chain, is on the branch.
 async fn conclude(s: &mut State, cx: &Cx, audit: Hash) -> Result<Outcome, StepError> {
     let proposal = need(&s.proposal)?.clone();
-    show::update_pull(s, cx, "retitle", Some(audit)).await?;
+    show::update_pull(s, cx, "retitle", Some(audit), None).await?;
     show::turn(s, cx, At::Finalize, Shown::Done, messages::DONE).await?;
     Ok(Outcome {
         summary: format!("{} is approved and on {}", proposal.path, proposal.branch),

@@ -9,14 +9,14 @@ use crate::{
     commands::CommandSpec,
     documents::lld,
     engine::{ApprovalKind, ApprovalRow, CallRow, Halt, Outcome, Step, StepError, Workflow},
-    github::{Body, Fault, LabelSpec, LabelSwap, Repo},
+    github::{Body, Fault, LabelSpec, LabelSwap, Repo, decorated},
     limits,
     messages::{
         self, ApprovalLine, ApproveLine, Author, CommitCard, CommitKind, CostView, DraftView, GateCard,
         HaltCard, HaltReason, Kept, LabelView, Mark, Note, PullCard, ReviewLog, RoundLine, RoundLog,
         Standing, StatusView, StepLine, Waiting,
     },
-    rounds::{self, Cx, Remains, Seen, Served, Urgency, announce, decorated, fault, need},
+    rounds::{self, Cx, Remains, Seen, Served, Urgency, announce, fault, need},
     store::Spending,
     types::{Hash, Role, Verdict},
 };
@@ -160,8 +160,13 @@ pub(super) async fn gate(
     }))
 }
 
-/// The pull request's body; `audit` is there once the document is approved.
-pub(super) async fn pull(s: &State, cx: &Cx, audit: Option<Hash>) -> Result<Body, StepError> {
+/// The pull request's body; `audit` is there once the document is approved. How its gate stands, if that is over.
+pub(super) async fn pull(
+    s: &State,
+    cx: &Cx,
+    audit: Option<Hash>,
+    over: Option<Standing>,
+) -> Result<Body, StepError> {
     let review = s.round.review.as_ref();
     let path = path(s)?;
     let approved = s.approval.as_ref().filter(|_| audit.is_some());
@@ -188,6 +193,7 @@ pub(super) async fn pull(s: &State, cx: &Cx, audit: Option<Hash>) -> Result<Body
         drafter: drafter(s.round.document, s.round.drafter.as_ref()),
         reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
         approval: approved.map(approval),
+        over: over.and_then(|standing| standing.over()),
         others: rounds::foreign_files(cx, foreign).await?,
         others_shown: foreign == s.foreign,
         audit,
@@ -197,12 +203,21 @@ pub(super) async fn pull(s: &State, cx: &Cx, audit: Option<Hash>) -> Result<Body
 }
 
 /// Brings the pull request up to date.
-pub(super) async fn update_pull(s: &State, cx: &Cx, key: &str, audit: Option<Hash>) -> Result<(), StepError> {
+pub(super) async fn update_pull(
+    s: &State,
+    cx: &Cx,
+    key: &str,
+    audit: Option<Hash>,
+    over: Option<Standing>,
+) -> Result<(), StepError> {
     let (issue, proposal) = (need(&s.issue)?, need(&s.proposal)?);
     let repo = cx.tools().repo(cx).await?;
-    let body = pull(s, cx, audit).await?;
+    let body = pull(s, cx, audit, over).await?;
     let title = messages::pull_title(STAGE, issue.number, &issue.title, !proposal.draft);
-    cx.once(key, |_| async { decorated(repo.edit_pull(proposal.pull, &title, &body).await).map(drop) }).await
+    cx.once(key, |_| async {
+        decorated(repo.edit_pull(proposal.pull, &title, &body).await).map(drop).map_err(fault)
+    })
+    .await
 }
 
 /// The message of a commit of ours on the issue's branch.
@@ -260,7 +275,7 @@ async fn label_as(s: &mut State, cx: &Cx, key: &str, view: LabelView) -> Result<
             Some(old) => repo.swap_label(&swap(cx, old, view)).await,
             None => repo.ensure_label(cx.run().trigger.issue, spec(view)).await,
         };
-        decorated(moved).map(drop)
+        decorated(moved).map(drop).map_err(fault)
     })
     .await?;
     s.label = Some(view.name.to_owned());
@@ -324,7 +339,8 @@ pub(super) async fn offer_label(cx: &Cx, repo: &Repo) -> Result<(), StepError> {
         messages::LABELS.iter().find(|view| Lld::COMMANDS.iter().any(|row| row.label == Some(view.name)));
     let Some(LabelView { name, color, description }) = ours else { return Ok(()) };
     let spec = LabelSpec { name, color, description };
-    cx.once("offer-label", |_| async { decorated(repo.define_label(spec).await).map(drop) }).await
+    cx.once("offer-label", |_| async { decorated(repo.define_label(spec).await).map(drop).map_err(fault) })
+        .await
 }
 
 /// The state label that an earlier run left on the issue.
@@ -333,8 +349,8 @@ pub(super) fn label_left(labels: &[String]) -> Option<String> {
     labels.iter().find(|label| ours.iter().any(|view| view.name == *label)).cloned()
 }
 
-/// Tells why the run ended at `at`. A person who stopped it knows; everyone else gets a comment. One that was stopped
-/// after its approved commit was made has published, and is done.
+/// Tells why the run ended at `at`. A person who stopped it knows; everyone else gets a comment. One that ended after its
+/// approved commit was made has published, and is done.
 pub(super) async fn halted(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<Option<Outcome>, StepError> {
     match tell(at, s, halt, cx).await {
         // The issue or the repository is gone: there is nobody left to tell here.
@@ -385,13 +401,20 @@ async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<Option<Outcome>
         s.status = s.status.in_doubt();
     }
     let published = match &s.proposal {
-        Some(proposal) if stopped && at == At::Finalize => {
+        Some(proposal) if at == At::Finalize => {
             cx.once("published", |_| cx.tools().published(cx, proposal)).await?
         }
         _ => None,
     };
     let outcome = match published {
-        Some(audit) => Some(conclude(&mut s, cx, audit).await?),
+        Some(audit) => match conclude(&mut s, cx, audit).await {
+            // The same fault as before, perhaps: people are told of that one.
+            Err(StepError::Bug(error)) if matches!(halt, Halt::Bug { .. }) => {
+                tracing::error!(run = %cx.run().id, "what is left after the approved commit cannot be done: {error:#}");
+                None
+            }
+            concluded => Some(concluded?),
+        },
         None => {
             let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
             match say_turn(&mut s, cx, "status", at, state, messages::STOPPED).await {
@@ -404,7 +427,7 @@ async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<Option<Outcome>
             None
         }
     };
-    if let Some(remains) = &found.remains {
+    if let Some(remains) = found.remains.as_ref().filter(|_| outcome.is_none()) {
         announce(cx, "halted", &messages::halted(&halt_card(at, &s, halt, remains, cx))).await?;
     }
     // Labels last: nobody waits for them.
@@ -412,18 +435,20 @@ async fn tell(at: At, s: &State, halt: &Halt, cx: &Cx) -> Result<Option<Outcome>
         label(&mut s, cx, messages::STOPPED).await?;
     }
     if let Some(label) = found.stop {
-        decorated(repo.remove_label(cx.run().trigger.issue, &label).await)?;
+        decorated(repo.remove_label(cx.run().trigger.issue, &label).await).map_err(fault)?;
     }
     if at == At::Budget {
         gates::unpause(&s, cx).await?;
     }
+    let ended = Standing::Ended(match halt {
+        Halt::Stopped { .. } => format!("the run was {}", halt.sentence()),
+        _ => "the run could not go on, as the newest comment says".to_owned(),
+    });
     if matches!(at, At::DraftGate | At::VerdictGate) {
-        let why = match halt {
-            Halt::Stopped { .. } => format!("the run was {}", halt.sentence()),
-            _ => "the run could not go on, as the newest comment says".to_owned(),
-        };
         // The visit before this one asked.
-        gates::restate(&s, cx, cx.visit() - 1, Standing::Ended(why)).await?;
+        gates::restate(&s, cx, cx.visit() - 1, ended).await?;
+    } else if s.proposal.is_some() && published.is_none() {
+        update_pull(&s, cx, "pull-ended", None, Some(ended)).await?;
     }
     Ok(outcome)
 }
