@@ -1,12 +1,9 @@
 //! What a step may use: GitHub, the mirror, the models; and the facts of a run that every stage reads.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 
 use super::{Cx, Recent, fault};
 use crate::{
@@ -18,8 +15,11 @@ use crate::{
     limits,
     providers::Providers,
     store::Store,
-    types::{Actor, Hash, IssueNo, Oid, RunId, Timestamp},
+    types::{Actor, Hash, IssueNo, Oid, RunId},
 };
+
+/// Before git is asked once more.
+const GIT_AGAIN: Duration = Duration::from_secs(30);
 
 /// The tools of a step.
 pub struct Desk {
@@ -29,17 +29,9 @@ pub struct Desk {
     pub store: Arc<Store>,
     pub settings: Arc<Settings>,
     pub commits: Recent<Known>,
-    pub failing: Failing,
-}
-
-/// Since when git, and nothing else, has kept runs from fetching. Memory alone: a new process is as patient again.
-#[derive(Debug, Default)]
-pub struct Failing(Mutex<HashMap<RunId, Timestamp>>);
-
-impl Failing {
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Timestamp>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    /// What git's failures to fetch have cost each run since it last fetched. Memory alone: a new process is as patient
+    /// again.
+    pub failing: Mutex<HashMap<RunId, Duration>>,
 }
 
 /// A commit that a run works from.
@@ -196,8 +188,6 @@ impl Desk {
         repo: &Repo,
         other: Option<&str>,
     ) -> Result<(Base, Option<Snapshot>), StepError> {
-        // What GitHub makes a run wait for is none of git's failures, which are counted anew after it.
-        let since = self.failing.lock().remove(&cx.run().id);
         let info = repo.info().await.map_err(fault)?;
         let token = self.github.git_token(cx.run().trigger.installation, info.id).await.map_err(fault)?;
         let branch = info.default_branch;
@@ -206,13 +196,30 @@ impl Desk {
         let fetch = async |branches: &[String]| {
             self.mirrors.fetch(info.id, &info.name, branches, &token, cx.cancelled()).await
         };
+        let began = cx.clock().now();
         let fetched = match fetch(&branches).await {
             Err(GitError::NoSuchBranch { name }) if other == Some(&name) => {
                 fetch(&branches[..1]).await.map(|()| None)
             }
             fetched => fetched.map(|()| other),
         };
-        let other = fetched.map_err(|error| self.not_fetched(cx, since, error))?;
+        let mut failing = self.failing.lock().await;
+        let cost =
+            cx.clock().now().since(began) + GIT_AGAIN + failing.remove(&cx.run().id).unwrap_or_default();
+        let other = match fetched {
+            Ok(other) => other,
+            // Nobody reads a run that waits for ever. What GitHub makes it wait for is no part of this.
+            Err(error) if error.passes() && cost > limits::FETCH_TRIES => {
+                return Err(StepError::User(format!("{error}. Mend that, then start anew.")));
+            }
+            Err(error) => {
+                if error.passes() {
+                    failing.insert(cx.run().id, cost);
+                }
+                return Err(git_error(error));
+            }
+        };
+        drop(failing);
         let at = async |branch: &str| self.mirrors.snapshot(info.id, branch).await.map_err(git_error);
         let commit = at(&branch).await?.commit;
         let other = match other {
@@ -220,17 +227,6 @@ impl Desk {
             None => None,
         };
         Ok((Base { branch, commit }, other))
-    }
-
-    /// A fetch that git keeps failing is given up after a while: nobody reads a run that waits for ever.
-    fn not_fetched(&self, cx: &Cx, since: Option<Timestamp>, error: GitError) -> StepError {
-        let now = cx.clock().now();
-        let since = since.unwrap_or(now);
-        if error.passes() && now.since(since) > limits::FETCH_TRIES {
-            return StepError::User(format!("{error}. Mend that, then start anew."));
-        }
-        self.failing.lock().insert(cx.run().id, since);
-        git_error(error)
     }
 
     /// The files of the commit a run works from.
@@ -281,7 +277,7 @@ pub(super) fn stopping() -> StepError {
 
 pub(super) fn git_error(error: GitError) -> StepError {
     if error.passes() {
-        StepError::Later { why: error.to_string(), after: Duration::from_secs(30) }
+        StepError::Later { why: error.to_string(), after: GIT_AGAIN }
     } else {
         StepError::User(error.to_string())
     }

@@ -190,8 +190,10 @@ async fn only_a_fetch_that_git_keeps_failing_is_given_up() {
     let there = w.hub.git_dir(w.repo);
     std::fs::rename(&there, there.with_extension("away")).unwrap();
     assert_eq!(after(&mut w, 900).await, Status::Ready, "the limit is over, and git has failed once");
-    assert_eq!(after(&mut w, 500).await, Status::Ready);
-    assert_eq!(after(&mut w, 200).await, Status::Failed);
+    w.wait(500).await;
+    assert_eq!(after(&mut w, 3600).await, Status::Ready, "nor does it count that nobody asked git");
+    w.wait(150).await;
+    assert_eq!(w.run().await.unwrap().status, Status::Failed);
     let halt = w.find("Halted at N0b").body;
     assert!(halt.contains("Mend that, then start anew."), "{halt}");
 }
