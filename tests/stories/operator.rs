@@ -26,7 +26,7 @@ impl World {
 
     /// Opens the control socket.
     fn socket(&self) -> JoinHandle<()> {
-        let (socket, routes) = (listen(self.data()).unwrap(), self.app.control());
+        let (socket, routes) = (listen(self.data(), self.clock.clone()).unwrap(), self.app.control());
         tokio::spawn(async move { axum::serve(socket, routes).await.unwrap() })
     }
 
