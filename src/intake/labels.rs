@@ -8,10 +8,11 @@
 use super::{
     Handled, Intake, Note, Trouble,
     route::{LATE, Place},
+    time_mends,
 };
 use crate::{
     engine::Filter,
-    github::{Event, Fault, InstallationInfo, Labeling, RepoRef},
+    github::{Event, InstallationInfo, Labeling, RepoRef},
     store::{Accepted, LabelingKey, NewDelivery, RepoRow, Taken},
     types::InstallationId,
 };
@@ -160,7 +161,7 @@ impl Intake {
 
 fn passes(trouble: &Trouble) -> bool {
     match trouble {
-        Trouble::GitHub(fault) => fault.passes() || matches!(fault, Fault::Unauthorized { .. }),
+        Trouble::GitHub(fault) => time_mends(fault),
         Trouble::Engine(_) | Trouble::Store(_) | Trouble::Opening => true,
     }
 }

@@ -118,6 +118,11 @@ pub enum Trouble {
     Opening,
 }
 
+/// Credentials are mended by the operator; a page instead of an answer is an outage's.
+fn time_mends(fault: &Fault) -> bool {
+    fault.passes() || matches!(fault, Fault::Unauthorized { .. } | Fault::Unexpected { .. })
+}
+
 /// What came of a delivery: one line for the log and the inbox row.
 pub(crate) enum Note {
     /// It means nothing to us, as most do not.
@@ -227,14 +232,7 @@ impl Intake {
         let at = match trouble {
             Trouble::GitHub(Fault::RateLimited { until }) => Some(*until),
             Trouble::GitHub(Fault::NotFound { .. }) => (age < LAG).then_some(soon),
-            // Credentials are mended by the operator; a page instead of an answer is an outage's.
-            Trouble::GitHub(
-                Fault::Transient { .. }
-                | Fault::NotNow { .. }
-                | Fault::Unauthorized { .. }
-                | Fault::Unexpected { .. },
-            ) => Some(soon),
-            Trouble::GitHub(_) => None,
+            Trouble::GitHub(fault) => time_mends(fault).then_some(soon),
             Trouble::Opening if age < LAG => Some(now.plus(limits::GATE_OPENING)),
             Trouble::Opening => Some(soon),
             Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),

@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::Intake;
+use super::{Intake, time_mends};
 use crate::{
     github::{Fault, On, Reaction, Repo},
     limits,
@@ -17,12 +17,12 @@ use crate::{
     types::{Actor, DeliveryId, Timestamp, UserId},
 };
 
-/// What came of moving a label: where GitHub refuses it for good, what it was about goes on all the same.
-pub(super) fn decorated(moved: Result<(), Fault>) -> Result<(), Fault> {
-    moved.or_else(|fault| match fault.passes() {
+/// What came of an answer, or of moving a label: where GitHub refuses it for good, what it was about goes on all the same.
+pub(super) fn decorated(done: Result<(), Fault>) -> Result<(), Fault> {
+    done.or_else(|fault| match time_mends(&fault) {
         true => Err(fault),
         false => {
-            tracing::warn!(%fault, "a label could not be moved");
+            tracing::warn!(%fault, "left out, and what it is about goes on");
             Ok(())
         }
     })
