@@ -25,7 +25,7 @@ pub use labels::Labels;
 
 use std::{
     borrow::Cow,
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex},
 };
@@ -55,8 +55,8 @@ pub struct Intake {
     reactions: reactions::Memory,
     /// Rung when a pause begins or ends.
     paused: Arc<Notify>,
-    /// Runs whose status comment says that they are paused, as far as this boot knows.
-    told_paused: Mutex<BTreeSet<RunId>>,
+    /// Does a run's status comment say that it is paused? As far as this boot has seen.
+    told_paused: tokio::sync::Mutex<BTreeMap<RunId, bool>>,
     /// What could not be written down; it is, before another delivery is taken.
     unwritten: Mutex<Vec<(DeliveryId, Ending)>>,
 }
@@ -160,7 +160,7 @@ impl Intake {
             woken: Arc::default(),
             reactions: reactions::Memory::default(),
             paused: Arc::default(),
-            told_paused: Mutex::default(),
+            told_paused: tokio::sync::Mutex::default(),
             unwritten: Mutex::default(),
         }
     }

@@ -144,6 +144,26 @@ async fn a_pause_is_told_where_people_look_until_it_ends() {
 }
 
 #[tokio::test]
+async fn a_pause_that_ended_while_nobody_could_tell_of_it_is_told_of_no_more() {
+    let mut w = world().await;
+    let open = w.socket();
+    w.label("maya", LABEL).await;
+    w.said("/pause", pausing(None)).await;
+    w.settle().await;
+    w.find("**Paused** by whoever runs this server");
+    w.said("/resume", pausing(None)).await;
+    open.abort();
+    open.await.unwrap_err();
+    let mut w = w.restart().await;
+    w.settle().await;
+    assert!(!w.thread().contains("**Paused**"), "{}", w.thread());
+    let calls = w.hub.requests().len();
+    w = w.restart().await;
+    w.settle().await;
+    assert_eq!(w.hub.requests().len(), calls, "and then nobody asks any more");
+}
+
+#[tokio::test]
 async fn a_step_that_was_under_way_when_the_pause_began_does_not_hide_it() {
     let mut w = world().await;
     let main = w.data().join("main.db");
