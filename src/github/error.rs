@@ -165,9 +165,15 @@ impl Refusal {
 }
 
 /// Refusals that time or an owner lifts, which share their status (or GraphQL's type) with final ones and have no code of
-/// their own: what is written too fast, what a copy of GitHub's data does not hold yet, and an address that is not on an
-/// organization's list.
-const PASSING: [&str; 3] = ["submitted too quickly", "could not resolve to a node", "ip allow list"];
+/// their own: what is written too fast, what a copy of GitHub's data does not hold yet, an address that is not on an
+/// organization's list, and an installation that was suspended after it got the token it still uses.
+const PASSING: [&str; 5] = [
+    "submitted too quickly",
+    "could not resolve to a node",
+    "ip allow list",
+    "installation has been suspended",
+    "suspended your access",
+];
 
 /// GitHub sends it without a header at times, and by GraphQL without a type.
 const SECONDARY_LIMIT: &str = "secondary rate limit";
