@@ -150,7 +150,7 @@ impl App {
     async fn serve_control(&self, ended: CancellationToken) {
         let data = &self.settings.data_dir;
         let socket = web::control::control_socket(data);
-        let listener = match web::control::listen(data) {
+        let listener = match web::control::listen(data, self.clock.clone()) {
             Ok(listener) => listener,
             Err(error) => {
                 tracing::error!(socket = %socket.display(), %error, "`countersign pause` and the like will not reach this server");
@@ -158,7 +158,7 @@ impl App {
             }
         };
         let bounds = Bounds::of(limits::OPERATOR_CONNECTIONS);
-        let served = web::serve(listener, self.control(), bounds, ended.clone());
+        let served = web::serve(listener, self.control(), bounds, self.clock.clone(), ended.clone());
         ended.run_until_cancelled(served).await;
         drop(std::fs::remove_file(socket));
     }
@@ -178,7 +178,7 @@ impl App {
         let door = |listener: TcpListener, router, connections| {
             // An answer is one small packet; nothing follows that it could wait for.
             let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-            web::serve(listener, router, Bounds::of(connections), stop.clone())
+            web::serve(listener, router, Bounds::of(connections), self.clock.clone(), stop.clone())
         };
         let public = door(public, self.public(), limits::DOOR_CONNECTIONS);
         let private = door(private, self.private(), limits::OPERATOR_CONNECTIONS);

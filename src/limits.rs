@@ -136,9 +136,6 @@ pub const DELIVERY_CRASHES: u32 = 20;
 /// Commands of one comment that are obeyed; nobody means more at once.
 pub const COMMANDS_PER_COMMENT: usize = 5;
 
-/// Requests that are no deliveries of GitHub's are logged this far apart: anybody may send them.
-pub const REFUSAL_LOG_GAP: Duration = Duration::from_secs(60);
-
 /// A webhook's whole body, from its first byte; GitHub itself gives up after ten seconds.
 pub const WEBHOOK_READ: Duration = Duration::from_secs(15);
 

@@ -552,9 +552,9 @@ pub fn count(n: usize, one: &str, many: &str) -> String {
 }
 
 /// An error with its causes, each said once: most of ours quote their cause themselves.
-pub fn with_causes(error: &anyhow::Error) -> String {
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut said = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
+    for cause in std::iter::successors(error.source(), |error| error.source()).map(ToString::to_string) {
         if !said.contains(&cause) {
             said = format!("{said}: {cause}");
         }

@@ -138,7 +138,7 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(code) => code,
-        Err(error) => fail(with_causes(&error)),
+        Err(error) => fail(with_causes(&*error)),
     }
 }
 

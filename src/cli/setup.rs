@@ -158,7 +158,7 @@ async fn guide(
         Ok(app) => app,
         Err(error) => {
             // The browser may be gone; the terminal says it too.
-            let _ = reply.send(Err(with_causes(&error)));
+            let _ = reply.send(Err(with_causes(&*error)));
             return Err(error);
         }
     };

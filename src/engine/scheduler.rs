@@ -343,7 +343,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             Err(Attempt::Step(StepError::Bug(error))) => {
                 let attempts = self.failed(run, &error);
                 if attempts >= limits::STEP_ATTEMPTS {
-                    return halt(Halt::Bug { attempts, error: with_causes(&error) });
+                    return halt(Halt::Bug { attempts, error: with_causes(&*error) });
                 }
                 self.later("failed by our own fault; trying again", backoff(run, attempts), attempts)
             }
@@ -424,7 +424,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let attempts = run.attempts + 1;
         tracing::error!(
             run = %run.id, workflow = run.workflow, step = run.step, visit = run.visit, attempts,
-            error = with_causes(error), "a step failed"
+            error = with_causes(&**error), "a step failed"
         );
         attempts
     }

@@ -29,7 +29,7 @@ use super::{
     client::{chain, client, graphql_url, http_client},
     error::{Fault, GitHubError, classify, used_up},
     etags::{Answers, Kept},
-    manifest::{Call, INSTALLATION, INSTALLATION_TOKEN},
+    manifest::{Call, INSTALLATION_TOKEN},
     pace::{Pace, Pacing, Urgency},
     wire::Secret,
 };
@@ -284,37 +284,12 @@ impl Api {
     /// have happened. A refused installation token is replaced once: that call did nothing.
     pub(crate) async fn send(&self, who: As, request: Request) -> Result<Answer, Fault> {
         let first = self.attempt(who, &request).await;
-        let done = match first {
+        match first {
             Err(Fault::Transient { why, .. }) if request.only_reads() => {
                 tracing::debug!(call = %request.shown, %why, "a read failed and is repeated");
                 self.attempt(who, &request).await
             }
             other => other,
-        };
-        match (done, who) {
-            (Err(refused @ Fault::Forbidden { .. }), As::Installation(id)) => {
-                Err(self.unless_suspended(id, refused).await)
-            }
-            (done, _) => done,
-        }
-    }
-
-    /// An installation that is suspended is refused everything, in words alone; whether it is, GitHub tells the App. Its
-    /// owner can lift that at any time.
-    async fn unless_suspended(&self, id: InstallationId, refused: Fault) -> Fault {
-        #[derive(Deserialize)]
-        struct Shown {
-            suspended_at: Option<String>,
-        }
-        let request = Request::to(&INSTALLATION, &[&id.to_string()]);
-        let look = async { self.exchange(&self.signed()?, &request, None).await?.json::<Shown>() };
-        match look.await {
-            Ok(Shown { suspended_at: Some(since) }) => Fault::NotNow {
-                call: request.shown,
-                why: format!("the installation is suspended since {since}"),
-            },
-            Err(unsure) if unsure.passes() => unsure,
-            Ok(_) | Err(_) => refused,
         }
     }
 
@@ -333,7 +308,8 @@ impl Api {
         session.open(self.clock.now())?;
         if !request.only_reads() {
             if !self.pace.turn(id, request.urgency).await {
-                return Err(Fault::Invalid(format!("{}: other writes come first", request.shown)));
+                let why = "other writes come first".to_owned();
+                return Err(Fault::NotNow { call: request.shown.clone(), why });
             }
             // The limit may have come while this waited.
             session.open(self.clock.now())?;
@@ -420,10 +396,11 @@ impl Api {
             expires_at: String,
         }
         let request = Request::to(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
-        let answer = match self.exchange(&self.signed()?, &request, None).await {
-            Err(refused @ Fault::Forbidden { .. }) => return Err(self.unless_suspended(id, refused).await),
-            other => other?,
-        };
+        let answer = self.exchange(&self.signed()?, &request, None).await.map_err(|fault| match fault {
+            // The App itself is known here: it is this account that has it suspended, and can lift that at any time.
+            Fault::Forbidden { call, message, .. } => Fault::NotNow { call, why: message },
+            other => other,
+        })?;
         // Not by `Answer::json`: an error of serde may quote the value it stumbled over.
         let token: Token = serde_json::from_slice(&answer.body)
             .map_err(|_| Fault::unexpected(&request.shown, "no token in it"))?;

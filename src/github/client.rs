@@ -4,6 +4,7 @@ use octocrab::Octocrab;
 use url::Url;
 
 use super::error::GitHubError;
+use crate::types::with_causes;
 
 /// What carries the calls, past a proxy where the environment names one. It follows no redirects: where they lead is
 /// looked at first.
@@ -30,23 +31,11 @@ pub(super) fn client(api_url: &Url, http: reqwest::Client) -> Result<Octocrab, G
     builder.build_with_reqwest(http).map_err(|e| GitHubError::Client(chain(&e)))
 }
 
-/// An error and what caused it, in one line. What reqwest says itself is an address, which may hold a secret; the cause
-/// is behind it.
+/// An error and what caused it. What reqwest says itself is an address, which may hold a secret; the cause is behind it.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let behind = causes.filter(|error| error.is::<reqwest::Error>()).last().map(|sent| sent.source());
-    let Some(error) = behind.unwrap_or(Some(error)) else { return "it could not be sent".to_owned() };
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        source = error.source();
-    }
-    text
+    behind.unwrap_or(Some(error)).map_or_else(|| "it could not be sent".to_owned(), with_causes)
 }
 
 /// `https://HOST/api/graphql` beside `https://HOST/api/v3/` on GitHub Enterprise Server.

@@ -83,6 +83,11 @@ impl Fault {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::NotNow { .. })
     }
 
+    /// Will nothing mend it? Credentials are mended by the operator; a page instead of an answer is an outage's.
+    pub fn is_final(&self) -> bool {
+        !self.passes() && !matches!(self, Self::Unauthorized { .. } | Self::Unexpected { .. })
+    }
+
     /// May a write that came to this have taken effect? All else GitHub says before it does anything.
     pub(super) fn leaves_doubt(&self) -> bool {
         matches!(self, Self::Transient { .. } | Self::Unexpected { .. })
@@ -100,11 +105,10 @@ impl Fault {
 /// What came of a decoration: a label, an edit that nobody waits for. Such a thing holds nothing up, so that what GitHub
 /// refuses for good is left out. What time ends, or whoever runs the server, is waited for as anything is.
 pub fn decorated<T>(done: Result<T, Fault>) -> Result<Option<T>, Fault> {
-    done.map(Some).or_else(|fault| match fault {
-        Fault::Unauthorized { .. } | Fault::Unexpected { .. } => Err(fault),
-        fault if fault.passes() => Err(fault),
-        refused => {
-            tracing::warn!("left out: {refused}");
+    done.map(Some).or_else(|fault| match fault.is_final() {
+        false => Err(fault),
+        true => {
+            tracing::warn!(%fault, "left out, and what it is about goes on");
             Ok(None)
         }
     })
@@ -178,9 +182,15 @@ impl Refusal {
 }
 
 /// Refusals that time or an owner lifts, which share their status (or GraphQL's type) with final ones and have no code of
-/// their own: what is written too fast, what a copy of GitHub's data does not hold yet, and an address that is not on an
-/// organization's list.
-const PASSING: [&str; 3] = ["submitted too quickly", "could not resolve to a node", "ip allow list"];
+/// their own: what is written too fast, what a copy of GitHub's data does not hold yet, an address that is not on an
+/// organization's list, and an installation that was suspended after it got the token it still uses.
+const PASSING: [&str; 5] = [
+    "submitted too quickly",
+    "could not resolve to a node",
+    "ip allow list",
+    "installation has been suspended",
+    "suspended your access",
+];
 
 /// GitHub sends it without a header at times, and by GraphQL without a type.
 const SECONDARY_LIMIT: &str = "secondary rate limit";

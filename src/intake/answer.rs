@@ -3,7 +3,7 @@
 use super::{Intake, Trouble, cause, route::reply_marker};
 use crate::{
     engine::{Answer, Filter, GateView, RunView, Signal, Signalled, Status},
-    github::{Body, Repo},
+    github::{Body, Fault, Repo, decorated},
     messages::{self, ApproveLine},
     store::Taken,
     types::{Cause, IssueNo, RepoId, Timestamp},
@@ -65,21 +65,30 @@ impl Intake {
             .map_or_else(|| messages::runs(&[]), |run| messages::no_gate(run.id, &run.step_title, None))
     }
 
-    /// Says all that a delivery has to say, in one comment.
+    /// Says all that a delivery has to say, in one comment: where it was `asked`, about a run on `issue`.
     pub(super) async fn say(
         &self,
         taken: &Taken,
         cause: &Cause,
         repo: &Repo,
-        issue: IssueNo,
+        (asked, issue): (IssueNo, IssueNo),
         words: &[Body],
     ) -> Result<(), Trouble> {
-        if !words.is_empty() {
-            let marker = reply_marker(&cause::nth(cause, 0));
-            repo.ensure_comment(issue, &marker, &messages::together(words), taken.again).await?;
+        if words.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let (marker, body) = (reply_marker(&cause::nth(cause, 0)), messages::together(words));
+        let say = async {
+            let place = unlocked(repo, asked, issue).await?;
+            repo.ensure_comment(place, &marker, &body, taken.again).await.map(drop)
+        };
+        Ok(decorated(say.await).map(drop)?)
     }
+}
+
+/// Where to answer what was asked on a pull request of the run on `issue`: there, unless that conversation is locked.
+pub(super) async fn unlocked(repo: &Repo, asked: IssueNo, issue: IssueNo) -> Result<IssueNo, Fault> {
+    Ok(if asked != issue && repo.issue(asked).await?.locked { issue } else { asked })
 }
 
 /// Has any of these runs gone on since somebody said something at `then`? What was found late may be about what is past.

@@ -2,14 +2,14 @@
 
 use super::{
     Handled, Intake, Note, Trouble,
-    answer::{Reply, moved_on},
+    answer::{Reply, moved_on, unlocked},
     cause,
     route::{Place, TOLD},
 };
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
     engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger},
-    github::{Body, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
+    github::{Body, Fault, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
     limits,
     messages::{self, HelpRow},
     store::{Pause, Spending, Taken},
@@ -107,8 +107,8 @@ impl Intake {
                 to.push(body);
             }
         }
-        self.show(said, &shown).await?;
-        self.say(said.taken, &said.cause, &said.repo, said.event.issue, &words).await?;
+        decorated(self.show(said, &shown).await)?;
+        self.say(said.taken, &said.cause, &said.repo, (said.event.issue, said.at.issue), &words).await?;
         notes.dedup();
         Ok(Note::Done(notes.join("; ")))
     }
@@ -305,15 +305,15 @@ impl Intake {
 
     /// `/help`, `/status` and `/cost` share one comment an issue. It stands below the newest question, where whoever
     /// asked looks for it; the one that answered before is taken away.
-    async fn show(&self, said: &Said<'_>, shown: &[Body]) -> Result<(), Trouble> {
+    async fn show(&self, said: &Said<'_>, shown: &[Body]) -> Result<(), Fault> {
         if shown.is_empty() {
             return Ok(());
         }
         let (body, again) = (messages::together(shown), said.taken.again);
-        let (repo, issue) = (said.repo.clone().answering(), said.event.issue);
-        let place = repo.beside_locked(issue).await?.unwrap_or(issue);
-        repo.replace_comment(place, (ANSWERS, &said.cause), &body, again).await?;
-        Ok(())
+        let repo = said.repo.clone().answering();
+        let place = unlocked(&repo, said.event.issue, said.at.issue).await?;
+        let place = repo.beside_locked(place).await?.unwrap_or(place);
+        repo.replace_comment(place, (ANSWERS, &said.cause), &body, again).await
     }
 
     async fn answer(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {

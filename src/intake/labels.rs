@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     engine::Filter,
-    github::{Event, Fault, InstallationInfo, Labeling, RepoRef},
+    github::{Event, InstallationInfo, Labeling, RepoRef},
     store::{Accepted, LabelingKey, NewDelivery, RepoRow, Taken},
     types::InstallationId,
 };
@@ -160,7 +160,7 @@ impl Intake {
 
 fn passes(trouble: &Trouble) -> bool {
     match trouble {
-        Trouble::GitHub(fault) => fault.passes() || matches!(fault, Fault::Unauthorized { .. }),
+        Trouble::GitHub(fault) => !fault.is_final(),
         Trouble::Engine(_) | Trouble::Store(_) | Trouble::Opening => true,
     }
 }

@@ -25,7 +25,7 @@ pub use labels::Labels;
 
 use std::{
     borrow::Cow,
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex},
 };
@@ -55,8 +55,8 @@ pub struct Intake {
     reactions: reactions::Memory,
     /// Rung when a pause begins or ends.
     paused: Arc<Notify>,
-    /// Runs whose status comment says that they are paused, as far as this boot knows.
-    told_paused: Mutex<BTreeSet<RunId>>,
+    /// Does a run's status comment say that it is paused? As far as this boot has seen.
+    told_paused: tokio::sync::Mutex<BTreeMap<RunId, bool>>,
     /// What could not be written down; it is, before another delivery is taken.
     unwritten: Mutex<Vec<(DeliveryId, Ending)>>,
 }
@@ -155,7 +155,7 @@ impl Intake {
             woken: Arc::default(),
             reactions: reactions::Memory::default(),
             paused: Arc::default(),
-            told_paused: Mutex::default(),
+            told_paused: tokio::sync::Mutex::default(),
             unwritten: Mutex::default(),
         }
     }
@@ -227,14 +227,7 @@ impl Intake {
         let at = match trouble {
             Trouble::GitHub(Fault::RateLimited { until }) => Some(*until),
             Trouble::GitHub(Fault::NotFound { .. }) => (age < LAG).then_some(soon),
-            // Credentials are mended by the operator; a page instead of an answer is an outage's.
-            Trouble::GitHub(
-                Fault::Transient { .. }
-                | Fault::NotNow { .. }
-                | Fault::Unauthorized { .. }
-                | Fault::Unexpected { .. },
-            ) => Some(soon),
-            Trouble::GitHub(_) => None,
+            Trouble::GitHub(fault) => (!fault.is_final()).then_some(soon),
             Trouble::Opening if age < LAG => Some(now.plus(limits::GATE_OPENING)),
             Trouble::Opening => Some(soon),
             Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),

@@ -1,15 +1,14 @@
 //! What threads say while the operator holds the work up. No step says it, since none begins.
 
-use std::sync::{MutexGuard, PoisonError};
-
 use tokio_util::sync::CancellationToken;
 
-use super::{BTreeSet, Intake, Trouble};
+use super::{Intake, Trouble};
 use crate::{
     engine::{Filter, RunView},
+    github::decorated,
     limits, messages, rounds,
     store::Pause,
-    types::{RunId, Timestamp},
+    types::Timestamp,
 };
 
 impl Intake {
@@ -32,26 +31,27 @@ impl Intake {
     }
 
     async fn look_at_pauses(&self) -> Result<(), Trouble> {
-        let pauses = self.engine.pauses().await?;
-        if pauses.is_empty() && self.told_paused().is_empty() {
+        if !self.store.pauses_are_told().await? {
             return Ok(());
         }
+        let pauses = self.engine.pauses().await?;
         let live = self.engine.list(Filter { repo: None, issue: None, live_only: true }).await?;
-        self.told_paused().retain(|told| live.iter().any(|run| run.id == *told));
+        let mut told = self.told_paused.lock().await;
         for run in &live {
             let since = Pause::since(&pauses, run.id.repo);
-            if since.is_some() == self.told_paused().contains(&run.id) {
+            if told.get(&run.id) == Some(&since.is_some()) {
                 continue;
             }
-            if let Err(trouble) = self.tell_pause(run, since).await {
-                tracing::warn!(run = %run.id, %trouble, "that work is paused could not be told; trying again");
-                continue;
+            match self.tell_pause(run, since).await {
+                Ok(()) => drop(told.insert(run.id, since.is_some())),
+                Err(trouble) => {
+                    tracing::warn!(run = %run.id, %trouble, "that work is paused could not be told; trying again");
+                }
             }
-            let mut told = self.told_paused();
-            match since {
-                Some(_) => told.insert(run.id),
-                None => told.remove(&run.id),
-            };
+        }
+        if pauses.is_empty() && live.iter().all(|run| told.get(&run.id) == Some(&false)) {
+            told.clear();
+            self.store.no_pause_is_told().await?;
         }
         Ok(())
     }
@@ -64,13 +64,9 @@ impl Intake {
         if let Some((comment, text)) = repo.read_comment(run.issue, &marker).await? {
             let shown = messages::with_pause(&text, since);
             if shown.as_str() != text {
-                repo.edit_comment(comment.id, &marker, &shown).await?;
+                decorated(repo.edit_comment(comment.id, &marker, &shown).await.map(drop))?;
             }
         }
         Ok(())
-    }
-
-    fn told_paused(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
-        self.told_paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

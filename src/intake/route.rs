@@ -99,7 +99,7 @@ impl Intake {
         let note = match reply {
             Reply::Note(note) | Reply::No(note) => note,
             Reply::Words(body) | Reply::Shown(body) => {
-                self.say(taken, &cause, &repo, at.issue, &[body]).await?;
+                self.say(taken, &cause, &repo, (at.issue, at.issue), &[body]).await?;
                 "answered".to_owned()
             }
         };
@@ -165,7 +165,7 @@ impl Intake {
             // A review takes no thumb.
             Reply::Note(note) | Reply::No(note) => Ok(Note::Done(format!("a review: {note}"))),
             Reply::Words(body) | Reply::Shown(body) => {
-                self.say(taken, &cause, &self.repo(&at), e.pull, &[body]).await?;
+                self.say(taken, &cause, &self.repo(&at), (e.pull, at.issue), &[body]).await?;
                 Ok(Note::Done("a review: answered".to_owned()))
             }
         }

@@ -15,7 +15,7 @@ use url::Url;
 use super::{CallError, CallErrorKind, Metered, ResolveError, Usage, quote};
 use crate::{
     limits,
-    types::{Hash, Timestamp},
+    types::{Hash, Timestamp, with_causes},
 };
 
 /// Shared by the back ends: making a client reads the system's certificates.
@@ -79,14 +79,7 @@ impl From<reqwest::Error> for Fault {
         } else {
             CallErrorKind::Unavailable
         };
-        // The reason hides in the sources.
-        let mut text = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(inner) = source {
-            text = format!("{text}: {inner}");
-            source = inner.source();
-        }
-        Self::new(kind, &text)
+        Self(kind, with_causes(&error))
     }
 }
 

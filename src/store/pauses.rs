@@ -7,6 +7,8 @@ use super::{Pause, PauseScope, Store, StoreError, directory::set_meta, error::Fa
 use crate::types::{RepoId, Timestamp};
 
 const SERVER: &str = "paused";
+/// There while a thread may say that its work is paused, which outlives the pause and whoever told of it.
+const TOLD: &str = "pauses told";
 
 #[derive(Serialize, Deserialize)]
 struct Line {
@@ -21,6 +23,7 @@ impl Store {
         self.main
             .write(move |tx| {
                 let line = serde_json::to_string(&Line { by, why, at: at.0 })?;
+                set_meta(tx, TOLD, "")?;
                 set_meta(tx, &key(scope), &line)
             })
             .await?;
@@ -35,6 +38,23 @@ impl Store {
             self.main.write(move |tx| Ok(tx.execute("DELETE FROM meta WHERE key = ?1", [key])? > 0)).await?;
         self.agenda.resume(scope);
         Ok(ended)
+    }
+
+    /// May a thread say that its work is paused?
+    pub async fn pauses_are_told(&self) -> Result<bool, StoreError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM meta WHERE key = ?1)";
+        self.main.read(|tx| Ok(tx.query_row(sql, [TOLD], |row| row.get(0))?)).await
+    }
+
+    /// No thread says so any more, unless a pause has begun meanwhile.
+    pub async fn no_pause_is_told(&self) -> Result<(), StoreError> {
+        let forget = |tx: &Transaction<'_>| {
+            if all(tx)?.is_empty() {
+                tx.execute("DELETE FROM meta WHERE key = ?1", [TOLD])?;
+            }
+            Ok(())
+        };
+        self.main.write(forget).await
     }
 
     pub async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {

@@ -208,7 +208,7 @@ impl From<EngineError> for Refusal {
 }
 
 /// Opens the socket. What lies in its place was left by a server that died: the data directory's lock is ours.
-pub fn listen(data: &Path) -> io::Result<Peers> {
+pub fn listen(data: &Path, clock: SharedClock) -> io::Result<Peers> {
     let path = control_socket(data);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -216,13 +216,14 @@ pub fn listen(data: &Path) -> io::Result<Peers> {
     }
     let listener = UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(Peers { listener, refused: Seldom::default() })
+    Ok(Peers { listener, refused: Seldom::default(), clock })
 }
 
 /// The socket, open to the operator's own processes.
 pub struct Peers {
     listener: UnixListener,
     refused: Seldom,
+    clock: SharedClock,
 }
 
 impl Listener for Peers {
@@ -233,7 +234,7 @@ impl Listener for Peers {
         loop {
             let (stream, address) = Listener::accept(&mut self.listener).await;
             let Some(why) = objection(&stream) else { return (stream, address) };
-            if let Some(refused) = self.refused.count() {
+            if let Some(refused) = self.refused.count(self.clock.now()) {
                 tracing::warn!(
                     refused,
                     "connections to the control socket were refused, the last because {why}"

@@ -1,7 +1,7 @@
 //! `POST /webhook` and a bare `GET /healthz`.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -19,7 +19,10 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::room::{Full, Room, Share};
+use super::{
+    room::{Full, Room, Share},
+    serving::Seldom,
+};
 use crate::{
     clock::SharedClock,
     github::{
@@ -47,7 +50,7 @@ pub struct Door {
 #[derive(Default)]
 pub struct Refusals {
     count: AtomicU64,
-    logged: Mutex<Option<Timestamp>>,
+    logged: Seldom,
 }
 
 impl Refusals {
@@ -58,9 +61,7 @@ impl Refusals {
 
     fn note(&self, headers: &HeaderMap, refused: &Refused, now: Timestamp) {
         let count = self.count.fetch_add(1, Relaxed) + 1;
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.is_none_or(|last| now.since(last) >= limits::REFUSAL_LOG_GAP) {
-            *logged = Some(now);
+        if self.logged.count(now).is_some() {
             let delivery = webhook::delivery_id(headers).unwrap_or_else(|| "none".to_owned());
             tracing::warn!(delivery, status = refused.status.as_u16(), count, "webhook refused: {refused}");
         }

@@ -23,7 +23,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::limits;
+use crate::{clock::SharedClock, limits, types::Timestamp};
 
 /// What a door puts up with.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +44,13 @@ impl Bounds {
 }
 
 /// Serves until `stop`; then nobody is let in any more, and requests that are under way are answered.
-pub async fn serve<L: Listener>(mut listener: L, router: Router, bounds: Bounds, stop: CancellationToken) {
+pub async fn serve<L: Listener>(
+    mut listener: L,
+    router: Router,
+    bounds: Bounds,
+    clock: SharedClock,
+    stop: CancellationToken,
+) {
     let mut open = Open { most: bounds.connections, all: Vec::new(), left: Arc::default() };
     let closed = Arc::new(Seldom::default());
     let closing = GracefulShutdown::new();
@@ -65,7 +71,7 @@ pub async fn serve<L: Listener>(mut listener: L, router: Router, bounds: Bounds,
             router.call(request)
         });
         let served = closing.watch(http.serve_connection(TokioIo::new(stream), service));
-        let closed = Arc::clone(&closed);
+        let (closed, clock) = (Arc::clone(&closed), Arc::clone(&clock));
         tokio::spawn(async move {
             let why = tokio::select! {
                 served = served => {
@@ -76,7 +82,7 @@ pub async fn serve<L: Listener>(mut listener: L, router: Router, bounds: Bounds,
                 }
                 () = connection.close.cancelled() => Some("gave way to a newer one"),
             };
-            if let Some((why, closed)) = why.and_then(|why| Some((why, closed.count()?))) {
+            if let Some((why, closed)) = why.and_then(|why| Some((why, closed.count(clock.now())?))) {
                 tracing::warn!(closed, "connections were closed, the last because it {why}");
             }
         });
@@ -87,16 +93,16 @@ pub async fn serve<L: Listener>(mut listener: L, router: Router, bounds: Bounds,
 
 /// For a line of the log about what anybody can cause as often as they like.
 #[derive(Default)]
-pub(super) struct Seldom(Mutex<(u32, Option<Instant>)>);
+pub(super) struct Seldom(Mutex<(u32, Option<Timestamp>)>);
 
 impl Seldom {
     /// How often it has happened since the last line, when it is time for another one.
-    pub(super) fn count(&self) -> Option<u32> {
+    pub(super) fn count(&self, now: Timestamp) -> Option<u32> {
         let (count, told) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *count += 1;
-        let due = told.is_none_or(|told| told.elapsed() >= limits::LOG_GAP);
+        let due = told.is_none_or(|told| now.since(told) >= limits::LOG_GAP);
         due.then(|| {
-            *told = Some(Instant::now());
+            *told = Some(now);
             std::mem::take(count)
         })
     }
@@ -160,5 +166,23 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.left.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_in_a_gap_counts_what_had_none() {
+        let (seldom, gap) = (Seldom::default(), limits::LOG_GAP);
+        let mut at = Timestamp(0);
+        let lines: Vec<_> = [gap / 2, gap / 2, gap]
+            .map(|later| {
+                at = at.plus(later);
+                seldom.count(at)
+            })
+            .into();
+        assert_eq!((seldom.count(Timestamp(0)), lines), (None, vec![Some(1), None, Some(2)]));
     }
 }

@@ -21,11 +21,6 @@ mod sequences;
 #[allow(dead_code, reason = "stories are told of the same world and need other parts")]
 mod world;
 
-/// Is everything to be tried, and not only a sample?
-fn all() -> bool {
-    std::env::var("COUNTERSIGN_CRASH").is_ok_and(|value| value == "all")
-}
-
 /// Says it also where the output of tests that pass is not shown: without the counts nobody knows what was tried.
 fn say(text: &str) {
     std::io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();

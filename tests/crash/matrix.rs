@@ -334,11 +334,11 @@ fn killed_anywhere_the_thread_is_as_if_nothing_had_happened() {
     for (at, scenario) in scenarios::ALL.iter().enumerate() {
         // The others do much of what the first does.
         let every = if at == 0 { 1 } else { 3 };
-        killed_everywhere(scenario, if crate::all() { every } else { 12 });
+        killed_everywhere(scenario, if crate::world::all() { every } else { 12 });
     }
 }
 
 #[test]
 fn killed_anywhere_a_run_pauses_once_and_spends_no_more_than_it_may() {
-    killed_everywhere(&scenarios::PAUSED, if crate::all() { 4 } else { 12 });
+    killed_everywhere(&scenarios::PAUSED, if crate::world::all() { 4 } else { 12 });
 }

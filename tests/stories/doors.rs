@@ -337,7 +337,7 @@ async fn half_a_request_is_waited_for_only_so_long() {
     let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = door.local_addr().unwrap();
     let bounds = Bounds { connections: 8, head: Duration::from_millis(50) };
-    tokio::spawn(serve(door, w.app.public(), bounds, CancellationToken::new()));
+    tokio::spawn(serve(door, w.app.public(), bounds, w.clock.clone(), CancellationToken::new()));
     for (sent, heard) in
         [("", ""), ("GET /hea", ""), ("GET /healthz HTTP/1.1\r\nHost: bot\r\n\r\nGET /", "ok\n")]
     {

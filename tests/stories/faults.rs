@@ -429,6 +429,33 @@ async fn what_a_locked_issue_does_not_take_is_said_on_the_pull_request() {
 }
 
 #[tokio::test]
+async fn what_a_locked_pull_request_does_not_take_is_said_on_the_issue_or_left_out() {
+    let mut w = world().await;
+    w.label("maya", "countersign:lld").await;
+    let (line, pull) = (w.approve_line(), w.hub.pulls(w.repo)[0].number);
+    let (maya, sam) = (w.user("maya"), w.user("sam"));
+    w.hub.lock(w.repo, pull, maya, true).unwrap();
+    for (asked, answered) in [
+        ("/status", "### Runs on this issue"),
+        ("/approve lld 00000000", "That hash is not of the version that waits"),
+    ] {
+        w.pass(60);
+        w.hub.comment(w.repo, pull, sam, asked).unwrap();
+        w.settle().await;
+        assert!(w.thread().contains(answered), "{}", w.thread());
+    }
+    w.hub.lock(w.repo, w.issue, maya, true).unwrap();
+    let before = w.view().comments.len();
+    w.label("maya", "countersign:lld").await;
+    assert!(!w.view().labels.contains(&"countersign:lld".to_owned()), "{:?}", w.view().labels);
+    w.hub.comment(w.repo, pull, sam, &format!("/status\n{line}\n/revise")).unwrap();
+    w.settle().await;
+    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    assert_eq!(w.app.store.inbox().counts().await.unwrap().dead, 0);
+    assert_eq!(w.view().comments.len(), before, "there is nowhere to say it:\n{}", w.thread());
+}
+
+#[tokio::test]
 async fn not_knowing_who_may_is_not_a_no() {
     let mut w = world().await;
     let broken = |status| Fault::Status {

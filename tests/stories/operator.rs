@@ -26,7 +26,7 @@ impl World {
 
     /// Opens the control socket.
     fn socket(&self) -> JoinHandle<()> {
-        let (socket, routes) = (listen(self.data()).unwrap(), self.app.control());
+        let (socket, routes) = (listen(self.data(), self.clock.clone()).unwrap(), self.app.control());
         tokio::spawn(async move { axum::serve(socket, routes).await.unwrap() })
     }
 
@@ -141,6 +141,26 @@ async fn a_pause_is_told_where_people_look_until_it_ends() {
     assert!(!w.thread().contains("**Paused**"), "{}", w.thread());
     w.find("was accepted");
     w.nothing_else_was_said();
+}
+
+#[tokio::test]
+async fn a_pause_that_ended_while_nobody_could_tell_of_it_is_told_of_no_more() {
+    let mut w = world().await;
+    let open = w.socket();
+    w.label("maya", LABEL).await;
+    w.said("/pause", pausing(None)).await;
+    w.settle().await;
+    w.find("**Paused** by whoever runs this server");
+    w.said("/resume", pausing(None)).await;
+    open.abort();
+    open.await.unwrap_err();
+    let mut w = w.restart().await;
+    w.settle().await;
+    assert!(!w.thread().contains("**Paused**"), "{}", w.thread());
+    let calls = w.hub.requests().len();
+    w = w.restart().await;
+    w.settle().await;
+    assert_eq!(w.hub.requests().len(), calls, "and then nobody asks any more");
 }
 
 #[tokio::test]

@@ -89,14 +89,16 @@ async fn eight_at_once(approved_after: Duration) {
         passed()
     );
     assert_eq!((done(), reactions), (8, 16), "one 👀 a delivery: {figures}");
-    assert!(put_off <= 40, "{figures}");
+    // An approval waits at most two seconds for its gate, which opens a write after its line can be read.
+    assert!(put_off <= 2 * issues.len(), "{figures}");
     let too_fast = |r: &RequestView| r.method != "GET" && r.status == 403;
     assert!(!w.hub.requests().iter().any(too_fast), "{figures}");
 }
 
 #[tokio::test]
 async fn eight_at_once_are_all_done_however_quick_the_approvals() {
-    for seconds in [1, 10, 60] {
+    let after: &[u64] = if crate::world::all() { &[1, 10, 60] } else { &[1] };
+    for &seconds in after {
         eight_at_once(Duration::from_secs(seconds)).await;
     }
 }

@@ -158,6 +158,11 @@ pub(crate) struct Setting {
     pub(crate) paced: bool,
 }
 
+/// Is everything to be tried, and not only a sample of it?
+pub(crate) fn all() -> bool {
+    std::env::var("COUNTERSIGN_TESTS").is_ok_and(|value| value == "all")
+}
+
 /// The usual world: maya owns a repository with the sample's first issue; sam may write, tess may triage,
 /// max maintains, and anyone may look.
 pub(crate) async fn world() -> World {

@@ -63,3 +63,15 @@ async fn eyes_are_seen_while_everything_else_waits() {
         task.await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_refusal_without_room_is_not_for_now() {
+    let fake = willing().await;
+    let repo = fake.paced_at("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());
+    for _ in 0..3 {
+        repo.react(On::Comment(CommentId(7)), Reaction::ThumbsDown).await.unwrap();
+    }
+    let left_out = repo.react(On::Comment(CommentId(7)), Reaction::ThumbsDown).await.unwrap_err();
+    assert!(matches!(left_out, Fault::NotNow { .. }), "{left_out}");
+    assert_eq!(fake.writes().len(), 3);
+}

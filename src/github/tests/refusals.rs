@@ -117,18 +117,17 @@ async fn a_refusal_ends_no_doubt_that_was_there_before_it_and_adds_none() {
 }
 
 #[tokio::test]
-async fn that_an_installation_is_suspended_the_installation_tells() {
+async fn a_suspension_is_waited_for_and_no_other_refusal_is() {
     let fake = Fake::start(|seen, before| match (seen.line.as_str(), before) {
-        ("POST /app/installations/3/access_tokens", 0) | ("GET /repos/o/r", 0) => {
+        ("POST /app/installations/3/access_tokens", 0) => {
             answer(403, json!({ "message": "Diese Installation ruht." }))
         }
-        ("GET /app/installations/3", 0..2) => {
-            answer(200, json!({ "id": 3, "suspended_at": "2026-01-01T00:00:00Z" }))
-        }
-        ("GET /app/installations/3", _) => answer(200, json!({ "id": 3, "suspended_at": null })),
-        ("GET /repos/o/r/issues/1", _) => {
-            answer(403, json!({ "message": "This installation has been suspended" }))
-        }
+        ("GET /repos/o/r", 0) => answer(
+            403,
+            json!({ "message": "Sorry. This installation owned by o suspended your access at 2026-01-01T00:00:00Z." }),
+        ),
+        ("GET /app/installations/3", _) => answer(502, json!({})),
+        ("POST /repos/o/r/issues/1/reactions", _) => answer(403, json!({ "message": "No." })),
         _ => None,
     })
     .await;
@@ -137,8 +136,8 @@ async fn that_an_installation_is_suspended_the_installation_tells() {
         let fault = repo.info().await.unwrap_err();
         assert!(matches!(fault, Fault::NotNow { .. }), "{refused}: {fault}");
     }
-    let fault = repo.issue(IssueNo(1)).await.unwrap_err();
-    assert!(matches!(fault, Fault::Forbidden { .. }), "words are no proof: {fault}");
+    let fault = repo.react(On::Issue(IssueNo(1)), Reaction::Eyes).await.unwrap_err();
+    assert!(matches!(fault, Fault::Forbidden { .. }), "{fault}");
 }
 
 #[tokio::test]

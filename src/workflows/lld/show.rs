@@ -262,14 +262,14 @@ pub(super) fn log(s: &State, cx: &Cx) -> Result<String, StepError> {
 
 /// Moves the state label.
 pub(super) async fn label(s: &mut State, cx: &Cx, view: LabelView) -> Result<(), StepError> {
-    label_as(s, cx, "label", view).await
+    let repo = cx.tools().repo(cx).await?;
+    label_as(s, cx, &repo, "label", view).await
 }
 
-async fn label_as(s: &mut State, cx: &Cx, key: &str, view: LabelView) -> Result<(), StepError> {
+async fn label_as(s: &mut State, cx: &Cx, repo: &Repo, key: &str, view: LabelView) -> Result<(), StepError> {
     if s.label.as_deref() == Some(view.name) {
         return Ok(());
     }
-    let repo = cx.tools().repo(cx).await?;
     cx.once(key, |_| async {
         let moved = match s.label.as_deref() {
             Some(old) => repo.swap_label(&swap(cx, old, view)).await,
@@ -303,7 +303,8 @@ pub(super) async fn turn_as(
     view: LabelView,
 ) -> Result<(), StepError> {
     say_turn(s, cx, key, at, state, view).await?;
-    label_as(s, cx, &format!("{key}-label"), view).await
+    let repo = cx.tools().repo(cx).await?.asking();
+    label_as(s, cx, &repo, &format!("{key}-label"), view).await
 }
 
 /// As [`turn_as`], but the label stays where it is if it takes a write of its own.
