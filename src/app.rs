@@ -44,6 +44,8 @@ pub enum AppError {
     Key { path: PathBuf, error: io::Error },
     #[error("{} cannot be written: {error}. Without it nobody can be told from a model's program; put that right", path.display())]
     Token { path: PathBuf, error: io::Error },
+    #[error("what a model's program leaves running could not be ended: {0}")]
+    Orphans(io::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -61,8 +63,9 @@ pub enum AppError {
 }
 
 impl App {
-    /// Opens the data directory and wires the rooms. Talks to nobody yet.
+    /// Opens the data directory and wires the rooms, in a process that is for this alone. Talks to nobody yet.
     pub async fn build(settings: Settings, clock: SharedClock) -> Result<Self, AppError> {
+        proc::adopt_orphans().map_err(AppError::Orphans)?;
         let pacing = Pacing::of(&settings.github.api_url);
         Self::build_paced(settings, clock, pacing).await
     }
@@ -146,21 +149,12 @@ impl App {
         web::control::routes(web::control::Control { store, engine, clock, token, pause_bell, web_url })
     }
 
-    /// Answers the command line until `ended`. A server without a socket is still a server.
-    async fn serve_control(&self, ended: CancellationToken) {
-        let data = &self.settings.data_dir;
-        let socket = web::control::control_socket(data);
-        let listener = match web::control::listen(data, self.clock.clone()) {
-            Ok(listener) => listener,
-            Err(error) => {
-                tracing::error!(socket = %socket.display(), %error, "`countersign pause` and the like will not reach this server");
-                return;
-            }
-        };
+    /// Answers the command line until `ended`.
+    async fn serve_control(&self, listener: web::control::Peers, ended: CancellationToken) {
         let bounds = Bounds::of(limits::OPERATOR_CONNECTIONS);
         let served = web::serve(listener, self.control(), bounds, self.clock.clone(), ended.clone());
         ended.run_until_cancelled(served).await;
-        drop(std::fs::remove_file(socket));
+        drop(std::fs::remove_file(web::control::control_socket(&self.settings.data_dir)));
     }
 
     /// Serves until `stop`; then nothing new is begun, and steps in flight are awaited until `park`. A client
@@ -172,6 +166,15 @@ impl App {
         stop: CancellationToken,
         park: CancellationToken,
     ) -> io::Result<()> {
+        let data = &self.settings.data_dir;
+        // Without it nobody could pause this server, or ask what it does.
+        let control = web::control::listen(data, self.clock.clone()).map_err(|error| {
+            let socket = web::control::control_socket(data);
+            let mend = "give the directory to the user that runs the server, or name one with a shorter path";
+            io::Error::new(error.kind(), format!("{} cannot be opened: {error}; {mend}", socket.display()))
+        })?;
+        let page = self.token.page(private.local_addr()?);
+        tracing::info!(webhook = %public.local_addr()?, %page, "serving");
         proc::end_orphans(&self.settings.models.workers.children).await?;
         // Ends the wait for `park` once everything else has ended.
         let ended = CancellationToken::new();
@@ -208,7 +211,7 @@ impl App {
                 () = ended.cancelled() => {}
             }
         };
-        let control = self.serve_control(ended.clone());
+        let control = Box::pin(self.serve_control(control, ended.clone()));
         tokio::join!(doors, work, closing, parking, control);
         Ok(())
     }

@@ -148,9 +148,10 @@ pub const DOOR_CONNECTIONS: usize = 256;
 pub const OPERATOR_CONNECTIONS: usize = 32;
 pub const DOOR_SHARE_OF_FILES: usize = 4;
 
-/// A connection that has brought no whole request head for so long is closed: GitHub itself gives up after ten seconds,
-/// and a proxy makes a new one.
-pub const DOOR_HEAD: Duration = Duration::from_secs(15);
+/// A connection that has brought no whole request head for so long, new or after an answer, is closed. That is longer than
+/// proxies keep one that they would use again (nginx for 60 s): a delivery on one that we close at that moment is lost. In
+/// a full door a silent one gives way sooner.
+pub const DOOR_HEAD: Duration = Duration::from_secs(75);
 
 /// In a full door a connection gives way that has been quiet for so long: an honest one brings its request at once, and it
 /// is on disk within milliseconds.

@@ -11,7 +11,6 @@ use crate::{
     app::{self, App},
     clock::SystemClock,
     config::Settings,
-    proc,
     providers::Readiness,
 };
 
@@ -36,7 +35,6 @@ impl Serve {
         if let Some(exposed) = settings.exposed_secrets().into_iter().next() {
             bail!(exposed);
         }
-        proc::adopt_orphans()?;
         let app = App::build(settings, Arc::new(SystemClock)).await?;
         identify(&app).await?;
         for Readiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
@@ -45,8 +43,6 @@ impl Serve {
             }
         }
         let (public, private) = app::listen(&app.settings).await?;
-        let page = app.token.page(private.local_addr()?);
-        tracing::info!(webhook = %public.local_addr()?, %page, "serving");
         if app.settings.allowed_installations.is_empty() {
             tracing::warn!("[installations] allow is empty: every delivery will be ignored");
         }

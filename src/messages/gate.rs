@@ -136,7 +136,7 @@ pub fn without_stale_lines(text: &str, begins: &str, counts: Option<&ApproveLine
             }
         }
     }
-    (out.len() < lines.len()).then(|| Body::frame(out.join("\n")))
+    (out.len() < lines.len()).then(|| Body::again(out.join("\n")))
 }
 
 pub fn gate(card: &GateCard) -> Body {

@@ -88,7 +88,7 @@ pub fn with_pause(text: &str, since: Option<Timestamp>) -> Body {
         Some((line, rest)) if line.starts_with(PAUSED) => rest,
         _ => text,
     };
-    Body::frame(match since {
+    Body::again(match since {
         Some(since) => format!(
             "{PAUSED}, since {}. What is said here is kept, and heard when the work goes on.\n\n{rest}",
             day_and_clock(since)

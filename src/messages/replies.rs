@@ -107,7 +107,7 @@ pub fn came_late(command: &str) -> Body {
 /// All that there is to say to one comment.
 pub fn together(bodies: &[Body]) -> Body {
     let texts: Vec<_> = bodies.iter().map(Body::as_str).collect();
-    Body::frame(texts.join("\n\n"))
+    Body::again(texts.join("\n\n"))
 }
 
 /// The arguments of a command were not understood; `why` is a sentence of ours.

@@ -1,11 +1,12 @@
-//! What of the file system a confined child sees, and where it may connect to, held by the kernel (Landlock).
+//! What of the file system a confined child sees, and where it may connect to, held by the kernel (Landlock); and the few
+//! system calls that it is refused, because Landlock, or that of most kernels, has no rule for what they do (seccomp).
 //!
-//! A rule set binds the thread that takes it on and whatever that thread starts, for good. So a confined child is
+//! A rule set or a filter binds the thread that takes it on and whatever that thread starts, for good. So a confined child is
 //! started from a thread made for that, and ours stay free. Where the kernel cannot do it, nothing is started. It also
 //! has none of root's capabilities: with them the kernel would show it the environment of every process, ours included.
 //!
-//! Not held by it: UDP, whose TCP port it is that is connected to, and the mode and the owner of a file, which the child can
-//! change where it is of our user. What else an older kernel does not hold is in [`confinement_lacks`].
+//! Not held by it: UDP, and whose TCP port it is that is connected to. What else an older kernel does not hold is in
+//! [`confinement_lacks`].
 
 use std::path::PathBuf;
 
@@ -71,14 +72,14 @@ pub fn confinement_works() -> Result<(), String> {
 
 /// What a newer kernel would keep a child from and this one does not.
 pub fn confinement_lacks() -> Vec<&'static str> {
-    let Ok(abi) = tried() else { return Vec::new() };
+    let Ok((abi, filters)) = tried() else { return Vec::new() };
     let lacks = LATER.iter().filter(|(first, _)| abi < first);
-    lacks.map(|(_, what)| *what).collect()
+    lacks.map(|(_, what)| *what).chain((!filters).then_some(FILTERED)).collect()
 }
 
-/// Landlock's version, as the kernel counts it.
-fn tried() -> &'static Result<i32, String> {
-    static TRIED: std::sync::OnceLock<Result<i32, String>> = std::sync::OnceLock::new();
+/// Landlock's version, as the kernel counts it, and whether system calls are filtered.
+fn tried() -> &'static Result<(i32, bool), String> {
+    static TRIED: std::sync::OnceLock<Result<(i32, bool), String>> = std::sync::OnceLock::new();
     TRIED.get_or_init(kernel::try_out)
 }
 
@@ -86,19 +87,19 @@ fn tried() -> &'static Result<i32, String> {
 const LATER: &[(i32, &str)] = &[
     (3, "emptying files that it may not write (Linux 6.2)"),
     (4, "connecting to any TCP port, those of this machine's services included (Linux 6.7)"),
-    (
-        6,
-        "speaking to abstract sockets of this machine's services, and ending processes of the same user (Linux 6.12)",
-    ),
-    (9, "speaking to sockets with a path, such as Docker's or the session bus's (Linux 7.1)"),
+    (6, "ending processes of the same user (Linux 6.12)"),
 ];
+
+/// What the filter holds.
+const FILTERED: &str = "speaking to sockets of this machine's services, such as Docker's or the session bus's, and opening files \
+                        of the server's user to others (seccomp, on x86-64, ARM64 and RISC-V)";
 
 #[cfg(target_os = "linux")]
 pub(super) use kernel::confine_this_thread;
 
 #[cfg(target_os = "linux")]
 mod kernel {
-    use std::{io, path::Path, thread};
+    use std::{io, os::unix::net::UnixDatagram, path::Path, thread};
 
     use landlock::{
         ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort,
@@ -128,6 +129,9 @@ mod kernel {
         let none = CapabilitySet::empty();
         let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
         set_capabilities(None, sets).map_err(|error| format!("capabilities can't be dropped: {error}"))?;
+        // Where that can't be, `confinement_lacks` says so.
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+        let _ = crate::proc::filter::refuse_on_this_thread();
         Ok(match status.landlock {
             LandlockStatus::Available { effective_abi, .. } => effective_abi as i32,
             LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
@@ -185,11 +189,12 @@ mod kernel {
         )
     }
 
-    pub(super) fn try_out() -> Result<i32, String> {
+    pub(super) fn try_out() -> Result<(i32, bool), String> {
         let trial = || {
             let abi = confine_this_thread(&Confinement::default())?;
+            let filters = UnixDatagram::unbound().is_err();
             match std::fs::read_dir("/") {
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(abi),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok((abi, filters)),
                 _ => Err("the kernel took the rules and does not hold to them".to_owned()),
             }
         };
@@ -200,7 +205,7 @@ mod kernel {
 
 #[cfg(not(target_os = "linux"))]
 mod kernel {
-    pub(super) fn try_out() -> Result<i32, String> {
+    pub(super) fn try_out() -> Result<(i32, bool), String> {
         Err("only Linux has what it takes (Landlock)".into())
     }
 }

@@ -8,6 +8,7 @@
 //! Time limits here are on the real clock, whatever `Clock` says: a process runs in real time.
 
 mod confinement;
+mod filter;
 mod group;
 mod orphans;
 mod output;

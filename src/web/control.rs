@@ -1,7 +1,7 @@
 //! The control socket: how the command line speaks to the server of the same data directory.
 //!
-//! A Unix socket in a directory that only its owner may enter. Models' programs run as that owner, and the kernel does not
-//! keep them from sockets: so a connection counts only when it comes from our user or root and from none of our children,
+//! A Unix socket in a directory that only its owner may enter. Models' programs run as that owner, and not every
+//! kernel keeps them from sockets: so a connection counts only when it comes from our user or root and from none of our children,
 //! and a request only with the server's token, which they cannot read. JSON both ways; what is refused comes with a
 //! sentence for the person who asked.
 

@@ -107,7 +107,7 @@ async fn runs(
     headers: HeaderMap,
 ) -> Response {
     if address.token.is_some_and(|given| room.token.is(&given)) {
-        return ([(header::SET_COOKIE, room.token.cookie())], Redirect::to("/")).into_response();
+        return ([(header::SET_COOKIE, room.token.cookie(&headers))], Redirect::to("/")).into_response();
     }
     if !room.token.opens(&headers) {
         let why = "Open the address that `countersign serve` printed when it started: it lets you in.\n";

@@ -8,12 +8,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderName, header};
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 
-/// The name of the private page's cookie.
-const COOKIE: &str = "countersign";
+/// The name of the private page's cookie. A browser sends it to every port of a host, and several servers may be there.
+fn cookie_name(headers: &HeaderMap) -> String {
+    let host = text(headers, &header::HOST);
+    format!("countersign_{}", host.rsplit(':').next().unwrap_or_default())
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
 
 /// What a boot of the server wants to hear from whoever asks it for anything but its health.
 #[derive(Debug, Clone)]
@@ -53,8 +60,9 @@ impl Token {
     }
 
     /// For the private page, so that its address need not hold the token for longer than one visit.
-    pub(super) fn cookie(&self) -> String {
-        format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", self.0.expose_secret())
+    pub(super) fn cookie(&self, asked: &HeaderMap) -> String {
+        let (name, token) = (cookie_name(asked), self.0.expose_secret());
+        format!("{name}={token}; HttpOnly; SameSite=Strict; Path=/")
     }
 
     /// The private page's address with the token in it.
@@ -69,10 +77,9 @@ impl Token {
 
     /// Does a request bring it, in its header or as its cookie?
     pub(super) fn opens(&self, headers: &HeaderMap) -> bool {
-        let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let cookies = text(header::COOKIE).split(';').filter_map(|cookie| cookie.trim().strip_prefix(COOKIE));
-        let mut given = cookies.filter_map(|cookie| cookie.strip_prefix('='));
-        text(header::AUTHORIZATION).strip_prefix("Bearer ").is_some_and(|bearer| self.is(bearer))
-            || given.any(|cookie| self.is(cookie))
+        let name = cookie_name(headers);
+        let mut cookies = text(headers, &header::COOKIE).split(';').filter_map(|c| c.trim().split_once('='));
+        text(headers, &header::AUTHORIZATION).strip_prefix("Bearer ").is_some_and(|bearer| self.is(bearer))
+            || cookies.any(|(known, token)| known == name && self.is(token))
     }
 }

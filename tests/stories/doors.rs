@@ -326,6 +326,8 @@ async fn the_private_door_counts_and_answers_to_its_own_name_only() {
     );
     let cookie = answer.headers()["set-cookie"].to_str().unwrap();
     assert!(cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
+    // Of another server on this host, a browser sends it as well.
+    assert!(cookie.starts_with(&format!("countersign_{}=", door.port().unwrap())), "{cookie}");
     let kept = format!("other=1; {}", cookie.split(';').next().unwrap());
     let page = client.get(door.clone()).header("cookie", kept).send().await.unwrap().text().await.unwrap();
     assert!(page.contains("Human gate: verdict"), "the runs can be read: {page}");

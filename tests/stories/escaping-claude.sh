@@ -23,6 +23,7 @@ daemon() {
   for own in ../token ../main.db ../../.env ../../private-key.pem; do
     cat "$own" > /dev/null 2>&1 && echo "$own was read"
   done
+  chmod go+r ../token 2> /dev/null && echo "../token is open to others"
   echo "socket: $(ask ../control.sock none)"
   echo "socket, token: $(ask ../control.sock "$(cat leaked)")"
   echo "page: $(ask "$(cat page)" none)"

@@ -86,7 +86,13 @@ impl Demo {
             say("Rehearsal: answers are scripted, no model is asked and nothing leaves this machine.");
         }
         let _lock = own_directory(&data, stage::MEMORY)?;
-        let stage = Stage::open(&data, self.models, self.config.as_deref(), &material).await?;
+        let preparing = self.repo.is_some().then(|| tokio::spawn(Progress::preparing()));
+        let stage = Stage::open(&data, self.models, self.config.as_deref(), &material).await;
+        if let Some(preparing) = preparing {
+            preparing.abort();
+            let _ = preparing.await;
+        }
+        let stage = stage?;
         if self.data.is_some() {
             say(format_args!("Data in {}", data.display()));
         }
@@ -169,10 +175,7 @@ impl Demo {
                 }
             }
             tokio::select! {
-                () = stop.cancelled() => {
-                    progress.clear();
-                    return Ok(ended);
-                }
+                () = stop.cancelled() => return Ok(ended),
                 () = tokio::time::sleep(LOOK) => {}
                 line = next_line(&mut lines), if typing => match line {
                     Some(line) if line.trim().is_empty() => typing = ended.is_none(),

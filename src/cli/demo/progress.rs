@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use super::{super::say, terminal::Terminal};
+use super::{super::say, LOOK, terminal::Terminal};
 use crate::{
     clock::{Clock, SystemClock},
     engine::{RunView, Status},
@@ -29,10 +29,23 @@ impl Progress {
 
     /// `… N1 Draft the design (1 min 12 s)` while a step runs.
     pub(super) fn show(&mut self, run: &RunView) {
-        let terminal = Terminal::now();
         let elapsed = SystemClock.now().since(run.updated_at).as_secs();
-        let text = text(run, elapsed);
-        let told = (run.visit, elapsed / WORTH_A_LINE_S);
+        self.line(text(run, elapsed), (run.visit, elapsed / WORTH_A_LINE_S));
+    }
+
+    /// `… Preparing the repository (12 s)` for as long as nobody drops it.
+    pub(super) async fn preparing() {
+        let (began, mut progress) = (SystemClock.now(), Self::new());
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let elapsed = SystemClock.now().since(began).as_secs();
+            let text = format!("  … Preparing the repository ({})", so_long(elapsed));
+            progress.line(text, (0, elapsed / WORTH_A_LINE_S));
+        }
+    }
+
+    fn line(&mut self, text: String, told: (u64, u64)) {
+        let terminal = Terminal::now();
         if terminal.is_one() && text != self.shown {
             self.clear();
             write(&terminal.row(&text));
@@ -51,18 +64,28 @@ impl Progress {
     }
 }
 
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 fn write(text: &str) {
     let mut out = std::io::stdout();
     // A closed pipe is not our trouble.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn text(run: &RunView, elapsed: u64) -> String {
-    let (id, title) = (&run.step_id, &run.step_title);
-    let so_long = match elapsed {
+fn so_long(elapsed: u64) -> String {
+    match elapsed {
         0..60 => format!("{elapsed} s"),
         _ => format!("{} min {} s", elapsed / 60, elapsed % 60),
-    };
+    }
+}
+
+fn text(run: &RunView, elapsed: u64) -> String {
+    let (id, title) = (&run.step_id, &run.step_title);
+    let so_long = so_long(elapsed);
     match run.status {
         _ if elapsed < WORTH_SHOWING_S => String::new(),
         Status::Running => format!("  … {id} {title} ({so_long})"),

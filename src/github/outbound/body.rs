@@ -3,8 +3,8 @@
 use comrak::{Arena, Node, Options, nodes::NodeValue, parse_document};
 
 use super::{
-    SEAM, cut_at_line, fence,
-    rewrite::{options, written},
+    PASSES, SEAM, acts, cut_at_line, fence,
+    rewrite::{language, options, written},
     within,
 };
 use crate::limits;
@@ -30,6 +30,28 @@ impl Body {
         Self(parts.concat())
     }
 
+    /// Text that was posted, with something of ours in it put in another way: no seam tells any more whose is what, and
+    /// people may have edited it. Read as it will stand, a block in which anything acts becomes one of code.
+    pub fn again(mut text: String) -> Self {
+        for _ in 0..PASSES {
+            let (mut out, mut inert) = (String::new(), true);
+            each_block(&text, |block, node| {
+                let words = block.trim_end();
+                if node.descendants().any(is_alive) {
+                    inert = false;
+                    out.extend([&fence("", words), &block[words.len()..]]);
+                } else {
+                    out.push_str(block);
+                }
+            });
+            if inert {
+                return Self(text);
+            }
+            text = out;
+        }
+        Self(fence("", &text))
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -44,6 +66,11 @@ impl Body {
         }
         let (mut parts, mut part, mut length, mut open) = (Vec::new(), String::new(), 0, 0_usize);
         for block in blocks(&self.0, limit - 2 * ROOM) {
+            let mut block = block;
+            if open.checked_add_signed(block.folds).is_none() {
+                // Where the fold was opened, it had become code.
+                block = Block { text: fence("", block.text.trim_end()) + "\n\n", folds: 0 };
+            }
             let added = block.text.chars().count();
             if length + added > limit - ROOM && length > 0 {
                 parts.push(part + &"\n\n</details>".repeat(open));
@@ -91,6 +118,59 @@ fn line_of(node: Node<'_>) -> usize {
     node.data().sourcepos.start.line
 }
 
+/// A text's blocks that stand in no other, in order, each with the blank lines below it.
+fn each_block(text: &str, mut see: impl FnMut(&str, Node<'_>)) {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let arena = Arena::new();
+    let nodes: Vec<_> = parse_document(&arena, text, &everything()).children().collect();
+    let mut begin = 0;
+    for (n, node) in nodes.iter().enumerate() {
+        let end = nodes.get(n + 1).map_or(lines.len(), |next| line_of(next) - 1);
+        see(&lines[begin..end].concat(), node);
+        begin = end;
+    }
+}
+
+/// Does it do anything, or hide? A link of ours is the one thing that may lead to a thread.
+fn is_alive(node: Node<'_>) -> bool {
+    match &node.data().value {
+        NodeValue::HtmlBlock(html) => !is_ours(&html.literal),
+        NodeValue::HtmlInline(html) => !is_ours(html),
+        NodeValue::Text(text) => {
+            let linked = node.ancestors().any(|above| matches!(above.data().value, NodeValue::Link(_)));
+            !linked && does(text)
+        }
+        NodeValue::CodeBlock(code) => !code.closed || language(&code.info) != code.info,
+        NodeValue::Link(link) => !link.url.starts_with("https://") && !link.url.starts_with("http://"),
+        NodeValue::Image(_)
+        | NodeValue::TaskItem(_)
+        | NodeValue::FootnoteDefinition(_)
+        | NodeValue::FootnoteReference(_) => true,
+        _ => false,
+    }
+}
+
+fn does(text: &str) -> bool {
+    text.char_indices().any(|(at, c)| acts(c, &text[..at], &text[at + c.len_utf8()..]))
+}
+
+/// Only tags that a frame has.
+fn is_ours(html: &str) -> bool {
+    const TAGS: [&str; 9] = [
+        "<details>",
+        "<details open>",
+        "</details>",
+        "<summary>",
+        "</summary>",
+        "<code>",
+        "</code>",
+        "<sub>",
+        "</sub>",
+    ];
+    let words = TAGS.iter().fold(html.to_owned(), |words, tag| words.replace(tag, " "));
+    !words.contains('<') && !does(&words)
+}
+
 /// A block of a body as it is written, with the blank lines below it, and how many more folds it opens than closes.
 #[derive(Default)]
 struct Block {
@@ -101,24 +181,22 @@ struct Block {
 /// A body's blocks in order. What stands above something stays with it, and what is longer than `limit` becomes
 /// blocks of code.
 fn blocks(text: &str, limit: usize) -> Vec<Block> {
-    let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    let arena = Arena::new();
-    let nodes: Vec<_> = parse_document(&arena, text, &everything()).children().collect();
     let (mut out, mut block) = (Vec::new(), Block::default());
-    for (n, node) in nodes.iter().enumerate() {
-        let end = nodes.get(n + 1).map_or(lines.len(), |next| line_of(next) - 1);
-        let text = lines[line_of(node) - 1..end].concat();
-        if !within(&text, limit) {
+    each_block(text, |text, node| {
+        if block.text.len() + text.chars().count() > limit {
             out.push(std::mem::take(&mut block));
-            let mut rest = text.as_str();
+        }
+        if !within(text, limit) {
+            let mut rest = text;
             while !rest.is_empty() {
-                let (chunk, after) = rest.split_at(cut_at_line(rest, limit / 2).len());
+                // In the worst case each of its two fences is as long.
+                let (chunk, after) = rest.split_at(cut_at_line(rest, limit / 3).len());
                 out.push(Block { text: fence("", chunk) + "\n\n", folds: 0 });
                 rest = after;
             }
-            continue;
+            return;
         }
-        block.text.push_str(&text);
+        block.text.push_str(text);
         let folds = match &node.data().value {
             NodeValue::HtmlBlock(html) => {
                 let count = |tag| html.literal.matches(tag).count().cast_signed();
@@ -130,7 +208,7 @@ fn blocks(text: &str, limit: usize) -> Vec<Block> {
         if folds <= 0 && !matches!(node.data().value, NodeValue::Heading(_)) {
             out.push(std::mem::take(&mut block));
         }
-    }
+    });
     out.push(block);
     out
 }
@@ -185,5 +263,41 @@ mod tests {
         assert_eq!(pieces.iter().map(|p| lines(p)).sum::<usize>(), 18_000, "nothing is lost");
         let unbroken = Body::frame("é".repeat(200_000)).pieces();
         assert_eq!(unbroken.iter().map(|p| p.matches('é').count()).sum::<usize>(), 200_000);
+    }
+
+    #[test]
+    fn no_piece_is_longer_than_a_comment_may_be() {
+        for text in ["`", "`\n", "# a\n"] {
+            for piece in Body::frame(text.repeat(200_000 / text.len())).pieces() {
+                assert!(piece.chars().count() <= limits::BODY_CHARS - 200, "{text:?}: {}", piece.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_posted_is_read_again_as_it_will_stand() {
+        let ours = "### ✋ A\n\n[the pull request, #3](https://github.com/o/r/pull/3)\n\n```\n/approve lld 3f9c\n```\n\n\
+                    | F1 |\n|--:|\n| `@mona` |\n\n<details><summary>D <code>3f</code></summary>\n\n@\u{200b}mona\n\n\
+                    </details>\n\n<sub>`/stop` · 1</sub>";
+        assert_eq!(Body::again(ours.to_owned()).as_str(), ours);
+        for text in [
+            "@mona",
+            "Fixes #1",
+            "> /approve",
+            "a <b>x</b>",
+            "<details onclick=x>",
+            "<!-- open",
+            "![x](https://e/p.png)",
+            "[x](javascript:y)",
+            "a[^1]\n\n[^1]: b",
+            "- [ ] a box",
+            "```mermaid\na\n```",
+        ] {
+            let again = Body::again(format!("{text}\n\n{ours}"));
+            let fenced = again.as_str().trim_start_matches('`').strip_prefix('\n');
+            assert!(fenced.is_some_and(|code| code.starts_with(&text[..5])), "{again:?}");
+            assert_eq!(Body::again(again.as_str().to_owned()), again);
+        }
+        assert_eq!(Body::again("```\nopen".to_owned()).as_str(), fence("", "```\nopen"));
     }
 }

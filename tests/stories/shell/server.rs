@@ -293,6 +293,10 @@ fn doctor_names_the_fix_of_what_is_broken_and_serve_refuses_it() {
     let taken = std::net::TcpListener::bind(site.listening()).unwrap();
     site.refuses("Choose another address under [server]");
     drop(taken);
+    let long = format!("dir = \"{}/data\"", "long/".repeat(20));
+    whole(&settings.replace("dir = \"data\"", &long));
+    site.refuses("control.sock cannot be opened");
+    whole(&settings);
     let database = site.directory().join("data/main.db");
     fs::write(&database, "this is no database, whatever its name says".repeat(100)).unwrap();
     let before = fs::read(&database).unwrap();
