@@ -10,8 +10,9 @@ use super::{ConfigFlag, not_the_app};
 use crate::{
     app::{self, App},
     clock::SystemClock,
-    config::Settings,
+    proc,
     providers::Readiness,
+    workflows,
 };
 
 /// Receive webhooks and run workflows until stopped.
@@ -26,7 +27,7 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = Settings::load(&self.config.config)?;
+        let settings = workflows::settings(&self.config.config)?;
         for name in &settings.ignored_environment {
             tracing::warn!(
                 "{name} is set in the environment and ignored: secrets come from the .env file only"
@@ -35,6 +36,7 @@ impl Serve {
         if let Some(exposed) = settings.exposed_secrets().into_iter().next() {
             bail!(exposed);
         }
+        proc::adopt_orphans()?;
         let app = App::build(settings, Arc::new(SystemClock)).await?;
         identify(&app).await?;
         for Readiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {

@@ -91,8 +91,9 @@ const LATER: &[(i32, &str)] = &[
 ];
 
 /// What the filter holds.
-const FILTERED: &str = "speaking to sockets of this machine's services, such as Docker's or the session bus's, and opening files \
-                        of the server's user to others (seccomp, on x86-64, ARM64 and RISC-V)";
+const FILTERED: &str = "speaking to sockets of this machine's services, such as Docker's or the session bus's, connecting to any \
+                        port in ways that the rules for ports do not know, setting limits for other processes, and opening \
+                        files of the server's user to others (seccomp, on x86-64, ARM64 and RISC-V)";
 
 #[cfg(target_os = "linux")]
 pub(super) use kernel::confine_this_thread;
@@ -109,7 +110,15 @@ mod kernel {
 
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-    use super::{Confinement, SYSTEM};
+    use super::{Confinement, SYSTEM, tried};
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+    use crate::proc::filter::refuse_on_this_thread;
+
+    /// For other machines there is no filter.
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+    fn refuse_on_this_thread() -> Result<(), Box<dyn std::error::Error>> {
+        Err("no filter is made for this kind of processor".into())
+    }
 
     /// Without these there is no confinement.
     const NEEDED: ABI = ABI::V1;
@@ -119,8 +128,19 @@ mod kernel {
     /// Read and written by every program, and of no lasting effect. No terminal: it would be the operator's.
     const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-    /// From here on the calling thread, and what it starts, sees no more than that.
-    pub(in crate::proc) fn confine_this_thread(confinement: &Confinement) -> Result<i32, String> {
+    /// From here on the calling thread, and what it starts, sees no more than that. Where the machine filters no system
+    /// calls at all, none are filtered, and `confinement_lacks` says so; where it does, no call goes without the filter.
+    pub(in crate::proc) fn confine_this_thread(confinement: &Confinement) -> Result<(), String> {
+        let (_, filters) = tried().as_ref().map_err(String::clone)?;
+        restrict_this_thread(confinement)?;
+        if *filters {
+            refuse_on_this_thread().map_err(|error| format!("system calls can't be filtered: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// All of it but the filter; Landlock's version.
+    fn restrict_this_thread(confinement: &Confinement) -> Result<i32, String> {
         let rules = rules(confinement)?;
         let status = rules.restrict_self().map_err(|error| unable(&error))?;
         if status.ruleset == RulesetStatus::NotEnforced {
@@ -129,9 +149,6 @@ mod kernel {
         let none = CapabilitySet::empty();
         let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
         set_capabilities(None, sets).map_err(|error| format!("capabilities can't be dropped: {error}"))?;
-        // Where that can't be, `confinement_lacks` says so.
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
-        let _ = crate::proc::filter::refuse_on_this_thread();
         Ok(match status.landlock {
             LandlockStatus::Available { effective_abi, .. } => effective_abi as i32,
             LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
@@ -191,8 +208,8 @@ mod kernel {
 
     pub(super) fn try_out() -> Result<(i32, bool), String> {
         let trial = || {
-            let abi = confine_this_thread(&Confinement::default())?;
-            let filters = UnixDatagram::unbound().is_err();
+            let abi = restrict_this_thread(&Confinement::default())?;
+            let filters = refuse_on_this_thread().is_ok() && UnixDatagram::unbound().is_err();
             match std::fs::read_dir("/") {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok((abi, filters)),
                 _ => Err("the kernel took the rules and does not hold to them".to_owned()),

@@ -370,8 +370,7 @@ impl Command {
         let Some(confinement) = &self.confinement else { return Ok(()) };
         let mut confinement = confinement.clone();
         confinement.read.push(located(&self.program));
-        confinement::confine_this_thread(&confinement).map_err(|why| ProcError::NotConfined { why })?;
-        Ok(())
+        confinement::confine_this_thread(&confinement).map_err(|why| ProcError::NotConfined { why })
     }
 
     #[cfg(not(target_os = "linux"))]

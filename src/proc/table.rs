@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use rustix::process::{Pid, Signal, WaitOptions, getpgrp, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// Every child has it in its environment and hands it on, whatever session, group or parent its own children get
 /// themselves.
@@ -65,7 +65,8 @@ impl Drop for Started {
 }
 
 /// From now on whoever loses its parent and came of us is our child, and is ended as soon as no call that runs accounts for
-/// it: a daemon would outlive its call and its limit.
+/// it: a daemon would outlive its call and its limit. For a process that starts children here and nowhere else: others of
+/// its children that end are collected, too, and whoever waits for one of them waits for nobody.
 #[cfg(target_os = "linux")]
 pub fn adopt_orphans() -> io::Result<()> {
     let children = Process::all().into_iter().filter(|process| process.parent == own());
@@ -108,10 +109,7 @@ fn strays(processes: &[Process]) -> BTreeSet<Identity> {
         process.parent == own() && !started.contains_key(&pid) && !earlier.contains(&process.identity)
     });
     let (ended, alive): (Vec<_>, Vec<_>) = adopted.partition(|process| process.ended);
-    // Whoever starts one elsewhere in this process, in our own group, waits for it there.
-    let group = getpgrp().as_raw_nonzero().get();
-    let left = ended.iter().filter(|process| process.group != group);
-    for pid in left.filter_map(|process| Pid::from_raw(process.identity.pid)) {
+    for pid in ended.iter().filter_map(|process| Pid::from_raw(process.identity.pid)) {
         // Fails only when it was collected meanwhile.
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }

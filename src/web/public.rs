@@ -1,9 +1,6 @@
 //! `POST /webhook` and a bare `GET /healthz`.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
 use axum::{
     Json, Router,
@@ -48,20 +45,17 @@ pub struct Door {
 /// Requests that were turned away as no delivery of GitHub's. A wrong secret shows nowhere else, and anybody may send
 /// any number of them, so all are counted and a few are logged.
 #[derive(Default)]
-pub struct Refusals {
-    count: AtomicU64,
-    logged: Seldom,
-}
+pub struct Refusals(Seldom);
 
 impl Refusals {
     /// Since this server started.
     pub fn count(&self) -> u64 {
-        self.count.load(Relaxed)
+        self.0.all()
     }
 
     fn note(&self, headers: &HeaderMap, refused: &Refused, now: Timestamp) {
-        let count = self.count.fetch_add(1, Relaxed) + 1;
-        if self.logged.count(now).is_some() {
+        if self.0.count(now).is_some() {
+            let count = self.count();
             let delivery = webhook::delivery_id(headers).unwrap_or_else(|| "none".to_owned());
             tracing::warn!(delivery, status = refused.status.as_u16(), count, "webhook refused: {refused}");
         }

@@ -93,18 +93,37 @@ pub async fn serve<L: Listener>(
 
 /// For a line of the log about what anybody can cause as often as they like.
 #[derive(Default)]
-pub(super) struct Seldom(Mutex<(u32, Option<Timestamp>)>);
+pub(super) struct Seldom(Mutex<Happened>);
+
+#[derive(Default)]
+struct Happened {
+    all: u64,
+    /// How many of them there were at the last line, and when that was.
+    told: u64,
+    at: Option<Timestamp>,
+}
 
 impl Seldom {
     /// How often it has happened since the last line, when it is time for another one.
-    pub(super) fn count(&self, now: Timestamp) -> Option<u32> {
-        let (count, told) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *count += 1;
-        let due = told.is_none_or(|told| now.since(told) >= limits::LOG_GAP);
+    pub(super) fn count(&self, now: Timestamp) -> Option<u64> {
+        let mut happened = self.happened();
+        happened.all += 1;
+        // A line that is yet to come was written before the clock was set back.
+        let due = happened.at.is_none_or(|at| at > now || now.since(at) >= limits::LOG_GAP);
         due.then(|| {
-            *told = Some(now);
-            std::mem::take(count)
+            let untold = happened.all - happened.told;
+            (happened.told, happened.at) = (happened.all, Some(now));
+            untold
         })
+    }
+
+    /// How often it has happened at all.
+    pub(super) fn all(&self) -> u64 {
+        self.happened().all
+    }
+
+    fn happened(&self) -> MutexGuard<'_, Happened> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -183,6 +202,10 @@ mod tests {
                 seldom.count(at)
             })
             .into();
-        assert_eq!((seldom.count(Timestamp(0)), lines), (None, vec![Some(1), None, Some(2)]));
+        assert_eq!(lines, [Some(1), None, Some(2)]);
+        assert_eq!(seldom.count(at), None);
+        let back = [Timestamp(0), Timestamp(0)].map(|back| seldom.count(back));
+        assert_eq!(back, [Some(2), None], "a clock that was set back silences nothing");
+        assert_eq!(seldom.all(), 6);
     }
 }

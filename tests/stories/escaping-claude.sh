@@ -15,6 +15,10 @@ ask() {
     print scalar(<$peer>) // "no answer\n";' "$@"
 }
 
+attempt() {
+  perl -MSocket -e "print(($1) ? 'a way in' : \$!{EPERM} ? 'no way in' : \$!)"
+}
+
 daemon() {
   (env -i setsid sleep 300 < /dev/null > /dev/null 2>&1 & echo $!)
 }
@@ -27,6 +31,12 @@ daemon() {
   echo "socket: $(ask ../control.sock none)"
   echo "socket, token: $(ask ../control.sock "$(cat leaked)")"
   echo "page: $(ask "$(cat page)" none)"
+  echo "MPTCP: $(attempt 'socket(S, AF_INET, SOCK_STREAM, 262)')"
+  echo "fast open: $(attempt 'socket(S, AF_INET, SOCK_STREAM, 0) && send(S, q(-), 0x20000000, pack_sockaddr_in(9, INADDR_LOOPBACK))')"
+  echo "pair of datagrams: $(attempt 'socketpair(A, B, AF_UNIX, SOCK_DGRAM, PF_UNSPEC)')"
+  echo "raw pair: $(attempt 'socketpair(A, B, AF_UNIX, SOCK_RAW, PF_UNSPEC)')"
+  : > login
+  echo "its own login, 600: $(chmod 600 login 2> /dev/null && echo done || echo refused)"
   early=$(daemon)
   while kill -0 "$early" 2> /dev/null; do sleep 0.1; done
   daemon > late

@@ -399,16 +399,17 @@ async fn half_sent_bodies_keep_nobody_out() {
 #[tokio::test]
 async fn more_than_memory_may_hold_is_sent_away() {
     let w = world().await;
+    let zen = |size: usize| format!("{{\"zen\":\"{}\"}}", "x".repeat(size));
+    // Signing takes long here, and a disk is not waited for any longer than it has to be.
+    let whole: Vec<_> = (0..3).map(|n| knock(&format!("waits-{n}"), "ping", zen(20 * MEGABYTE))).collect();
+    let large = knock("crowded", "ping", zen(10 * MEGABYTE));
     let disk = w.database();
     disk.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let zen = |size: usize| format!("{{\"zen\":\"{}\"}}", "x".repeat(size));
     // Signed and whole, they wait for a disk that is busy.
     let mut waiting = Vec::new();
-    for n in 0..3 {
-        let knock = knock(&format!("waits-{n}"), "ping", zen(20 * MEGABYTE));
-        waiting.push(half_sent(&w, &knock, knock.body.len()).await);
+    for knock in &whole {
+        waiting.push(half_sent(&w, knock, knock.body.len()).await);
     }
-    let large = knock("crowded", "ping", zen(10 * MEGABYTE));
     let client = reqwest::Client::new().post(w.webhook.clone());
     let refused = client.headers(large.headers.clone()).body(large.body.clone()).send().await.unwrap();
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);

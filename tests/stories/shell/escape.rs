@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::{fs::chown, process::CommandExt},
-    path::{Path, PathBuf},
+    path::Path,
     time::Instant,
 };
 
@@ -32,32 +32,18 @@ fn given_to(user: u32, place: &Path) {
     }
 }
 
-/// Has the site ask a program that somebody took over; its configuration directory.
-fn taken_over(site: &Site) -> PathBuf {
-    let own = site.directory().join("data/claude");
+/// What the program could not do in a server of that user, or of ours.
+fn contained(user: Option<u32>) {
+    let mut site = Site::new();
+    let (own, page) = (site.directory().join("data/claude"), site.page());
     fs::create_dir_all(&own).unwrap();
     fs::write(own.join(".credentials.json"), "{}").unwrap();
+    fs::write(own.join("page"), &page).unwrap();
     let program = site.directory().join("opt/claude");
     fs::create_dir(program.parent().unwrap()).unwrap();
     fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/escaping-claude.sh"), &program).unwrap();
     site.edit("stub:drafter", "claude:opus");
     site.edit("[models]", &format!("[providers.claude]\npath = \"{}\"\n[models]", program.display()));
-    own
-}
-
-/// Once the program has said what it could do, nothing of it is left.
-fn cleared(own: &Path) {
-    waited("it said nothing", || own.join("said").exists());
-    let late = fs::read_to_string(own.join("late")).unwrap();
-    let gone = || !Path::new("/proc").join(late.trim()).exists();
-    waited("what it left running outlives the call", gone);
-}
-
-/// What the program could not do in a server of that user, or of ours.
-fn contained(user: Option<u32>) {
-    let mut site = Site::new();
-    let own = taken_over(&site);
-    fs::write(own.join("page"), site.page()).unwrap();
 
     let mut serve = countersign(&["serve", "--config", site.config().to_str().unwrap()]);
     if let Some(user) = user {
@@ -74,28 +60,25 @@ fn contained(user: Option<u32>) {
     user.into_iter().for_each(|user| given_to(user, &own));
 
     site.label("countersign:lld");
-    cleared(&own);
+    let said = own.join("said");
+    waited("it said nothing", || said.exists());
     let held = !confinement_lacks().iter().any(|what| what.contains("TCP"));
     let way = if held { "no way in" } else { "HTTP/1.1 404 Not Found\r" };
     let filtered = !confinement_lacks().iter().any(|what| what.contains("sockets"));
     assert!(filtered || !cfg!(target_arch = "x86_64"), "system calls are not filtered");
     let sockets = "socket: no way in\nsocket, token: no way in\n";
-    assert_eq!(fs::read_to_string(own.join("said")).unwrap(), format!("{sockets}page: {way}\n"));
+    let around =
+        "MPTCP: no way in\nfast open: no way in\npair of datagrams: no way in\nraw pair: no way in\n";
+    let wanted = format!("{sockets}page: {way}\n{around}its own login, 600: done\n");
+    assert_eq!(fs::read_to_string(said).unwrap(), wanted);
+    let late = fs::read_to_string(own.join("late")).unwrap();
+    let gone = || !Path::new("/proc").join(late.trim()).exists();
+    waited("what it left running outlives the call", gone);
 }
 
 #[test]
 fn a_program_that_was_taken_over_gets_nowhere() {
     contained(None);
-}
-
-#[test]
-fn nor_is_anything_of_it_left_in_a_demo() {
-    let (site, data) = (Site::new(), tempfile::tempdir().unwrap());
-    let own = taken_over(&site);
-    let (config, data) = (site.config().to_str().unwrap(), data.path().to_str().unwrap());
-    let arguments = ["demo", "--models", "real", "--config", config, "--data", data];
-    let _demo = Running::start(&mut countersign(&arguments));
-    cleared(&own);
 }
 
 #[test]
