@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use countersign::{app::App, clock::SystemClock, config::Settings, github::Pacing};
+use countersign::{app::App, clock::SystemClock, github::Pacing, workflows};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -24,8 +24,10 @@ const BETWEEN: Duration = Duration::from_secs(4);
 pub(crate) fn main() {
     block_on(async {
         let site = Site::new("").await;
-        let settings = Settings::load(&site.config()).expect("the settings");
-        let app = App::build_paced(settings, Arc::new(SystemClock), Pacing::GitHub).await.expect("the bot");
+        let settings = workflows::settings(&site.config()).expect("the settings");
+        let app = App::build_with(settings, Arc::new(SystemClock), Pacing::GitHub, workflows::ALL)
+            .await
+            .expect("the bot");
         let public = TcpListener::bind(site.public).await.expect("its door");
         let private = TcpListener::bind(site.private).await.expect("its private door");
         let stop = CancellationToken::new();

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     clock::SharedClock,
     config::Settings,
-    engine::{Engine, EngineError, Port},
+    engine::{AnyWorkflow, Engine, EngineError, Port},
     git::{GitError, Mirrors},
     github::{GitHub, GitHubError, GitHubOptions, Pacing},
     intake::{Intake, IntakeOptions},
@@ -44,8 +44,6 @@ pub enum AppError {
     Key { path: PathBuf, error: io::Error },
     #[error("{} cannot be written: {error}. Without it nobody can be told from a model's program; put that right", path.display())]
     Token { path: PathBuf, error: io::Error },
-    #[error("what a model's program leaves running could not be ended: {0}")]
-    Orphans(io::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -63,18 +61,18 @@ pub enum AppError {
 }
 
 impl App {
-    /// Opens the data directory and wires the rooms, in a process that is for this alone. Talks to nobody yet.
+    /// Opens the data directory and wires the rooms. Talks to nobody yet.
     pub async fn build(settings: Settings, clock: SharedClock) -> Result<Self, AppError> {
-        proc::adopt_orphans().map_err(AppError::Orphans)?;
         let pacing = Pacing::of(&settings.github.api_url);
-        Self::build_paced(settings, clock, pacing).await
+        Self::build_with(settings, clock, pacing, workflows::ALL).await
     }
 
-    /// As [`build`](Self::build), with writes paced or not wherever GitHub is.
-    pub async fn build_paced(
+    /// As [`build`](Self::build), with writes paced or not wherever GitHub is, and with these workflows.
+    pub async fn build_with(
         settings: Settings,
         clock: SharedClock,
         pacing: Pacing,
+        workflows: &'static [&'static dyn AnyWorkflow<Desk>],
     ) -> Result<Self, AppError> {
         let settings = Arc::new(settings);
         let pem = std::fs::read_to_string(&settings.app.private_key_file)
@@ -104,10 +102,9 @@ impl App {
             commits: Recent::default(),
             failing: Default::default(),
         };
-        let engine = Engine::new(store.clone(), workflows::ALL, Arc::new(desk), clock.clone())?;
+        let engine = Engine::new(store.clone(), workflows, Arc::new(desk), clock.clone())?;
         let port: Arc<dyn Port> = engine.clone();
-        let starts =
-            workflows::ALL.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
+        let starts = workflows.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
         let allow: BTreeSet<_> = settings.allowed_installations.iter().copied().collect();
         let shows_cost_on_public = settings.budget.show_on_public;
         let options = IntakeOptions { starts, allow, shows_cost_on_public };

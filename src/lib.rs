@@ -11,7 +11,8 @@
 //! 3. [`engine`] claims the run, and runs one step at a time. After each it commits step and state together; inside
 //!    one, everything that costs or shows goes through `Cx::once`, intent first and result after. Kill the process
 //!    anywhere: the run goes on from its last checkpoint.
-//! 4. [`workflows::lld`] is what the steps do. They call the [`rounds`]: draft by one family of models
+//! 4. [`workflows::lld`] says which steps there are and what may follow what; the [`stage`] is what they do. It goes
+//!    through the [`rounds`]: draft by one family of models
 //!    ([`providers`]), checks by code ([`documents`]), review by another family, and so on until it stands or a
 //!    person must decide.
 //! 5. The run asks. [`messages`] writes the gate comment, [`github`] posts it so that posting it twice leaves one,
@@ -45,10 +46,12 @@ pub mod engine;
 // [6]
 pub mod rounds;
 // [7]
-pub mod workflows;
+pub mod stage;
 // [8]
-pub mod intake;
+pub mod workflows;
 // [9]
+pub mod intake;
+// [10]
 pub mod web;
 // On top, wiring; and beside them all a small GitHub for rehearsals, which knows only `types`.
 pub mod app;

@@ -290,6 +290,15 @@ pub const ANSWER_KEPT_BYTES: usize = 64 * 1024;
 /// page caches (two megabytes each) are not felt.
 pub const OPENINGS: usize = 16;
 
+/// Jobs that go on at once; others wait for their place.
+pub const JOBS: usize = 2;
+
+/// A step looks so often whether its job is over.
+pub const JOB_LOOK: Duration = Duration::from_secs(10);
+
+/// A job that was told to end and does not is given up after this.
+pub const JOB_END: Duration = Duration::from_secs(10);
+
 /// How long a lock that somebody else holds on a database file is waited for.
 pub const FILE_LOCK: Duration = Duration::from_secs(10);
 

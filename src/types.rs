@@ -78,8 +78,9 @@ impl IssueNo {
     pub fn of_branch(branch: &str) -> Option<Self> {
         let named = branch.strip_prefix(BRANCH)?;
         let (issue, nth) = named.split_once('-').unwrap_or((named, "1"));
-        nth.parse::<u32>().ok()?;
-        issue.parse().ok()
+        let (issue, nth): (Self, u32) = (issue.parse().ok()?, nth.parse().ok()?);
+        // Numbers can be written in more ways than ours.
+        (nth >= 1 && issue.branch(nth) == branch).then_some(issue)
     }
 }
 
@@ -607,9 +608,10 @@ mod tests {
         for nth in [1, 3] {
             assert_eq!(IssueNo::of_branch(&IssueNo(42).branch(nth)), Some(IssueNo(42)));
         }
-        for other in
-            ["countersign/issue-", "countersign/issue-4x", "x/countersign/issue-4", "countersign/issue-4-x"]
-        {
+        for other in ["", "4x", "4-x", "4-", "4-0", "4-1", "4-02", "4-+2", "4-2-3", "+4", "04", "-4"] {
+            assert_eq!(IssueNo::of_branch(&format!("countersign/issue-{other}")), None, "{other}");
+        }
+        for other in ["x/countersign/issue-4", "issue-4"] {
             assert_eq!(IssueNo::of_branch(other), None, "{other}");
         }
     }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::bail;
 
 use super::{ConfigFlag, absolute_path, must_hold_data, say};
-use crate::{config::Settings, store, types::count};
+use crate::{config::Settings, store, types::count, workflows};
 
 /// Copy the data directory, also while the server works.
 ///
@@ -39,7 +39,7 @@ pub(super) struct Check {
 
 impl Backup {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = Settings::load(&self.config.config)?;
+        let settings = workflows::settings(&self.config.config)?;
         let directory = self.directory;
         must_hold_data(&settings.data_dir)?;
         must_be_apart(&settings, &directory)?;
@@ -77,7 +77,7 @@ fn must_be_apart(settings: &Settings, directory: &Path) -> anyhow::Result<()> {
 
 impl Check {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let data = Settings::load(&self.config.config)?.data_dir;
+        let data = workflows::settings(&self.config.config)?.data_dir;
         must_hold_data(&data)?;
         let checked = {
             let data = data.clone();

@@ -7,10 +7,10 @@ use anyhow::{Context, anyhow};
 use super::{ConfigFlag, columns, must_hold_data, say};
 use crate::{
     clock::SystemClock,
-    config::Settings,
     store::{Spending, Store},
     types::{RepoName, RunId},
     web::control::{self, By, CostLine, Costing, Heard},
+    workflows,
 };
 
 /// Add up the ledger: what was billed, what is held back, and what subscriptions paid, by list price.
@@ -37,7 +37,7 @@ pub(super) struct Cost {
 
 impl Cost {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = Settings::load(&self.config.config)?;
+        let settings = workflows::settings(&self.config.config)?;
         let asked =
             Costing { repository: self.repo.map(|name| name.to_string()), run: self.run, by: self.by };
         let by = serde_json::to_value(asked.by)?;

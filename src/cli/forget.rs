@@ -12,10 +12,10 @@ use anyhow::anyhow;
 use super::{ConfigFlag, control, say, wrong_usage};
 use crate::{
     clock::SystemClock,
-    config::Settings,
     store::Store,
     types::RepoName,
     web::control::{self as socket, Forgetting, Heard, Said},
+    workflows,
 };
 
 /// Remove everything kept of a repository: runs, documents, costs, audit chain, mirror and deliveries.
@@ -36,7 +36,7 @@ pub(super) struct Forget {
 
 impl Forget {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = Settings::load(&self.config.config)?;
+        let settings = workflows::settings(&self.config.config)?;
         let name = &self.repository;
         if !self.yes {
             if !std::io::stdin().is_terminal() {

@@ -5,7 +5,7 @@ use std::{process::ExitCode, sync::Arc};
 use anyhow::{anyhow, bail};
 
 use super::{ConfigFlag, say};
-use crate::{clock::SystemClock, config::Settings, providers::Providers};
+use crate::{clock::SystemClock, providers::Providers, workflows};
 
 /// Log the Claude CLI, or OpenCode, in for the server, with your subscription.
 ///
@@ -22,7 +22,7 @@ pub(super) struct Login {
 
 impl Login {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = Settings::load(&self.config.config)?;
+        let settings = workflows::settings(&self.config.config)?;
         let providers = Providers::new(&settings.models, Arc::new(SystemClock))?;
         let name = self.program.as_str();
         let back_end = providers.program(name).ok_or_else(|| anyhow!("{name} is no program"))?;

@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 use super::{ConfigFlag, columns, say};
 use crate::{
     clock::SystemClock,
-    config::{DEFAULT_FILE, ModelSettings, Names, Settings},
+    config::{DEFAULT_FILE, ModelSettings, Names},
     providers::{
         Providers,
         models::{Model, Table},
     },
+    workflows,
 };
 
 /// List the models that can be named as drafter or reviewer, with their sizes and prices
@@ -41,7 +42,7 @@ impl Models {
         let built_in = self.config.config.as_os_str() == DEFAULT_FILE && !self.config.config.exists();
         let models = match built_in {
             true => ModelSettings::real(Path::new(""), None, None),
-            false => Settings::load(&self.config.config)?.models,
+            false => workflows::settings(&self.config.config)?.models,
         };
         let table = Table::with(&models.table);
         let head =

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use super::{ConfigFlag, control};
 use crate::{
-    config::Settings,
     types::{RepoName, RunId},
     web::control::{Pausing, Retrying},
+    workflows,
 };
 
 /// Begin no step from now on, of one repository or of all.
@@ -61,14 +61,14 @@ impl Resume {
 }
 
 async fn ask(path: &str, repository: Option<RepoName>, config: &ConfigFlag) -> anyhow::Result<ExitCode> {
-    let settings = Settings::load(&config.config)?;
+    let settings = workflows::settings(&config.config)?;
     control::tell(&settings, path, &Pausing { repository, by: control::me() }).await?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl RetryRun {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = Settings::load(&self.config.config)?;
+        let settings = workflows::settings(&self.config.config)?;
         control::tell(&settings, "/retry", &Retrying { run: self.run, by: control::me() }).await?;
         Ok(ExitCode::SUCCESS)
     }

@@ -36,7 +36,7 @@ pub(super) struct Runs {
 
 impl Runs {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = Settings::load(&self.config.config)?;
+        let settings = workflows::settings(&self.config.config)?;
         let asked = Listing { repository: self.repo.as_ref().map(RepoName::to_string), all: self.all };
         let repository = asked.repository.iter().map(|name| ("repository", name.as_str()));
         let all = [("all", if asked.all { "true" } else { "false" })];

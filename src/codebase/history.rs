@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{tree::file_name, words};
 use crate::{
-    documents::{is_invisible, lld},
+    documents::{self, Gist, is_invisible},
     store::{PastDesign, PastFinding},
     types::{IssueNo, Verdict},
 };
@@ -84,13 +84,11 @@ struct Read {
 
 impl Read {
     fn of(text: &str) -> Self {
-        let design = lld::parse(text);
-        let goal = design.section("1").map_or("", |section| &text[section.body.clone()]);
-        let goal = goal.split("\n#").next().unwrap_or_default().trim().to_owned();
-        let paths: Vec<String> = design.files.into_iter().map(|row| row.path).take(MOST_FILES).collect();
-        let text = format!("{}\n{goal}\n{}", design.title, paths.join("\n"));
+        let Gist { title, goal, mut paths } = documents::gist(text);
+        paths.truncate(MOST_FILES);
+        let text = format!("{title}\n{goal}\n{}", paths.join("\n"));
         let words = words::counted(&words::names(&text)).into_iter().collect();
-        Self { title: design.title, goal, paths, words }
+        Self { title, goal, paths, words }
     }
 
     /// In words.

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use secrecy::SecretString;
@@ -13,9 +13,9 @@ use url::Url;
 
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, GeminiKey, GeminiSettings,
-    GeminiTier, GitHubSettings, LldSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings,
-    Price, ServerSettings, Settings, StubSettings, WorkerSettings, budget::Budget, from_toml, is_loopback,
-    line_of, pools, program, workers,
+    GeminiTier, GitHubSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings, Price,
+    ServerSettings, Settings, StubSettings, WorkerSettings, WorkflowTable, budget::Budget, from_toml,
+    is_loopback, line_of, pools, program, workers, workflows,
 };
 use crate::types::{Family, InstallationId};
 
@@ -27,9 +27,6 @@ pub(super) const OLLAMA_URL: &str = "http://127.0.0.1:11434";
 pub(super) const OPENAI_URL: &str = "https://api.openai.com/v1";
 const LISTEN: &str = "127.0.0.1:8008";
 const PRIVATE_LISTEN: &str = "127.0.0.1:8009";
-
-/// More rounds than this is a quarrel, not a review.
-pub const MOST_ROUNDS: u32 = 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,8 +60,6 @@ struct File {
     workers: workers::Table,
     #[serde(default)]
     budget: Budget,
-    #[serde(default)]
-    lld: Lld,
 }
 
 #[derive(Deserialize)]
@@ -189,14 +184,6 @@ struct Stub {
     script: Option<PathBuf>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct Lld {
-    max_rounds: Option<Spanned<u32>>,
-    draft_gate: Option<bool>,
-    document_path: Option<Spanned<String>>,
-}
-
 /// Everything but the secrets; of those, only the ones that the file says something about. Relative paths are taken from
 /// `directory`, where the file is.
 pub(super) fn parse(
@@ -204,9 +191,13 @@ pub(super) fn parse(
     name: &str,
     directory: &Path,
     gemini_keys: Vec<(String, SecretString)>,
+    workflows: &[WorkflowTable],
 ) -> Result<Settings, ConfigError> {
-    let file: File = toml::from_str(text).map_err(|error| explain(from_toml(name, text, &error)))?;
+    let (file, tables) = workflows::split::<File>(text, workflows.iter().map(|table| table.name))
+        .map_err(|error| explain(from_toml(name, text, &error)))?;
     let check = Check { text, name };
+    let refused =
+        |(at, message)| ConfigError { file: name.to_owned(), line: Some(line_of(text, at)), message };
     let data_dir = directory.join(check.filled(&file.data.dir, "dir")?);
     if *file.app.id.as_ref() == 0 {
         return Err(
@@ -233,12 +224,12 @@ pub(super) fn parse(
         allowed_installations: file.installations.allow.into_iter().map(InstallationId).collect(),
         models,
         data_dir,
-        budget: file.budget.checked().map_err(|(at, message)| ConfigError {
-            file: name.to_owned(),
-            line: Some(line_of(text, at)),
-            message,
-        })?,
-        lld: check.lld(file.lld)?,
+        budget: file.budget.checked().map_err(refused)?,
+        workflows: workflows
+            .iter()
+            .zip(tables)
+            .map(|(defaults, (name, table))| Ok((name, table.checked(defaults).map_err(refused)?)))
+            .collect::<Result<_, ConfigError>>()?,
         webhook_secrets: Vec::new(),
         ignored_environment: Vec::new(),
     })
@@ -501,41 +492,5 @@ impl Check<'_> {
             stub: StubSettings { script: providers.stub.script.as_ref().map(|path| directory.join(path)) },
             ours: vec![data_dir.to_owned()],
         })
-    }
-
-    fn lld(&self, table: Lld) -> Result<LldSettings, ConfigError> {
-        let mut lld = LldSettings::default();
-        if let Some(rounds) = table.max_rounds {
-            if !(1..=MOST_ROUNDS).contains(rounds.as_ref()) {
-                let message = format!("max_rounds = {} is outside 1 to {MOST_ROUNDS}", rounds.as_ref());
-                return Err(self.refuse(&rounds, message));
-            }
-            lld.max_rounds = *rounds.as_ref();
-        }
-        if let Some(path) = table.document_path {
-            if let Err(why) = document_path(path.as_ref()) {
-                return Err(self.refuse(&path, format!("document_path = {:?} {why}", path.as_ref())));
-            }
-            lld.document_path = path.into_inner();
-        }
-        lld.draft_gate = table.draft_gate.unwrap_or(lld.draft_gate);
-        Ok(lld)
-    }
-}
-
-fn document_path(path: &str) -> Result<(), &'static str> {
-    let parts: Vec<_> = Path::new(path).components().collect();
-    let inside = parts.iter().all(|part| match part {
-        Component::Normal(name) => !name.to_string_lossy().to_ascii_lowercase().starts_with(".git"),
-        _ => false,
-    });
-    if !inside || path.contains(['\\', '\n', ':']) {
-        Err("must be a path inside the repository, away from .git and .github; write docs/lld/LLD-{issue}.md")
-    } else if !path.contains("{issue}") {
-        Err("must hold {issue}, or designs would overwrite each other")
-    } else if !path.ends_with(".md") {
-        Err("must end in .md, for it is Markdown")
-    } else {
-        Ok(())
     }
 }

@@ -13,6 +13,7 @@ mod program;
 mod repository;
 mod secrets;
 mod workers;
+mod workflows;
 
 use std::{
     fmt,
@@ -25,12 +26,12 @@ use secrecy::SecretString;
 use url::{Host, Url};
 
 pub use budget::BudgetSettings;
-pub use file::MOST_ROUNDS;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
 pub use workers::{Bulkhead, WorkerSettings};
+pub use workflows::{MOST_ROUNDS, WorkflowSettings, WorkflowTable, Workflows};
 
 use crate::types::{Family, InstallationId};
 
@@ -76,7 +77,7 @@ pub struct Settings {
     pub allowed_installations: Vec<InstallationId>,
     pub models: ModelSettings,
     pub budget: BudgetSettings,
-    pub lld: LldSettings,
+    workflows: Workflows,
     /// One to sign with, or two while a secret is being changed; the current one first.
     pub webhook_secrets: Vec<SecretString>,
     /// Names of secrets found in the process environment, where they are not read. To be named at
@@ -330,29 +331,6 @@ impl ModelSettings {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct LldSettings {
-    /// Review rounds before the run halts.
-    pub max_rounds: u32,
-    /// A person looks at the draft before the reviewer does.
-    pub draft_gate: bool,
-    /// Where the approved document goes in the repository; `{issue}` is the issue's number.
-    pub document_path: String,
-}
-
-impl LldSettings {
-    /// The document's path for one issue.
-    pub fn document_path_of(&self, issue: crate::types::IssueNo) -> String {
-        self.document_path.replace("{issue}", &issue.to_string())
-    }
-}
-
-impl Default for LldSettings {
-    fn default() -> Self {
-        Self { max_rounds: 3, draft_gate: false, document_path: "docs/lld/LLD-{issue}.md".into() }
-    }
-}
-
 impl Settings {
     /// What is wrong with the modes of the key and the `.env`: both are for their owner's eyes. A sentence each.
     pub fn exposed_secrets(&self) -> Vec<String> {
@@ -364,12 +342,21 @@ impl Settings {
         files.map(|path| format!("{0} is open to other users; run: chmod 600 {0}", path.display())).collect()
     }
 
-    /// Reads and checks `path` and the `.env` beside it.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        Self::load_in(path, |name| std::env::var_os(name).is_some())
+    /// How a workflow goes, unless a repository tightens it.
+    pub fn workflow(&self, name: &str) -> &WorkflowSettings {
+        self.workflows.get(name).expect("a workflow that runs is one that has settings")
     }
 
-    fn load_in(path: &Path, in_environment: impl Fn(&str) -> bool) -> Result<Self, ConfigError> {
+    /// Reads and checks `path`, which may have a table for each of these workflows, and the `.env` beside it.
+    pub fn load(path: &Path, workflows: &[WorkflowTable]) -> Result<Self, ConfigError> {
+        Self::load_in(path, workflows, |name| std::env::var_os(name).is_some())
+    }
+
+    fn load_in(
+        path: &Path,
+        workflows: &[WorkflowTable],
+        in_environment: impl Fn(&str) -> bool,
+    ) -> Result<Self, ConfigError> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
             file: shown.clone(),
@@ -390,7 +377,7 @@ impl Settings {
         let directory = &std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let secrets = Secrets::load(&directory.join(".env"))?;
         let webhook_secrets = secrets.webhook_secrets()?;
-        let mut settings = file::parse(&text, &shown, directory, secrets.gemini_keys)?;
+        let mut settings = file::parse(&text, &shown, directory, secrets.gemini_keys, workflows)?;
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
         settings.models.openai.api_key = secrets.openai_api_key;
         settings.webhook_secrets = webhook_secrets;

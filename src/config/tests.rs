@@ -11,6 +11,8 @@ private_key_file = "app.pem"
 dir = "data"
 "#;
 
+const TABLES: &[WorkflowTable] = &[WorkflowTable { name: "lld", document_path: "docs/lld/LLD-{issue}.md" }];
+
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -26,7 +28,7 @@ impl Place {
     }
 
     fn load(&self) -> Result<Settings, ConfigError> {
-        Settings::load_in(&self.file(), |_| false)
+        Settings::load_in(&self.file(), TABLES, |_| false)
     }
 }
 
@@ -48,8 +50,9 @@ fn the_least_file_gets_the_defaults() {
     assert_eq!(settings.models.drafter, "claude:opus");
     assert_eq!(settings.models.reviewer, "gemini:pro");
     assert_eq!(settings.models.claude.config_dir, place.0.path().join("data/claude"));
-    assert_eq!(settings.lld, LldSettings::default());
-    assert_eq!(settings.lld.document_path_of(crate::types::IssueNo(42)), "docs/lld/LLD-42.md");
+    let lld = settings.workflow("lld");
+    assert_eq!((lld.max_rounds, lld.draft_gate, lld.verdict_gate), (3, false, true));
+    assert_eq!(lld.document_path_of(crate::types::IssueNo(42)), "docs/lld/LLD-42.md");
     assert!(settings.allowed_installations.is_empty());
 }
 
@@ -127,7 +130,7 @@ fn what_is_ours_is_named_for_the_programs_of_others() {
 
 #[test]
 fn no_file_points_to_setup() {
-    let error = Settings::load_in(Path::new("/nowhere/countersign.toml"), |_| false).unwrap_err();
+    let error = Settings::load_in(Path::new("/nowhere/countersign.toml"), TABLES, |_| false).unwrap_err();
     assert!(error.to_string().starts_with("/nowhere/countersign.toml: "), "{error}");
     assert!(error.message.contains("countersign setup"));
 }
@@ -207,7 +210,7 @@ fn bad_secrets_are_refused_without_being_quoted() {
 #[test]
 fn secrets_in_the_process_environment_are_named_and_not_read() {
     let place = Place::new(GOOD, ENV);
-    let settings = Settings::load_in(&place.file(), |name| name == "ANTHROPIC_API_KEY").unwrap();
+    let settings = Settings::load_in(&place.file(), TABLES, |name| name == "ANTHROPIC_API_KEY").unwrap();
     assert_eq!(settings.ignored_environment, ["ANTHROPIC_API_KEY"]);
     assert!(settings.models.anthropic.api_key.is_none());
 }
@@ -216,7 +219,8 @@ fn secrets_in_the_process_environment_are_named_and_not_read() {
 fn a_repository_may_tighten_and_never_loosen() {
     let settings = Place::new(GOOD, ENV).load().unwrap();
     let tight = RepoSettings::parse("[lld]\nmax_rounds = 2\ndraft_gate = true\n", &settings).unwrap();
-    assert_eq!((tight.lld.max_rounds, tight.lld.draft_gate), (2, true));
+    let lld = &tight.workflows["lld"];
+    assert_eq!((lld.max_rounds, lld.draft_gate), (2, true));
     assert_eq!(RepoSettings::parse("", &settings).unwrap(), RepoSettings::of_server(&settings));
     for (text, line) in [
         ("[lld]\nmax_rounds = 4\n", 2),

@@ -17,6 +17,30 @@ use std::{borrow::Cow, collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
+/// What a document says in short, whatever its kind.
+#[derive(Debug)]
+pub struct Gist {
+    pub title: String,
+    /// What is to be reached.
+    pub goal: String,
+    /// The files it is about.
+    pub paths: Vec<String>,
+}
+
+/// Reads a document of any kind that a workflow here publishes.
+pub fn gist(text: &str) -> Gist {
+    let design = lld::parse(text);
+    let goal = design.section("1").map_or("", |section| &text[section.body.clone()]);
+    let goal = goal.split("\n#").next().unwrap_or_default().trim().to_owned();
+    Gist { title: design.title, goal, paths: design.files.into_iter().map(|row| row.path).collect() }
+}
+
+/// How the sections of a text give way when it is shortened, if it is of a kind that a workflow here publishes.
+pub fn ranks(text: &str) -> Option<fn(&str) -> Option<sections::Rank>> {
+    let design = lld::parse(text);
+    (!design.files.is_empty() && !design.requirements.is_empty()).then_some(lld::rank)
+}
+
 /// What a document may ask of the repository it talks about. Paths have no leading slash.
 pub trait Tree {
     fn is_file(&self, path: &str) -> bool;

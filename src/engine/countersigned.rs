@@ -2,17 +2,20 @@
 
 use std::collections::HashSet;
 
-use super::port::{APPROVE, OVERRIDE};
+use super::{
+    port::{APPROVE, OVERRIDE},
+    workflow::Proof,
+};
 use crate::{
     store::{ApprovalKind, ApprovalRow, Ledger, VerdictRow},
     types::{Hash, Verdict},
 };
 
 /// A document that a model of another family approved (or a maintainer waived, saying why) and a
-/// person countersigned.
+/// person countersigned; or one of the two alone, where the workflow declares that to be enough.
 #[derive(Debug, Clone)]
 pub struct Countersigned {
-    verdict: VerdictRow,
+    verdict: Option<VerdictRow>,
     approval: ApprovalRow,
 }
 
@@ -21,12 +24,12 @@ impl Countersigned {
         self.approval.document
     }
 
-    /// The newest verdict on exactly this document.
-    pub fn verdict(&self) -> &VerdictRow {
-        &self.verdict
+    /// The newest verdict on exactly this document; none where nobody reviewed it.
+    pub fn verdict(&self) -> Option<&VerdictRow> {
+        self.verdict.as_ref()
     }
 
-    /// The answer that settled it.
+    /// What settled it.
     pub fn approval(&self) -> &ApprovalRow {
         &self.approval
     }
@@ -45,40 +48,52 @@ pub enum Missing {
     Approvals { document: Hash, found: usize, needed: u32 },
 }
 
-pub(super) fn prove(document: Hash, ledger: &Ledger) -> Result<Countersigned, Missing> {
-    let verdict = ledger
-        .verdicts
-        .iter()
-        .rev()
-        .find(|row| row.document == document)
-        .ok_or(Missing::Verdict(document))?;
+pub(super) fn prove(document: Hash, ledger: &Ledger, proofs: &[Proof]) -> Result<Countersigned, Missing> {
+    let verdict = ledger.verdicts.iter().rev().find(|row| row.document == document);
     // Only what was said at the gate asked last counts: an earlier one was about something else.
     let newest = ledger.approvals.iter().rev().find(|row| row.document == document);
+    let kind = newest.map(|row| row.kind);
+    let alone = kind == Some(ApprovalKind::Unreviewed) && proofs.contains(&Proof::Unreviewed);
+    if verdict.is_none() && !alone {
+        return Err(Missing::Verdict(document));
+    }
+    let proof =
+        |approval: &ApprovalRow| Countersigned { verdict: verdict.cloned(), approval: approval.clone() };
     // (approval, needed): rows whose answer was really accepted, at a gate about that subject.
     let given: Vec<_> = ledger
         .approvals
         .iter()
         .filter(|row| row.document == document && newest.is_some_and(|newest| row.subject == newest.subject))
+        .filter(|row| row.kind != ApprovalKind::Unreviewed || alone)
         .filter_map(|row| Some((row, accepted(row, ledger)?)))
         .collect();
 
     if let Some((waiver, _)) = given.iter().rev().find(|(row, _)| row.kind == ApprovalKind::Override) {
-        return Ok(Countersigned { verdict: verdict.clone(), approval: (*waiver).clone() });
+        return Ok(proof(waiver));
     }
-    if verdict.verdict != Verdict::Approved {
-        return Err(Missing::Approved { document, verdict: verdict.verdict });
+    if let Some(verdict) = verdict {
+        if verdict.verdict != Verdict::Approved {
+            return Err(Missing::Approved { document, verdict: verdict.verdict });
+        }
+        if !independent(verdict) {
+            return Err(Missing::OtherFamily(document));
+        }
     }
-    if !independent(verdict) {
-        return Err(Missing::OtherFamily(document));
+    match newest {
+        Some(row) if kind == Some(ApprovalKind::Policy) && proofs.contains(&Proof::Policy) => {
+            return Ok(proof(row));
+        }
+        _ => {}
     }
     let Some((last, needed)) = given.last().copied() else {
         return Err(Missing::Approvals { document, found: 0, needed: 1 });
     };
-    let people: HashSet<_> = given.iter().map(|(row, _)| row.answer.by.id).collect();
+    let people: HashSet<_> =
+        given.iter().filter_map(|(row, _)| row.answer.as_ref()).map(|answer| answer.by.id).collect();
     if people.len() < usize::try_from(needed).unwrap_or(usize::MAX) {
         return Err(Missing::Approvals { document, found: people.len(), needed });
     }
-    Ok(Countersigned { verdict: verdict.clone(), approval: last.clone() })
+    Ok(proof(last))
 }
 
 /// Is the reviewer's family known, and another than the drafter's? A person has no family; a model
@@ -94,15 +109,17 @@ fn independent(verdict: &VerdictRow) -> bool {
 /// Was this row's answer accepted at a gate about its subject? Then how many that gate needs.
 fn accepted(row: &ApprovalRow, ledger: &Ledger) -> Option<u32> {
     let verb = match row.kind {
-        ApprovalKind::Approve => APPROVE,
+        ApprovalKind::Approve | ApprovalKind::Unreviewed => APPROVE,
         ApprovalKind::Override => OVERRIDE,
+        ApprovalKind::Policy => return None,
     };
-    let reasoned = row.kind == ApprovalKind::Approve || !row.answer.text.trim().is_empty();
+    let answer = row.answer.as_ref()?;
+    let reasoned = verb == APPROVE || !answer.text.trim().is_empty();
     ledger
         .answers
         .iter()
-        .find(|(stored, _)| stored.answer == row.answer && stored.subject == row.subject)
-        .filter(|_| row.answer.verb == verb && reasoned)
+        .find(|(stored, _)| stored.answer == *answer && stored.subject == row.subject)
+        .filter(|_| answer.verb == verb && reasoned)
         .map(|(_, needed)| *needed)
 }
 
@@ -145,7 +162,12 @@ mod tests {
             commit: None,
         };
         ledger.answers.push((AnswerRow { id, gate: 1, subject, answer: answer.clone() }, needed));
-        ledger.approvals.push(ApprovalRow { document, subject, answer, kind: ApprovalKind::Approve });
+        ledger.approvals.push(ApprovalRow {
+            document,
+            subject,
+            answer: Some(answer),
+            kind: ApprovalKind::Approve,
+        });
     }
 
     #[test]
@@ -157,11 +179,14 @@ mod tests {
         approved(&mut ledger, document, Hash::of(b"design and an older policy"), 2, 1);
         approved(&mut ledger, document, subject, 1, 2);
         assert_eq!(
-            prove(document, &ledger).unwrap_err(),
+            prove(document, &ledger, &[]).unwrap_err(),
             Missing::Approvals { document, found: 1, needed: 2 }
         );
         approved(&mut ledger, document, subject, 3, 2);
-        assert_eq!(prove(document, &ledger).unwrap().approval().answer.by.id, UserId(3));
+        assert_eq!(
+            prove(document, &ledger, &[]).unwrap().approval().answer.as_ref().unwrap().by.id,
+            UserId(3)
+        );
     }
 
     #[test]
@@ -171,9 +196,9 @@ mod tests {
         let mut ledger = Ledger { verdicts, ..Ledger::default() };
         approved(&mut ledger, document, subject, 1, 1);
         let refused = Missing::Approved { document, verdict: Verdict::Revise };
-        assert_eq!(prove(document, &ledger).unwrap_err(), refused);
+        assert_eq!(prove(document, &ledger, &[]).unwrap_err(), refused);
         ledger.verdicts.push(verdict(Hash::of(b"another"), Verdict::Approved));
-        assert_eq!(prove(document, &ledger).unwrap_err(), refused);
+        assert_eq!(prove(document, &ledger, &[]).unwrap_err(), refused);
     }
 
     #[test]
@@ -193,9 +218,43 @@ mod tests {
             row.drafter_served = served.map(str::to_owned);
             let mut ledger = Ledger { verdicts: vec![row.clone()], ..Ledger::default() };
             approved(&mut ledger, document, subject, 1, 1);
-            let proof = prove(document, &ledger).map(|_| ());
+            let proof = prove(document, &ledger, &[]).map(|_| ());
             assert_eq!(proof, if good { Ok(()) } else { Err(Missing::OtherFamily(document)) }, "{row:?}");
         }
+    }
+
+    #[test]
+    fn a_lesser_proof_counts_only_where_it_is_declared() {
+        let document = Hash::of(b"design");
+        let policy = || ApprovalRow { document, subject: document, answer: None, kind: ApprovalKind::Policy };
+        let reviewed = |verdicts: &[Verdict]| Ledger {
+            verdicts: verdicts.iter().map(|given| verdict(document, *given)).collect(),
+            approvals: vec![policy()],
+            ..Ledger::default()
+        };
+        let declared = &[Proof::Policy];
+        assert!(prove(document, &reviewed(&[Verdict::Approved]), declared).is_ok());
+        let unasked = Missing::Approvals { document, found: 0, needed: 1 };
+        assert_eq!(prove(document, &reviewed(&[Verdict::Approved]), &[]).unwrap_err(), unasked);
+        for other in [Verdict::Revise, Verdict::Blocked, Verdict::Inconclusive] {
+            let refused = Missing::Approved { document, verdict: other };
+            assert_eq!(prove(document, &reviewed(&[other]), declared).unwrap_err(), refused);
+        }
+        assert_eq!(prove(document, &reviewed(&[]), declared).unwrap_err(), Missing::Verdict(document));
+        let mut same_family = reviewed(&[Verdict::Approved]);
+        same_family.verdicts[0].reviewer_family = same_family.verdicts[0].drafter_family.clone();
+        assert_eq!(prove(document, &same_family, declared).unwrap_err(), Missing::OtherFamily(document));
+
+        let mut alone = Ledger::default();
+        approved(&mut alone, document, document, 1, 1);
+        alone.approvals[0].kind = ApprovalKind::Unreviewed;
+        assert!(prove(document, &alone, &[Proof::Unreviewed]).is_ok());
+        assert_eq!(prove(document, &alone, declared).unwrap_err(), Missing::Verdict(document));
+        alone.verdicts.push(verdict(document, Verdict::Blocked));
+        let refused = Missing::Approved { document, verdict: Verdict::Blocked };
+        assert_eq!(prove(document, &alone, &[Proof::Unreviewed]).unwrap_err(), refused);
+        alone.verdicts[0].verdict = Verdict::Approved;
+        assert_eq!(prove(document, &alone, &[]).unwrap_err(), unasked, "said before the review");
     }
 
     #[test]
@@ -204,21 +263,25 @@ mod tests {
         let (older, newer) = (Hash::of(b"design and an older policy"), Hash::of(b"design and policy"));
         let mut ledger = Ledger { verdicts: vec![verdict(document, Verdict::Blocked)], ..Ledger::default() };
         approved(&mut ledger, document, older, 1, 1);
-        for answer in [&mut ledger.answers[0].0.answer, &mut ledger.approvals[0].answer] {
+        for answer in [&mut ledger.answers[0].0.answer, ledger.approvals[0].answer.as_mut().unwrap()] {
             answer.verb = OVERRIDE.into();
             answer.text = "known and accepted".into();
         }
         ledger.approvals[0].kind = ApprovalKind::Override;
-        assert!(prove(document, &ledger).is_ok(), "a waiver at the gate asked last");
+        assert!(prove(document, &ledger, &[]).is_ok(), "a waiver at the gate asked last");
         approved(&mut ledger, document, newer, 2, 1);
         let refused = Missing::Approved { document, verdict: Verdict::Blocked };
-        assert_eq!(prove(document, &ledger).unwrap_err(), refused, "the waiver was of something else");
+        assert_eq!(prove(document, &ledger, &[]).unwrap_err(), refused, "the waiver was of something else");
 
         let mut ledger = Ledger { verdicts: vec![verdict(document, Verdict::Approved)], ..Ledger::default() };
         approved(&mut ledger, document, older, 1, 1);
         approved(&mut ledger, document, newer, 2, 1);
         ledger.answers.pop();
         let refused = Missing::Approvals { document, found: 0, needed: 1 };
-        assert_eq!(prove(document, &ledger).unwrap_err(), refused, "a newest row that was never accepted");
+        assert_eq!(
+            prove(document, &ledger, &[]).unwrap_err(),
+            refused,
+            "a newest row that was never accepted"
+        );
     }
 }

@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     backing::Backing,
     countersigned::{self, Countersigned},
-    workflow::StepError,
+    jobs::Jobs,
+    workflow::{Proof, StepError},
 };
 use crate::{
     clock::{Clock, SharedClock},
@@ -48,6 +49,7 @@ pub struct Cx<T> {
     signals: Signals,
     lease: Lease,
     backing: Arc<dyn Backing>,
+    jobs: Arc<Jobs>,
     attempt: Mutex<JournalUse>,
 }
 
@@ -76,13 +78,14 @@ impl<T> Cx<T> {
         tools: Arc<T>,
         clock: SharedClock,
         signals: Signals,
+        jobs: Arc<Jobs>,
     ) -> Self {
         let run = RunInfo {
             id: lease.run.id,
             workflow: lease.run.workflow.clone(),
             trigger: lease.run.trigger.clone(),
         };
-        Self { run, tools, clock, signals, lease, backing, attempt: Mutex::default() }
+        Self { run, tools, clock, signals, lease, backing, jobs, attempt: Mutex::default() }
     }
 
     pub fn run(&self) -> &RunInfo {
@@ -161,6 +164,45 @@ impl<T> Cx<T> {
         }
     }
 
+    /// What long work came to that costs no money, or none while it is going on: the step then waits and asks again
+    /// after [`limits::JOB_LOOK`]. It goes on beside the steps, in this process alone: a stop of the run or of the
+    /// server ends it by its token, and where there is none, it is begun. The result is kept as that of a
+    /// [`once`](Self::once) is.
+    ///
+    /// # Errors
+    /// Those of `work`, after which it is begun anew; `Bug` where it panicked; and those of `once`.
+    pub async fn job<V, W, Fut>(&self, key: &str, work: W) -> Result<Option<V>, StepError>
+    where
+        V: Serialize + DeserializeOwned,
+        W: FnOnce(CancellationToken) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<V, StepError>> + Send + 'static,
+    {
+        let name = (self.run.id, self.visit(), key.to_owned());
+        let stop = self.signals.stopping.child_token();
+        let work = move |stop| async move {
+            let left = work(stop).await?;
+            serde_json::to_vec(&left).map_err(|error| StepError::Bug(error.into()))
+        };
+        let mut over = true;
+        let kept = self.once(key, |_| async {
+            match self.jobs.look(name.clone(), stop, work).await {
+                Some(left) => serde_json::from_slice(&left?).map_err(|error| StepError::Bug(error.into())),
+                None => {
+                    over = false;
+                    Err(StepError::Later { why: "a job goes on".into(), after: limits::JOB_LOOK })
+                }
+            }
+        });
+        match kept.await {
+            Err(_) if !over => Ok(None),
+            kept => {
+                let kept = kept?;
+                self.jobs.read(&name);
+                Ok(Some(kept))
+            }
+        }
+    }
+
     /// Keeps bytes of any size by their hash, with whatever is kept next: a text that nothing refers to when the
     /// attempt ends is not kept.
     pub async fn put(&self, bytes: &[u8]) -> Result<Hash, StepError> {
@@ -216,14 +258,14 @@ impl<T> Cx<T> {
         self.backing.audit(&self.lease, entry).await.map_err(StepError::bug)
     }
 
-    /// The proof that `document` may be published.
+    /// The proof that `document` may be published; `proofs` are the lesser ones that the workflow declares.
     ///
     /// # Errors
     /// `Bug` when the stored rows do not prove it: a publish step is reached only through gates, so
     /// being here without the rows is our fault.
-    pub async fn countersigned(&self, document: Hash) -> Result<Countersigned, StepError> {
+    pub async fn countersigned(&self, document: Hash, proofs: &[Proof]) -> Result<Countersigned, StepError> {
         let ledger = self.ledger().await?;
-        countersigned::prove(document, &ledger).map_err(|missing| StepError::Bug(missing.into()))
+        countersigned::prove(document, &ledger, proofs).map_err(|missing| StepError::Bug(missing.into()))
     }
 
     fn enter(&self, key: &str) -> Result<Inside<'_>, StepError> {

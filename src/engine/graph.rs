@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
 };
 
-use super::workflow::{Kind, Step};
+use super::workflow::{Kind, Proof, Step};
 
 type Graph<S> = [(S, &'static [S])];
 
@@ -18,7 +18,7 @@ pub struct StepInfo {
 }
 
 impl StepInfo {
-    pub(super) fn of(step: impl Step) -> Self {
+    pub fn of(step: impl Step) -> Self {
         Self { id: step.id(), title: step.title(), kind: step.kind() }
     }
 }
@@ -36,12 +36,16 @@ pub enum GraphError {
     SameId { workflow: String, id: String },
     #[error("{workflow}: no path from the start reaches {step}; remove it or add the edge that is missing")]
     Unreachable { workflow: String, step: String },
-    #[error("{workflow}: {path} publishes a draft without a review and then a gate; put both on this path")]
+    #[error(
+        "{workflow}: {path} publishes a draft without a review and then a gate, and no lesser proof is declared; put \
+         both on this path"
+    )]
     Unreviewed { workflow: String, path: String },
 }
 
-/// Is the graph whole, and does every path from a draft to a publish pass a review, then a gate?
-pub(super) fn check<S: Step>(workflow: &str, graph: &Graph<S>) -> Result<(), GraphError> {
+/// Is the graph whole, and does every path from a draft to a publish pass a review, then a gate, or one of them where
+/// that is proof enough?
+pub(super) fn check<S: Step>(workflow: &str, graph: &Graph<S>, proofs: &[Proof]) -> Result<(), GraphError> {
     let workflow = || workflow.to_owned();
     let Some((first, _)) = graph.first() else { return Err(GraphError::Empty { workflow: workflow() }) };
     let mut ids = HashSet::new();
@@ -63,7 +67,7 @@ pub(super) fn check<S: Step>(workflow: &str, graph: &Graph<S>) -> Result<(), Gra
     if let Some((step, _)) = graph.iter().find(|(step, _)| !seen.contains(step)) {
         return Err(GraphError::Unreachable { workflow: workflow(), step: format!("{step:?}") });
     }
-    match unreviewed(graph) {
+    match unproved(graph, proofs) {
         Some(path) => Err(GraphError::Unreviewed { workflow: workflow(), path }),
         None => Ok(()),
     }
@@ -73,12 +77,20 @@ pub(super) fn check<S: Step>(workflow: &str, graph: &Graph<S>) -> Result<(), Gra
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Seen {
     Nothing,
-    Review,
     Gate,
+    Review,
+    /// A review, then a gate.
+    Both,
 }
 
 /// The shortest path from a draft to a publish that misses a review or the gate after it.
-fn unreviewed<S: Step>(graph: &Graph<S>) -> Option<String> {
+fn unproved<S: Step>(graph: &Graph<S>, proofs: &[Proof]) -> Option<String> {
+    let enough = |seen| match seen {
+        Seen::Nothing => false,
+        Seen::Gate => proofs.contains(&Proof::Unreviewed),
+        Seen::Review => proofs.contains(&Proof::Policy),
+        Seen::Both => true,
+    };
     let drafts = graph.iter().map(|(step, _)| *step).filter(|step| step.kind() == Kind::Draft);
     let mut todo: VecDeque<(Vec<S>, Seen)> = drafts.map(|draft| (vec![draft], Seen::Nothing)).collect();
     let mut been = HashSet::new();
@@ -87,13 +99,14 @@ fn unreviewed<S: Step>(graph: &Graph<S>) -> Option<String> {
         for to in successors(graph, at) {
             let seen = match (to.kind(), seen) {
                 (Kind::Draft, _) => Seen::Nothing,
-                (Kind::Review, Seen::Nothing) => Seen::Review,
-                (Kind::Gate, Seen::Review) => Seen::Gate,
+                (Kind::Gate, Seen::Nothing) => Seen::Gate,
+                (Kind::Review, Seen::Nothing | Seen::Gate) => Seen::Review,
+                (Kind::Gate, Seen::Review) => Seen::Both,
                 (_, seen) => seen,
             };
             let mut longer = path.clone();
             longer.push(*to);
-            if to.kind() == Kind::Publish && seen != Seen::Gate {
+            if to.kind() == Kind::Publish && !enough(seen) {
                 let names: Vec<_> = longer.iter().map(|step| step.id()).collect();
                 return Some(names.join(" -> "));
             }
@@ -199,7 +212,11 @@ mod tests {
     }
 
     fn verdict(graph: &'static Graph<At>) -> String {
-        check("lld", graph).map_or_else(|error| error.to_string(), |()| "sound".to_owned())
+        proved(graph, &[])
+    }
+
+    fn proved(graph: &'static Graph<At>, proofs: &[Proof]) -> String {
+        check("lld", graph, proofs).map_or_else(|error| error.to_string(), |()| "sound".to_owned())
     }
 
     #[test]
@@ -245,6 +262,19 @@ mod tests {
         for (graph, path) in around {
             assert!(verdict(graph).contains(&format!("lld: {path} publishes")), "{}", verdict(graph));
         }
+    }
+
+    #[test]
+    fn a_lesser_proof_is_enough_only_where_it_is_declared() {
+        let reviewed: &Graph<At> = &[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])];
+        let asked: &Graph<At> = &[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])];
+        let neither: &Graph<At> = &[(Draft, &[Load]), (Load, &[Publish]), (Publish, &[])];
+        for (graph, enough) in [(reviewed, Proof::Policy), (asked, Proof::Unreviewed)] {
+            assert_eq!(proved(graph, &[enough]), "sound");
+            let other = if enough == Proof::Policy { Proof::Unreviewed } else { Proof::Policy };
+            assert_ne!(proved(graph, &[other]), "sound");
+        }
+        assert_ne!(proved(neither, &[Proof::Policy, Proof::Unreviewed]), "sound");
     }
 
     #[test]

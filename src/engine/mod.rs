@@ -11,6 +11,7 @@ mod backing;
 mod countersigned;
 mod cx;
 mod graph;
+mod jobs;
 pub mod memory;
 mod port;
 mod requests;
@@ -27,7 +28,7 @@ pub use self::{
         Signalled, Start, Started, Status,
     },
     scheduler::Engine,
-    workflow::{AnyWorkflow, Attempt, Halt, Kind, Moved, Next, Saved, Step, StepError, Workflow},
+    workflow::{AnyWorkflow, Attempt, Halt, Kind, Moved, Next, Proof, Saved, Step, StepError, Workflow},
 };
 pub use crate::store::{
     Answer, AnswerRow, ApprovalKind, ApprovalRow, CallRow, CallStatus, Calls, CommitRow, Cut, Filter,

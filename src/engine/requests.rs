@@ -84,6 +84,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             token.cancel();
         }
         drop(in_flight);
+        runs.iter().for_each(|run| self.jobs.keep(*run, None));
         self.woken.notify_one();
         Ok(Cancelled { runs })
     }

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     backing::Backing,
     cx::{Cx, Signals},
+    jobs::Jobs,
     port::{EngineError, Port, RunView},
     workflow::{AnyWorkflow, Attempt, Halt, Moved, Next, Saved, StepError},
 };
@@ -56,6 +57,7 @@ pub struct Engine<T: Send + Sync + 'static> {
     stopping: CancellationToken,
     /// Tripped by `park`: what is in flight is given up.
     park: CancellationToken,
+    pub(super) jobs: Arc<Jobs>,
 }
 
 impl<T: Send + Sync + 'static> Engine<T> {
@@ -73,7 +75,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 return Err(EngineError::SameName(workflow.name().to_owned()));
             }
         }
+        let jobs = Arc::new(Jobs::new(clock.clone()));
         Ok(Arc::new(Self {
+            jobs,
             backing,
             workflows,
             tools,
@@ -134,7 +138,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
         self.stopping.cancel();
         // One that nobody drives any more must not keep a step from being saved.
         drop(looks);
-        let all = async { while steps.join_next().await.is_some() {} };
+        let all = async {
+            while steps.join_next().await.is_some() {}
+            self.jobs.end().await;
+        };
         tokio::select! {
             () = all => {}
             () = self.park.cancelled() => {}
@@ -266,6 +273,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
         if over {
             lock(&self.waits).remove(&run);
+            self.jobs.keep(run, None);
         }
         Ok(())
     }
@@ -297,6 +305,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let lease = &claimed.lease;
         let run = &lease.run;
         let workflow = self.workflow(&run.workflow);
+        let goes_on = run.cancel.is_none() && run.status != RunStatus::Halting;
+        self.jobs.keep(run.id, goes_on.then_some(run.visit));
         if let Some(cancel) = run.cancel.as_ref().filter(|_| run.status != RunStatus::Halting) {
             let stopped = Halt::Stopped { by: cancel.by.clone(), why: cancel.why.clone() };
             if run.parked || workflow.is_none() {
@@ -436,7 +446,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
     fn cx(&self, lease: &Lease, cancelled: CancellationToken) -> Cx<T> {
         let (backing, tools, clock) = (&self.backing, &self.tools, &self.clock);
         let signals = Signals { cancelled, stopping: self.stopping.clone() };
-        Cx::new(lease.clone(), Arc::clone(backing), Arc::clone(tools), Arc::clone(clock), signals)
+        Cx::new(
+            lease.clone(),
+            Arc::clone(backing),
+            Arc::clone(tools),
+            Arc::clone(clock),
+            signals,
+            Arc::clone(&self.jobs),
+        )
     }
 
     /// The token a cancel of this run trips. One that came after the run was claimed and before the

@@ -32,6 +32,15 @@ pub enum Kind {
     Publish,
 }
 
+/// What a workflow's publishing takes besides a review and then a person's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// APPROVED by another family, where the policy asks nobody.
+    Policy,
+    /// A person's approval of what nobody reviewed: only for what is published on the issue alone.
+    Unreviewed,
+}
+
 /// A place in a workflow: a plain enum, saved by its serde name.
 pub trait Step: Copy + Eq + StdHash + Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// As the plan numbers it: `N1.5`.
@@ -127,6 +136,8 @@ pub trait Workflow<T>: Send + Sync + 'static {
     type State: Serialize + DeserializeOwned + Send + Sync;
     /// The first row is where a run starts. Checked at boot, drawn in the docs, obeyed at run time.
     const GRAPH: &'static [(Self::Step, &'static [Self::Step])];
+    /// The lesser proofs that its publishing takes, where the policy allows them.
+    const PROOFS: &'static [Proof] = &[];
     /// What people may type to start it.
     const COMMANDS: &'static [CommandSpec];
 
@@ -231,7 +242,7 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
     }
 
     fn check(&self) -> Result<(), GraphError> {
-        graph::check(W::NAME, W::GRAPH)
+        graph::check(W::NAME, W::GRAPH, W::PROOFS)
     }
 
     fn mermaid(&self) -> String {

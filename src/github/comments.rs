@@ -103,11 +103,11 @@ impl Listed {
         self.user.as_ref().is_some_and(|user| user.id == author.0)
     }
 
-    /// The text and the marker behind it.
-    fn marked(&self) -> Option<(&str, &str)> {
+    /// The text and the marker behind it. A browser in which somebody edited it writes `\r\n` at the end of each line.
+    fn marked(&self) -> Option<(String, &str)> {
         let body = self.body.as_deref()?.trim_end().strip_suffix(" -->")?;
         let (text, marker) = body.rsplit_once("<!-- countersign:")?;
-        Some((text.trim_end(), marker))
+        Some((text.trim_end().replace("\r\n", "\n"), marker))
     }
 }
 
@@ -293,7 +293,7 @@ impl Repo {
     ) -> Result<(), Fault> {
         for comment in self.our_comments(issue).await? {
             let Some((text, marker)) = comment.marked() else { continue };
-            let Some(body) = change(text, marker).filter(|body| first_piece(body) != text) else { continue };
+            let Some(body) = change(&text, marker).filter(|body| first_piece(body) != text) else { continue };
             match self.edit_comment(CommentId(comment.id), marker, &body).await {
                 Ok(_) | Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
                 Err(fault) => return Err(fault),
@@ -309,7 +309,7 @@ impl Repo {
         Ok(comments)
     }
 
-    /// The comment with this marker, and its text as it is on GitHub but for the marker.
+    /// The comment with this marker, and its text without the marker.
     pub async fn read_comment(
         &self,
         issue: IssueNo,
@@ -317,10 +317,9 @@ impl Repo {
     ) -> Result<Option<(Comment, String)>, Fault> {
         let (there, line) = (self.newest_comments(issue).await?, marker_line(marker, 0)?);
         let Some(kept) = self.keep_one(&there, &line).await? else { return Ok(None) };
-        let listed =
-            there.iter().find(|listed| listed.id == kept.id.0).and_then(|listed| listed.body.as_deref());
-        let text = listed.and_then(|body| body.trim_end().strip_suffix(&line)).unwrap_or_default();
-        Ok(Some((kept, text.trim_end().to_owned())))
+        let listed = there.iter().find(|listed| listed.id == kept.id.0);
+        let text = listed.and_then(Listed::marked).map(|(text, _)| text).unwrap_or_default();
+        Ok(Some((kept, text)))
     }
 
     /// Replaces the text of a comment of ours, keeping its marker. What does not fit one comment is
@@ -440,9 +439,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_our_own_comment_counts() {
-        let listed = |id: u64, body: &str| Listed {
+    fn listed(id: u64, body: &str) -> Listed {
+        Listed {
             id: 1,
             node_id: String::new(),
             user: Some(User { id, login: "x".into(), kind: String::new() }),
@@ -450,7 +448,18 @@ mod tests {
             html_url: String::new(),
             created_at: String::new(),
             updated_at: String::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn what_a_browser_wrote_is_read_line_by_line() {
+        let line = marker_line("m", 0).unwrap();
+        let edited = listed(5, &format!("one\r\n\r\ntwo\r\n\r\n{line}\r\n"));
+        assert_eq!(edited.marked(), Some(("one\n\ntwo".to_owned(), "m")));
+    }
+
+    #[test]
+    fn only_our_own_comment_counts() {
         let line = marker_line("m", 0).unwrap();
         assert!(listed(5, &format!("text\r\n\r\n{line}\r\n")).is(UserId(5), &line));
         assert!(!listed(6, &format!("text\n\n{line}")).is(UserId(5), &line), "a stranger's copy");

@@ -92,6 +92,7 @@ calls! {
     ADD_LABELS: POST "/repos/{owner}/{repo}/issues/{issue}/labels" DISCUSS;
     REMOVE_LABEL: DELETE "/repos/{owner}/{repo}/issues/{issue}/labels/{label}" DISCUSS;
 
+    AUTHORS: POST "/graphql" ISSUES;
     COMMIT_ON_BRANCH: POST "/graphql" COMMIT;
     SWAP_LABELS: POST "/graphql" DISCUSS;
     EDIT_AND_SWAP: POST "/graphql" DISCUSS;

@@ -7,6 +7,7 @@
 
 mod api;
 mod app;
+mod authors;
 mod client;
 mod comments;
 mod commits;

@@ -82,7 +82,16 @@ impl Intake {
             let place = unlocked(repo, asked, issue).await?;
             repo.ensure_comment(place, &marker, &body, taken.again).await.map(drop)
         };
-        Ok(decorated(say.await).map(drop)?)
+        Ok(told(say.await).map(drop)?)
+    }
+}
+
+/// As [`decorated`], but not for what is not there: a fresh issue or comment may only not show yet, so the delivery is put
+/// off as any that meets this.
+pub(super) fn told<T>(done: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    match done {
+        Err(fault @ Fault::NotFound { .. }) => Err(fault),
+        done => decorated(done),
     }
 }
 

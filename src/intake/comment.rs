@@ -2,7 +2,7 @@
 
 use super::{
     Handled, Intake, Note, Trouble,
-    answer::{Reply, moved_on, unlocked},
+    answer::{Reply, moved_on, told, unlocked},
     cause,
     route::{Place, TOLD},
 };
@@ -107,7 +107,7 @@ impl Intake {
                 to.push(body);
             }
         }
-        decorated(self.show(said, &shown).await)?;
+        told(self.show(said, &shown).await)?;
         self.say(said.taken, &said.cause, &said.repo, (said.event.issue, said.at.issue), &words).await?;
         notes.dedup();
         Ok(Note::Done(notes.join("; ")))

@@ -23,7 +23,7 @@ impl Intake {
         }
     }
 
-    /// Brings the status comments of live runs up to what is paused now; one that cannot be edited is tried again.
+    /// Brings the status comments of runs up to what is paused now; one that cannot be edited is tried again.
     pub(super) async fn tell_pauses(&self) {
         if let Err(trouble) = self.look_at_pauses().await {
             tracing::warn!(%trouble, "that work is paused could not be told; trying again");
@@ -35,10 +35,13 @@ impl Intake {
             return Ok(());
         }
         let pauses = self.engine.pauses().await?;
-        let live = self.engine.list(Filter { repo: None, issue: None, live_only: true }).await?;
         let mut told = self.told_paused.lock().await;
-        for run in &live {
-            let since = Pause::since(&pauses, run.id.repo);
+        // One that has ended since may say it still.
+        let live_only = !told.values().any(|paused| *paused);
+        let mut runs = self.engine.list(Filter { repo: None, issue: None, live_only }).await?;
+        runs.retain(|run| run.status.live() || told.get(&run.id) == Some(&true));
+        for run in &runs {
+            let since = Pause::since(&pauses, run.id.repo).filter(|_| run.status.live());
             if told.get(&run.id) == Some(&since.is_some()) {
                 continue;
             }
@@ -49,7 +52,7 @@ impl Intake {
                 }
             }
         }
-        if pauses.is_empty() && live.iter().all(|run| told.get(&run.id) == Some(&false)) {
+        if pauses.is_empty() && runs.iter().all(|run| told.get(&run.id) == Some(&false)) {
             told.clear();
             self.store.no_pause_is_told().await?;
         }

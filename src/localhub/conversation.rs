@@ -128,6 +128,7 @@ impl Change<'_> {
             title: title.to_owned(),
             body,
             author: by,
+            editor: None,
             open: true,
             locked: false,
             state_reason: None,
@@ -165,7 +166,8 @@ impl Change<'_> {
             self.trace(repo, number, event);
         }
         if let Some(body) = body.filter(|b| Some(*b) != old_body.as_deref()) {
-            self.issue_mut(repo, number)?.body = Some(body.to_owned());
+            let issue = self.issue_mut(repo, number)?;
+            (issue.body, issue.editor) = (Some(body.to_owned()), Some(by));
             changes.insert("body".into(), json!({ "from": old_body.unwrap_or_default() }));
         }
         if changes.is_empty() {

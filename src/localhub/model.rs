@@ -130,6 +130,9 @@ pub(super) struct Issue {
     pub(super) title: String,
     pub(super) body: Option<String>,
     pub(super) author: UserId,
+    /// Who last edited the body.
+    #[serde(default)]
+    pub(super) editor: Option<UserId>,
     pub(super) open: bool,
     /// Collaborators alone may speak, and nobody may react.
     #[serde(default)]

@@ -4,6 +4,8 @@ use super::{
     ApproveLine, Author, Inconclusive, access, cost::spending, count, folded, held::day_and_clock, links,
     others, rehearsal, sign, stage_name, status::place,
 };
+use serde::{Deserialize, Serialize};
+
 use crate::{
     documents::findings::Finding,
     git::Changed,
@@ -40,20 +42,32 @@ pub struct GateCard {
     pub summary: String,
     /// Who may pass an approved document.
     pub role: Role,
-    /// Who may pass one that is not.
-    pub override_role: Role,
+    /// Who may pass one that is not; none: nobody.
+    pub override_role: Option<Role>,
     pub drafter: Author,
     pub reviewer: Author,
     /// What others have on the branch.
     pub others: Vec<Changed>,
     /// The branch that somebody rewrote, where this is about the one that follows it.
     pub left: Option<String>,
+    /// Why people are asked where the settings would ask nobody.
+    pub because: Option<AskedBecause>,
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
     pub status_url: Option<String>,
     /// None where everybody would read it.
     pub cost: Option<Spending>,
     pub rehearsal: bool,
+}
+
+/// Why a person is asked about what was approved, though the settings would ask nobody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AskedBecause {
+    /// This login had a hand in the issue, and may not write.
+    Stranger(String),
+    /// The issue is not what the document was drafted from.
+    IssueEdited,
 }
 
 /// How a gate stands. There is a line to paste for as long as it counts.
@@ -150,6 +164,17 @@ pub fn gate(card: &GateCard) -> Body {
         )
     }));
     parts.push(decision(card) + &others(&card.others));
+    parts.extend(card.because.as_ref().map(|because| {
+        let why = match because {
+            AskedBecause::Stranger(login) => {
+                format!("was written or edited by {}, who may not write in this repository", code(login, 60))
+            }
+            AskedBecause::IssueEdited => "was edited since this was drafted".to_owned(),
+        };
+        format!(
+            "The settings ask nobody about what a review approved. Here a person is asked all the same: the issue {why}."
+        )
+    }));
     if card.standing.waits()
         && !card.others.is_empty()
         && matches!(card.verdict, None | Some(Verdict::Approved))
@@ -214,7 +239,7 @@ fn headline(card: &GateCard) -> String {
 /// What may be typed, by whom, or what came of it. Only the line that can be pasted as it stands gets a block with a
 /// copy button; a placeholder that was copied would count.
 fn decision(card: &GateCard) -> String {
-    let (role, over) = (access(card.role), access(card.override_role));
+    let role = access(card.role);
     let line = match &card.standing {
         Standing::Waits(line) | Standing::WaitsAnew(line) => line,
         standing => return standing.over().unwrap_or_default(),
@@ -231,10 +256,15 @@ fn decision(card: &GateCard) -> String {
             line.block()
         );
     }
+    let over = card.override_role.map_or(String::new(), |over| {
+        let over = access(over);
+        format!(
+            "\n- `/override REASON`, by someone with {over}, accepts it all the same; the reason is recorded."
+        )
+    });
     format!(
         "`/approve` does not pass this verdict.\n\n\
-         - `/revise TEXT`, by someone with {role}, sends it back to the drafter.\n\
-         - `/override REASON`, by someone with {over}, accepts it all the same; the reason is recorded."
+         - `/revise TEXT`, by someone with {role}, sends it back to the drafter.{over}"
     )
 }
 
@@ -312,7 +342,7 @@ mod tests {
             findings,
             summary: "Reads a file.".into(),
             role: Role::Write,
-            override_role: Role::Maintain,
+            override_role: Some(Role::Maintain),
             drafter: Author::Model {
                 served: Some("claude-opus-4-6".into()),
                 family: Some(Family("claude".into())),
@@ -323,6 +353,7 @@ mod tests {
             },
             others: Vec::new(),
             left: None,
+            because: None,
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),
             status_url: None,

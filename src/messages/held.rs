@@ -82,13 +82,19 @@ impl ModelWait {
 /// What a status comment begins with while whoever runs the server holds the work up.
 const PAUSED: &str = "> ⏸️ **Paused** by whoever runs this server";
 
-/// A status comment's text with the line that it is paused, or without.
+/// What the headline of a run that is over begins with.
+const OVER: [&str; 3] = ["### ✅ ", "### ⏹️ ", "### ❌ "];
+
+/// A status comment's text with the line that it is paused, or without. A run that is over goes on at no time, so nothing
+/// holds it up.
 pub fn with_pause(text: &str, since: Option<Timestamp>) -> Body {
     let rest = match text.split_once("\n\n") {
         Some((line, rest)) if line.starts_with(PAUSED) => rest,
         _ => text,
     };
-    Body::again(match since {
+    let headline = rest.lines().find(|line| line.starts_with("### "));
+    let over = headline.is_some_and(|headline| OVER.iter().any(|over| headline.starts_with(over)));
+    Body::again(match since.filter(|_| !over) {
         Some(since) => format!(
             "{PAUSED}, since {}. What is said here is kept, and heard when the work goes on.\n\n{rest}",
             day_and_clock(since)
@@ -144,6 +150,46 @@ pub(super) fn day_and_clock(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        messages::{State, StatusView, status},
+        types::{RepoId, RunId},
+    };
+
+    #[test]
+    fn only_a_run_that_may_go_on_is_called_paused() {
+        use State::{Done, Failed, NeedsYou, Parked, Stopped, Working};
+        let at = Timestamp::parse("2026-03-02T14:05:59Z").unwrap();
+        for (state, told) in [
+            (Working, true),
+            (NeedsYou, true),
+            (Parked, true),
+            (Done, false),
+            (Stopped, false),
+            (Failed, false),
+        ] {
+            for rehearsal in [false, true] {
+                let text = status(&StatusView {
+                    workflow: "lld".into(),
+                    run: RunId { repo: RepoId(1), seq: 1 },
+                    requested_by: "ada".into(),
+                    rehearsal,
+                    state,
+                    steps: Vec::new(),
+                    rounds: Vec::new(),
+                    waiting: None,
+                    draft: None,
+                    notes: Vec::new(),
+                    cost: None,
+                    outcome: None,
+                    updated: at,
+                });
+                let shown = with_pause(text.as_str(), Some(at));
+                assert_eq!(shown.as_str().starts_with(PAUSED), told, "{state:?}");
+                let before = format!("{PAUSED}, since then.\n\n{}", text.as_str());
+                assert_eq!(with_pause(&before, Some(at)).as_str(), shown.as_str(), "{state:?}");
+            }
+        }
+    }
 
     fn said(hold: Hold, spec: &str) -> String {
         let until = Timestamp::parse("2026-03-02T14:05:59Z").unwrap();

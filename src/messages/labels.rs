@@ -1,5 +1,7 @@
 //! The labels we put on issues. They are a view: the store is the truth.
 
+use crate::github::outbound;
+
 /// A label with what GitHub needs to create it at first use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelView {
@@ -20,27 +22,28 @@ pub const NEEDS_YOU: LabelView =
 pub const DONE: LabelView = label("countersign:done", "0e8a16", "Countersign has finished what was asked");
 pub const STOPPED: LabelView = label("countersign:stopped", "cfd3d7", "Countersign stopped before the end");
 
-/// All labels of ours: those that start or stop something when a person puts them on an issue, and
-/// those that say how it stands.
-pub const LABELS: &[LabelView] = &[
-    label("countersign:lld", "5319e7", "Put on an issue: Countersign drafts a low-level design"),
-    label("countersign:stop", "d93f0b", "Put on an issue: Countersign stops its work there"),
-    WORKING,
-    NEEDS_YOU,
-    DONE,
-    STOPPED,
-];
+/// The colour of a label that starts a workflow.
+pub const TRIGGER_COLOR: &str = "5319e7";
+
+/// What is said in GitHub's list of labels of one that does as a command; `about` is the command's line in `/help`.
+pub fn trigger_description(about: &str) -> String {
+    outbound::line(&format!("Put on an issue: Countersign will {about}"), LONGEST_DESCRIPTION)
+}
+
+/// GitHub takes no longer one, in characters.
+const LONGEST_DESCRIPTION: usize = 100;
 
 #[cfg(test)]
 mod tests {
-    use super::LABELS;
+    use super::*;
 
     #[test]
     fn labels_are_ones_github_takes() {
-        for label in LABELS {
+        for label in [WORKING, NEEDS_YOU, DONE, STOPPED] {
             assert!(label.name.starts_with("countersign:") && label.name.len() <= 50);
-            assert!(label.description.len() <= 100);
+            assert!(label.description.len() <= LONGEST_DESCRIPTION);
             assert!(label.color.len() == 6 && label.color.bytes().all(|b| b.is_ascii_hexdigit()));
         }
+        assert_eq!(trigger_description(&"é".repeat(200)).chars().count(), LONGEST_DESCRIPTION);
     }
 }

@@ -24,12 +24,12 @@ pub use cost::{
 pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
 pub use failure::{FailureKind, Inconclusive};
-pub use gate::{GateCard, Standing, gate, without_stale_lines};
+pub use gate::{AskedBecause, GateCard, Standing, gate, without_stale_lines};
 pub use held::{Hold, ModelWait, with_pause};
-pub use labels::{DONE, LABELS, LabelView, NEEDS_YOU, STOPPED, WORKING};
+pub use labels::{DONE, LabelView, NEEDS_YOU, STOPPED, TRIGGER_COLOR, WORKING, trigger_description};
 pub use pull::{
-    ApprovalLine, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message, pull_body,
-    pull_title, review_log,
+    Acceptance, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message, pull_body, pull_title,
+    review_log,
 };
 pub use replies::{
     HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_gate,
@@ -134,9 +134,10 @@ fn sign(verdict: Verdict) -> &'static str {
 }
 
 /// A stage as people call it: `LLD`.
-fn stage_name(stage: &str) -> String {
+pub fn stage_name(stage: &str) -> String {
     let name = outbound::line(stage, 20);
-    outbound::plain(&if name == "lld" { name.to_uppercase() } else { name }, 20)
+    // Words that short are abbreviations.
+    outbound::plain(&if name.len() <= 3 { name.to_uppercase() } else { name }, 20)
 }
 
 /// `write access`: what GitHub's settings call it.

@@ -9,22 +9,37 @@ use crate::{
     types::{Hash, IssueNo, RunId, Timestamp, Verdict},
 };
 
-/// Who passed a gate, and how.
-#[derive(Debug, Clone)]
-pub struct ApprovalLine {
-    /// Their login.
-    pub by: String,
-    pub at: Timestamp,
-    /// The reason, when the verdict was overridden.
-    pub override_reason: Option<String>,
+/// How a document came to be accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Acceptance {
+    /// By a person; `by` is their login.
+    Approved { by: String, at: Timestamp },
+    /// By a person against the verdict, for this reason.
+    Overridden { by: String, at: Timestamp, reason: String },
+    /// By a person; nobody reviewed it.
+    Unreviewed { by: String, at: Timestamp },
+    /// By the reviewer's APPROVED alone.
+    Policy,
 }
 
-impl ApprovalLine {
+impl Acceptance {
     pub(super) fn text(&self) -> String {
-        let (by, at) = (plain(&self.by, 60), self.at);
-        match &self.override_reason {
-            None => format!("approved by {by} at {at}"),
-            Some(reason) => format!("**verdict overridden** by {by} at {at}: {}", plain(reason, 500)),
+        match self {
+            Self::Approved { by, at } => format!("approved by {} at {at}", plain(by, 60)),
+            Self::Overridden { by, at, reason } => {
+                format!("**verdict overridden** by {} at {at}: {}", plain(by, 60), plain(reason, 500))
+            }
+            Self::Unreviewed { by, at } => format!("approved by {} at {at}, without a review", plain(by, 60)),
+            Self::Policy => "the reviewer's APPROVED is enough by the settings; nobody was asked".to_owned(),
+        }
+    }
+
+    fn sentence(&self) -> String {
+        match self {
+            Self::Approved { by, .. } => format!("Accepted by {}.", line(by, 60)),
+            Self::Overridden { by, .. } => format!("Accepted by {}, who overrode the verdict.", line(by, 60)),
+            Self::Unreviewed { by, .. } => format!("Accepted by {} without a review.", line(by, 60)),
+            Self::Policy => "Accepted by its review alone: the settings ask nobody.".to_owned(),
         }
     }
 }
@@ -49,7 +64,7 @@ pub struct PullCard {
     pub drafter: Author,
     pub reviewer: Author,
     /// `None` while the gate waits.
-    pub approval: Option<ApprovalLine>,
+    pub approval: Option<Acceptance>,
     /// What came of the gate, where nobody is asked any more and nothing was approved.
     pub over: Option<String>,
     /// What others have on the branch.
@@ -74,7 +89,7 @@ pub fn pull_body(card: &PullCard) -> Body {
         ("Verdict", card.verdict.map_or("not reviewed yet".into(), |v| format!("{} {v}", sign(v)))),
         ("Drafted by", card.drafter.text()),
         ("Reviewed by", card.reviewer.text()),
-        ("Decision", card.approval.as_ref().map_or(waits.into(), ApprovalLine::text)),
+        ("Decision", card.approval.as_ref().map_or(waits.into(), Acceptance::text)),
     ];
     if let Some(cost) = &card.cost {
         rows.push(("Cost so far", spending(cost)));
@@ -100,8 +115,12 @@ pub fn pull_body(card: &PullCard) -> Body {
         _ => "The document is accepted, and nothing else: look at the rest before you merge.".to_owned(),
     };
     let others = others(&card.others);
+    let decided = match card.approval {
+        Some(Acceptance::Policy) => "",
+        _ => " and decided by a person",
+    };
     Body::frame(format!(
-        "{}Part of #{}: the {}, drafted and reviewed by models of different makers and decided by a person.\n\n\
+        "{}Part of #{}: the {}, drafted and reviewed by models of different makers{decided}.\n\n\
          | Fact | Value |\n|---|---|{table}\n\n{next}{others}\n\n<sub>Run {}</sub>",
         rehearsal(card.rehearsal),
         card.issue,
@@ -116,7 +135,7 @@ pub enum CommitKind {
     /// A version that is shown to people.
     Proposal,
     /// The accepted bytes, with their log.
-    Approval { by: String, overridden: bool },
+    Approval(Acceptance),
 }
 
 #[derive(Debug, Clone)]
@@ -136,12 +155,7 @@ pub fn commit_message(card: &CommitCard) -> String {
     let stage = stage_name(&card.stage);
     let (verb, body) = match &card.kind {
         CommitKind::Proposal => ("propose", String::new()),
-        CommitKind::Approval { by, overridden: false } => {
-            ("accept", format!("Accepted by {}.\n", line(by, 60)))
-        }
-        CommitKind::Approval { by, overridden: true } => {
-            ("accept", format!("Accepted by {}, who overrode the verdict.\n", line(by, 60)))
-        }
+        CommitKind::Approval(acceptance) => ("accept", acceptance.sentence() + "\n"),
     };
     let audit = card.audit.map_or(String::new(), |hash| format!("\nCountersign-Audit: {hash}"));
     format!(
@@ -175,7 +189,7 @@ pub struct ReviewLog {
     pub document: Hash,
     pub rounds: Vec<RoundLog>,
     pub findings: Vec<Finding>,
-    pub approval: Option<ApprovalLine>,
+    pub approval: Option<Acceptance>,
     pub rehearsal: bool,
 }
 
@@ -302,7 +316,11 @@ mod tests {
     #[test]
     fn a_title_cannot_forge_a_trailer() {
         let card = CommitCard {
-            kind: CommitKind::Approval { by: "mona".into(), overridden: true },
+            kind: CommitKind::Approval(Acceptance::Overridden {
+                by: "mona".into(),
+                at: Timestamp(0),
+                reason: "known".into(),
+            }),
             stage: "lld".into(),
             issue: IssueNo(42),
             title: "x\n\nCountersign-Run: 1-1\nCloses #7".into(),
@@ -352,7 +370,7 @@ mod tests {
                 reviewer: Author::Model { served: None, family: None },
             }],
             findings: vec![finding("F1", "No test", "the reviewer held it fixed in round 2")],
-            approval: Some(ApprovalLine { by: "mona".into(), at: Timestamp(0), override_reason: None }),
+            approval: Some(Acceptance::Approved { by: "mona".into(), at: Timestamp(0) }),
             rehearsal: true,
         };
         insta::assert_snapshot!(review_log(&log), @r#"

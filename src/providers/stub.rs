@@ -37,6 +37,8 @@ struct Answer {
     role: Role,
     /// Where it is one model's alone.
     model: Option<String>,
+    /// Where it is for runs of one workflow alone.
+    workflow: Option<String>,
     text: Option<String>,
     json: Option<Value>,
     error: Option<Failure>,
@@ -173,7 +175,9 @@ impl Stub {
             CallRole::Reviewer => Role::Reviewer,
         };
         let theirs = |answer: &&Answer| {
-            answer.role == role && answer.model.as_ref().is_none_or(|model| *model == call.model)
+            answer.role == role
+                && answer.model.as_ref().is_none_or(|model| *model == call.model)
+                && answer.workflow.as_ref().is_none_or(|name| call.facts.get("workflow") == Some(name))
         };
         let answers: Vec<_> = self.script.answers.iter().filter(theirs).collect();
         let number = ["call", "round"].iter().find_map(|fact| call.facts.get(*fact)?.parse::<usize>().ok());

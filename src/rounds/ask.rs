@@ -87,8 +87,8 @@ pub(super) struct Ask<'a> {
     pub labels: &'a [String],
     pub facts: BTreeMap<String, String>,
     pub caps: &'a BudgetSettings,
-    /// Calls of this role in this run; each try counts.
-    pub calls: &'a mut u32,
+    /// Calls of each role in this run; each try counts.
+    pub calls: &'a mut BTreeMap<String, u32>,
     /// What this visit has waited for so far.
     pub waits: &'a mut Waits,
 }
@@ -135,11 +135,20 @@ struct Aside {
     held: bool,
 }
 
+impl Ask<'_> {
+    /// The number of the next call of this role.
+    fn count(&mut self) -> u32 {
+        let calls = self.calls.entry(self.role.to_string()).or_default();
+        *calls += 1;
+        *calls
+    }
+}
+
 /// Buys one answer. Whoever cannot be asked now is waited for, by way of [`NoAnswer::Held`]; every other way of having
 /// no answer is returned.
 pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered, NoAnswer> {
     if let Some(answered) = ask.waits.bought(key) {
-        *ask.calls += 1;
+        ask.count();
         return Ok(answered);
     }
     let answered = buy_in_time(cx, key, &mut ask).await?;
@@ -153,8 +162,9 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
     loop {
         attempt += 1;
         let key = format!("{key}/{attempt}");
-        *ask.calls += 1;
-        ask.facts.insert("call".to_owned(), ask.calls.to_string());
+        let number = ask.count();
+        ask.facts.insert("call".to_owned(), number.to_string());
+        ask.facts.insert("workflow".to_owned(), cx.run().workflow.clone());
         let mut aside = Aside::default();
         let this = Try { key: &key, number: attempt, bytes_a_token };
         let bought = cx.once(&key, |entry| buy(cx, ask, this, entry.interrupted, &mut aside)).await;

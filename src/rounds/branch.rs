@@ -28,6 +28,8 @@ pub enum Landed {
     AskAnew {
         /// Our last commit is not in it any more.
         rewritten: bool,
+        /// What others have on it now.
+        foreign: Option<Hash>,
     },
 }
 
@@ -46,8 +48,9 @@ pub(super) struct Place<'a> {
     pub path: &'a str,
     /// The document we last put there.
     pub ours: Option<Hash>,
-    /// When this very document is there already, no commit is needed.
+    /// When this very document is there already, and the files with it, no commit is needed.
     pub wanted: Option<Hash>,
+    pub files: &'a [(String, Hash)],
     pub only: Only,
 }
 
@@ -75,6 +78,9 @@ pub(super) struct Seen {
     /// The document is not one that this program put there.
     pub theirs: bool,
     pub foreign: Option<Hash>,
+    /// All files that are wanted are there, or somebody's own version of them.
+    #[serde(default)]
+    complete: bool,
 }
 
 /// The branch may move between the look and the commit; then it is looked at again, so often.
@@ -108,7 +114,7 @@ pub(super) async fn land(
     message: &str,
 ) -> Result<Landed, StepError> {
     let (branch, parent, message) = (String::new(), base.clone(), message.to_owned());
-    let mut spec = CommitSpec { branch, begins: true, parent, files, message };
+    let mut spec = CommitSpec { branch, begins: true, parent, files: Vec::new(), message };
     let mut left = None;
     for attempt in 1..=LOOKS {
         let seen = look(cx, &format!("{key}-branch-{attempt}"), repo, place).await?;
@@ -121,14 +127,23 @@ pub(super) async fn land(
             Only::With(foreign) => seen.left.is_none() && seen.foreign == foreign,
         };
         if !agreed {
-            return Ok(Landed::AskAnew { rewritten: seen.left.is_some() });
+            return Ok(Landed::AskAnew { rewritten: seen.left.is_some(), foreign: seen.foreign });
         }
         left = seen.left.or(left);
         (spec.branch, spec.begins) = (seen.branch, seen.head.is_none());
         let commit = match seen.head {
-            Some(head) if seen.document.is_some() && seen.document == place.wanted => Some(head),
+            Some(head) if seen.complete && seen.document.is_some() && seen.document == place.wanted => {
+                Some(head)
+            }
             head => {
                 spec.parent = head.unwrap_or_else(|| base.clone());
+                // A file that is made from the document gives way to somebody's own version of it.
+                let theirs = foreign_files(cx, seen.foreign).await?;
+                let gives_way = |path: &str| {
+                    place.files.iter().any(|(made, _)| made == path)
+                        && theirs.iter().any(|changed| changed.path == path)
+                };
+                spec.files = files.iter().filter(|(path, _)| !gives_way(path)).cloned().collect();
                 commit(cx, &format!("{key}-{attempt}"), repo, &spec).await?
             }
         };
@@ -170,8 +185,16 @@ pub(super) async fn look(cx: &Cx, key: &str, repo: &Repo, place: &Place<'_>) -> 
     cx.once(key, |_| async {
         let (known, branch) = committed(cx).await?;
         let (base, head) = cx.tools().fetch_now(cx, repo, Some(&branch)).await?;
-        let unseen =
-            Seen { base, branch, head: None, left: None, document: None, theirs: false, foreign: None };
+        let unseen = Seen {
+            base,
+            branch,
+            head: None,
+            left: None,
+            document: None,
+            theirs: false,
+            foreign: None,
+            complete: false,
+        };
         let Some(head) = head else { return Ok(unseen) };
         if rewritten(repo, &unseen, &head, &known).await? {
             let branch = unused(repo, cx.run().trigger.issue).await?;
@@ -181,19 +204,36 @@ pub(super) async fn look(cx: &Cx, key: &str, repo: &Repo, place: &Place<'_>) -> 
         let here = [place.ours, place.wanted].into_iter().flatten();
         let here: Vec<_> = here.map(|document| (place.path.to_owned(), document)).collect();
         let there = document.map(|document| (place.path.to_owned(), document));
-        let theirs =
-            there.is_some_and(|there| !here.contains(&there) && !last(&known).any(|file| *file == there));
-        let ours = known.into_iter().flat_map(|row| row.files).chain(here).collect();
+        let theirs = there.is_some_and(|there| {
+            !here.contains(&there) && !last(&known, place.path).any(|file| *file == there)
+        });
+        let ours =
+            known.into_iter().flat_map(|row| row.files).chain(here).chain(place.files.to_vec()).collect();
         let foreign = list_foreign(cx, &head, &unseen.base, &ours).await?;
-        Ok(Seen { head: Some(head.commit), document, theirs, foreign, ..unseen })
+        let changed = foreign_files(cx, foreign).await?;
+        let ours = place.files.iter().filter(|(path, _)| !changed.iter().any(|theirs| theirs.path == *path));
+        let complete = holds(&head, ours).await?;
+        Ok(Seen { head: Some(head.commit), document, theirs, foreign, complete, ..unseen })
     })
     .await
 }
 
+/// Are these files there, as they are here?
+async fn holds(head: &Snapshot, files: impl Iterator<Item = &(String, Hash)>) -> Result<bool, StepError> {
+    for (path, hash) in files {
+        let bytes = head.read_path(path).await.map_err(git_error)?;
+        if bytes.is_none_or(|bytes| Hash::of(&bytes) != *hash) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// What our last commit put on the branch, or one after it that may have been made. An older version of ours that is
 /// there again was brought back by somebody.
-fn last(known: &[CommitRow]) -> impl Iterator<Item = &(String, Hash)> {
-    let from = known.iter().rposition(|row| row.commit.is_some()).unwrap_or_default();
+fn last<'k>(known: &'k [CommitRow], path: &str) -> impl Iterator<Item = &'k (String, Hash)> {
+    let has_it = |row: &CommitRow| row.commit.is_some() && row.files.iter().any(|(there, _)| there == path);
+    let from = known.iter().rposition(has_it).unwrap_or_default();
     known[from..].iter().flat_map(|row| &row.files)
 }
 

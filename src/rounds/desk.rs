@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use super::{Cx, Recent, fault};
 use crate::{
     codebase::{Index, TreeIndex},
-    config::{BudgetSettings, REPOSITORY_FILE, RepoSettings, Settings},
+    config::{BudgetSettings, REPOSITORY_FILE, RepoSettings, Settings, WorkflowSettings},
     engine::StepError,
     git::{GitError, Mirrors, Snapshot},
     github::{Counter, GitHub, Repo, RepoInfo},
@@ -50,6 +50,10 @@ pub struct Policy {
     pub max_rounds: u32,
     /// Ask a person before the draft goes to review.
     pub draft_gate: bool,
+    /// Ask a person about what the reviewer approved. Left out where it is so, as it always was once: an open gate's
+    /// subject hangs on these bytes.
+    #[serde(default = "on", skip_serializing_if = "Clone::clone")]
+    pub verdict_gate: bool,
     /// Where the document goes; `{issue}` is its number.
     pub document_path: String,
     #[serde(default)]
@@ -82,20 +86,8 @@ pub struct Base {
     pub commit: Oid,
 }
 
-impl Policy {
-    /// What holds where the repository says nothing.
-    fn of_server(settings: &Settings) -> Self {
-        Self {
-            drafter: settings.models.drafter.clone(),
-            reviewer: settings.models.reviewer.clone(),
-            max_rounds: settings.lld.max_rounds,
-            draft_gate: settings.lld.draft_gate,
-            document_path: settings.lld.document_path.clone(),
-            caps: settings.budget.clone(),
-            shows_cost: settings.budget.show_on_public,
-            complaint: None,
-        }
-    }
+fn on() -> bool {
+    true
 }
 
 impl Desk {
@@ -155,25 +147,32 @@ impl Desk {
         })
     }
 
-    /// The policy of this run: the server's, tightened by `.github/countersign.toml` on the default branch.
-    pub async fn policy(&self, repo: &Repo, info: &RepoInfo) -> Result<Policy, StepError> {
+    /// The policy of a run of this workflow: the server's, tightened by `.github/countersign.toml` on the default
+    /// branch.
+    pub async fn policy(&self, workflow: &str, repo: &Repo, info: &RepoInfo) -> Result<Policy, StepError> {
         let settings = &self.settings;
-        let mut policy = Policy::of_server(settings);
-        policy.shows_cost |= info.private;
-        let Some(bytes) = repo.file(REPOSITORY_FILE, &info.default_branch).await.map_err(fault)? else {
-            return Ok(policy);
-        };
-        let text = String::from_utf8_lossy(&bytes);
-        match RepoSettings::parse(&text, settings) {
-            Ok(own) => {
-                policy.max_rounds = own.lld.max_rounds;
-                policy.draft_gate = own.lld.draft_gate;
-                policy.caps = own.budget;
-            }
+        let file = repo.file(REPOSITORY_FILE, &info.default_branch).await.map_err(fault)?;
+        let own = file.map(|bytes| RepoSettings::parse(&String::from_utf8_lossy(&bytes), settings));
+        let (own, complaint) = match own.transpose() {
+            Ok(own) => (own, None),
             // It may quote the file, and the file may be long.
-            Err(error) => policy.complaint = Some(error.to_string().chars().take(500).collect()),
-        }
-        Ok(policy)
+            Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
+        };
+        let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::of_server(settings));
+        let WorkflowSettings { max_rounds, draft_gate, verdict_gate, document_path } =
+            workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
+        Ok(Policy {
+            drafter: settings.models.drafter.clone(),
+            reviewer: settings.models.reviewer.clone(),
+            max_rounds,
+            draft_gate,
+            // What the file asks for is not known: perhaps it is this.
+            verdict_gate: verdict_gate || complaint.is_some(),
+            document_path,
+            caps: budget,
+            shows_cost: settings.budget.show_on_public || info.private,
+            complaint,
+        })
     }
 
     /// Brings the default branch into the mirror and says where it stands.

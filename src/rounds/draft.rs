@@ -137,7 +137,7 @@ async fn answer(
 ) -> Result<Result<(String, Served), String>, NoAnswer> {
     let Question { system, prompt, mark, schema } = question;
     let facts = facts(brief, mark);
-    let (calls, waits) = (&mut round.calls.drafter, &mut round.waits);
+    let (calls, waits) = (&mut round.calls, &mut round.waits);
     let not_families = &[];
     let labels = &brief.issue.labels;
     let (role, spec, caps) = (CallRole::Drafter, brief.spec, brief.caps);

@@ -32,6 +32,8 @@ pub struct Publication<'a> {
     /// Where the document goes in the repository.
     pub path: &'a str,
     pub document: Hash,
+    /// Files that are made from the document and published with it.
+    pub files: &'a [(String, Hash)],
     /// The files the document speaks of; what they hold now is part of what is approved.
     pub paths: &'a [String],
     pub policy: &'a Policy,
@@ -85,8 +87,11 @@ pub async fn subject(
     let files = serde_json::to_vec(&files).map_err(anyhow::Error::new)?;
     let policy = serde_json::to_vec(publication.policy).map_err(anyhow::Error::new)?;
     let (gate, document) = (publication.gate.as_bytes(), publication.document.to_string());
-    let parts = [gate, document.as_bytes(), files.as_slice(), policy.as_slice()];
-    Ok(Hash::of_parts(parts.into_iter().chain(foreign.as_ref().map(|list| list.bytes().as_slice()))))
+    let manifest = serde_json::to_vec(publication.files).map_err(anyhow::Error::new)?;
+    let mut parts = vec![gate, document.as_bytes(), files.as_slice(), policy.as_slice()];
+    parts.extend(foreign.as_ref().map(|list| list.bytes().as_slice()));
+    parts.extend((!publication.files.is_empty()).then_some(manifest.as_slice()));
+    Ok(Hash::of_parts(parts))
 }
 
 /// Puts the document on the issue's branch. `known` is the version there that the document follows; `shown`: a pull
@@ -103,9 +108,13 @@ pub async fn propose(
         path: publication.path,
         ours: known,
         wanted: Some(publication.document),
+        files: publication.files,
         only: if shown { Only::Shown } else { Only::Ours },
     };
-    let files = vec![(publication.path.to_owned(), cx.get(&publication.document).await?)];
+    let mut files = vec![(publication.path.to_owned(), cx.get(&publication.document).await?)];
+    for (path, hash) in publication.files {
+        files.push((path.clone(), cx.get(hash).await?));
+    }
     land(cx, (&repo, &publication.base.commit), "propose", &place, files, message).await
 }
 
@@ -228,15 +237,39 @@ pub async fn hear(
     cx: &Cx,
     answer: &Answer,
     publication: &Publication<'_>,
-    proposal: &Proposal,
+    proposal: Option<&Proposal>,
     asked: Hash,
     shown_at: Timestamp,
 ) -> Result<Heard, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let key = |what: &str| format!("{what}-{}", answer.cause);
     let again = || Ok(Heard::Again { subject: asked, shown_at, now: None });
-    let place =
-        Place { path: &proposal.path, ours: Some(proposal.document), wanted: None, only: Only::Shown };
+    // An override is a maintainer's own reason and carries no hash; what it was about is in the audit.
+    let bare = answer.hash.is_none() && answer.verb == "approve";
+    let line = |subject: Hash| ApproveLine { stage: publication.stage.to_owned(), subject };
+    let edited = async || match edited(cx, &key("issue"), &repo, publication).await?.filter(|_| bare) {
+        Some(diff) => {
+            announce(cx, &key("changed"), &messages::issue_changed(&diff, &line(asked))).await.map(|_| true)
+        }
+        None => Ok(false),
+    };
+    let Some(proposal) = proposal else {
+        if answer.verb == "revise" {
+            return Ok(Heard::Yes);
+        }
+        if edited().await? {
+            return again();
+        }
+        let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
+        return covered(cx, answer, publication, asked, Now { base, foreign: None }).await;
+    };
+    let place = Place {
+        path: &proposal.path,
+        ours: Some(proposal.document),
+        wanted: None,
+        files: &[],
+        only: Only::Shown,
+    };
     let seen = look(cx, &key("branch"), &repo, &place).await?;
     if let Some(theirs) = seen.document.filter(|document| *document != proposal.document) {
         return Ok(Heard::Theirs(theirs));
@@ -260,23 +293,31 @@ pub async fn hear(
             return again();
         }
     }
-    // An override is a maintainer's own reason and carries no hash; what it was about is in the audit.
-    let bare = answer.hash.is_none() && answer.verb == "approve";
-    let line = |subject: Hash| ApproveLine { stage: publication.stage.to_owned(), subject };
-    if let Some(diff) = edited(cx, &key("issue"), &repo, publication).await?.filter(|_| bare) {
-        announce(cx, &key("changed"), &messages::issue_changed(&diff, &line(asked))).await?;
+    if edited().await? {
         return again();
     }
-    let current = subject(cx, &seen.base, publication, seen.foreign).await?;
-    if current == asked && !(bare && seen.foreign.is_some()) {
+    covered(cx, answer, publication, asked, Now { base: seen.base, foreign: seen.foreign }).await
+}
+
+/// Does the answer cover what is there now, as it covered what was `asked` about?
+async fn covered(
+    cx: &Cx,
+    answer: &Answer,
+    publication: &Publication<'_>,
+    asked: Hash,
+    now: Now,
+) -> Result<Heard, StepError> {
+    let approves = answer.verb == "approve";
+    let current = subject(cx, &now.base, publication, now.foreign).await?;
+    if current == asked && !(approves && answer.hash.is_none() && now.foreign.is_some()) {
         return Ok(Heard::Yes);
     }
-    let files = changed(cx, publication, &seen.base).await?;
-    let others = foreign_files(cx, seen.foreign).await?;
-    let line = (answer.verb == "approve").then(|| line(current));
-    let (_, at) = announce(cx, &key("stale"), &messages::not_yet(&files, &others, line.as_ref())).await?;
-    let now = Some(Now { base: seen.base, foreign: seen.foreign });
-    Ok(Heard::Again { subject: current, shown_at: at, now })
+    let files = changed(cx, publication, &now.base).await?;
+    let others = foreign_files(cx, now.foreign).await?;
+    let line = approves.then(|| ApproveLine { stage: publication.stage.to_owned(), subject: current });
+    let stale = messages::not_yet(&files, &others, line.as_ref());
+    let (_, shown_at) = announce(cx, &format!("stale-{}", answer.cause), &stale).await?;
+    Ok(Heard::Again { subject: current, shown_at, now: Some(now) })
 }
 
 /// The document is on the branch, or people have to bring it back.
@@ -347,6 +388,7 @@ pub async fn publish(
         path: &proposal.path,
         ours: Some(signed.document()),
         wanted: None,
+        files: &[],
         only: Only::With(foreign),
     };
     let files =

@@ -42,9 +42,9 @@ pub use page::{StatusComment, Urgency, status_marker};
 pub use recent::Recent;
 pub use remains::{Remains, Seen, remains};
 pub use review::{ReviewBrief, Reviewed, review};
-pub use standing::{fault, stop_label_on};
+pub use standing::{fault, stop_label_on, stranger};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -72,8 +72,8 @@ pub struct Round {
     pub cap: u32,
     /// Reviews bought so far, whoever wrote what they were of.
     pub reviews: u32,
-    /// Calls made to each side, failed ones included.
-    calls: Calls,
+    /// Calls made of each role, failed ones included.
+    calls: BTreeMap<String, u32>,
     /// The document as it is now.
     pub document: Option<Hash>,
     /// Who wrote it.
@@ -128,12 +128,6 @@ pub struct Line {
     pub drafter: Option<Served>,
     /// None: nobody reviewed it.
     pub reviewer: Option<Served>,
-}
-
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-struct Calls {
-    drafter: u32,
-    reviewer: u32,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -199,6 +193,8 @@ impl Round {
         self.replace(document);
         self.drafter = None;
         self.compared = None;
+        // Ours of before never takes its place again.
+        self.best = None;
     }
 
     /// A person sent it back with their words, and with that allows `more` further drafts.

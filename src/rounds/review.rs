@@ -104,7 +104,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
             labels: &brief.issue.labels,
             facts: facts(brief, &mark, &nonce),
             caps: brief.caps,
-            calls: &mut round.calls.reviewer,
+            calls: &mut round.calls,
             waits: &mut round.waits,
         };
         let answered = ask(cx, key, asked).await?;

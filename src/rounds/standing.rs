@@ -26,7 +26,7 @@ use crate::{
     github::{Fault, Issue, Problem, Repo, Whereabouts, decorated},
     limits,
     store::RepoRow,
-    types::{Actor, Hash, IssueNo, UserId},
+    types::{Actor, Hash, IssueNo, Role, UserId},
 };
 
 /// The trailer that only the commit of an approved document has.
@@ -126,6 +126,16 @@ impl Desk {
         };
         Ok(StepError::User(why))
     }
+}
+
+/// Who had a hand in the issue as it is now, and may not write here; the first of them.
+pub async fn stranger(cx: &Cx, repo: &Repo) -> Result<Option<String>, StepError> {
+    for author in repo.authors(cx.run().trigger.issue).await.map_err(fault)? {
+        if repo.permission(&author).await.map_err(fault)?.role < Role::Write {
+            return Ok(Some(author.login));
+        }
+    }
+    Ok(None)
 }
 
 /// Why the run is over, by the state of its pull request.

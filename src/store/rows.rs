@@ -548,21 +548,28 @@ pub struct PastFinding {
     pub finding: FindingRow,
 }
 
-/// Did a person agree with the reviewer, or waive it?
+/// On what word a document was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalKind {
+    /// A person agreed with the reviewer.
     Approve,
+    /// A maintainer waived the verdict.
     Override,
+    /// A person agreed with what nobody reviewed.
+    Unreviewed,
+    /// The reviewer's APPROVED alone: the policy asks nobody.
+    Policy,
 }
 
-/// A person's answer, bound to the document they were shown.
+/// A document's acceptance, bound to what people were shown or to the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRow {
     pub document: Hash,
     /// The gate's subject, which covers the document.
     pub subject: Hash,
-    pub answer: Answer,
+    /// The person's; none where the policy asked nobody.
+    pub answer: Option<Answer>,
     pub kind: ApprovalKind,
 }
 

@@ -1,8 +1,37 @@
-//! The workflows. Adding one is a file here and two lines below.
+//! The workflows. Adding one is a file here and three lines below.
 
 pub mod lld;
 
-use crate::{engine::AnyWorkflow, rounds::Desk};
+use std::path::Path;
+
+use crate::{
+    config::{ConfigError, Settings, WorkflowTable},
+    engine::AnyWorkflow,
+    rounds::Desk,
+};
 
 /// Every workflow there is, in the order `/help` shows them.
 pub static ALL: &[&dyn AnyWorkflow<Desk>] = &[&lld::Lld];
+
+/// Their settings.
+pub const TABLES: &[WorkflowTable] = &[lld::TABLE];
+
+/// Reads the server's settings, those of every workflow among them.
+///
+/// # Errors
+/// What in the file can't be used, with its line and what to do about it.
+pub fn settings(file: &Path) -> Result<Settings, ConfigError> {
+    Settings::load(file, TABLES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workflow_has_its_settings() {
+        let tables: Vec<_> = TABLES.iter().map(|table| table.name).collect();
+        let names: Vec<_> = ALL.iter().map(|workflow| workflow.name()).collect();
+        assert_eq!(tables, names);
+    }
+}

@@ -17,6 +17,8 @@ mod random;
 mod scenarios;
 mod seen;
 mod sequences;
+#[path = "../stories/toys/mod.rs"]
+mod toys;
 #[path = "../stories/world.rs"]
 #[allow(dead_code, reason = "stories are told of the same world and need other parts")]
 mod world;

@@ -138,15 +138,17 @@ fn thread_of(w: &World) -> Thread<'_> {
 /// The usual world, with models that cost money.
 pub(crate) async fn world(models: &Models, key: &str) -> World {
     let (toml, env) = (models.toml(), Models::env(key));
-    World::new(Setting { models: Some(("claude:opus", "gemini:pro")), toml, env, ..Setting::default() }).await
+    let models = Some(("claude:opus", "gemini:pro"));
+    World::new(Setting { models, toml, env, toys: true, ..Setting::default() }).await
 }
 
 /// The same, with the scenario's cap.
 async fn capped_world(scenario: &Scenario, models: &Models, key: &str) -> World {
     let cap = MicroUsd(scenario.cap).exact();
-    let toml = format!("{}[budget]\nrun = \"${cap}\"\n", models.toml());
+    let toml = format!("{}[budget]\nrun = \"${cap}\"\n{}", models.toml(), scenario.toml);
     let env = Models::env(key);
-    World::new(Setting { models: Some(("claude:opus", "gemini:pro")), toml, env, ..Setting::default() }).await
+    let models = Some(("claude:opus", "gemini:pro"));
+    World::new(Setting { models, toml, env, toys: true, ..Setting::default() }).await
 }
 
 /// Plays a scenario that nobody kills.
@@ -334,11 +336,18 @@ fn killed_anywhere_the_thread_is_as_if_nothing_had_happened() {
     for (at, scenario) in scenarios::ALL.iter().enumerate() {
         // The others do much of what the first does.
         let every = if at == 0 { 1 } else { 3 };
-        killed_everywhere(scenario, if crate::world::all() { every } else { 12 });
+        killed_everywhere(scenario, if crate::world::all() { every } else { 20 });
+    }
+}
+
+#[test]
+fn killed_anywhere_another_document_is_published_once() {
+    for scenario in scenarios::OTHERWISE {
+        killed_everywhere(scenario, if crate::world::all() { 3 } else { 12 });
     }
 }
 
 #[test]
 fn killed_anywhere_a_run_pauses_once_and_spends_no_more_than_it_may() {
-    killed_everywhere(&scenarios::PAUSED, if crate::world::all() { 4 } else { 12 });
+    killed_everywhere(&scenarios::PAUSED, if crate::world::all() { 4 } else { 20 });
 }

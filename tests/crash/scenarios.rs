@@ -30,6 +30,8 @@ pub(crate) struct Scenario {
     acts: &'static [Act],
     /// What a run may spend before it pauses, in micro-dollars.
     pub(crate) cap: u64,
+    /// Lines of the settings.
+    pub(crate) toml: &'static str,
     /// In these steps it is killed, as they are stored; none: in all.
     pub(crate) killed_in: &'static [&'static str],
     /// In the status comment at the end.
@@ -62,6 +64,7 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "approved at the first gate",
         acts: &[LABEL, APPROVE],
         cap: USUAL_CAP,
+        toml: "",
         killed_in: &[],
         end: "lld: done",
     },
@@ -70,8 +73,40 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "sent back once",
         acts: &[LABEL, REVISE, Act { ready: |t| t.sent_back() && t.gates().len() == 1, ..APPROVE }],
         cap: USUAL_CAP,
+        toml: "",
         killed_in: &[],
         end: "lld: done",
+    },
+];
+
+/// Documents that are published otherwise: in another order, on another target, with several files, unasked.
+pub(crate) const OTHERWISE: &[Scenario] = &[
+    Scenario {
+        workflow: "note",
+        name: "approved before each of its reviews, and filed",
+        acts: &[Act { act: |t| t.label("countersign:note"), ..LABEL }, APPROVE, APPROVE_AGAIN],
+        cap: USUAL_CAP,
+        toml: "",
+        killed_in: &["\"Gate\"", "\"Review\"", "\"File\""],
+        end: "note: done",
+    },
+    Scenario {
+        workflow: "lld",
+        name: "approved by its review alone",
+        acts: &[LABEL],
+        cap: USUAL_CAP,
+        toml: "[lld]\nverdict_gate = false\n",
+        killed_in: &["\"VerdictGate\"", "\"Finalize\""],
+        end: "lld: done",
+    },
+    Scenario {
+        workflow: "pages",
+        name: "several files",
+        acts: &[Act { act: |t| t.label("countersign:pages"), ..LABEL }, APPROVE],
+        cap: USUAL_CAP,
+        toml: "",
+        killed_in: &["\"Gate\"", "\"Publish\""],
+        end: "pages: done",
     },
 ];
 
@@ -81,6 +116,7 @@ pub(crate) const PAUSED: Scenario = Scenario {
     name: "paused at its cap",
     acts: &[LABEL, RAISE, APPROVE],
     cap: 500_000,
+    toml: "",
     killed_in: &["\"Review\"", "\"Budget\""],
     end: "lld: done",
 };
@@ -99,7 +135,7 @@ const LABEL: Act = Act {
     what: "maya labels the issue",
     done: |t| t.view().timeline.iter().any(|item| item.event == "labeled" && item.actor == "maya"),
     ready: |_| true,
-    act: |t| t.hub.label(t.repo, t.issue, t.hub.user_id("maya").unwrap(), "countersign:lld").unwrap(),
+    act: |t| t.label("countersign:lld"),
 };
 
 const REVISE: Act = Act {
@@ -116,18 +152,33 @@ const APPROVE: Act = Act {
     act: |t| t.say("sam", t.gates().last().unwrap()),
 };
 
+const APPROVE_AGAIN: Act = Act {
+    what: "sam approves what became of it",
+    done: |t| t.times("sam", "/approve") == 2,
+    ready: |t| t.view().comments.iter().any(|c| c.body.contains("was accepted")) && t.gates().len() == 1,
+    ..APPROVE
+};
+
 impl Thread<'_> {
     pub(crate) fn view(&self) -> IssueView {
         self.hub.issue(self.repo, self.issue).unwrap()
     }
 
     fn said(&self, who: &str, words: &str) -> bool {
-        self.view().comments.iter().any(|c| c.author == who && c.body.starts_with(words))
+        self.times(who, words) > 0
+    }
+
+    fn times(&self, who: &str, words: &str) -> usize {
+        self.view().comments.iter().filter(|c| c.author == who && c.body.starts_with(words)).count()
     }
 
     fn say(&self, who: &str, text: &str) {
         let user = self.hub.user_id(who).unwrap();
         self.hub.comment(self.repo, self.issue, user, text).unwrap();
+    }
+
+    fn label(&self, label: &str) {
+        self.hub.label(self.repo, self.issue, self.hub.user_id("maya").unwrap(), label).unwrap();
     }
 
     fn sent_back(&self) -> bool {

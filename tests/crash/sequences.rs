@@ -336,7 +336,8 @@ async fn wrong(w: &World) -> Vec<String> {
             format!("{} is {:?} with {approvals:?}", run.id, run.status),
         );
         for approval in approvals {
-            let (by, subject) = (approval.answer.by.login.as_str(), approval.subject.to_string());
+            let (by, subject) =
+                (approval.answer.as_ref().unwrap().by.login.as_str(), approval.subject.to_string());
             let said = said_by(&w.hub, by);
             let meant = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
                 ["/approve"] | ["/override", ..] => true,

@@ -234,7 +234,7 @@ fn settings(text: &str) -> Result<Settings, ConfigError> {
     fs::write(&file, text).unwrap();
     let env = "COUNTERSIGN_WEBHOOK_SECRET=0123456789abcdef\nGEMINI_API_KEY=AIza\nGEMINI_API_KEY_TEAM=AIzb\n";
     fs::write(directory.path().join(".env"), env).unwrap();
-    Settings::load(&file)
+    workflows::settings(&file)
 }
 
 /// What `Debug` shows of them, wherever they were read from.

@@ -14,7 +14,7 @@ use countersign::{
     },
     limits,
     store::Checkpoint,
-    types::{Cause, IssueNo, RepoId, Role},
+    types::{Cause, IssueNo, RepoId, Role, RunId},
 };
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -69,6 +69,9 @@ contract! {
     a_busy_repository_starves_nobody
     waiting_holds_no_worker
     a_server_that_stops_begins_no_effect
+    a_job_keeps_no_slot_and_what_it_came_to_is_kept
+    a_stop_ends_a_job
+    a_shutdown_ends_a_job_and_the_next_boot_begins_it_anew
     only_stored_rows_countersign
     issues_go_on_side_by_side
     the_live_loop_runs_and_stops
@@ -565,7 +568,7 @@ async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
     let Started::New(other) = world.start("walk", "delivery-2#0").await else { panic!() };
     let refused = world.engine().retry(retry("r3")).await.unwrap();
     assert!(matches!(refused, Retried::Another(view) if view.id == other));
-    let nobody = countersign::types::RunId { seq: 99, ..run };
+    let nobody = RunId { seq: 99, ..run };
     let unknown = Retry { run: nobody, ..retry("r4") };
     assert!(matches!(world.engine().retry(unknown).await.unwrap(), Retried::NoRun));
 
@@ -630,6 +633,71 @@ async fn waiting_holds_no_worker(world: World) {
     let Started::New(run) = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await else { panic!() };
     world.settle().await;
     assert_eq!(world.view(run).await.status, Status::Asking);
+}
+
+/// Lets time go on until the run stands like that.
+async fn in_time(world: &World, run: RunId, status: Status) {
+    for _ in 0..200 {
+        world.settle().await;
+        if world.view(run).await.status == status {
+            return;
+        }
+        world.clock.advance(limits::JOB_LOOK);
+        tokio::task::yield_now().await;
+    }
+    panic!("{:?}", world.view(run).await);
+}
+
+async fn a_job_keeps_no_slot_and_what_it_came_to_is_kept(mut world: World) {
+    let run = world.started("job").await;
+    assert_eq!(world.view(run).await.status, Status::Waiting);
+    for issue in 0..limits::LIVE_STEPS as u64 {
+        world.start_on(IssueNo(100 + issue), "walk", &format!("walk-{issue}")).await;
+    }
+    world.settle().await;
+    let all = world.engine().list(Filter::default()).await.unwrap();
+    let others = all.iter().filter(|view| view.status == Status::Asking).count();
+    assert_eq!(others, limits::LIVE_STEPS, "{all:?}");
+    world.clock.advance(Duration::from_secs(19 * 60));
+    world.settle().await;
+    assert_eq!(world.view(run).await.status, Status::Waiting, "it takes twenty minutes");
+    in_time(&world, run, Status::Asking).await;
+    world.restart(TOYS);
+    world.signal(says("revise", "delivery-2#0")).await;
+    let read = world.toys.seen().into_iter().filter(|seen| seen == "green").count();
+    assert_eq!((world.toys.long.begun.load(SeqCst), read), (1, 1));
+    in_time(&world, run, Status::Waiting).await;
+    in_time(&world, run, Status::Asking).await;
+    assert_eq!(world.toys.long.begun.load(SeqCst), 2, "another visit, another job");
+}
+
+async fn a_stop_ends_a_job(world: World) {
+    let run = world.started("job").await;
+    while world.toys.long.begun.load(SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    world.cancel("delivery-2#0").await;
+    in_time(&world, run, Status::Stopped).await;
+    while world.toys.long.stopped.load(SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.toys.long.begun.load(SeqCst), 1);
+}
+
+async fn a_shutdown_ends_a_job_and_the_next_boot_begins_it_anew(mut world: World) {
+    let shutdown = CancellationToken::new();
+    let live = tokio::spawn({
+        let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
+        async move { engine.run(shutdown).await }
+    });
+    let Started::New(run) = world.start("job", "delivery-1#0").await else { panic!() };
+    until(&world, run, Status::Waiting).await;
+    shutdown.cancel();
+    live.await.unwrap();
+    assert_eq!(world.toys.long.stopped.load(SeqCst), 1, "it has ended when the server has");
+    world.restart(TOYS);
+    in_time(&world, run, Status::Asking).await;
+    assert_eq!(world.toys.long.begun.load(SeqCst), 2);
 }
 
 async fn a_server_that_stops_begins_no_effect(mut world: World) {
@@ -836,7 +904,7 @@ async fn the_live_loop_gives_up_what_is_stuck(mut world: World) {
 }
 
 /// Waits, in real time, for what the live loop does.
-async fn until(world: &World, run: countersign::types::RunId, status: Status) {
+async fn until(world: &World, run: RunId, status: Status) {
     let reached = async {
         while world.view(run).await.status != status {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -847,11 +915,11 @@ async fn until(world: &World, run: countersign::types::RunId, status: Status) {
 
 /// The run an answer was taken by.
 trait TakenBy {
-    fn run(&self) -> Option<countersign::types::RunId>;
+    fn run(&self) -> Option<RunId>;
 }
 
 impl TakenBy for Signalled {
-    fn run(&self) -> Option<countersign::types::RunId> {
+    fn run(&self) -> Option<RunId> {
         match self {
             Self::Taken(run) => Some(*run),
             _ => None,

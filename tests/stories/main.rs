@@ -18,6 +18,7 @@ mod intake;
 mod known;
 mod lld;
 mod long_log;
+mod made;
 mod missed;
 mod models;
 mod money;
@@ -33,6 +34,8 @@ mod script;
 mod shell;
 mod strangers;
 mod threads;
+mod toys;
+mod unasked;
 #[allow(dead_code, reason = "the crash tests tell of the same world and need other parts")]
 mod world;
 

@@ -23,11 +23,14 @@ use countersign::{
     store::StoreError,
     types::{CommentId, InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
     web::token_file,
+    workflows,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+
+use crate::toys;
 
 /// A clock that stands still until it is moved.
 pub(crate) struct ManualClock {
@@ -93,6 +96,7 @@ pub(crate) struct World {
     public: Listening,
     turn: Turn,
     read: BTreeSet<CommentId>,
+    toys: bool,
 }
 
 /// The bot works or GitHub delivers, never both at once: a story told twice goes the same way twice.
@@ -138,6 +142,7 @@ pub(crate) struct Known {
     pub(crate) repo: RepoId,
     pub(crate) issue: IssueNo,
     installation: InstallationId,
+    toys: bool,
 }
 
 /// How a world differs from the usual one.
@@ -154,6 +159,8 @@ pub(crate) struct Setting {
     pub(crate) env: String,
     pub(crate) files: Vec<(String, Vec<u8>)>,
     pub(crate) private: bool,
+    /// The workflows of [`toys`] are there as well.
+    pub(crate) toys: bool,
     /// Writes go at the pace that GitHub wants. Whoever sets this moves the clock while things settle.
     pub(crate) paced: bool,
 }
@@ -238,12 +245,13 @@ impl World {
         );
         std::fs::write(home.join("countersign.toml"), toml).unwrap();
         let pacing = if setting.paced { Pacing::GitHub } else { Pacing::Off };
-        let app = build(&home.join("countersign.toml"), &clock, pacing).await;
+        let toys = setting.toys;
+        let app = build(&home.join("countersign.toml"), &clock, pacing, toys).await;
         let turn = Turn::default();
         let public = Listening::start(door, app.public(), &turn);
         let read = BTreeSet::new();
         let mut world =
-            Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read };
+            Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read, toys };
         world.settle().await;
         world
     }
@@ -251,7 +259,7 @@ impl World {
     /// A hub and a bot that go on from what is in `directory`, where others lived as these `known` ones do: a
     /// copy of a world, at this time. What was on its way to the bot then goes nowhere.
     pub(crate) async fn go_on(directory: TempDir, known: Known, now: Timestamp) -> Self {
-        let Known { app: id, repo, issue, installation } = known;
+        let Known { app: id, repo, issue, installation, toys } = known;
         let clock = ManualClock::at(now);
         give_up_deliveries(&directory.path().join("hub/hub.json"));
         let hub = start_hub(directory.path(), &clock).await;
@@ -262,11 +270,11 @@ impl World {
         let text = std::fs::read_to_string(&config).unwrap();
         let before = text.split("web_url = \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
         std::fs::write(&config, text.replace(&before, hub.base_url().as_str())).unwrap();
-        let app = build(&config, &clock, Pacing::Off).await;
+        let app = build(&config, &clock, Pacing::Off, toys).await;
         let turn = Turn::default();
         let public = Listening::start(door, app.public(), &turn);
         let read = BTreeSet::new();
-        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read }
+        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read, toys }
     }
 
     /// Bot and hub end; what they keep stays.
@@ -279,8 +287,8 @@ impl World {
     }
 
     pub(crate) fn known(&self) -> Known {
-        let Self { repo, issue, installation, .. } = *self;
-        Known { app: self.app.settings.app.id, repo, issue, installation }
+        let Self { repo, issue, installation, toys, .. } = *self;
+        Known { app: self.app.settings.app.id, repo, issue, installation, toys }
     }
 
     /// The directories of the hub and of the bot are in it.
@@ -295,7 +303,8 @@ impl World {
 
     /// The same, and `meanwhile` happens while no bot is there to hear of it.
     pub(crate) async fn restart_after(self, meanwhile: impl FnOnce(&Hub)) -> Self {
-        let Self { hub, app, clock, repo, issue, installation, directory, public, turn, read, .. } = self;
+        let Self { hub, app, clock, repo, issue, installation, directory, public, turn, read, toys, .. } =
+            self;
         // Its address may be another world's before it is back: that one would hear what is said to nobody here.
         let id = app.settings.app.id;
         let listens_at = |url| hub.set_webhook(id, Some(url), &SecretString::from(SECRET)).unwrap();
@@ -304,12 +313,12 @@ impl World {
         drop(app);
         meanwhile(&hub);
         hub.settled().await;
-        let app = build(&directory.path().join("bot/countersign.toml"), &clock, Pacing::Off).await;
+        let app = build(&directory.path().join("bot/countersign.toml"), &clock, Pacing::Off, toys).await;
         let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let webhook: url::Url = format!("http://{}/webhook", door.local_addr().unwrap()).parse().unwrap();
         listens_at(webhook.clone());
         let public = Listening::start(door, app.public(), &turn);
-        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read }
+        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read, toys }
     }
 
     /// What opens the operator's doors.
@@ -427,7 +436,9 @@ impl World {
         said.iter()
             .flat_map(|body| body.lines())
             .map(|line| line.trim().trim_matches('`'))
-            .find(|line| line.starts_with("/approve lld "))
+            .find(|line| {
+                line.starts_with("/approve ") && !line.ends_with("HASH") && line.split(' ').count() == 3
+            })
             .unwrap_or_else(|| panic!("no gate shows its line; the thread:\n{}", self.thread()))
             .to_owned()
     }
@@ -519,11 +530,13 @@ async fn start_hub(directory: &Path, clock: &Arc<ManualClock>) -> Hub {
     Hub::start(options).await.unwrap()
 }
 
-async fn build(config: &Path, clock: &Arc<ManualClock>, pacing: Pacing) -> Arc<App> {
+async fn build(config: &Path, clock: &Arc<ManualClock>, pacing: Pacing, toys: bool) -> Arc<App> {
+    let (workflows, tables) =
+        if toys { (toys::ALL, toys::TABLES) } else { (workflows::ALL, workflows::TABLES) };
     let patience = Instant::now() + Duration::from_secs(10);
     loop {
-        let settings = Settings::load(config).unwrap();
-        match App::build_paced(settings, clock.clone(), pacing).await {
+        let settings = Settings::load(config, tables).unwrap();
+        match App::build_with(settings, clock.clone(), pacing, workflows).await {
             Ok(app) => return Arc::new(app),
             // Between its fork and its start a child of another world's holds whatever we held.
             Err(AppError::Store(StoreError::InUse { .. })) if Instant::now() < patience => {

@@ -93,6 +93,10 @@ impl Demo {
             let _ = preparing.await;
         }
         let stage = stage?;
+        // Before anybody is told how to leave: where a shell started this in the background, a Ctrl-C that comes too soon
+        // is ignored, not fatal.
+        let stop = CancellationToken::new();
+        tokio::spawn(on_signals(stop.clone(), stop.clone()));
         if self.data.is_some() {
             say(format_args!("Data in {}", data.display()));
         }
@@ -109,8 +113,6 @@ impl Demo {
             }
             None => "The pages are there until this program ends. Ctrl-C leaves.\n",
         });
-        let stop = CancellationToken::new();
-        tokio::spawn(on_signals(stop.clone(), stop.clone()));
         let serving = stage.serve(stop.clone());
         let told = self.play(&stage, &stop).await;
         stop.cancel();

@@ -22,6 +22,7 @@ use crate::{
     localhub::{self, AppCredentials, AppSpec, Hub, HubError, HubOptions, RepoSource},
     providers::Readiness,
     types::{Hash, InstallationId, IssueNo, RepoId, Role, UserId},
+    workflows,
 };
 
 /// What the demo works on.
@@ -132,7 +133,7 @@ impl Stage {
             None => furnish(&hub, files, maintainer, webhook, material)?,
         };
         fs::write(&files.config, settings_text(&hub, &remembered))?;
-        let mut settings = Settings::load(&files.config)?;
+        let mut settings = workflows::settings(&files.config)?;
         settings.models = model_settings(&settings, models, config)?;
         let app = App::build(settings, Arc::new(SystemClock)).await?;
         // A server waits until somebody puts in a key; whoever came to see a run is told at once.
@@ -203,7 +204,7 @@ impl Stage {
     }
 
     pub(super) fn document_path(&self) -> String {
-        self.app.settings.lld.document_path_of(self.issue)
+        self.app.settings.workflow("lld").document_path_of(self.issue)
     }
 }
 
@@ -333,7 +334,7 @@ fn settings_text(hub: &Hub, remembered: &Remembered) -> String {
 /// Who receives the code, a line a model.
 pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<[String; 2]> {
     let models = match config {
-        Some(path) => Settings::load(path)?.models,
+        Some(path) => workflows::settings(path)?.models,
         None => ModelSettings::real(Path::new(""), None, None),
     };
     let line = |task: &str, spec: &str| {
@@ -378,9 +379,9 @@ fn receivers(models: &ModelSettings, spec: &str) -> Vec<String> {
 
 /// Scripted answers, or the models of the user's own settings.
 fn model_settings(demo: &Settings, models: Models, config: Option<&Path>) -> anyhow::Result<ModelSettings> {
-    match (models, config) {
-        (Models::Stub, _) => Ok(demo.models.clone()),
-        (Models::Real, Some(path)) => Ok(Settings::load(path)?.models),
+    let mut settings = match (models, config) {
+        (Models::Stub, _) => return Ok(demo.models.clone()),
+        (Models::Real, Some(path)) => workflows::settings(path)?.models,
         (Models::Real, None) => {
             let secrets = Secrets::load(Path::new(".env"))?;
             // Claude's login must outlive the demo's own directory.
@@ -388,9 +389,12 @@ fn model_settings(demo: &Settings, models: Models, config: Option<&Path>) -> any
                 .context("there is no home directory for Claude's login; use --config")?;
             let own = home.join(".config/countersign");
             let gemini_key = secrets.gemini_keys.into_iter().next().map(|(_, key)| key);
-            Ok(ModelSettings::real(&own, gemini_key, secrets.anthropic_api_key))
+            ModelSettings::real(&own, gemini_key, secrets.anthropic_api_key)
         }
-    }
+    };
+    // A server that lives by the same settings has programs of its own running, which are not this demo's to end.
+    settings.workers.children = demo.models.workers.children.clone();
+    Ok(settings)
 }
 
 #[cfg(test)]

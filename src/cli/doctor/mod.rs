@@ -7,7 +7,7 @@ mod repositories;
 use std::{fmt::Display, process::ExitCode};
 
 use super::{ConfigFlag, say};
-use crate::config::Settings;
+use crate::workflows;
 
 /// Check the settings, the machine, the App on GitHub and the models, and name the fix for what is wrong.
 ///
@@ -41,7 +41,7 @@ impl Report {
 impl Doctor {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let mut report = Report::default();
-        match Settings::load(&self.config.config) {
+        match workflows::settings(&self.config.config) {
             Ok(settings) => {
                 report.good("settings", settings.file.display().to_string());
                 for name in &settings.ignored_environment {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     codebase::{Detail, File, dependencies, tokens},
-    documents::{lld, sections},
+    documents::{self, sections},
 };
 
 /// A file as it would be shown.
@@ -204,10 +204,8 @@ impl Forms<'_> {
     }
 
     fn of_prose(&mut self, text: &str, secrets: usize) {
-        // A design gives way by its schema.
-        let read = lld::parse(text);
-        let is_design = !read.files.is_empty() && !read.requirements.is_empty();
-        let rank = if is_design { lld::rank } else { roles::prose_rank };
+        // A document of ours gives way by its schema.
+        let rank = documents::ranks(text).unwrap_or(roles::prose_rank);
         for (room, share) in SHORT_PROSE {
             let shortened = sections::shorten(text, &rank, room);
             let before = self.forms.len();

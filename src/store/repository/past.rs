@@ -153,7 +153,8 @@ mod tests {
             url: None,
             commit: None,
         };
-        let row = ApprovalRow { document, subject: document, answer, kind: ApprovalKind::Approve };
+        let row =
+            ApprovalRow { document, subject: document, answer: Some(answer), kind: ApprovalKind::Approve };
         serde_json::to_string(&row).unwrap()
     }
 

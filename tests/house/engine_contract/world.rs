@@ -18,6 +18,7 @@ use countersign::{
         Engine, Filter, GateSpec, Halt, Kind, Next, Outcome, Port, Record, RunView, Signal, Signalled, Start,
         Started, Step, StepError, Trigger, VerdictRow, Workflow, memory::Memory,
     },
+    limits,
     store::Store,
     types::{
         Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Timestamp,
@@ -26,6 +27,7 @@ use countersign::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 pub(super) const REPO: RepoId = RepoId(8123);
 pub(super) const ISSUE: IssueNo = IssueNo(42);
@@ -75,6 +77,30 @@ pub(super) struct Toys {
     pub(super) told: Mutex<Vec<Halt>>,
     /// How often telling people fails first.
     pub(super) mute: AtomicU32,
+    pub(super) long: Arc<Long>,
+}
+
+/// A job of twenty minutes.
+#[derive(Default)]
+pub(super) struct Long {
+    pub(super) begun: AtomicU32,
+    pub(super) stopped: AtomicU32,
+    /// The world's.
+    clock: Mutex<Option<Arc<Hands>>>,
+}
+
+impl Long {
+    async fn work(self: Arc<Self>, stop: CancellationToken) -> Result<String, StepError> {
+        self.begun.fetch_add(1, SeqCst);
+        let clock = self.clock.lock().unwrap().clone().unwrap();
+        tokio::select! {
+            () = clock.sleep(Duration::from_secs(20 * 60)) => Ok("green".to_owned()),
+            () = stop.cancelled() => {
+                self.stopped.fetch_add(1, SeqCst);
+                Err(StepError::Later { why: "stopped".into(), after: Duration::from_secs(1) })
+            }
+        }
+    }
 }
 
 impl Toys {
@@ -225,6 +251,14 @@ async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> 
             state.drafts = 0;
             let until = cx.clock().now().plus(Duration::from_secs(60));
             return Ok(Next::Wait { until, why: "nobody is there".into() });
+        }
+        "job" => {
+            let long = Arc::clone(&toys.long);
+            let Some(green) = cx.job("tests", move |stop| long.work(stop)).await? else {
+                let until = cx.clock().now().plus(limits::JOB_LOOK);
+                return Ok(Next::Wait { until, why: "tests run".into() });
+            };
+            toys.saw(green);
         }
         "wait" if state.drafts == 1 => {
             cx.once("paid", pay).await?;
@@ -380,11 +414,12 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
         "override" => ApprovalKind::Override,
         _ => ApprovalKind::Approve,
     };
-    let mut row = ApprovalRow { document: document(), subject: subject(), answer: answer.clone(), kind };
+    let mut row =
+        ApprovalRow { document: document(), subject: subject(), answer: Some(answer.clone()), kind };
     match state.mode.as_str() {
         "unrecorded" => return Ok(Next::Go(At::Publish)),
         "misbound" => row.document = Hash::of(b"another design"),
-        "forged" => row.answer.by.id = UserId(1),
+        "forged" => row.answer.as_mut().unwrap().by.id = UserId(1),
         "elsewhere" => row.subject = Hash::of(b"another gate"),
         _ => {}
     }
@@ -393,13 +428,13 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
 }
 
 async fn publish(cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
-    let proof = cx.countersigned(document()).await;
+    let proof = cx.countersigned(document(), &[]).await;
     let text = match proof {
         Ok(proof) => format!(
             "{} {:?} by {}",
-            proof.verdict().verdict,
+            proof.verdict().unwrap().verdict,
             proof.approval().kind,
-            proof.approval().answer.by.login
+            proof.approval().answer.as_ref().unwrap().by.login
         ),
         Err(error) => error.to_string(),
     };
@@ -446,6 +481,7 @@ impl World {
     }
 
     fn open(&mut self, workflows: &'static [&'static dyn AnyWorkflow<Toys>]) {
+        *self.toys.long.clock.lock().unwrap() = Some(self.clock.clone());
         let backing: Arc<dyn Backing> = match &mut self.ground {
             Ground::Memory(memory) => memory.clone(),
             Ground::Sqlite(directory, store) => {

@@ -1,0 +1,166 @@
+//! The settings of each workflow: one table a workflow, of the same shape.
+//!
+//! Which workflows there are is told from above; this room knows no workflow's name.
+
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path},
+};
+
+use serde::Deserialize;
+use toml::{
+    Spanned,
+    de::{DeTable, Deserializer, Error, ValueDeserializer},
+};
+
+use crate::types::IssueNo;
+
+/// More rounds than this is a quarrel, not a review.
+pub const MOST_ROUNDS: u32 = 10;
+
+/// A workflow that has settings.
+#[derive(Debug)]
+pub struct WorkflowTable {
+    /// The table's name in both files: `lld`.
+    pub name: &'static str,
+    /// Where its document goes, if nothing is said of it; `{issue}` is the issue's number.
+    pub document_path: &'static str,
+}
+
+/// How a workflow goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkflowSettings {
+    /// Review rounds before the run halts.
+    pub max_rounds: u32,
+    /// A person looks at the draft before the reviewer does.
+    pub draft_gate: bool,
+    /// A person decides on what the reviewer approved.
+    pub verdict_gate: bool,
+    /// Where the approved document goes in the repository; `{issue}` is the issue's number.
+    pub document_path: String,
+}
+
+impl WorkflowSettings {
+    fn of(table: &WorkflowTable) -> Self {
+        let document_path = table.document_path.to_owned();
+        Self { max_rounds: 3, draft_gate: false, verdict_gate: true, document_path }
+    }
+
+    /// The document's path for one issue.
+    pub fn document_path_of(&self, issue: IssueNo) -> String {
+        self.document_path.replace("{issue}", &issue.to_string())
+    }
+}
+
+/// What a file says of a workflow.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Table {
+    max_rounds: Option<Spanned<u32>>,
+    draft_gate: Option<Spanned<bool>>,
+    verdict_gate: Option<Spanned<bool>>,
+    document_path: Option<Spanned<String>>,
+}
+
+/// A value that can't be used: the byte where it stands, and why.
+type Refusal = (usize, String);
+
+/// The settings of every workflow, by its name.
+pub type Workflows = BTreeMap<&'static str, WorkflowSettings>;
+
+/// What a file says of each workflow, in the order of their names as they were given.
+type Tables = Vec<(&'static str, Table)>;
+
+/// Takes the workflows' tables out of a file; the rest of it is an `F`.
+pub(super) fn split<'t, F: Deserialize<'t>>(
+    text: &'t str,
+    names: impl Iterator<Item = &'static str>,
+) -> Result<(F, Tables), Error> {
+    let mut file = DeTable::parse(text)?;
+    let mut tables = Vec::new();
+    for name in names {
+        let table =
+            file.get_mut().remove(name).map(|given| Table::deserialize(ValueDeserializer::from(given)));
+        tables.push((name, table.transpose()?.unwrap_or_default()));
+    }
+    Ok((F::deserialize(Deserializer::from(file))?, tables))
+}
+
+impl Table {
+    /// The server's own word.
+    pub(super) fn checked(self, defaults: &WorkflowTable) -> Result<WorkflowSettings, Refusal> {
+        let mut settings = WorkflowSettings::of(defaults);
+        if let Some(rounds) = self.max_rounds {
+            if !(1..=MOST_ROUNDS).contains(rounds.as_ref()) {
+                let message = format!("max_rounds = {} is outside 1 to {MOST_ROUNDS}", rounds.as_ref());
+                return Err((rounds.span().start, message));
+            }
+            settings.max_rounds = *rounds.as_ref();
+        }
+        if let Some(path) = self.document_path {
+            if let Err(why) = document_path(path.as_ref(), defaults) {
+                let message = format!("document_path = {:?} {why}", path.as_ref());
+                return Err((path.span().start, message));
+            }
+            settings.document_path = path.into_inner();
+        }
+        for (given, gate) in
+            [(self.draft_gate, &mut settings.draft_gate), (self.verdict_gate, &mut settings.verdict_gate)]
+        {
+            *gate = given.map_or(*gate, Spanned::into_inner);
+        }
+        Ok(settings)
+    }
+
+    /// A repository's word, which may tighten the server's and never loosen it.
+    pub(super) fn tighten(self, server: &WorkflowSettings) -> Result<WorkflowSettings, Refusal> {
+        let mut settings = server.clone();
+        if let Some(rounds) = self.max_rounds {
+            let (asked, allowed) = (*rounds.as_ref(), server.max_rounds);
+            if asked == 0 || asked > allowed {
+                let message = format!(
+                    "max_rounds = {asked} is outside 1 to {allowed}, what the server allows; \
+                     choose a number in that range"
+                );
+                return Err((rounds.span().start, message));
+            }
+            settings.max_rounds = asked;
+        }
+        if let Some(path) = self.document_path {
+            let message = "document_path is for the server to say; remove the line".to_owned();
+            return Err((path.span().start, message));
+        }
+        for (name, given, gate) in [
+            ("draft_gate", self.draft_gate, &mut settings.draft_gate),
+            ("verdict_gate", self.verdict_gate, &mut settings.verdict_gate),
+        ] {
+            let Some(given) = given else { continue };
+            if *gate && !*given.as_ref() {
+                let message = format!(
+                    "{name} = false would take away a gate the server demands; remove the line or set it to true"
+                );
+                return Err((given.span().start, message));
+            }
+            *gate = given.into_inner();
+        }
+        Ok(settings)
+    }
+}
+
+fn document_path(path: &str, defaults: &WorkflowTable) -> Result<(), String> {
+    let parts: Vec<_> = Path::new(path).components().collect();
+    let inside = parts.iter().all(|part| match part {
+        Component::Normal(name) => !name.to_string_lossy().to_ascii_lowercase().starts_with(".git"),
+        _ => false,
+    });
+    if !inside || path.contains(['\\', '\n', ':']) {
+        let good = defaults.document_path;
+        Err(format!("must be a path inside the repository, away from .git and .github; write {good}"))
+    } else if !path.contains("{issue}") {
+        Err("must hold {issue}, or documents would overwrite each other".to_owned())
+    } else if !path.ends_with(".md") {
+        Err("must end in .md, for it is Markdown".to_owned())
+    } else {
+        Ok(())
+    }
+}

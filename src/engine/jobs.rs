@@ -1,0 +1,143 @@
+//! Long work that costs no money, beside the steps: a test run of twenty minutes keeps no step's slot, is no part of a
+//! `once`, and does not hold a shutdown up.
+//!
+//! A job lives in this process alone. A run that is stopped ends it, and so does a shutdown; the next boot's step finds
+//! none and begins it anew. What it came to is in the journal once a step has read it.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::anyhow;
+use futures_util::future::join_all;
+use tokio::{sync::Semaphore, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use super::workflow::StepError;
+use crate::{clock::SharedClock, limits, types::RunId};
+
+/// The jobs of this process.
+pub(super) struct Jobs {
+    all: Mutex<HashMap<Name, Job>>,
+    /// Those that were told to end, and may not have yet.
+    ending: Mutex<Vec<JoinHandle<Left>>>,
+    places: Arc<Semaphore>,
+    clock: SharedClock,
+}
+
+/// The run, the visit that began it, and its key there.
+pub(super) type Name = (RunId, u64, String);
+
+/// What a job came to, in JSON.
+type Left = Result<Vec<u8>, StepError>;
+
+enum Job {
+    Runs {
+        stop: CancellationToken,
+        task: JoinHandle<Left>,
+    },
+    /// It is kept until a step has written it down.
+    Came(Vec<u8>),
+}
+
+impl Jobs {
+    pub(super) fn new(clock: SharedClock) -> Self {
+        Self {
+            all: Mutex::default(),
+            ending: Mutex::default(),
+            places: Arc::new(Semaphore::new(limits::JOBS)),
+            clock,
+        }
+    }
+
+    /// What the job came to, if it is over; it is begun where there is none. `stop` ends it. One that failed is
+    /// forgotten, and any other once it is [`read`](Self::read).
+    pub(super) async fn look<W, Fut>(&self, name: Name, stop: CancellationToken, work: W) -> Option<Left>
+    where
+        W: FnOnce(CancellationToken) -> Fut + Send + 'static,
+        Fut: Future<Output = Left> + Send + 'static,
+    {
+        let task = {
+            let mut all = lock(&self.all);
+            match all.entry(name.clone()).or_insert_with(|| self.begin(stop, work)) {
+                Job::Came(left) => return Some(Ok(left.clone())),
+                Job::Runs { task, .. } if !task.is_finished() => return None,
+                Job::Runs { .. } => {}
+            }
+            match all.remove(&name)? {
+                Job::Runs { task, .. } => task,
+                Job::Came(left) => return Some(Ok(left)),
+            }
+        };
+        let left = task.await;
+        let left =
+            left.unwrap_or_else(|error| Err(StepError::Bug(anyhow!("a job of a step ended: {error}"))));
+        if let Ok(left) = &left {
+            lock(&self.all).insert(name, Job::Came(left.clone()));
+        }
+        Some(left)
+    }
+
+    /// A step has written down what it came to.
+    pub(super) fn read(&self, name: &Name) {
+        lock(&self.all).remove(name);
+    }
+
+    fn begin<W, Fut>(&self, stop: CancellationToken, work: W) -> Job
+    where
+        W: FnOnce(CancellationToken) -> Fut + Send + 'static,
+        Fut: Future<Output = Left> + Send + 'static,
+    {
+        let (places, clock, token) = (Arc::clone(&self.places), self.clock.clone(), stop.clone());
+        let task = tokio::spawn(async move {
+            let stopped = || StepError::Later { why: "a job was stopped".into(), after: limits::JOB_LOOK };
+            // One that does not end when it is told to is dropped.
+            let over = async {
+                token.cancelled().await;
+                clock.sleep(limits::JOB_END).await;
+            };
+            let run = async {
+                let Some(place) = token.run_until_cancelled(places.acquire()).await else {
+                    return Err(stopped());
+                };
+                let _place = place.map_err(|error| StepError::Bug(error.into()))?;
+                work(token.clone()).await
+            };
+            tokio::select! {
+                left = run => left,
+                () = over => Err(stopped()),
+            }
+        });
+        Job::Runs { stop, task }
+    }
+
+    /// Ends the jobs of a run, but for those of this visit.
+    pub(super) fn keep(&self, run: RunId, visit: Option<u64>) {
+        let mut all = lock(&self.all);
+        let over = all.extract_if(|(of, began, _), _| *of == run && Some(*began) != visit);
+        let mut ending = lock(&self.ending);
+        ending.retain(|task| !task.is_finished());
+        ending.extend(over.filter_map(|(_, job)| job.stop()));
+    }
+
+    /// Ends all of them, and waits until they have ended.
+    pub(super) async fn end(&self) {
+        let mut ending: Vec<_> = lock(&self.all).drain().filter_map(|(_, job)| job.stop()).collect();
+        ending.append(&mut lock(&self.ending));
+        join_all(ending).await;
+    }
+}
+
+impl Job {
+    fn stop(self) -> Option<JoinHandle<Left>> {
+        let Self::Runs { stop, task } = self else { return None };
+        stop.cancel();
+        Some(task)
+    }
+}
+
+fn lock<V>(of: &Mutex<V>) -> MutexGuard<'_, V> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,131 @@
+//! What a workflow says of its document: the one thing that differs between those that use the stage.
+
+use futures_util::future::BoxFuture;
+
+use crate::{
+    codebase::TreeIndex,
+    commands::CommandSpec,
+    documents::{Mistake, Repository},
+    engine::{Countersigned, Outcome, Proof, StepError, StepInfo},
+    rounds::{Cx, Policy},
+    types::IssueNo,
+};
+
+/// What a reviewed document is called, and where it goes.
+pub struct About {
+    pub workflow: &'static str,
+    /// The word people type: the `lld` of `/approve lld 3f9c…`.
+    pub stage: &'static str,
+    /// What models and people call it: `low-level design`.
+    pub what: &'static str,
+    /// What starts the workflow.
+    pub command: &'static CommandSpec,
+    /// All steps, in the order of the graph.
+    pub steps: Vec<StepInfo>,
+    /// The lesser proofs that its publishing takes.
+    pub proofs: &'static [Proof],
+    pub target: Target,
+}
+
+/// Where a document is published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// On the issue's branch, with a pull request.
+    Branch,
+    /// On the issue alone: there is neither branch nor pull request.
+    Issue,
+}
+
+/// What a gate asks people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    /// May the draft go to review? It never stands in for one.
+    Draft,
+    /// May the document be published, if the review that follows approves it?
+    Beforehand,
+    /// Does the reviewed document stand?
+    Verdict,
+    /// Does the document stand, which nobody is going to review?
+    Unreviewed,
+}
+
+/// A gate as the policy of a run has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gate {
+    pub asks: Asks,
+    /// Off: nobody is asked about a draft, nor about what was approved; the rest is for people all the same.
+    pub on: bool,
+}
+
+/// Looks up in the code what a text takes from it.
+pub type NamesCheck = fn(&str, &dyn Repository) -> Vec<Mistake>;
+
+/// A workflow's own part of a stage. Pure, but for [`names`](Self::names): text in, facts out.
+pub trait Document: Send + Sync {
+    fn about(&self) -> About;
+
+    /// The gate of this step, if it is one.
+    fn gate(&self, step: &str, policy: &Policy) -> Option<Gate>;
+
+    /// The format in words, for the prompts of both models.
+    fn rules(&self) -> String;
+
+    /// The text with its form mended, and in how many places it was.
+    fn fix(&self, text: &str, _issue: IssueNo) -> (String, usize) {
+        (text.to_owned(), 0)
+    }
+
+    /// What the form of the text and the paths in it get wrong.
+    fn check(&self, _text: &str, _issue: IssueNo, _tree: &TreeIndex) -> Vec<Mistake> {
+        Vec::new()
+    }
+
+    /// What judges the names that the text takes from the code, if anything does.
+    fn names(&self) -> Option<NamesCheck> {
+        None
+    }
+
+    /// What the text promises and then leaves out.
+    fn coverage(&self, _text: &str) -> Vec<Mistake> {
+        Vec::new()
+    }
+
+    /// What the checks have established, for the reviewer: words of ours, none of the text's. A line each.
+    fn facts(&self, _commit: &str) -> String {
+        String::new()
+    }
+
+    /// At most forty lines of Markdown for whoever has to decide.
+    fn summary(&self, text: &str) -> String;
+
+    /// The files the text speaks of; what they hold is bound by an approval.
+    fn paths(&self, _text: &str) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Is there such a place as a finding names?
+    fn place_exists(&self, text: &str, place: &str, _tree: &TreeIndex) -> bool {
+        text.contains(place.trim())
+    }
+
+    /// Files that are published with the text, each with its path. They are made from it alone, so who approves the
+    /// text approves them.
+    fn files(&self, _text: &str) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// Publishes on the issue, where that is the [`Target`]; it may be done twice, and the second time changes nothing.
+    fn file<'a>(
+        &'a self,
+        _text: &'a str,
+        _signed: &'a Countersigned,
+        _cx: &'a Cx,
+    ) -> BoxFuture<'a, Result<Outcome, StepError>> {
+        Box::pin(async { Err(StepError::Bug(anyhow::anyhow!("this is not published on the issue"))) })
+    }
+
+    /// Does the text say the same at a place as it did `before`?
+    fn unchanged_at(&self, before: &str, now: &str, _place: &str) -> bool {
+        before == now
+    }
+}

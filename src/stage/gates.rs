@@ -1,0 +1,357 @@
+//! The gates: showing people a document and asking, hearing the answer, and the ways back.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Asks, Exit, Gate, Stage, Target, Visit, document, look, show};
+use crate::{
+    engine::{Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError},
+    messages::{self, AskedBecause, CommitKind, Standing, State as Shown},
+    rounds::{self, Cx, Heard, IssueSnapshot, Landed, Now, Publication, Urgency, need},
+    types::{Hash, Role, Timestamp, Verdict},
+};
+
+/// What the open gate waits for an answer on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Asked {
+    pub(super) subject: Hash,
+    pub(super) shown_at: Timestamp,
+    /// The gate comment, and the visit that made it.
+    pub(super) url: String,
+    #[serde(default)]
+    visit: u64,
+}
+
+/// A person decides, or the policy says that nobody needs to.
+pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    let Some(Gate { asks, on }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
+        return Err(StepError::Bug(anyhow::anyhow!("{} is no gate of this workflow", v.at.id)));
+    };
+    let Some(answer) = cx.answer() else {
+        return match asks {
+            Asks::Draft if !on => Ok(Exit::Pass),
+            // One that was reviewed comes here from there, because somebody has to see it.
+            Asks::Beforehand if !on && s.round.review.is_none() => Ok(Exit::Pass),
+            Asks::Verdict if !on && review_is_enough(s, v).await? => Ok(Exit::Pass),
+            _ => ask(s, v, asks).await,
+        };
+    };
+    match hear(s, v, answer).await? {
+        Heard::Again { subject, shown_at, now } => ask_again(s, v, asks, (subject, shown_at), now).await,
+        Heard::Rewritten => ask_anew(s, v, true).await,
+        Heard::Theirs(document) => take_over(s, v, document, Some(answer)).await,
+        Heard::Yes => {
+            let objection = match (answer.verb.as_str(), asks) {
+                ("revise", _) => Some(answer.clone()),
+                (_, Asks::Draft) => None,
+                (_, Asks::Beforehand | Asks::Verdict | Asks::Unreviewed) => objection(cx, answer).await?,
+            };
+            if let Some(objection) = objection {
+                answered(s, v, &objection).await?;
+                return send_back(s, v, &objection).await;
+            }
+            let kind = match asks {
+                Asks::Draft => None,
+                Asks::Unreviewed => Some(ApprovalKind::Unreviewed),
+                Asks::Verdict if answer.verb == "override" => Some(ApprovalKind::Override),
+                Asks::Beforehand | Asks::Verdict => Some(ApprovalKind::Approve),
+            };
+            if let Some(kind) = kind {
+                let subject = need(&s.asked)?.subject;
+                accept(s, cx, subject, kind, Some(answer.clone())).await?;
+            }
+            answered(s, v, answer).await?;
+            if asks == Asks::Draft {
+                s.asked = None;
+            }
+            Ok(Exit::Pass)
+        }
+    }
+}
+
+/// Writes down what publishing will ask for.
+async fn accept(
+    s: &mut Stage,
+    cx: &Cx,
+    subject: Hash,
+    kind: ApprovalKind,
+    answer: Option<Answer>,
+) -> Result<(), StepError> {
+    let row = ApprovalRow { document: *need(&s.round.document)?, subject, answer, kind };
+    cx.record("approval", Record::Approval(row.clone())).await?;
+    s.approval = Some(row);
+    Ok(())
+}
+
+/// Where the policy asks nobody about what the reviewer approved: is there nothing else that a person has to see? Others'
+/// files on the branch are, and so is an issue that somebody wrote who may not write here, or that is another one by now.
+pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<bool, StepError> {
+    let cx = v.cx;
+    s.asked_because = None;
+    let declared = v.doc.about().proofs.contains(&Proof::Policy);
+    // A loop that led nowhere is for people, whatever stands there as the best of it.
+    let approved = show::verdict(s) == Verdict::Approved && s.stop.is_none();
+    if !declared || !approved || s.foreign.is_some() {
+        return Ok(false);
+    }
+    look(s, cx).await?;
+    let repo = cx.tools().repo(cx).await?;
+    let stranger = cx.once("stranger", |_| rounds::stranger(cx, &repo)).await?;
+    let issue: IssueSnapshot = cx.once("issue-now", |_| cx.tools().issue(cx, &repo)).await?;
+    s.asked_because = match stranger {
+        Some(login) => Some(AskedBecause::Stranger(login)),
+        None if issue.digest != need(&s.issue)?.digest => Some(AskedBecause::IssueEdited),
+        None => None,
+    };
+    if s.asked_because.is_some() {
+        return Ok(false);
+    }
+    let texts = Texts::of(s, v).await?;
+    let subject = rounds::subject(cx, need(&s.base)?, &texts.publication(s, v)?, None).await?;
+    accept(s, cx, subject, ApprovalKind::Policy, None).await?;
+    Ok(true)
+}
+
+/// What a publication is made of, besides what the run knows.
+struct Texts {
+    path: String,
+    paths: Vec<String>,
+    files: Vec<(String, Hash)>,
+}
+
+impl Texts {
+    async fn of(s: &Stage, v: &Visit<'_>) -> Result<Self, StepError> {
+        let text = document(s, v.cx).await?;
+        let mut files = Vec::new();
+        for (path, text) in v.doc.files(&text) {
+            files.push((path, v.cx.put(text.as_bytes()).await?));
+        }
+        Ok(Self { path: show::path(s)?, paths: v.doc.paths(&text), files })
+    }
+
+    fn publication<'a>(&'a self, s: &'a Stage, v: &Visit<'_>) -> Result<Publication<'a>, StepError> {
+        Ok(Publication {
+            stage: v.doc.about().stage,
+            gate: v.at.id,
+            issue: need(&s.issue)?,
+            base: need(&s.base)?,
+            path: &self.path,
+            document: *need(&s.round.document)?,
+            files: &self.files,
+            paths: &self.paths,
+            policy: need(&s.policy)?,
+        })
+    }
+}
+
+/// Shows the document on its branch and asks people; the answer comes back to the same step.
+async fn ask(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    look(s, cx).await?;
+    let (subject, left) = match v.doc.about().target {
+        Target::Branch => match propose(s, v).await? {
+            Ok(proposed) => proposed,
+            Err(exit) => return Ok(exit),
+        },
+        Target::Issue => {
+            let texts = Texts::of(s, v).await?;
+            (rounds::subject(cx, need(&s.base)?, &texts.publication(s, v)?, None).await?, None)
+        }
+    };
+    let gate = show::gate(s, v, Standing::Waits(show::line(v, subject)), left).await?;
+    let (url, shown_at) = rounds::announce(cx, rounds::GATE, &gate).await?;
+    s.asked = Some(Asked { subject, shown_at, url, visit: cx.visit() });
+    show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
+    Ok(Exit::Ask(spec(s, v, asks, subject, shown_at)))
+}
+
+/// Puts the document on its branch, with a pull request that shows it. Returns what an approval of it is of, and the
+/// branch that was left alone for it; or where else the run has to go.
+pub(super) async fn propose(
+    s: &mut Stage,
+    v: &Visit<'_>,
+) -> Result<Result<(Hash, Option<String>), Exit>, StepError> {
+    let cx = v.cx;
+    let message = show::commit(s, v, CommitKind::Proposal, None)?;
+    let texts = Texts::of(s, v).await?;
+    let publication = texts.publication(s, v)?;
+    let landing = match rounds::propose(cx, &publication, s.known, s.proposal.is_some(), &message).await? {
+        Landed::Ours(landing) => landing,
+        Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
+        Landed::AskAnew { rewritten, foreign } => {
+            s.foreign = foreign;
+            return ask_anew(s, v, rewritten).await.map(Err);
+        }
+    };
+    let subject = rounds::subject(cx, publication.base, &publication, landing.foreign).await?;
+    (s.known, s.foreign) = (s.round.document, landing.foreign);
+    let issue = need(&s.issue)?;
+    let title = messages::pull_title(v.doc.about().stage, issue.number, &issue.title, false);
+    let body = show::pull(s, v, None, None).await?;
+    let proposal = rounds::open_pull(cx, &texts.publication(s, v)?, &landing, &title, &body).await?;
+    s.proposal = Some(proposal);
+    Ok(Ok((subject, landing.left)))
+}
+
+fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, subject: Hash, shown_at: Timestamp) -> GateSpec {
+    let mut verbs = vec![("revise".to_owned(), Role::Write)];
+    let refused = s.round.review.as_ref().is_some_and(|review| review.verdict != Verdict::Approved);
+    match asks {
+        Asks::Verdict if show::verdict(s) != Verdict::Approved => {
+            verbs.push(("override".to_owned(), Role::Maintain));
+        }
+        // What a review refused is sent back, for nobody asks about that review.
+        Asks::Beforehand if refused => {}
+        _ => verbs.push(("approve".to_owned(), Role::Write)),
+    }
+    GateSpec { stage: v.doc.about().stage.to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
+}
+
+/// Asks anew at the same gate, of which nothing that was said counts, and its comment says so: about the branch as it is
+/// now, or about another where somebody rewrote it. That one's pull request is closed once the other has one, and is this
+/// run's no more.
+pub(super) async fn ask_anew(s: &mut Stage, v: &Visit<'_>, rewritten: bool) -> Result<Exit, StepError> {
+    let why = match rewritten {
+        true => "somebody rewrote the branch, and a newer comment asks about another one",
+        false => {
+            "others changed the branch before the approval was on it, and a newer comment asks about that"
+        }
+    };
+    restate_asked(s, v, Standing::Ended(why.to_owned())).await?;
+    if rewritten {
+        s.proposal = None;
+    }
+    (s.asked, s.approval) = (None, None);
+    Ok(Exit::AskAnew)
+}
+
+/// Keeps the gate open for what is there now.
+async fn ask_again(
+    s: &mut Stage,
+    v: &Visit<'_>,
+    asks: Asks,
+    (subject, shown_at): (Hash, Timestamp),
+    now: Option<Now>,
+) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    let asked = need(&s.asked)?.clone();
+    let before = asked.subject;
+    s.asked = Some(Asked { subject, shown_at, ..asked });
+    if let Some(Now { base, foreign }) = now {
+        (s.base, s.foreign) = (Some(base), foreign);
+        let line = show::line(v, subject);
+        let standing = if subject == before { Standing::Waits(line) } else { Standing::WaitsAnew(line) };
+        restate(s, v, cx.visit(), standing).await?;
+        let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
+        let shown = show::status(s, v, Shown::NeedsYou).await?;
+        s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
+    }
+    Ok(Exit::Ask(spec(s, v, asks, subject, shown_at)))
+}
+
+/// A `/revise` said at this gate after the answer that is being heard: an objection outweighs it.
+async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>, StepError> {
+    cx.once(&format!("objection-{}", answer.cause), |_| async {
+        let rows = cx.ledger().await?.answers;
+        let heard =
+            rows.iter().find(|(row, _)| row.answer.cause == answer.cause).map(|(row, _)| (row.id, row.gate));
+        let objects = |row: &AnswerRow| {
+            row.answer.verb == "revise" && heard.is_some_and(|(id, gate)| row.gate == gate && row.id > id)
+        };
+        Ok(rows.into_iter().map(|(row, _)| row).find(objects).map(|row| row.answer))
+    })
+    .await
+}
+
+/// Says in the gate comment of `visit`, and on the pull request, how it stands now. What was accepted says so on the
+/// pull request once it is there.
+pub(super) async fn restate(
+    s: &Stage,
+    v: &Visit<'_>,
+    visit: u64,
+    standing: Standing,
+) -> Result<(), StepError> {
+    let cx = v.cx;
+    let counts = match &standing {
+        Standing::Waits(line) | Standing::WaitsAnew(line) => Some(line.clone()),
+        _ => None,
+    };
+    let gate = show::gate(s, v, standing.clone(), None).await?;
+    let key = cx.answer().map_or("restated".to_owned(), |answer| format!("restated-{}", answer.cause));
+    let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
+    let lines = format!("/approve {} ", v.doc.about().stage);
+    rounds::restate(cx, &key, Some((visit, &gate)), (&lines, counts.as_ref()), pull).await?;
+    if pull.is_none() || standing.accepted() {
+        return Ok(());
+    }
+    show::update_pull(s, v, &format!("{key}-pull"), None, Some(standing)).await
+}
+
+/// As [`restate`], in the comment that asked last, where what it says holds no more.
+async fn restate_asked(s: &Stage, v: &Visit<'_>, standing: Standing) -> Result<(), StepError> {
+    match &s.asked {
+        // One of a version before this was kept: then it asked in the visit that hears the answer.
+        Some(Asked { visit: 0, .. }) => restate(s, v, v.cx.visit(), standing).await,
+        Some(asked) => restate(s, v, asked.visit, standing).await,
+        None => Ok(()),
+    }
+}
+
+/// Once a pause is over, the line that ends it is of no more use.
+pub(super) async fn unpause(s: &Stage, cx: &Cx) -> Result<(), StepError> {
+    let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
+    rounds::restate(cx, "unpaused", None, ("/budget ", None), pull).await
+}
+
+/// As [`restate`], for the answer that ends this visit's gate.
+async fn answered(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<(), StepError> {
+    let (verb, by, at) = (answer.verb.clone(), answer.by.login.clone(), answer.at);
+    restate(s, v, v.cx.visit(), Standing::Answered { verb, by, at }).await
+}
+
+async fn hear(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<Heard, StepError> {
+    let cx = v.cx;
+    look(s, cx).await?;
+    let texts = Texts::of(s, v).await?;
+    let asked = need(&s.asked)?;
+    let publication = texts.publication(s, v)?;
+    rounds::hear(cx, answer, &publication, s.proposal.as_ref(), asked.subject, asked.shown_at).await
+}
+
+/// A maintainer's own version goes through every check and the review, like any other; nothing rewrites it
+/// before it is looked at, unless they ask for that in the same breath.
+pub(super) async fn take_over(
+    s: &mut Stage,
+    v: &Visit<'_>,
+    document: Hash,
+    answer: Option<&Answer>,
+) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    match answer {
+        Some(answer) if answer.verb == "revise" => answered(s, v, answer).await?,
+        _ => restate_asked(s, v, Standing::Replaced).await?,
+    }
+    s.round.take_over(document);
+    s.approval = None;
+    s.known = Some(document);
+    if let Some(answer) = answer.filter(|a| a.verb == "revise") {
+        return send_back(s, v, answer).await;
+    }
+    let repo = cx.tools().repo(cx).await?;
+    s.base = Some(cx.tools().fetch(cx, "their-base", &repo).await?);
+    s.asked = None;
+    Ok(Exit::Theirs)
+}
+
+/// Back to the drafter with a person's words, and with the issue and the code as they are now.
+async fn send_back(s: &mut Stage, v: &Visit<'_>, answer: &Answer) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    let desk = cx.tools();
+    let repo = desk.repo(cx).await?;
+    s.issue = Some(cx.once("issue-again", |_| desk.issue(cx, &repo)).await?);
+    let more = need(&s.policy)?.max_rounds;
+    s.round.send_back(&answer.text, more);
+    (s.asked, s.approval) = (None, None);
+    s.stop = None;
+    Ok(Exit::Reread)
+}

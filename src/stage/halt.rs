@@ -1,0 +1,161 @@
+//! The visit that tells people why a run ended.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Stage, Visit, before_drafting, conclude, gates, show,
+    show::{label, label_left, path, rehearsal, say_turn},
+    straight_to,
+};
+use crate::{
+    engine::{Halt, Kind, Outcome, StepError},
+    github::{Fault, Repo, decorated},
+    messages::{self, HaltCard, HaltReason, Kept, Standing},
+    rounds::{self, Cx, Remains, Seen, announce, fault},
+};
+
+/// Tells why the run ended. A person who stopped it knows; everyone else gets a comment. One that ended after its
+/// approved commit was made has published, and is done.
+pub async fn halted(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, StepError> {
+    match tell(s, halt, v).await {
+        // The issue or the repository is gone: there is nobody left to tell here.
+        Err(StepError::User(why)) => {
+            tracing::info!(run = %v.cx.run().id, why, "the end of the run could not be shown");
+            Ok(None)
+        }
+        told => told,
+    }
+}
+
+/// What the visit that tells of the end finds on GitHub. The state is that of the beginning of the visit before,
+/// whose effects nobody wrote down.
+#[derive(Serialize, Deserialize)]
+struct Found {
+    /// The state label on the issue.
+    label: Option<String>,
+    /// The label that stops a run, if it is still on.
+    stop: Option<String>,
+    /// None where nobody is to be told of it.
+    remains: Option<Remains>,
+}
+
+/// None: there is no issue to show anything on.
+async fn find(s: &Stage, cx: &Cx, repo: &Repo, told: bool) -> Result<Option<Found>, StepError> {
+    let issue = match repo.issue(cx.run().trigger.issue).await {
+        Ok(issue) => issue,
+        Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(None),
+        Err(other) => return Err(fault(other)),
+    };
+    let path = path(s).ok();
+    let remains = match told {
+        true => Some(rounds::remains(cx, repo, path.as_deref(), s.proposal.as_ref()).await?),
+        false => None,
+    };
+    let stop = rounds::stop_label_on(&issue.labels).map(str::to_owned);
+    Ok(Some(Found { label: label_left(&issue.labels), stop, remains }))
+}
+
+async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, StepError> {
+    let cx = v.cx;
+    let repo = cx.tools().repo(cx).await?;
+    let stopped = matches!(halt, Halt::Stopped { .. });
+    let Some(found) = cx.once("found", |_| find(s, cx, &repo, !stopped)).await? else { return Ok(None) };
+    let mut s = s.clone();
+    s.label = found.label.or(s.label);
+    // Its first draft made it, or was about to; or an earlier end of the same run did.
+    if !before_drafting(v) || cx.visit() > straight_to(v) + 1 {
+        s.status = s.status.in_doubt();
+    }
+    let published = match &s.proposal {
+        Some(proposal) if v.at.kind == Kind::Publish => {
+            cx.once("published", |_| cx.tools().published(cx, proposal)).await?
+        }
+        _ => None,
+    };
+    let outcome = match published {
+        Some(audit) => match conclude(&mut s, v, audit).await {
+            // The same fault as before, perhaps: people are told of that one.
+            Err(StepError::Bug(error)) if matches!(halt, Halt::Bug { .. }) => {
+                tracing::error!(run = %cx.run().id, "what is left after the approved commit cannot be done: {error:#}");
+                None
+            }
+            // The comment below may get through all the same.
+            Err(StepError::User(why)) => {
+                tracing::error!(run = %cx.run().id, why, "what is left after the approved commit cannot be done");
+                None
+            }
+            concluded => Some(concluded?),
+        },
+        None => {
+            let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
+            match say_turn(&mut s, v, "status", state, messages::STOPPED).await {
+                // The comment below may get through all the same.
+                Err(StepError::User(why)) => {
+                    tracing::warn!(run = %cx.run().id, why, "the end does not show in the status comment")
+                }
+                said => said?,
+            }
+            None
+        }
+    };
+    if let Some(remains) = found.remains.as_ref().filter(|_| outcome.is_none()) {
+        announce(cx, "halted", &messages::halted(&halt_card(&s, halt, remains, v))).await?;
+    }
+    // Labels last: nobody waits for them.
+    if outcome.is_none() {
+        label(&mut s, cx, messages::STOPPED).await?;
+    }
+    if let Some(label) = found.stop {
+        decorated(repo.remove_label(cx.run().trigger.issue, &label).await).map_err(fault)?;
+    }
+    if v.at.kind == Kind::Pause {
+        gates::unpause(&s, cx).await?;
+    }
+    let ended = Standing::Ended(match halt {
+        Halt::Stopped { .. } => format!("the run was {}", halt.sentence()),
+        _ => "the run could not go on, as the newest comment says".to_owned(),
+    });
+    if v.at.kind == Kind::Gate {
+        // The visit before this one asked.
+        gates::restate(&s, v, cx.visit() - 1, ended).await?;
+    } else if s.proposal.is_some() && published.is_none() {
+        show::update_pull(&s, v, "pull-ended", None, Some(ended)).await?;
+    }
+    Ok(outcome)
+}
+
+/// What there is for people to go on from: on the branch, in the status comment, as a pull request.
+fn kept(s: &Stage, remains: &Remains) -> Vec<Kept> {
+    let (name, branch) = (path(s).unwrap_or_default(), remains.branch.clone());
+    let (mut kept, mut there) = (Vec::new(), None);
+    match &remains.seen {
+        Seen::Nothing => {}
+        Seen::Branch(None) => kept.push(Kept::Branch { name: branch }),
+        Seen::Branch(Some((hash, url))) => {
+            there = Some(*hash);
+            kept.push(Kept::File { name: name.clone(), hash: *hash, url: url.clone() });
+        }
+        Seen::Unknown => kept.push(Kept::Unseen { branch }),
+    }
+    if let (Some(hash), Some(url)) = (s.round.document.filter(|hash| Some(*hash) != there), &s.status.url) {
+        kept.push(Kept::Draft { name, hash, url: url.clone() });
+    }
+    kept.extend(remains.pull.clone().map(|(number, url)| Kept::Pull { number: number.0, url }));
+    kept
+}
+
+fn halt_card(s: &Stage, halt: &Halt, remains: &Remains, v: &Visit<'_>) -> HaltCard {
+    let reason = match halt {
+        Halt::Bug { attempts, .. } => HaltReason::Bug { attempts: *attempts },
+        Halt::Limit { moves } => HaltReason::MoveLimit { moves: *moves },
+        Halt::User(_) | Halt::Stopped { .. } => HaltReason::Said(halt.sentence()),
+    };
+    HaltCard {
+        run: v.cx.run().id,
+        at_step: format!("{} {}", v.at.id, v.at.title),
+        reason,
+        kept: kept(s, remains),
+        again: v.doc.about().command.usage.to_owned(),
+        rehearsal: rehearsal(s, v.cx),
+    }
+}

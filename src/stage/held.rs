@@ -1,0 +1,115 @@
+//! A step that waits for a model or for money: what people see of it meanwhile, and how it goes on.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Exit, Stage, Visit, gates::unpause, look, show};
+use crate::{
+    engine::{Kind, StepError, StepInfo},
+    messages::{self, State as Shown},
+    rounds::{self, Capped, Cx, NoAnswer, Pending, Resumed, Round, Urgency, need},
+};
+
+/// The calls of a stage that can lack an answer. The serde names are those of the steps that make them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Before {
+    Draft,
+    Review,
+}
+
+impl Before {
+    /// The workflow's step that makes the call.
+    pub(super) fn step(self, v: &Visit<'_>) -> Option<StepInfo> {
+        let kind = match self {
+            Self::Draft => Kind::Draft,
+            Self::Review => Kind::Review,
+        };
+        v.doc.about().steps.into_iter().find(|step| step.kind == kind)
+    }
+}
+
+/// Why the run goes on only once there is money for it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Paused {
+    /// Before this call, and there it goes on.
+    pub(super) before: Before,
+    pub(super) capped: Capped,
+    /// The comment that says so.
+    pub(super) url: Option<String>,
+}
+
+/// The step could not have its answer. One that is waited for leaves the round as it was `before`.
+pub(super) async fn unanswered(
+    s: &mut Stage,
+    v: &Visit<'_>,
+    call: Before,
+    before: Round,
+    why: NoAnswer,
+) -> Result<Exit, StepError> {
+    match why {
+        NoAnswer::Step(error) => Err(error),
+        NoAnswer::Capped(capped) => {
+            s.round.pause(before);
+            s.paused = Some(Paused { before: call, capped, url: None });
+            Ok(Exit::Money)
+        }
+        NoAnswer::Held(held) => {
+            s.round.hold(before, held);
+            still(s, v).await.map(|exit| exit.unwrap_or_else(|| again(v.cx)))
+        }
+    }
+}
+
+/// What the step waits for before it calls its model, if it does.
+pub(super) async fn still(s: &mut Stage, v: &Visit<'_>) -> Result<Option<Exit>, StepError> {
+    let cx = v.cx;
+    match s.round.pending(cx, &s.status) {
+        Pending::Nothing => Ok(None),
+        Pending::Mended(held) => {
+            let key = format!("{}-over", held.key());
+            show::turn_as(s, v, &key, Shown::Working, messages::WORKING).await?;
+            Ok(Some(again(cx)))
+        }
+        Pending::Wait { held, until, tell } => {
+            if tell && held.parked() {
+                show::turn_as(s, v, &held.key(), Shown::Parked, messages::NEEDS_YOU).await?;
+            } else if tell {
+                let shown = show::status(s, v, Shown::Working).await?;
+                s.status.show(cx, &held.key(), &shown, Urgency::Turning).await?;
+            }
+            if tell {
+                s.round.told();
+            }
+            Ok(Some(Exit::Wait { until, why: held.view().sentence() }))
+        }
+    }
+}
+
+/// What was shown is kept before the journal goes on.
+pub(super) fn again(cx: &Cx) -> Exit {
+    Exit::Wait { until: cx.clock().now(), why: "going on".to_owned() }
+}
+
+/// Waits until somebody raises the cap that is used up, or a shared one begins anew.
+pub async fn budget(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    let stage = v.doc.about().stage;
+    look(s, cx).await?;
+    let policy = need(&s.policy)?.clone();
+    let Paused { before, capped, .. } = need(&s.paused)?.clone();
+    match rounds::resume(cx, stage, &capped, &policy).await? {
+        Resumed::GoOn => {
+            unpause(s, cx).await?;
+            s.paused = None;
+            Ok(Exit::Resume(before))
+        }
+        Resumed::Refused(gate) => Ok(Exit::Ask(gate)),
+        Resumed::Unheard => {
+            let at_step =
+                before.step(v).map(|step| format!("{} {}", step.id, step.title)).unwrap_or_default();
+            let (url, gate) = rounds::pause(cx, stage, at_step, &capped, &policy).await?;
+            s.paused = Some(Paused { before, capped, url: Some(url) });
+            show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
+            Ok(Exit::Ask(gate))
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! The document stage: what every workflow does whose product is a reviewed document.
+//!
+//! Load, analyze, draft, fix, check, ask, review, publish: each is a function here that a step of a workflow calls with
+//! its [`Visit`]. What is a workflow's own (its prompts, rules, checks and places) it says through [`Document`]. It keeps
+//! its own steps and its own table of edges, and one function of it says where each [`Exit`] leads: so what may follow
+//! what is read in one table, and nothing here knows a workflow's name.
+
+mod document;
+mod gates;
+mod halt;
+mod held;
+mod show;
+
+pub use document::{About, Asks, Document, Gate, NamesCheck, Target};
+pub use gates::gate;
+pub use halt::halted;
+pub use held::{Before, budget};
+
+use serde::{Deserialize, Serialize};
+
+use self::{
+    gates::{Asked, ask_anew, take_over},
+    held::Paused,
+};
+use crate::{
+    codebase,
+    documents::Mistake,
+    engine::{ApprovalRow, GateSpec, Kind, Next, Outcome, Step, StepError, StepInfo},
+    messages::{self, AskedBecause, CommitKind, Quote, State as Shown},
+    rounds::{
+        self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Landed, Policy, Proposal, ReviewBrief, Round,
+        StatusComment, Stop, Turn, fault, need, text_of,
+    },
+    types::{Hash, Timestamp},
+};
+
+/// Everything a run knows between its steps.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Stage {
+    issue: Option<IssueSnapshot>,
+    policy: Option<Policy>,
+    base: Option<Base>,
+    /// What of the repository the models are shown.
+    excerpt: Option<Hash>,
+    /// What earlier runs of the repository came to; runs from before there was such a thing have none.
+    #[serde(default)]
+    history: Option<Hash>,
+    /// Files the excerpt had no room or no use for.
+    left_out: usize,
+    /// A source file that exists, for scripted answers.
+    sample_path: Option<String>,
+    /// Repairs made by code to the draft's form.
+    repairs: usize,
+    round: Round,
+    status: StatusComment,
+    proposal: Option<Proposal>,
+    /// The version on the branch that this run knows: ours, or a person's that it took over. Only that may be
+    /// followed by a version of ours.
+    known: Option<Hash>,
+    /// What others had on the branch when people were asked last: a stored list, if they had anything.
+    #[serde(default)]
+    foreign: Option<Hash>,
+    /// What the open gate waits for an answer on, or the one whose approval is being published.
+    asked: Option<Asked>,
+    /// The state label on the issue.
+    label: Option<String>,
+    /// Why the loop handed the decision to people, when the verdict is not APPROVED.
+    stop: Option<Stop>,
+    /// The answer that opened the way to publishing.
+    approval: Option<ApprovalRow>,
+    /// What such runs cost here before.
+    #[serde(default)]
+    quote: Option<Quote>,
+    /// Why the run goes on only once there is money for it.
+    #[serde(default)]
+    paused: Option<Paused>,
+    /// Why people are asked where the policy would ask nobody.
+    #[serde(default)]
+    asked_because: Option<AskedBecause>,
+}
+
+/// One visit of a step.
+pub struct Visit<'a> {
+    pub doc: &'a dyn Document,
+    pub at: StepInfo,
+    pub cx: &'a Cx,
+}
+
+impl<'a> Visit<'a> {
+    pub fn new(doc: &'a dyn Document, at: impl Step, cx: &'a Cx) -> Self {
+        Self { doc, at: StepInfo::of(at), cx }
+    }
+}
+
+/// How a step of a stage ends. A workflow says where each leads, in its own table of edges.
+#[derive(Debug)]
+pub enum Exit {
+    /// Nothing stands against going on.
+    Pass,
+    /// The review leads nowhere; people have to decide.
+    Undecided,
+    /// Back to the drafter.
+    Redraft,
+    /// A person sent the document back: issue and code are read anew.
+    Reread,
+    /// A person's own version takes the place of ours, and is checked like it.
+    Theirs,
+    /// People have to be asked once more, about what is there now.
+    AskAnew,
+    /// There is no money for the next call.
+    Money,
+    /// There is money again for what it lacked for.
+    Resume(Before),
+    Ask(GateSpec),
+    Wait {
+        until: Timestamp,
+        why: String,
+    },
+    Done(Outcome),
+}
+
+impl Exit {
+    /// What the engine is told; `edge` says where an end leads.
+    ///
+    /// # Errors
+    /// `Bug` where the workflow has no edge for it.
+    pub fn next<S: Step>(self, edge: impl FnOnce(&Self) -> Option<S>) -> Result<Next<S>, StepError> {
+        match self {
+            Self::Ask(gate) => Ok(Next::Ask(gate)),
+            Self::Wait { until, why } => Ok(Next::Wait { until, why }),
+            Self::Done(outcome) => Ok(Next::Done(outcome)),
+            leads => {
+                let to = edge(&leads);
+                to.map(Next::Go).ok_or_else(|| {
+                    StepError::Bug(anyhow::anyhow!("the workflow has no edge for {leads:?} here"))
+                })
+            }
+        }
+    }
+}
+
+/// A graph's steps, for [`About::steps`].
+pub fn steps<S: Step>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
+    graph.iter().map(|(step, _)| StepInfo::of(*step)).collect()
+}
+
+/// Reads the issue and what holds for the run.
+pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    let desk = cx.tools();
+    let repo = desk.repo(cx).await?;
+    let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
+    if text_of(cx, &issue.body).await?.trim().is_empty() {
+        return Err(StepError::User(
+            "The issue has no text. Say in it what is wanted and how one would know it is done, then start anew."
+                .to_owned(),
+        ));
+    }
+    let policy: Policy = cx
+        .once("policy", |_| async {
+            let info = repo.info().await.map_err(fault)?;
+            desk.policy(v.doc.about().workflow, &repo, &info).await
+        })
+        .await?;
+    show::offer_label(v, &repo).await?;
+    s.quote = cx.once("quote", |_| rounds::quote(cx)).await?;
+    s.round = Round::new(policy.max_rounds);
+    s.label = show::label_left(&issue.labels);
+    s.issue = Some(issue);
+    s.policy = Some(policy);
+    Ok(Exit::Pass)
+}
+
+/// Chooses what of the code and of earlier runs the models are shown.
+pub async fn analyze(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    let desk = cx.tools();
+    let repo = desk.repo(cx).await?;
+    let base = desk.fetch(cx, "fetch", &repo).await?;
+    let words = words(s, cx).await?;
+    let Excerpt { shown, left_out, sample_path } = rounds::excerpt(cx, &base, &words, &[]).await?;
+    s.history = Some(rounds::history(cx, &base, need(&s.issue)?, &words).await?);
+    (s.base, s.excerpt) = (Some(base), Some(shown));
+    (s.left_out, s.sample_path) = (left_out, sample_path);
+    Ok(Exit::Pass)
+}
+
+/// Buys a draft.
+pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    if let Some(exit) = held::still(s, v).await? {
+        return Ok(exit);
+    }
+    let cx = v.cx;
+    let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
+    look(s, cx).await?;
+    // On the straight way here nothing was shown yet. A visit that failed and is tried again may have shown something
+    // and taken the knowledge with it.
+    if s.status.url.is_none() && cx.visit() > straight_to(v) {
+        s.status = s.status.clone().in_doubt();
+    }
+    show::working(s, v).await?;
+    let body = text_of(cx, &issue.body).await?;
+    let repository = repository(s, v).await?;
+    let history = rounds::remembered(cx, s.history).await?;
+    let brief = Brief {
+        what: v.doc.about().what,
+        issue: &issue,
+        body: &body,
+        shown: &repository,
+        history: &history,
+        rules: &v.doc.rules(),
+        spec: &policy.drafter,
+        caps: &policy.caps,
+        sample_path: s.sample_path.as_deref(),
+    };
+    let before = s.round.clone();
+    let drafted = match rounds::draft(cx, &mut s.round, &brief).await {
+        Ok(drafted) => drafted,
+        Err(why) => return held::unanswered(s, v, Before::Draft, before, why).await,
+    };
+    match drafted {
+        Drafted::Document => Ok(Exit::Pass),
+        Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
+            Turn::Pass | Turn::Again => Ok(Exit::Redraft),
+            Turn::Stop(_) => {
+                let tries = s.round.number;
+                Err(StepError::User(format!("No usable draft after {tries} tries; at the last one, {why}.")))
+            }
+        },
+    }
+}
+
+/// Mends the draft's form.
+pub async fn fix(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let before = document(s, v.cx).await?;
+    let (after, fixes) = v.doc.fix(&before, need(&s.issue)?.number);
+    let document = v.cx.put(after.as_bytes()).await?;
+    s.round.replace(document);
+    s.repairs = fixes;
+    Ok(Exit::Pass)
+}
+
+/// Holds the draft against the format and the code.
+pub async fn check(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    let (base, text) = (need(&s.base)?, document(s, cx).await?);
+    let tree = cx.tools().tree(cx, base).await?;
+    let mut mistakes = v.doc.check(&text, need(&s.issue)?.number, &tree);
+    if let Some(judge) = v.doc.names() {
+        // What is known of the code hangs on this version and this machine, the form of the text on neither.
+        let names: Hash = cx
+            .once("names", |_| async {
+                let names = rounds::names(cx, base, tree, move |repository| judge(&text, repository)).await?;
+                cx.put(&serde_json::to_vec(&names).map_err(anyhow::Error::new)?).await
+            })
+            .await?;
+        let names = cx.get(&names).await?;
+        mistakes.extend(serde_json::from_slice::<Vec<Mistake>>(&names).map_err(anyhow::Error::new)?);
+    }
+    settle_checks(s, mistakes)
+}
+
+/// Holds the draft against itself: does what it promises cover what it says is wanted?
+pub async fn coverage(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let mut mistakes = s.round.mistakes.clone();
+    mistakes.extend(v.doc.coverage(&document(s, v.cx).await?));
+    settle_checks(s, mistakes)
+}
+
+fn settle_checks(s: &mut Stage, mistakes: Vec<Mistake>) -> Result<Exit, StepError> {
+    match s.round.settle_checks(mistakes) {
+        Turn::Pass => Ok(Exit::Pass),
+        Turn::Again => Ok(Exit::Redraft),
+        Turn::Stop(why) => Err(mechanical_halt(s, why)),
+    }
+}
+
+fn mechanical_halt(s: &Stage, why: Stop) -> StepError {
+    let worst: Vec<String> = s
+        .round
+        .mistakes
+        .iter()
+        .filter(|m| m.is_error())
+        .take(3)
+        .map(|m| format!("{}: {}", m.place, m.message))
+        .collect();
+    let reason = match why {
+        Stop::Stalled => "the same ones came back three times",
+        Stop::Cap | Stop::Inconclusive => "no more drafts are allowed",
+    };
+    StepError::User(format!(
+        "The checks still find mistakes in the draft, and {reason}. {}",
+        worst.join("; ")
+    ))
+}
+
+/// Buys a review by a model of another family.
+pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    if let Some(exit) = held::still(s, v).await? {
+        return Ok(exit);
+    }
+    let cx = v.cx;
+    let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
+    look(s, cx).await?;
+    show::working(s, v).await?;
+    let body = text_of(cx, &issue.body).await?;
+    let repository = repository(s, v).await?;
+    let source = document(s, cx).await?;
+    let base = need(&s.base)?;
+    let tree = cx.tools().tree(cx, base).await?;
+    let brief = ReviewBrief {
+        what: v.doc.about().what,
+        issue: &issue,
+        body: &body,
+        shown: &repository,
+        rules: &v.doc.rules(),
+        spec: &policy.reviewer,
+        caps: &policy.caps,
+        facts: &v.doc.facts(base.commit.as_str()),
+        warnings: &warnings(s),
+        place_exists: &|place| v.doc.place_exists(&source, place, &tree),
+        unchanged_at: &|before, place| v.doc.unchanged_at(before, &source, place),
+    };
+    let before = s.round.clone();
+    let reviewed = match rounds::review(cx, &mut s.round, &brief).await {
+        Ok(reviewed) => reviewed,
+        Err(why) => return held::unanswered(s, v, Before::Review, before, why).await,
+    };
+    match s.round.settle_review(reviewed) {
+        Turn::Again => Ok(Exit::Redraft),
+        Turn::Pass => {
+            s.stop = None;
+            Ok(Exit::Pass)
+        }
+        Turn::Stop(why) => {
+            s.stop = Some(why);
+            Ok(Exit::Undecided)
+        }
+    }
+}
+
+/// Publishes the bytes that were countersigned.
+pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let (cx, about) = (v.cx, v.doc.about());
+    let document = *need(&s.round.document)?;
+    let accepted = s.approval.as_ref().is_some_and(|row| row.document == document);
+    if !accepted {
+        let policy = need(&s.policy)?;
+        let mut gates = about.steps.iter().filter_map(|step| v.doc.gate(step.id, policy));
+        if gates.any(|gate| gate.on && gate.asks != Asks::Draft) {
+            return Err(StepError::Bug(anyhow::anyhow!("a gate that is on was gone around")));
+        }
+        if !gates::review_is_enough(s, v).await? {
+            return ask_anew(s, v, false).await;
+        }
+    }
+    let signed = cx.countersigned(document, about.proofs).await?;
+    if signed.verdict().is_none() && about.target != Target::Issue {
+        return Err(StepError::Bug(anyhow::anyhow!("what nobody reviewed leaves the issue")));
+    }
+    // If the approved commit is there already, the visit that tells of the end finds it and does the rest.
+    look(s, cx).await?;
+    let proposed = s.proposal.as_ref().is_some_and(|proposal| proposal.document == document);
+    if about.target == Target::Branch && !proposed {
+        return match gates::propose(s, v).await? {
+            Err(exit) => Ok(exit),
+            // Nobody was shown what others have there.
+            Ok(_) if s.foreign.is_some() => ask_anew(s, v, false).await,
+            // What is proposed is kept before it is published.
+            Ok(_) => Ok(held::again(cx)),
+        };
+    }
+    let approval = signed.approval();
+    let answer = approval.answer.as_ref();
+    let detail = serde_json::json!({
+        "document": document, "subject": approval.subject, "by": answer.map(|answer| answer.by.id),
+        "verb": answer.map(|answer| &answer.verb), "reason": answer.map(|answer| &answer.text),
+        "at": answer.map(|answer| answer.at), "verdict": signed.verdict().map(|row| row.verdict),
+        "others": s.foreign, "kind": approval.kind,
+        "policy": Hash::of(&serde_json::to_vec(need(&s.policy)?).map_err(anyhow::Error::new)?),
+    });
+    let audit = cx.audit("approved", "a document was countersigned", detail).await?;
+    let proposal = match about.target {
+        Target::Branch => need(&s.proposal)?.clone(),
+        Target::Issue => {
+            let text = text_of(cx, &document).await?;
+            let outcome = v.doc.file(&text, &signed, cx).await?;
+            show::turn(s, v, Shown::Done, messages::DONE).await?;
+            return Ok(Exit::Done(outcome));
+        }
+    };
+    let message = show::commit(s, v, CommitKind::Approval(show::acceptance(approval)), Some(audit))?;
+    let log = (show::log_path(&proposal.path), show::log(s, cx)?);
+    let landing = match rounds::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
+        Landed::Ours(landing) => landing,
+        Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await,
+        Landed::AskAnew { rewritten, foreign } => {
+            s.foreign = foreign;
+            return ask_anew(s, v, rewritten).await;
+        }
+    };
+    s.proposal = Some(Proposal { commit: landing.commit, ..proposal });
+    Ok(Exit::Done(conclude(s, v, audit).await?))
+}
+
+/// What is left to do once the approved commit, which names this link of the audit chain, is on the branch.
+async fn conclude(s: &mut Stage, v: &Visit<'_>, audit: Hash) -> Result<Outcome, StepError> {
+    let proposal = need(&s.proposal)?.clone();
+    show::update_pull(s, v, "retitle", Some(audit), None).await?;
+    show::turn(s, v, Shown::Done, messages::DONE).await?;
+    Ok(Outcome {
+        summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
+        url: Some(proposal.pull_url),
+    })
+}
+
+/// The number of the visit that comes to this step first, if nothing is visited twice.
+fn straight_to(v: &Visit<'_>) -> u64 {
+    let steps = v.doc.about().steps;
+    steps.iter().zip(1..).find(|(step, _)| step.id == v.at.id).map_or(u64::MAX, |(_, number)| number)
+}
+
+/// Does the step come before any draft? Then nothing was shown to anybody yet.
+fn before_drafting(v: &Visit<'_>) -> bool {
+    let steps = v.doc.about().steps;
+    let before = steps.iter().take_while(|step| step.kind != Kind::Draft);
+    before.into_iter().any(|step| step.id == v.at.id)
+}
+
+/// Before a stage: is this still wanted?
+async fn look(s: &Stage, cx: &Cx) -> Result<(), StepError> {
+    cx.tools().look(cx, s.proposal.as_ref().map(|p| p.pull)).await
+}
+
+fn warnings(s: &Stage) -> String {
+    let warnings = s.round.mistakes.iter().filter(|m| !m.is_error());
+    warnings.map(|m| format!("- {}: {}\n", m.place, m.message)).collect()
+}
+
+/// What was asked for.
+async fn words(s: &Stage, cx: &Cx) -> Result<String, StepError> {
+    let issue = need(&s.issue)?;
+    Ok(format!("{}\n{}", issue.title, text_of(cx, &issue.body).await?))
+}
+
+/// What the models are shown of the repository. Once there is a draft, the files that it changes come first.
+async fn repository(s: &mut Stage, v: &Visit<'_>) -> Result<codebase::Shown, StepError> {
+    let cx = v.cx;
+    let files = match s.round.document {
+        Some(document) => v.doc.paths(&text_of(cx, &document).await?),
+        None => Vec::new(),
+    };
+    if files.is_empty() {
+        return rounds::shown(cx, need(&s.excerpt)?).await;
+    }
+    let words = words(s, cx).await?;
+    let Excerpt { shown, left_out, .. } = rounds::excerpt(cx, need(&s.base)?, &words, &files).await?;
+    s.left_out = left_out;
+    rounds::shown(cx, &shown).await
+}
+
+async fn document(s: &Stage, cx: &Cx) -> Result<String, StepError> {
+    text_of(cx, need(&s.round.document)?).await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// A run's state at the verdict gate, as an earlier version stored it.
+    const EARLIER: &str = include_str!("../../fixtures/states/lld-asking.json");
+
+    #[test]
+    fn a_run_that_an_earlier_version_began_goes_on() {
+        let stage: Stage = serde_json::from_str(EARLIER).unwrap();
+        let (now, then) =
+            (serde_json::to_value(&stage).unwrap(), serde_json::from_str::<Value>(EARLIER).unwrap());
+        for (name, value) in then.as_object().unwrap().iter().filter(|(name, _)| *name != "asked") {
+            assert_eq!(now[name], *value, "{name}");
+        }
+        assert_eq!(
+            (&now["asked"]["subject"], &now["asked"]["visit"]),
+            (&then["asked"]["subject"], &Value::from(0))
+        );
+        // The subject of its open gate is made of these very bytes.
+        assert!(EARLIER.contains(&serde_json::to_string(&stage.policy).unwrap()));
+        assert_eq!(serde_json::to_string(&[Before::Draft, Before::Review]).unwrap(), r#"["Draft","Review"]"#);
+    }
+}
