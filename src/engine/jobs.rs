@@ -61,14 +61,17 @@ impl Jobs {
     {
         let task = {
             let mut all = lock(&self.all);
-            match all.entry(name.clone()).or_insert_with(|| self.begin(stop, work)) {
-                Job::Came(left) => return Some(Ok(left.clone())),
-                Job::Runs { task, .. } if !task.is_finished() => return None,
-                Job::Runs { .. } => {}
-            }
-            match all.remove(&name)? {
-                Job::Runs { task, .. } => task,
-                Job::Came(left) => return Some(Ok(left)),
+            match all.remove(&name).unwrap_or_else(|| self.begin(stop, work)) {
+                Job::Runs { task, .. } if task.is_finished() => task,
+                // Not over, or not written down yet: it stays.
+                stays => {
+                    let came = match &stays {
+                        Job::Came(left) => Some(Ok(left.clone())),
+                        Job::Runs { .. } => None,
+                    };
+                    all.insert(name, stays);
+                    return came;
+                }
             }
         };
         let left = task.await;

@@ -106,8 +106,7 @@ pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<boo
     if s.asked_because.is_some() {
         return Ok(false);
     }
-    let texts = Texts::of(s, v).await?;
-    let subject = rounds::subject(cx, need(&s.base)?, &texts.publication(s, v)?, None).await?;
+    let subject = subject_alone(s, v).await?;
     accept(s, cx, subject, ApprovalKind::Policy, None).await?;
     Ok(true)
 }
@@ -144,6 +143,12 @@ impl Texts {
     }
 }
 
+/// What an approval is of where others have nothing on a branch.
+async fn subject_alone(s: &Stage, v: &Visit<'_>) -> Result<Hash, StepError> {
+    let texts = Texts::of(s, v).await?;
+    rounds::subject(v.cx, need(&s.base)?, &texts.publication(s, v)?, None).await
+}
+
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
 async fn ask(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, StepError> {
     let cx = v.cx;
@@ -153,10 +158,7 @@ async fn ask(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, StepError
             Ok(proposed) => proposed,
             Err(exit) => return Ok(exit),
         },
-        Target::Issue => {
-            let texts = Texts::of(s, v).await?;
-            (rounds::subject(cx, need(&s.base)?, &texts.publication(s, v)?, None).await?, None)
-        }
+        Target::Issue => (subject_alone(s, v).await?, None),
     };
     let gate = show::gate(s, v, Standing::Waits(show::line(v, subject)), left).await?;
     let (url, shown_at) = rounds::announce(cx, rounds::GATE, &gate).await?;

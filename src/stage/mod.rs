@@ -423,8 +423,7 @@ fn straight_to(v: &Visit<'_>) -> u64 {
 /// Does the step come before any draft? Then nothing was shown to anybody yet.
 fn before_drafting(v: &Visit<'_>) -> bool {
     let steps = v.doc.about().steps;
-    let before = steps.iter().take_while(|step| step.kind != Kind::Draft);
-    before.into_iter().any(|step| step.id == v.at.id)
+    steps.iter().take_while(|step| step.kind != Kind::Draft).any(|step| step.id == v.at.id)
 }
 
 /// Before a stage: is this still wanted?
