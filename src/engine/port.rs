@@ -12,8 +12,9 @@ use crate::{
     limits,
     store::{
         Answer, Calls, Filter, GateRow, Outcome, Pause, PauseScope, RunRow, RunStatus, StoreError, Trigger,
+        Who,
     },
-    types::{Actor, Cause, Hash, IssueNo, RepoId, Role, RunId, Timestamp},
+    types::{Actor, Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
 
 /// The verb that passes a gate.
@@ -81,7 +82,7 @@ pub enum Signalled {
     /// Without a hash, and more than one gate waits.
     Several(Vec<GateView>),
     NotAllowed {
-        needs: Role,
+        needs: Who,
         gate: GateView,
     },
 }
@@ -200,7 +201,7 @@ pub struct GateView {
     pub run: RunId,
     pub stage: String,
     pub subject: Hash,
-    pub verbs: Vec<(String, Role)>,
+    pub verbs: Vec<(String, Who)>,
     pub shown_at: Timestamp,
     pub needed: u32,
     /// Answers accepted so far.
@@ -300,22 +301,21 @@ pub(super) enum Match<'a> {
     Stale(&'a GateRow),
     TooSoon(&'a GateRow),
     Several,
-    NotAllowed(Role, &'a GateRow),
+    NotAllowed(&'a Who, &'a GateRow),
 }
 
 /// Which of an issue's open gates an answer is for. An approval without a hash counts only when
 /// exactly one gate waits and its subject had been on the page, unchanged, for a while.
 pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a> {
     let needs =
-        |gate: &GateRow| gate.spec.verbs.iter().find(|(verb, _)| *verb == answer.verb).map(|(_, role)| *role);
+        |gate: &'a GateRow| gate.spec.verbs.iter().find(|(verb, _)| *verb == answer.verb).map(|(_, who)| who);
+    let may = |who: &Who| who.includes(answer.by.id, answer.role);
     let with_verb: Vec<_> = gates.iter().filter_map(|gate| Some((gate, needs(gate)?))).collect();
     if with_verb.is_empty() {
         return Match::None;
     }
-    if let Some((gate, role)) =
-        with_verb.first().filter(|_| with_verb.iter().all(|(_, role)| answer.role < *role))
-    {
-        return Match::NotAllowed(*role, gate);
+    if let Some((gate, who)) = with_verb.first().filter(|_| !with_verb.iter().any(|(_, who)| may(who))) {
+        return Match::NotAllowed(who, gate);
     }
     let mut fitting = with_verb;
     if let Some(stage) = &answer.stage {
@@ -331,14 +331,14 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
             return Match::Stale(stale);
         }
     }
-    let (gate, role) = fitting[0];
+    let (gate, who) = fitting[0];
     let binding = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
     let several = if answer.hash.is_none() && binding { gates.len() > 1 } else { fitting.len() > 1 };
     if several {
         return Match::Several;
     }
-    if answer.role < role {
-        return Match::NotAllowed(role, gate);
+    if !may(who) {
+        return Match::NotAllowed(who, gate);
     }
     let seen_since = gate.spec.shown_at.plus(limits::SEEN_BEFORE_APPROVAL);
     if answer.hash.is_none() && binding && answer.at < seen_since {
@@ -350,13 +350,16 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{store::GateSpec, types::UserId};
+    use crate::{
+        store::GateSpec,
+        types::{Role, UserId},
+    };
 
     fn gate(id: u64, stage: &str, verbs: &[&str]) -> GateRow {
         let spec = GateSpec {
             stage: stage.into(),
             subject: Hash::of(stage.as_bytes()),
-            verbs: verbs.iter().map(|verb| ((*verb).to_owned(), Role::Write)).collect(),
+            verbs: verbs.iter().map(|verb| ((*verb).to_owned(), Role::Write.into())).collect(),
             shown_at: Timestamp(0),
             needed: 1,
             expires: None,
@@ -397,6 +400,16 @@ mod tests {
         assert_eq!(chosen(answer("approve", None, spec)), "2");
         assert_eq!(chosen(answer("approve", Some("lld"), spec)), "stale");
         assert_eq!(chosen(answer("approve", Some("code"), spec)), "wrong stage");
+        // Whom a gate names may answer it without any role, and nobody else may.
+        let mut named = gate(3, "brief", &["answer"]);
+        named.spec.verbs = vec![("answer".into(), Who::Either { people: vec![UserId(7)], role: None })];
+        let by = |id| Answer {
+            by: Actor { id: UserId(id), login: String::new(), bot: false },
+            role: Role::None,
+            ..answer("answer", None, None)
+        };
+        assert!(matches!(match_gate(std::slice::from_ref(&named), &by(7)), Match::Gate(_)));
+        assert!(matches!(match_gate(std::slice::from_ref(&named), &by(1)), Match::NotAllowed(..)));
         // What binds nobody to content needs to name its gate only.
         assert_eq!(chosen(answer("revise", None, None)), "several");
         assert_eq!(chosen(answer("revise", Some("spec"), None)), "2");

@@ -58,7 +58,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 Match::Stale(gate) => return Ok(Signalled::Stale(gate.into())),
                 Match::TooSoon(gate) => return Ok(Signalled::TooSoon(gate.into())),
                 Match::NotAllowed(needs, gate) => {
-                    return Ok(Signalled::NotAllowed { needs, gate: gate.into() });
+                    return Ok(Signalled::NotAllowed { needs: needs.clone(), gate: gate.into() });
                 }
             };
             let run = gate.run;

@@ -155,7 +155,7 @@ mod tests {
             run: RunId { repo, seq: 1 },
             stage: stage.to_owned(),
             subject: Hash::of(b"subject"),
-            verbs: vec![("revise".to_owned(), Role::Write)],
+            verbs: vec![("revise".to_owned(), Role::Write.into())],
             shown_at: at,
             needed: 1,
             answers: 0,

@@ -26,6 +26,8 @@ pub struct GateCard {
     /// `lld`
     pub stage: String,
     pub standing: Standing,
+    /// No review follows.
+    pub final_word: bool,
     /// sha256 of the document's bytes, which the line's hash covers with more.
     pub document: Hash,
     pub run: RunId,
@@ -222,7 +224,8 @@ pub fn gate(card: &GateCard) -> Body {
 fn headline(card: &GateCard) -> String {
     let (stage, stands) = (stage_name(&card.stage), card.standing.headline());
     let Some(verdict) = card.verdict else {
-        return format!("### 👤 The {stage} {stands}, before it goes to review");
+        let review = if card.final_word { "; no model reviews it" } else { ", before it goes to review" };
+        return format!("### 👤 The {stage} {stands}{review}");
     };
     let sign = sign(verdict);
     let open = count(card.findings.len(), "open finding", "open findings");
@@ -333,6 +336,7 @@ mod tests {
         GateCard {
             stage: "lld".into(),
             standing: Standing::Waits(ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") }),
+            final_word: false,
             run: RunId { repo: RepoId(8123), seq: 4 },
             document: Hash::of(b"d"),
             round: 2,

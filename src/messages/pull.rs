@@ -78,7 +78,13 @@ pub struct PullCard {
     pub rehearsal: bool,
 }
 
-pub fn pull_body(card: &PullCard) -> Body {
+/// What stands on a pull request: a section a stage, as the stages came to the branch.
+pub fn pull_body(issue: IssueNo, sections: &[String]) -> Body {
+    Body::again(format!("Part of #{issue}.\n\n{}", sections.join("\n\n")))
+}
+
+/// What one stage says on the pull request.
+pub fn pull_section(card: &PullCard) -> Body {
     let path = code(&card.document_path, 150);
     let document =
         card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
@@ -120,11 +126,10 @@ pub fn pull_body(card: &PullCard) -> Body {
         _ => " and decided by a person",
     };
     Body::frame(format!(
-        "{}Part of #{}: the {}, drafted and reviewed by models of different makers{decided}.\n\n\
+        "### {}\n\n{}Drafted and reviewed by models of different makers{decided}.\n\n\
          | Fact | Value |\n|---|---|{table}\n\n{next}{others}\n\n<sub>Run {}</sub>",
-        rehearsal(card.rehearsal),
-        card.issue,
         stage_name(&card.stage),
+        rehearsal(card.rehearsal),
         card.run
     ))
 }
@@ -290,10 +295,15 @@ mod tests {
 
     #[test]
     fn the_pull_request_belongs_to_the_issue_and_never_closes_it() {
-        let body = pull_body(&card());
+        let section = pull_section(&card()).as_str().to_owned();
+        let body = pull_body(IssueNo(42), &[section, "### Spec".to_owned()]);
         assert_inert(body.as_str());
         insta::assert_snapshot!(body.as_str(), @r#"
-        Part of #42: the LLD, drafted and reviewed by models of different makers and decided by a person.
+        Part of #42.
+
+        ### LLD
+
+        Drafted and reviewed by models of different makers and decided by a person.
 
         | Fact | Value |
         |---|---|
@@ -308,6 +318,8 @@ mod tests {
         A person decides on it: what there is to decide, and what to write, stands on #42. Written here, it counts as well.
 
         <sub>Run 8123-4</sub>
+
+        ### Spec
         "#);
         let title = pull_title("lld", IssueNo(42), "Fixes #1\n@mona", true);
         assert_eq!(title.replace('\u{200b}', "·"), "[WIP] LLD for #42: Fixes #·1 @·mona");

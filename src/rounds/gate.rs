@@ -14,7 +14,7 @@ use super::{
     fault, page,
 };
 use crate::{
-    engine::{Answer, Countersigned, StepError},
+    engine::{Answer, Countersigned, Record, SectionRow, StepError},
     github::{Body, Comment, PullSpec, Repo},
     messages::{self, ApproveLine},
     types::{Hash, IssueNo, Oid, Timestamp},
@@ -22,8 +22,8 @@ use crate::{
 
 /// A document on its way to people.
 pub struct Publication<'a> {
-    /// The word people type: "lld".
-    pub stage: &'static str,
+    /// The word people type to approve it: "lld".
+    pub word: &'a str,
     /// The step that asks. Two gates about the same bytes ask different things, and an answer to the first is
     /// none to the second.
     pub gate: &'static str,
@@ -118,20 +118,49 @@ pub async fn propose(
     land(cx, (&repo, &publication.base.commit), "propose", &place, files, message).await
 }
 
+/// What the pull request of the branch says from now on: what each stage of the issue said last. It is made from rows,
+/// so nobody's edit there outlives the next one, and no stage writes over another's.
+///
+/// # Errors
+/// `Bug` where the rows cannot be written or read.
+pub async fn pull_body(
+    cx: &Cx,
+    key: &str,
+    branch: &str,
+    stage: &str,
+    section: &Body,
+) -> Result<Body, StepError> {
+    let text = section.as_str().to_owned();
+    let row = SectionRow { branch: branch.to_owned(), stage: stage.to_owned(), text };
+    cx.record(key, Record::Section(row)).await?;
+    let (run, issue) = (cx.run(), cx.run().trigger.issue);
+    let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
+    let mut sections: Vec<SectionRow> = Vec::new();
+    for row in db.sections_of_issue(issue).await.map_err(anyhow::Error::new)? {
+        match sections.iter_mut().find(|held| held.stage == row.stage) {
+            _ if row.branch != branch => {}
+            Some(held) => *held = row,
+            None => sections.push(row),
+        }
+    }
+    let texts: Vec<String> = sections.into_iter().map(|row| row.text).collect();
+    Ok(messages::pull_body(issue, &texts))
+}
+
 /// Shows the branch on a pull request, and closes the one that showed the branch before.
 pub async fn open_pull(
     cx: &Cx,
     publication: &Publication<'_>,
     landing: &Landing,
     title: &str,
-    body: &Body,
+    (stage, section): (&str, &Body),
 ) -> Result<Proposal, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let pull = PullSpec {
         head: landing.branch.clone(),
         base: publication.base.branch.clone(),
         title: title.to_owned(),
-        body: body.clone(),
+        body: pull_body(cx, "section", &landing.branch, stage, section).await?,
         draft: true,
     };
     let (number, url, draft): (IssueNo, String, bool) = cx
@@ -246,7 +275,7 @@ pub async fn hear(
     let again = || Ok(Heard::Again { subject: asked, shown_at, now: None });
     // An override is a maintainer's own reason and carries no hash; what it was about is in the audit.
     let bare = answer.hash.is_none() && answer.verb == "approve";
-    let line = |subject: Hash| ApproveLine { stage: publication.stage.to_owned(), subject };
+    let line = |subject: Hash| ApproveLine { stage: publication.word.to_owned(), subject };
     let edited = async || match edited(cx, &key("issue"), &repo, publication).await?.filter(|_| bare) {
         Some(diff) => {
             announce(cx, &key("changed"), &messages::issue_changed(&diff, &line(asked))).await.map(|_| true)
@@ -314,7 +343,7 @@ async fn covered(
     }
     let files = changed(cx, publication, &now.base).await?;
     let others = foreign_files(cx, now.foreign).await?;
-    let line = approves.then(|| ApproveLine { stage: publication.stage.to_owned(), subject: current });
+    let line = approves.then(|| ApproveLine { stage: publication.word.to_owned(), subject: current });
     let stale = messages::not_yet(&files, &others, line.as_ref());
     let (_, shown_at) = announce(cx, &format!("stale-{}", answer.cause), &stale).await?;
     Ok(Heard::Again { subject: current, shown_at, now: Some(now) })

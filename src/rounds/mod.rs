@@ -32,7 +32,8 @@ pub use detours::detours;
 pub use draft::{Brief, Drafted, draft, text_of};
 pub use excerpt::{Excerpt, excerpt, shown};
 pub use gate::{
-    GATE, Heard, Now, Proposal, Publication, announce, hear, open_pull, propose, publish, restate, subject,
+    GATE, Heard, Now, Proposal, Publication, announce, hear, open_pull, propose, publish, pull_body, restate,
+    subject,
 };
 pub use held::{Held, NoAnswer, Pending};
 pub use history::{history, remembered};

@@ -165,7 +165,7 @@ fn gate(cx: &Cx, stage: &str, capped: &Capped, shown_at: Timestamp) -> GateSpec 
     GateSpec {
         stage: stage.to_owned(),
         subject: Hash::of_parts([BUDGET, &run, &visit].map(str::as_bytes)),
-        verbs: vec![(BUDGET.to_owned(), Role::Maintain)],
+        verbs: vec![(BUDGET.to_owned(), Role::Maintain.into())],
         shown_at,
         needed: 1,
         expires: capped.until,

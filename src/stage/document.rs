@@ -14,7 +14,7 @@ use crate::{
 /// What a reviewed document is called, and where it goes.
 pub struct About {
     pub workflow: &'static str,
-    /// The word people type: the `lld` of `/approve lld 3f9c…`.
+    /// Its short name, as in `LLD for #42`.
     pub stage: &'static str,
     /// What models and people call it: `low-level design`.
     pub what: &'static str,
@@ -52,6 +52,8 @@ pub enum Asks {
 /// A gate as the policy of a run has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gate {
+    /// What people type: the `lld` of `/approve lld 3f9c…`.
+    pub word: &'static str,
     pub asks: Asks,
     /// Off: nobody is asked about a draft, nor about what was approved; the rest is for people all the same.
     pub on: bool,
@@ -122,6 +124,11 @@ pub trait Document: Send + Sync {
         _cx: &'a Cx,
     ) -> BoxFuture<'a, Result<Outcome, StepError>> {
         Box::pin(async { Err(StepError::Bug(anyhow::anyhow!("this is not published on the issue"))) })
+    }
+
+    /// What [`file`](Self::file) put on the issue in this run, if it did: asked where the run ends before that was saved.
+    fn filed<'a>(&'a self, _cx: &'a Cx) -> BoxFuture<'a, Result<Option<Outcome>, StepError>> {
+        Box::pin(async { Ok(None) })
     }
 
     /// Does the text say the same at a place as it did `before`?

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Asks, Exit, Gate, Stage, Target, Visit, document, look, show};
 use crate::{
     engine::{Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError},
-    messages::{self, AskedBecause, CommitKind, Standing, State as Shown},
+    messages::{self, ApproveLine, AskedBecause, CommitKind, Standing, State as Shown},
     rounds::{self, Cx, Heard, IssueSnapshot, Landed, Now, Publication, Urgency, need},
     types::{Hash, Role, Timestamp, Verdict},
 };
@@ -19,12 +19,26 @@ pub(super) struct Asked {
     pub(super) url: String,
     #[serde(default)]
     visit: u64,
+    /// What people type to approve; none: the stage's name.
+    #[serde(default)]
+    word: Option<String>,
+}
+
+impl Asked {
+    fn word<'w>(&'w self, v: &Visit<'_>) -> &'w str {
+        self.word.as_deref().unwrap_or(v.doc.about().stage)
+    }
+
+    /// What a person pastes.
+    pub(super) fn line(&self, v: &Visit<'_>) -> ApproveLine {
+        ApproveLine { stage: self.word(v).to_owned(), subject: self.subject }
+    }
 }
 
 /// A person decides, or the policy says that nobody needs to.
 pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
-    let Some(Gate { asks, on }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
+    let Some(Gate { word, asks, on }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
         return Err(StepError::Bug(anyhow::anyhow!("{} is no gate of this workflow", v.at.id)));
     };
     let Some(answer) = cx.answer() else {
@@ -33,7 +47,7 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             // One that was reviewed comes here from there, because somebody has to see it.
             Asks::Beforehand if !on && s.round.review.is_none() => Ok(Exit::Pass),
             Asks::Verdict if !on && review_is_enough(s, v).await? => Ok(Exit::Pass),
-            _ => ask(s, v, asks).await,
+            _ => ask(s, v, word, asks).await,
         };
     };
     match hear(s, v, answer).await? {
@@ -130,7 +144,7 @@ impl Texts {
 
     fn publication<'a>(&'a self, s: &'a Stage, v: &Visit<'_>) -> Result<Publication<'a>, StepError> {
         Ok(Publication {
-            stage: v.doc.about().stage,
+            word: s.asked.as_ref().map_or(v.doc.about().stage, |asked| asked.word(v)),
             gate: v.at.id,
             issue: need(&s.issue)?,
             base: need(&s.base)?,
@@ -150,7 +164,7 @@ async fn subject_alone(s: &Stage, v: &Visit<'_>) -> Result<Hash, StepError> {
 }
 
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
-async fn ask(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, StepError> {
+async fn ask(s: &mut Stage, v: &Visit<'_>, word: &str, asks: Asks) -> Result<Exit, StepError> {
     let cx = v.cx;
     look(s, cx).await?;
     let (subject, left) = match v.doc.about().target {
@@ -160,11 +174,15 @@ async fn ask(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, StepError
         },
         Target::Issue => (subject_alone(s, v).await?, None),
     };
-    let gate = show::gate(s, v, Standing::Waits(show::line(v, subject)), left).await?;
+    let word = word.to_owned();
+    let line = ApproveLine { stage: word.clone(), subject };
+    let gate = show::gate(s, v, Standing::Waits(line), left).await?;
     let (url, shown_at) = rounds::announce(cx, rounds::GATE, &gate).await?;
-    s.asked = Some(Asked { subject, shown_at, url, visit: cx.visit() });
+    let asked = Asked { subject, shown_at, url, visit: cx.visit(), word: Some(word) };
+    let spec = spec(s, v, asks, &asked);
+    s.asked = Some(asked);
     show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
-    Ok(Exit::Ask(spec(s, v, asks, subject, shown_at)))
+    Ok(Exit::Ask(spec))
 }
 
 /// Puts the document on its branch, with a pull request that shows it. Returns what an approval of it is of, and the
@@ -188,25 +206,28 @@ pub(super) async fn propose(
     let subject = rounds::subject(cx, publication.base, &publication, landing.foreign).await?;
     (s.known, s.foreign) = (s.round.document, landing.foreign);
     let issue = need(&s.issue)?;
-    let title = messages::pull_title(v.doc.about().stage, issue.number, &issue.title, false);
-    let body = show::pull(s, v, None, None).await?;
-    let proposal = rounds::open_pull(cx, &texts.publication(s, v)?, &landing, &title, &body).await?;
+    let stage = v.doc.about().stage;
+    let title = messages::pull_title(stage, issue.number, &issue.title, false);
+    let section = show::pull(s, v, None, None).await?;
+    let publication = texts.publication(s, v)?;
+    let proposal = rounds::open_pull(cx, &publication, &landing, &title, (stage, &section)).await?;
     s.proposal = Some(proposal);
     Ok(Ok((subject, landing.left)))
 }
 
-fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, subject: Hash, shown_at: Timestamp) -> GateSpec {
-    let mut verbs = vec![("revise".to_owned(), Role::Write)];
+fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> GateSpec {
+    let mut verbs = vec![("revise".to_owned(), Role::Write.into())];
     let refused = s.round.review.as_ref().is_some_and(|review| review.verdict != Verdict::Approved);
     match asks {
         Asks::Verdict if show::verdict(s) != Verdict::Approved => {
-            verbs.push(("override".to_owned(), Role::Maintain));
+            verbs.push(("override".to_owned(), Role::Maintain.into()));
         }
         // What a review refused is sent back, for nobody asks about that review.
         Asks::Beforehand if refused => {}
-        _ => verbs.push(("approve".to_owned(), Role::Write)),
+        _ => verbs.push(("approve".to_owned(), Role::Write.into())),
     }
-    GateSpec { stage: v.doc.about().stage.to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
+    let Asked { subject, shown_at, .. } = *asked;
+    GateSpec { stage: asked.word(v).to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
 }
 
 /// Asks anew at the same gate, of which nothing that was said counts, and its comment says so: about the branch as it is
@@ -236,19 +257,20 @@ async fn ask_again(
     now: Option<Now>,
 ) -> Result<Exit, StepError> {
     let cx = v.cx;
-    let asked = need(&s.asked)?.clone();
-    let before = asked.subject;
-    s.asked = Some(Asked { subject, shown_at, ..asked });
+    let before = need(&s.asked)?.subject;
+    let asked = Asked { subject, shown_at, ..need(&s.asked)?.clone() };
+    let spec = spec(s, v, asks, &asked);
+    let line = asked.line(v);
+    s.asked = Some(asked);
     if let Some(Now { base, foreign }) = now {
         (s.base, s.foreign) = (Some(base), foreign);
-        let line = show::line(v, subject);
         let standing = if subject == before { Standing::Waits(line) } else { Standing::WaitsAnew(line) };
         restate(s, v, cx.visit(), standing).await?;
         let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
         let shown = show::status(s, v, Shown::NeedsYou).await?;
         s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
     }
-    Ok(Exit::Ask(spec(s, v, asks, subject, shown_at)))
+    Ok(Exit::Ask(spec))
 }
 
 /// A `/revise` said at this gate after the answer that is being heard: an objection outweighs it.
@@ -281,7 +303,8 @@ pub(super) async fn restate(
     let gate = show::gate(s, v, standing.clone(), None).await?;
     let key = cx.answer().map_or("restated".to_owned(), |answer| format!("restated-{}", answer.cause));
     let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
-    let lines = format!("/approve {} ", v.doc.about().stage);
+    let word = s.asked.as_ref().map_or(v.doc.about().stage, |asked| asked.word(v));
+    let lines = format!("/approve {word} ");
     rounds::restate(cx, &key, Some((visit, &gate)), (&lines, counts.as_ref()), pull).await?;
     if pull.is_none() || standing.accepted() {
         return Ok(());

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Stage, Visit, before_drafting, conclude, gates, show,
+    Published, Stage, Target, Visit, before_drafting, conclude, gates, show,
     show::{label, label_left, path, rehearsal, say_turn},
     straight_to,
 };
@@ -66,22 +66,18 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     if !before_drafting(v) || cx.visit() > straight_to(v) + 1 {
         s.status = s.status.in_doubt();
     }
-    let published = match &s.proposal {
-        Some(proposal) if v.at.kind == Kind::Publish => {
-            cx.once("published", |_| cx.tools().published(cx, proposal)).await?
-        }
-        _ => None,
-    };
+    let published = published(&s, v).await?;
+    let ours = published.is_some();
     let outcome = match published {
-        Some(audit) => match conclude(&mut s, v, audit).await {
+        Some(published) => match conclude(&mut s, v, published).await {
             // The same fault as before, perhaps: people are told of that one.
             Err(StepError::Bug(error)) if matches!(halt, Halt::Bug { .. }) => {
-                tracing::error!(run = %cx.run().id, "what is left after the approved commit cannot be done: {error:#}");
+                tracing::error!(run = %cx.run().id, "what is left after publishing cannot be done: {error:#}");
                 None
             }
             // The comment below may get through all the same.
             Err(StepError::User(why)) => {
-                tracing::error!(run = %cx.run().id, why, "what is left after the approved commit cannot be done");
+                tracing::error!(run = %cx.run().id, why, "what is left after publishing cannot be done");
                 None
             }
             concluded => Some(concluded?),
@@ -118,10 +114,24 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     if v.at.kind == Kind::Gate {
         // The visit before this one asked.
         gates::restate(&s, v, cx.visit() - 1, ended).await?;
-    } else if s.proposal.is_some() && published.is_none() {
+    } else if s.proposal.is_some() && !ours {
         show::update_pull(&s, v, "pull-ended", None, Some(ended)).await?;
     }
     Ok(outcome)
+}
+
+/// What the visit before this one published, if it did.
+async fn published(s: &Stage, v: &Visit<'_>) -> Result<Option<Published>, StepError> {
+    let cx = v.cx;
+    match (v.doc.about().target, &s.proposal) {
+        _ if v.at.kind != Kind::Publish => Ok(None),
+        (Target::Issue, _) => Ok(v.doc.filed(cx).await?.map(Published::Filed)),
+        (Target::Branch, Some(proposal)) => {
+            let audit = cx.once("published", |_| cx.tools().published(cx, proposal)).await?;
+            Ok(audit.map(|audit| Published::Commit { audit }))
+        }
+        (Target::Branch, None) => Ok(None),
+    }
 }
 
 /// What there is for people to go on from: on the branch, in the status comment, as a pull request.

@@ -384,9 +384,8 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         Target::Branch => need(&s.proposal)?.clone(),
         Target::Issue => {
             let text = text_of(cx, &document).await?;
-            let outcome = v.doc.file(&text, &signed, cx).await?;
-            show::turn(s, v, Shown::Done, messages::DONE).await?;
-            return Ok(Exit::Done(outcome));
+            let filed = Published::Filed(v.doc.file(&text, &signed, cx).await?);
+            return Ok(Exit::Done(conclude(s, v, filed).await?));
         }
     };
     let message = show::commit(s, v, CommitKind::Approval(show::acceptance(approval)), Some(audit))?;
@@ -400,18 +399,32 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         }
     };
     s.proposal = Some(Proposal { commit: landing.commit, ..proposal });
-    Ok(Exit::Done(conclude(s, v, audit).await?))
+    Ok(Exit::Done(conclude(s, v, Published::Commit { audit }).await?))
 }
 
-/// What is left to do once the approved commit, which names this link of the audit chain, is on the branch.
-async fn conclude(s: &mut Stage, v: &Visit<'_>, audit: Hash) -> Result<Outcome, StepError> {
-    let proposal = need(&s.proposal)?.clone();
-    show::update_pull(s, v, "retitle", Some(audit), None).await?;
+/// What was accepted, where it is now.
+enum Published {
+    /// In a commit on the branch, which names this link of the audit chain.
+    Commit { audit: Hash },
+    /// On the issue.
+    Filed(Outcome),
+}
+
+/// What is left to do once it is published.
+async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Outcome, StepError> {
+    let outcome = match published {
+        Published::Commit { audit } => {
+            show::update_pull(s, v, "retitle", Some(audit), None).await?;
+            let proposal = need(&s.proposal)?;
+            Outcome {
+                summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
+                url: Some(proposal.pull_url.clone()),
+            }
+        }
+        Published::Filed(outcome) => outcome,
+    };
     show::turn(s, v, Shown::Done, messages::DONE).await?;
-    Ok(Outcome {
-        summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
-        url: Some(proposal.pull_url),
-    })
+    Ok(outcome)
 }
 
 /// The number of the visit that comes to this step first, if nothing is visited twice.

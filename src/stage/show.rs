@@ -8,9 +8,8 @@ use crate::{
     github::{Body, LabelSpec, LabelSwap, Repo, decorated},
     limits,
     messages::{
-        self, Acceptance, ApproveLine, Author, CommitCard, CommitKind, CostView, DraftView, GateCard,
-        LabelView, Mark, Note, PullCard, ReviewLog, RoundLine, RoundLog, Standing, StatusView, StepLine,
-        Waiting,
+        self, Acceptance, Author, CommitCard, CommitKind, CostView, DraftView, GateCard, LabelView, Mark,
+        Note, PullCard, ReviewLog, RoundLine, RoundLog, Standing, StatusView, StepLine, Waiting,
     },
     rounds::{self, Cx, Served, Urgency, fault, need},
     store::Spending,
@@ -102,7 +101,7 @@ fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Option<Waiting> 
     }
     let asked = s.asked.as_ref().filter(|_| state == messages::State::NeedsYou)?;
     Some(Waiting::Decision {
-        line: line(v, asked.subject),
+        line: asked.line(v),
         verdict: s.round.review.as_ref().map(|r| r.verdict),
         role: Role::Write,
         gate_url: Some(asked.url.clone()),
@@ -144,11 +143,13 @@ pub(super) async fn gate(
 ) -> Result<Body, StepError> {
     let cx = v.cx;
     let review = s.round.review.as_ref();
+    let asks = v.doc.gate(v.at.id, need(&s.policy)?).map(|gate| gate.asks);
     let design = document(s, cx).await?;
     let proposal = s.proposal.as_ref();
     Ok(messages::gate(&GateCard {
         stage: v.doc.about().stage.to_owned(),
         standing,
+        final_word: asks == Some(Asks::Unreviewed),
         document: *need(&s.round.document)?,
         run: cx.run().id,
         round: s.round.number,
@@ -158,11 +159,7 @@ pub(super) async fn gate(
         findings: s.round.findings.open().cloned().collect(),
         summary: v.doc.summary(&design),
         role: Role::Write,
-        override_role: v
-            .doc
-            .gate(v.at.id, need(&s.policy)?)
-            .is_some_and(|gate| gate.asks == Asks::Verdict)
-            .then_some(Role::Maintain),
+        override_role: (asks == Some(Asks::Verdict)).then_some(Role::Maintain),
         drafter: drafter(s.round.document, s.round.drafter.as_ref()),
         reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
         others: rounds::foreign_files(cx, s.foreign).await?,
@@ -176,7 +173,7 @@ pub(super) async fn gate(
     }))
 }
 
-/// The pull request's body; `audit` is there once the document is approved. How its gate stands, if that is over.
+/// What the run says on its pull request; `audit` is there once the document is approved. How its gate stands, if that is over.
 pub(super) async fn pull(
     s: &Stage,
     v: &Visit<'_>,
@@ -198,7 +195,7 @@ pub(super) async fn pull(
             looked => looked?,
         },
     };
-    Ok(messages::pull_body(&PullCard {
+    Ok(messages::pull_section(&PullCard {
         issue: need(&s.issue)?.number,
         stage: v.doc.about().stage.to_owned(),
         run: cx.run().id,
@@ -230,8 +227,11 @@ pub(super) async fn update_pull(
     let cx = v.cx;
     let (issue, proposal) = (need(&s.issue)?, need(&s.proposal)?);
     let repo = cx.tools().repo(cx).await?;
-    let body = pull(s, v, audit, over).await?;
-    let title = messages::pull_title(v.doc.about().stage, issue.number, &issue.title, !proposal.draft);
+    let stage = v.doc.about().stage;
+    let section = pull(s, v, audit, over).await?;
+    let section_key = format!("{key}-section");
+    let body = rounds::pull_body(cx, &section_key, &proposal.branch, stage, &section).await?;
+    let title = messages::pull_title(stage, issue.number, &issue.title, !proposal.draft);
     cx.once(key, |_| async {
         decorated(repo.edit_pull(proposal.pull, &title, &body).await).map(drop).map_err(fault)
     })
@@ -403,10 +403,6 @@ fn reviewer(served: Option<&Served>) -> Author {
 
 fn model(served: &Served) -> Author {
     Author::Model { served: served.name().map(str::to_owned), family: served.family.clone() }
-}
-
-pub(super) fn line(v: &Visit<'_>, subject: Hash) -> ApproveLine {
-    ApproveLine { stage: v.doc.about().stage.to_owned(), subject }
 }
 
 /// Where the document goes.

@@ -1,14 +1,14 @@
 //! What is kept about a run, as plain data: the floors above share these types, only this room
 //! knows how they lie on disk.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Calls, Gathered};
 use crate::types::{
     Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, MicroUsd, Oid, RepoId, Role, RunId,
-    Timestamp, Verdict,
+    Timestamp, UserId, Verdict,
 };
 
 /// What started a run, pinned for its whole life.
@@ -36,14 +36,50 @@ pub struct GateSpec {
     pub stage: String,
     /// Hash of everything an approval here is bound to.
     pub subject: Hash,
-    /// What may be answered, and the least role that may.
-    pub verbs: Vec<(String, Role)>,
+    /// What may be answered, and by whom.
+    pub verbs: Vec<(String, Who)>,
     /// Since when the subject is on the page, unchanged, by GitHub's clock.
     pub shown_at: Timestamp,
     /// How many different people must approve.
     pub needed: u32,
     /// When to run the step again although nobody answered.
     pub expires: Option<Timestamp>,
+}
+
+/// Who may give an answer: whoever has at least the role, or is one of the people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Who {
+    Role(Role),
+    Either {
+        people: Vec<UserId>,
+        /// None: only the people.
+        role: Option<Role>,
+    },
+}
+
+impl Who {
+    pub fn includes(&self, person: UserId, has: Role) -> bool {
+        match self {
+            Self::Role(role) => has >= *role,
+            Self::Either { people, role } => people.contains(&person) || role.is_some_and(|role| has >= role),
+        }
+    }
+}
+
+impl From<Role> for Who {
+    fn from(role: Role) -> Self {
+        Self::Role(role)
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Role(role) | Self::Either { role: Some(role), .. } => role.fmt(f),
+            Self::Either { role: None, .. } => f.write_str("to be one of those asked"),
+        }
+    }
 }
 
 /// What a person said to a gate.
@@ -496,6 +532,15 @@ pub struct CommitRow {
     pub commit: Option<Oid>,
 }
 
+/// What one stage says on the pull request of a branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SectionRow {
+    pub branch: String,
+    pub stage: String,
+    /// Markdown as it was posted.
+    pub text: String,
+}
+
 /// What a reviewer said of exactly one document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictRow {
@@ -582,6 +627,7 @@ pub enum Record {
     Approval(ApprovalRow),
     Raise(RaiseRow),
     Commit(CommitRow),
+    Section(SectionRow),
 }
 
 /// Everything the ledgers hold about one run, each list in the order it was first written.

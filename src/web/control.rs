@@ -31,10 +31,10 @@ use url::Url;
 use super::{Token, serving::Seldom, token_file};
 use crate::{
     clock::SharedClock,
-    engine::{APPROVE, EngineError, Filter, GateView, PauseScope, Port, Retried, Retry, RunView},
+    engine::{APPROVE, EngineError, Filter, GateView, PauseScope, Port, Retried, Retry, RunView, Who},
     proc,
     store::{Pause, Spending, Store, StoreError},
-    types::{Cause, RepoId, RepoName, Role, RunId, Timestamp, count},
+    types::{Cause, RepoId, RepoName, RunId, Timestamp, count},
 };
 
 /// Where the socket of a data directory is.
@@ -166,7 +166,7 @@ impl RunLine {
 
 /// `waits for /approve lld 3f9c2ab1d4e7 or /revise`
 fn waits(gate: &GateView) -> String {
-    let line = |(verb, _): &(String, Role)| match verb.as_str() {
+    let line = |(verb, _): &(String, Who)| match verb.as_str() {
         APPROVE => format!("/{verb} {} {}", gate.stage, gate.subject.short()),
         _ => format!("/{verb}"),
     };

@@ -190,8 +190,8 @@ impl Document for Design {
 
     fn gate(&self, step: &str, policy: &Policy) -> Option<Gate> {
         match step {
-            "N2" => Some(Gate { asks: Asks::Draft, on: policy.draft_gate }),
-            "N4" => Some(Gate { asks: Asks::Verdict, on: policy.verdict_gate }),
+            "N2" => Some(Gate { word: "lld", asks: Asks::Draft, on: policy.draft_gate }),
+            "N4" => Some(Gate { word: "lld", asks: Asks::Verdict, on: policy.verdict_gate }),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use countersign::{
     commands::CommandSpec,
     engine::{
         Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, Outcome, PauseScope, Port, Retried, Retry, Saved,
-        Signalled, Started, Status, Step, StepError, Trigger, Workflow,
+        Signalled, Started, Status, Step, StepError, Trigger, Who, Workflow,
     },
     limits,
     store::Checkpoint,
@@ -345,9 +345,12 @@ async fn answers_are_matched_to_their_gate(world: World) {
     assert!(matches!(world.signal(Answer { at: soon, ..approve() }).await, Signalled::TooSoon(_)));
     let weak = Answer { role: Role::Triage, ..approve() };
     let Signalled::NotAllowed { needs, .. } = world.signal(weak).await else { panic!() };
-    assert_eq!(needs, Role::Write);
+    assert_eq!(needs, Who::Role(Role::Write));
     let writer = Answer { role: Role::Write, ..says("override", "d#2") };
-    assert!(matches!(world.signal(writer).await, Signalled::NotAllowed { needs: Role::Maintain, .. }));
+    assert!(matches!(
+        world.signal(writer).await,
+        Signalled::NotAllowed { needs: Who::Role(Role::Maintain), .. }
+    ));
     assert!(matches!(world.signal_late(approve()).await, Signalled::Late));
     world.settle().await;
     assert_eq!(world.view(run).await.status, Status::Asking, "none of these moved it");

@@ -4,6 +4,7 @@
 use countersign::engine::Status;
 
 use crate::{
+    resumed::answer_lost,
     script::{Script, approved, design, finding, review},
     world::{Setting, World},
 };
@@ -35,7 +36,7 @@ async fn a_note_is_approved_then_reviewed_then_filed() {
     let mut w = with("", sound()).await;
     w.label("maya", "countersign:note").await;
     assert_eq!(stands(&w).await, Status::Asking, "{}", w.thread());
-    assert!(w.find("waits for a person, before it goes to review").body.contains("/approve note "));
+    assert!(w.find("waits for a person, before it goes to review").body.contains("/approve text "));
     assert!(w.find("Rehearsal").body.contains("**A3 Ask**"), "{}", w.thread());
     let line = w.approve_line();
     w.comment("sam", &line).await;
@@ -98,6 +99,45 @@ async fn a_note_is_filed_once_however_often_the_bot_ends() {
     }
     w.settle().await;
     assert_eq!((stands(&w).await, filed(&w)), (Status::Done, 1), "{}", w.thread());
+}
+
+#[tokio::test]
+async fn a_note_that_is_filed_when_the_run_is_stopped_is_filed() {
+    let mut w = with("[note]\nverdict_gate = false\n", sound()).await;
+    let maya = w.user("maya");
+    w.hub.label(w.repo, w.issue, maya, "countersign:note").unwrap();
+    while w.run().await.is_none_or(|run| run.step_id != "A5") {
+        w.step(1).await;
+    }
+    w.hub.fault(answer_lost("POST", "/comments"));
+    w.settle().await;
+    assert_eq!((stands(&w).await, filed(&w)), (Status::Ready, 1), "its answer was lost");
+    w.comment("maya", "/stop").await;
+    assert_eq!((stands(&w).await, filed(&w)), (Status::Done, 1), "{}", w.thread());
+    assert_eq!(w.view().labels, ["countersign:done"]);
+}
+
+#[tokio::test]
+async fn each_stage_has_its_part_of_the_pull_request() {
+    let mut w = with("", sound().reviews(&approved())).await;
+    for (stage, workflow) in [("LLD", "lld"), ("pages", "pages")] {
+        w.label("maya", &format!("countersign:{workflow}")).await;
+        let line = w.approve_line();
+        w.comment("sam", &line).await;
+        assert_eq!(stands(&w).await, Status::Done, "{}", w.thread());
+        assert!(w.pull_body().contains(&format!("### {stage}\n")), "{}", w.pull_body());
+        // Nobody else's words live there longer than to our next edit.
+        let (pull, sam) = (w.hub.pulls(w.repo)[0].number, w.user("sam"));
+        w.hub.edit_issue(w.repo, pull, sam, None, Some("Nothing to see here.")).unwrap();
+    }
+    w.label("maya", "countersign:pages").await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    let body = w.pull_body();
+    let at = |text: &str| body.find(text).unwrap_or_else(|| panic!("{text}: {body}"));
+    assert!(at("### LLD\n") < at("### pages\n"));
+    assert_eq!(body.matches("The document is accepted").count(), 2, "{body}");
+    assert!(!body.contains("Nothing to see"));
 }
 
 #[tokio::test]

@@ -42,6 +42,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
     };
     posted(&GateCard {
         stage: "lld".into(),
+        final_word: false,
         standing: Standing::Waits(ApproveLine { stage: "lld".into(), subject: Hash::of(b"s") }),
         document: Hash::of(b"d"),
         run: RunId { repo: RepoId(1), seq: 1 },

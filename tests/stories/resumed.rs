@@ -67,7 +67,7 @@ fn graphql_fails() -> Fault {
     Fault::Status { method: "POST".to_owned(), path_contains: "/graphql".to_owned(), status: 502, times: 1 }
 }
 
-fn answer_lost(method: &str, path: &str) -> Fault {
+pub(crate) fn answer_lost(method: &str, path: &str) -> Fault {
     let (method, path_contains) = (method.to_owned(), path.to_owned());
     Fault::AnswerBadGatewayAfter { method, path_contains, times: 1 }
 }

@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     store::{
-        AuditEntry, AuditRow, CallRow, CommitRow, GateSpec, Gathered, Lease, Ledger, Record, StoreError,
+        AuditEntry, AuditRow, CallRow, CommitRow, GateSpec, Gathered, Lease, Ledger, Record, SectionRow,
+        StoreError,
         database::{signed, unsigned},
         error::Fault,
         gathered::Booking,
@@ -56,16 +57,14 @@ impl RepoDb {
         .await
     }
 
-    /// What all runs of an issue committed on its branch, the oldest first.
+    /// What all runs of an issue committed on its branches, the oldest first.
     pub async fn commits_of_issue(&self, issue: IssueNo) -> Result<Vec<CommitRow>, StoreError> {
-        self.read(move |tx| {
-            let mut statement = tx.prepare(
-                "SELECT body FROM own_commit JOIN run ON run.seq = own_commit.run WHERE issue = ?1 ORDER BY own_commit.rowid",
-            )?;
-            let rows = statement.query_map([signed(issue.0)], |row| row.get::<_, String>(0))?;
-            rows.map(|text| json(&text?)).collect()
-        })
-        .await
+        self.read(move |tx| of_issue(tx, "own_commit", issue)).await
+    }
+
+    /// What all runs of an issue said on its pull requests, the oldest first.
+    pub async fn sections_of_issue(&self, issue: IssueNo) -> Result<Vec<SectionRow>, StoreError> {
+        self.read(move |tx| of_issue(tx, "pull_section", issue)).await
     }
 
     /// Adds a link to the chain and returns its hash; the same (run, visit, key) again returns the
@@ -130,6 +129,7 @@ pub(super) fn book(tx: &Transaction<'_>, run: i64, booking: &Booking, now: i64) 
         Record::Approval(row) => ("approval", serde_json::to_string(row)?),
         Record::Raise(row) => ("raise", serde_json::to_string(row)?),
         Record::Commit(row) => ("own_commit", serde_json::to_string(row)?),
+        Record::Section(row) => ("pull_section", serde_json::to_string(row)?),
     };
     tx.prepare_cached(&format!(
         "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -143,6 +143,14 @@ pub(super) fn book(tx: &Transaction<'_>, run: i64, booking: &Booking, now: i64) 
 fn bodies<V: DeserializeOwned>(tx: &Transaction<'_>, table: &str, run: RunId) -> Result<Vec<V>, Fault> {
     let mut statement = tx.prepare(&format!("SELECT body FROM {table} WHERE run = ?1 ORDER BY rowid"))?;
     let rows = statement.query_map([signed(run.seq)], |row| row.get::<_, String>(0))?;
+    rows.map(|text| json(&text?)).collect()
+}
+
+fn of_issue<V: DeserializeOwned>(tx: &Transaction<'_>, table: &str, issue: IssueNo) -> Result<Vec<V>, Fault> {
+    let mut statement = tx.prepare(&format!(
+        "SELECT body FROM {table} AS t JOIN run ON run.seq = t.run WHERE issue = ?1 ORDER BY t.rowid"
+    ))?;
+    let rows = statement.query_map([signed(issue.0)], |row| row.get::<_, String>(0))?;
     rows.map(|text| json(&text?)).collect()
 }
 

@@ -40,6 +40,7 @@ const REPOSITORY: Schema = Schema {
         include_str!("../migrations/repository-2.sql"),
         include_str!("../migrations/repository-3.sql"),
         include_str!("../migrations/repository-4.sql"),
+        include_str!("../migrations/repository-5.sql"),
     ],
     traffic: Traffic::Quiet,
 };

@@ -384,7 +384,7 @@ fn gate() -> GateSpec {
     GateSpec {
         stage: "lld".into(),
         subject: Hash::of(b"the design"),
-        verbs: vec![("approve".into(), Role::Write)],
+        verbs: vec![("approve".into(), Role::Write.into())],
         shown_at: BEGINNING,
         needed: 1,
         expires: None,

@@ -390,9 +390,9 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
         })
         .await?;
     let verbs = vec![
-        ("approve".to_owned(), Role::Write),
-        ("revise".to_owned(), Role::Write),
-        ("override".to_owned(), Role::Maintain),
+        ("approve".to_owned(), Role::Write.into()),
+        ("revise".to_owned(), Role::Write.into()),
+        ("override".to_owned(), Role::Maintain.into()),
     ];
     let expires = (state.mode == "expire").then(|| BEGINNING.plus(Duration::from_secs(600)));
     let mut spec = GateSpec { stage: "lld".into(), subject: subject(), verbs, shown_at, needed: 1, expires };

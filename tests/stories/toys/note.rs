@@ -119,6 +119,14 @@ impl Workflow<Desk> for Note {
 
 struct Text;
 
+fn marker(cx: &Cx) -> String {
+    format!("filed-{}", cx.run().id)
+}
+
+fn outcome(url: String) -> Outcome {
+    Outcome { summary: "the note is filed".to_owned(), url: Some(url) }
+}
+
 impl Document for Text {
     fn about(&self) -> About {
         About {
@@ -132,7 +140,7 @@ impl Document for Text {
         }
     }
     fn gate(&self, _step: &str, policy: &Policy) -> Option<Gate> {
-        Some(Gate { asks: Asks::Beforehand, on: policy.verdict_gate })
+        Some(Gate { word: "text", asks: Asks::Beforehand, on: policy.verdict_gate })
     }
     fn rules(&self) -> String {
         "A text.".to_owned()
@@ -149,7 +157,7 @@ impl Document for Text {
         Box::pin(async move {
             let repo = cx.tools().repo(cx).await?;
             let body = Body::frame(format!("Filed:\n\n{}", clean(text, 300)));
-            let marker = format!("filed-{}", cx.run().id);
+            let marker = marker(cx);
             let url: String = cx
                 .once("filed", |entry| async move {
                     let issue = cx.run().trigger.issue;
@@ -157,7 +165,14 @@ impl Document for Text {
                     posted.map(|comment| comment.url).map_err(fault)
                 })
                 .await?;
-            Ok(Outcome { summary: "the note is filed".to_owned(), url: Some(url) })
+            Ok(outcome(url))
+        })
+    }
+    fn filed<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Option<Outcome>, StepError>> {
+        Box::pin(async move {
+            let repo = cx.tools().repo(cx).await?;
+            let found = repo.read_comment(cx.run().trigger.issue, &marker(cx)).await.map_err(fault)?;
+            Ok(found.map(|(comment, _)| outcome(comment.url)))
         })
     }
 }
