@@ -18,7 +18,7 @@ pub struct Edit {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer {
+struct EditsJson {
     edits: Vec<Edit>,
 }
 
@@ -89,10 +89,10 @@ pub fn parse(answer: &str) -> Result<Vec<Edit>, Invalid> {
 
 /// Reads an answer that a provider already parsed.
 pub fn parse_value(answer: &Value) -> Result<Vec<Edit>, Invalid> {
-    accept(Answer::deserialize(answer).map_err(|_| Invalid::NotOneObject)?)
+    accept(EditsJson::deserialize(answer).map_err(|_| Invalid::NotOneObject)?)
 }
 
-fn accept(answer: Answer) -> Result<Vec<Edit>, Invalid> {
+fn accept(answer: EditsJson) -> Result<Vec<Edit>, Invalid> {
     match answer.edits.len() {
         0 => Err(Invalid::NoEdits),
         n if n > MOST_EDITS => Err(Invalid::TooMany),

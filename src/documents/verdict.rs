@@ -160,7 +160,7 @@ pub fn prompt_rules() -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer {
+struct ReviewJson {
     nonce: String,
     verdict: Word,
     rationale: String,
@@ -189,7 +189,7 @@ pub fn parse(answer: &str, nonce: &str) -> Result<Review, Invalid> {
 
 /// Reads an answer that a provider already parsed.
 pub fn parse_value(answer: &Value, nonce: &str) -> Result<Review, Invalid> {
-    let answer = Answer::deserialize(answer).map_err(|error| Invalid::Shape(one_line(&error)))?;
+    let answer = ReviewJson::deserialize(answer).map_err(|error| Invalid::Shape(one_line(&error)))?;
     accept(answer, nonce)
 }
 
@@ -198,7 +198,7 @@ fn one_line(error: &serde_json::Error) -> String {
     head(&line, 200).to_owned()
 }
 
-fn accept(answer: Answer, nonce: &str) -> Result<Review, Invalid> {
+fn accept(answer: ReviewJson, nonce: &str) -> Result<Review, Invalid> {
     if nonce.is_empty() || answer.nonce != nonce {
         return Err(Invalid::Nonce);
     }
@@ -208,7 +208,7 @@ fn accept(answer: Answer, nonce: &str) -> Result<Review, Invalid> {
         Word::Revise => Verdict::Revise,
         Word::Blocked => Verdict::Blocked,
     };
-    let Answer { rationale, findings, resolved, .. } = answer;
+    let ReviewJson { rationale, findings, resolved, .. } = answer;
     let review = Review { verdict, rationale, findings, resolved };
     match verdict {
         Verdict::Approved if review.has_blocking() => Err(Invalid::ApprovedThoughBlocking),
@@ -217,7 +217,7 @@ fn accept(answer: Answer, nonce: &str) -> Result<Review, Invalid> {
     }
 }
 
-fn within_caps(answer: &Answer) -> Result<(), Invalid> {
+fn within_caps(answer: &ReviewJson) -> Result<(), Invalid> {
     let text = |field, text: &str, cap| {
         if text.trim().is_empty() {
             Err(Invalid::Empty(field))

@@ -185,7 +185,7 @@ impl<T> Cx<T> {
         };
         let mut over = true;
         let kept = self.once(key, |_| async {
-            match self.jobs.look(name.clone(), stop, work).await {
+            match self.jobs.poll(name.clone(), stop, work).await {
                 Some(left) => serde_json::from_slice(&left?).map_err(|error| StepError::Bug(error.into())),
                 None => {
                     over = false;

@@ -54,7 +54,7 @@ impl Jobs {
 
     /// What the job came to, if it is over; it is begun where there is none. `stop` ends it. One that failed is
     /// forgotten, and any other once it is [`read`](Self::read).
-    pub(super) async fn look<W, Fut>(&self, name: Name, stop: CancellationToken, work: W) -> Option<Left>
+    pub(super) async fn poll<W, Fut>(&self, name: Name, stop: CancellationToken, work: W) -> Option<Left>
     where
         W: FnOnce(CancellationToken) -> Fut + Send + 'static,
         Fut: Future<Output = Left> + Send + 'static,

@@ -44,7 +44,7 @@ pub struct Landing {
 }
 
 /// What a commit of ours may find on the branch.
-pub(super) struct Place<'a> {
+pub(super) struct Expected<'a> {
     pub path: &'a str,
     /// The document we last put there.
     pub ours: Option<Hash>,
@@ -67,7 +67,7 @@ pub(super) enum Only {
 
 /// One look at the branch: everything here belongs together.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct BranchView {
     /// The default branch at that moment.
     pub base: Base,
     pub branch: String,
@@ -109,7 +109,7 @@ pub(super) async fn land(
     cx: &Cx,
     (repo, base): (&Repo, &Oid),
     key: &str,
-    place: &Place<'_>,
+    place: &Expected<'_>,
     files: Vec<(String, Vec<u8>)>,
     message: &str,
 ) -> Result<Landed, StepError> {
@@ -117,7 +117,7 @@ pub(super) async fn land(
     let mut spec = CommitSpec { branch, begins: true, parent, files: Vec::new(), message };
     let mut left = None;
     for attempt in 1..=LOOKS {
-        let seen = look(cx, &format!("{key}-branch-{attempt}"), repo, place).await?;
+        let seen = read_branch(cx, &format!("{key}-branch-{attempt}"), repo, place).await?;
         if let Some(theirs) = seen.document.filter(|_| seen.theirs) {
             return Ok(Landed::Theirs(theirs));
         }
@@ -181,11 +181,16 @@ async fn commit(cx: &Cx, key: &str, repo: &Repo, spec: &CommitSpec) -> Result<Op
 }
 
 /// Looks at the branch, and for a name for the one to follow it where somebody rewrote it.
-pub(super) async fn look(cx: &Cx, key: &str, repo: &Repo, place: &Place<'_>) -> Result<Seen, StepError> {
+pub(super) async fn read_branch(
+    cx: &Cx,
+    key: &str,
+    repo: &Repo,
+    place: &Expected<'_>,
+) -> Result<BranchView, StepError> {
     cx.once(key, |_| async {
         let (known, branch) = committed(cx).await?;
         let (base, head) = cx.tools().fetch_now(cx, repo, Some(&branch)).await?;
-        let unseen = Seen {
+        let unseen = BranchView {
             base,
             branch,
             head: None,
@@ -198,7 +203,7 @@ pub(super) async fn look(cx: &Cx, key: &str, repo: &Repo, place: &Place<'_>) -> 
         let Some(head) = head else { return Ok(unseen) };
         if rewritten(repo, &unseen, &head, &known).await? {
             let branch = unused(repo, cx.run().trigger.issue).await?;
-            return Ok(Seen { left: Some(unseen.branch), branch, ..unseen });
+            return Ok(BranchView { left: Some(unseen.branch), branch, ..unseen });
         }
         let document = document(cx, &unseen.branch, place.path, &head).await?;
         let here = [place.ours, place.wanted].into_iter().flatten();
@@ -213,7 +218,7 @@ pub(super) async fn look(cx: &Cx, key: &str, repo: &Repo, place: &Place<'_>) -> 
         let changed = foreign_files(cx, foreign).await?;
         let ours = place.files.iter().filter(|(path, _)| !changed.iter().any(|theirs| theirs.path == *path));
         let complete = holds(&head, ours).await?;
-        Ok(Seen { head: Some(head.commit), document, theirs, foreign, complete, ..unseen })
+        Ok(BranchView { head: Some(head.commit), document, theirs, foreign, complete, ..unseen })
     })
     .await
 }
@@ -240,7 +245,7 @@ fn last<'k>(known: &'k [CommitRow], path: &str) -> impl Iterator<Item = &'k (Str
 /// Is our last commit gone from the branch, or all that it had in common with the default branch?
 async fn rewritten(
     repo: &Repo,
-    seen: &Seen,
+    seen: &BranchView,
     head: &Snapshot,
     known: &[CommitRow],
 ) -> Result<bool, StepError> {

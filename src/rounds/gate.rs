@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Base, Cx, IssueSnapshot, Policy,
-    branch::{Landed, Landing, Only, Place, Seen, foreign_files, land, look},
-    fault, page,
+    branch::{BranchView, Expected, Landed, Landing, Only, foreign_files, land, read_branch},
+    fault, status_comment,
 };
 use crate::{
     engine::{Answer, Countersigned, Record, SectionRow, StepError},
@@ -104,7 +104,7 @@ pub async fn propose(
     message: &str,
 ) -> Result<Landed, StepError> {
     let repo = cx.tools().repo(cx).await?;
-    let place = Place {
+    let place = Expected {
         path: publication.path,
         ours: known,
         wanted: Some(publication.document),
@@ -243,7 +243,7 @@ pub async fn restate(
     let change = |text: &str, of: &str| match &gate {
         Some((marker, body)) if of == marker => Some((*body).clone()),
         // Written anew at the run's next turn.
-        _ if of.starts_with(page::MARKER) => None,
+        _ if of.starts_with(status_comment::MARKER) => None,
         _ => messages::without_stale_lines(text, begins, counts),
     };
     let threads = [Some(cx.run().trigger.issue), pull];
@@ -292,14 +292,14 @@ pub async fn hear(
         let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
         return covered(cx, answer, publication, asked, Now { base, foreign: None }).await;
     };
-    let place = Place {
+    let place = Expected {
         path: &proposal.path,
         ours: Some(proposal.document),
         wanted: None,
         files: &[],
         only: Only::Shown,
     };
-    let seen = look(cx, &key("branch"), &repo, &place).await?;
+    let seen = read_branch(cx, &key("branch"), &repo, &place).await?;
     if let Some(theirs) = seen.document.filter(|document| *document != proposal.document) {
         return Ok(Heard::Theirs(theirs));
     }
@@ -350,7 +350,7 @@ async fn covered(
 }
 
 /// The document is on the branch, or people have to bring it back.
-fn there(seen: &Seen, proposal: &Proposal) -> Result<(), StepError> {
+fn there(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
     let (path, branch) = (&proposal.path, &proposal.branch);
     let why = match (&seen.head, seen.document) {
         (Some(_), Some(_)) => return Ok(()),
@@ -413,7 +413,7 @@ pub async fn publish(
     message: &str,
 ) -> Result<Landed, StepError> {
     let repo = cx.tools().repo(cx).await?;
-    let place = Place {
+    let place = Expected {
         path: &proposal.path,
         ours: Some(signed.document()),
         wanted: None,

@@ -18,12 +18,12 @@ mod held;
 mod history;
 mod money;
 mod names;
-mod page;
 mod prompt;
 mod recent;
 mod remains;
 mod review;
 mod standing;
+mod status_comment;
 
 pub use ask::Served;
 pub use branch::{Landed, foreign, foreign_files};
@@ -39,11 +39,11 @@ pub use held::{Held, NoAnswer, Pending};
 pub use history::{history, remembered};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::names;
-pub use page::{StatusComment, Urgency, status_marker};
 pub use recent::Recent;
-pub use remains::{Remains, Seen, remains};
+pub use remains::{OnBranch, Remains, remains};
 pub use review::{ReviewBrief, Reviewed, review};
 pub use standing::{fault, stop_label_on, stranger};
+pub use status_comment::{StatusComment, Urgency, status_marker};
 
 use std::collections::{BTreeMap, BTreeSet};
 

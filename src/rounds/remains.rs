@@ -14,13 +14,13 @@ use crate::{
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Remains {
     pub branch: String,
-    pub seen: Seen,
+    pub seen: OnBranch,
     /// The run's pull request and its address.
     pub pull: Option<(IssueNo, String)>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Seen {
+pub enum OnBranch {
     /// There is no such branch.
     Nothing,
     /// There is, with this document on it at this address.
@@ -38,20 +38,20 @@ pub async fn remains(
 ) -> Result<Remains, StepError> {
     let name = branch(cx).await?;
     let known = known.map(|proposal| (proposal.pull, proposal.pull_url.clone()));
-    let looked = match look(cx, repo, &name, path).await {
+    let looked = match read_branch(cx, repo, &name, path).await {
         Ok((seen, pull)) => Ok((seen, pull.or(known.clone()))),
         Err(refused) => match fault(refused) {
             waits @ StepError::Later { .. } => Err(waits),
-            _ => Ok((Seen::Unknown, known)),
+            _ => Ok((OnBranch::Unknown, known)),
         },
     };
     looked.map(|(seen, pull)| Remains { branch: name, seen, pull })
 }
 
-type Found = (Seen, Option<(IssueNo, String)>);
+type Found = (OnBranch, Option<(IssueNo, String)>);
 
-async fn look(cx: &Cx, repo: &Repo, name: &str, path: Option<&str>) -> Result<Found, Fault> {
-    let Some(head) = repo.branch(name).await? else { return Ok((Seen::Nothing, None)) };
+async fn read_branch(cx: &Cx, repo: &Repo, name: &str, path: Option<&str>) -> Result<Found, Fault> {
+    let Some(head) = repo.branch(name).await? else { return Ok((OnBranch::Nothing, None)) };
     let document = match path {
         Some(path) => {
             let bytes = repo.file(path, head.as_str()).await?;
@@ -61,5 +61,5 @@ async fn look(cx: &Cx, repo: &Repo, name: &str, path: Option<&str>) -> Result<Fo
     };
     let pulls = repo.pulls_of_branch(name).await?;
     let pull = pulls.into_iter().find(|pull| pull.open).map(|pull| (pull.number, pull.url));
-    Ok((Seen::Branch(document), pull))
+    Ok((OnBranch::Branch(document), pull))
 }

@@ -38,7 +38,7 @@ const AGAIN: Duration = limits::LOOK_GAP;
 impl Desk {
     /// Looks at the issue and the run's pull request before a stage. Ends the run where a webhook would have,
     /// had it come.
-    pub async fn look(&self, cx: &Cx, pull: Option<IssueNo>) -> Result<(), StepError> {
+    pub async fn still_wanted(&self, cx: &Cx, pull: Option<IssueNo>) -> Result<(), StepError> {
         let repo = self.repo(cx).await?;
         let issue = self.find_issue(cx, &repo).await?;
         let over = match pull {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Asks, Exit, Gate, Stage, Target, Visit, document, look, show};
+use super::{Asks, Exit, Gate, Stage, Target, Visit, document, show, still_wanted};
 use crate::{
     engine::{Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError},
     messages::{self, ApproveLine, AskedBecause, CommitKind, Standing, State as Shown},
@@ -108,7 +108,7 @@ pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<boo
     if !declared || !approved || s.foreign.is_some() {
         return Ok(false);
     }
-    look(s, cx).await?;
+    still_wanted(s, cx).await?;
     let repo = cx.tools().repo(cx).await?;
     let stranger = cx.once("stranger", |_| rounds::stranger(cx, &repo)).await?;
     let issue: IssueSnapshot = cx.once("issue-now", |_| cx.tools().issue(cx, &repo)).await?;
@@ -166,7 +166,7 @@ async fn subject_alone(s: &Stage, v: &Visit<'_>) -> Result<Hash, StepError> {
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
 async fn ask(s: &mut Stage, v: &Visit<'_>, word: &str, asks: Asks) -> Result<Exit, StepError> {
     let cx = v.cx;
-    look(s, cx).await?;
+    still_wanted(s, cx).await?;
     let (subject, left) = match v.doc.about().target {
         Target::Branch => match propose(s, v).await? {
             Ok(proposed) => proposed,
@@ -336,7 +336,7 @@ async fn answered(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<(), StepE
 
 async fn hear(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<Heard, StepError> {
     let cx = v.cx;
-    look(s, cx).await?;
+    still_wanted(s, cx).await?;
     let texts = Texts::of(s, v).await?;
     let asked = need(&s.asked)?;
     let publication = texts.publication(s, v)?;

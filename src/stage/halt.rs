@@ -11,7 +11,7 @@ use crate::{
     engine::{Halt, Kind, Outcome, StepError},
     github::{Fault, Repo, decorated},
     messages::{self, HaltCard, HaltReason, Kept, Standing},
-    rounds::{self, Cx, Remains, Seen, announce, fault},
+    rounds::{self, Cx, OnBranch, Remains, announce, fault},
 };
 
 /// Tells why the run ended. A person who stopped it knows; everyone else gets a comment. One that ended after its
@@ -139,13 +139,13 @@ fn kept(s: &Stage, remains: &Remains) -> Vec<Kept> {
     let (name, branch) = (path(s).unwrap_or_default(), remains.branch.clone());
     let (mut kept, mut there) = (Vec::new(), None);
     match &remains.seen {
-        Seen::Nothing => {}
-        Seen::Branch(None) => kept.push(Kept::Branch { name: branch }),
-        Seen::Branch(Some((hash, url))) => {
+        OnBranch::Nothing => {}
+        OnBranch::Branch(None) => kept.push(Kept::Branch { name: branch }),
+        OnBranch::Branch(Some((hash, url))) => {
             there = Some(*hash);
             kept.push(Kept::File { name: name.clone(), hash: *hash, url: url.clone() });
         }
-        Seen::Unknown => kept.push(Kept::Unseen { branch }),
+        OnBranch::Unknown => kept.push(Kept::Unseen { branch }),
     }
     if let (Some(hash), Some(url)) = (s.round.document.filter(|hash| Some(*hash) != there), &s.status.url) {
         kept.push(Kept::Draft { name, hash, url: url.clone() });

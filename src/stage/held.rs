@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Exit, Stage, Visit, gates::unpause, look, show};
+use super::{Exit, Stage, Visit, gates::unpause, show, still_wanted};
 use crate::{
     engine::{Kind, StepError, StepInfo},
     messages::{self, State as Shown},
@@ -93,7 +93,7 @@ pub(super) fn again(cx: &Cx) -> Exit {
 pub async fn budget(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let stage = v.doc.about().stage;
-    look(s, cx).await?;
+    still_wanted(s, cx).await?;
     let policy = need(&s.policy)?.clone();
     let Paused { before, capped, .. } = need(&s.paused)?.clone();
     match rounds::resume(cx, stage, &capped, &policy).await? {

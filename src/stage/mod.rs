@@ -192,7 +192,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     }
     let cx = v.cx;
     let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
-    look(s, cx).await?;
+    still_wanted(s, cx).await?;
     // On the straight way here nothing was shown yet. A visit that failed and is tried again may have shown something
     // and taken the knowledge with it.
     if s.status.url.is_none() && cx.visit() > straight_to(v) {
@@ -301,7 +301,7 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     }
     let cx = v.cx;
     let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
-    look(s, cx).await?;
+    still_wanted(s, cx).await?;
     show::working(s, v).await?;
     let body = text_of(cx, &issue.body).await?;
     let repository = repository(s, v).await?;
@@ -359,7 +359,7 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         return Err(StepError::Bug(anyhow::anyhow!("what nobody reviewed leaves the issue")));
     }
     // If the approved commit is there already, the visit that tells of the end finds it and does the rest.
-    look(s, cx).await?;
+    still_wanted(s, cx).await?;
     let proposed = s.proposal.as_ref().is_some_and(|proposal| proposal.document == document);
     if about.target == Target::Branch && !proposed {
         return match gates::propose(s, v).await? {
@@ -440,8 +440,8 @@ fn before_drafting(v: &Visit<'_>) -> bool {
 }
 
 /// Before a stage: is this still wanted?
-async fn look(s: &Stage, cx: &Cx) -> Result<(), StepError> {
-    cx.tools().look(cx, s.proposal.as_ref().map(|p| p.pull)).await
+async fn still_wanted(s: &Stage, cx: &Cx) -> Result<(), StepError> {
+    cx.tools().still_wanted(cx, s.proposal.as_ref().map(|p| p.pull)).await
 }
 
 fn warnings(s: &Stage) -> String {

@@ -13,7 +13,7 @@ use super::{
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_bash::LANGUAGE.into(),
-    look,
+    classify,
     names: &[],
     uses: &[],
     imports: &["command"],
@@ -28,7 +28,7 @@ fn is_prose(comment: &str) -> bool {
     !comment.starts_with("#!") && !["shellcheck", "-*-", "vim:"].iter().any(|tool| said.starts_with(tool))
 }
 
-fn look<'t>(source: &Source<'t>, node: Node<'t>, _around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &Source<'t>, node: Node<'t>, _around: &Around) -> Sight<'t> {
     match node.kind() {
         "program"
         | "compound_statement"

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use tree_sitter::{Point, Range as Part};
 
-use super::lexer::{Conditional, Lexer, Place, Token};
+use super::lexer::{Conditional, Lexer, Position, Token};
 use crate::{codebase::Language, limits};
 
 /// A text without bodies.
@@ -44,11 +44,11 @@ pub(super) fn left_out(language: Language, text: &str) -> Option<Bodies<'_>> {
     (!left_out.is_empty()).then_some(Bodies { rest, uses: finder.uses })
 }
 
-fn rest(gaps: &[Range<Place>], end: Place) -> Vec<Part> {
-    let begins = std::iter::once(Place::default()).chain(gaps.iter().map(|gap| gap.end));
+fn rest(gaps: &[Range<Position>], end: Position) -> Vec<Part> {
+    let begins = std::iter::once(Position::default()).chain(gaps.iter().map(|gap| gap.end));
     let ends = gaps.iter().map(|gap| gap.start).chain([end]);
-    let point = |place: Place| Point { row: place.row, column: place.byte - place.line };
-    let part = |(start, end): (Place, Place)| Part {
+    let point = |place: Position| Point { row: place.row, column: place.byte - place.line };
+    let part = |(start, end): (Position, Position)| Part {
         start_byte: start.byte,
         end_byte: end.byte,
         start_point: point(start),
@@ -70,7 +70,7 @@ struct Finder<'t> {
 /// What is read of a declaration so far. What stands in brackets does not count.
 #[derive(Default)]
 struct Head<'t> {
-    start: Option<Place>,
+    start: Option<Position>,
     /// Open brackets.
     brackets: usize,
     /// It says `class`, `namespace` or the like: its braces hold declarations.
@@ -236,7 +236,7 @@ impl<'t> Finder<'t> {
         let body = match self.language {
             _ if brackets > 0 => false,
             Language::Go => {
-                let begins = |start: Place| self.text[start.byte..].starts_with("func");
+                let begins = |start: Position| self.text[start.byte..].starts_with("func");
                 start.is_some_and(begins) && !matches!(last, Last::Word("struct" | "interface"))
             }
             _ if holds => return Brace::Declarations,
@@ -256,7 +256,7 @@ impl<'t> Finder<'t> {
     }
 
     /// Where the brace stands that closes the one just read.
-    fn close(&mut self) -> Option<Place> {
+    fn close(&mut self) -> Option<Position> {
         let mut depth = 1_usize;
         let mut branches = Vec::new();
         loop {
@@ -279,7 +279,7 @@ impl<'t> Finder<'t> {
     }
 
     /// Whether a body ends on the line it begins on, or as far right as its declaration begins.
-    fn is_even(&self, start: Place, end: Place) -> bool {
+    fn is_even(&self, start: Position, end: Position) -> bool {
         let blank = |line: &'t str| &line[..line.len() - line.trim_start_matches([' ', '\t']).len()];
         let head = self.head.start.unwrap_or(start);
         let before = &self.text[end.line..end.byte];

@@ -14,7 +14,7 @@ use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_c::LANGUAGE.into(),
-    look,
+    classify,
     names: &["identifier"],
     uses: &["type_identifier"],
     imports: &[],
@@ -24,7 +24,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
 };
 
 /// What a node is, in C and in C++.
-pub(super) fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+pub(super) fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     let public = around.public && around.section;
     match node.kind() {
         "translation_unit"

@@ -13,7 +13,7 @@ use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_cpp::LANGUAGE.into(),
-    look,
+    classify,
     names: &["identifier", "field_identifier"],
     uses: &["type_identifier", "namespace_identifier"],
     imports: &[],
@@ -22,7 +22,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     marks: OnceLock::new(),
 };
 
-fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     let public = around.public && around.section;
     let named = |kind| Found::new(kind, source.field(node, "name")).public(public);
     match node.kind() {
@@ -32,7 +32,7 @@ fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
         "concept_definition" => named(Kind::Interface).into(),
         "access_specifier" => Sight::Section(source.of(node).trim_end_matches(':').trim_end() == "public"),
         "template_declaration" => template(source, node, around),
-        _ => c::look(source, node, around),
+        _ => c::classify(source, node, around),
     }
 }
 
@@ -49,7 +49,7 @@ fn template<'t>(source: &Source<'t>, mut node: Node<'t>, around: &Around) -> Sig
         match inner {
             Some(inner) if inner.kind() == "template_declaration" => node = inner,
             Some(inner) => {
-                return match look(source, inner, around) {
+                return match classify(source, inner, around) {
                     Sight::Item(found) => found.into(),
                     _ => Sight::Closed,
                 };

@@ -13,7 +13,7 @@ use super::{
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_c_sharp::LANGUAGE.into(),
-    look,
+    classify,
     names: &["identifier"],
     uses: &[],
     imports: &[],
@@ -22,7 +22,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     marks: OnceLock::new(),
 };
 
-fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     let body = node.child_by_field_name("body");
     let called = |kind, name: String| Found::new(kind, name).public(is_public(source, node, around));
     let named = |kind| called(kind, source.field(node, "name").to_owned());

@@ -18,7 +18,7 @@ pub(super) static TSX: Grammar = grammar(|| tree_sitter_typescript::LANGUAGE_TSX
 const fn grammar(parser: fn() -> tree_sitter::Language) -> Grammar {
     Grammar {
         parser,
-        look,
+        classify,
         names: &["identifier", "property_identifier"],
         uses: &["type_identifier"],
         imports: &["import_statement"],
@@ -28,7 +28,7 @@ const fn grammar(parser: fn() -> tree_sitter::Language) -> Grammar {
     }
 }
 
-fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     match node.kind() {
         "program" | "statement_block" | "hash_bang_line" => Sight::Through,
         "comment" => Sight::Comment,

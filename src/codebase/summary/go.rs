@@ -14,7 +14,7 @@ use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_go::LANGUAGE.into(),
-    look,
+    classify,
     names: &["identifier", "field_identifier", "package_identifier"],
     uses: &["type_identifier"],
     imports: &[],
@@ -31,7 +31,7 @@ fn is_doc(comment: &str) -> bool {
     !tool
 }
 
-fn look<'t>(source: &Source<'t>, node: Node<'t>, _around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &Source<'t>, node: Node<'t>, _around: &Around) -> Sight<'t> {
     let named = |kind| {
         let name = source.field(node, "name");
         Found::new(kind, name).public(is_public(name))

@@ -1,8 +1,8 @@
 //! What a language says of itself, so that one walk reads them all.
 //!
 //! **To add a language**: write one file with a `pub(super) static GRAMMAR: Grammar` (and nothing else that is public),
-//! and give it a line in [`of`]. Its heart is `look`, which is asked about every named node that stands where items may
-//! stand: at the top of the file, in what `look` called [`Sight::Through`], and in the container of an item
+//! and give it a line in [`of`]. Its heart is `classify`, which is asked about every named node that stands where items may
+//! stand: at the top of the file, in what `classify` called [`Sight::Through`], and in the container of an item
 //! ([`Found::within`]). It answers with what the node is. It is never asked about what is inside a function, except for
 //! the kinds listed in `imports`. `go.rs` is the shortest example. A text among `FIXTURES` in
 //! `tests` then holds it to the promise.
@@ -50,7 +50,7 @@ pub(super) struct Grammar {
     /// How its texts are parsed.
     pub parser: fn() -> Parsed,
     /// What a node is.
-    pub look: Look,
+    pub classify: Classify,
     /// Kinds of leaves that are names. One counts as used where it looks called (`name(`), entered (`name::`) or begins
     /// with a capital.
     pub names: &'static [&'static str],
@@ -66,7 +66,7 @@ pub(super) struct Grammar {
     pub marks: OnceLock<Vec<Mark>>,
 }
 
-pub(super) type Look = for<'t> fn(&Source<'t>, Node<'t>, &Around) -> Sight<'t>;
+pub(super) type Classify = for<'t> fn(&Source<'t>, Node<'t>, &Around) -> Sight<'t>;
 
 /// Where a node stands.
 #[derive(Debug, Clone, Copy, Default)]
@@ -129,7 +129,7 @@ pub(super) struct Found<'t> {
     pub public_by_name: Option<fn(&str) -> bool>,
     /// Where its signature ends, if not with the node.
     pub until: Option<usize>,
-    /// What holds its children: itself or any node inside it, where `look` is asked again.
+    /// What holds its children: itself or any node inside it, where `classify` is asked again.
     pub within: Option<Node<'t>>,
     /// Its doc, where that is not a comment above it.
     pub doc: Option<String>,

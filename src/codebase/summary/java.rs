@@ -13,7 +13,7 @@ use super::{
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_java::LANGUAGE.into(),
-    look,
+    classify,
     names: &["identifier"],
     uses: &["type_identifier"],
     imports: &[],
@@ -36,7 +36,7 @@ pub(super) fn blanked(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     let modifiers = child_of_kind(node, &["modifiers"]);
     let said = |word: &str| modifiers.is_some_and(|modifiers| child_of_kind(modifiers, &[word]).is_some());
     let public = around.public && !said("private");

@@ -6,7 +6,7 @@ use crate::{codebase::Language, limits};
 
 /// A place in a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub byte: usize,
     /// From 0, and the byte that its line begins with.
     pub row: usize,
@@ -37,11 +37,11 @@ pub(super) enum Conditional {
 pub(super) struct Lexer<'t> {
     language: Language,
     text: &'t str,
-    at: Place,
+    at: Position,
     /// Where the last token began.
-    pub before: Place,
+    pub before: Position,
     /// What a parser need not see, in order: what is inside of comments, and what is added by who reads this.
-    pub left_out: Vec<Range<Place>>,
+    pub left_out: Vec<Range<Position>>,
     /// Only blanks were on this line before that.
     first: bool,
 }
@@ -51,15 +51,15 @@ impl<'t> Lexer<'t> {
         Self {
             language,
             text,
-            at: Place::default(),
-            before: Place::default(),
+            at: Position::default(),
+            before: Position::default(),
             left_out: Vec::new(),
             first: true,
         }
     }
 
     /// A parser need not see this, if it is worth the trouble.
-    pub(super) fn leave_out(&mut self, gap: Range<Place>) {
+    pub(super) fn leave_out(&mut self, gap: Range<Position>) {
         let long = gap.end.byte - gap.start.byte >= limits::SUMMARY_GAP_BYTES;
         if long && self.left_out.len() < limits::SUMMARY_GAPS {
             self.left_out.push(gap);
@@ -67,7 +67,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// Behind the last token.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Position {
         self.at
     }
 
@@ -110,7 +110,7 @@ impl<'t> Lexer<'t> {
                     let start = self.at;
                     self.until(2, "*/")?;
                     let (from, to) = (start.byte + 2, self.at.byte - 2);
-                    self.leave_out(Place { byte: from, ..start }..Place { byte: to, ..self.at });
+                    self.leave_out(Position { byte: from, ..start }..Position { byte: to, ..self.at });
                     continue;
                 }
                 _ => {}
@@ -178,7 +178,7 @@ impl<'t> Lexer<'t> {
             if !goes_on {
                 return None;
             }
-            self.at = Place { byte: self.at.byte + 1, row: self.at.row + 1, line: self.at.byte + 1 };
+            self.at = Position { byte: self.at.byte + 1, row: self.at.row + 1, line: self.at.byte + 1 };
         }
     }
 

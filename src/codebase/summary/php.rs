@@ -14,7 +14,7 @@ use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_php::LANGUAGE_PHP.into(),
-    look,
+    classify,
     names: &["name"],
     uses: &[],
     imports: &[
@@ -28,7 +28,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     marks: OnceLock::new(),
 };
 
-fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     let public = || {
         let visibility = child_of_kind(node, &["visibility_modifier"]).map_or("", |said| source.of(said));
         around.public && !visibility.eq_ignore_ascii_case("private")

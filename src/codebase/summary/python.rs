@@ -14,7 +14,7 @@ use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_python::LANGUAGE.into(),
-    look,
+    classify,
     names: &["identifier"],
     uses: &[],
     imports: &["import_statement", "import_from_statement", "future_import_statement"],
@@ -23,7 +23,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     marks: OnceLock::new(),
 };
 
-fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     match node.kind() {
         "if_statement" if source.field(node, "condition").contains("__name__") => Sight::Closed,
         "module" | "block" | "if_statement" | "elif_clause" | "else_clause" | "try_statement"

@@ -13,7 +13,7 @@ use super::{
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_ruby::LANGUAGE.into(),
-    look,
+    classify,
     names: &["identifier"],
     uses: &["constant"],
     imports: &["call"],
@@ -29,7 +29,7 @@ fn is_prose(comment: &str) -> bool {
     !comment.starts_with("#!") && !magic.iter().any(|word| said.starts_with(word))
 }
 
-fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     match node.kind() {
         "program" | "body_statement" | "block_body" | "if" | "unless" | "else" | "elsif" | "then"
         | "begin" | "rescue" | "ensure" | "if_modifier" | "unless_modifier" | "do_block" => Sight::Through,

@@ -14,7 +14,7 @@ use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     parser: || tree_sitter_rust::LANGUAGE.into(),
-    look,
+    classify,
     names: &["identifier", "field_identifier"],
     uses: &["type_identifier"],
     imports: &["use_declaration"],
@@ -26,7 +26,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     marks: OnceLock::new(),
 };
 
-fn look<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     // What a trait or an implementation of one holds is as visible as that.
     let shared = matches!(around.parent_kind(), Some(Kind::Interface | Kind::Enum | Kind::Extension));
     let public = || (shared && around.public) || child_of_kind(node, &["visibility_modifier"]).is_some();

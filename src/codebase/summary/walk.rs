@@ -143,10 +143,10 @@ impl<'s: 't, 't> Walk<'s, 't> {
             }
         };
         if may_hold_items {
-            return self.look(node, depth);
+            return self.handle(node, depth);
         }
         if mark == Mark::Import
-            && let Sight::Imports(imports) = (self.grammar.look)(&self.source, node, &Around::default())
+            && let Sight::Imports(imports) = (self.grammar.classify)(&self.source, node, &Around::default())
         {
             self.import(node, imports);
             return false;
@@ -178,14 +178,17 @@ impl<'s: 't, 't> Walk<'s, 't> {
     }
 
     /// Where items may stand. Whether to go on with the node's children.
-    fn look(&mut self, node: Node<'t>, depth: usize) -> bool {
+    fn handle(&mut self, node: Node<'t>, depth: usize) -> bool {
         if !node.is_named() {
             self.above.row = Some(end_row(node));
             return false;
         }
         let around = self.around(node);
-        let sight =
-            if node.is_error() { Sight::Through } else { (self.grammar.look)(&self.source, node, &around) };
+        let sight = if node.is_error() {
+            Sight::Through
+        } else {
+            (self.grammar.classify)(&self.source, node, &around)
+        };
         match sight {
             Sight::Through => {
                 self.above.attribute = None;
