@@ -14,6 +14,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -38,6 +39,15 @@ use crate::{
     limits,
     types::{InstallationId, Timestamp},
 };
+
+/// One REST call, from the first byte sent to the last received.
+const GITHUB_CALL: Duration = Duration::from_secs(30);
+
+/// An installation token lives an hour; one this close to its end is not used for new work.
+const TOKEN_MARGIN: Duration = Duration::from_secs(120);
+
+/// One answer of GitHub's API; the largest we ask for is a blob.
+const GITHUB_ANSWER_BYTES: usize = 32 * 1024 * 1024;
 
 /// In whose name a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -370,7 +380,7 @@ impl Api {
     ) -> Result<Live, Fault> {
         let mut token = session.token.lock().await;
         let usable = |live: &&Live| {
-            live.expires > self.clock.now().plus(limits::TOKEN_MARGIN)
+            live.expires > self.clock.now().plus(TOKEN_MARGIN)
                 && refused.is_none_or(|refused| !Arc::ptr_eq(&refused.client, &live.client))
         };
         if let Some(live) = token.as_ref().filter(usable) {
@@ -409,7 +419,7 @@ impl Api {
         Ok(Minted { token: token.token.0, expires })
     }
 
-    /// One request and its whole answer, within [`limits::GITHUB_CALL`] of real time; `kept` where GitHub
+    /// One request and its whole answer, within [`GITHUB_CALL`] of real time; `kept` where GitHub
     /// says that it has not changed.
     async fn exchange(
         &self,
@@ -437,23 +447,19 @@ impl Api {
                 .map_err(|e| Fault::Invalid(format!("{call}: {}", chain(&e))))?;
             let response = client.execute(built).await.map_err(|e| lost(chain(&e)))?;
             let (head, body) = response.into_parts();
-            let body = Limited::new(body, limits::GITHUB_ANSWER_BYTES)
+            let body = Limited::new(body, GITHUB_ANSWER_BYTES)
                 .collect()
                 .await
                 .map_err(|e| match e.is::<http_body_util::LengthLimitError>() {
-                    true => Fault::unexpected(
-                        call,
-                        format!("it is above {} MB", limits::GITHUB_ANSWER_BYTES >> 20),
-                    ),
+                    true => Fault::unexpected(call, format!("it is above {} MB", GITHUB_ANSWER_BYTES >> 20)),
                     false => lost(format!("the answer broke off: {e}")),
                 })?
                 .to_bytes();
             Ok((head.status, head.headers, body))
         });
-        let (status, headers, body): (StatusCode, HeaderMap, Bytes) =
-            tokio::time::timeout(limits::GITHUB_CALL, work)
-                .await
-                .map_err(|_| lost(format!("no answer within {} s", limits::GITHUB_CALL.as_secs())))??;
+        let (status, headers, body): (StatusCode, HeaderMap, Bytes) = tokio::time::timeout(GITHUB_CALL, work)
+            .await
+            .map_err(|_| lost(format!("no answer within {} s", GITHUB_CALL.as_secs())))??;
         self.compare_clocks(&headers);
         tracing::debug!(call, status = status.as_u16(), "called GitHub");
         let shown = request.shown.clone();

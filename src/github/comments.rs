@@ -21,6 +21,9 @@ use crate::{
     types::{Cause, CommentId, IssueNo, Timestamp, UserId},
 };
 
+/// Pages of comments searched, newest first, for one of ours that a crash left unrecorded.
+const COMMENT_LOOK_PAGES: usize = 10;
+
 /// With the rest of its line this fits the room that [`Body::pieces`] leaves.
 const MARKER_CHARS: usize = 150;
 
@@ -398,7 +401,7 @@ impl Repo {
         };
         let first: Answer = self.send(page(1)).await?;
         let last = self.pages(&first, page).await?;
-        let oldest = last.saturating_sub(limits::COMMENT_LOOK_PAGES - 1).max(1);
+        let oldest = last.saturating_sub(COMMENT_LOOK_PAGES - 1).max(1);
         let mut comments = if oldest == 1 { first.items(None)? } else { Vec::new() };
         for number in oldest.max(2)..=last {
             comments.extend(self.send(page(number)).await?.items::<Listed>(None)?);

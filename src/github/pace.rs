@@ -1,6 +1,6 @@
 //! The pace of writes: a bucket for each installation, and who goes first when it is empty.
 //!
-//! GitHub asks Apps for a second between writes and punishes bursts with its secondary limits, which stop
+//! GitHub asks Apps for a second between writes and punishes bursts with its secondary which stop
 //! everything. So writes wait here for their turn. What opens a gate goes first, then what tells a person that they
 //! were heard, and a part of the bucket is kept for both. Decoration goes last, and a refusal goes when nobody else
 //! has to wait for it, or not at all.
@@ -16,9 +16,21 @@ use url::Url;
 
 use crate::{
     clock::{Clock, SharedClock},
-    limits,
     types::{InstallationId, Timestamp},
 };
+
+/// GitHub asks for a second between one App's writes. Held, it also stays below the secondary limit of 80 new
+/// contents a minute; the one of 500 an hour is GitHub's to announce, since a run makes a handful of contents
+/// among its writes and an installation rarely has a hundred runs in an hour.
+const WRITE_GAP: Duration = Duration::from_secs(1);
+
+/// Writes that may go at once after a quiet time: what starting a run needs, in one go. Sixty-five in the worst
+/// minute is still below GitHub's eighty.
+const WRITES_AT_ONCE: u32 = 5;
+
+/// Of those, kept for opening gates and for telling people that they were heard: the 👀 and the label that is taken off
+/// with it.
+const WRITES_RESERVED: u32 = 2;
 
 /// Are writes paced?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +76,7 @@ pub(crate) enum Urgency {
 impl Urgency {
     /// What must be left in the bucket for others once this write has been let through.
     fn leaves(self) -> Duration {
-        if self <= Self::Heard { Duration::ZERO } else { limits::WRITE_GAP * limits::WRITES_RESERVED }
+        if self <= Self::Heard { Duration::ZERO } else { WRITE_GAP * WRITES_RESERVED }
     }
 }
 
@@ -125,7 +137,7 @@ enum Look {
 
 impl Bucket {
     fn full(now: Timestamp) -> Self {
-        let level = limits::WRITE_GAP * limits::WRITES_AT_ONCE;
+        let level = WRITE_GAP * WRITES_AT_ONCE;
         let queue = Queue { waiting: BTreeSet::new(), next: 0, level, at: now };
         Self { queue: Mutex::new(queue), changed: Notify::new() }
     }
@@ -155,17 +167,17 @@ impl Bucket {
 impl Queue {
     fn look(&mut self, place: Place, now: Timestamp) -> Look {
         // A clock that was put back fills nothing, and neither does it empty what is there.
-        let full = limits::WRITE_GAP * limits::WRITES_AT_ONCE;
+        let full = WRITE_GAP * WRITES_AT_ONCE;
         self.level = (self.level + now.since(self.at)).min(full);
         self.at = now;
         if self.waiting.first() != Some(&place) {
             return Look::Behind;
         }
-        let needed = limits::WRITE_GAP + place.0.leaves();
+        let needed = WRITE_GAP + place.0.leaves();
         if self.level < needed {
             return Look::In(needed - self.level);
         }
-        self.level -= limits::WRITE_GAP;
+        self.level -= WRITE_GAP;
         Look::Go
     }
 }

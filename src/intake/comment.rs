@@ -10,11 +10,13 @@ use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
     engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger},
     github::{Body, Fault, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
-    limits,
     messages::{self, HelpRow},
     store::{Pause, Spending, Taken},
     types::{Cause, IssueNo, Role},
 };
+
+/// Commands of one comment that are obeyed; nobody means more at once.
+const COMMANDS_PER_COMMENT: usize = 5;
 
 /// Everything one command needs to be answered.
 struct Said<'a> {
@@ -79,7 +81,7 @@ impl Intake {
         let mut obeyed = 0;
         for (index, command) in found.iter().enumerate() {
             let reply = match command {
-                Ok(_) if obeyed == limits::COMMANDS_PER_COMMENT => {
+                Ok(_) if obeyed == COMMANDS_PER_COMMENT => {
                     notes.push(format!("the rest is ignored: more than {obeyed} commands"));
                     break;
                 }
@@ -103,7 +105,7 @@ impl Intake {
                 Reply::Shown(body) => ("told", &mut shown, body),
             };
             notes.push(note.to_owned());
-            if to.len() < limits::COMMANDS_PER_COMMENT && !to.contains(&body) {
+            if to.len() < COMMANDS_PER_COMMENT && !to.contains(&body) {
                 to.push(body);
             }
         }

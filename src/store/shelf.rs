@@ -14,6 +14,11 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore};
 use super::{RepoDb, StoreError, database::Check, off_thread};
 use crate::{limits, types::RepoId};
 
+/// Repository databases that are being opened at the same time. After an unclean end each is read through, which is
+/// the disk's work: enough that a few large ones leave room for the others, and few enough that their threads and
+/// page caches (two megabytes each) are not felt.
+const OPENINGS: usize = 16;
+
 pub(super) struct Shelf {
     inner: Mutex<Inner>,
     openings: Arc<Semaphore>,
@@ -66,7 +71,7 @@ impl Leaving {
 
 impl Default for Shelf {
     fn default() -> Self {
-        Self { inner: Mutex::default(), openings: Arc::new(Semaphore::new(limits::OPENINGS)) }
+        Self { inner: Mutex::default(), openings: Arc::new(Semaphore::new(OPENINGS)) }
     }
 }
 

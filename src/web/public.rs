@@ -1,6 +1,6 @@
 //! `POST /webhook` and a bare `GET /healthz`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
@@ -30,6 +30,12 @@ use crate::{
     store::{Accepted, NewDelivery, Store},
     types::{DeliveryId, Timestamp},
 };
+
+/// A webhook's whole body, from its first byte; GitHub itself gives up after ten seconds.
+const WEBHOOK_READ: Duration = Duration::from_secs(15);
+
+/// When a sender who was turned away may come again.
+const DOOR_RETRY: Duration = Duration::from_secs(5);
 
 /// What the public door needs.
 pub struct Door {
@@ -90,8 +96,8 @@ async fn receive(State(entrance): State<Arc<Entrance>>, request: Request) -> Res
     }
     let read = tokio::select! {
         read = read(&entrance.room, &parts.headers, body) => read,
-        () = door.clock.sleep(limits::WEBHOOK_READ) => {
-            let seconds = limits::WEBHOOK_READ.as_secs();
+        () = door.clock.sleep(WEBHOOK_READ) => {
+            let seconds = WEBHOOK_READ.as_secs();
             let sentence = format!("The body did not arrive within {seconds} seconds; send it again.");
             Err(answer(StatusCode::REQUEST_TIMEOUT, &sentence))
         }
@@ -175,7 +181,7 @@ fn too_large() -> Response {
 /// Not now. GitHub does not come again by itself; the sweep of its delivery log does.
 fn come_again(sentence: &str) -> Response {
     let mut response = answer(StatusCode::SERVICE_UNAVAILABLE, sentence);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(limits::DOOR_RETRY.as_secs()));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(DOOR_RETRY.as_secs()));
     response
 }
 

@@ -18,7 +18,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -29,7 +29,11 @@ use tokio::{
 };
 
 use super::Shared;
-use crate::{limits, store::error::Fault};
+use crate::store::error::Fault;
+
+/// Writes that share one commit, and how long they may gather: the first of them waits for the last.
+const COMMIT_WRITES: usize = 256;
+const COMMIT_TIME: Duration = Duration::from_millis(5);
 
 /// What was asked for and what came of it, or the panic that came instead.
 pub(super) type Outcome<R> = Result<Result<R, Fault>, Box<dyn Any + Send>>;
@@ -161,7 +165,7 @@ impl Leader {
     fn next(&self) -> Option<(Vec<Work>, VecDeque<Work>)> {
         let mut queue = lock(&self.queue);
         let reads = mem::take(&mut queue.reads);
-        let most = queue.writes.len().min(limits::COMMIT_WRITES);
+        let most = queue.writes.len().min(COMMIT_WRITES);
         let writes: VecDeque<_> = queue.writes.drain(..most).collect();
         (!reads.is_empty() || !writes.is_empty()).then_some((reads, writes))
     }
@@ -274,7 +278,7 @@ fn together(
             Err(_) if alone => return Ok(false),
             Err(_) => {}
         }
-        if begun.elapsed() > limits::COMMIT_TIME {
+        if begun.elapsed() > COMMIT_TIME {
             break;
         }
     }
