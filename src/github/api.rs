@@ -163,13 +163,13 @@ impl Request {
 
 /// A success, with what GitHub said beside the body.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     shown: String,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         serde_json::from_slice(&self.body).map_err(|e| Fault::unexpected(&self.shown, e))
     }
@@ -292,7 +292,7 @@ impl Api {
     ///
     /// A read that failed in transit is tried once more at once; a write never is, since it may
     /// have happened. A refused installation token is replaced once: that call did nothing.
-    pub(crate) async fn send(&self, who: As, request: Request) -> Result<Answer, Fault> {
+    pub(crate) async fn send(&self, who: As, request: Request) -> Result<Response, Fault> {
         let first = self.attempt(who, &request).await;
         match first {
             Err(Fault::Transient { why, .. }) if request.only_reads() => {
@@ -308,7 +308,7 @@ impl Api {
         self.session(id).close(until);
     }
 
-    async fn attempt(&self, who: As, request: &Request) -> Result<Answer, Fault> {
+    async fn attempt(&self, who: As, request: &Request) -> Result<Response, Fault> {
         let id = match who {
             As::Nobody => return self.exchange(&self.nobody, request, None).await,
             As::App => return self.exchange(&self.signed()?, request, None).await,
@@ -411,7 +411,7 @@ impl Api {
             Fault::Forbidden { call, message, .. } => Fault::NotNow { call, why: message },
             other => other,
         })?;
-        // Not by `Answer::json`: an error of serde may quote the value it stumbled over.
+        // Not by `Response::json`: an error of serde may quote the value it stumbled over.
         let token: Token = serde_json::from_slice(&answer.body)
             .map_err(|_| Fault::unexpected(&request.shown, "no token in it"))?;
         let expires =
@@ -426,7 +426,7 @@ impl Api {
         client: &Octocrab,
         request: &Request,
         kept: Option<&Kept>,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<Response, Fault> {
         let call = request.shown.as_str();
         if let Some(Counter(count)) = &request.counter {
             count(!request.only_reads());
@@ -464,9 +464,9 @@ impl Api {
         tracing::debug!(call, status = status.as_u16(), "called GitHub");
         let shown = request.shown.clone();
         match kept {
-            _ if status.is_success() => return Ok(Answer { headers, body, shown }),
+            _ if status.is_success() => return Ok(Response { headers, body, shown }),
             Some(kept) if status == StatusCode::NOT_MODIFIED => {
-                return Ok(Answer { headers, body: kept.body.clone(), shown });
+                return Ok(Response { headers, body: kept.body.clone(), shown });
             }
             _ => {}
         }
@@ -491,7 +491,7 @@ impl Api {
     }
 
     /// The route of a listing's next page.
-    pub(crate) fn next_page(&self, answer: &Answer) -> Option<String> {
+    pub(crate) fn next_page(&self, answer: &Response) -> Option<String> {
         let link = answer.link("next")?;
         Some(link.strip_prefix(&self.base_path).unwrap_or(&link).to_owned())
     }
@@ -518,7 +518,7 @@ impl Api {
     }
 }
 
-impl Answer {
+impl Response {
     /// The items of one page of a listing.
     pub(crate) fn items<T: DeserializeOwned>(&self, key: Option<&str>) -> Result<Vec<T>, Fault> {
         let page: Value = self.json()?;
@@ -541,7 +541,7 @@ pub(crate) async fn send_as_nobody(
     api_url: &Url,
     request: Request,
     clock: SharedClock,
-) -> Result<Answer, Fault> {
+) -> Result<Response, Fault> {
     let failed = |why: String| Fault::Invalid(format!("{}: {why}", request.shown));
     let made = http_client(api_url).and_then(|http| client(api_url, http));
     let nobody = made.map_err(|e| failed(e.to_string()))?;

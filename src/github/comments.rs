@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    api::{Answer, Request},
+    api::{Request, Response},
     error::Fault,
     graphql::Field,
     manifest::{
@@ -399,7 +399,7 @@ impl Repo {
         let page = |page: usize| -> Request {
             self.request(&COMMENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
         };
-        let first: Answer = self.send(page(1)).await?;
+        let first: Response = self.send(page(1)).await?;
         let last = self.pages(&first, page).await?;
         let oldest = last.saturating_sub(COMMENT_LOOK_PAGES - 1).max(1);
         let mut comments = if oldest == 1 { first.items(None)? } else { Vec::new() };

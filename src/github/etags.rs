@@ -26,10 +26,10 @@ type Question = (InstallationId, String);
 
 /// The answers used last, within [`ANSWERS_KEPT`].
 #[derive(Default)]
-pub(crate) struct Answers(Mutex<Shelf>);
+pub(crate) struct Answers(Mutex<OpenDatabases>);
 
 #[derive(Default)]
-struct Shelf {
+struct OpenDatabases {
     kept: HashMap<Question, (Kept, u64)>,
     /// Counts uses, so that what was not used for longest is known.
     clock: u64,
@@ -61,7 +61,7 @@ impl Answers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shelf> {
+    fn lock(&self) -> MutexGuard<'_, OpenDatabases> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    api::{Answer, Request},
+    api::{Request, Response},
     error::Fault,
     event::RepoRef,
     manifest::{ISSUE_EVENTS, ISSUES_LIST},
@@ -101,7 +101,7 @@ impl Repo {
             self.request(&ISSUE_EVENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
         };
         // GitHub lists the oldest first and cannot be asked otherwise.
-        let first: Answer = self.send(page(1)).await?;
+        let first: Response = self.send(page(1)).await?;
         let last = self.pages(&first, page).await?;
         for number in (last.saturating_sub(EVENT_LOOK_PAGES)..=last).rev().filter(|n| *n > 0) {
             let events: Vec<Event> =

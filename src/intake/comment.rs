@@ -4,7 +4,7 @@ use super::{
     Handled, Intake, Note, Trouble,
     answer::{Reply, moved_on, told, unlocked},
     cause,
-    route::{Place, TOLD},
+    route::{IssueRef, TOLD},
 };
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
@@ -23,7 +23,7 @@ struct Said<'a> {
     taken: &'a Taken,
     cause: Cause,
     event: &'a CommentEvent,
-    at: Place<'a>,
+    at: IssueRef<'a>,
     repo: Repo,
     /// What the sender may do here, asked of GitHub now.
     role: Role,
@@ -123,7 +123,7 @@ impl Intake {
         e: &'a CommentEvent,
         found: &[Result<Command, Mistake>],
     ) -> Result<Option<Said<'a>>, Trouble> {
-        let here = Place { repo: &e.repo, installation: e.installation, issue: e.issue };
+        let here = IssueRef { repo: &e.repo, installation: e.installation, issue: e.issue };
         let repo = self.repo(&here);
         let issue = if e.is_pull {
             let Some(issue) = self.issue_of_pull(&here).await? else { return Ok(None) };
@@ -131,7 +131,7 @@ impl Intake {
         } else {
             e.issue
         };
-        let at = Place { repo: &e.repo, installation: e.installation, issue };
+        let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let live =
             self.engine.list(Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true }).await?;
         let meant = |command: &Command| {

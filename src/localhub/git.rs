@@ -67,7 +67,6 @@ pub(super) struct FileDiff {
     pub(super) status: &'static str,
     pub(super) additions: usize,
     pub(super) deletions: usize,
-    pub(super) oid: Oid,
     /// The hunks, without the file header; none for binary files.
     pub(super) patch: Option<String>,
 }
@@ -238,20 +237,8 @@ impl Git {
             .collect())
     }
 
-    pub(super) fn valid_ref_name(&self, name: &str) -> bool {
-        name.starts_with("refs/") && self.run(["check-ref-format", name], None).is_ok()
-    }
-
     pub(super) fn set_reference(&self, name: &str, to: &Oid) -> Result<(), GitError> {
         self.run(["update-ref", name, to.as_str()], None).map(drop)
-    }
-
-    pub(super) fn delete_reference(&self, name: &str) -> Result<(), GitError> {
-        self.run(["update-ref", "-d", name], None).map(drop)
-    }
-
-    pub(super) fn is_ancestor(&self, older: &Oid, newer: &Oid) -> bool {
-        self.run(["merge-base", "--is-ancestor", older.as_str(), newer.as_str()], None).is_ok()
     }
 
     pub(super) fn merge_base(&self, a: &Oid, b: &Oid) -> Option<Oid> {
@@ -493,22 +480,13 @@ fn parse_diff(text: &str) -> Vec<FileDiff> {
 fn parse_raw_line(raw: &str) -> Option<FileDiff> {
     let (meta, path) = raw.split_once('\t')?;
     let words: Vec<&str> = meta.split(' ').collect();
-    let letter = *words.get(4)?;
-    let status = match letter {
+    let status = match *words.get(4)? {
         "A" => "added",
         "D" => "removed",
         "T" => "changed",
         _ => "modified",
     };
-    let oid = if letter == "D" { words.get(2)? } else { words.get(3)? };
-    Some(FileDiff {
-        path: path.to_owned(),
-        status,
-        additions: 0,
-        deletions: 0,
-        oid: oid.parse().ok()?,
-        patch: None,
-    })
+    Some(FileDiff { path: path.to_owned(), status, additions: 0, deletions: 0, patch: None })
 }
 
 #[cfg(test)]
@@ -545,7 +523,6 @@ mod tests {
         let seen: Vec<_> =
             diff.iter().map(|f| (f.path.as_str(), f.status, f.additions, f.deletions)).collect();
         assert_eq!(seen, [("b", "removed", 0, 1), ("src/a.rs", "modified", 1, 0)]);
-        assert!(git.is_ancestor(&root, &next) && !git.is_ancestor(&next, &root));
     }
 
     #[test]

@@ -34,14 +34,14 @@ pub use excerpt::{Excerpt, excerpt, shown};
 pub use gate::{
     GATE, Heard, Now, Proposal, Publication, announce, hear, open_pull, propose, publish, restate, subject,
 };
-pub use held::{Held, NoAnswer, Pending};
+pub use held::{NoAnswer, Pending};
 pub use history::{history, remembered};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::names;
 pub use page::{StatusComment, Urgency, status_marker};
 pub use recent::Recent;
 pub use remains::{Remains, Seen, remains};
-pub use review::{ReviewBrief, Reviewed, review};
+pub use review::{ReviewBrief, review};
 pub use standing::{fault, stop_label_on, stranger};
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -173,7 +173,9 @@ impl Leader {
     fn work_off(&self, (reads, writes): (Vec<Work>, VecDeque<Work>)) {
         // Not even for a moment does it take the file for nothing: that moment may be after the last answer.
         if !reads.is_empty() {
-            self.with_file(|_, connection| reads.into_iter().map(|read| look(connection, read)).collect());
+            self.with_file(|_, connection| {
+                reads.into_iter().map(|read| run_read(connection, read)).collect()
+            });
         }
         if !writes.is_empty() {
             self.with_file(|shared, connection| commit(shared, connection, writes));
@@ -216,7 +218,7 @@ impl Drop for Leader {
 type Done = (Work, Option<Fault>);
 
 /// A read sees one snapshot; nothing it writes is kept.
-fn look(connection: &mut Connection, mut read: Work) -> Done {
+fn run_read(connection: &mut Connection, mut read: Work) -> Done {
     let lost = match connection.transaction() {
         Ok(tx) => {
             // What it failed with is in its outcome.

@@ -26,7 +26,7 @@ use super::{
     database::{Database, Schema, Traffic, Watch, signed},
     error::Fault,
     gathered::Load,
-    shelf::Opening,
+    open_databases::Opening,
 };
 use crate::{clock::SharedClock, types::RepoId};
 
