@@ -46,6 +46,7 @@ pub use standing::{fault, stop_label_on, stranger};
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use review::Reviewed;
 use serde::{Deserialize, Serialize};
 
 use crate::{
