@@ -222,19 +222,15 @@ impl Git {
         self.reference(&format!("refs/heads/{name}"))
     }
 
-    /// Every ref below `prefix` with its object and the object's kind, in name order.
-    pub(super) fn references(&self, prefix: &str) -> Result<Vec<(String, Oid, String)>, GitError> {
-        let text =
-            self.line(["for-each-ref", "--format=%(refname) %(objectname) %(objecttype)", "refs/"], None)?;
-        Ok(text
-            .lines()
-            .filter_map(|line| {
-                let mut words = line.split(' ');
-                let (name, oid, kind) = (words.next()?, words.next()?, words.next()?);
-                name.starts_with(prefix)
-                    .then(|| Some((name.to_owned(), oid.parse().ok()?, kind.to_owned())))?
-            })
-            .collect())
+    /// Every branch and where it points, in name order.
+    pub(super) fn branches(&self) -> Vec<(String, Oid)> {
+        let format = "--format=%(refname:lstrip=2) %(objectname)";
+        let text = self.line(["for-each-ref", format, "refs/heads/"], None).unwrap_or_default();
+        let branch = |line: &str| {
+            let (name, oid) = line.split_once(' ')?;
+            Some((name.to_owned(), oid.parse().ok()?))
+        };
+        text.lines().filter_map(branch).collect()
     }
 
     pub(super) fn set_reference(&self, name: &str, to: &Oid) -> Result<(), GitError> {
@@ -255,13 +251,8 @@ impl Git {
         self.oid(["rev-parse", "--verify", "--quiet", &format!("{treeish}^{{tree}}")], None).ok()
     }
 
-    pub(super) fn tree(&self, treeish: &Oid, recursive: bool) -> Result<Vec<TreeEntry>, GitError> {
-        let mut args = vec!["ls-tree", "-z", "-l"];
-        if recursive {
-            args.extend(["-r", "-t"]);
-        }
-        args.push(treeish.as_str());
-        Ok(parse_tree(&self.run(args, None)?))
+    pub(super) fn tree(&self, treeish: &Oid) -> Result<Vec<TreeEntry>, GitError> {
+        Ok(parse_tree(&self.run(["ls-tree", "-z", "-l", treeish.as_str()], None)?))
     }
 
     /// What stands at `path` in a commit; the empty path is the root tree's own content.
@@ -331,11 +322,8 @@ impl Git {
     }
 
     /// Commits a range (`main`, `a..b`) reaches, newest first.
-    pub(super) fn log(&self, range: &str, path: Option<&str>, most: usize) -> Result<Vec<Commit>, GitError> {
-        let mut args =
-            vec!["rev-list".to_owned(), format!("--max-count={most}"), range.to_owned(), "--".into()];
-        args.extend(path.map(str::to_owned));
-        self.line(args, None)?
+    pub(super) fn log(&self, range: &str, most: usize) -> Result<Vec<Commit>, GitError> {
+        self.line(["rev-list", &format!("--max-count={most}"), range, "--"], None)?
             .lines()
             .filter_map(|line| line.parse().ok())
             .map(|oid| self.read_commit(&oid))
@@ -543,7 +531,7 @@ mod tests {
                 oid: Some(git.write_blob(b"x").unwrap()),
             };
             let made = git.make_tree(None, &[entry]);
-            assert!(made.is_err() || git.tree(&made.unwrap(), true).unwrap().is_empty(), "{path}");
+            assert!(made.is_err() || git.tree(&made.unwrap()).unwrap().is_empty(), "{path}");
         }
     }
 }

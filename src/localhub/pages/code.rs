@@ -11,7 +11,6 @@ use crate::{
     localhub::{
         git::{Commit, FileDiff, Git},
         server::Reply,
-        views,
     },
     types::{Oid, RepoId},
 };
@@ -51,7 +50,7 @@ impl Visit<'_> {
                 git.entry(&place.commit, path).filter(|e| e.kind == "tree").ok_or_else(Oops::not_found)?.oid
             }
         };
-        let mut entries = git.tree(&tree, false)?;
+        let mut entries = git.tree(&tree)?;
         entries.sort_by_key(|e| e.kind != "tree");
         let mut rows = String::new();
         for entry in &entries {
@@ -160,7 +159,7 @@ impl Visit<'_> {
         let git = self.git(repo);
         let (name, default) = self.with_repo(repo, |s, r| (s.name_of(r), r.default_branch.clone()))?;
         let mut rows = String::new();
-        for (branch, oid) in views::branches(&git) {
+        for (branch, oid) in git.branches() {
             let commit = git.read_commit(&oid)?;
             let own = branch == default;
             let note = if own {
@@ -189,7 +188,7 @@ impl Visit<'_> {
     pub(super) fn commits(&self, repo: RepoId, rest: &[&str]) -> PageResult {
         let place = self.place(repo, rest)?;
         let name = self.with_repo(repo, |s, r| s.name_of(r))?.to_string();
-        let commits = self.git(repo).log(place.commit.as_str(), None, 200)?;
+        let commits = self.git(repo).log(place.commit.as_str(), 200)?;
         let rows: String = commits.iter().map(|c| self.commit_line(&name, c)).collect();
         let body = format!("<h1>History of {}</h1><ul class=box>{rows}</ul>", Esc(&place.revision));
         self.repo_page(repo, Tab::Code, "History", &body)
@@ -235,7 +234,7 @@ impl Visit<'_> {
 
     /// Commits and files that `head` has over `base`.
     fn changes(&self, git: &Git, name: &str, base: &Oid, head: &Oid) -> Result<String, Oops> {
-        let commits = git.log(&format!("{base}..{head}"), None, 200)?;
+        let commits = git.log(&format!("{base}..{head}"), 200)?;
         let rows: String = commits.iter().rev().map(|c| self.commit_line(name, c)).collect();
         let from = git.merge_base(base, head).unwrap_or_else(|| base.clone());
         Ok(format!("<ul class=box>{rows}</ul>{}", diff_html(&git.diff(&from, head)?)))

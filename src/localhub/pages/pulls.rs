@@ -22,7 +22,7 @@ impl Visit<'_> {
 
     pub(super) fn pull_commits(&self, repo: RepoId, number: &str) -> PageResult {
         let (pull, heading, name) = self.pull_heading(repo, number, "commits")?;
-        let mut commits = self.git(repo).log(&format!("{}..{}", pull.base_oid, pull.head_oid), None, 250)?;
+        let mut commits = self.git(repo).log(&format!("{}..{}", pull.base_oid, pull.head_oid), 250)?;
         commits.reverse();
         let rows = self.commit_rows(&name, &commits);
         self.repo_page(

@@ -148,7 +148,7 @@ impl Call<'_> {
         let range = self.with_pull(repo, number, |_, _, _, i| {
             i.pull.as_ref().map(|p| format!("{}..{}", p.base_oid, p.head_oid)).unwrap_or_default()
         })?;
-        let mut commits = self.git(repo).log(&range, None, 250)?;
+        let mut commits = self.git(repo).log(&range, 250)?;
         commits.reverse();
         let rows = self.with_issue(repo, number, |s, r, _| {
             commits.iter().map(|c| self.json(s).commit(r, c)).collect()

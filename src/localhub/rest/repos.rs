@@ -102,7 +102,7 @@ impl Call<'_> {
             None => return Err(Refusal::not_found()),
         };
         let mut rows = Vec::new();
-        for mut entry in git.tree(&tree, false)? {
+        for mut entry in git.tree(&tree)? {
             if !path.is_empty() {
                 entry.path = format!("{path}/{}", entry.path);
             }
