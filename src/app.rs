@@ -1,6 +1,6 @@
 //! Wiring and shutdown: settings in, a running server out.
 
-use std::{collections::BTreeSet, io, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, io, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{Router, serve::ListenerExt};
 use secrecy::SecretString;
@@ -21,6 +21,9 @@ use crate::{
     web::{self, Bounds, Door, Refusals, Token},
     workflows,
 };
+
+/// Once the work has ended, a client in the middle of a request is waited for this long.
+const DOOR_GRACE: Duration = Duration::from_secs(1);
 
 /// Everything that runs in one process.
 pub struct App {
@@ -185,7 +188,7 @@ impl App {
         let doors = async {
             let patience = async {
                 ended.cancelled().await;
-                self.clock.sleep(limits::DOOR_GRACE).await;
+                self.clock.sleep(DOOR_GRACE).await;
             };
             tokio::select! {
                 _ = futures_util::future::join(public, private) => {}

@@ -32,10 +32,12 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{GitHubSettings, is_loopback},
     github::{self, GitHub, GitHubOptions, Manifest, NewApp, Pacing, manifest},
-    limits,
     messages::html,
     types::with_causes,
 };
+
+/// How often setup asks GitHub whether the new App is installed: somebody is at it in the browser.
+const INSTALL_LOOK: Duration = Duration::from_secs(2);
 
 /// Register the App on GitHub and write its settings.
 ///
@@ -239,7 +241,7 @@ async fn installed(github: &GitHubSettings, app: &NewApp) -> anyhow::Result<u64>
                 say(format_args!("Cannot see yet whether it is installed: {trouble}"));
             }
         }
-        SystemClock.sleep(limits::INSTALL_LOOK).await;
+        SystemClock.sleep(INSTALL_LOOK).await;
     }
 }
 

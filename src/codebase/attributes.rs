@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
-use crate::limits;
+/// Lines of `.gitattributes` that are heeded in one commit, and how long a pattern may be: repositories have a dozen, and
+/// each file is compared with all.
+const ATTRIBUTE_PATTERNS: usize = 500;
+const ATTRIBUTE_PATTERN: usize = 200;
 
 pub(super) const FILE: &str = ".gitattributes";
 
@@ -59,7 +62,7 @@ impl Attributes {
                     words.split_ascii_whitespace().flat_map(|word| setting(word, &macros)).collect();
                 Some((glob(folder, &pattern).filter(|_| !said.is_empty())?, said))
             })
-            .take(limits::ATTRIBUTE_PATTERNS)
+            .take(ATTRIBUTE_PATTERNS)
             .collect();
         lines.reverse();
         let mut patterns = GlobSetBuilder::new();
@@ -106,7 +109,7 @@ fn pattern(line: &str) -> Option<(String, &str)> {
     let (mut pattern, mut escaped) = (String::new(), false);
     for (at, c) in quoted.char_indices() {
         match c {
-            _ if pattern.len() > limits::ATTRIBUTE_PATTERN => return None,
+            _ if pattern.len() > ATTRIBUTE_PATTERN => return None,
             '\\' if !escaped => escaped = true,
             '"' if !escaped => return Some((pattern, &quoted[at + 1..])),
             _ => {
@@ -120,7 +123,7 @@ fn pattern(line: &str) -> Option<(String, &str)> {
 
 /// The pattern as one from the root; none for what matches nothing. Git knows no `{a,b}`, and a folder is never meant.
 pub(super) fn glob(folder: &str, pattern: &str) -> Option<Glob> {
-    if pattern.len() > limits::ATTRIBUTE_PATTERN {
+    if pattern.len() > ATTRIBUTE_PATTERN {
         return None;
     }
     let anywhere = !pattern.contains('/');
@@ -309,7 +312,7 @@ dir/* linguist-generated
 
     #[test]
     fn of_too_many_lines_the_weightier_are_heeded() {
-        let many = "*.a linguist-generated\n".repeat(limits::ATTRIBUTE_PATTERNS);
+        let many = "*.a linguist-generated\n".repeat(ATTRIBUTE_PATTERNS);
         let attributes =
             Attributes::new(vec![(".gitattributes", &many), ("b/.gitattributes", "*.a -linguist-generated")]);
         assert_eq!(attributes.of("b/x.a").generated, Some(false));
@@ -320,7 +323,7 @@ dir/* linguist-generated
         let many = "*a*b*c*d*e*f*g* linguist-generated\n".repeat(100_000);
         let long = format!("{} linguist-generated\n{{a,b}}{} x", "*a".repeat(50_000), "{a,b}".repeat(9_000));
         let attributes = Attributes::new(vec![(".gitattributes", &many), ("a/.gitattributes", &long)]);
-        assert_eq!(attributes.settings.len(), limits::ATTRIBUTE_PATTERNS);
+        assert_eq!(attributes.settings.len(), ATTRIBUTE_PATTERNS);
         assert_eq!(attributes.of("abcdefg").generated, Some(true));
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::tree::file_name;
-use crate::limits;
+
+/// Bytes of a manifest that is read for what it depends on.
+const MANIFEST: usize = 512 * 1024;
 
 /// The dependencies that a manifest names, in order, each with what is asked of its version; empty if nothing is. A
 /// manifest that cannot be read has none. Read by its form, not resolved: what a build adds is not here.
 pub fn dependencies(path: &str, text: &str) -> BTreeMap<String, String> {
-    if text.len() > limits::MANIFEST {
+    if text.len() > MANIFEST {
         return BTreeMap::new();
     }
     match file_name(path) {

@@ -9,7 +9,16 @@ use std::{collections::BTreeSet, fmt};
 use serde::{Deserialize, Serialize};
 
 use super::{Language, attributes::Attributes, tree::file_name};
-use crate::{documents::is_invisible, git::Mode, limits};
+use crate::{documents::is_invisible, git::Mode};
+
+/// A text of at least so many bytes is minified when its lines have so many on average, or one of them has so many.
+const MINIFIED_LEAST: usize = 2_000;
+const MINIFIED_MEAN_LINE: usize = 400;
+const MINIFIED_LINE: usize = 20_000;
+
+/// The largest source file that is indexed: people do write such. Data of that size was not written by hand.
+const INDEX_LARGEST_CODE: u64 = 1024 * 1024;
+const INDEX_LARGEST_DATA: u64 = 256 * 1024;
 
 /// Why no model is shown a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -168,14 +177,13 @@ fn says_it_is_generated(text: &str) -> bool {
 /// Nobody reads or writes such lines. Prose in one line a paragraph is far from it.
 fn is_minified(text: &str) -> bool {
     let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
-    text.len() > limits::MINIFIED_LEAST
-        && (text.len() / lines > limits::MINIFIED_MEAN_LINE
-            || text.len() > limits::MINIFIED_LINE
-                && text.lines().any(|line| line.len() > limits::MINIFIED_LINE))
+    text.len() > MINIFIED_LEAST
+        && (text.len() / lines > MINIFIED_MEAN_LINE
+            || text.len() > MINIFIED_LINE && text.lines().any(|line| line.len() > MINIFIED_LINE))
 }
 
 fn largest(language: Language) -> u64 {
-    if language.is_code() { limits::INDEX_LARGEST_CODE } else { limits::INDEX_LARGEST_DATA }
+    if language.is_code() { INDEX_LARGEST_CODE } else { INDEX_LARGEST_DATA }
 }
 
 /// May it break the line it is written in, turn its direction, or say to a model what no person sees?

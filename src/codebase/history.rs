@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{tree::file_name, words};
+use super::{bm25, tree::file_name, words};
 use crate::{
     documents::{self, Gist, is_invisible},
     store::{PastDesign, PastFinding},
@@ -42,6 +42,9 @@ const LEAST: f64 = 3.0;
 
 /// What naming a file that the design changes is worth, next to which words are little.
 const SAME_FILE: f64 = 8.0;
+
+/// How much a long design must say a word more often.
+const LENGTH: f64 = 0.75;
 
 /// Characters quoted of a text.
 const QUOTED: usize = 300;
@@ -109,13 +112,22 @@ fn touching<'p>(
     // Of several runs of one issue the newest counts.
     let newest = designs.iter().filter(|past| seen.insert(past.issue));
     let read: Vec<(&PastDesign, Read)> = newest.map(|past| (past, Read::of(&past.text))).collect();
-    let worth = Worth::in_all(&read);
+    let mut having = BTreeMap::<String, u32>::new();
+    for word in read.iter().flat_map(|(_, read)| read.words.keys()) {
+        *having.entry(word.clone()).or_default() += 1;
+    }
+    let all = read.len();
+    let mean = read.iter().map(|(_, read)| read.length()).sum::<f64>() / all as f64;
     let mut touching: Vec<Touching<'_>> = Vec::new();
     for (past, read) in read {
-        let length = read.length();
-        let shared = read.words.iter().filter(|(word, _)| wanted.contains(*word));
+        let length = read.length() / mean;
+        let worth = |(word, count): (&String, &u32)| {
+            let rarity = bm25::times_rarer(all, having[word]).ln();
+            let often = bm25::for_its_length(f64::from(*count), length, LENGTH);
+            (word.clone(), rarity * bm25::saturated(often))
+        };
         let mut shared: Vec<(String, f64)> =
-            shared.map(|(word, count)| (word.clone(), worth.of(word, *count, length))).collect();
+            read.words.iter().filter(|(word, _)| wanted.contains(*word)).map(worth).collect();
         shared.sort_by(|(left, a), (right, b)| b.total_cmp(a).then_with(|| left.cmp(right)));
         let files: Vec<String> =
             read.paths.iter().filter(|path| names_path(text, path, alone)).cloned().collect();
@@ -131,32 +143,6 @@ fn touching<'p>(
         order.then_with(|| b.past.issue.cmp(&a.past.issue))
     });
     touching
-}
-
-/// What a word is worth, the more the fewer designs have it: as BM25 says, with its usual constants.
-struct Worth {
-    designs: f64,
-    /// Words in a design, on average.
-    length: f64,
-    holding: BTreeMap<String, f64>,
-}
-
-impl Worth {
-    fn in_all(read: &[(&PastDesign, Read)]) -> Self {
-        let designs = read.len() as f64;
-        let mut holding = BTreeMap::<String, f64>::new();
-        for word in read.iter().flat_map(|(_, read)| read.words.keys()) {
-            *holding.entry(word.clone()).or_default() += 1.0;
-        }
-        Self { designs, length: read.iter().map(|(_, read)| read.length()).sum::<f64>() / designs, holding }
-    }
-
-    /// Of one that a design of this length has so often.
-    fn of(&self, word: &str, count: u32, length: f64) -> f64 {
-        let (holding, count) = (self.holding.get(word).copied().unwrap_or_default(), f64::from(count));
-        let rarity = (1.0 + (self.designs - holding + 0.5) / (holding + 0.5)).ln();
-        rarity * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * length / self.length))
-    }
 }
 
 /// Does the text name this path, or an end of it that means no other?

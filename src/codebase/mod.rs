@@ -6,6 +6,7 @@
 //! out.
 
 mod attributes;
+mod bm25;
 mod budget;
 mod context;
 mod dependencies;

@@ -25,11 +25,25 @@ use super::{
 };
 use crate::{
     git::{Entry, GitError, Snapshot},
-    limits,
     proc::ProcError,
     store::{Cache, CacheKey, Packed, StoreError},
     types::Oid,
 };
+
+/// Of a commit's `.gitattributes`, how many are read and how large each may be.
+const ATTRIBUTE_FILES: usize = 200;
+const ATTRIBUTE_FILE_BYTES: u64 = 64 * 1024;
+
+/// Files and bytes of one commit that are indexed: two large repositories' worth. What is known of them is held in
+/// memory while a prompt is put together.
+const INDEX_FILES: usize = 25_000;
+const INDEX_BYTES: u64 = 160 * 1024 * 1024;
+
+/// Bytes and files read from git at a time while an index is made: large enough that starting git does not count, small
+/// enough that three such batches do not count in memory. And of the first, which all processors wait for.
+const INDEX_BATCH_BYTES: u64 = 4 * 1024 * 1024;
+const INDEX_BATCH_FILES: usize = 2_000;
+const INDEX_FIRST_BATCH_BYTES: u64 = 256 * 1024;
 
 /// Threads that work out digests, as many as there are processors; those of the runtime go on serving.
 static POOL: LazyLock<Option<rayon::ThreadPool>> =
@@ -119,8 +133,8 @@ async fn attributes(snapshot: &Snapshot) -> Result<Vec<(String, String)>, GitErr
         .entries()
         .iter()
         .filter(|entry| entry.mode.is_file() && file_name(&entry.path) == attributes::FILE)
-        .filter(|entry| entry.size <= limits::ATTRIBUTE_FILE_BYTES)
-        .take(limits::ATTRIBUTE_FILES)
+        .filter(|entry| entry.size <= ATTRIBUTE_FILE_BYTES)
+        .take(ATTRIBUTE_FILES)
         .collect();
     snapshot.texts(&files).await
 }
@@ -153,13 +167,13 @@ impl Plan {
     /// What is not known yet, to be read a batch at a time. The first are small, so that nobody waits long for work.
     fn batches(&self, known: &[Option<Shared>]) -> Vec<Batch> {
         let (mut batches, mut batch, mut bytes) = (Vec::new(), Batch::new(), 0);
-        let mut most = limits::INDEX_FIRST_BATCH_BYTES;
+        let mut most = INDEX_FIRST_BATCH_BYTES;
         for (at, content) in self.contents.iter().enumerate().filter(|(at, _)| known[*at].is_none()) {
-            let full = bytes + content.size > most || batch.len() == limits::INDEX_BATCH_FILES;
+            let full = bytes + content.size > most || batch.len() == INDEX_BATCH_FILES;
             if full && !batch.is_empty() {
                 batches.push(std::mem::take(&mut batch));
                 bytes = 0;
-                most = (most * 2).min(limits::INDEX_BATCH_BYTES);
+                most = (most * 2).min(INDEX_BATCH_BYTES);
             }
             bytes += content.size;
             batch.push(at);
@@ -201,7 +215,7 @@ impl Plan {
 fn cut(files: &mut Vec<(usize, Kept)>, entries: &[Entry]) -> impl Iterator<Item = usize> + use<> {
     let bytes: u64 = files.iter().map(|(at, _)| entries[*at].size).sum();
     let mut fits = files.len();
-    if fits > limits::INDEX_FILES || bytes > limits::INDEX_BYTES {
+    if fits > INDEX_FILES || bytes > INDEX_BYTES {
         files.sort_by_cached_key(|(at, kept)| {
             let path = &entries[*at].path;
             (!kept.language.is_code(), path.matches('/').count(), path.clone())
@@ -209,10 +223,10 @@ fn cut(files: &mut Vec<(usize, Kept)>, entries: &[Entry]) -> impl Iterator<Item 
         let mut bytes = 0;
         fits = files
             .iter()
-            .take(limits::INDEX_FILES)
+            .take(INDEX_FILES)
             .take_while(|(at, _)| {
                 bytes += entries[*at].size;
-                bytes <= limits::INDEX_BYTES
+                bytes <= INDEX_BYTES
             })
             .count();
     }
@@ -519,8 +533,8 @@ mod tests {
         let output = import.stdin(stream.into_bytes()).run(&CancellationToken::new()).await.unwrap();
         assert!(output.success(), "{}", output.stderr_text());
         let index = without_cache(&git::open(&work, "main").await.unwrap()).await;
-        assert_eq!(index.files().len(), limits::INDEX_FILES);
-        assert_eq!(index.left_out().len(), 100_002 - limits::INDEX_FILES);
+        assert_eq!(index.files().len(), INDEX_FILES);
+        assert_eq!(index.left_out().len(), 100_002 - INDEX_FILES);
         assert!(index.file("z.rs").is_some() && index.file("z.txt").is_none());
         assert!(index.left_out().iter().all(|file| file.why == Why::TooMany));
     }

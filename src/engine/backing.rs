@@ -21,10 +21,25 @@ pub type Kept<'a, V> = BoxFuture<'a, Result<V, StoreError>>;
 /// What the engine needs kept. Each call is atomic; `save`, `begin` and `done` refuse a lease that
 /// is not the run's last with [`StoreError::Fenced`].
 pub trait Backing: Send + Sync + 'static {
+    /// Keeps a new run with its first checkpoint, or says which run the same cause or issue has already.
+    ///
+    /// # Errors
+    /// Those of the databases; nothing was begun then.
     fn start(&self, new: NewRun) -> Kept<'_, Opened>;
     /// Books the answer only if `gate` is still open and asks about the same subject.
+    ///
+    /// # Errors
+    /// Those of the databases; the answer is not booked then.
     fn answer(&self, gate: GateRow, answer: Answer) -> Kept<'_, Booked>;
+    /// Was an answer of this cause booked?
+    ///
+    /// # Errors
+    /// Those of the repository's database.
     fn has_answer<'a>(&'a self, repo: RepoId, cause: &'a Cause) -> Kept<'a, bool>;
+    /// Notes that the live runs of an issue, or one of them, are to end; which they are.
+    ///
+    /// # Errors
+    /// Those of the repository's database; no run was told then.
     fn cancel(
         &self,
         repo: RepoId,
@@ -32,8 +47,20 @@ pub trait Backing: Send + Sync + 'static {
         run: Option<RunId>,
         cancel: CancelRow,
     ) -> Kept<'_, Vec<RunId>>;
+    /// Makes a failed run live again.
+    ///
+    /// # Errors
+    /// Those of the databases; the run is as it was then.
     fn retry(&self, run: RunId, cause: Cause, by: String) -> Kept<'_, Rerun>;
+    /// One run, as it is kept.
+    ///
+    /// # Errors
+    /// Those of its repository's database.
     fn run(&self, id: RunId) -> Kept<'_, Option<RunRow>>;
+    /// Runs that the filter lets through.
+    ///
+    /// # Errors
+    /// Those of the one repository asked for. Of all, one that cannot be read is left out and logged.
     fn runs(&self, filter: Filter) -> Kept<'_, Vec<RunRow>>;
 
     /// What must be done before some runs can be claimed: to be driven side by side by whoever claims.
@@ -41,30 +68,87 @@ pub trait Backing: Send + Sync + 'static {
     /// Is there a look that is due and not begun?
     fn looks_due(&self, now: Timestamp) -> bool;
     /// Takes a run that is due (a cancelled one always is) and not among `except`. Never waits for a look.
+    ///
+    /// # Errors
+    /// Those of `main.db`. A repository that cannot be read is logged and passed over.
     fn claim<'a>(&'a self, now: Timestamp, except: &'a HashSet<RunId>) -> Kept<'a, Option<Lease>>;
+    /// Keeps the step's outcome and gives the run back.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] for a late one; those of the repository's database.
     fn save<'a>(&'a self, lease: &'a Lease, left: Checkpoint) -> Kept<'a, ()>;
     /// Gives a run back as it was taken.
+    ///
+    /// # Errors
+    /// None as it is kept now; a backing elsewhere may fail to be reached.
     fn release<'a>(&'a self, lease: &'a Lease) -> Kept<'a, ()>;
     /// When something will be due, or may be: it may name an earlier time than there is need for.
+    ///
+    /// # Errors
+    /// None as it is kept now; a backing elsewhere may fail to be reached.
     fn next_due(&self) -> Kept<'_, Option<Timestamp>>;
 
+    /// Notes that the work under this key begins, unless it is done already.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Journal`] for a key that is out of order; those of the database.
     fn begin<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Begun>;
+    /// Keeps what the work under this key came to.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Journal`] for a key that was not begun; those of the database.
     fn done<'a>(&'a self, lease: &'a Lease, key: &'a str, value: Vec<u8>) -> Kept<'a, ()>;
     /// Readable at once through the same lease, and kept with the next `done`, `record`, `audit` or `save` of it:
     /// nothing that refers to it is kept without it.
+    ///
+    /// # Errors
+    /// When it cannot be packed.
     fn put<'a>(&'a self, lease: &'a Lease, bytes: &'a [u8]) -> Kept<'a, Hash>;
+    /// The bytes of this hash.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] where nothing of it was put; those of the repository's database.
     fn get<'a>(&'a self, lease: &'a Lease, hash: Hash) -> Kept<'a, Vec<u8>>;
+    /// Keeps a row of evidence.
+    ///
+    /// # Errors
+    /// Those of the repository's database.
     fn record<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()>;
     /// As `record`, and kept with the next `done`, `record`, `audit` or `save` of this lease, or not at all.
+    ///
+    /// # Errors
+    /// None as it is kept now: it fails with the write that takes it along.
     fn book<'a>(&'a self, lease: &'a Lease, key: &'a str, record: Record) -> Kept<'a, ()>;
     /// The row of a paid call of this visit, if one is kept.
+    ///
+    /// # Errors
+    /// Those of the repository's database.
     fn booked<'a>(&'a self, lease: &'a Lease, key: &'a str) -> Kept<'a, Option<CallRow>>;
+    /// All rows of evidence of a run.
+    ///
+    /// # Errors
+    /// Those of the repository's database; [`StoreError::Row`] for a row that cannot be read.
     fn ledger(&self, run: RunId) -> Kept<'_, Ledger>;
+    /// Adds a link to the audit chain; its hash.
+    ///
+    /// # Errors
+    /// Those of the repository's database.
     fn audit<'a>(&'a self, lease: &'a Lease, entry: AuditEntry) -> Kept<'a, Hash>;
 
     /// Nothing of this scope is claimed until it is resumed.
+    ///
+    /// # Errors
+    /// Those of `main.db`; nothing is paused then.
     fn pause(&self, pause: Pause) -> Kept<'_, ()>;
+    /// Ends a pause; false: there was none.
+    ///
+    /// # Errors
+    /// Those of `main.db`; the pause goes on then.
     fn resume(&self, scope: PauseScope) -> Kept<'_, bool>;
+    /// The pauses there are.
+    ///
+    /// # Errors
+    /// Those of `main.db`.
     fn pauses(&self) -> Kept<'_, Vec<Pause>>;
 }
 

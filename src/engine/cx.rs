@@ -24,6 +24,12 @@ use crate::{
     types::{Hash, RunId, Timestamp},
 };
 
+/// One journalled value; longer texts go through `Cx::put`, which stores them by hash.
+const JOURNAL_VALUE_BYTES: usize = 64 * 1024;
+
+/// All journalled values of one visit to a step.
+const JOURNAL_VISIT_BYTES: usize = 1024 * 1024;
+
 /// The run a step belongs to.
 #[derive(Debug, Clone)]
 pub struct RunInfo {
@@ -134,7 +140,7 @@ impl<T> Cx<T> {
     ///
     /// # Errors
     /// Those of `work`; `Later` when the server is stopping; `Bug` for a key used twice, nesting, or a value above
-    /// [`limits::JOURNAL_VALUE_BYTES`].
+    /// `JOURNAL_VALUE_BYTES`.
     pub async fn once<V, F, Fut>(&self, key: &str, work: F) -> Result<V, StepError>
     where
         V: Serialize + DeserializeOwned,
@@ -283,7 +289,7 @@ impl<T> Cx<T> {
     fn count(&self, key: &str, bytes: usize) -> Result<(), StepError> {
         let mut attempt = lock(&self.attempt);
         attempt.bytes += bytes;
-        if bytes > limits::JOURNAL_VALUE_BYTES || attempt.bytes > limits::JOURNAL_VISIT_BYTES {
+        if bytes > JOURNAL_VALUE_BYTES || attempt.bytes > JOURNAL_VISIT_BYTES {
             return Err(StepError::Bug(anyhow!(
                 "once(`{key}`) came to {bytes} bytes, {} in this visit; put texts away with `put` and keep the hash",
                 attempt.bytes

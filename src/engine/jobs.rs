@@ -8,6 +8,7 @@ use std::{
     collections::HashMap,
     future::Future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use anyhow::anyhow;
@@ -17,6 +18,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::workflow::StepError;
 use crate::{clock::SharedClock, limits, types::RunId};
+
+/// Jobs that go on at once; others wait for their place.
+const JOBS: usize = 2;
+
+/// A job that was told to end and does not is given up after this.
+const JOB_END: Duration = Duration::from_secs(10);
 
 /// The jobs of this process.
 pub(super) struct Jobs {
@@ -47,7 +54,7 @@ impl Jobs {
         Self {
             all: Mutex::default(),
             ending: Mutex::default(),
-            places: Arc::new(Semaphore::new(limits::JOBS)),
+            places: Arc::new(Semaphore::new(JOBS)),
             clock,
         }
     }
@@ -99,7 +106,7 @@ impl Jobs {
             // One that does not end when it is told to is dropped.
             let over = async {
                 token.cancelled().await;
-                clock.sleep(limits::JOB_END).await;
+                clock.sleep(JOB_END).await;
             };
             let run = async {
                 let Some(place) = token.run_until_cancelled(places.acquire()).await else {

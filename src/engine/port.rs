@@ -274,19 +274,52 @@ impl From<RunStatus> for Status {
 /// The engine as intake, the pages and the command line see it. Each request is idempotent by its
 /// cause.
 pub trait Port: Send + Sync {
+    /// Starts a run of a workflow for an issue.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownWorkflow`]; [`EngineError::Start`] where its first state cannot be made; the store's.
     fn start(&self, start: Start) -> BoxFuture<'_, Result<Started, EngineError>>;
+    /// Hands in a person's answer: accepted is not applied yet.
+    ///
+    /// # Errors
+    /// The store's; the answer may be handed in again then.
     fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>>;
+    /// Asks the runs of an issue to end, or one of them.
+    ///
+    /// # Errors
+    /// The store's; it may be asked again then.
     fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>>;
+    /// One run as it stands.
+    ///
+    /// # Errors
+    /// The store's.
     fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>>;
+    /// Runs that the filter lets through.
+    ///
+    /// # Errors
+    /// The store's, of the one repository asked for.
     fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>>;
     /// Makes a run that failed live again at the step it failed at, on a visit of its own; one that waits waits no
     /// longer.
+    ///
+    /// # Errors
+    /// The store's; the run is as it was then.
     fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Retried, EngineError>>;
     /// From now on no step of this scope begins; those in flight end as they would. Asked again, it keeps the
     /// later reason.
+    ///
+    /// # Errors
+    /// The store's; nothing is paused then.
     fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>>;
     /// Ends a pause; false: there was none.
+    ///
+    /// # Errors
+    /// The store's; the pause goes on then.
     fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>>;
+    /// The pauses there are.
+    ///
+    /// # Errors
+    /// The store's.
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>>;
     /// Runs that had to rest may go on: whoever waits for one looks again.
     fn wake(&self);

@@ -30,6 +30,16 @@ use crate::{
     types::{RunId, Timestamp, with_causes},
 };
 
+/// Shutdown awaits paid calls in flight this long before it parks their runs.
+const SHUTDOWN: Duration = Duration::from_secs(330);
+
+/// A step that does nothing but wait for somebody else this long ends its run, because nobody reads a thread
+/// that only ever says "working". A day covers a provider's daily quota.
+const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// How often it is tried to tell people of a run's end when a day of trying has not been enough.
+const TELL_AGAIN: Duration = Duration::from_secs(3600);
+
 type AnyFlow<T> = &'static dyn AnyWorkflow<T>;
 
 /// A run that was taken, and how many cancels there had been before it was read.
@@ -120,7 +130,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// Takes steps as they become due, up to [`limits::LIVE_STEPS`] at a time and one at a time of
-    /// each run, until `shutdown`. Then steps in flight are awaited, up to [`limits::SHUTDOWN`] or
+    /// each run, until `shutdown`. Then steps in flight are awaited, up to `SHUTDOWN` or
     /// until [`park`](Self::park), and given up after that.
     pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) {
         let (mut steps, mut looks) = (JoinSet::new(), FuturesUnordered::new());
@@ -145,7 +155,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         tokio::select! {
             () = all => {}
             () = self.park.cancelled() => {}
-            () = self.clock.sleep(limits::SHUTDOWN) => {}
+            () = self.clock.sleep(SHUTDOWN) => {}
         }
         // Each step that is still running gives its run back when it sees this.
         self.park.cancel();
@@ -344,7 +354,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 self.later("stopping", Duration::ZERO, run.attempts)
             }
             Err(Attempt::Step(StepError::Later { why, .. })) if self.out_of_patience(run) => {
-                let hours = limits::PATIENCE.as_secs() / 3600;
+                let hours = PATIENCE.as_secs() / 3600;
                 halt(Halt::User(format!("{why}. That went on for {hours} hours, so the run was ended.")))
             }
             Err(Attempt::Step(StepError::Later { why, after })) => self.later(&why, after, run.attempts),
@@ -397,7 +407,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             Ok(Some(outcome)) => Checkpoint::Done { state: run.state.clone(), outcome },
             // Nothing else would tell them, so this is tried until it is through.
             Err(Attempt::Step(StepError::Later { why, after })) => {
-                let seldom = if self.out_of_patience(run) { limits::TELL_AGAIN } else { Duration::ZERO };
+                let seldom = if self.out_of_patience(run) { TELL_AGAIN } else { Duration::ZERO };
                 self.later(&why, after.max(seldom), run.attempts)
             }
             Err(
@@ -426,7 +436,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         if *visit != run.visit {
             (*visit, *since) = (run.visit, now);
         }
-        now.since(*since) > limits::PATIENCE
+        now.since(*since) > PATIENCE
     }
 
     /// Counts and logs a failure of ours.

@@ -153,6 +153,10 @@ pub trait Workflow<T>: Send + Sync + 'static {
         None
     }
 
+    /// One attempt at a step.
+    ///
+    /// # Errors
+    /// A [`StepError`], whose variant decides what comes next.
     fn run<'a>(
         &'a self,
         at: Self::Step,
@@ -162,6 +166,9 @@ pub trait Workflow<T>: Send + Sync + 'static {
 
     /// Tell people why the run ended here; a visit of its own, retried like any other step. An outcome says that what
     /// the run is for had already happened when it was to end, and that it ends as done.
+    ///
+    /// # Errors
+    /// A [`StepError`]: it is tried again then.
     fn halted<'a>(
         &'a self,
         at: Self::Step,
@@ -204,6 +211,9 @@ pub trait AnyWorkflow<T>: Send + Sync {
     /// Every step, the first one first.
     fn steps(&self) -> Vec<StepInfo>;
     /// Is the graph whole, and does review and gate stand before all that is published?
+    ///
+    /// # Errors
+    /// The first [`GraphError`] found.
     fn check(&self) -> Result<(), GraphError>;
     /// The graph as a Mermaid flowchart.
     fn mermaid(&self) -> String;
@@ -212,10 +222,19 @@ pub trait AnyWorkflow<T>: Send + Sync {
     /// The step saved under this serde form.
     fn step(&self, saved: &str) -> Option<StepInfo>;
     /// The first checkpoint.
+    ///
+    /// # Errors
+    /// [`StepError::Bug`] where the first state has no serde form.
     fn begin(&self, trigger: &Trigger) -> Result<Saved, StepError>;
     /// One attempt at the saved step.
+    ///
+    /// # Errors
+    /// [`Attempt::Unreadable`] for a checkpoint of another shape; the step's own.
     fn attempt<'a>(&'a self, from: &'a Saved, cx: &'a Cx<T>) -> BoxFuture<'a, Result<Moved, Attempt>>;
     /// One attempt at telling people that it ended there; see [`Workflow::halted`].
+    ///
+    /// # Errors
+    /// As [`AnyWorkflow::attempt`].
     fn tell<'a>(
         &'a self,
         from: &'a Saved,

@@ -5,6 +5,7 @@ use std::{
     io::ErrorKind,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use secrecy::SecretString;
@@ -20,6 +21,9 @@ use crate::{
     limits,
     types::{Oid, RepoId, RepoName},
 };
+
+/// Fetching a mirror; a first fetch of a large repository is the slowest thing git does for us.
+const GIT_FETCH: Duration = Duration::from_secs(600);
 
 /// One bare repository for each GitHub repository, at `<root>/<repository id>/mirror.git`.
 #[derive(Debug)]
@@ -63,7 +67,7 @@ impl Mirrors {
         self.break_locks(&mirror, branches).await?;
         self.make(&mirror, cancel).await?;
         let command = command::fetch(&mirror, &source, branches, token);
-        command::run(FETCH, command, limits::GIT_FETCH, cancel)
+        command::run(FETCH, command, GIT_FETCH, cancel)
             .await
             .map(drop)
             .map_err(|error| no_such_branch(error, branches))

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::{GitError, command};
 use crate::{limits, types::Oid};
 
+/// What git may print of a commit's tree: half a million files with long paths.
+const TREE_BYTES: usize = 128 * 1024 * 1024;
+
 /// Bytes of blobs asked of one `cat-file`: well under what a child process may print.
 const BATCH_BYTES: u64 = limits::CHILD_OUTPUT_BYTES as u64 / 2;
 
@@ -94,7 +97,7 @@ impl Snapshot {
         let list = command::on(&mirror)
             .args(["ls-tree", "-r", "-l", "-z", "--full-tree"])
             .arg(commit.as_str())
-            .output_limit(limits::TREE_BYTES);
+            .output_limit(TREE_BYTES);
         let entries = parse_tree(&command::read("ls-tree", list).await?)?;
         let sizes = entries
             .iter()

@@ -14,6 +14,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -38,6 +39,15 @@ use crate::{
     limits,
     types::{InstallationId, Timestamp},
 };
+
+/// One REST call, from the first byte sent to the last received.
+const GITHUB_CALL: Duration = Duration::from_secs(30);
+
+/// An installation token lives an hour; one this close to its end is not used for new work.
+const TOKEN_MARGIN: Duration = Duration::from_secs(120);
+
+/// One answer of GitHub's API; the largest we ask for is a blob.
+const GITHUB_ANSWER_BYTES: usize = 32 * 1024 * 1024;
 
 /// In whose name a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,13 +163,13 @@ impl Request {
 
 /// A success, with what GitHub said beside the body.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     shown: String,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         serde_json::from_slice(&self.body).map_err(|e| Fault::unexpected(&self.shown, e))
     }
@@ -282,7 +292,7 @@ impl Api {
     ///
     /// A read that failed in transit is tried once more at once; a write never is, since it may
     /// have happened. A refused installation token is replaced once: that call did nothing.
-    pub(crate) async fn send(&self, who: As, request: Request) -> Result<Answer, Fault> {
+    pub(crate) async fn send(&self, who: As, request: Request) -> Result<Response, Fault> {
         let first = self.attempt(who, &request).await;
         match first {
             Err(Fault::Transient { why, .. }) if request.only_reads() => {
@@ -298,7 +308,7 @@ impl Api {
         self.session(id).close(until);
     }
 
-    async fn attempt(&self, who: As, request: &Request) -> Result<Answer, Fault> {
+    async fn attempt(&self, who: As, request: &Request) -> Result<Response, Fault> {
         let id = match who {
             As::Nobody => return self.exchange(&self.nobody, request, None).await,
             As::App => return self.exchange(&self.signed()?, request, None).await,
@@ -370,7 +380,7 @@ impl Api {
     ) -> Result<Live, Fault> {
         let mut token = session.token.lock().await;
         let usable = |live: &&Live| {
-            live.expires > self.clock.now().plus(limits::TOKEN_MARGIN)
+            live.expires > self.clock.now().plus(TOKEN_MARGIN)
                 && refused.is_none_or(|refused| !Arc::ptr_eq(&refused.client, &live.client))
         };
         if let Some(live) = token.as_ref().filter(usable) {
@@ -401,7 +411,7 @@ impl Api {
             Fault::Forbidden { call, message, .. } => Fault::NotNow { call, why: message },
             other => other,
         })?;
-        // Not by `Answer::json`: an error of serde may quote the value it stumbled over.
+        // Not by `Response::json`: an error of serde may quote the value it stumbled over.
         let token: Token = serde_json::from_slice(&answer.body)
             .map_err(|_| Fault::unexpected(&request.shown, "no token in it"))?;
         let expires =
@@ -409,14 +419,14 @@ impl Api {
         Ok(Minted { token: token.token.0, expires })
     }
 
-    /// One request and its whole answer, within [`limits::GITHUB_CALL`] of real time; `kept` where GitHub
+    /// One request and its whole answer, within [`GITHUB_CALL`] of real time; `kept` where GitHub
     /// says that it has not changed.
     async fn exchange(
         &self,
         client: &Octocrab,
         request: &Request,
         kept: Option<&Kept>,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<Response, Fault> {
         let call = request.shown.as_str();
         if let Some(Counter(count)) = &request.counter {
             count(!request.only_reads());
@@ -437,30 +447,26 @@ impl Api {
                 .map_err(|e| Fault::Invalid(format!("{call}: {}", chain(&e))))?;
             let response = client.execute(built).await.map_err(|e| lost(chain(&e)))?;
             let (head, body) = response.into_parts();
-            let body = Limited::new(body, limits::GITHUB_ANSWER_BYTES)
+            let body = Limited::new(body, GITHUB_ANSWER_BYTES)
                 .collect()
                 .await
                 .map_err(|e| match e.is::<http_body_util::LengthLimitError>() {
-                    true => Fault::unexpected(
-                        call,
-                        format!("it is above {} MB", limits::GITHUB_ANSWER_BYTES >> 20),
-                    ),
+                    true => Fault::unexpected(call, format!("it is above {} MB", GITHUB_ANSWER_BYTES >> 20)),
                     false => lost(format!("the answer broke off: {e}")),
                 })?
                 .to_bytes();
             Ok((head.status, head.headers, body))
         });
-        let (status, headers, body): (StatusCode, HeaderMap, Bytes) =
-            tokio::time::timeout(limits::GITHUB_CALL, work)
-                .await
-                .map_err(|_| lost(format!("no answer within {} s", limits::GITHUB_CALL.as_secs())))??;
+        let (status, headers, body): (StatusCode, HeaderMap, Bytes) = tokio::time::timeout(GITHUB_CALL, work)
+            .await
+            .map_err(|_| lost(format!("no answer within {} s", GITHUB_CALL.as_secs())))??;
         self.compare_clocks(&headers);
         tracing::debug!(call, status = status.as_u16(), "called GitHub");
         let shown = request.shown.clone();
         match kept {
-            _ if status.is_success() => return Ok(Answer { headers, body, shown }),
+            _ if status.is_success() => return Ok(Response { headers, body, shown }),
             Some(kept) if status == StatusCode::NOT_MODIFIED => {
-                return Ok(Answer { headers, body: kept.body.clone(), shown });
+                return Ok(Response { headers, body: kept.body.clone(), shown });
             }
             _ => {}
         }
@@ -485,7 +491,7 @@ impl Api {
     }
 
     /// The route of a listing's next page.
-    pub(crate) fn next_page(&self, answer: &Answer) -> Option<String> {
+    pub(crate) fn next_page(&self, answer: &Response) -> Option<String> {
         let link = answer.link("next")?;
         Some(link.strip_prefix(&self.base_path).unwrap_or(&link).to_owned())
     }
@@ -512,7 +518,7 @@ impl Api {
     }
 }
 
-impl Answer {
+impl Response {
     /// The items of one page of a listing.
     pub(crate) fn items<T: DeserializeOwned>(&self, key: Option<&str>) -> Result<Vec<T>, Fault> {
         let page: Value = self.json()?;
@@ -535,7 +541,7 @@ pub(crate) async fn send_as_nobody(
     api_url: &Url,
     request: Request,
     clock: SharedClock,
-) -> Result<Answer, Fault> {
+) -> Result<Response, Fault> {
     let failed = |why: String| Fault::Invalid(format!("{}: {why}", request.shown));
     let made = http_client(api_url).and_then(|http| client(api_url, http));
     let nobody = made.map_err(|e| failed(e.to_string()))?;

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use secrecy::SecretString;
@@ -26,9 +27,12 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
-    limits,
     types::{Actor, InstallationId, RepoId, RepoName, Timestamp, UserId},
 };
+
+/// A repository's name is taken to mean the same repository this long after GitHub said so: the writes of
+/// one step come in a burst, and each would ask again.
+const NAME_HOLDS: Duration = Duration::from_secs(10);
 
 /// What is needed to be an App somewhere.
 #[derive(Clone)]
@@ -59,7 +63,7 @@ struct Inner {
     web_url: Url,
     app_id: u64,
     bot: OnceCell<Actor>,
-    /// Repositories as GitHub described them, and when; see [`limits::NAME_HOLDS`].
+    /// Repositories as GitHub described them, and when; see [`NAME_HOLDS`].
     described: Mutex<HashMap<RepoId, (RepoName, RepoInfo, Timestamp)>>,
     doubts: Doubts,
     clock: SharedClock,
@@ -149,7 +153,7 @@ impl GitHub {
     pub(super) fn described(&self, id: RepoId, name: &RepoName) -> Option<RepoInfo> {
         let described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner);
         let (under, info, at) = described.get(&id)?;
-        let fresh = self.inner.clock.now().since(*at) < limits::NAME_HOLDS;
+        let fresh = self.inner.clock.now().since(*at) < NAME_HOLDS;
         (fresh && under == name).then(|| info.clone())
     }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    api::{Answer, Request},
+    api::{Request, Response},
     error::Fault,
     graphql::Field,
     manifest::{
@@ -20,6 +20,9 @@ use crate::{
     limits,
     types::{Cause, CommentId, IssueNo, Timestamp, UserId},
 };
+
+/// Pages of comments searched, newest first, for one of ours that a crash left unrecorded.
+const COMMENT_LOOK_PAGES: usize = 10;
 
 /// With the rest of its line this fits the room that [`Body::pieces`] leaves.
 const MARKER_CHARS: usize = 150;
@@ -396,9 +399,9 @@ impl Repo {
         let page = |page: usize| -> Request {
             self.request(&COMMENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
         };
-        let first: Answer = self.send(page(1)).await?;
+        let first: Response = self.send(page(1)).await?;
         let last = self.pages(&first, page).await?;
-        let oldest = last.saturating_sub(limits::COMMENT_LOOK_PAGES - 1).max(1);
+        let oldest = last.saturating_sub(COMMENT_LOOK_PAGES - 1).max(1);
         let mut comments = if oldest == 1 { first.items(None)? } else { Vec::new() };
         for number in oldest.max(2)..=last {
             comments.extend(self.send(page(number)).await?.items::<Listed>(None)?);

@@ -12,7 +12,10 @@ use super::{
     pace::Urgency,
     repo::Repo,
 };
-use crate::{limits, types::Oid};
+use crate::types::Oid;
+
+/// Commits of others on top of one of ours whose answer was lost, beneath which it is still found; each is a call.
+const COMMITS_ON_OURS: usize = 20;
 
 /// Files to be committed on top of `parent`, which must be the branch's head.
 #[derive(Debug, Clone)]
@@ -160,7 +163,7 @@ impl Repo {
     /// The commit that was asked for, from the branch's head down to where it was to begin.
     async fn made_before(&self, spec: &CommitSpec, head: Oid) -> Result<Option<Oid>, Fault> {
         let mut at = head;
-        for _ in 0..limits::COMMITS_ON_OURS {
+        for _ in 0..COMMITS_ON_OURS {
             if at == spec.parent {
                 break;
             }

@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use crate::{limits, types::Timestamp};
+use crate::types::Timestamp;
+
+/// A doubt about a write that nobody came back to is forgotten after this long.
+const DOUBT_FORGOTTEN: Duration = Duration::from_secs(3600);
 
 /// Doubts in this process, by what they are about.
 #[derive(Default)]
@@ -28,7 +31,7 @@ impl Doubts {
     pub(crate) fn since(&self, about: &str, now: Timestamp) -> Duration {
         let mut doubts = self.lock();
         // What nobody came back to: its run has ended, or its delivery was given up.
-        doubts.retain(|_, doubt| now.since(doubt.since) < limits::DOUBT_FORGOTTEN);
+        doubts.retain(|_, doubt| now.since(doubt.since) < DOUBT_FORGOTTEN);
         now.since(doubts.entry(about.to_owned()).or_insert(Doubt { since: now, written: None }).since)
     }
 

@@ -8,7 +8,11 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{limits, types::InstallationId};
+use crate::types::InstallationId;
+
+/// Answers kept with their tags, and the longest one that is: an issue with its text, not a listing.
+const ANSWERS_KEPT: usize = 512;
+const ANSWER_KEPT_BYTES: usize = 64 * 1024;
 
 /// An answer and its tag.
 #[derive(Debug, Clone)]
@@ -20,12 +24,12 @@ pub(crate) struct Kept {
 /// What was asked, by whom: another installation may be shown something else.
 type Question = (InstallationId, String);
 
-/// The answers used last, within [`limits::ANSWERS_KEPT`].
+/// The answers used last, within [`ANSWERS_KEPT`].
 #[derive(Default)]
-pub(crate) struct Answers(Mutex<Shelf>);
+pub(crate) struct Answers(Mutex<OpenDatabases>);
 
 #[derive(Default)]
-struct Shelf {
+struct OpenDatabases {
     kept: HashMap<Question, (Kept, u64)>,
     /// Counts uses, so that what was not used for longest is known.
     clock: u64,
@@ -42,14 +46,14 @@ impl Answers {
     }
 
     pub(crate) fn keep(&self, by: InstallationId, target: &str, answer: Kept) {
-        if answer.body.len() > limits::ANSWER_KEPT_BYTES {
+        if answer.body.len() > ANSWER_KEPT_BYTES {
             return;
         }
         let mut shelf = self.lock();
         shelf.clock += 1;
         let now = shelf.clock;
         shelf.kept.insert((by, target.to_owned()), (answer, now));
-        if shelf.kept.len() > limits::ANSWERS_KEPT {
+        if shelf.kept.len() > ANSWERS_KEPT {
             let oldest = shelf.kept.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(question) = oldest.map(|(question, _)| question.clone()) {
                 shelf.kept.remove(&question);
@@ -57,7 +61,7 @@ impl Answers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shelf> {
+    fn lock(&self) -> MutexGuard<'_, OpenDatabases> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,13 +75,13 @@ mod tests {
         let answers = Answers::default();
         let (me, you) = (InstallationId(1), InstallationId(2));
         let kept = |n: usize| Kept { tag: n.to_string(), body: Bytes::new() };
-        for n in 0..limits::ANSWERS_KEPT {
+        for n in 0..ANSWERS_KEPT {
             answers.keep(me, &n.to_string(), kept(n));
         }
         assert!(answers.get(me, "0").is_some() && answers.get(you, "0").is_none());
         answers.keep(me, "one more", kept(0));
         assert!(answers.get(me, "0").is_some() && answers.get(me, "1").is_none());
-        let large = Kept { tag: String::new(), body: vec![0; limits::ANSWER_KEPT_BYTES + 1].into() };
+        let large = Kept { tag: String::new(), body: vec![0; ANSWER_KEPT_BYTES + 1].into() };
         answers.keep(me, "large", large);
         assert!(answers.get(me, "large").is_none());
     }

@@ -4,17 +4,17 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    api::{Answer, Request},
+    api::{Request, Response},
     error::Fault,
     event::RepoRef,
     manifest::{ISSUE_EVENTS, ISSUES_LIST},
     repo::{Repo, time},
     wire::{User, author},
 };
-use crate::{
-    limits,
-    types::{Actor, DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
-};
+use crate::types::{Actor, DeliveryId, InstallationId, IssueNo, RepoId, Timestamp};
+
+/// Pages of an issue's events that are searched, newest first, for who put a label on it.
+const EVENT_LOOK_PAGES: usize = 20;
 
 /// The act of putting a label on an issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,9 +101,9 @@ impl Repo {
             self.request(&ISSUE_EVENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
         };
         // GitHub lists the oldest first and cannot be asked otherwise.
-        let first: Answer = self.send(page(1)).await?;
+        let first: Response = self.send(page(1)).await?;
         let last = self.pages(&first, page).await?;
-        for number in (last.saturating_sub(limits::EVENT_LOOK_PAGES)..=last).rev().filter(|n| *n > 0) {
+        for number in (last.saturating_sub(EVENT_LOOK_PAGES)..=last).rev().filter(|n| *n > 0) {
             let events: Vec<Event> =
                 if number == 1 { first.items(None)? } else { self.send(page(number)).await?.items(None)? };
             if let Some(newest) = events.into_iter().rev().find(|event| event.is_about(label)) {

@@ -12,7 +12,7 @@ use crate::documents::{is_invisible, secrets};
 mod body;
 mod rewrite;
 pub use body::Body;
-use rewrite::{Place, Words, rewrite};
+use rewrite::{Container, Words, rewrite};
 
 /// Stands between a sign that acts and what it would act on. Invisible, and no white space to
 /// anybody's `trim`.
@@ -71,7 +71,7 @@ pub fn clean(text: &str, cap_chars: usize) -> Clean {
 /// One line of untrusted text inside a sentence of ours: a title, a reason, a login. No Markdown
 /// and no HTML in it means anything.
 pub fn plain(text: &str, cap_chars: usize) -> String {
-    let mut words = Words::new(Place::Line);
+    let mut words = Words::new(Container::Line);
     words.text(&one_line(text, cap_chars));
     words.finish()
 }

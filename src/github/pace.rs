@@ -1,6 +1,6 @@
 //! The pace of writes: a bucket for each installation, and who goes first when it is empty.
 //!
-//! GitHub asks Apps for a second between writes and punishes bursts with its secondary limits, which stop
+//! GitHub asks Apps for a second between writes and punishes bursts with its secondary which stop
 //! everything. So writes wait here for their turn. What opens a gate goes first, then what tells a person that they
 //! were heard, and a part of the bucket is kept for both. Decoration goes last, and a refusal goes when nobody else
 //! has to wait for it, or not at all.
@@ -16,9 +16,21 @@ use url::Url;
 
 use crate::{
     clock::{Clock, SharedClock},
-    limits,
     types::{InstallationId, Timestamp},
 };
+
+/// GitHub asks for a second between one App's writes. Held, it also stays below the secondary limit of 80 new
+/// contents a minute; the one of 500 an hour is GitHub's to announce, since a run makes a handful of contents
+/// among its writes and an installation rarely has a hundred runs in an hour.
+const WRITE_GAP: Duration = Duration::from_secs(1);
+
+/// Writes that may go at once after a quiet time: what starting a run needs, in one go. Sixty-five in the worst
+/// minute is still below GitHub's eighty.
+const WRITES_AT_ONCE: u32 = 5;
+
+/// Of those, kept for opening gates and for telling people that they were heard: the 👀 and the label that is taken off
+/// with it.
+const WRITES_RESERVED: u32 = 2;
 
 /// Are writes paced?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +76,7 @@ pub(crate) enum Urgency {
 impl Urgency {
     /// What must be left in the bucket for others once this write has been let through.
     fn leaves(self) -> Duration {
-        if self <= Self::Heard { Duration::ZERO } else { limits::WRITE_GAP * limits::WRITES_RESERVED }
+        if self <= Self::Heard { Duration::ZERO } else { WRITE_GAP * WRITES_RESERVED }
     }
 }
 
@@ -96,7 +108,7 @@ impl Pace {
 }
 
 /// Writes by urgency, then in the order they came.
-type Place = (Urgency, u64);
+type Rank = (Urgency, u64);
 
 struct Bucket {
     queue: Mutex<Queue>,
@@ -105,7 +117,7 @@ struct Bucket {
 }
 
 struct Queue {
-    waiting: BTreeSet<Place>,
+    waiting: BTreeSet<Rank>,
     /// The number of the next one who comes.
     next: u64,
     /// What is in the bucket, as the time it takes to fill that far.
@@ -114,8 +126,8 @@ struct Queue {
     at: Timestamp,
 }
 
-/// What whoever looks is told.
-enum Look {
+/// What the queue answers to one who waits in it.
+enum Admission {
     Go,
     /// First, but there is not enough in the bucket yet.
     In(Duration),
@@ -125,7 +137,7 @@ enum Look {
 
 impl Bucket {
     fn full(now: Timestamp) -> Self {
-        let level = limits::WRITE_GAP * limits::WRITES_AT_ONCE;
+        let level = WRITE_GAP * WRITES_AT_ONCE;
         let queue = Queue { waiting: BTreeSet::new(), next: 0, level, at: now };
         Self { queue: Mutex::new(queue), changed: Notify::new() }
     }
@@ -134,15 +146,15 @@ impl Bucket {
         let ticket = Ticket::take(self, urgency);
         loop {
             let changed = self.changed.notified();
-            let look = self.lock().look(ticket.place, clock.now());
-            match look {
-                Look::Go => return true,
-                Look::In(_) | Look::Behind if urgency == Urgency::Refused => return false,
-                Look::In(wait) => tokio::select! {
+            let admission = self.lock().admit(ticket.rank, clock.now());
+            match admission {
+                Admission::Go => return true,
+                Admission::In(_) | Admission::Behind if urgency == Urgency::Refused => return false,
+                Admission::In(wait) => tokio::select! {
                     () = clock.sleep(wait) => {}
                     () = changed => {}
                 },
-                Look::Behind => changed.await,
+                Admission::Behind => changed.await,
             }
         }
     }
@@ -153,42 +165,42 @@ impl Bucket {
 }
 
 impl Queue {
-    fn look(&mut self, place: Place, now: Timestamp) -> Look {
+    fn admit(&mut self, rank: Rank, now: Timestamp) -> Admission {
         // A clock that was put back fills nothing, and neither does it empty what is there.
-        let full = limits::WRITE_GAP * limits::WRITES_AT_ONCE;
+        let full = WRITE_GAP * WRITES_AT_ONCE;
         self.level = (self.level + now.since(self.at)).min(full);
         self.at = now;
-        if self.waiting.first() != Some(&place) {
-            return Look::Behind;
+        if self.waiting.first() != Some(&rank) {
+            return Admission::Behind;
         }
-        let needed = limits::WRITE_GAP + place.0.leaves();
+        let needed = WRITE_GAP + rank.0.leaves();
         if self.level < needed {
-            return Look::In(needed - self.level);
+            return Admission::In(needed - self.level);
         }
-        self.level -= limits::WRITE_GAP;
-        Look::Go
+        self.level -= WRITE_GAP;
+        Admission::Go
     }
 }
 
-/// A place in the queue, given up when it is dropped.
+/// A rank in the queue, given up when it is dropped.
 struct Ticket<'a> {
     bucket: &'a Bucket,
-    place: Place,
+    rank: Rank,
 }
 
 impl<'a> Ticket<'a> {
     fn take(bucket: &'a Bucket, urgency: Urgency) -> Self {
         let mut queue = bucket.lock();
-        let place = (urgency, queue.next);
+        let rank = (urgency, queue.next);
         queue.next += 1;
-        queue.waiting.insert(place);
-        Self { bucket, place }
+        queue.waiting.insert(rank);
+        Self { bucket, rank }
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.bucket.lock().waiting.remove(&self.place);
+        self.bucket.lock().waiting.remove(&self.rank);
         self.bucket.changed.notify_waiters();
     }
 }
@@ -200,26 +212,29 @@ mod tests {
     #[test]
     fn five_at_once_then_one_a_second_and_two_kept_for_those_who_wait() {
         let mut queue = Bucket::full(Timestamp(0)).queue.into_inner().unwrap();
-        let mut look = |urgency, at| {
+        let mut admit = |urgency, at| {
             queue.waiting = [(urgency, 0)].into();
-            match queue.look((urgency, 0), Timestamp(at)) {
-                Look::Go => 0,
-                Look::In(wait) => wait.as_millis(),
-                Look::Behind => unreachable!("there is no other"),
+            match queue.admit((urgency, 0), Timestamp(at)) {
+                Admission::Go => 0,
+                Admission::In(wait) => wait.as_millis(),
+                Admission::Behind => unreachable!("there is no other"),
             }
         };
-        let work: Vec<_> = (0..4).map(|_| look(Urgency::Work, 0)).collect();
+        let work: Vec<_> = (0..4).map(|_| admit(Urgency::Work, 0)).collect();
         assert_eq!(work, [0, 0, 0, 1000]);
-        assert_eq!([look(Urgency::Heard, 0), look(Urgency::Heard, 0), look(Urgency::Heard, 0)], [0, 0, 1000]);
-        assert_eq!(look(Urgency::Heard, 600), 400);
-        assert_eq!([look(Urgency::Heard, 1000), look(Urgency::Heard, 1000)], [0, 1000]);
-        assert_eq!(look(Urgency::Heard, 500), 1000, "a clock put back fills nothing");
         assert_eq!(
-            look(Urgency::Work, 1_000_000_000),
+            [admit(Urgency::Heard, 0), admit(Urgency::Heard, 0), admit(Urgency::Heard, 0)],
+            [0, 0, 1000]
+        );
+        assert_eq!(admit(Urgency::Heard, 600), 400);
+        assert_eq!([admit(Urgency::Heard, 1000), admit(Urgency::Heard, 1000)], [0, 1000]);
+        assert_eq!(admit(Urgency::Heard, 500), 1000, "a clock put back fills nothing");
+        assert_eq!(
+            admit(Urgency::Work, 1_000_000_000),
             0,
             "and one put forward fills no more than the bucket"
         );
-        let rest: Vec<_> = (0..5).map(|_| look(Urgency::Heard, 1_000_000_000)).collect();
+        let rest: Vec<_> = (0..5).map(|_| admit(Urgency::Heard, 1_000_000_000)).collect();
         assert_eq!(rest, [0, 0, 0, 0, 1000]);
     }
 
@@ -230,7 +245,7 @@ mod tests {
         let (first, second) = (Ticket::take(&bucket, Urgency::Work), Ticket::take(&bucket, Urgency::Work));
         let (heard, asked) = (Ticket::take(&bucket, Urgency::Heard), Ticket::take(&bucket, Urgency::Asked));
         for (second, ticket) in (9..).zip([asked, heard, first, second, decoration]) {
-            assert!(matches!(bucket.lock().look(ticket.place, Timestamp(second * 1000)), Look::Go));
+            assert!(matches!(bucket.lock().admit(ticket.rank, Timestamp(second * 1000)), Admission::Go));
         }
         assert!(bucket.lock().waiting.is_empty(), "whoever is done or gives up leaves the queue");
     }

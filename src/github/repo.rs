@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 use super::{
-    api::{Answer, As, Counter, Request, path_and_query},
+    api::{As, Counter, Request, Response, path_and_query},
     app::GitHub,
     error::Fault,
     graphql::{Field, Mutated},
@@ -211,7 +211,7 @@ impl Repo {
 
     /// Sends, and follows a redirect that leads to this same repository under its new name. Any
     /// other redirect (an issue that went elsewhere) is the caller's to know.
-    pub(super) async fn send(&self, request: Request) -> Result<Answer, Fault> {
+    pub(super) async fn send(&self, request: Request) -> Result<Response, Fault> {
         let api = self.github.api();
         match api.send(self.who(), request.clone()).await {
             Err(Fault::Moved { call, location }) => match self.new_route(&request, &location) {
@@ -237,7 +237,7 @@ impl Repo {
     /// How many pages a listing has. Where GitHub does not say, it is read on to its end.
     pub(super) async fn pages(
         &self,
-        first: &Answer,
+        first: &Response,
         page: impl Fn(usize) -> Request,
     ) -> Result<usize, Fault> {
         if let Some(pages) = first.pages() {
@@ -266,7 +266,7 @@ impl Repo {
     }
 
     /// Sends a write, once the name is known to mean this repository still.
-    pub(super) async fn write(&self, request: Request) -> Result<Answer, Fault> {
+    pub(super) async fn write(&self, request: Request) -> Result<Response, Fault> {
         self.known().await?;
         self.send(match self.urgency {
             Some(urgency) => request.urgency(urgency),

@@ -5,7 +5,7 @@
 
 use super::{
     Handled, Intake, LAG, Note, Trouble, cause,
-    route::{LATE, Place},
+    route::{IssueRef, LATE},
 };
 use crate::{
     engine::{Cancel, Filter, RunView},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Intake {
-    pub(super) async fn issue_closed(&self, taken: &Taken, at: &Place<'_>, e: &IssueEvent) -> Handled {
+    pub(super) async fn issue_closed(&self, taken: &Taken, at: &IssueRef<'_>, e: &IssueEvent) -> Handled {
         if self.told_late(taken, e.at) && self.is_open(at).await? {
             return Ok(Note::Nothing(LATE.into()));
         }
@@ -36,7 +36,7 @@ impl Intake {
         if e.sender.id == self.bot().await?.id {
             return Ok(Note::Nothing("closed by the App itself, which goes on elsewhere".into()));
         }
-        let at = Place { repo: &e.repo, installation: e.installation, issue };
+        let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let closed_at = e.closed_at.unwrap_or(taken.received_at);
         if self.told_late(taken, closed_at) && self.has_open_pull(&at, &e.head_branch).await? {
             return Ok(Note::Nothing(LATE.into()));
@@ -51,14 +51,14 @@ impl Intake {
     }
 
     /// Stops all work on an issue.
-    pub(super) async fn stop(&self, taken: &Taken, at: &Place<'_>, by: &Actor, why: &str) -> Handled {
+    pub(super) async fn stop(&self, taken: &Taken, at: &IssueRef<'_>, by: &Actor, why: &str) -> Handled {
         Ok(stopping(self.cancel(taken, at, by, None, why).await?, why))
     }
 
     async fn cancel(
         &self,
         taken: &Taken,
-        at: &Place<'_>,
+        at: &IssueRef<'_>,
         by: &Actor,
         run: Option<RunId>,
         why: &str,
@@ -75,7 +75,7 @@ impl Intake {
     }
 
     /// Is the issue open? One that is gone is not.
-    async fn is_open(&self, at: &Place<'_>) -> Result<bool, Trouble> {
+    async fn is_open(&self, at: &IssueRef<'_>) -> Result<bool, Trouble> {
         match self.repo(at).issue(at.issue).await {
             Ok(issue) => Ok(issue.state_open),
             Err(Fault::Gone { .. } | Fault::Moved { .. }) => Ok(false),
@@ -84,7 +84,7 @@ impl Intake {
     }
 
     /// Reopened, or followed by another one.
-    async fn has_open_pull(&self, at: &Place<'_>, branch: &str) -> Result<bool, Trouble> {
+    async fn has_open_pull(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, Trouble> {
         Ok(self.repo(at).pulls_of_branch(branch).await?.iter().any(|pull| pull.open))
     }
 }

@@ -4,24 +4,26 @@ use super::{
     Handled, Intake, Note, Trouble,
     answer::{Reply, moved_on, told, unlocked},
     cause,
-    route::{Place, TOLD},
+    route::{IssueRef, TOLD},
 };
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
     engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger},
     github::{Body, Fault, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
-    limits,
     messages::{self, HelpRow},
     store::{Pause, Spending, Taken},
     types::{Cause, IssueNo, Role},
 };
+
+/// Commands of one comment that are obeyed; nobody means more at once.
+const COMMANDS_PER_COMMENT: usize = 5;
 
 /// Everything one command needs to be answered.
 struct Said<'a> {
     taken: &'a Taken,
     cause: Cause,
     event: &'a CommentEvent,
-    at: Place<'a>,
+    at: IssueRef<'a>,
     repo: Repo,
     /// What the sender may do here, asked of GitHub now.
     role: Role,
@@ -79,7 +81,7 @@ impl Intake {
         let mut obeyed = 0;
         for (index, command) in found.iter().enumerate() {
             let reply = match command {
-                Ok(_) if obeyed == limits::COMMANDS_PER_COMMENT => {
+                Ok(_) if obeyed == COMMANDS_PER_COMMENT => {
                     notes.push(format!("the rest is ignored: more than {obeyed} commands"));
                     break;
                 }
@@ -103,7 +105,7 @@ impl Intake {
                 Reply::Shown(body) => ("told", &mut shown, body),
             };
             notes.push(note.to_owned());
-            if to.len() < limits::COMMANDS_PER_COMMENT && !to.contains(&body) {
+            if to.len() < COMMANDS_PER_COMMENT && !to.contains(&body) {
                 to.push(body);
             }
         }
@@ -121,7 +123,7 @@ impl Intake {
         e: &'a CommentEvent,
         found: &[Result<Command, Mistake>],
     ) -> Result<Option<Said<'a>>, Trouble> {
-        let here = Place { repo: &e.repo, installation: e.installation, issue: e.issue };
+        let here = IssueRef { repo: &e.repo, installation: e.installation, issue: e.issue };
         let repo = self.repo(&here);
         let issue = if e.is_pull {
             let Some(issue) = self.issue_of_pull(&here).await? else { return Ok(None) };
@@ -129,7 +131,7 @@ impl Intake {
         } else {
             e.issue
         };
-        let at = Place { repo: &e.repo, installation: e.installation, issue };
+        let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let live =
             self.engine.list(Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true }).await?;
         let meant = |command: &Command| {

@@ -7,7 +7,7 @@
 
 use super::{
     Handled, Intake, Note, Trouble,
-    route::{LATE, Place},
+    route::{IssueRef, LATE},
 };
 use crate::{
     engine::Filter,
@@ -35,7 +35,7 @@ impl Intake {
             self.heal(installation).await?;
         }
         for installation in ours.iter().filter(|i| !i.suspended) {
-            if let Err(trouble) = self.look_in_installation(installation.id, &mut labels).await {
+            if let Err(trouble) = self.search_installation(installation.id, &mut labels).await {
                 labels.unsure += usize::from(passes(&trouble));
                 tracing::warn!(installation = %installation.id, %trouble, "cannot look for labels");
             }
@@ -52,7 +52,7 @@ impl Intake {
         self.saw_installation(now.id, &now.account, now.suspended).await
     }
 
-    async fn look_in_installation(
+    async fn search_installation(
         &self,
         installation: InstallationId,
         labels: &mut Labels,
@@ -61,7 +61,7 @@ impl Intake {
             let (id, name) = (repo.id, repo.name.clone());
             self.store.directory().saw_repository(RepoRow { id, installation, name }).await?;
             for label in self.router.rows().iter().filter_map(|row| row.label) {
-                if let Err(trouble) = self.look_in(&repo, installation, label, labels).await {
+                if let Err(trouble) = self.search_repository(&repo, installation, label, labels).await {
                     labels.unsure += usize::from(passes(&trouble));
                     tracing::warn!(repository = %repo.name, label, %trouble, "cannot look for labels");
                     break; // what keeps us from the one label keeps us from the next
@@ -71,7 +71,7 @@ impl Intake {
         Ok(())
     }
 
-    async fn look_in(
+    async fn search_repository(
         &self,
         repo: &RepoRef,
         installation: InstallationId,
@@ -80,7 +80,7 @@ impl Intake {
     ) -> Result<(), Trouble> {
         let handle = self.github.repo(installation, repo.id, repo.name.clone());
         for issue in handle.issues_labeled(label).await? {
-            let at = Place { repo, installation, issue };
+            let at = IssueRef { repo, installation, issue };
             match self.trace(&at, label).await {
                 Ok(found) => labels.found += usize::from(found),
                 Err(trouble) => {
@@ -93,7 +93,7 @@ impl Intake {
     }
 
     /// Hands in what a label tells, unless that was dealt with before; false then.
-    async fn trace(&self, at: &Place<'_>, label: &str) -> Result<bool, Trouble> {
+    async fn trace(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, Trouble> {
         let Some(labeling) = self.repo(at).newest_labeling(at.issue, label).await? else {
             return Ok(false);
         };
@@ -113,7 +113,7 @@ impl Intake {
     }
 
     /// Has a run come of it that we know of? Then the label only failed to come off.
-    async fn started(&self, at: &Place<'_>, label: &str, by: &Labeling) -> Result<bool, Trouble> {
+    async fn started(&self, at: &IssueRef<'_>, label: &str, by: &Labeling) -> Result<bool, Trouble> {
         let Some(command) = self.router.by_label(label) else { return Ok(false) };
         let Some((workflow, _)) = self.router.by_command(command.name) else { return Ok(false) };
         let filter = Filter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: false };
@@ -124,7 +124,7 @@ impl Intake {
     }
 
     /// Is the label still there? It comes off last, so a second try finds it too.
-    async fn bears(&self, at: &Place<'_>, label: &str) -> Result<bool, Trouble> {
+    async fn bears(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, Trouble> {
         let issue = self.repo(at).issue(at.issue).await?;
         Ok(issue.labels.iter().any(|name| name.eq_ignore_ascii_case(label)))
     }
@@ -134,7 +134,7 @@ impl Intake {
     pub(super) async fn told_of_label(
         &self,
         taken: &Taken,
-        at: &Place<'_>,
+        at: &IssueRef<'_>,
         label: &str,
         labeling: Labeling,
     ) -> Handled {
@@ -165,7 +165,7 @@ fn passes(trouble: &Trouble) -> bool {
     }
 }
 
-fn key(at: &Place<'_>, label: &str, labeling: &Labeling) -> LabelingKey {
+fn key(at: &IssueRef<'_>, label: &str, labeling: &Labeling) -> LabelingKey {
     LabelingKey {
         repo: at.repo.id,
         issue: at.issue,

@@ -1,9 +1,9 @@
 //! Installations and repositories come, go, rest and change their names.
 //!
 //! What is gone ends its runs and is kept for a while, for whoever took it away by mistake
-//! ([`limits::GONE_KEPT`]). What is suspended rests: nothing of it runs, nothing of it is lost.
+//! (`GONE_KEPT`). What is suspended rests: nothing of it runs, nothing of it is lost.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     Handled, Intake, LAG, Note, Trouble, cause,
@@ -15,16 +15,19 @@ use crate::{
         Repo, Whereabouts,
         event::{Event, InstallationAction, InstallationEvent, RepositoryAction, RepositoryEvent},
     },
-    limits,
     store::{RepoRow, StoreError, Taken},
     types::{Actor, InstallationId, RepoId, RepoName},
 };
+
+/// What belongs to a repository that was deleted or taken from the App is kept for a month, for whoever
+/// took it away by mistake; then it is removed.
+const GONE_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Intake {
     /// Drops what is too old to be kept.
     pub async fn tidy(&self) -> Result<(), StoreError> {
         while self.store.inbox().tidy().await? > 0 {}
-        let then = self.clock.now().minus(limits::GONE_KEPT);
+        let then = self.clock.now().minus(GONE_KEPT);
         for repo in self.store.directory().lost_before(then).await? {
             let live = Filter { repo: Some(repo), issue: None, live_only: true };
             match self.engine.list(live).await {

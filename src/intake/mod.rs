@@ -28,6 +28,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -41,6 +42,18 @@ use crate::{
     store::{Ending, Store, StoreError, Taken},
     types::{Actor, DeliveryId, InstallationId, RunId, Timestamp},
 };
+
+/// A delivery that GitHub's faults or our disk's keep from being dealt with is tried this long: GitHub keeps
+/// what it delivered for three days, so that until then somebody could ask for it again anyway.
+const DELIVERY_AGE: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// Deliveries of a suspended installation are looked at again after this long, or when it is told that the
+/// suspension was lifted.
+const SUSPENDED_RETRY: Duration = Duration::from_secs(3600);
+
+/// A gate's line is on the page a moment before the gate is open; a quick reader's answer, which comes in between, waits
+/// this long.
+const GATE_OPENING: Duration = Duration::from_secs(1);
 
 /// Reads deliveries and turns them into requests to the engine.
 pub struct Intake {
@@ -213,8 +226,8 @@ impl Intake {
     /// Kept until its installation is taken up again; it must not hold back the delivery that says so.
     fn rest(&self, taken: &Taken) -> Ending {
         let (now, why) = (self.clock.now(), "its installation is suspended".to_owned());
-        if now.since(taken.received_at) < limits::DELIVERY_AGE {
-            return Ending::Later { why, at: now.plus(limits::SUSPENDED_RETRY), holds: now };
+        if now.since(taken.received_at) < DELIVERY_AGE {
+            return Ending::Later { why, at: now.plus(SUSPENDED_RETRY), holds: now };
         }
         Ending::Dead(why)
     }
@@ -228,14 +241,14 @@ impl Intake {
             Trouble::GitHub(Fault::RateLimited { until }) => Some(*until),
             Trouble::GitHub(Fault::NotFound { .. }) => (age < LAG).then_some(soon),
             Trouble::GitHub(fault) => (!fault.is_final()).then_some(soon),
-            Trouble::Opening if age < LAG => Some(now.plus(limits::GATE_OPENING)),
+            Trouble::Opening if age < LAG => Some(now.plus(GATE_OPENING)),
             Trouble::Opening => Some(soon),
             Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),
             Trouble::Engine(_) => None,
         };
         match at {
             // At its first trouble also one that looks old: a clock that jumped makes everything old.
-            Some(at) if age < limits::DELIVERY_AGE || !taken.again => {
+            Some(at) if age < DELIVERY_AGE || !taken.again => {
                 tracing::info!(delivery = %taken.id, %trouble, %at, "put off");
                 // What is said of the issue next may be `/stop`.
                 let hold = if matches!(trouble, Trouble::Opening) { LAG } else { limits::DELIVERY_HOLDS };

@@ -7,10 +7,17 @@ use tokio_util::sync::CancellationToken;
 use super::Intake;
 use crate::{limits, types::Timestamp};
 
+/// How often issues are looked for that bear a label of ours nobody told us of.
+const LABELS_EVERY: Duration = Duration::from_secs(6 * 3600);
+
+/// The first wait before such a look is repeated that could not see everything; doubled up to the longest.
+const LABELS_RETRY: Duration = Duration::from_secs(30);
+const LABELS_LONGEST_RETRY: Duration = Duration::from_secs(1800);
+
 impl Intake {
     /// Looks at start and then again and again, until told to stop.
     pub async fn patrol(&self, stop: CancellationToken) {
-        let mut labels = LabelRound { due: self.clock.now(), wait: limits::LABELS_RETRY };
+        let mut labels = LabelRound { due: self.clock.now(), wait: LABELS_RETRY };
         while !stop.is_cancelled() {
             tokio::select! {
                 // A look that is cut short is made again by the next boot.
@@ -57,10 +64,10 @@ struct LabelRound {
 impl LabelRound {
     fn next(&mut self, sure: bool, now: Timestamp) {
         if sure {
-            *self = Self { due: now.plus(limits::LABELS_EVERY), wait: limits::LABELS_RETRY };
+            *self = Self { due: now.plus(LABELS_EVERY), wait: LABELS_RETRY };
         } else {
             self.due = now.plus(self.wait);
-            self.wait = (self.wait * 2).min(limits::LABELS_LONGEST_RETRY);
+            self.wait = (self.wait * 2).min(LABELS_LONGEST_RETRY);
         }
     }
 }

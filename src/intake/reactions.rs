@@ -7,15 +7,20 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use super::Intake;
 use crate::{
     github::{Fault, On, Reaction, Repo},
-    limits,
     store::Taken,
     types::{Actor, DeliveryId, Timestamp, UserId},
 };
+
+/// What one person may make us write in such a time who needs no rights for it: 👎, and answers to `/status` and
+/// `/help`. Nobody in earnest needs more, and ten who are not leave an installation most of its writes.
+const PERSON_WRITES: u32 = 5;
+const PERSON_WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(super) struct Memory {
@@ -44,10 +49,10 @@ impl Allowance {
     fn take(&self, who: UserId, now: Timestamp) -> bool {
         let mut minutes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One that lies ahead was begun by a clock that was wrong.
-        minutes.retain(|_, (since, _)| *since <= now && now.since(*since) < limits::PERSON_WINDOW);
+        minutes.retain(|_, (since, _)| *since <= now && now.since(*since) < PERSON_WINDOW);
         let (_, had) = minutes.entry(who).or_insert((now, 0));
         *had += 1;
-        *had <= limits::PERSON_WRITES
+        *had <= PERSON_WRITES
     }
 }
 

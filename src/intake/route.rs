@@ -30,7 +30,7 @@ impl Intake {
         }
         match event {
             Event::Issue(e) => {
-                let at = Place { repo: &e.repo, installation: e.installation, issue: e.issue };
+                let at = IssueRef { repo: &e.repo, installation: e.installation, issue: e.issue };
                 match &e.action {
                     IssueAction::Labeled { label } => {
                         let by = Labeling { event: 0, actor: e.sender.clone(), at: e.at };
@@ -56,7 +56,7 @@ impl Intake {
     pub(super) async fn labeled(
         &self,
         taken: &Taken,
-        at: &Place<'_>,
+        at: &IssueRef<'_>,
         label: &str,
         sender: &Actor,
         when: Timestamp,
@@ -126,11 +126,11 @@ impl Intake {
             ReviewState::ChangesRequested => "revise",
             ReviewState::Commented => return Ok(Note::Nothing("a review without a decision".into())),
         };
-        let here = Place { repo: &e.repo, installation: e.installation, issue: e.pull };
+        let here = IssueRef { repo: &e.repo, installation: e.installation, issue: e.pull };
         let Some(issue) = self.issue_of_pull(&here).await? else {
             return Ok(Note::Nothing("not a pull request of ours".into()));
         };
-        let at = Place { issue, ..here };
+        let at = IssueRef { issue, ..here };
         let role = self.repo(&at).permission(&e.sender).await?.role;
         if self.router.row(verb).is_none_or(|row| role < row.role) {
             return Ok(Note::Done(format!("refused: {role} may not {verb}")));
@@ -172,12 +172,12 @@ impl Intake {
     }
 
     /// The issue that a pull request of ours grew from.
-    pub(crate) async fn issue_of_pull(&self, at: &Place<'_>) -> Result<Option<IssueNo>, Trouble> {
+    pub(crate) async fn issue_of_pull(&self, at: &IssueRef<'_>) -> Result<Option<IssueNo>, Trouble> {
         let pull = self.repo(at).pull(at.issue).await?;
         Ok(IssueNo::of_branch(&pull.head_branch).filter(|_| pull.head_repo == Some(at.repo.id)))
     }
 
-    pub(crate) fn repo(&self, at: &Place<'_>) -> Repo {
+    pub(crate) fn repo(&self, at: &IssueRef<'_>) -> Repo {
         self.github.repo(at.installation, at.repo.id, at.repo.name.clone())
     }
 }
@@ -188,8 +188,8 @@ pub(crate) const TOLD: &str = "another delivery told of it";
 /// What is noted of a delivery that was found when what it tells of held no longer.
 pub(crate) const LATE: &str = "came late: it holds no longer";
 
-/// Where something happened.
-pub(crate) struct Place<'a> {
+/// The issue or pull request that something happened on.
+pub(crate) struct IssueRef<'a> {
     pub repo: &'a RepoRef,
     pub installation: InstallationId,
     pub issue: IssueNo,

@@ -7,7 +7,7 @@
 //! The log is read from its newest end and what it tells is handed in from its oldest: people's words count in the order
 //! in which they were said. However much there is, no more than two parts of it are in memory.
 
-use std::{collections::HashSet, mem};
+use std::{collections::HashSet, mem, time::Duration};
 
 use super::{Intake, Trouble};
 use crate::{
@@ -16,6 +16,13 @@ use crate::{
     store::{Accepted, NewDelivery},
     types::{DeliveryId, Timestamp},
 };
+
+/// How much of the log that was looked through already is looked through again: an attempt may be listed late.
+const SWEEP_OVERLAP: Duration = Duration::from_secs(600);
+
+/// Deliveries in a row that GitHub fails to hand over before a look through its log is given up: one may be broken for
+/// ever, so many together are an outage.
+const SWEEP_FAILURES: usize = 3;
 
 /// A stretch of the log: what of it the inbox lacks, the newest first.
 struct Part {
@@ -126,7 +133,7 @@ impl Intake {
                 Err(fault @ (Fault::RateLimited { .. } | Fault::Unauthorized { .. })) => {
                     return Err(fault.into());
                 }
-                Err(fault) if brought.failures == limits::SWEEP_FAILURES => return Err(fault.into()),
+                Err(fault) if brought.failures == SWEEP_FAILURES => return Err(fault.into()),
                 Err(fault) => {
                     tracing::error!(delivery = %attempt.id, event = %attempt.event, %fault, "a missed delivery cannot be had");
                     brought.failed = Some(fault);
@@ -148,7 +155,7 @@ impl Intake {
 
     async fn move_mark(&self, mark: Timestamp, newest: Option<Timestamp>) -> Result<(), Trouble> {
         let since = self.not_ahead(mark);
-        let overlap = i64::try_from(limits::SWEEP_OVERLAP.as_millis()).unwrap_or(0);
+        let overlap = i64::try_from(SWEEP_OVERLAP.as_millis()).unwrap_or(0);
         let to = newest.map_or(since, |newest| since.max(Timestamp(newest.0.saturating_sub(overlap))));
         if to != mark {
             self.store.set_swept_to(to).await?;

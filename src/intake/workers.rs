@@ -12,6 +12,9 @@ use crate::{
     types::{DeliveryId, RepoId},
 };
 
+/// Lanes that are worked on at the same time; most of the time goes into waiting for GitHub.
+const LANES: usize = 8;
+
 impl Intake {
     /// Deals with every delivery that is ready, oldest first and one at a time; says how many there were.
     pub async fn tick(&self) -> Result<usize, StoreError> {
@@ -36,7 +39,7 @@ impl Intake {
         // Whose turn was last.
         let mut turn = None;
         while !stop.is_cancelled() {
-            let nap = match self.take(limits::LANES - lanes.len(), &mut turn).await {
+            let nap = match self.take(LANES - lanes.len(), &mut turn).await {
                 Ok(taken) => {
                     lanes.extend(taken.into_iter().map(|lane| self.work(lane, stop)));
                     self.next_due().await
@@ -46,7 +49,7 @@ impl Intake {
                     limits::DELIVERY_RETRY
                 }
             };
-            let free = lanes.len() < limits::LANES;
+            let free = lanes.len() < LANES;
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(worked) = lanes.next() => complain(worked),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Hub, lock, model::State, views};
+use super::{Hub, lock, model::State};
 use crate::types::{Oid, RepoId, Timestamp};
 
 /// A fault that hits REST requests. Those with `times` hit the next matching ones and are then used up; the
@@ -119,7 +119,7 @@ impl Hub {
         let Some(lag) = lag else { return };
         let branches = |id: &RepoId| {
             let id = *id;
-            views::branches(&self.0.git(id)).into_iter().map(move |(name, oid)| (id, name, oid))
+            self.0.git(id).branches().into_iter().map(move |(name, oid)| (id, name, oid))
         };
         let refs = state.repositories.keys().flat_map(branches).collect();
         let now = (self.0.now)();

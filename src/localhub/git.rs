@@ -67,7 +67,6 @@ pub(super) struct FileDiff {
     pub(super) status: &'static str,
     pub(super) additions: usize,
     pub(super) deletions: usize,
-    pub(super) oid: Oid,
     /// The hunks, without the file header; none for binary files.
     pub(super) patch: Option<String>,
 }
@@ -223,35 +222,19 @@ impl Git {
         self.reference(&format!("refs/heads/{name}"))
     }
 
-    /// Every ref below `prefix` with its object and the object's kind, in name order.
-    pub(super) fn references(&self, prefix: &str) -> Result<Vec<(String, Oid, String)>, GitError> {
-        let text =
-            self.line(["for-each-ref", "--format=%(refname) %(objectname) %(objecttype)", "refs/"], None)?;
-        Ok(text
-            .lines()
-            .filter_map(|line| {
-                let mut words = line.split(' ');
-                let (name, oid, kind) = (words.next()?, words.next()?, words.next()?);
-                name.starts_with(prefix)
-                    .then(|| Some((name.to_owned(), oid.parse().ok()?, kind.to_owned())))?
-            })
-            .collect())
-    }
-
-    pub(super) fn valid_ref_name(&self, name: &str) -> bool {
-        name.starts_with("refs/") && self.run(["check-ref-format", name], None).is_ok()
+    /// Every branch and where it points, in name order.
+    pub(super) fn branches(&self) -> Vec<(String, Oid)> {
+        let format = "--format=%(refname:lstrip=2) %(objectname)";
+        let text = self.line(["for-each-ref", format, "refs/heads/"], None).unwrap_or_default();
+        let branch = |line: &str| {
+            let (name, oid) = line.split_once(' ')?;
+            Some((name.to_owned(), oid.parse().ok()?))
+        };
+        text.lines().filter_map(branch).collect()
     }
 
     pub(super) fn set_reference(&self, name: &str, to: &Oid) -> Result<(), GitError> {
         self.run(["update-ref", name, to.as_str()], None).map(drop)
-    }
-
-    pub(super) fn delete_reference(&self, name: &str) -> Result<(), GitError> {
-        self.run(["update-ref", "-d", name], None).map(drop)
-    }
-
-    pub(super) fn is_ancestor(&self, older: &Oid, newer: &Oid) -> bool {
-        self.run(["merge-base", "--is-ancestor", older.as_str(), newer.as_str()], None).is_ok()
     }
 
     pub(super) fn merge_base(&self, a: &Oid, b: &Oid) -> Option<Oid> {
@@ -268,13 +251,8 @@ impl Git {
         self.oid(["rev-parse", "--verify", "--quiet", &format!("{treeish}^{{tree}}")], None).ok()
     }
 
-    pub(super) fn tree(&self, treeish: &Oid, recursive: bool) -> Result<Vec<TreeEntry>, GitError> {
-        let mut args = vec!["ls-tree", "-z", "-l"];
-        if recursive {
-            args.extend(["-r", "-t"]);
-        }
-        args.push(treeish.as_str());
-        Ok(parse_tree(&self.run(args, None)?))
+    pub(super) fn tree(&self, treeish: &Oid) -> Result<Vec<TreeEntry>, GitError> {
+        Ok(parse_tree(&self.run(["ls-tree", "-z", "-l", treeish.as_str()], None)?))
     }
 
     /// What stands at `path` in a commit; the empty path is the root tree's own content.
@@ -344,11 +322,8 @@ impl Git {
     }
 
     /// Commits a range (`main`, `a..b`) reaches, newest first.
-    pub(super) fn log(&self, range: &str, path: Option<&str>, most: usize) -> Result<Vec<Commit>, GitError> {
-        let mut args =
-            vec!["rev-list".to_owned(), format!("--max-count={most}"), range.to_owned(), "--".into()];
-        args.extend(path.map(str::to_owned));
-        self.line(args, None)?
+    pub(super) fn log(&self, range: &str, most: usize) -> Result<Vec<Commit>, GitError> {
+        self.line(["rev-list", &format!("--max-count={most}"), range, "--"], None)?
             .lines()
             .filter_map(|line| line.parse().ok())
             .map(|oid| self.read_commit(&oid))
@@ -493,22 +468,13 @@ fn parse_diff(text: &str) -> Vec<FileDiff> {
 fn parse_raw_line(raw: &str) -> Option<FileDiff> {
     let (meta, path) = raw.split_once('\t')?;
     let words: Vec<&str> = meta.split(' ').collect();
-    let letter = *words.get(4)?;
-    let status = match letter {
+    let status = match *words.get(4)? {
         "A" => "added",
         "D" => "removed",
         "T" => "changed",
         _ => "modified",
     };
-    let oid = if letter == "D" { words.get(2)? } else { words.get(3)? };
-    Some(FileDiff {
-        path: path.to_owned(),
-        status,
-        additions: 0,
-        deletions: 0,
-        oid: oid.parse().ok()?,
-        patch: None,
-    })
+    Some(FileDiff { path: path.to_owned(), status, additions: 0, deletions: 0, patch: None })
 }
 
 #[cfg(test)]
@@ -545,7 +511,6 @@ mod tests {
         let seen: Vec<_> =
             diff.iter().map(|f| (f.path.as_str(), f.status, f.additions, f.deletions)).collect();
         assert_eq!(seen, [("b", "removed", 0, 1), ("src/a.rs", "modified", 1, 0)]);
-        assert!(git.is_ancestor(&root, &next) && !git.is_ancestor(&next, &root));
     }
 
     #[test]
@@ -566,7 +531,7 @@ mod tests {
                 oid: Some(git.write_blob(b"x").unwrap()),
             };
             let made = git.make_tree(None, &[entry]);
-            assert!(made.is_err() || git.tree(&made.unwrap(), true).unwrap().is_empty(), "{path}");
+            assert!(made.is_err() || git.tree(&made.unwrap()).unwrap().is_empty(), "{path}");
         }
     }
 }

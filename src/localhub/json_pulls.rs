@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     git::{Commit, FileDiff, Git, Signature},
-    json::{Json, escape, merge, node},
+    json::{Json, merge, node},
     model::{Issue, Pull, Repository, Review},
     views::{labels_of, state_word},
 };
@@ -86,23 +86,6 @@ impl Json<'_> {
             "submitted_at": review.at.to_string(), "commit_id": review.commit,
             "author_association": self.association(repo, review.user),
         })
-    }
-
-    /// A file of a comparison.
-    pub(super) fn file(&self, repo: &Repository, at: &Oid, file: &FileDiff) -> Value {
-        let path: Vec<String> = file.path.split('/').map(escape).collect();
-        let path = path.join("/");
-        let mut body = json!({
-            "sha": file.oid, "filename": file.path, "status": file.status, "additions": file.additions,
-            "deletions": file.deletions, "changes": file.additions + file.deletions,
-            "blob_url": format!("{}/blob/{at}/{path}", self.repo_web(repo)),
-            "raw_url": format!("{}/raw/{at}/{path}", self.repo_web(repo)),
-            "contents_url": format!("{}/contents/{path}?ref={at}", self.repo_api(repo)),
-        });
-        if let Some(patch) = &file.patch {
-            body["patch"] = json!(patch);
-        }
-        body
     }
 
     /// A commit as `git/commits` shows it.

@@ -2,7 +2,7 @@
 
 use super::{
     Hub,
-    git::{Commit, Git},
+    git::Commit,
     lock,
     model::{Issue, Reaction, Repository, State},
 };
@@ -153,13 +153,13 @@ impl Hub {
     /// A branch's commits, newest first.
     pub fn log(&self, repo: RepoId, branch: &str) -> Vec<CommitView> {
         let git = self.0.git(repo);
-        let commits = git.branch(branch).and_then(|at| git.log(at.as_str(), None, 1000).ok());
+        let commits = git.branch(branch).and_then(|at| git.log(at.as_str(), 1000).ok());
         commits.unwrap_or_default().into_iter().map(view_commit).collect()
     }
 
     /// Branch names with their heads.
     pub fn branches(&self, repo: RepoId) -> Vec<(String, Oid)> {
-        branches(&self.0.git(repo))
+        self.0.git(repo).branches()
     }
 
     pub fn repository_id(&self, owner: &str, name: &str) -> Option<RepoId> {
@@ -207,11 +207,6 @@ impl Hub {
     pub fn writes(&self) -> usize {
         self.0.writes.load(std::sync::atomic::Ordering::SeqCst)
     }
-}
-
-pub(super) fn branches(git: &Git) -> Vec<(String, Oid)> {
-    let refs = git.references("refs/heads/").unwrap_or_default();
-    refs.into_iter().map(|(name, oid, _)| (name["refs/heads/".len()..].to_owned(), oid)).collect()
 }
 
 fn reactions(state: &State, reactions: &[Reaction]) -> Vec<(String, String)> {

@@ -12,6 +12,14 @@ use super::{
 };
 use crate::limits;
 
+/// How often the memory of a child and its descendants is added up. A look reads all of `/proc`, which takes a
+/// millisecond or two; two seconds after one has outgrown its limit it must be gone.
+const CHILD_MEMORY_LOOK: Duration = Duration::from_millis(250);
+
+/// Looks for descendants of a child after SIGKILL, 20 ms apart, before they are given up: one that hangs in the kernel
+/// ends when that lets it.
+const CHILD_KILL_LOOKS: u32 = 25;
+
 /// Why we ended a child ourselves.
 pub(super) enum Ended {
     TimedOut,
@@ -97,7 +105,7 @@ impl Group {
         async move {
             let Some(limit) = limit else { return std::future::pending().await };
             loop {
-                tokio::time::sleep(limits::CHILD_MEMORY_LOOK).await;
+                tokio::time::sleep(CHILD_MEMORY_LOOK).await;
                 let used = tree.memory().await;
                 if used > limit {
                     return Ended::TooLarge { used };
@@ -151,7 +159,7 @@ async fn end(mut running: Running, delay: Duration) {
 
 /// SIGKILL until nobody is left: between a look and the signal one may have had another child.
 pub(super) async fn kill_all(tree: &Tree, mut known: BTreeSet<super::table::Identity>) {
-    for _ in 0..limits::CHILD_KILL_LOOKS {
+    for _ in 0..CHILD_KILL_LOOKS {
         known = tree.members(known).await;
         if known.is_empty() {
             return;

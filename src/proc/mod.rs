@@ -39,6 +39,9 @@ use self::{
 };
 use crate::limits;
 
+/// A child process without a timeout of its own; nothing we start may run for ever.
+const CHILD_TIME: Duration = Duration::from_secs(60);
+
 /// What a child that ended by itself left behind.
 #[derive(Debug, Clone)]
 pub struct Output {
@@ -143,7 +146,7 @@ impl Command {
             env,
             directory: None,
             stdin: Vec::new(),
-            timeout: limits::CHILD_TIME,
+            timeout: CHILD_TIME,
             output_limit: limits::CHILD_OUTPUT_BYTES,
             nice: 0,
             memory_limit: None,
@@ -185,7 +188,7 @@ impl Command {
         self
     }
 
-    /// Time until the whole group is ended; [`limits::CHILD_TIME`] unless set.
+    /// Time until the whole group is ended; `CHILD_TIME` unless set.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

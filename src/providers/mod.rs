@@ -317,6 +317,9 @@ pub trait Provider: Send + Sync {
     }
 
     /// Lets the person at the terminal log in, where that is how it is paid; `false`: they gave up.
+    ///
+    /// # Errors
+    /// A sentence for the terminal: what could not be begun or asked.
     fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
         None
     }
@@ -341,6 +344,9 @@ pub trait Provider: Send + Sync {
 
     /// Asks once. Ends within the call's deadline (and a moment to clean up) of when it begins: what it waits for a place
     /// before that is [`Usage::queued`].
+    ///
+    /// # Errors
+    /// A [`CallError`]: its kind says what can be done about it, its usage what the attempt took.
     fn call<'a>(
         &'a self,
         call: &'a Call,

@@ -21,6 +21,13 @@ use crate::{
     types::{Family, Hash, MicroUsd, Timestamp, WorkerPool},
 };
 
+/// A language model's whole answer. The longest `once` there is; shutdown waits a little longer.
+const MODEL_CALL: Duration = Duration::from_secs(300);
+
+/// A provider that refuses our key or login is asked again after this, and doubled up to an hour: hardly ever does that
+/// mend itself.
+const REFUSED_LOOK: Duration = Duration::from_secs(600);
+
 /// What stands for the name of a model whose answer gives none.
 const UNATTESTED: &str = "unattested";
 
@@ -302,7 +309,7 @@ async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result
         schema: ask.schema.cloned(),
         model: model.model.clone(),
         effort: None,
-        deadline: limits::MODEL_CALL,
+        deadline: MODEL_CALL,
         budget: None,
         private: desk.is_private(cx).await?,
         not_families: ask.not_families.to_vec(),
@@ -445,7 +452,7 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
             let reset = reset.unwrap_or(limits::KEY_RESTS_FROM_QUOTA);
             after(FailureKind::UsedUp, reset.clamp(limits::KEY_RESTS_LEAST, limits::KEY_RESTS_MOST))
         }
-        CallErrorKind::Auth => after(FailureKind::Auth, doubled(limits::REFUSED_LOOK).min(LONGEST_WAIT)),
+        CallErrorKind::Auth => after(FailureKind::Auth, doubled(REFUSED_LOOK).min(LONGEST_WAIT)),
         CallErrorKind::Refused => plain(FailureKind::Refused),
         CallErrorKind::Rejected { code } => plain(FailureKind::Rejected { code: code.clone() }),
         CallErrorKind::NoSuchModel => plain(FailureKind::NoSuchModel { model: error.usage.asked.clone() }),

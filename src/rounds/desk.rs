@@ -12,11 +12,13 @@ use crate::{
     engine::StepError,
     git::{GitError, Mirrors, Snapshot},
     github::{Counter, GitHub, Repo, RepoInfo},
-    limits,
     providers::Providers,
     store::Store,
     types::{Actor, Hash, IssueNo, Oid, RunId},
 };
+
+/// A mirror that git cannot fetch is tried again this long, then people are told.
+const FETCH_TRIES: Duration = Duration::from_secs(600);
 
 /// Before git is asked once more.
 const GIT_AGAIN: Duration = Duration::from_secs(30);
@@ -208,7 +210,7 @@ impl Desk {
         let other = match fetched {
             Ok(other) => other,
             // Nobody reads a run that waits for ever. What GitHub makes it wait for is no part of this.
-            Err(error) if error.passes() && cost > limits::FETCH_TRIES => {
+            Err(error) if error.passes() && cost > FETCH_TRIES => {
                 return Err(StepError::User(format!("{error}. Mend that, then start anew.")));
             }
             Err(error) => {

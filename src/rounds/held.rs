@@ -5,16 +5,25 @@
 //! visit's journal, and the visit counts its waits: an attempt that reads the journal back passes over as many failures
 //! as were waited for, whatever the clock says.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Cx, Round, StatusComment, ask::Answered, money::Capped};
 use crate::{
     engine::StepError,
-    limits,
     messages::{Hold, ModelWait},
     providers::CallRole,
     types::{Timestamp, WorkerPool},
 };
+
+/// Between two looks whether a model that could not be asked can be asked now: that asks nobody, and whoever has just
+/// put in the key looks whether it helped.
+const PARKED_LOOK: Duration = Duration::from_secs(60);
+
+/// A run that waits for a place in a crowd looks again after this: a call takes a minute or more, and a place stands
+/// empty no longer than that only when all who stood in line had theirs.
+const PLACE_LOOK: Duration = Duration::from_secs(5);
 
 /// Why a call came to nothing that leaves by an edge.
 #[derive(Debug)]
@@ -94,12 +103,12 @@ impl Held {
         if self.visit != cx.visit() {
             return Wait::Mended; // somebody wants it tried again
         }
-        let look = now.plus(limits::PARKED_LOOK);
+        let look = now.plus(PARKED_LOOK);
         match self.hold {
             Hold::Lacking if cx.tools().providers.lacks(&self.spec).is_some() => Wait::On(look),
             Hold::Lacking => Wait::Mended,
             Hold::Crowded if cx.tools().providers.crowded(&self.spec, self.workers) => {
-                Wait::On(now.plus(limits::PLACE_LOOK))
+                Wait::On(now.plus(PLACE_LOOK))
             }
             Hold::Crowded => Wait::Due,
             Hold::UsedUp | Hold::Refused if self.boot != cx.tools().store.boot() => Wait::Mended,
@@ -153,13 +162,13 @@ impl Waits {
         if self.visit == cx.visit() && self.met <= self.over {
             return Ok(());
         }
-        let until = until.unwrap_or_else(|| cx.clock().now().plus(limits::PARKED_LOOK));
+        let until = until.unwrap_or_else(|| cx.clock().now().plus(PARKED_LOOK));
         Err(NoAnswer::Held(self.held(cx, ask, hold, until)))
     }
 
     /// Not yet: others stand in line already. Nothing was asked and so nothing failed that would be passed over later.
     pub(super) fn in_line(&self, cx: &Cx, ask: (CallRole, &str), workers: WorkerPool) -> NoAnswer {
-        let until = cx.clock().now().plus(limits::PLACE_LOOK);
+        let until = cx.clock().now().plus(PLACE_LOOK);
         NoAnswer::Held(Held { workers, ..self.held(cx, ask, Hold::Crowded, until) })
     }
 

@@ -8,18 +8,23 @@ use super::{Base, Cx, IssueSnapshot};
 use crate::{
     codebase::{self, History},
     engine::StepError,
-    limits,
     types::Hash,
 };
+
+/// Earlier runs whose designs a new one is compared with: each design is read whole, and the newest matter most.
+const PAST_RUNS: u32 = 60;
+
+/// Rows of findings that are read for what reviewers ask again and again: some ten of a run, written once a review.
+const PAST_FINDINGS: u32 = 1500;
 
 /// Looks up what touches on these words, and keeps it.
 pub async fn history(cx: &Cx, base: &Base, issue: &IssueSnapshot, words: &str) -> Result<Hash, StepError> {
     cx.once("history", |_| async {
         let (run, snapshot) = (cx.run(), cx.tools().snapshot(cx, base).await?);
         let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
-        let designs = db.past_designs(run.id, &run.workflow, issue.number, limits::PAST_RUNS);
+        let designs = db.past_designs(run.id, &run.workflow, issue.number, PAST_RUNS);
         let designs = designs.await.map_err(anyhow::Error::new)?;
-        let findings = db.past_findings(run.id, &run.workflow, issue.number, limits::PAST_FINDINGS);
+        let findings = db.past_findings(run.id, &run.workflow, issue.number, PAST_FINDINGS);
         let findings = findings.await.map_err(anyhow::Error::new)?;
         let (number, words) = (issue.number, words.to_owned());
         let chosen = spawn_blocking(move || {

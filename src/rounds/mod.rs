@@ -35,18 +35,19 @@ pub use gate::{
     GATE, Heard, Now, Proposal, Publication, announce, hear, open_pull, propose, publish, pull_body, restate,
     subject,
 };
-pub use held::{Held, NoAnswer, Pending};
+pub use held::{NoAnswer, Pending};
 pub use history::{history, remembered};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::names;
 pub use recent::Recent;
 pub use remains::{OnBranch, Remains, remains};
-pub use review::{ReviewBrief, Reviewed, review};
+pub use review::{ReviewBrief, review};
 pub use standing::{fault, stop_label_on, stranger};
 pub use status_comment::{StatusComment, Urgency, status_marker};
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use review::Reviewed;
 use serde::{Deserialize, Serialize};
 
 use crate::{

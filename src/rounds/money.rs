@@ -12,12 +12,14 @@ use crate::{
     commands,
     config::BudgetSettings,
     engine::{CallRow, GateSpec, Ledger, RaiseRow, Record, StepError},
-    limits,
     messages::{self, Amounts, Cap, PauseCard, Quote, WayOn},
     providers::CallRole,
     store::{Reservation, Reserved, SharedCap, Spending},
     types::{Hash, MicroUsd, Role, Timestamp},
 };
+
+/// Past runs that a quote is made from: enough for a p90 to mean something, and few enough to be of today's models.
+const QUOTED_RUNS: u32 = 50;
 
 /// The verb that raises a run's caps.
 const BUDGET: &str = "budget";
@@ -209,7 +211,7 @@ pub async fn resume(cx: &Cx, stage: &str, capped: &Capped, policy: &Policy) -> R
 pub async fn quote(cx: &Cx) -> Result<Option<Quote>, StepError> {
     let run = cx.run();
     let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
-    let history = db.history(&run.workflow, limits::QUOTED_RUNS).await.map_err(anyhow::Error::new)?;
+    let history = db.history(&run.workflow, QUOTED_RUNS).await.map_err(anyhow::Error::new)?;
     Ok(quote_of(&history))
 }
 

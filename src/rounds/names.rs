@@ -14,6 +14,15 @@ use crate::{
     limits,
 };
 
+/// Files whose texts tell what a build makes and what a repository depends on, and bytes of each.
+const TELLING_FILES: usize = 60;
+const TELLING_BYTES: u64 = 131_072;
+
+/// Code that the index leaves out and that is read for its names, and bytes of it: what a large repository has generated,
+/// and a library or two of others.
+const UNREAD_FILES: usize = 2_000;
+const UNREAD_BYTES: u64 = 16_777_216;
+
 /// What `judge` finds. It works for a second on a large repository, and so where it keeps nobody waiting; a run that is
 /// cancelled does not wait for it either.
 pub async fn names(
@@ -51,20 +60,20 @@ impl Telling {
         let telling = snapshot.entries().iter().filter(|e| e.mode.is_file() && Outside::is_told_by(&e.path));
         let ignores = |entry: &Entry| entry.path.ends_with(".gitignore");
         let (mut telling, mut unread): (Vec<&Entry>, Vec<&Entry>) =
-            telling.partition(|entry| entry.size <= limits::TELLING_BYTES);
+            telling.partition(|entry| entry.size <= TELLING_BYTES);
         // What is ignored counts most, and what stands at the root speaks of everything.
         telling.sort_by_key(|entry| (!ignores(entry), entry.path.matches('/').count()));
-        unread.extend(telling.drain(limits::TELLING_FILES.min(telling.len())..));
+        unread.extend(telling.drain(TELLING_FILES.min(telling.len())..));
         let all = !unread.into_iter().any(ignores);
         let paths: BTreeSet<&str> = codebase::unread(index).collect();
-        let mut left = limits::UNREAD_BYTES;
+        let mut left = UNREAD_BYTES;
         let code = snapshot.entries().iter().filter(|entry| paths.contains(entry.path.as_str()));
         let code = code.filter(|entry| {
             let fits = entry.size <= left.min(limits::BLOB_BYTES);
             left -= if fits { entry.size } else { 0 };
             fits
         });
-        let code: Vec<&Entry> = code.take(limits::UNREAD_FILES).collect();
+        let code: Vec<&Entry> = code.take(UNREAD_FILES).collect();
         let files = snapshot.texts(&telling).await.map_err(git_error)?;
         let unread = snapshot.texts(&code).await.map_err(git_error)?;
         Ok(Self { files, all, unread })

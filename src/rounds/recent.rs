@@ -7,10 +7,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::{
-    limits,
-    types::{Oid, RepoId},
-};
+use crate::types::{Oid, RepoId};
+
+/// Commits whose index is kept between the steps of runs: two repositories that are busy at a time, or one that moves.
+const INDEXES_KEPT: usize = 2;
 
 /// Of a commit each, the last one asked for at the end.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl<V: Send + Sync + 'static> Recent<V> {
         let gone = {
             let mut kept = held(&self.kept);
             kept.push_back((repo, commit.clone(), Arc::clone(&made)));
-            if kept.len() > limits::INDEXES_KEPT { kept.pop_front() } else { None }
+            if kept.len() > INDEXES_KEPT { kept.pop_front() } else { None }
         };
         // An index is a million pieces of memory.
         tokio::task::spawn_blocking(move || drop(gone));
@@ -92,13 +92,13 @@ mod tests {
     #[tokio::test]
     async fn the_last_few_are_kept_and_a_failure_is_not() {
         let recent = Recent::default();
-        let commits = 0..=limits::INDEXES_KEPT;
+        let commits = 0..=INDEXES_KEPT;
         for n in commits.clone() {
             recent.get_or_make(RepoId(1), &commit(n), async { Ok::<_, ()>(n) }).await.unwrap();
             assert!(recent.get(RepoId(1), &commit(0)).is_some(), "it is asked for each time");
         }
         let kept = |n: &usize| recent.get(RepoId(1), &commit(*n)).is_some();
-        assert_eq!(commits.filter(kept).count(), limits::INDEXES_KEPT);
+        assert_eq!(commits.filter(kept).count(), INDEXES_KEPT);
         let failed = recent.get_or_make(RepoId(2), &commit(1), async { Err::<usize, _>("no") }).await;
         assert_eq!(failed, Err("no"));
         assert!(recent.get(RepoId(2), &commit(1)).is_none());

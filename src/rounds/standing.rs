@@ -29,6 +29,9 @@ use crate::{
     types::{Actor, Hash, IssueNo, Role, UserId},
 };
 
+/// A step that GitHub's rate limit holds back looks this often whether it still does; nothing is sent for it.
+const LIMIT_CHECK: Duration = Duration::from_secs(15);
+
 /// The trailer that only the commit of an approved document has.
 const AUDIT: &str = "Countersign-Audit: ";
 
@@ -165,26 +168,20 @@ pub fn fault(fault: Fault) -> StepError {
     let later = |why: &str, after| StepError::Later { why: why.to_owned(), after };
     let sentence = match &fault {
         // How long that is, GitHub's client knows: asking it early sends nothing.
-        Fault::RateLimited { .. } => return later("GitHub asks us to slow down", limits::LIMIT_CHECK),
+        Fault::RateLimited { .. } => return later("GitHub asks us to slow down", LIMIT_CHECK),
         Fault::Transient { .. } => return later("GitHub did not answer properly", AGAIN),
         Fault::NotNow { .. } => {
             tracing::warn!(%fault, "tried again later");
-            return later(
-                "GitHub does not take it for now; the server's log has the reason",
-                limits::LIMIT_CHECK,
-            );
+            return later("GitHub does not take it for now; the server's log has the reason", LIMIT_CHECK);
         }
         // An outage's page, or credentials that whoever runs the server is mending. The engine's patience ends it.
         Fault::Unexpected { .. } => {
-            return later(
-                "GitHub's answer could not be read; the server's log has the details",
-                limits::LIMIT_CHECK,
-            );
+            return later("GitHub's answer could not be read; the server's log has the details", LIMIT_CHECK);
         }
         Fault::Unauthorized { .. } => {
             return later(
                 "GitHub does not accept the App's credentials; whoever runs this server has to look at the App's id and key",
-                limits::LIMIT_CHECK,
+                LIMIT_CHECK,
             );
         }
         Fault::NotFound { .. } => {

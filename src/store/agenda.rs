@@ -57,7 +57,7 @@ pub(super) struct Agenda {
 
 #[derive(Default)]
 struct Inner {
-    places: HashMap<RepoId, Place>,
+    repos: HashMap<RepoId, RepoRuns>,
     /// Databases to look into; until that is done nothing of theirs is claimed.
     looks: BTreeMap<RepoId, Look>,
     /// For each installation, by when the first of its runs in a repository wants a worker. What nobody may serve
@@ -72,7 +72,7 @@ struct Inner {
 
 /// One repository.
 #[derive(Default)]
-struct Place {
+struct RepoRuns {
     order: Arc<tokio::sync::Mutex<()>>,
     /// Main.db says that there may be live runs here.
     hinted: bool,
@@ -107,12 +107,12 @@ impl Agenda {
         paused: impl IntoIterator<Item = PauseScope>,
         suspended: impl IntoIterator<Item = InstallationId>,
     ) -> Self {
-        let place = || Place { hinted: true, ..Place::default() };
-        let places: HashMap<_, _> = hinted.into_iter().map(|repo| (repo, place())).collect();
+        let place = || RepoRuns { hinted: true, ..RepoRuns::default() };
+        let repos: HashMap<_, _> = hinted.into_iter().map(|repo| (repo, place())).collect();
         let look = || Look { due: Timestamp(0), under_way: false };
         let inner = Inner {
-            looks: places.keys().map(|repo| (*repo, look())).collect(),
-            places,
+            looks: repos.keys().map(|repo| (*repo, look())).collect(),
+            repos,
             paused: paused.into_iter().collect(),
             suspended: suspended.into_iter().collect(),
             ..Inner::default()
@@ -122,22 +122,22 @@ impl Agenda {
 
     /// Held by whoever changes the repository's runs, until the agenda knows of it.
     pub(super) fn order(&self, repo: RepoId) -> Arc<tokio::sync::Mutex<()>> {
-        Arc::clone(&self.lock().places.entry(repo).or_default().order)
+        Arc::clone(&self.lock().repos.entry(repo).or_default().order)
     }
 
     pub(super) fn hinted(&self, repo: RepoId) -> bool {
-        self.lock().places.get(&repo).is_some_and(|place| place.hinted)
+        self.lock().repos.get(&repo).is_some_and(|place| place.hinted)
     }
 
     pub(super) fn set_hinted(&self, repo: RepoId, hinted: bool) {
-        self.lock().places.entry(repo).or_default().hinted = hinted;
+        self.lock().repos.entry(repo).or_default().hinted = hinted;
     }
 
     /// Is there a hint although nothing lives here?
     pub(super) fn hinted_in_vain(&self, repo: RepoId) -> bool {
         let inner = self.lock();
         !inner.looks.contains_key(&repo)
-            && inner.places.get(&repo).is_some_and(|place| place.hinted && place.live.is_empty())
+            && inner.repos.get(&repo).is_some_and(|place| place.hinted && place.live.is_empty())
     }
 
     /// The runs of `repo` are about to change.
@@ -146,7 +146,7 @@ impl Agenda {
     }
 
     /// What stands here about `repo` may be wrong; look into its database then.
-    pub(super) fn look_at(&self, repo: RepoId, when: Timestamp) {
+    pub(super) fn recheck_at(&self, repo: RepoId, when: Timestamp) {
         let look = Look { due: when, under_way: false };
         self.lock().looks.entry(repo).or_insert(look).due = when;
     }
@@ -196,7 +196,7 @@ impl Agenda {
         let mut inner = self.lock();
         let first = inner.candidates(now, except).min_by_key(|(repo, installation, run)| {
             let (rank, due, seq) = *run;
-            let served = inner.places.get(repo).map_or(0, |place| place.served);
+            let served = inner.repos.get(repo).map_or(0, |place| place.served);
             (rank != Rank::Spoken, served, *repo, rank, due, seq, *installation)
         });
         let (repo, installation, (.., seq)) = first?;
@@ -213,13 +213,13 @@ impl Agenda {
     /// Is the run held by this claim?
     pub(super) fn holds(&self, picked: Picked) -> bool {
         let inner = self.lock();
-        let held = inner.places.get(&picked.run.repo).and_then(|place| place.held.get(&picked.run.seq));
+        let held = inner.repos.get(&picked.run.repo).and_then(|place| place.held.get(&picked.run.seq));
         held.is_some_and(|held| held.claim == picked.claim)
     }
 
     /// Is anybody taking a step of it right now?
     pub(super) fn held(&self, run: RunId) -> bool {
-        self.lock().places.get(&run.repo).is_some_and(|place| place.held.contains_key(&run.seq))
+        self.lock().repos.get(&run.repo).is_some_and(|place| place.held.contains_key(&run.seq))
     }
 
     /// Lets go of a run; false: this claim does not hold it.
@@ -246,7 +246,7 @@ impl Agenda {
         let repo = picked.run.repo;
         let mut inner = self.lock();
         if let Some(held) = inner.release(picked)
-            && let Some(place) = inner.places.get_mut(&repo)
+            && let Some(place) = inner.repos.get_mut(&repo)
         {
             place.served = held.served;
         }
@@ -267,7 +267,7 @@ impl Agenda {
         let mut inner = self.lock();
         inner.clear(repo);
         inner.looks.remove(&repo);
-        inner.places.remove(&repo);
+        inner.repos.remove(&repo);
     }
 
     pub(super) fn pause(&self, scope: PauseScope) {
@@ -305,7 +305,7 @@ impl Inner {
             repos.range(..=(now, RepoId(u64::MAX))).map(|(_, repo)| (*repo, *installation))
         });
         due.filter(|(repo, _)| self.open(*repo)).filter_map(move |(repo, installation)| {
-            let line = self.places.get(&repo)?.lines.get(&installation)?;
+            let line = self.repos.get(&repo)?.lines.get(&installation)?;
             Some((repo, installation, line.first(now, |seq| !except.contains(&RunId { repo, seq }))?))
         })
     }
@@ -313,7 +313,7 @@ impl Inner {
     /// May steps of this repository begin?
     fn open(&self, repo: RepoId) -> bool {
         !self.looks.contains_key(&repo)
-            && self.places.get(&repo).is_some_and(|place| place.held.len() < limits::REPOSITORY_STEPS)
+            && self.repos.get(&repo).is_some_and(|place| place.held.len() < limits::REPOSITORY_STEPS)
             && !self.paused.contains(&PauseScope::Repo(repo))
     }
 
@@ -339,7 +339,7 @@ impl Inner {
 
     fn clear(&mut self, repo: RepoId) {
         let known: Vec<_> =
-            self.places.get(&repo).into_iter().flat_map(|place| place.live.keys().copied()).collect();
+            self.repos.get(&repo).into_iter().flat_map(|place| place.live.keys().copied()).collect();
         for seq in known {
             self.set(repo, seq, None);
         }
@@ -347,7 +347,7 @@ impl Inner {
 
     fn release(&mut self, picked: Picked) -> Option<Held> {
         let RunId { repo, seq } = picked.run;
-        self.places.get(&repo)?.held.get(&seq).filter(|held| held.claim == picked.claim)?;
+        self.repos.get(&repo)?.held.get(&seq).filter(|held| held.claim == picked.claim)?;
         let held = self.change(repo, seq, |place| place.held.remove(&seq))?;
         if let Some(busy) = self.busy.get_mut(&held.installation) {
             *busy -= 1;
@@ -359,8 +359,8 @@ impl Inner {
     }
 
     /// Changes what is known of a run, and its place in the lines with it.
-    fn change<R>(&mut self, repo: RepoId, seq: u64, change: impl FnOnce(&mut Place) -> R) -> R {
-        let place = self.places.entry(repo).or_default();
+    fn change<R>(&mut self, repo: RepoId, seq: u64, change: impl FnOnce(&mut RepoRuns) -> R) -> R {
+        let place = self.repos.entry(repo).or_default();
         let before = place.wants(seq);
         let result = change(place);
         let after = place.wants(seq);
@@ -381,7 +381,7 @@ impl Inner {
         installation: InstallationId,
         change: impl FnOnce(&mut Line) -> bool,
     ) {
-        let lines = &mut self.places.entry(repo).or_default().lines;
+        let lines = &mut self.repos.entry(repo).or_default().lines;
         let line = lines.entry(installation).or_default();
         let before = line.due();
         change(line);
@@ -401,7 +401,7 @@ impl Inner {
     }
 }
 
-impl Place {
+impl RepoRuns {
     /// In which line a run stands that wants a worker, and where in it.
     fn wants(&self, seq: u64) -> Option<(InstallationId, (Rank, Timestamp, u64))> {
         let slot = self.live.get(&seq).filter(|_| !self.held.contains_key(&seq))?;
@@ -467,7 +467,7 @@ impl Doubt<'_> {
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            self.agenda.look_at(self.repo, Timestamp(0));
+            self.agenda.recheck_at(self.repo, Timestamp(0));
         }
     }
 }

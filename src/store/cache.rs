@@ -20,6 +20,9 @@ use crate::{
     types::{Hash, RepoId},
 };
 
+/// What is kept for the next index of a repository: several commits' worth of a large one.
+const CACHE_BYTES: u64 = 256 * 1024 * 1024;
+
 /// Beside the repository's database.
 const FILE: &str = "cache.db";
 
@@ -116,7 +119,7 @@ impl Cache {
                 asked.insert(key.id());
                 put(tx, &key, &packed)?;
             }
-            make_room(tx, asked, limits::CACHE_BYTES)
+            make_room(tx, asked, CACHE_BYTES)
         })
     }
 

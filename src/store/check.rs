@@ -44,15 +44,15 @@ const MENTIONS: [&str; 10] = [
 
 /// Looks at every database of a data directory.
 pub fn check(root: &Path) -> Result<Vec<Checked>, StoreError> {
-    let mut all = vec![look(root, PathBuf::from("main.db"), main)];
+    let mut all = vec![check_file(root, PathBuf::from("main.db"), main)];
     for repo in super::repositories_in(root)? {
         let file = PathBuf::from("repos").join(repo.to_string()).join("checkpoints.db");
-        all.push(look(root, file, |tx, wrong| repository(tx, repo, wrong)));
+        all.push(check_file(root, file, |tx, wrong| repository(tx, repo, wrong)));
     }
     Ok(all)
 }
 
-fn look(
+fn check_file(
     root: &Path,
     file: PathBuf,
     inside: impl Fn(&Transaction<'_>, &mut Vec<String>) -> Result<String, Fault>,

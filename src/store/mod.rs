@@ -17,6 +17,7 @@ mod gathered;
 mod gone;
 mod hints;
 mod inbox;
+mod open_databases;
 mod outages;
 mod packer;
 mod patrol;
@@ -24,7 +25,6 @@ mod pauses;
 mod repository;
 mod resting;
 mod rows;
-mod shelf;
 mod spend;
 mod wake;
 
@@ -42,7 +42,7 @@ use self::{
     agenda::Agenda,
     database::{Database, Schema, Traffic, Watch},
     error::Fault,
-    shelf::Shelf,
+    open_databases::OpenDatabases,
 };
 pub use self::{
     backup::{BackedUp, backup},
@@ -85,7 +85,7 @@ pub struct Store {
     clock: SharedClock,
     /// Counts boots; what an older boot had taken is free.
     epoch: i64,
-    repositories: Arc<Shelf>,
+    repositories: Arc<OpenDatabases>,
     agenda: Agenda,
     watch: Watch,
     inbox: inbox::Memory,

@@ -1,12 +1,15 @@
 //! How far the log of deliveries was looked through, and which labels were dealt with.
 
+use std::time::Duration;
+
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{Store, StoreError, database::signed, directory::set_meta, error::Fault};
-use crate::{
-    limits,
-    types::{DeliveryId, IssueNo, RepoId, Timestamp, UserId},
-};
+use crate::types::{DeliveryId, IssueNo, RepoId, Timestamp, UserId};
+
+/// A webhook tells of a label by the issue's time, the issue's history by the event's own: the same act when they are
+/// this close.
+const SAME_LABELING: Duration = Duration::from_secs(5);
 
 const SWEPT_TO: &str = "swept_to";
 
@@ -70,7 +73,7 @@ impl Store {
         found_only: bool,
     ) -> Result<Option<String>, StoreError> {
         let key = key.clone();
-        let slack = i64::try_from(limits::SAME_LABELING.as_millis()).unwrap_or(0);
+        let slack = i64::try_from(SAME_LABELING.as_millis()).unwrap_or(0);
         self.main
             .glance(move |tx| {
                 let sql =

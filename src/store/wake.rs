@@ -73,18 +73,18 @@ impl Store {
     /// later.
     pub fn looks(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>> {
         let begun = self.agenda.begin_looks(now).into_iter();
-        begun.map(|looking| Box::pin(self.look_or_later(looking)) as BoxFuture<'_, ()>).collect()
+        begun.map(|looking| Box::pin(self.load_or_retry(looking)) as BoxFuture<'_, ()>).collect()
     }
 
     pub fn looks_due(&self, now: Timestamp) -> bool {
         self.agenda.looks_due(now)
     }
 
-    async fn look_or_later(&self, looking: Looking<'_>) {
+    async fn load_or_retry(&self, looking: Looking<'_>) {
         let repo = looking.repo;
-        if let Err(error) = self.look(repo).await {
+        if let Err(error) = self.load_live(repo).await {
             tracing::error!(%repo, %error, "cannot look into a repository's database");
-            self.agenda.look_at(repo, self.clock.now().plus(limits::DAMAGED_RETRY));
+            self.agenda.recheck_at(repo, self.clock.now().plus(limits::DAMAGED_RETRY));
         }
     }
 
@@ -114,7 +114,7 @@ impl Store {
                     let again = now.plus(limits::DAMAGED_RETRY);
                     match error {
                         StoreError::Row { .. } => self.agenda.postpone(run, again),
-                        _ => self.agenda.look_at(run.repo, again),
+                        _ => self.agenda.recheck_at(run.repo, again),
                     }
                     continue;
                 }
@@ -196,7 +196,7 @@ impl Store {
     }
 
     /// Learns from its database what lives in `repo`.
-    async fn look(&self, repo: RepoId) -> Result<(), StoreError> {
+    async fn load_live(&self, repo: RepoId) -> Result<(), StoreError> {
         let order = self.agenda.order(repo);
         let _order = order.lock().await;
         let live = match self.repo_if_any(repo).await? {

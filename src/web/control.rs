@@ -187,7 +187,7 @@ fn until_resumed(pause: &Pause, name: Option<&RepoName>) -> String {
 /// Why something asked for is not done.
 struct Refusal(StatusCode, String);
 
-type Answer<T> = Result<Json<T>, Refusal>;
+type ControlResult<T> = Result<Json<T>, Refusal>;
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
@@ -302,7 +302,7 @@ async fn scope(control: &Control, name: Option<&RepoName>) -> Result<(PauseScope
     })
 }
 
-async fn pause(State(control): State<Control>, Json(asked): Json<Pausing>) -> Answer<Said> {
+async fn pause(State(control): State<Control>, Json(asked): Json<Pausing>) -> ControlResult<Said> {
     let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
     control.engine.pause(scope, asked.by, "asked to on the command line".to_owned()).await?;
     control.pause_bell.notify_one();
@@ -312,7 +312,7 @@ async fn pause(State(control): State<Control>, Json(asked): Json<Pausing>) -> An
     ))
 }
 
-async fn resume(State(control): State<Control>, Json(asked): Json<Pausing>) -> Answer<Said> {
+async fn resume(State(control): State<Control>, Json(asked): Json<Pausing>) -> ControlResult<Said> {
     let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
     let ended = control.engine.resume(scope, asked.by).await?;
     control.pause_bell.notify_one();
@@ -327,7 +327,7 @@ async fn resume(State(control): State<Control>, Json(asked): Json<Pausing>) -> A
     })
 }
 
-async fn retry(State(control): State<Control>, Json(asked): Json<Retrying>) -> Answer<Said> {
+async fn retry(State(control): State<Control>, Json(asked): Json<Retrying>) -> ControlResult<Said> {
     let Retrying { run, by } = asked;
     // Each time it is typed it is a wish of its own.
     let cause = Cause(format!("command-line-{run}-{}", control.clock.now().0));
@@ -354,7 +354,7 @@ async fn retry(State(control): State<Control>, Json(asked): Json<Retrying>) -> A
     }
 }
 
-async fn runs(State(control): State<Control>, Query(asked): Query<Listing>) -> Answer<Vec<RunLine>> {
+async fn runs(State(control): State<Control>, Query(asked): Query<Listing>) -> ControlResult<Vec<RunLine>> {
     let repo = match &asked.repository {
         None => None,
         Some(text) => {
@@ -384,7 +384,7 @@ pub async fn lines(store: &Store, runs: &[RunView], web_url: &Url) -> Result<Vec
     Ok(lines)
 }
 
-async fn cost(State(control): State<Control>, Query(asked): Query<Costing>) -> Answer<Vec<CostLine>> {
+async fn cost(State(control): State<Control>, Query(asked): Query<Costing>) -> ControlResult<Vec<CostLine>> {
     Ok(Json(costs(&control.store, &asked).await?.map_err(|why| Refusal(StatusCode::NOT_FOUND, why))?))
 }
 
@@ -427,7 +427,7 @@ pub async fn costs(store: &Store, asked: &Costing) -> Result<Result<Vec<CostLine
     Ok(Ok(lines))
 }
 
-async fn forget(State(control): State<Control>, Json(asked): Json<Forgetting>) -> Answer<Said> {
+async fn forget(State(control): State<Control>, Json(asked): Json<Forgetting>) -> ControlResult<Said> {
     let name = &asked.repository;
     let repo = repository(&control, name).await?;
     let live = control.engine.list(Filter { repo: Some(repo), issue: None, live_only: true }).await?;
@@ -450,7 +450,7 @@ pub fn forgotten(name: &RepoName) -> String {
     format!("nothing is kept of {name} any more; while the App is installed there, it is new to it")
 }
 
-fn said(message: String) -> Answer<Said> {
+fn said(message: String) -> ControlResult<Said> {
     Ok(Json(Said { message }))
 }
 

@@ -1,6 +1,6 @@
 //! `POST /webhook` and a bare `GET /healthz`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
@@ -14,10 +14,10 @@ use http_body_util::BodyExt;
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::{
-    room::{Full, Room, Share},
+    room::{Full, Room},
     serving::Seldom,
 };
 use crate::{
@@ -30,6 +30,12 @@ use crate::{
     store::{Accepted, NewDelivery, Store},
     types::{DeliveryId, Timestamp},
 };
+
+/// A webhook's whole body, from its first byte; GitHub itself gives up after ten seconds.
+const WEBHOOK_READ: Duration = Duration::from_secs(15);
+
+/// When a sender who was turned away may come again.
+const DOOR_RETRY: Duration = Duration::from_secs(5);
 
 /// What the public door needs.
 pub struct Door {
@@ -90,8 +96,8 @@ async fn receive(State(entrance): State<Arc<Entrance>>, request: Request) -> Res
     }
     let read = tokio::select! {
         read = read(&entrance.room, &parts.headers, body) => read,
-        () = door.clock.sleep(limits::WEBHOOK_READ) => {
-            let seconds = limits::WEBHOOK_READ.as_secs();
+        () = door.clock.sleep(WEBHOOK_READ) => {
+            let seconds = WEBHOOK_READ.as_secs();
             let sentence = format!("The body did not arrive within {seconds} seconds; send it again.");
             Err(answer(StatusCode::REQUEST_TIMEOUT, &sentence))
         }
@@ -137,11 +143,11 @@ struct Stored<'a> {
 
 /// The whole body and its share of the room, or the refusal: 413 above GitHub's own limit, 400 when it breaks
 /// off, 503 when there is no room or it had to give way.
-async fn read<'a>(
-    room: &'a Room,
+async fn read(
+    room: &Room,
     headers: &HeaderMap,
     mut body: Body,
-) -> Result<(Vec<u8>, Share<'a>), Response> {
+) -> Result<(Vec<u8>, OwnedSemaphorePermit), Response> {
     let announced =
         headers.get("content-length").and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
     let longest = announced.unwrap_or(limits::WEBHOOK_BODY_BYTES);
@@ -149,21 +155,21 @@ async fn read<'a>(
         return Err(too_large());
     }
     let full = |_: Full| come_again("Too much is arriving at once; redeliver it later.");
-    let mut place = room.enter(longest).map_err(full)?;
+    let mut arriving = room.enter(longest).map_err(full)?;
     let mut came = 0;
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
-            () = place.pushed_out() => return Err(full(Full)),
+            () = arriving.pushed_out() => return Err(full(Full)),
         };
-        let Some(frame) = frame else { return place.whole().map_err(full) };
+        let Some(frame) = frame else { return arriving.whole().map_err(full) };
         let frame = frame.map_err(|_| answer(StatusCode::BAD_REQUEST, "The body broke off."))?;
         let Some(part) = frame.data_ref() else { continue };
         came += part.len();
         if came > limits::WEBHOOK_BODY_BYTES {
             return Err(too_large());
         }
-        place.add(part).map_err(full)?;
+        arriving.add(part).map_err(full)?;
     }
 }
 
@@ -175,7 +181,7 @@ fn too_large() -> Response {
 /// Not now. GitHub does not come again by itself; the sweep of its delivery log does.
 fn come_again(sentence: &str) -> Response {
     let mut response = answer(StatusCode::SERVICE_UNAVAILABLE, sentence);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(limits::DOOR_RETRY.as_secs()));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(DOOR_RETRY.as_secs()));
     response
 }
 

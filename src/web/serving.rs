@@ -25,6 +25,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{clock::SharedClock, limits, types::Timestamp};
 
+/// A connection that has brought no whole request head for so long, new or after an answer, is closed. That is longer than
+/// proxies keep one that they would use again (nginx for 60 s): a delivery on one that we close at that moment is lost. In
+/// a full door a silent one gives way sooner.
+const DOOR_HEAD: Duration = Duration::from_secs(75);
+
+/// In a full door a connection gives way that has been quiet for so long: an honest one brings its request at once, and it
+/// is on disk within milliseconds.
+const DOOR_QUIET: Duration = Duration::from_secs(1);
+
+/// Between two lines of the log about what anybody can cause as often as they like.
+const LOG_GAP: Duration = Duration::from_secs(60);
+
 /// What a door puts up with.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
@@ -39,7 +51,7 @@ impl Bounds {
     pub fn of(connections: usize) -> Self {
         let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
         let share = files.unwrap_or(usize::MAX) / limits::DOOR_SHARE_OF_FILES;
-        Self { connections: connections.min(share).max(1), head: limits::DOOR_HEAD }
+        Self { connections: connections.min(share).max(1), head: DOOR_HEAD }
     }
 }
 
@@ -109,7 +121,7 @@ impl Seldom {
         let mut happened = self.happened();
         happened.all += 1;
         // A line that is yet to come was written before the clock was set back.
-        let due = happened.at.is_none_or(|at| at > now || now.since(at) >= limits::LOG_GAP);
+        let due = happened.at.is_none_or(|at| at > now || now.since(at) >= LOG_GAP);
         due.then(|| {
             let untold = happened.all - happened.told;
             (happened.told, happened.at) = (happened.all, Some(now));
@@ -161,7 +173,7 @@ impl Open {
             else {
                 continue;
             };
-            let patience = since + limits::DOOR_QUIET;
+            let patience = since + DOOR_QUIET;
             if patience <= Instant::now() {
                 close.cancel();
                 self.left.notified().await;
@@ -194,7 +206,7 @@ mod tests {
 
     #[test]
     fn one_line_in_a_gap_counts_what_had_none() {
-        let (seldom, gap) = (Seldom::default(), limits::LOG_GAP);
+        let (seldom, gap) = (Seldom::default(), LOG_GAP);
         let mut at = Timestamp(0);
         let lines: Vec<_> = [gap / 2, gap / 2, gap]
             .map(|later| {

@@ -20,7 +20,7 @@ pub(super) struct Known {
 /// A clock further off than this makes GitHub refuse our tokens, or nearly so.
 const SKEW: Duration = Duration::from_secs(30);
 
-pub(super) async fn look(report: &mut Report, settings: &Settings) -> Option<Known> {
+pub(super) async fn check(report: &mut Report, settings: &Settings) -> Option<Known> {
     let path = &settings.app.private_key_file;
     let pem = match std::fs::read_to_string(path) {
         Ok(pem) => pem,

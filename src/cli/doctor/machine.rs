@@ -9,7 +9,7 @@ use crate::{
     store::{self, Rest},
 };
 
-pub(super) async fn look(report: &mut Report, settings: &Settings) {
+pub(super) async fn check(report: &mut Report, settings: &Settings) {
     match git::try_out().await {
         Ok(version) => report.good("git", version.to_string()),
         Err(error) => report.bad("git", error.to_string()),

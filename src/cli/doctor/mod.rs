@@ -50,9 +50,9 @@ impl Doctor {
                         format!("{name} is set and ignored; secrets come from the .env file only"),
                     );
                 }
-                machine::look(&mut report, &settings).await;
-                if let Some(app) = github::look(&mut report, &settings).await {
-                    repositories::look(&mut report, &app, &settings).await;
+                machine::check(&mut report, &settings).await;
+                if let Some(app) = github::check(&mut report, &settings).await {
+                    repositories::check(&mut report, &app, &settings).await;
                 }
             }
             Err(error) => report.bad("settings", error.to_string()),

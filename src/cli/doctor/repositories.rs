@@ -12,7 +12,7 @@ use crate::config::Settings;
 const BRANCH: &str = "countersign/issue-1";
 const DIRECTORY: &str = ".github/workflows";
 
-pub(super) async fn look(report: &mut Report, known: &Known, settings: &Settings) {
+pub(super) async fn check(report: &mut Report, known: &Known, settings: &Settings) {
     for installation in known.installations.iter().filter(|i| settings.allowed_installations.contains(&i.id))
     {
         let repositories = match known.github.repositories(installation.id).await {

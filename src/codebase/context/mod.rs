@@ -37,6 +37,13 @@ use crate::{
 use forms::Form;
 pub use report::{Included, NeverShown, Report};
 
+/// Of their texts, what is in memory at once.
+const CONTEXT_READ_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Files found for a text of which a model is shown at least what they define, before anything that is dense but matters
+/// less: as many as people look into first.
+const CONTEXT_HELD: usize = 8;
+
 /// What a model is shown of a repository: Markdown, nothing of which can close its fence.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
@@ -202,7 +209,7 @@ fn why(role: Role, offer: Option<&Offer>) -> String {
 impl Plan {
     /// The paths whose contents are wanted, each once: the first that memory has room for.
     pub fn wants(&self) -> impl Iterator<Item = &str> {
-        let mut room = limits::CONTEXT_READ_BYTES;
+        let mut room = CONTEXT_READ_BYTES;
         self.candidates.iter().map(|candidate| candidate.path.as_str()).filter(move |path| {
             let size = self.index.file(path).map_or(0, |file| file.size);
             let wanted = size <= room;
@@ -270,7 +277,7 @@ const INTERFACE: usize = 600;
 fn held(candidates: &[Candidate], room: usize) -> Vec<Option<Held>> {
     let named = candidates.iter().filter(|candidate| candidate.role == Role::Named).count();
     let share = (room / (2 * named.max(1))).max(INTERFACE);
-    let mut found = 0..limits::CONTEXT_HELD;
+    let mut found = 0..CONTEXT_HELD;
     let held = candidates.iter().map(|candidate| match candidate.role {
         Role::Named => Some(Held::Interface(share)),
         Role::Found => found.next().map(|_| Held::Least),

@@ -11,6 +11,12 @@ use crate::{
     limits,
 };
 
+/// Items that are offered as like another one.
+const SIMILAR_ALIKE: usize = 20;
+
+/// Bytes of a signature whose words are compared.
+const SIMILAR_SIGNATURE: usize = 2000;
+
 /// An item like another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Alike {
@@ -69,7 +75,7 @@ pub fn alike<'i>(index: &'i Index, path: &str, item: &Item) -> Vec<Alike> {
         other.0.total_cmp(&score).then_with(|| (&file.path, item.line).cmp(&(&other.1.path, other.2.line)))
     };
     scored.sort_by(|a, b| place((a.0, a.1, a.2), (b.0, b.1, b.2)));
-    scored.truncate(4 * limits::SIMILAR_ALIKE);
+    scored.truncate(4 * SIMILAR_ALIKE);
     let mut found: Vec<Alike> = scored
         .into_iter()
         .map(|(score, file, other, mut shared)| {
@@ -87,7 +93,7 @@ pub fn alike<'i>(index: &'i Index, path: &str, item: &Item) -> Vec<Alike> {
     found.sort_by(|a, b| {
         b.score.total_cmp(&a.score).then_with(|| (&a.path, a.lines).cmp(&(&b.path, b.lines)))
     });
-    found.truncate(limits::SIMILAR_ALIKE);
+    found.truncate(SIMILAR_ALIKE);
     found
 }
 
@@ -111,7 +117,7 @@ fn shared(wanted: &[String], item: &Item) -> Vec<usize> {
 
 /// The words of an item's name and signature.
 fn for_words(item: &Item, mut found: impl FnMut(&str)) {
-    let signature = &item.signature[..item.signature.floor_char_boundary(limits::SIMILAR_SIGNATURE)];
+    let signature = &item.signature[..item.signature.floor_char_boundary(SIMILAR_SIGNATURE)];
     for name in words::names_of(signature).chain([item.name.as_str()]) {
         words::each_of_name(name, |word| {
             if OF_EVERY_SIGNATURE.binary_search(&word).is_err() {

@@ -34,6 +34,9 @@ use super::{
 };
 use crate::limits;
 
+/// Items of an offered file that are pointed at.
+const SIMILAR_ITEMS: usize = 8;
+
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
@@ -249,7 +252,7 @@ fn items(index: &Index, at: usize, query: &Query, rarity: &[f64]) -> Vec<(u32, u
     telling.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, Reverse(a.2)).cmp(&(b.1, Reverse(b.2)))));
     let mut taken: Vec<(u32, u32)> = Vec::new();
     for (_, line, end) in telling {
-        if taken.len() == limits::SIMILAR_ITEMS {
+        if taken.len() == SIMILAR_ITEMS {
             break;
         }
         if !taken.iter().any(|(from, to)| line <= *to && *from <= end) {

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::words;
 use crate::limits;
 
+/// Names, and paths, of it that are looked for.
+const SIMILAR_NAMES: usize = 200;
+
 /// A text, read.
 #[derive(Debug, Default)]
 pub(super) struct Query {
@@ -36,7 +39,7 @@ impl Query {
 
     /// A path, perhaps with a line after it, or a dotted or coloned path of modules.
     fn note_path(&mut self, token: &str) {
-        if self.paths.len() >= limits::SIMILAR_NAMES || token.len() > 200 {
+        if self.paths.len() >= SIMILAR_NAMES || token.len() > 200 {
             return;
         }
         // A link to a file as it was at some commit: `https://github.com/OWNER/NAME/blob/COMMIT/PATH#L3`.
@@ -72,7 +75,7 @@ impl Query {
                 for name in words::names_of(part) {
                     let end = name.as_ptr() as usize - part.as_ptr() as usize + name.len();
                     let called = part[end..].starts_with("()");
-                    if self.names.len() < limits::SIMILAR_NAMES
+                    if self.names.len() < SIMILAR_NAMES
                         && (3..=100).contains(&name.len())
                         && is_name(name)
                         && (quoted || called || looks_like_code(name))

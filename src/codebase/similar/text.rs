@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::query::Query;
-use crate::codebase::{File, Index, Item, reading::in_parallel, tree::file_name, words};
+use crate::codebase::{File, Index, Item, bm25, reading::in_parallel, tree::file_name, words};
 
 /// A word at the end of a path counts as this many in the text; in a folder's name half of it. And a word in the name of
 /// something that the file defines.
@@ -14,8 +14,7 @@ const IN_DEFINITION: f64 = 3.0;
 /// What they are worth beside that, however often the text says the word: of a word that it says for ever, 2.2.
 const PATH: f64 = 1.0;
 const DEFINITION: f64 = 0.75;
-/// BM25: how soon a word said again adds nothing more, and how much a long file must say it more often.
-const SATURATION: f64 = 1.2;
+/// How much a long file must say a word more often.
 const LENGTH: f64 = 0.5;
 /// What of its worth a file has only as far as it has all words of a text, and not one of them often.
 const COVERAGE: f64 = 0.3;
@@ -50,10 +49,8 @@ pub(super) fn search<'a>(index: &'a Index, query: &'a Query) -> (Vec<Found<'a>>,
     for word in hits.iter().flat_map(|hits| hits.words.keys()) {
         files_with[*word] += 1;
     }
-    let rarity: Vec<f64> = files_with
-        .iter()
-        .map(|with| ((files.len() as f64 + 1.0) / (f64::from(*with) + 0.5)).ln_1p())
-        .collect();
+    let rarity: Vec<f64> =
+        files_with.iter().map(|with| bm25::times_rarer(files.len(), *with).ln_1p()).collect();
     let size = files.iter().map(|file| file.size as f64).sum::<f64>() / files.len().max(1) as f64;
     let telling: Vec<f64> =
         query.words.iter().zip(&rarity).map(|((_, weight), rarity)| weight * rarity).collect();
@@ -99,13 +96,13 @@ impl<'a> Hits<'a> {
 
     /// By how telling each word is, the file being so many times as long as others.
     fn weighed(self, telling: &[f64], size: f64) -> Found<'a> {
-        let length = 1.0 - LENGTH + LENGTH * size;
         let mut worth: Vec<(f64, usize)> = self
             .words
             .iter()
             .map(|(word, hit)| {
-                let often = IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + hit.text / length;
-                let said = often * (SATURATION + 1.0) / (often + SATURATION);
+                let in_text = bm25::for_its_length(hit.text, size, LENGTH);
+                let said =
+                    bm25::saturated(IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + in_text);
                 let defined = hit.definitions / (hit.definitions + 1.0);
                 (telling[*word] * (said + PATH * hit.path + DEFINITION * defined), *word)
             })

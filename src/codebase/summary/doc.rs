@@ -3,7 +3,9 @@
 use tree_sitter::Node;
 
 use super::source::Source;
-use crate::limits;
+
+/// Bytes of a documentation's first sentence.
+const DOC_BYTES: usize = 200;
 
 /// Of comments as they stand in the source, the uppermost first.
 pub(super) fn of_comments<'t>(comments: impl IntoIterator<Item = &'t str>) -> Option<String> {
@@ -73,7 +75,7 @@ fn comment_lines(comment: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The first sentence of the first paragraph: up to a full stop before a space and no small letter, up to a tag, at most
-/// [`limits::DOC_BYTES`].
+/// [`DOC_BYTES`].
 fn first_sentence<'t>(lines: impl Iterator<Item = &'t str>) -> Option<String> {
     let mut said = String::new();
     for line in lines {
@@ -97,7 +99,7 @@ fn first_sentence<'t>(lines: impl Iterator<Item = &'t str>) -> Option<String> {
             if ends_sentence(&said) && !word.starts_with(char::is_lowercase) {
                 return Some(said);
             }
-            if said.len() + word.len() + 1 > limits::DOC_BYTES {
+            if said.len() + word.len() + 1 > DOC_BYTES {
                 return (!said.is_empty()).then(|| said + " …");
             }
             if !said.is_empty() {

@@ -36,7 +36,11 @@ use serde::{Deserialize, Serialize};
 pub use self::page::Detail;
 use self::{parse::Parsed, source::Source};
 use super::Language;
-use crate::limits;
+
+/// Bytes that a summary keeps of a text, of any text and for each of its bytes: a statement is kept once for each module
+/// it names, a declaration once for each name. Real files need at most twice as many as they have.
+const SUMMARY_KEPT_BYTES: usize = 16_384;
+const SUMMARY_KEPT_TIMES: usize = 4;
 
 /// The structure of one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +146,7 @@ pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
 
 /// Bytes that may be kept of a text. What declares several names is kept with each, and the more of them the longer it is.
 fn room(text: &str) -> usize {
-    limits::SUMMARY_KEPT_BYTES + limits::SUMMARY_KEPT_TIMES * text.len()
+    SUMMARY_KEPT_BYTES + SUMMARY_KEPT_TIMES * text.len()
 }
 
 #[cfg(test)]

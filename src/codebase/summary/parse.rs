@@ -11,6 +11,21 @@ use super::{
 };
 use crate::{codebase, limits};
 
+/// Computing time that parsing one file may take: ten times what the longest real one takes. Whether it is over is looked
+/// up at every so many reports: asking costs as much as a hundredth of what is reported.
+const PARSE_TIME: Duration = Duration::from_secs(2);
+const PARSE_REPORTS_PER_LOOK: usize = 8;
+
+/// Reports of progress (one for a hundred operations) that a parser may make before it is stopped, whatever the text,
+/// and for how many bytes of it there may be one more.
+const PARSE_REPORTS: usize = 1_000;
+const PARSE_BYTES_PER_REPORT: usize = 5;
+
+/// Bytes of a text that a parser is given at once, and for how many bytes of it it may ask once more: it reads a text
+/// some sixty times over at most.
+const PARSE_CHUNK: usize = 1_024;
+const PARSE_BYTES_PER_READ: usize = 16;
+
 thread_local! {
     static DESK: RefCell<Desk> =
         RefCell::new(Desk { parser: Parser::new(), until: Duration::ZERO, timed_out: false });
@@ -35,7 +50,7 @@ impl Desk {
 /// Reads one file, all of whose parsing shares one allowance of time. Whether that was too little.
 pub(super) fn fused<R>(read: impl FnOnce() -> R) -> (R, bool) {
     DESK.with_borrow_mut(|desk| {
-        desk.until = computed() + limits::PARSE_TIME;
+        desk.until = computed() + PARSE_TIME;
         desk.timed_out = false;
     });
     let read = read();
@@ -110,7 +125,7 @@ pub(super) fn part(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tre
         [] => text.len(),
         parts => parts.iter().map(|part| part.end_byte - part.start_byte).sum(),
     };
-    let mut patience = limits::PARSE_REPORTS + bytes / limits::PARSE_BYTES_PER_REPORT;
+    let mut patience = PARSE_REPORTS + bytes / PARSE_BYTES_PER_REPORT;
     DESK.with_borrow_mut(|desk| {
         if desk.is_over() {
             return None;
@@ -118,7 +133,7 @@ pub(super) fn part(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tre
         let Desk { parser, until, timed_out } = desk;
         let mut progress = |_: &ParseState| {
             patience = patience.saturating_sub(1);
-            *timed_out |= patience.is_multiple_of(limits::PARSE_REPORTS_PER_LOOK) && computed() > *until;
+            *timed_out |= patience.is_multiple_of(PARSE_REPORTS_PER_LOOK) && computed() > *until;
             if patience == 0 || *timed_out { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         parser.set_language(&(grammar.parser)()).ok()?;
@@ -126,11 +141,11 @@ pub(super) fn part(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tre
         let bytes = text.as_bytes();
         let options = ParseOptions::new().progress_callback(&mut progress);
         // A scanner that looks ahead from every place to the end of a line is seen by how often it reads.
-        let mut reads = limits::PARSE_REPORTS + text.len() / limits::PARSE_BYTES_PER_READ;
+        let mut reads = PARSE_REPORTS + text.len() / PARSE_BYTES_PER_READ;
         let mut read = |at: usize, _| {
             reads = reads.saturating_sub(1);
             let rest = bytes.get(at..).filter(|_| reads > 0).unwrap_or(&[]);
-            &rest[..rest.len().min(limits::PARSE_CHUNK)]
+            &rest[..rest.len().min(PARSE_CHUNK)]
         };
         let tree = parser.parse_with_options(&mut read, None, Some(options)).filter(|_| reads > 0);
         // One that was stopped would go on where it was with the next text.

@@ -15,6 +15,9 @@ use super::{
 };
 use crate::limits;
 
+/// How often text inside a text inside a text is read again: each time costs as much as the first.
+const SUMMARY_EMBEDDED: usize = 3;
+
 /// Reads a tree. What the tree does not show uses these names.
 pub(super) fn read<'s>(
     grammar: &'s Grammar,
@@ -237,7 +240,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
 
     /// Reads a part of the text as a file of its own. Whether it was one.
     fn text(&mut self, part: Range) -> bool {
-        if self.embedded >= limits::SUMMARY_EMBEDDED {
+        if self.embedded >= SUMMARY_EMBEDDED {
             return false;
         }
         let tree = parse::part(self.grammar, self.source.text, &[part]);

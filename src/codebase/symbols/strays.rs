@@ -20,6 +20,9 @@ use crate::{
     limits,
 };
 
+/// Files that a block of code may be of, as far as they are tried.
+const NAMED_PLACES: usize = 20;
+
 /// The languages whose structure is read, by what documents call them.
 pub(super) fn language(tag: &str) -> Option<Language> {
     Some(match tag {
@@ -181,14 +184,13 @@ impl<'s> Imports<'s> {
     /// which of them a block is of is not said either. None, if they are too many to be tried.
     fn places(&self, language: Language, import: &Import) -> Vec<String> {
         let changed = self.design.files.iter().filter(|path| group(Language::of(path)) == group(language));
-        let mut places: Vec<String> =
-            changed.take(limits::NAMED_PLACES + 1).map(|path| (*path).to_owned()).collect();
+        let mut places: Vec<String> = changed.take(NAMED_PLACES + 1).map(|path| (*path).to_owned()).collect();
         if language == Language::Rust && places.is_empty() {
             let roots =
                 self.symbols.tree.files().filter(|path| matches!(file_name(path), "lib.rs" | "main.rs"));
-            places.extend(roots.take(limits::NAMED_PLACES + 1).map(str::to_owned));
+            places.extend(roots.take(NAMED_PLACES + 1).map(str::to_owned));
         }
-        if places.len() > limits::NAMED_PLACES {
+        if places.len() > NAMED_PLACES {
             return Vec::new();
         }
         if language != Language::Rust {

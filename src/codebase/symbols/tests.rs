@@ -304,7 +304,7 @@ fn what_a_type_has_from_elsewhere_is_left_alone() {
         ("cart/row.go", "package cart\n\nfunc (r *Row) Total() int { return 0 }\n"),
         ("Till.java", "@Data\npublic class Till {\n  int total;\n}\n"),
         ("Drawer.java", "public class Drawer {\n  int openDrawer() { return 0; }\n}\n"),
-        ("Shelf.cs", "public partial class Shelf {\n  int Size;\n}\n"),
+        ("OpenDatabases.cs", "public partial class OpenDatabases {\n  int Size;\n}\n"),
         ("Bag.php", "<?php\nclass Bag {\n    use Sells;\n    function take() {}\n}\n"),
         ("bin.rb", "class Bin\n  include Sellable\n  def take\n  end\nend\n"),
         ("box.c", "struct Box { int size; };\nint open_box(struct Box *box) { return 0; }\n"),
@@ -314,7 +314,7 @@ fn what_a_type_has_from_elsewhere_is_left_alone() {
         "`Cart.save_all()` is called, `Cart.delete()` too.",
         "`Store.TryLock()` is called. `Row.Total()` is called.",
         "`Till.getTotal()` and `Till.hashCode()` are called.",
-        "`Shelf.Lift()`, `Bag::sellAll()` and `Bin#sell_all` are called.",
+        "`OpenDatabases.Lift()`, `Bag::sellAll()` and `Bin#sell_all` are called.",
         "`Args::try_parse()` is called. `try_parse()` in `src/row.rs` is called.",
         "`Plain.__init__()` is called.",
     ] {

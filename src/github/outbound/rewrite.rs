@@ -76,9 +76,9 @@ fn blocks<'a>(nodes: impl Iterator<Item = Node<'a>>, tight: bool) -> String {
 
 fn block(node: Node<'_>, tight: bool) -> String {
     match &node.data().value {
-        NodeValue::Paragraph => Words::of(node, Place::Paragraph),
+        NodeValue::Paragraph => Words::of(node, Container::Paragraph),
         NodeValue::Heading(heading) => {
-            format!("{} {}", "#".repeat(heading.level.into()), Words::of(node, Place::Line))
+            format!("{} {}", "#".repeat(heading.level.into()), Words::of(node, Container::Line))
                 .trim_end()
                 .to_owned()
         }
@@ -98,7 +98,9 @@ fn block(node: Node<'_>, tight: bool) -> String {
         }
         NodeValue::Table(table) => {
             let row = |row: Node<'_>| {
-                row.children().map(|cell| format!("| {} ", Words::of(cell, Place::Cell))).collect::<String>()
+                row.children()
+                    .map(|cell| format!("| {} ", Words::of(cell, Container::Cell)))
+                    .collect::<String>()
                     + "|"
             };
             let mut rows: Vec<String> = node.children().map(row).collect();
@@ -122,7 +124,7 @@ fn behind(mark: &str, below: &str, inside: &str) -> String {
 
 /// Where words stand.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Container {
     Paragraph,
     /// Where a line must not break.
     Line,
@@ -132,22 +134,22 @@ pub(super) enum Place {
 /// Words being written, with the few things that may stand between them.
 pub(super) struct Words {
     out: String,
-    place: Place,
+    container: Container,
     /// Where the line begins that is being written.
     line: usize,
 }
 
 impl Words {
-    pub(super) fn new(place: Place) -> Self {
-        Self { out: String::new(), place, line: 0 }
+    pub(super) fn new(container: Container) -> Self {
+        Self { out: String::new(), container, line: 0 }
     }
 
     pub(super) fn finish(self) -> String {
         self.out.trim_end().to_owned()
     }
 
-    fn of(node: Node<'_>, place: Place) -> String {
-        let mut words = Self::new(place);
+    fn of(node: Node<'_>, container: Container) -> String {
+        let mut words = Self::new(container);
         words.inside(node);
         words.finish()
     }
@@ -200,7 +202,7 @@ impl Words {
 
     fn code(&mut self, code: &str) {
         let code = scrub(code).replace('\n', " ");
-        let code = if self.place == Place::Cell { code.replace('|', "\\|") } else { code };
+        let code = if self.container == Container::Cell { code.replace('|', "\\|") } else { code };
         let fence = longer_than(&code, 0);
         let spaced = code.starts_with(' ') && code.ends_with(' ') && !code.trim().is_empty();
         let pad = if spaced || code.starts_with('`') || code.ends_with('`') { " " } else { "" };
@@ -209,7 +211,7 @@ impl Words {
 
     fn line_break(&mut self, mark: &str) {
         self.out.truncate(self.out.trim_end().len());
-        if self.place == Place::Paragraph {
+        if self.container == Container::Paragraph {
             self.out.push_str(mark);
             self.out.push('\n');
             self.line = self.out.len();

@@ -76,19 +76,19 @@ struct Seen {
 }
 
 /// What the server answers; the number is how often this line came before.
-type Script = Arc<dyn Fn(&Seen, usize) -> Option<Answer> + Send + Sync>;
+type Script = Arc<dyn Fn(&Seen, usize) -> Option<Canned> + Send + Sync>;
 
-struct Answer {
+struct Canned {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: Value,
 }
 
-fn answer(status: u16, body: Value) -> Option<Answer> {
-    Some(Answer { status, headers: Vec::new(), body })
+fn answer(status: u16, body: Value) -> Option<Canned> {
+    Some(Canned { status, headers: Vec::new(), body })
 }
 
-impl Answer {
+impl Canned {
     fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
@@ -104,7 +104,7 @@ struct Fake {
 impl Fake {
     /// Answers tokens, the repository and our bot's account by itself, all else by `script`; what
     /// that does not know is 404.
-    async fn start(script: impl Fn(&Seen, usize) -> Option<Answer> + Send + Sync + 'static) -> Self {
+    async fn start(script: impl Fn(&Seen, usize) -> Option<Canned> + Send + Sync + 'static) -> Self {
         let seen = Arc::<Mutex<Vec<Seen>>>::default();
         let script: Script = Arc::new(script);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -180,7 +180,7 @@ async fn respond(request: Request<axum::body::Body>, log: Arc<Mutex<Vec<Seen>>>,
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     let given = script(&seen, before).or_else(|| known(&seen, before));
-    let Answer { status, headers, body } = given.unwrap_or_else(|| Answer {
+    let Canned { status, headers, body } = given.unwrap_or_else(|| Canned {
         status: 404,
         headers: Vec::new(),
         body: json!({ "message": format!("Not Found: {}", seen.line) }),
@@ -192,7 +192,7 @@ async fn respond(request: Request<axum::body::Body>, log: Arc<Mutex<Vec<Seen>>>,
     response.body(body.to_string().into()).unwrap()
 }
 
-fn known(seen: &Seen, before: usize) -> Option<Answer> {
+fn known(seen: &Seen, before: usize) -> Option<Canned> {
     match seen.line.as_str() {
         "POST /app/installations/3/access_tokens" | "POST /api/v3/app/installations/3/access_tokens" => {
             answer(

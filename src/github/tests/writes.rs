@@ -112,7 +112,7 @@ fn spec(path: &str) -> CommitSpec {
 }
 
 /// A repository whose branch is at `head` and takes our commit only when that is where we think it is.
-fn tree(head: char) -> impl Fn(&Seen, usize) -> Option<Answer> {
+fn tree(head: char) -> impl Fn(&Seen, usize) -> Option<Canned> {
     move |seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/countersign/issue-1" => {
             answer(200, json!({ "ref": "refs/heads/countersign/issue-1", "object": { "sha": oid(head) } }))
@@ -277,7 +277,7 @@ async fn a_label_takes_anothers_place_in_one_write() {
 }
 
 /// Comments as a server shows them that is behind: those written by `Said` show only from the `from`th look.
-fn behind(from: usize, lost: usize) -> impl Fn(&Seen, usize) -> Option<Answer> {
+fn behind(from: usize, lost: usize) -> impl Fn(&Seen, usize) -> Option<Canned> {
     let looks = Mutex::new(0);
     let written = Mutex::new(Vec::<(u64, usize)>::new());
     move |seen, before| match seen.line.as_str() {

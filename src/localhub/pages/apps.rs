@@ -9,7 +9,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::{
-    Answer, Oops, Visit,
+    Oops, PageResult, Visit,
     layout::{Esc, avatar},
     redirect,
 };
@@ -107,7 +107,7 @@ impl Hub {
 
 impl Visit<'_> {
     /// Shows what the manifest would make; the button makes it.
-    pub(super) fn new_app(&self) -> Answer {
+    pub(super) fn new_app(&self) -> PageResult {
         let fields =
             if self.request.method == Method::POST { self.fields() } else { self.request.query.clone() };
         let Some(text) = fields.get("manifest") else {
@@ -142,13 +142,13 @@ impl Visit<'_> {
         self.plain_page("Create GitHub App", &body)
     }
 
-    pub(super) fn create_app(&self, form: &BTreeMap<String, String>) -> Answer {
+    pub(super) fn create_app(&self, form: &BTreeMap<String, String>) -> PageResult {
         let field = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
         let back = self.hub.approve_manifest(field("manifest"), field("state"), self.user()?)?;
         Ok(redirect(back.as_str()))
     }
 
-    pub(super) fn app(&self, slug: &str) -> Answer {
+    pub(super) fn app(&self, slug: &str) -> PageResult {
         let body = self.hub.read(|s| {
             let app = s.app_by_slug(slug)?;
             Some(format!(
@@ -163,7 +163,7 @@ impl Visit<'_> {
         self.plain_page(slug, &body.ok_or_else(Oops::not_found)?)
     }
 
-    pub(super) fn choose_repositories(&self, slug: &str) -> Answer {
+    pub(super) fn choose_repositories(&self, slug: &str) -> PageResult {
         let user = self.user()?;
         let body = self.hub.read(|s| {
             let app = s.app_by_slug(slug)?;
@@ -192,7 +192,7 @@ impl Visit<'_> {
         self.plain_page("Install", &body.ok_or_else(Oops::not_found)?)
     }
 
-    pub(super) fn install(&self, slug: &str) -> Answer {
+    pub(super) fn install(&self, slug: &str) -> PageResult {
         let user = self.user()?;
         let chosen: Vec<RepoId> = url::form_urlencoded::parse(&self.request.body)
             .filter(|(name, _)| name == "repository")

@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::{
-    Answer, Oops, Visit,
+    Oops, PageResult, Visit,
     layout::{Esc, Tab, ago, counted, link},
     markdown::render,
 };
@@ -11,7 +11,6 @@ use crate::{
     localhub::{
         git::{Commit, FileDiff, Git},
         server::Reply,
-        views,
     },
     types::{Oid, RepoId},
 };
@@ -20,7 +19,7 @@ use crate::{
 const SHOWN_BYTES: usize = 512 * 1024;
 
 /// A revision taken from an address, and the path behind it.
-struct Place {
+struct Location {
     revision: String,
     commit: Oid,
     path: String,
@@ -28,20 +27,20 @@ struct Place {
 
 impl Visit<'_> {
     /// Branch names hold slashes, so the longest one that fits counts.
-    fn place(&self, repo: RepoId, rest: &[&str]) -> Result<Place, Oops> {
+    fn place(&self, repo: RepoId, rest: &[&str]) -> Result<Location, Oops> {
         let git = self.git(repo);
         let default = self.with_repo(repo, |_, r| r.default_branch.clone())?;
         let rest: Vec<&str> = if rest.is_empty() { default.split('/').collect() } else { rest.to_vec() };
         for length in (1..=rest.len()).rev() {
             let revision = rest[..length].join("/");
             if let Some(commit) = git.commit_at(&revision) {
-                return Ok(Place { revision, commit, path: rest[length..].join("/") });
+                return Ok(Location { revision, commit, path: rest[length..].join("/") });
             }
         }
         Err(Oops::not_found())
     }
 
-    pub(super) fn tree(&self, repo: RepoId, rest: &[&str]) -> Answer {
+    pub(super) fn tree(&self, repo: RepoId, rest: &[&str]) -> PageResult {
         let place = self.place(repo, rest)?;
         let git = self.git(repo);
         let name = self.with_repo(repo, |s, r| s.name_of(r))?;
@@ -51,7 +50,7 @@ impl Visit<'_> {
                 git.entry(&place.commit, path).filter(|e| e.kind == "tree").ok_or_else(Oops::not_found)?.oid
             }
         };
-        let mut entries = git.tree(&tree, false)?;
+        let mut entries = git.tree(&tree)?;
         entries.sort_by_key(|e| e.kind != "tree");
         let mut rows = String::new();
         for entry in &entries {
@@ -87,7 +86,7 @@ impl Visit<'_> {
     }
 
     /// Branch, path, and the way to history and comparison.
-    fn place_bar(&self, repo: RepoId, place: &Place) -> Result<String, Oops> {
+    fn place_bar(&self, repo: RepoId, place: &Location) -> Result<String, Oops> {
         let (name, default) = self.with_repo(repo, |s, r| (s.name_of(r), r.default_branch.clone()))?;
         let at = link(&place.revision);
         let mut crumbs = format!("<a class=branch href=\"/{name}/tree/{at}\">{}</a>", Esc(&place.revision));
@@ -123,13 +122,13 @@ impl Visit<'_> {
         )
     }
 
-    fn file_at(&self, repo: RepoId, rest: &[&str]) -> Result<(Place, Vec<u8>), Oops> {
+    fn file_at(&self, repo: RepoId, rest: &[&str]) -> Result<(Location, Vec<u8>), Oops> {
         let place = self.place(repo, rest)?;
         let bytes = self.git(repo).file(&place.commit, &place.path).ok_or_else(Oops::not_found)?;
         Ok((place, bytes))
     }
 
-    pub(super) fn blob(&self, repo: RepoId, rest: &[&str]) -> Answer {
+    pub(super) fn blob(&self, repo: RepoId, rest: &[&str]) -> PageResult {
         let (place, bytes) = self.file_at(repo, rest)?;
         let name = self.with_repo(repo, |s, r| s.name_of(r))?;
         let plain = self.request.query("plain").is_some();
@@ -151,16 +150,16 @@ impl Visit<'_> {
         self.repo_page(repo, Tab::Code, &place.path, &body)
     }
 
-    pub(super) fn raw(&self, repo: RepoId, rest: &[&str]) -> Answer {
+    pub(super) fn raw(&self, repo: RepoId, rest: &[&str]) -> PageResult {
         let (_, bytes) = self.file_at(repo, rest)?;
         Ok(Reply::new(StatusCode::OK, "text/plain; charset=utf-8", bytes))
     }
 
-    pub(super) fn branches(&self, repo: RepoId) -> Answer {
+    pub(super) fn branches(&self, repo: RepoId) -> PageResult {
         let git = self.git(repo);
         let (name, default) = self.with_repo(repo, |s, r| (s.name_of(r), r.default_branch.clone()))?;
         let mut rows = String::new();
-        for (branch, oid) in views::branches(&git) {
+        for (branch, oid) in git.branches() {
             let commit = git.read_commit(&oid)?;
             let own = branch == default;
             let note = if own {
@@ -186,16 +185,16 @@ impl Visit<'_> {
         self.repo_page(repo, Tab::Branches, "Branches", &body)
     }
 
-    pub(super) fn commits(&self, repo: RepoId, rest: &[&str]) -> Answer {
+    pub(super) fn commits(&self, repo: RepoId, rest: &[&str]) -> PageResult {
         let place = self.place(repo, rest)?;
         let name = self.with_repo(repo, |s, r| s.name_of(r))?.to_string();
-        let commits = self.git(repo).log(place.commit.as_str(), None, 200)?;
+        let commits = self.git(repo).log(place.commit.as_str(), 200)?;
         let rows: String = commits.iter().map(|c| self.commit_line(&name, c)).collect();
         let body = format!("<h1>History of {}</h1><ul class=box>{rows}</ul>", Esc(&place.revision));
         self.repo_page(repo, Tab::Code, "History", &body)
     }
 
-    pub(super) fn commit(&self, repo: RepoId, oid: &str) -> Answer {
+    pub(super) fn commit(&self, repo: RepoId, oid: &str) -> PageResult {
         let git = self.git(repo);
         let oid = git.commit_at(oid).ok_or_else(Oops::not_found)?;
         let commit = git.read_commit(&oid)?;
@@ -217,7 +216,7 @@ impl Visit<'_> {
         self.repo_page(repo, Tab::Code, subject, &body)
     }
 
-    pub(super) fn compare(&self, repo: RepoId, range: &str) -> Answer {
+    pub(super) fn compare(&self, repo: RepoId, range: &str) -> PageResult {
         let git = self.git(repo);
         let (base, head) = range.split_once("...").ok_or_else(Oops::not_found)?;
         let (Some(from), Some(to)) = (git.commit_at(base), git.commit_at(head)) else {
@@ -235,7 +234,7 @@ impl Visit<'_> {
 
     /// Commits and files that `head` has over `base`.
     fn changes(&self, git: &Git, name: &str, base: &Oid, head: &Oid) -> Result<String, Oops> {
-        let commits = git.log(&format!("{base}..{head}"), None, 200)?;
+        let commits = git.log(&format!("{base}..{head}"), 200)?;
         let rows: String = commits.iter().rev().map(|c| self.commit_line(name, c)).collect();
         let from = git.merge_base(base, head).unwrap_or_else(|| base.clone());
         Ok(format!("<ul class=box>{rows}</ul>{}", diff_html(&git.diff(&from, head)?)))

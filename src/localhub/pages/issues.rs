@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 
 use super::{
-    Answer, Oops, Visit,
+    Oops, PageResult, Visit,
     layout::{Esc, Tab, ago, pill},
     redirect,
 };
@@ -30,7 +30,7 @@ pub(super) fn state_mark(issue: &Issue) -> (&'static str, &'static str) {
 }
 
 impl Visit<'_> {
-    pub(super) fn issue_list(&self, repo: RepoId, pulls: bool) -> Answer {
+    pub(super) fn issue_list(&self, repo: RepoId, pulls: bool) -> PageResult {
         let closed = self.request.query("state") == Some("closed");
         let body = self.with_repo(repo, |s, r| {
             let count = |open: bool| {
@@ -85,7 +85,7 @@ impl Visit<'_> {
         )
     }
 
-    pub(super) fn new_issue_form(&self, repo: RepoId) -> Answer {
+    pub(super) fn new_issue_form(&self, repo: RepoId) -> PageResult {
         let name = self.with_repo(repo, |s, r| s.name_of(r))?;
         let body = format!(
             "<h1>New issue</h1><form class=write method=post action=\"/{name}/issues\">{}\
@@ -97,7 +97,7 @@ impl Visit<'_> {
         self.repo_page(repo, Tab::Issues, "New issue", &body)
     }
 
-    pub(super) fn open_issue(&self, repo: RepoId, form: &BTreeMap<String, String>) -> Answer {
+    pub(super) fn open_issue(&self, repo: RepoId, form: &BTreeMap<String, String>) -> PageResult {
         let title = field(form, "title")?;
         let body = form.get("body").cloned().unwrap_or_default();
         let number = self.hub.open_issue(repo, self.user()?, title, &body)?;
@@ -113,7 +113,7 @@ impl Visit<'_> {
         action: &str,
         form: &BTreeMap<String, String>,
         back: &str,
-    ) -> Answer {
+    ) -> PageResult {
         let by = self.user()?;
         let number = number.parse().map(IssueNo).map_err(|_| Oops::not_found())?;
         let author = self.with_repo(repo, |_, r| r.issues.get(&number.0).map(|i| i.author))?;

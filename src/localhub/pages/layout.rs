@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::StatusCode;
 
-use super::{Answer, Oops, Visit};
+use super::{Oops, PageResult, Visit};
 use crate::{
     localhub::{
         model::{Label, Repository, State},
@@ -117,13 +117,13 @@ impl Visit<'_> {
     }
 
     /// A page of a repository, below its name and tabs.
-    pub(super) fn repo_page(&self, repo: RepoId, tab: Tab, title: &str, body: &str) -> Answer {
+    pub(super) fn repo_page(&self, repo: RepoId, tab: Tab, title: &str, body: &str) -> PageResult {
         let (head, styles) = self.with_repo(repo, |s, r| (repo_head(s, r, tab), label_styles(r)))?;
         let extra = format!("{head}<main id=page data-repo=\"{repo}\">{body}</main>");
         Ok(self.html(StatusCode::OK, title, &extra, &styles))
     }
 
-    pub(super) fn plain_page(&self, title: &str, body: &str) -> Answer {
+    pub(super) fn plain_page(&self, title: &str, body: &str) -> PageResult {
         Ok(self.html(StatusCode::OK, title, &format!("<main id=page>{body}</main>"), ""))
     }
 
@@ -171,7 +171,7 @@ impl Visit<'_> {
     }
 
     /// The repositories one may see, of everyone or of one owner.
-    pub(super) fn home(&self, owner: Option<&str>) -> Answer {
+    pub(super) fn home(&self, owner: Option<&str>) -> PageResult {
         let body = self.hub.read(|s| {
             let mut rows = String::new();
             for repo in s.repositories.values() {
@@ -199,7 +199,7 @@ impl Visit<'_> {
         self.plain_page("localhub", &body)
     }
 
-    pub(super) fn avatar(&self, id: &str) -> Answer {
+    pub(super) fn avatar(&self, id: &str) -> PageResult {
         let id = id.parse().map(UserId).map_err(|_| Oops::not_found())?;
         let account = self.hub.read(|s| s.accounts.get(&id).cloned()).ok_or_else(Oops::not_found)?;
         let initial = account.login.chars().next().unwrap_or('?').to_uppercase().to_string();

@@ -32,7 +32,7 @@ use crate::types::{Hash, RepoId, Role, UserId};
 const COOKIE: &str = "localhub";
 const ACTING_COOKIE: &str = "localhub_as";
 
-type Answer = Result<Reply, Oops>;
+type PageResult = Result<Reply, Oops>;
 
 /// A page that can't be shown, with the sentence to show instead.
 struct Oops {
@@ -142,7 +142,7 @@ fn redirect(to: &str) -> Reply {
 }
 
 impl Visit<'_> {
-    fn dispatch(&self) -> Answer {
+    fn dispatch(&self) -> PageResult {
         let segments: Vec<&str> = self.request.segments.iter().map(String::as_str).collect();
         let posting = self.request.method == Method::POST;
         if !posting && self.request.method != Method::GET && self.request.method != Method::HEAD {
@@ -165,7 +165,7 @@ impl Visit<'_> {
         }
     }
 
-    fn show(&self, repo: RepoId, rest: &[&str]) -> Answer {
+    fn show(&self, repo: RepoId, rest: &[&str]) -> PageResult {
         match rest {
             [] => self.tree(repo, &[]),
             ["issues"] => self.issue_list(repo, false),
@@ -187,7 +187,7 @@ impl Visit<'_> {
     }
 
     /// A form was sent.
-    fn act(&self, segments: &[&str]) -> Answer {
+    fn act(&self, segments: &[&str]) -> PageResult {
         let form = self.form()?;
         match segments {
             ["act-as"] => self.act_as(&form),
@@ -226,7 +226,7 @@ impl Visit<'_> {
         url::form_urlencoded::parse(&self.request.body).into_owned().collect()
     }
 
-    fn act_as(&self, form: &BTreeMap<String, String>) -> Answer {
+    fn act_as(&self, form: &BTreeMap<String, String>) -> PageResult {
         let login = form.get("login").map(String::as_str).unwrap_or_default();
         let known =
             self.hub.read(|s| s.account_named(login).filter(|a| a.app.is_none()).map(|a| a.login.clone()));

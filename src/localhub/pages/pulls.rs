@@ -1,6 +1,6 @@
 //! The other two tabs of a pull request: its commits and its files.
 
-use super::{Answer, Oops, Visit, code::diff_html, layout::Tab};
+use super::{Oops, PageResult, Visit, code::diff_html, layout::Tab};
 use crate::{
     localhub::{
         json_pulls::changed_files,
@@ -20,9 +20,9 @@ impl Visit<'_> {
         found.ok_or_else(Oops::not_found)
     }
 
-    pub(super) fn pull_commits(&self, repo: RepoId, number: &str) -> Answer {
+    pub(super) fn pull_commits(&self, repo: RepoId, number: &str) -> PageResult {
         let (pull, heading, name) = self.pull_heading(repo, number, "commits")?;
-        let mut commits = self.git(repo).log(&format!("{}..{}", pull.base_oid, pull.head_oid), None, 250)?;
+        let mut commits = self.git(repo).log(&format!("{}..{}", pull.base_oid, pull.head_oid), 250)?;
         commits.reverse();
         let rows = self.commit_rows(&name, &commits);
         self.repo_page(
@@ -33,7 +33,7 @@ impl Visit<'_> {
         )
     }
 
-    pub(super) fn pull_files(&self, repo: RepoId, number: &str) -> Answer {
+    pub(super) fn pull_files(&self, repo: RepoId, number: &str) -> PageResult {
         let (pull, heading, _) = self.pull_heading(repo, number, "files")?;
         let files = diff_html(&changed_files(&self.git(repo), &pull));
         self.repo_page(

@@ -2,7 +2,7 @@
 //! to take part.
 
 use super::{
-    Answer, Oops, Visit,
+    Oops, PageResult, Visit,
     issues::state_mark,
     layout::{Esc, Tab, ago, avatar, counted, person, pill},
     markdown::render,
@@ -31,7 +31,7 @@ struct Said<'a> {
 }
 
 impl Visit<'_> {
-    pub(super) fn thread(&self, repo: RepoId, number: &str, pull: bool) -> Answer {
+    pub(super) fn thread(&self, repo: RepoId, number: &str, pull: bool) -> PageResult {
         let number: u64 = number.parse().map_err(|_| Oops::not_found())?;
         let found = self.with_repo(repo, |s, r| {
             let issue = r.issues.get(&number)?;

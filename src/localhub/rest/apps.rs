@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, Call, Caller, Level, Refusal};
+use super::{Call, Caller, Level, Refusal, RestResult};
 use crate::{
     localhub::{
         json::merge,
@@ -27,20 +27,10 @@ struct TokenRequest {
     permissions: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Deserialize)]
-struct HookConfig {
-    url: Option<String>,
-    secret: Option<String>,
-}
-
 impl Call<'_> {
-    pub(super) fn app_route(&self, method: &str, segments: &[&str]) -> Answer {
+    pub(super) fn app_route(&self, method: &str, segments: &[&str]) -> RestResult {
         match (method, segments) {
             ("GET", ["app"]) => self.own_app(|call, app| call.state(|s| call.json(s).own_app(app))),
-            ("GET", ["apps", slug]) => {
-                let body = self.state(|s| s.app_by_slug(slug).map(|a| self.json(s).app(a)));
-                body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
-            }
             ("GET", ["app", "installations"]) => self.installations(),
             ("GET", ["app", "installations", id]) => {
                 let row = self.own_installation(id)?;
@@ -48,18 +38,15 @@ impl Call<'_> {
             }
             ("POST", ["app", "installations", id, "access_tokens"]) => self.access_token(id),
             ("GET", ["app", "hook", "config"]) => self.own_app(|_, app| hook_config(app)),
-            ("PATCH", ["app", "hook", "config"]) => self.set_hook_config(),
             ("GET", ["app", "hook", "deliveries"]) => self.deliveries(),
             ("GET", ["app", "hook", "deliveries", id]) => self.delivery(id),
-            ("POST", ["app", "hook", "deliveries", id, "attempts"]) => self.redeliver(id),
             ("GET", ["installation", "repositories"]) => self.installation_repositories(),
-            ("DELETE", ["installation", "token"]) => self.revoke(),
             ("POST", ["app-manifests", code, "conversions"]) => self.convert(code),
             _ => self.unknown_route(),
         }
     }
 
-    fn own_app(&self, show: impl FnOnce(&Self, &App) -> Value) -> Answer {
+    fn own_app(&self, show: impl FnOnce(&Self, &App) -> Value) -> RestResult {
         let id = self.app()?;
         let app = self.state(|s| s.apps.get(&id).cloned()).ok_or_else(Refusal::not_found)?;
         Ok(self.ok(&show(self, &app)))
@@ -72,7 +59,7 @@ impl Call<'_> {
         row.ok_or_else(Refusal::not_found)
     }
 
-    fn installations(&self) -> Answer {
+    fn installations(&self) -> RestResult {
         let app = self.app()?;
         let rows = self.state(|s| {
             let own = s.installations.values().filter(|i| i.app == app);
@@ -81,7 +68,7 @@ impl Call<'_> {
         Ok(self.list(rows))
     }
 
-    fn access_token(&self, id: &str) -> Answer {
+    fn access_token(&self, id: &str) -> RestResult {
         let installation = self.own_installation(id)?;
         if installation.suspended_at.is_some() {
             return Err(Refusal::new(403, "This installation has been suspended"));
@@ -160,38 +147,7 @@ impl Call<'_> {
         Ok(asked)
     }
 
-    fn revoke(&self) -> Answer {
-        let Caller::Installation { key, .. } = &self.caller else {
-            return Err(Refusal::new(401, "Requires authentication"));
-        };
-        self.hub.change(|c| {
-            c.state.tokens.remove(key);
-            Ok::<_, Refusal>(())
-        })?;
-        Ok(Reply::empty(StatusCode::NO_CONTENT))
-    }
-
-    fn set_hook_config(&self) -> Answer {
-        let id = self.app()?;
-        let asked: HookConfig = self.body()?;
-        if let Some(url) = &asked.url {
-            url::Url::parse(url)
-                .map_err(|_| Refusal::invalid("Hook", "url", "custom", Some("url is not valid")))?;
-        }
-        self.hub.change(|c| {
-            let app = c.state.apps.get_mut(&id).ok_or_else(Refusal::not_found)?;
-            if let Some(url) = asked.url {
-                app.webhook_url = Some(url);
-            }
-            if let Some(secret) = asked.secret {
-                app.webhook_secret = secret;
-            }
-            Ok::<_, Refusal>(())
-        })?;
-        self.own_app(|_, app| hook_config(app))
-    }
-
-    fn deliveries(&self) -> Answer {
+    fn deliveries(&self) -> RestResult {
         let app = self.app()?;
         let before = match self.request.query("cursor") {
             None => u64::MAX,
@@ -219,7 +175,7 @@ impl Call<'_> {
         row.ok_or_else(Refusal::not_found)
     }
 
-    fn delivery(&self, id: &str) -> Answer {
+    fn delivery(&self, id: &str) -> RestResult {
         let row = self.own_delivery(id)?;
         let url = self.state(|s| s.apps.get(&row.app).and_then(|a| a.webhook_url.clone()));
         let payload: Value = self
@@ -239,13 +195,7 @@ impl Call<'_> {
         Ok(self.ok(&body))
     }
 
-    fn redeliver(&self, id: &str) -> Answer {
-        let row = self.own_delivery(id)?;
-        self.hub.redeliver(&row.guid)?;
-        Ok(Reply::json(StatusCode::ACCEPTED, &json!({})))
-    }
-
-    fn installation_repositories(&self) -> Answer {
+    fn installation_repositories(&self) -> RestResult {
         let Caller::Installation { id, token, .. } = &self.caller else {
             return Err(Refusal::new(401, "Bad credentials"));
         };
@@ -257,18 +207,8 @@ impl Call<'_> {
         Ok(self.list_in("repositories", json!({ "repository_selection": "selected" }), rows))
     }
 
-    pub(super) fn installation_on(&self, owner: &str, name: &str) -> Answer {
-        let app = self.app()?;
-        let body = self.state(|s| {
-            let repo = s.repository_named(owner, name)?;
-            let row = s.installations_on(repo.id).find(|i| i.app == app)?;
-            Some(self.json(s).installation(row))
-        });
-        body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
-    }
-
     /// Hands the credentials of an App made from a manifest to whoever holds the code, once.
-    fn convert(&self, code: &str) -> Answer {
+    fn convert(&self, code: &str) -> RestResult {
         let hour_ago = (self.hub.0.now)().0 - TOKEN_MILLISECONDS;
         let (app, secret) = self.hub.change(|c| {
             let conversion = c.state.conversions.remove(code).filter(|x| x.at.0 > hour_ago);

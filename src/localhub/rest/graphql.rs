@@ -10,7 +10,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Call, Level, Refusal};
+use super::{Call, Level, Refusal, RestResult};
 use crate::{
     localhub::{
         HubError,
@@ -124,7 +124,7 @@ impl From<Refusal> for Failed {
 }
 
 impl Call<'_> {
-    pub(super) fn graphql(&self) -> Answer {
+    pub(super) fn graphql(&self) -> RestResult {
         let by = self.actor()?;
         let asked: Asked = self.body()?;
         if asked.query.starts_with("query") {
@@ -155,7 +155,7 @@ impl Call<'_> {
     }
 
     /// The one query: who wrote an issue as it is.
-    fn authors(&self, variables: &BTreeMap<String, Value>) -> Answer {
+    fn authors(&self, variables: &BTreeMap<String, Value>) -> RestResult {
         let word = |name: &str| variables.get(name).and_then(Value::as_str).unwrap_or_default();
         let repo = self.repo(word("owner"), word("name"), &[("issues", Level::Read)])?;
         let number = variables.get("number").and_then(Value::as_u64).unwrap_or_default();

@@ -40,7 +40,7 @@ const BODY_CHARS: usize = 65_536;
 /// Requests remembered for [`Hub::requests`].
 const REQUESTS_KEPT: usize = 50_000;
 
-type Answer = Result<Reply, Refusal>;
+type RestResult = Result<Reply, Refusal>;
 
 /// An answer that is not the one asked for.
 pub(super) struct Refusal {
@@ -258,7 +258,7 @@ fn decorate(hub: &Hub, caller: &Caller, reply: Reply) -> Reply {
 }
 
 impl Call<'_> {
-    fn dispatch(&self) -> Answer {
+    fn dispatch(&self) -> RestResult {
         let segments: Vec<&str> = self.request.segments.iter().map(String::as_str).collect();
         match (self.request.method.as_str(), segments.as_slice()) {
             (method, ["repos", owner, name, rest @ ..]) => self.in_repository(method, owner, name, rest),
@@ -268,15 +268,13 @@ impl Call<'_> {
                 let name: RepoName = name.ok_or_else(Refusal::not_found)?;
                 self.in_repository(method, &name.owner, &name.name, rest)
             }
-            ("GET", ["rate_limit"]) => Ok(self.rate_limit()),
-            ("GET", ["meta"]) => Ok(self.ok(&json!({ "verifiable_password_authentication": false }))),
             ("GET", ["users", login]) => self.user(login),
             ("POST", ["graphql"]) => self.graphql(),
             (method, segments) => self.app_route(method, segments),
         }
     }
 
-    fn in_repository(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> Answer {
+    fn in_repository(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
         self.follow_rename(owner, name, rest)?;
         match rest {
             ["issues" | "labels", ..] => self.issue_route(method, owner, name, rest),
@@ -308,7 +306,7 @@ impl Call<'_> {
         Err(Refusal { headers, url: Some(url), ..Refusal::new(status, message) })
     }
 
-    fn unknown_route(&self) -> Answer {
+    fn unknown_route(&self) -> RestResult {
         let (method, path) = (&self.request.method, &self.request.path);
         Err(Refusal::new(404, format!("localhub has no route {method} {path}")))
     }
@@ -446,19 +444,7 @@ impl Call<'_> {
         (links.join(", "), all.into_iter().skip((page - 1) * size).take(size).collect())
     }
 
-    fn rate_limit(&self) -> Reply {
-        let now = (self.hub.0.now)().0.div_euclid(1000);
-        let used = lock(&self.hub.0.used).get(&self.caller.key()).map_or(0, |(_, used)| *used);
-        let core = json!({
-            "limit": HOURLY, "used": used, "remaining": HOURLY.saturating_sub(used), "reset": (now / 3600 + 1) * 3600,
-        });
-        let search = json!({ "limit": 30, "used": 0, "remaining": 30, "reset": now + 60 });
-        let resources =
-            json!({ "core": core, "search": search, "graphql": core, "integration_manifest": core });
-        self.ok(&json!({ "resources": resources, "rate": core }))
-    }
-
-    fn user(&self, login: &str) -> Answer {
+    fn user(&self, login: &str) -> RestResult {
         let body = self.state(|s| s.account_named(login).map(|a| self.json(s).public_account(a.id)));
         body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
     }

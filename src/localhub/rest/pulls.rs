@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Answer, Call, Level, Refusal};
+use super::{Call, Level, Refusal, RestResult};
 use crate::{
-    localhub::{acts::NewPull, json_pulls::changed_files, model::Issue},
+    localhub::{acts::NewPull, model::Issue},
     types::{IssueNo, RepoId},
 };
 
@@ -28,7 +28,7 @@ struct PullBody {
 }
 
 impl Call<'_> {
-    pub(super) fn pull_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> Answer {
+    pub(super) fn pull_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
         let level = if method == "GET" { Level::Read } else { Level::Write };
         let repo = self.repo(owner, name, &[("pull_requests", level)])?;
         match (method, rest) {
@@ -39,28 +39,7 @@ impl Call<'_> {
                 Ok(self.ok(&body))
             }
             ("PATCH" | "POST", [number]) => self.edit_pull(repo, number),
-            ("GET", [number, "files"]) => {
-                let git = self.git(repo);
-                let rows = self.with_pull(repo, number, |call, s, r, i| {
-                    let pull = i.pull.as_ref();
-                    let files = pull.map(|p| (p, changed_files(&git, p)));
-                    let files = files.iter().flat_map(|(p, f)| f.iter().map(|f| (&p.head_oid, f)));
-                    files.map(|(at, f)| call.json(s).file(r, at, f)).collect()
-                })?;
-                Ok(self.list(rows))
-            }
             ("GET", [number, "commits"]) => self.pull_commits(repo, number),
-            ("GET", [number, "reviews"]) => {
-                let rows = self.with_pull(repo, number, |call, s, r, i| {
-                    let reviews = i.pull.iter().flat_map(|p| &p.reviews);
-                    reviews.map(|v| call.json(s).review(r, i, v)).collect()
-                })?;
-                Ok(self.list(rows))
-            }
-            ("GET", [number, "comments"]) => {
-                self.with_pull(repo, number, |_, _, _, _| ())?;
-                Ok(self.list(vec![]))
-            }
             _ => self.unknown_route(),
         }
     }
@@ -75,7 +54,7 @@ impl Call<'_> {
             .ok_or_else(Refusal::not_found)
     }
 
-    fn pulls(&self, repo: RepoId) -> Answer {
+    fn pulls(&self, repo: RepoId) -> RestResult {
         let state = self.request.query("state").unwrap_or("open");
         let head = self.request.query("head").map(|h| h.rsplit(':').next().unwrap_or(h));
         let base = self.request.query("base");
@@ -97,7 +76,7 @@ impl Call<'_> {
         Ok(self.list(rows.unwrap_or_default()))
     }
 
-    fn new_pull(&self, repo: RepoId) -> Answer {
+    fn new_pull(&self, repo: RepoId) -> RestResult {
         let by = self.actor()?;
         let asked: NewPullBody = self.body()?;
         let title = asked.title.filter(|t| !t.trim().is_empty());
@@ -141,7 +120,7 @@ impl Call<'_> {
         self.with_pull(repo, &number.to_string(), |call, s, r, i| call.json(s).full_pull(r, i))
     }
 
-    fn edit_pull(&self, repo: RepoId, number: &str) -> Answer {
+    fn edit_pull(&self, repo: RepoId, number: &str) -> RestResult {
         let by = self.actor()?;
         let asked: PullBody = self.body()?;
         let number = self.with_pull(repo, number, |_, _, _, i| IssueNo(i.number))?;
@@ -165,11 +144,11 @@ impl Call<'_> {
         Ok(self.ok(&self.full_pull(repo, number)?))
     }
 
-    fn pull_commits(&self, repo: RepoId, number: &str) -> Answer {
+    fn pull_commits(&self, repo: RepoId, number: &str) -> RestResult {
         let range = self.with_pull(repo, number, |_, _, _, i| {
             i.pull.as_ref().map(|p| format!("{}..{}", p.base_oid, p.head_oid)).unwrap_or_default()
         })?;
-        let mut commits = self.git(repo).log(&range, None, 250)?;
+        let mut commits = self.git(repo).log(&range, 250)?;
         commits.reverse();
         let rows = self.with_issue(repo, number, |s, r, _| {
             commits.iter().map(|c| self.json(s).commit(r, c)).collect()

@@ -17,6 +17,9 @@ use self::queue::{Kind, Outcome, Queue};
 use super::error::{Fault, StoreError};
 use crate::limits;
 
+/// Prepared statements kept for each open database; the busiest uses about thirty.
+const STATEMENTS: usize = 40;
+
 /// The steps from an empty file to what this version expects, and the mark our files carry.
 pub(super) struct Schema {
     /// SQLite's `application_id`, so that a foreign database in our place is not written to.
@@ -111,14 +114,14 @@ impl Database {
             connection.pragma_update(None, "synchronous", "FULL")?;
             connection.pragma_update(None, "foreign_keys", true)?;
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-            connection.set_prepared_statement_cache_capacity(limits::STATEMENTS);
+            connection.set_prepared_statement_cache_capacity(STATEMENTS);
             migrate(&mut connection, schema)?;
             Ok(connection)
         };
         let read = || -> Result<Connection, Fault> {
             let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
             connection.busy_timeout(limits::FILE_LOCK)?;
-            connection.set_prepared_statement_cache_capacity(limits::STATEMENTS);
+            connection.set_prepared_statement_cache_capacity(STATEMENTS);
             Ok(connection)
         };
         let at = |fault: Fault| fault.at(file);

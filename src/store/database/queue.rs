@@ -18,7 +18,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -29,7 +29,11 @@ use tokio::{
 };
 
 use super::Shared;
-use crate::{limits, store::error::Fault};
+use crate::store::error::Fault;
+
+/// Writes that share one commit, and how long they may gather: the first of them waits for the last.
+const COMMIT_WRITES: usize = 256;
+const COMMIT_TIME: Duration = Duration::from_millis(5);
 
 /// What was asked for and what came of it, or the panic that came instead.
 pub(super) type Outcome<R> = Result<Result<R, Fault>, Box<dyn Any + Send>>;
@@ -161,7 +165,7 @@ impl Leader {
     fn next(&self) -> Option<(Vec<Work>, VecDeque<Work>)> {
         let mut queue = lock(&self.queue);
         let reads = mem::take(&mut queue.reads);
-        let most = queue.writes.len().min(limits::COMMIT_WRITES);
+        let most = queue.writes.len().min(COMMIT_WRITES);
         let writes: VecDeque<_> = queue.writes.drain(..most).collect();
         (!reads.is_empty() || !writes.is_empty()).then_some((reads, writes))
     }
@@ -169,7 +173,9 @@ impl Leader {
     fn work_off(&self, (reads, writes): (Vec<Work>, VecDeque<Work>)) {
         // Not even for a moment does it take the file for nothing: that moment may be after the last answer.
         if !reads.is_empty() {
-            self.with_file(|_, connection| reads.into_iter().map(|read| look(connection, read)).collect());
+            self.with_file(|_, connection| {
+                reads.into_iter().map(|read| run_read(connection, read)).collect()
+            });
         }
         if !writes.is_empty() {
             self.with_file(|shared, connection| commit(shared, connection, writes));
@@ -212,7 +218,7 @@ impl Drop for Leader {
 type Done = (Work, Option<Fault>);
 
 /// A read sees one snapshot; nothing it writes is kept.
-fn look(connection: &mut Connection, mut read: Work) -> Done {
+fn run_read(connection: &mut Connection, mut read: Work) -> Done {
     let lost = match connection.transaction() {
         Ok(tx) => {
             // What it failed with is in its outcome.
@@ -274,7 +280,7 @@ fn together(
             Err(_) if alone => return Ok(false),
             Err(_) => {}
         }
-        if begun.elapsed() > limits::COMMIT_TIME {
+        if begun.elapsed() > COMMIT_TIME {
             break;
         }
     }

@@ -34,6 +34,15 @@ use crate::{
     types::{DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
 };
 
+/// Deliveries of one lane that are taken at once, and their bytes as stored: one commit for many, and others
+/// have their turn after a few.
+const LANE_DELIVERIES: usize = 16;
+const LANE_BYTES: u64 = 1024 * 1024;
+
+/// How many unfinished deliveries of one repository a claim looks at. Behind so many that wait, a few more
+/// make no difference.
+const LOOK_AHEAD: u64 = 128;
+
 /// How much one claim takes.
 #[derive(Clone, Copy)]
 pub(super) enum Most {
@@ -218,7 +227,7 @@ fn ready_in(
 ) -> Result<Vec<Vec<i64>>, Fault> {
     let (lanes, chain) = match most {
         Most::Oldest => (1, 1),
-        Most::Lanes(lanes) => (lanes, limits::LANE_DELIVERIES),
+        Most::Lanes(lanes) => (lanes, LANE_DELIVERIES),
     };
     let Some(held) = in_hand(tx, source)? else { return Ok(Vec::new()) };
     let mut walk = Walk { lanes: Vec::new(), keys: Vec::new(), bytes: Vec::new(), held };
@@ -261,7 +270,7 @@ impl Walk {
             return;
         }
         match self.keys.iter().position(|known| *known == key) {
-            Some(at) if self.lanes[at].len() < chain && self.bytes[at] + row.bytes <= limits::LANE_BYTES => {
+            Some(at) if self.lanes[at].len() < chain && self.bytes[at] + row.bytes <= LANE_BYTES => {
                 self.lanes[at].push(row.seq);
                 self.bytes[at] += row.bytes;
             }
@@ -304,7 +313,7 @@ fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<
     );
     let mut statement = tx.prepare_cached(&sql)?;
     let source = (source != 0).then_some(source);
-    let rows = statement.query_map(params![now.0, source, signed(limits::LOOK_AHEAD)], |row| {
+    let rows = statement.query_map(params![now.0, source, signed(LOOK_AHEAD)], |row| {
         Ok(Standing {
             seq: row.get(0)?,
             installation: row.get(1)?,

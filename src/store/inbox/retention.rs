@@ -1,6 +1,8 @@
 //! How long deliveries are kept. Bodies go first; the ids stay long after, because an id that is forgotten is a
 //! delivery that could be dealt with twice.
 
+use std::time::Duration;
+
 use rusqlite::{Transaction, params};
 
 use super::Inbox;
@@ -9,6 +11,14 @@ use crate::{
     store::{StoreError, database::signed, error::Fault},
     types::{RepoId, Timestamp},
 };
+
+/// Bodies are kept for looking into what went wrong: of what was done a week, of what was given up a month.
+const BODY_KEPT_DONE: Duration = Duration::from_secs(7 * 24 * 3600);
+const BODY_KEPT_DEAD: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A delivery's id is remembered for three months: GitHub redelivers for three days, and an operator who
+/// restores a backup may sweep a month.
+const DELIVERY_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 
 impl Inbox<'_> {
     /// Drops a bounded number of bodies and rows that are old enough; says how many. To be called until there
@@ -54,7 +64,7 @@ fn tidy(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, Fault> {
          ORDER BY ended_at LIMIT ?3)";
     let most = signed(limits::TIDY_ROWS);
     let mut gone = 0;
-    for (state, kept) in [("done", limits::BODY_KEPT_DONE), ("dead", limits::BODY_KEPT_DEAD)] {
+    for (state, kept) in [("done", BODY_KEPT_DONE), ("dead", BODY_KEPT_DEAD)] {
         gone += tx.prepare_cached(drop_bodies)?.execute(params![state, now.minus(kept).0, most])?;
         gone += tx
             .prepare_cached(
@@ -62,7 +72,7 @@ fn tidy(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, Fault> {
                      SELECT seq FROM inbox WHERE state = ?1 AND ended_at < ?2 AND ended_at IS NOT NULL AND packing = 'dropped'
                      ORDER BY ended_at LIMIT ?3)",
             )?
-            .execute(params![state, now.minus(limits::DELIVERY_KEPT).0, most])?;
+            .execute(params![state, now.minus(DELIVERY_KEPT).0, most])?;
     }
     Ok(gone)
 }

@@ -26,9 +26,12 @@ use super::{
     database::{Database, Schema, Traffic, Watch, signed},
     error::Fault,
     gathered::Load,
-    shelf::Opening,
+    open_databases::Opening,
 };
-use crate::{clock::SharedClock, limits, types::RepoId};
+use crate::{clock::SharedClock, types::RepoId};
+
+/// What one open repository database may keep in memory of its pages.
+const REPOSITORY_CACHE_KIB: u32 = 256;
 
 /// Beside the mirror in the repository's folder.
 pub(super) const FILE: &str = "checkpoints.db";
@@ -80,7 +83,7 @@ impl RepoDb {
         if first {
             db.write_now(|tx| take_over(tx, epoch))?;
         }
-        db.lean(limits::REPOSITORY_CACHE_KIB);
+        db.lean(REPOSITORY_CACHE_KIB);
         Ok(Self { repo, epoch, db, clock, damaged: AtomicBool::new(false) })
     }
 

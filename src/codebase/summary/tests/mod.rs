@@ -10,6 +10,7 @@ mod version;
 use std::{fs, path::Path};
 
 use super::*;
+use crate::limits;
 
 /// A text of each language with what is hard to read in it.
 const FIXTURES: &[(Language, &str)] = &[

@@ -14,7 +14,12 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore};
 use super::{RepoDb, StoreError, database::Check, off_thread};
 use crate::{limits, types::RepoId};
 
-pub(super) struct Shelf {
+/// Repository databases that are being opened at the same time. After an unclean end each is read through, which is
+/// the disk's work: enough that a few large ones leave room for the others, and few enough that their threads and
+/// page caches (two megabytes each) are not felt.
+const OPENINGS: usize = 16;
+
+pub(super) struct OpenDatabases {
     inner: Mutex<Inner>,
     openings: Arc<Semaphore>,
 }
@@ -22,7 +27,7 @@ pub(super) struct Shelf {
 #[derive(Default)]
 struct Inner {
     open: HashMap<RepoId, Open>,
-    places: HashMap<RepoId, Place>,
+    known: HashMap<RepoId, Known>,
     uses: u64,
 }
 
@@ -33,7 +38,7 @@ struct Open {
 
 /// What is known of a repository's database, open or not.
 #[derive(Default)]
-struct Place {
+struct Known {
     /// Held by whoever opens or closes it.
     turn: Arc<Turn<()>>,
     /// It was opened in this boot before.
@@ -50,13 +55,13 @@ pub(super) struct Opening {
     pub(super) first: bool,
 }
 
-/// A database that left the shelf, to be closed on a thread that may wait. Nobody opens it before that.
-pub(super) struct Leaving {
+/// A database that was evicted, to be closed on a thread that may wait. Nobody opens it before that.
+pub(super) struct Evicted {
     db: Option<Arc<RepoDb>>,
     turn: OwnedMutexGuard<()>,
 }
 
-impl Leaving {
+impl Evicted {
     /// Closes it, unless somebody still uses it. Nobody opens it before what is returned is dropped.
     pub(super) fn close(self) -> OwnedMutexGuard<()> {
         drop(self.db);
@@ -64,13 +69,13 @@ impl Leaving {
     }
 }
 
-impl Default for Shelf {
+impl Default for OpenDatabases {
     fn default() -> Self {
-        Self { inner: Mutex::default(), openings: Arc::new(Semaphore::new(limits::OPENINGS)) }
+        Self { inner: Mutex::default(), openings: Arc::new(Semaphore::new(OPENINGS)) }
     }
 }
 
-impl Shelf {
+impl OpenDatabases {
     /// The database of `repo` if it is open, and nobody found it damaged.
     pub(super) fn at_hand(&self, repo: RepoId) -> Option<Arc<RepoDb>> {
         let mut inner = self.lock();
@@ -92,13 +97,13 @@ impl Shelf {
         if let Some(opened) = self.at_hand(repo) {
             return Ok(opened);
         }
-        let place = Arc::clone(&self.openings).acquire_owned().await.map_err(|_| StoreError::Closing)?;
-        let shelf = Arc::clone(self);
+        let permit = Arc::clone(&self.openings).acquire_owned().await.map_err(|_| StoreError::Closing)?;
+        let databases = Arc::clone(self);
         off_thread(move || {
-            let _until_it_is_open = (turn, place);
-            drop(shelf.damaged(repo));
-            let opened = open(shelf.opening(repo)).map(Arc::new);
-            for other in shelf.opened(repo, &opened) {
+            let _until_it_is_open = (turn, permit);
+            drop(databases.damaged(repo));
+            let opened = open(databases.opening(repo)).map(Arc::new);
+            for other in databases.opened(repo, &opened) {
                 drop(other.close());
             }
             opened
@@ -107,47 +112,47 @@ impl Shelf {
     }
 
     /// Takes away the database of a repository that is gone; whoever still uses it goes on.
-    pub(super) async fn forget(&self, repo: RepoId) -> Leaving {
+    pub(super) async fn forget(&self, repo: RepoId) -> Evicted {
         let turn = self.turn(repo).lock_owned().await;
         let mut inner = self.lock();
-        let place = inner.places.entry(repo).or_default();
-        (place.met, place.suspect) = (false, false);
-        Leaving { db: inner.open.remove(&repo).map(|open| open.db), turn }
+        let known = inner.known.entry(repo).or_default();
+        (known.met, known.suspect) = (false, false);
+        Evicted { db: inner.open.remove(&repo).map(|open| open.db), turn }
     }
 
     fn turn(&self, repo: RepoId) -> Arc<Turn<()>> {
-        Arc::clone(&self.lock().places.entry(repo).or_default().turn)
+        Arc::clone(&self.lock().known.entry(repo).or_default().turn)
     }
 
     /// Takes it away if somebody found it damaged.
     fn damaged(&self, repo: RepoId) -> Option<Open> {
         let mut inner = self.lock();
         let damaged = inner.open.remove(&repo)?;
-        inner.places.entry(repo).or_default().suspect = true;
+        inner.known.entry(repo).or_default().suspect = true;
         Some(damaged)
     }
 
     fn opening(&self, repo: RepoId) -> Opening {
         let mut inner = self.lock();
-        let place = inner.places.entry(repo).or_default();
-        let check = if place.suspect { Check::Whole } else { Check::IfUnclean };
-        Opening { check, first: !place.met }
+        let known = inner.known.entry(repo).or_default();
+        let check = if known.suspect { Check::Whole } else { Check::IfUnclean };
+        Opening { check, first: !known.met }
     }
 
     /// Keeps what was opened, and says what is to be closed for it.
-    fn opened(&self, repo: RepoId, opened: &Result<Arc<RepoDb>, StoreError>) -> Vec<Leaving> {
+    fn opened(&self, repo: RepoId, opened: &Result<Arc<RepoDb>, StoreError>) -> Vec<Evicted> {
         let mut inner = self.lock();
         inner.uses += 1;
         let used = inner.uses;
-        let place = inner.places.entry(repo).or_default();
+        let known = inner.known.entry(repo).or_default();
         match opened {
             Ok(db) => {
-                (place.met, place.suspect) = (true, false);
+                (known.met, known.suspect) = (true, false);
                 inner.open.insert(repo, Open { db: Arc::clone(db), used });
                 inner.make_room()
             }
             Err(error) => {
-                place.suspect |= matches!(error, StoreError::Damaged { .. });
+                known.suspect |= matches!(error, StoreError::Damaged { .. });
                 Vec::new()
             }
         }
@@ -160,7 +165,7 @@ impl Shelf {
 
 impl Inner {
     /// Takes away what was used longest ago and is not in use now. Nobody can begin to use it meanwhile.
-    fn make_room(&mut self) -> Vec<Leaving> {
+    fn make_room(&mut self) -> Vec<Evicted> {
         let too_many = self.open.len().saturating_sub(limits::OPEN_REPOSITORIES);
         if too_many == 0 {
             return Vec::new();
@@ -168,16 +173,16 @@ impl Inner {
         let idle = self.open.iter().filter(|(_, open)| Arc::strong_count(&open.db) == 1);
         let mut by_use: Vec<_> = idle.map(|(repo, open)| (open.used, *repo)).collect();
         by_use.sort_unstable();
-        let mut leaving = Vec::new();
+        let mut evicted = Vec::new();
         for (_, repo) in by_use {
-            if leaving.len() == too_many {
+            if evicted.len() == too_many {
                 break;
             }
-            let Some(place) = self.places.get(&repo) else { continue };
+            let Some(known) = self.known.get(&repo) else { continue };
             // Somebody is about to use it.
-            let Ok(turn) = Arc::clone(&place.turn).try_lock_owned() else { continue };
-            leaving.push(Leaving { db: self.open.remove(&repo).map(|open| open.db), turn });
+            let Ok(turn) = Arc::clone(&known.turn).try_lock_owned() else { continue };
+            evicted.push(Evicted { db: self.open.remove(&repo).map(|open| open.db), turn });
         }
-        leaving
+        evicted
     }
 }

@@ -1,0 +1,20 @@
+//! BM25: what a word tells of a text, the more the fewer texts have it and the more often this one says it.
+
+/// How soon a word said again adds nothing more.
+const SATURATION: f64 = 1.2;
+
+/// How many times fewer the texts that have a word are than all; the logarithm of it is the word's rarity.
+pub(super) fn times_rarer(texts: usize, having: u32) -> f64 {
+    (texts as f64 + 1.0) / (f64::from(having) + 0.5)
+}
+
+/// How often a text says a word, one so many times as long as others having to say it more often. `heed` is how far
+/// length counts, from 0 to 1.
+pub(super) fn for_its_length(count: f64, length: f64, heed: f64) -> f64 {
+    count / (1.0 - heed + heed * length)
+}
+
+/// What saying it so often is worth: of a word that is said for ever, 2.2.
+pub(super) fn saturated(often: f64) -> f64 {
+    often * (SATURATION + 1.0) / (often + SATURATION)
+}
