@@ -126,6 +126,7 @@ async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
         let pulls = w.hub.pulls(w.repo);
         let states: Vec<_> = pulls.iter().map(|p| (p.head.as_str(), p.state.as_str())).collect();
         assert_eq!(states, [(branch.as_str(), "closed"), (follows.as_str(), "open")]);
+        assert_eq!(w.pull_at(0).state, "closed");
         let told = w.on_thread(pulls[0].number).pop().unwrap();
         assert!(told.contains(&format!("/pull/{})", pulls[1].number)) && told.contains(&follows), "{told}");
 

@@ -225,11 +225,16 @@ async fn what_would_fail_again_is_said_as_it_is_and_not_tried_again() {
             plain.contains(said) && plain.contains(mend) && plain.contains("\n/retry\n"),
             "{error}:\n{halt}"
         );
-        assert_eq!((w.run().await.unwrap().status, w.calls().await.len()), (Status::Failed, 1), "{error}");
+        w.stands(Status::Failed).await;
+        assert_eq!(w.calls().await.len(), 1, "{error}");
 
         let w = scripted(&Script::default().drafts(&design()).fails("reviewer", error)).await;
-        let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
-        assert!(gate.contains(said) && gate.contains(mend), "{error}:\n{gate}");
+        w.stands(Status::Asking).await;
+        let gate = w.gate();
+        assert!(
+            gate.contains("INCONCLUSIVE: the LLD waits") && gate.contains(said) && gate.contains(mend),
+            "{error}:\n{gate}"
+        );
         assert!(!gate.contains("reviewed by"), "nobody did:\n{gate}");
         assert_eq!(w.calls().await.len(), 2, "{error}");
     }

@@ -102,6 +102,9 @@ async fn lost_answers_leave_no_double_though_reads_are_behind() {
         }
         outlived(&mut w).await;
         assert_eq!(seen(&w), expected, "{behind} s behind, {times} answers lost of each");
+        // A comment whose making nobody could see is made again, and the older one taken away.
+        let doubles = usize::from(times == 2);
+        assert_eq!(w.unseen.saw_gone().len(), doubles, "{behind} s behind: {}", w.thread());
     }
 }
 
@@ -168,7 +171,7 @@ async fn a_used_up_hour_is_waited_out_without_a_call() {
         assert_eq!(w.hub.requests().len(), calls);
         assert!(w.run().await.is_none());
         w.wait(60).await;
-        w.find("waits for a person");
+        w.stands(Status::Asking).await;
         assert_eq!(w.notifying(), 2);
     }
 }
@@ -234,7 +237,11 @@ async fn what_github_never_shows_ends_the_run_with_a_reason() {
     assert_eq!(w.run().await.unwrap().status, Status::Ready);
     w.wait(60).await;
     let run = w.run().await.unwrap();
-    w.stands(Status::Failed).await;
+    assert_eq!(
+        (run.status, w.labels().len(), w.notifying()),
+        (Status::Failed, 0, 0),
+        "there is no place to say it"
+    );
     assert!(run.why.as_deref().unwrap().contains("not in this repository any more"), "{:?}", run.why);
 }
 
@@ -269,7 +276,8 @@ async fn what_github_refuses_is_told_in_our_words() {
     assert!(said.contains("GitHub refused what was to be written here: head is not valid."), "{said}");
     assert!(!said.contains("Validation Failed") && !said.contains("422"), "{said}");
     assert!(said.contains("- `docs/lld/LLD-1.md`") && said.contains("[on the branch]("), "{said}");
-    w.stands(Status::Asking).await;
+    w.stands(Status::Failed).await;
+    assert_eq!(w.commits(), ["docs: propose LLD for #1 [skip ci]", "Initial commit"]);
 }
 
 #[tokio::test]
@@ -312,6 +320,7 @@ async fn eyes_come_at_once_when_everything_else_has_to_wait() {
         tokio::task::yield_now().await;
     }
     w.find("waits for a person");
+    w.find("### Runs on this issue");
     assert_eq!(w.notifying(), 3, "status, gate and what was asked for:\n{}", w.thread());
     w.stands(Status::Asking).await;
 }
@@ -424,8 +433,9 @@ async fn what_a_locked_issue_does_not_take_is_said_on_the_pull_request() {
         assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
         assert!(w.pull().body.contains("Merging is up to you."), "{}", w.pull().body);
         // The status comment, where there is no place for it on the issue.
-        assert_eq!(w.on_pull().len(), if locked_first { 2 } else { 1 }, "{:#?}", w.on_pull());
-        assert_eq!(w.notifying(), if locked_first { 0 } else { 2 }, "{}", w.thread());
+        assert_eq!(w.on_pull().len(), if locked_first { 3 } else { 1 }, "{:#?}", w.on_pull());
+        let on_issue: Vec<_> = w.bots().into_iter().map(|comment| w.look_at(comment.id)).collect();
+        assert_eq!(on_issue.len(), if locked_first { 0 } else { 2 }, "{}", w.thread());
     }
 }
 
@@ -443,7 +453,7 @@ async fn what_a_locked_pull_request_does_not_take_is_said_on_the_issue_or_left_o
         w.pass(60);
         w.hub.comment(w.repo, pull, sam, asked).unwrap();
         w.settle().await;
-        assert!(w.thread().contains(answered), "{}", w.thread());
+        w.find(answered);
     }
     w.hub.lock(w.repo, w.issue, maya, true).unwrap();
     let before = w.view().comments.len();
@@ -451,7 +461,10 @@ async fn what_a_locked_pull_request_does_not_take_is_said_on_the_issue_or_left_o
     assert!(!w.labels().contains(&"countersign:lld".to_owned()), "{:?}", w.labels());
     w.hub.comment(w.repo, pull, sam, &format!("/status\n{line}\n/revise")).unwrap();
     w.settle().await;
-    w.stands(Status::Done).await;
+    // The comments of the issue cannot be brought up to date; label, branch and pull request can.
+    assert_eq!((w.run_status().await, w.labels()), (Status::Done, vec!["countersign:done".to_owned()]));
+    assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
+    assert!(w.pull().body.contains("Merging is up to you."), "{}", w.pull().body);
     assert_eq!(w.app.store.inbox().counts().await.unwrap().dead, 0);
     assert_eq!(w.view().comments.len(), before, "there is nowhere to say it:\n{}", w.thread());
 }

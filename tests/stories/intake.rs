@@ -267,7 +267,20 @@ async fn a_stop_waits_for_no_gate_to_open() {
         w.wait(300).await;
         w.hub.mend();
         w.wait(60).await;
-        w.stands(Status::Stopped).await;
+        assert_eq!(
+            (w.run_status().await, w.labels()),
+            (Status::Stopped, vec!["countersign:stopped".to_owned()])
+        );
+        assert!(
+            w.status().body.contains("lld: stopped") && w.gate().contains("was not decided"),
+            "{}",
+            w.thread()
+        );
+        assert_eq!(w.commits(), ["docs: propose LLD for #1 [skip ci]", "Initial commit"]);
+        w.pull();
+        if !found {
+            w.find("Nothing waits for a decision");
+        }
     }
 }
 
@@ -510,7 +523,18 @@ async fn a_repository_given_back_in_time_is_as_it_was() {
     assert!(w.gate().contains("waits for a person"));
     w.label("maya", "countersign:lld").await;
     assert_eq!(w.run().await.unwrap().id.seq, 2);
-    w.stands(Status::Asking).await;
+    assert_eq!(
+        (w.run_status().await, w.labels()),
+        (Status::Asking, vec!["countersign:needs-you".to_owned()])
+    );
+    assert!(w.status().body.contains("lld: waiting for you") && w.gate().contains("waits for a person"));
+    assert_eq!(
+        w.commits(),
+        ["docs: propose LLD for #1 [skip ci]", "Initial commit"],
+        "what was there is taken up"
+    );
+    assert_eq!(w.pulls().len(), 1);
+    w.pull();
 }
 
 #[tokio::test]

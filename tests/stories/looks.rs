@@ -21,7 +21,7 @@ impl World {
 
     /// The newest of them.
     #[track_caller]
-    fn last(&self, text: &str) -> CommentView {
+    pub(crate) fn last(&self, text: &str) -> CommentView {
         let found = self.bots().into_iter().rfind(|c| c.body.contains(text));
         self.seen(found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread())))
     }
@@ -70,7 +70,12 @@ impl World {
     /// The newest of them.
     #[track_caller]
     pub(crate) fn pull(&self) -> PullView {
-        let pull = self.pulls().pop().expect("there is a pull request");
+        self.pull_at(self.pulls().len() - 1)
+    }
+
+    #[track_caller]
+    pub(crate) fn pull_at(&self, n: usize) -> PullView {
+        let pull = self.pulls().remove(n);
         self.unseen.saw(self.repo, Act::Text(pull.number));
         pull
     }
@@ -151,7 +156,7 @@ impl World {
         assert_eq!(labels, [format!("countersign:{label}")], "{}", self.thread());
         let said = self.status().body;
         assert!(said.contains(&format!(" {}: {headline}\n\nRun `{}`", run.workflow, run.id)), "{said}");
-        let asks = status == Status::Asking && !said.contains("**Paused**");
+        let asks = status == Status::Asking && !said.contains("**Paused**: ");
         let newest_first = self.bots().into_iter().rev().filter(|comment| comment.body.contains(GATE));
         for (n, gate) in newest_first.enumerate() {
             let waits = self.seen(gate).body.contains(" waits for a person");
@@ -179,13 +184,14 @@ impl World {
         assert!(pull.body.contains(&format!("| sha256 | `{hash}` |")), "{hash}: {}", pull.body);
         let waits = pull.body.contains("| Decision | waits for a person |");
         assert_eq!(waits, status == Status::Asking, "{}", pull.body);
-        let of_it = |message: &str| message.contains(&format!("Countersign-Document: {hash}"));
-        let ours = log.iter().find(|commit| commit.author == BOT).expect("a commit of ours");
-        let accepted = ours.message.starts_with("docs: accept");
-        assert_eq!(accepted, status == Status::Done, "{log:#?}");
-        assert!(of_it(&ours.message) || log[0].author != BOT, "{hash}: {log:#?}");
+        // A person's own version is asked about without a commit of ours.
+        let ours = log.iter().find(|commit| commit.author == BOT).map_or("", |commit| &commit.message);
+        assert_eq!(ours.starts_with("docs: accept"), status == Status::Done, "{log:#?}");
+        let of_it = ours.contains(&format!("Countersign-Document: {hash}"));
+        assert!(of_it || log[0].author != BOT, "{hash}: {log:#?}");
+        // A run that ended in between may show a draft that is nowhere else.
         let draft = format!("<code>{}</code>", hash.short());
-        assert!(said.contains(&draft), "{draft} is on the branch; {said}");
+        assert!(said.contains(&draft) || !matches!(status, Status::Asking | Status::Done), "{draft}; {said}");
     }
 
     /// The usual way to the question, of which every story takes the same: two comments, a label, and a pull request
@@ -196,7 +202,6 @@ impl World {
         assert_eq!(self.labels(), ["countersign:needs-you"]);
         assert!(self.gate().contains("### ✅ APPROVED: the LLD waits for a person (0 open findings)"));
         assert_eq!(self.notifying(), 2, "{}", self.thread());
-        assert!(self.pull().draft);
         let propose = format!("docs: propose LLD for #{} [skip ci]", self.issue);
         assert_eq!(self.commits(), [&propose, "Initial commit"]);
     }

@@ -70,6 +70,7 @@ async fn a_note_that_its_review_refuses_is_filed_by_nobody() {
         assert_eq!(filed(&w), 0, "{}", w.thread());
         for answer in ["/approve", "/override I know better"] {
             w.comment("max", answer).await;
+            assert!(w.newest().contains("does not pass what waits here"), "{answer}\n{}", w.thread());
             w.stands(Status::Asking).await;
             assert_eq!(filed(&w), 0, "{answer}\n{}", w.thread());
         }

@@ -238,6 +238,7 @@ async fn what_was_acknowledged_and_lost_comes_back_and_what_was_before_us_does_n
     let known = w.app.store.unheard(vec![DeliveryId(guid.clone())]).await.unwrap();
     assert!(known.is_empty(), "GitHub was told that we have it, and now we do");
     assert_eq!(w.run().await.unwrap().id.seq, 1, "it had started its run already");
+    w.stands(Status::Asking).await;
 
     // A new data directory is a new bot: what people said before it came is not for it.
     w.pass(60);
@@ -250,7 +251,6 @@ async fn what_was_acknowledged_and_lost_comes_back_and_what_was_before_us_does_n
         .await;
     assert_eq!(w.sweep().await, 0);
     assert!(w.run().await.is_none());
-    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -427,6 +427,7 @@ async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
     timeout(PATIENCE, gone_on).await.expect("the clock stands still; only the word wakes it");
     stop.cancel();
     living.await.unwrap();
+    let mut w = w.restart().await;
     w.settle().await;
     w.stands(Status::Asking).await;
 }
@@ -441,7 +442,6 @@ async fn a_repository_that_was_deleted_unheard_ends_its_runs() {
     w.wait(60).await;
     assert!(!w.run().await.unwrap().status.live());
     assert!(w.app.store.directory().repository(repo).await.unwrap().is_none());
-    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]

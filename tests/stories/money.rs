@@ -316,6 +316,7 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
+    w.stands(Status::Done).await;
 
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
     w.to_the_gate().await;
@@ -331,8 +332,9 @@ async fn where_everybody_reads_it_nothing_is_told_of_money() {
     w.find("Costs are not shown where everybody reads them");
     let ours: Vec<_> = w.view().comments.into_iter().filter(|c| c.author.ends_with("[bot]")).collect();
     assert!(ours.len() == 3 && ours.iter().all(|c| !c.body.contains('$')), "{}", w.thread());
-    assert!(w.thread().contains("```\n/budget +"), "{}", w.thread());
+    assert!(w.find("### ✋ Paused before N3").body.contains("```\n/budget +"), "{}", w.thread());
     w.comment("max", "/budget +3").await;
+    w.find("### ✋ Paused before N3");
     assert!(!w.thread().contains("```\n/budget +"), "that line is used up:\n{}", w.thread());
     w.find("waits for a person");
     let pull = w.pull().body;
@@ -366,6 +368,9 @@ async fn a_repository_may_lower_a_cap_and_never_raise_one() {
         w.label("maya", LABEL).await;
         assert_eq!(w.pauses(), pauses, "{}", w.thread());
         w.stands(Status::Asking).await;
+        if pauses == 1 {
+            w.find("### ✋ Paused before N1");
+        }
         if pauses == 0 {
             let status = w.find("lld: waiting for you").body;
             assert!(status.contains("is more than the \\$10.00 that the server allows"), "{status}");
@@ -407,7 +412,7 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
         ["+1e999", "+0", "-3", "$-3", "３", "+٣", "1,5", "+99999999999999999999", "", "NaN", "+3 or so"]
     {
         w.comment("max", &format!("/budget {words}")).await;
-        w.find("That `/budget` was not understood");
+        assert!(w.newest().contains("That `/budget` was not understood"), "{words}");
     }
     w.comment("max", "> /budget +1\n\n```\n/budget +1\n```\n`/budget +1`").await;
     for words in ["/approve", "/revise shorter", "/override because"] {
@@ -431,8 +436,11 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
     w.hub.edit_comment(w.repo, comment, w.user("max"), "/budget +2").unwrap();
     w.settle().await;
     w.comment("max", "/budget +1").await;
+    assert!(w.newest().contains("`/budget` does not pass what waits here"), "{}", w.thread());
     assert_eq!(w.raised().await, raised);
     assert_eq!(w.view().comments.len(), said + 2, "{}", w.thread());
+    w.stands(Status::Asking).await;
+    w.find("### ✋ Paused before N3");
 }
 
 #[tokio::test]
@@ -444,6 +452,7 @@ async fn a_model_without_a_price_is_not_asked_under_a_cap() {
     let halt = w.find("### ❌ Halted at N1").body;
     assert!(halt.contains("is paid by use and has no price"), "{halt}");
     assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
+    w.stands(Status::Failed).await;
 
     let none = ["call", "stage", "run", "repository_day", "installation_month"]
         .map(|cap| format!("{cap} = \"none\""));
@@ -501,7 +510,11 @@ async fn runs_side_by_side_never_spend_more_than_they_share() {
     let mut paused = 0;
     for issue in issues {
         w.issue = issue;
-        paused += w.pauses();
+        w.stands(Status::Asking).await;
+        if w.pauses() == 1 {
+            w.find("### ✋ Paused before N");
+            paused += 1;
+        }
     }
     w.issue = first;
     assert!((1..=5).contains(&paused), "{paused} of 6 are paused");

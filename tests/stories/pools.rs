@@ -103,7 +103,7 @@ async fn where_all_are_used_up_the_run_waits_for_the_first_that_is_back() {
     assert_eq!((run.status, run.step_id.as_str()), (Status::Waiting, "N1"), "{}", w.thread());
     assert_eq!(told(&w.calls().await), [("drafter", "stub:ann", false), ("drafter", "stub:bob", false)]);
     w.wait(30).await;
-    w.find("waits for a person");
+    w.stands(Status::Asking).await;
     assert_eq!(w.calls().await.len(), 4, "one drafted, and one approved");
 }
 

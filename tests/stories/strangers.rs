@@ -105,10 +105,10 @@ async fn a_comment_that_is_deleted_at_once_holds_nobody_up() {
         let id = w.hub.comment(w.repo, w.issue, stranger, text).unwrap();
         w.hub.delete_comment(w.repo, id, stranger).unwrap();
     }
-    w.find("### Runs on this issue");
     // The clock stands: nothing was put off that this would have to wait for.
     w.comment_at_once("sam", &line).await;
     w.stands(Status::Done).await;
+    w.find("### Runs on this issue");
 }
 
 #[tokio::test]
@@ -123,6 +123,8 @@ async fn nobody_asks_for_more_than_a_few_answers_a_minute() {
     }
     w.comment_at_once("tess", "/status").await;
     assert_eq!((eyes(&w, "stranger"), eyes(&w, "tess")), (5, 1), "{}", w.thread());
+    assert_eq!(w.unseen.saw_gone().len(), 5, "each made way for the next");
+    assert!(w.newest().contains("### Runs on this issue"));
     let writes = w.hub.writes() - writes;
     assert!(writes <= 18, "an answer for each, the one before taken away, and a 👀: {writes}");
     w.comment("stranger", "/help").await;
@@ -173,6 +175,8 @@ async fn help_and_status_are_one_comment_and_only_where_we_are_at_work() {
     w.comment("sam", "/status\n/help").await;
     let both = w.find("### Commands").body;
     assert!(both.contains("### Runs on this issue"), "{both}");
+    assert_eq!(w.unseen.saw_gone().len(), 1, "the answer to /help, that to /status took its place");
+    w.stands(Status::Asking).await;
     assert_eq!(w.notifying(), before + 3);
 }
 
@@ -359,6 +363,7 @@ async fn what_could_not_be_written_down_is_not_stuck_until_the_next_boot() {
     let counts = w.inbox().await;
     assert_eq!((counts.new, counts.taken, counts.dead), (0, 0, 0));
     w.find("Nothing is running on this issue");
+    assert_eq!(w.unseen.saw_gone().len(), 1, "the second answer took the place of the first");
 }
 
 #[tokio::test]

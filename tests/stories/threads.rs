@@ -65,7 +65,7 @@ async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_l
     }
     assert!(body.contains("| Decision | none |"), "{body}");
     w.settle().await;
-    w.find("waits for a person");
+    w.stands(Status::Asking).await;
     assert!(w.pull().body.contains("| Decision | waits for a person |"), "{}", w.pull().body);
     assert_eq!(w.lines_to_paste(), [w.approve_line()]);
 }
@@ -136,7 +136,7 @@ async fn a_gate_about_a_version_that_somebody_replaced_says_so() {
         w.settle().await;
         let gate = w.find("the LLD was replaced").body;
         assert!(gate.contains("somebody changed the document on its branch"), "{gate}");
-        w.find("waits for a person");
+        w.stands(Status::Asking).await;
         assert_eq!(w.lines_to_paste(), [w.approve_line()]);
     }
 }

@@ -21,6 +21,8 @@ pub(crate) const BOT: &str = "countersign[bot]";
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Act {
     Comment(CommentId),
+    /// A comment that nobody saw while it was there.
+    Gone(CommentId),
     Labels(IssueNo),
     Branch(String),
     /// Title, text and state of a pull request; or of an issue, which no story should see changed.
@@ -55,6 +57,13 @@ impl Unseen {
         }
     }
 
+    /// The comments that were there for a while and are not any more.
+    pub(crate) fn saw_gone(&self) -> Vec<String> {
+        let mut inner = self.catch_up();
+        let gone = inner.acts.extract_if(.., |(_, act), _| matches!(act, Act::Gone(_)));
+        gone.map(|(_, what)| what).collect()
+    }
+
     /// Takes in what happened: to be called before more of it happens than the hub keeps.
     pub(crate) fn keep_up(&self) {
         drop(self.catch_up());
@@ -86,8 +95,12 @@ impl Inner {
                 let what = if before.is_some_and(|what| !what.contains(EDIT)) { " comment" } else { EDIT };
                 (Act::Comment(id), format!("{}: {}", what.trim(), first_line(&body)))
             }
-            // Who saw it saw what is gone.
-            What::CommentDeleted { .. } => return,
+            What::CommentDeleted { id } => {
+                // Who saw it saw what is gone.
+                let Some(what) = self.acts.remove(&(event.repo, Act::Comment(id))) else { return };
+                self.acts.insert((event.repo, Act::Gone(id)), what + " (taken away again)");
+                return;
+            }
             What::Labeled { label } => (Act::Labels(number), format!("label: +{label}")),
             What::Unlabeled { label } => (Act::Labels(number), format!("label: -{label}")),
             What::BranchMoved { branch, subject, .. } => {
