@@ -71,7 +71,7 @@ async fn a_long_issue_is_read_and_its_bodies_fit_github() {
         format!("Wanted: exit status 2 on an empty file.\n\n{}", "A line of a long log.\n".repeat(2800));
     assert!(body.len() > 60_000);
     let mut w = World::new(Setting { issue: Some(("Long".to_owned(), body)), ..Setting::default() }).await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.approved_by("sam").await;
     for comment in w.view().comments {
         assert!(comment.body.chars().count() <= 65_536);
@@ -111,7 +111,7 @@ async fn a_repository_deleted_between_two_steps_ends_the_run() {
 #[tokio::test]
 async fn a_repository_deleted_at_the_gate_ends_the_run() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id;
     w.hub.delete_repo(w.repo).unwrap();
     for _ in 0..20 {
@@ -172,7 +172,7 @@ async fn bots_start_and_answer_nothing() {
 #[tokio::test]
 async fn the_pull_request_answers_for_its_issue() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let (pull, line) = (w.pull_number(), w.approve_line());
     w.pass(60);
     w.hub.comment(w.repo, pull, w.user("tess"), &line).unwrap();
@@ -188,7 +188,7 @@ async fn the_pull_request_answers_for_its_issue() {
 #[tokio::test]
 async fn githubs_own_review_buttons_are_heard() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let pull = w.pull_number();
     w.pass(60);
     w.hub.review(w.repo, pull, w.user("tess"), "APPROVED", "").unwrap();
@@ -238,7 +238,7 @@ async fn a_repositorys_own_file_is_read_and_a_broken_one_is_reported() {
         ("[models]\ndrafter = \"stub:other\"\n", "models"),
     ] {
         let mut w = World::new(Setting { files: repository_file(file), ..Setting::default() }).await;
-        w.to_the_gate().await;
+        w.comes_to_the_gate().await;
         let status = w.find("Rehearsal").body;
         assert!(status.contains("countersign.toml") && status.contains(complaint), "{file}\n{status}");
         assert!(status.contains("server's own settings are used"), "{status}");

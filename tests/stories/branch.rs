@@ -65,7 +65,7 @@ async fn files_of_others_are_named_and_need_the_line() {
 #[tokio::test]
 async fn files_of_others_that_come_later_are_asked_about() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let gate = w.approve_line();
     w.push(&[WORKFLOW, ("src/lib.rs", b"// not yet")]);
     w.comment("sam", &gate).await;
@@ -92,7 +92,7 @@ async fn files_of_others_that_come_later_are_asked_about() {
 #[tokio::test]
 async fn a_merge_of_the_default_branch_brings_nothing_foreign() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[("NEWS.md", b"news")], "News").unwrap();
     let branch = w.branch();
     let tree = w.git(&["merge-tree", "--write-tree", &branch, "main"]);
@@ -113,7 +113,7 @@ async fn a_merge_of_the_default_branch_brings_nothing_foreign() {
 async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
     for orphan in [true, false] {
         let mut w = world().await;
-        w.to_the_gate().await;
+        w.comes_to_the_gate().await;
         let (line, branch) = (w.approve_line(), w.branch());
         let follows = format!("{branch}-2");
         let tree = w.git(&["rev-parse", &format!("{branch}^{{tree}}")]);
@@ -147,7 +147,7 @@ async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
 #[tokio::test]
 async fn a_branch_that_began_anew_is_ours_though_nobody_saw_it_begin() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.comment("sam", "/approve").await;
     w.stands(Status::Done).await;
     w.git(&["update-ref", "-d", &format!("refs/heads/{}", w.branch())]);

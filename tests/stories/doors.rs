@@ -301,7 +301,7 @@ async fn the_private_door_counts_and_answers_to_its_own_name_only() {
     assert_eq!(counts["runs"], json!({ "live": 0, "waiting_for_people": 0 }));
     let done = counts["inbox"]["done"].as_u64().unwrap();
 
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     knock("torn", "issues", "{").at(w.webhook.clone()).await;
     w.settle().await;
     ping("unread").at(w.webhook.clone()).await;

@@ -29,7 +29,7 @@ fn seen(w: &World) -> String {
 
 /// A design from its label to its end, waiting out whatever comes in between.
 async fn designed(w: &mut World) {
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let line = w.approve_line();
     w.comment("sam", &line).await;
@@ -205,7 +205,7 @@ async fn only_a_fetch_that_git_keeps_failing_is_given_up() {
 #[tokio::test]
 async fn a_token_that_is_refused_is_replaced_in_the_middle() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let line = w.approve_line();
     w.hub.expire_tokens().unwrap();
     w.comment("sam", &line).await;
@@ -354,7 +354,7 @@ async fn a_stop_label_set_behind_our_back_stops_the_run() {
 #[tokio::test]
 async fn a_pull_request_closed_behind_our_back_is_not_approved() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let (line, pull, maya) = (w.approve_line(), w.pull_number(), w.user("maya"));
     w.lose_webhooks(true);
     w.hub.close_issue(w.repo, pull, maya).unwrap();
@@ -404,7 +404,7 @@ async fn a_reaction_that_is_refused_takes_nothing_with_it() {
         let mut w = world().await;
         let (method, path_contains) = ("POST".to_owned(), "/reactions".to_owned());
         w.hub.fault(Fault::Status { method, path_contains, status, times: 1000 });
-        w.to_the_gate().await;
+        w.comes_to_the_gate().await;
         let line = w.approve_line();
         w.comment("stranger", "/approve").await;
         w.comment("sam", &line).await;
@@ -442,7 +442,7 @@ async fn what_a_locked_issue_does_not_take_is_said_on_the_pull_request() {
 #[tokio::test]
 async fn what_a_locked_pull_request_does_not_take_is_said_on_the_issue_or_left_out() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let (line, pull) = (w.approve_line(), w.pull_number());
     let (maya, sam) = (w.user("maya"), w.user("sam"));
     w.hub.lock(w.repo, pull, maya, true).unwrap();
@@ -493,7 +493,7 @@ async fn not_knowing_who_may_is_not_a_no() {
 async fn a_design_costs_few_mails_and_few_calls() {
     let mut w = world().await;
     let (calls, writes) = (w.hub.requests().len(), w.hub.writes());
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.approved_by("sam").await;
     assert!(w.notifying() <= 2, "a design costs its readers two mails:\n{}", w.thread());
     let mailed_on_pull = w.hub.issue(w.repo, w.pull_number()).unwrap().comments.len();

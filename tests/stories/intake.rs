@@ -287,7 +287,7 @@ async fn a_stop_waits_for_no_gate_to_open() {
 #[tokio::test]
 async fn an_answer_with_a_hash_is_never_late_and_may_be_stale() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let line = w.approve_line();
     w.pass(60);
     let approval = w.lost("sam", &line).await;
@@ -480,7 +480,7 @@ async fn an_installation_that_is_not_ours_is_thanked_and_ignored() {
 #[tokio::test]
 async fn a_repository_taken_from_the_app_ends_its_runs_and_is_kept_for_a_month() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let folder = w.app.store.repo_dir(w.repo);
     let removed =
         w.lifecycle("removed", &[("repositories_removed", w.listed()), ("repositories_added", json!([]))]);
@@ -506,7 +506,7 @@ async fn a_repository_taken_from_the_app_ends_its_runs_and_is_kept_for_a_month()
 #[tokio::test]
 async fn a_repository_given_back_in_time_is_as_it_was() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let lists =
         |added: Value, removed: Value| [("repositories_added", added), ("repositories_removed", removed)];
     let removed = w.lifecycle("removed", &lists(json!([]), w.listed()));
@@ -541,7 +541,7 @@ async fn a_repository_given_back_in_time_is_as_it_was() {
 async fn an_archived_or_transferred_repository_ends_its_runs() {
     for (action, elsewhere) in [("archived", false), ("transferred", true), ("renamed", false)] {
         let mut w = world().await;
-        w.to_the_gate().await;
+        w.comes_to_the_gate().await;
         let mut payload = w.payload("issues", "labeled");
         payload["action"] = json!(action);
         if elsewhere {
@@ -561,7 +561,7 @@ async fn an_archived_or_transferred_repository_ends_its_runs() {
 #[tokio::test]
 async fn an_uninstalled_app_ends_its_runs() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.hub.uninstall(w.installation).unwrap();
     for _ in 0..20 {
         w.pass(60);
@@ -612,7 +612,7 @@ async fn a_clock_a_year_ahead_loses_nothing() {
 #[tokio::test]
 async fn what_took_a_repository_away_once_takes_nothing_away_when_it_is_there() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let lists = [("repositories_removed", w.listed()), ("repositories_added", json!([]))];
     let removed = w.lifecycle("removed", &lists);
     w.swept("late-removed", "installation_repositories", &removed).await;

@@ -96,7 +96,7 @@ async fn what_three_designs_had_in_common_the_fourth_drafter_is_told() {
     ] {
         w.issue = w.hub.open_issue(w.repo, maya, title, body).unwrap();
         numbers.push(w.issue);
-        w.to_the_gate().await;
+        w.comes_to_the_gate().await;
         let line = w.approve_line();
         w.comment("sam", &line).await;
         w.stands(Status::Done).await;
@@ -106,7 +106,7 @@ async fn what_three_designs_had_in_common_the_fourth_drafter_is_told() {
 
     w.issue =
         w.hub.open_issue(w.repo, maya, "Negative spans", "`src/lib.rs` takes none; refuse them.").unwrap();
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let first = models.sent("drafter").swap_remove(before.len());
     let rule = format!(
         "- In 3 designs (#{}, #{}, #{}), section 3: Requirement {} names no exit status. Say what is observed.",

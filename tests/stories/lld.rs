@@ -58,7 +58,7 @@ fn seen(w: &World) -> String {
 #[tokio::test]
 async fn a_label_ends_in_an_approved_design() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.approved_by("sam").await;
     let (design, hash) = committed(&w);
     assert!(design.starts_with(b"# 1 - Feature: Report time by week"));
@@ -180,7 +180,7 @@ async fn the_status_comment_tells_the_rounds() {
 #[tokio::test]
 async fn revise_goes_round_again_and_asks_anew() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let first = w.approve_line();
     w.comment("sam", "/revise say what happens to an empty file").await;
     assert_eq!(w.notifying(), 3, "a second gate is a second question");
@@ -221,7 +221,7 @@ async fn who_may_say_it_is_asked_of_github_at_that_moment() {
 #[tokio::test]
 async fn a_bare_approve_needs_the_page_to_have_been_read() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.comment_at_once("sam", "/approve").await;
     w.stands(Status::Asking).await;
     assert!(w.newest().contains("/approve lld"), "it is told the line");
@@ -263,7 +263,7 @@ async fn an_edited_comment_never_acts() {
 #[tokio::test]
 async fn an_issue_edited_after_the_gate_blocks_a_bare_approve() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let (maya, title) = (w.user("maya"), w.view().title);
     w.hub.edit_issue(w.repo, w.issue, maya, Some(&title), Some("Something else entirely.")).unwrap();
     w.comment("sam", "/approve").await;
@@ -278,7 +278,7 @@ async fn an_issue_edited_after_the_gate_blocks_a_bare_approve() {
 #[tokio::test]
 async fn closing_the_issue_stops_the_run() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let maya = w.user("maya");
     w.hub.close_issue(w.repo, w.issue, maya).unwrap();
     w.settle().await;
@@ -292,7 +292,7 @@ async fn closing_the_issue_stops_the_run() {
 #[tokio::test]
 async fn stop_stops_and_says_what_was_kept() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.comment("tess", "/stop").await;
     w.stands(Status::Stopped).await;
     assert!(w.labels().contains(&"countersign:stopped".to_owned()), "{:?}", w.labels());
@@ -302,7 +302,7 @@ async fn stop_stops_and_says_what_was_kept() {
 async fn a_plan_without_drafts_gets_a_normal_pull_request() {
     let mut w = world().await;
     w.hub.refuse_draft_pulls(w.repo, true).unwrap();
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let pulls = w.hub.pulls(w.repo);
     assert!(!pulls[0].draft);
     assert!(pulls[0].title.starts_with("[WIP]"), "{}", pulls[0].title);
@@ -312,7 +312,7 @@ async fn a_plan_without_drafts_gets_a_normal_pull_request() {
 #[tokio::test]
 async fn a_maintainers_own_commit_is_the_next_version() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let line = w.approve_line();
     let (bytes, before) = committed(&w);
     let theirs = String::from_utf8(bytes).unwrap() + "\nA sentence by a person.\n";
@@ -350,7 +350,7 @@ fn push_theirs(w: &World, text: &str) {
 #[tokio::test]
 async fn a_version_pushed_while_we_draft_is_not_overwritten() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/revise say more").unwrap();
@@ -372,7 +372,7 @@ async fn a_version_pushed_while_we_draft_is_not_overwritten() {
 #[tokio::test]
 async fn a_version_left_on_the_branch_is_not_overwritten_by_the_next_run() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
     w.comment("tess", "/stop").await;
     w.stands(Status::Stopped).await;
@@ -385,7 +385,7 @@ async fn a_version_left_on_the_branch_is_not_overwritten_by_the_next_run() {
 #[tokio::test]
 async fn a_file_that_changes_on_main_needs_a_new_approval_that_names_it() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let (old, design) = (w.approve_line(), String::from_utf8(committed(&w).0).unwrap());
     let path = countersign::documents::lld::parse(&design).files[0].path.clone();
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[(&path, b"// changed")], "Change it").unwrap();
@@ -401,7 +401,7 @@ async fn a_file_that_changes_on_main_needs_a_new_approval_that_names_it() {
 #[tokio::test]
 async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let maya = w.user("maya");
     w.hub.edit_issue(w.repo, w.issue, maya, Some("Quite another title"), None).unwrap();
     w.comment("sam", "/revise for the title as it is now").await;
@@ -414,7 +414,7 @@ async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
 #[tokio::test]
 async fn a_person_can_have_their_own_version_revised() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
     push_theirs(&w, &theirs);
     w.comment("sam", "/revise say it shorter").await;
@@ -428,7 +428,7 @@ async fn a_person_can_have_their_own_version_revised() {
 #[tokio::test]
 async fn a_run_that_ends_before_it_began_replaces_the_last_ones_label() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.approved_by("sam").await;
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
     w.label("maya", "countersign:lld").await;

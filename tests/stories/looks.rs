@@ -196,7 +196,7 @@ impl World {
 
     /// The usual way to the question, of which every story takes the same: two comments, a label, and a pull request
     /// with the design in it.
-    pub(crate) async fn to_the_gate(&mut self) {
+    pub(crate) async fn comes_to_the_gate(&mut self) {
         self.label("maya", "countersign:lld").await;
         self.stands(Status::Asking).await;
         assert_eq!(self.labels(), ["countersign:needs-you"]);

@@ -435,7 +435,7 @@ async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
 #[tokio::test]
 async fn a_repository_that_was_deleted_unheard_ends_its_runs() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let repo = w.repo;
     w.unheard(|hub| hub.delete_repo(repo).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
@@ -447,7 +447,7 @@ async fn a_repository_that_was_deleted_unheard_ends_its_runs() {
 #[tokio::test]
 async fn an_issue_that_is_open_again_is_not_closed() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
     w.hub.reopen(repo, issue, maya).unwrap();
@@ -495,7 +495,7 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
     for how in [Late::Swept, Late::Redelivered] {
         let mut w = world().await;
         let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
-        w.to_the_gate().await;
+        w.comes_to_the_gate().await;
         w.comment("maya", "/stop").await;
         w.wait(60).await;
         w.stands(Status::Stopped).await;
@@ -524,7 +524,7 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
 #[tokio::test]
 async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.comment("maya", "/stop").await;
     w.wait(60).await;
     w.stands(Status::Stopped).await;
@@ -543,7 +543,7 @@ async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
 #[tokio::test]
 async fn an_old_word_delivered_again_holds_only_if_it_does() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
     w.hub.reopen(repo, issue, maya).unwrap();
@@ -569,7 +569,7 @@ async fn an_old_word_delivered_again_holds_only_if_it_does() {
 #[tokio::test]
 async fn an_issue_that_was_closed_unheard_stops_its_runs() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
@@ -587,7 +587,7 @@ async fn a_label_that_was_taken_back_before_we_heard_of_it_does_nothing() {
     assert!(w.run().await.is_none());
 
     w.pass(60);
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     const STOP: &str = "countersign:stop";
     w.unheard(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
     w.hub.unlabel(repo, issue, maya, STOP).unwrap();

@@ -239,7 +239,7 @@ async fn no_day_is_waited_for_that_would_not_help() {
 #[tokio::test]
 async fn what_runs_spend_together_counts_for_each() {
     let mut w = priced("repository_day = \"$1.05\"", true).await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let spent = w.spending(w.run().await.unwrap().id).await.billed;
     assert!(spent > MicroUsd(20_000), "or the story proves nothing: {spent}");
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
@@ -291,7 +291,7 @@ async fn a_call_that_was_under_way_at_a_crash_counts_with_all_that_was_held_for_
 #[tokio::test]
 async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let mut w = priced("", true).await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
     assert!(status.contains("It is the first LLD here"), "{status}");
     let run = w.run().await.unwrap().id;
@@ -319,7 +319,7 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     w.stands(Status::Done).await;
 
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
     assert!(status.contains(&format!("The LLD before cost {}.", all.billed)), "{status}");
 }
@@ -347,7 +347,7 @@ async fn what_no_bill_will_show_counts_against_no_cap() {
     let script = Script::default().drafts(&design()).reviews(&approved()).toml();
     let toml = format!("{PRICES}[budget]\ncall = \"$0.01\"\nrun = \"$0.01\"\nrepository_day = \"$0.01\"\n");
     let mut w = World::new(Setting { script: Some(script), toml, private: true, ..Setting::default() }).await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
     assert!(status.contains("Cost so far: $0 billed (notional $0."), "{status}");
     w.stands(Status::Asking).await;
@@ -459,7 +459,7 @@ async fn a_model_without_a_price_is_not_asked_under_a_cap() {
     let toml = format!("{toml}[budget]\n{}\n", none.join("\n"));
     let mut w =
         World::new(Setting { script: Some(billed()), toml, private: true, ..Setting::default() }).await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     assert_eq!(w.spending(w.run().await.unwrap().id).await.unpriced, 1);
 }
 

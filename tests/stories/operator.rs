@@ -94,7 +94,7 @@ async fn runs_are_listed_with_where_they_stand() {
     let mut w = world().await;
     let _open = w.socket();
     assert_eq!(w.run_lines("all=false").await, []);
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let lines = w.run_lines("all=false&repository=maya%2Ftally").await;
     let [line] = &lines[..] else { panic!("{lines:?}") };
@@ -114,7 +114,7 @@ async fn runs_are_listed_with_where_they_stand() {
 async fn a_pause_is_told_where_people_look_until_it_ends() {
     let mut w = world().await;
     let _open = w.socket();
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let line = w.approve_line();
     let [listed] = &w.run_lines("all=false").await[..] else { panic!() };
@@ -147,7 +147,7 @@ async fn a_pause_is_told_where_people_look_until_it_ends() {
 async fn a_pause_that_ended_while_nobody_could_tell_of_it_is_told_of_no_more() {
     let mut w = world().await;
     let open = w.socket();
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.said("/pause", pausing(None)).await;
     w.settle().await;
     w.find("**Paused** by whoever runs this server");
@@ -192,7 +192,7 @@ async fn a_step_that_was_under_way_when_the_pause_began_does_not_hide_it() {
 async fn only_what_failed_is_tried_again() {
     let mut w = world().await;
     let _open = w.socket();
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id;
     let by = || "ops".to_owned();
     let why = w.refused("/retry", Retrying { run, by: by() }).await;
@@ -234,7 +234,7 @@ async fn a_run_that_failed_in_its_first_draft_goes_on_in_the_comment_it_has() {
 async fn a_repository_is_forgotten_once_nothing_of_it_is_alive() {
     let mut w = world().await;
     let _open = w.socket();
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let forgetting = || Forgetting { repository: "maya/tally".parse().unwrap() };
     let why = w.refused("/forget", forgetting()).await;
@@ -253,7 +253,7 @@ async fn a_repository_is_forgotten_once_nothing_of_it_is_alive() {
 async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
     let mut w = world().await;
     let open = w.socket();
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let home = w.data().parent().unwrap().to_owned();
     let directory = home.join("copy");
@@ -312,7 +312,7 @@ async fn harmed(w: &World, name: &str, harm: &str) -> Vec<String> {
 #[tokio::test]
 async fn damage_is_found_and_named() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let line = w.approve_line();
     w.comment("sam", &line).await;
@@ -373,7 +373,7 @@ async fn the_command_line_speaks_to_the_server_that_runs() {
     let (code, said) = typed(&w, &["runs"]).await;
     assert!(code == Some(1) && said.contains("is in use by another countersign"), "{said}");
     let _open = w.socket();
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id.to_string();
     for (arguments, code, words) in [
         (&["runs"][..], 0, "N4 Human gate: verdict"),
@@ -394,7 +394,7 @@ async fn the_command_line_speaks_to_the_server_that_runs() {
 #[tokio::test]
 async fn without_a_server_the_command_line_looks_for_itself() {
     let mut w = world().await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let config = w.app.settings.file.clone();
     let (config, copy) = (config.to_str().unwrap().to_owned(), w.data().with_file_name("copy"));
     let copy = copy.to_str().unwrap().to_owned();

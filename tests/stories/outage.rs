@@ -29,7 +29,7 @@ async fn a_program_dies_and_a_key_runs_out_and_people_read_one_line_of_it() {
     );
     let models = Some(("claude:opus", "gemini:pro"));
     let mut w = World::new(Setting { models, toml, env, ..Setting::default() }).await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     w.approved_by("sam").await;
 
     let status = w.find("### ✅ lld: done").body;

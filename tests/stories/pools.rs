@@ -77,7 +77,7 @@ async fn another_drafts_where_one_is_used_up_and_its_own_family_does_not_review(
         .only("bob")
         .reviews(&approved());
     let mut w = pooled(&script).await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("Drafted by `bob`"), "{gate}");
     let rows = w.calls().await;

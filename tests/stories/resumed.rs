@@ -27,7 +27,7 @@ impl World {
     async fn held_up(fault: Fault) -> Self {
         let mut w = world().await;
         w.hub.refuse_draft_pulls(w.repo, true).unwrap(); // nobody can merge a draft
-        w.to_the_gate().await;
+        w.comes_to_the_gate().await;
         let line = w.approve_line();
         w.pass(60);
         w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();

@@ -37,7 +37,7 @@ use crate::{
 impl World {
     async fn at_the_gate(setting: Setting) -> Self {
         let mut w = Self::new(setting).await;
-        w.to_the_gate().await;
+        w.comes_to_the_gate().await;
         w
     }
 

@@ -8,7 +8,7 @@ impl World {
     /// At its gate, with all comments read.
     async fn asking() -> Self {
         let mut w = world().await;
-        w.to_the_gate().await;
+        w.comes_to_the_gate().await;
         assert_eq!(w.lines_to_paste(), [w.approve_line()]);
         w
     }

@@ -116,13 +116,13 @@ async fn a_repository_may_ask_where_the_server_does_not_and_never_the_other_way(
     let setting =
         Setting { script: script(), files: files("[lld]\nverdict_gate = true\n"), ..Setting::default() };
     let mut w = asks_nobody_with(setting).await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     let gate = w.find("waits for a person").body;
     assert!(!gate.contains("The settings ask nobody"), "{gate}");
 
     let loosens = files("[lld]\nverdict_gate = false\n");
     let mut w = World::new(Setting { script: script(), files: loosens, ..Setting::default() }).await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
     assert!(w.find("Rehearsal").body.contains("would take away a gate"), "{}", w.thread());
 }
 
@@ -190,5 +190,5 @@ async fn what_changed_since_the_draft_was_agreed_to_is_asked_about() {
 async fn a_repositorys_file_that_cannot_be_read_switches_no_gate_off() {
     let files = vec![(".github/countersign.toml".to_owned(), b"[lld]\nmax_round = 2\n".to_vec())];
     let mut w = asks_nobody_with(Setting { files, ..Setting::default() }).await;
-    w.to_the_gate().await;
+    w.comes_to_the_gate().await;
 }
