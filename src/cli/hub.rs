@@ -44,6 +44,9 @@ impl Localhub {
             Some(repo) => repo,
             None => furnish(&hub)?,
         };
+        // Before the addresses are told: whoever has read them may end it.
+        let stop = CancellationToken::new();
+        tokio::spawn(on_signals(stop.clone(), stop.clone()));
         say(format_args!("pages     {}", hub.page_url()));
         say(format_args!("API       {}", hub.api_url()));
         say(format_args!("git       {}", hub.git_url()));
@@ -52,8 +55,6 @@ impl Localhub {
         }
         say("To set the App up:");
         say(format_args!("          countersign setup --github {}", hub.base_url()));
-        let stop = CancellationToken::new();
-        tokio::spawn(on_signals(stop.clone(), stop.clone()));
         stop.cancelled().await;
         hub.stop().await;
         Ok(ExitCode::SUCCESS)

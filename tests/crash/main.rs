@@ -19,6 +19,9 @@ mod seen;
 mod sequences;
 #[path = "../stories/toys/mod.rs"]
 mod toys;
+#[path = "../stories/unseen.rs"]
+#[allow(dead_code, reason = "only stories have to look at everything")]
+mod unseen;
 #[path = "../stories/world.rs"]
 #[allow(dead_code, reason = "stories are told of the same world and need other parts")]
 mod world;

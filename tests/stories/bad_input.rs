@@ -1,10 +1,6 @@
 //! What people do that nobody planned for: close, delete, rename, repeat, answer elsewhere.
 
-use countersign::{
-    engine::Status,
-    localhub::{IssueView, RepoSource},
-    types::IssueNo,
-};
+use countersign::{engine::Status, localhub::RepoSource};
 
 use crate::{
     script::{Script, approved, design},
@@ -22,15 +18,7 @@ impl World {
     async fn begin(&mut self) {
         self.hub.label(self.repo, self.issue, self.user("maya"), "countersign:lld").unwrap();
         self.step(2).await;
-    }
-
-    fn pull(&self) -> IssueNo {
-        self.hub.pulls(self.repo)[0].number
-    }
-
-    fn said_on_pull(&self) -> Vec<String> {
-        let IssueView { comments, .. } = self.hub.issue(self.repo, self.pull()).unwrap();
-        comments.into_iter().filter(|c| c.author == "countersign[bot]").map(|c| c.body).collect()
+        assert_eq!(self.labels(), [""; 0], "the trigger is off, and there is nothing to show yet");
     }
 }
 
@@ -43,13 +31,12 @@ async fn an_issue_closed_between_two_steps_ends_the_run() {
     let mut w = World::begun().await;
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
     w.wait(30).await; // a status comment may have been made, so it is looked for twice
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    w.stands(Status::Stopped).await;
     assert!(w.hub.pulls(w.repo).is_empty());
-    assert!(w.view().labels.contains(&"countersign:stopped".to_owned()), "{:?}", w.view().labels);
     // Started again on the closed issue, it says what to do.
     w.pass(60);
     w.label("maya", "countersign:lld").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Failed);
+    w.stands(Status::Failed).await;
     assert!(w.find("Halted").body.contains("Reopen it"), "{}", w.thread());
 }
 
@@ -71,13 +58,11 @@ async fn an_empty_issue_is_answered_with_what_is_missing() {
     let issue = Some(("Make it better".to_owned(), " \n\n".to_owned()));
     let mut w = World::new(Setting { issue, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
-    let run = w.run().await.unwrap();
-    assert_eq!(run.status, Status::Failed);
+    w.stands(Status::Failed).await;
     let halt = w.find("Halted at N0").body;
     assert!(halt.contains("The issue has no text. Say in it what is wanted"), "{halt}");
     w.find("Rehearsal");
     assert!(w.notifying() <= 2, "{}", w.thread());
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -86,11 +71,8 @@ async fn a_long_issue_is_read_and_its_bodies_fit_github() {
         format!("Wanted: exit status 2 on an empty file.\n\n{}", "A line of a long log.\n".repeat(2800));
     assert!(body.len() > 60_000);
     let mut w = World::new(Setting { issue: Some(("Long".to_owned(), body)), ..Setting::default() }).await;
-    w.label("maya", "countersign:lld").await;
-    w.find("waits for a person");
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.comes_to_the_gate().await;
+    w.approved_by("sam").await;
     for comment in w.view().comments {
         assert!(comment.body.chars().count() <= 65_536);
     }
@@ -108,10 +90,7 @@ async fn a_repository_renamed_between_two_steps_is_followed() {
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("maya/counter/"), "links lead to the name it has now:\n{gate}");
     w.hub.rename_repo(w.repo, "counted").unwrap();
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
-    w.nothing_else_was_said();
+    w.approved_by("sam").await;
 }
 
 #[tokio::test]
@@ -132,7 +111,7 @@ async fn a_repository_deleted_between_two_steps_ends_the_run() {
 #[tokio::test]
 async fn a_repository_deleted_at_the_gate_ends_the_run() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id;
     w.hub.delete_repo(w.repo).unwrap();
     for _ in 0..20 {
@@ -178,7 +157,7 @@ async fn bots_start_and_answer_nothing() {
     w.label("countersign[bot]", "countersign:lld").await;
     w.comment("countersign[bot]", "/lld").await;
     assert!(w.run().await.is_none());
-    assert!(!w.view().labels.is_empty(), "a bot's label stays where it put it");
+    assert!(!w.labels().is_empty(), "a bot's label stays where it put it");
     assert_eq!(w.view().comments.len(), 1, "and is not answered");
 
     w.comment("tess", "/lld").await;
@@ -186,45 +165,47 @@ async fn bots_start_and_answer_nothing() {
     w.find("waits for a person");
     let line = w.approve_line();
     w.comment("countersign[bot]", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "it does not approve itself");
+    // it does not approve itself
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
 async fn the_pull_request_answers_for_its_issue() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
-    let (pull, line) = (w.pull(), w.approve_line());
+    w.comes_to_the_gate().await;
+    let (pull, line) = (w.pull_number(), w.approve_line());
     w.pass(60);
     w.hub.comment(w.repo, pull, w.user("tess"), &line).unwrap();
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "triage does not approve there either");
+    // triage does not approve there either
+    w.stands(Status::Asking).await;
     w.hub.comment(w.repo, pull, w.user("sam"), &line).unwrap();
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
-    assert!(w.said_on_pull().is_empty(), "nobody is mailed twice");
+    w.stands(Status::Done).await;
+    assert!(w.on_pull().is_empty(), "nobody is mailed twice");
 }
 
 #[tokio::test]
 async fn githubs_own_review_buttons_are_heard() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
-    let pull = w.pull();
+    w.comes_to_the_gate().await;
+    let pull = w.pull_number();
     w.pass(60);
     w.hub.review(w.repo, pull, w.user("tess"), "APPROVED", "").unwrap();
     w.hub.review(w.repo, pull, w.user("sam"), "COMMENTED", "Interesting.").unwrap();
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
 
     w.hub.review(w.repo, pull, w.user("sam"), "CHANGES_REQUESTED", "Say what an empty file does.").unwrap();
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     assert_eq!(w.notifying(), 3, "it went round and asks anew:\n{}", w.thread());
 
     w.pass(60);
     w.hub.review(w.repo, pull, w.user("sam"), "APPROVED", "").unwrap();
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
-    assert!(w.said_on_pull().is_empty());
+    w.stands(Status::Done).await;
+    assert!(w.on_pull().is_empty());
 }
 
 #[tokio::test]
@@ -243,7 +224,9 @@ async fn asked_twice_there_is_one_run() {
     assert!(!view.labels.contains(&"countersign:lld".to_owned()), "{:?}", view.labels);
     let said = |text: &str| view.comments.iter().filter(|c| c.body.contains(text)).count();
     assert_eq!(said("waits for a person"), 1);
-    assert_eq!(said("already at work"), 3, "each one who asked is told:\n{}", w.thread());
+    w.stands(Status::Asking).await;
+    let told = w.bots().into_iter().filter(|c| c.body.contains("already at work")).map(|c| c.id);
+    assert_eq!(told.map(|id| w.look_at(id)).count(), 3, "each one who asked is told:\n{}", w.thread());
 }
 
 #[tokio::test]
@@ -255,13 +238,13 @@ async fn a_repositorys_own_file_is_read_and_a_broken_one_is_reported() {
         ("[models]\ndrafter = \"stub:other\"\n", "models"),
     ] {
         let mut w = World::new(Setting { files: repository_file(file), ..Setting::default() }).await;
-        w.label("maya", "countersign:lld").await;
+        w.comes_to_the_gate().await;
         let status = w.find("Rehearsal").body;
         assert!(status.contains("countersign.toml") && status.contains(complaint), "{file}\n{status}");
         assert!(status.contains("server's own settings are used"), "{status}");
         w.find("waits for a person");
-        assert_eq!(w.run().await.unwrap().status, Status::Asking, "the work goes on");
-        w.nothing_else_was_said();
+        // the work goes on
+        w.stands(Status::Asking).await;
     }
 }
 
@@ -281,16 +264,13 @@ async fn a_repository_may_ask_people_before_the_review_and_not_less() {
         gate.contains("APPROVED: the LLD waits for a person"),
         "the draft's approval is not the design's:\n{gate}"
     );
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
 
     // A second paste of the first gate's line is about what was read before the review.
     w.comment("sam", &draft_line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
     w.newest();
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
-    w.nothing_else_was_said();
+    w.approved_by("sam").await;
 
     // Where the server demands that gate, a repository does not take it away.
     let (files, toml) =
@@ -298,7 +278,7 @@ async fn a_repository_may_ask_people_before_the_review_and_not_less() {
     let mut w = World::new(Setting { files, toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     assert!(w.find("Rehearsal").body.contains("would take away a gate"), "{}", w.thread());
-    w.find("before it goes to review");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -309,7 +289,8 @@ async fn a_run_tried_again_in_vain_keeps_its_one_status_comment() {
     w.find("Halted at N0");
     w.comment("tess", "/retry").await;
     let run = w.run().await.unwrap();
-    assert_eq!(run.status, Status::Failed);
+    w.stands(Status::Failed).await;
+    assert_eq!(w.newest().matches("Halted at N0").count(), 1, "it is said again, as it is tried again");
     let status = format!("<!-- countersign:status-{} -->", run.id);
     let kept = w.view().comments.into_iter().filter(|comment| comment.body.contains(&status)).count();
     assert_eq!(kept, 1, "{}", w.thread());

@@ -81,7 +81,7 @@ async fn without_models_a_run_waits_and_goes_on_by_itself() {
     let missing = "The drafter `claude:opus` has neither a Claude program that is logged in nor an API key on this server.";
     assert!(said.contains(missing), "{said}");
     assert!(!w.thread().contains("/nowhere") && !w.thread().contains("APPROVED"), "{}", w.thread());
-    assert_eq!(w.view().labels, ["countersign:needs-you"]);
+    assert_eq!(w.labels(), ["countersign:needs-you"]);
     assert_eq!(w.run().await.unwrap().status, Status::Waiting);
 
     let asked = w.hub.requests().len();
@@ -96,7 +96,7 @@ async fn without_models_a_run_waits_and_goes_on_by_itself() {
     let (said, _) = w.status_comment();
     assert!(said.contains("The reviewer `gemini:pro` has no key on this server."), "{said}");
     assert!(said.contains("adds GEMINI_API_KEY to its .env"), "{said}");
-    assert_eq!(w.view().labels, ["countersign:needs-you"]);
+    assert_eq!(w.labels(), ["countersign:needs-you"]);
     let ready = w.readyz().await;
     assert_eq!(ready["models"]["drafter"], json!({ "spec": "claude:opus", "ready": true, "lacks": null }));
 
@@ -105,12 +105,9 @@ async fn without_models_a_run_waits_and_goes_on_by_itself() {
     assert_eq!(w.readyz().await["degraded"], false);
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED"), "{gate}");
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.approved_by("sam").await;
     assert_eq!(w.notifying(), 3, "the status, the answer to /status, the gate");
     assert!(w.status_comment().0.contains("### ✅ lld: done"));
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -119,11 +116,10 @@ async fn what_waits_for_a_key_can_be_stopped() {
     w.label("maya", LABEL).await;
     w.wait(120).await;
     w.comment("maya", "/stop").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
-    assert_eq!(w.view().labels, ["countersign:stopped"]);
+    w.stands(Status::Stopped).await;
+    assert_eq!(w.labels(), ["countersign:stopped"]);
     let (said, _) = w.status_comment();
     assert!(!said.contains("goes on by itself"), "it waits for nothing now: {said}");
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -133,18 +129,17 @@ async fn a_login_made_meanwhile_is_noticed() {
     let models = Some(("claude:opus", "stub:reviewer"));
     let mut w = World::new(Setting { models, toml, ..Setting::default() }).await;
     w.label("maya", LABEL).await;
-    assert_eq!(w.view().labels, ["countersign:needs-you"]);
+    assert_eq!(w.labels(), ["countersign:needs-you"]);
     let login = w.bot().join("login");
     std::fs::create_dir_all(&login).unwrap();
     std::fs::write(login.join(".credentials.json"), "{}").unwrap();
     w.wait(75).await;
-    assert_eq!(w.view().labels, ["countersign:working"]);
+    assert_eq!(w.labels(), ["countersign:working"]);
     let (said, _) = w.status_comment();
     assert!(
         said.contains("Waiting for Claude: it could not be reached, or broke off; next try at 09:0"),
         "{said}"
     );
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -161,7 +156,7 @@ async fn a_busy_model_is_told_in_one_line_that_is_seldom_edited() {
     let (said, edits) = w.status_comment();
     assert!(said.contains("### ⏳ lld: working"), "{said}");
     assert!(said.contains("\n\nWaiting for the script: it is busy; next try at 09:00 UTC.\n\n"), "{said}");
-    assert_eq!((edits, w.view().labels), (1, vec!["countersign:working".to_owned()]));
+    assert_eq!((edits, w.labels()), (1, vec!["countersign:working".to_owned()]));
     w.wait(30).await;
     let (said, edits) = w.status_comment();
     assert!(said.contains("next try at 09:01 UTC."), "{said}");
@@ -170,7 +165,7 @@ async fn a_busy_model_is_told_in_one_line_that_is_seldom_edited() {
     assert!(!w.status_comment().0.contains("Waiting for the script"), "{}", w.thread());
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("round 1"), "waiting is not a round:\n{gate}");
-    w.nothing_else_was_said();
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -185,7 +180,7 @@ async fn a_key_that_is_refused_waits_for_the_operator_and_is_seldom_tried() {
     let mut w = scripted(&script()).await;
     let (said, _) = w.status_comment();
     assert!(said.contains("does not accept this server's key or login"), "{said}");
-    assert_eq!(w.view().labels, ["countersign:needs-you"]);
+    assert_eq!(w.labels(), ["countersign:needs-you"]);
     w.wait(540).await;
     assert_eq!(w.run().await.unwrap().step_id, "N1");
     w.wait(75).await;
@@ -196,7 +191,7 @@ async fn a_key_that_is_refused_waits_for_the_operator_and_is_seldom_tried() {
     w.wait(75).await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("round 1"), "{gate}");
-    w.nothing_else_was_said();
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -208,7 +203,7 @@ async fn an_account_that_is_used_up_is_waited_for() {
     assert!(said.contains("the account is used up; next try at 2026-03-02 09:00 UTC"), "{said}");
     w.wait(60).await;
     assert!(w.find("waits for a person").body.contains("APPROVED"));
-    w.nothing_else_was_said();
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -222,7 +217,7 @@ async fn what_would_fail_again_is_said_as_it_is_and_not_tried_again() {
         ("rejected", "service does not accept our request (`INVALID_ARGUMENT`).", "in its log"),
         ("no_such_model", "service knows no model `stub-", "`countersign models` lists them"),
     ] {
-        let mut w = scripted(&Script::default().fails("drafter", error).drafts(&design())).await;
+        let w = scripted(&Script::default().fails("drafter", error).drafts(&design())).await;
         let halt = w.find("### ❌ Halted at N1").body;
         // Brackets are escaped on the page.
         let plain = halt.replace('\\', "");
@@ -230,11 +225,16 @@ async fn what_would_fail_again_is_said_as_it_is_and_not_tried_again() {
             plain.contains(said) && plain.contains(mend) && plain.contains("\n/retry\n"),
             "{error}:\n{halt}"
         );
-        assert_eq!((w.run().await.unwrap().status, w.calls().await.len()), (Status::Failed, 1), "{error}");
+        w.stands(Status::Failed).await;
+        assert_eq!(w.calls().await.len(), 1, "{error}");
 
-        let mut w = scripted(&Script::default().drafts(&design()).fails("reviewer", error)).await;
-        let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
-        assert!(gate.contains(said) && gate.contains(mend), "{error}:\n{gate}");
+        let w = scripted(&Script::default().drafts(&design()).fails("reviewer", error)).await;
+        w.stands(Status::Asking).await;
+        let gate = w.gate();
+        assert!(
+            gate.contains("INCONCLUSIVE: the LLD waits") && gate.contains(said) && gate.contains(mend),
+            "{error}:\n{gate}"
+        );
         assert!(!gate.contains("reviewed by"), "nobody did:\n{gate}");
         assert_eq!(w.calls().await.len(), 2, "{error}");
     }
@@ -242,9 +242,10 @@ async fn what_would_fail_again_is_said_as_it_is_and_not_tried_again() {
 
 #[tokio::test]
 async fn a_review_that_was_declined_is_said_to_be() {
-    let mut w = scripted(&Script::default().drafts(&design()).fails("reviewer", "refused")).await;
+    let w = scripted(&Script::default().drafts(&design()).fails("reviewer", "refused")).await;
     let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
     assert!(gate.contains("There is no verdict. The reviewer declined to answer."), "{gate}");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -254,6 +255,7 @@ async fn a_round_without_a_draft_has_no_author() {
     let (said, _) = w.status_comment();
     assert!(said.contains("| 1 | – | 0 | – | – |\n| 2 | ✅ APPROVED | 0 | `stub-drafter`"), "{said}");
     assert!(!w.thread().contains("(human)"), "{}", w.thread());
+    w.stands(Status::Asking).await;
 }
 
 /// A program in OpenCode's place, whose answers are not said to be anybody's.
@@ -295,5 +297,5 @@ async fn no_review_is_paid_for_of_a_draft_that_nobody_is_known_to_have_written()
     assert_eq!(asked, ["drafter"]);
 
     w.comment("max", "/override I read every line").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.stands(Status::Done).await;
 }

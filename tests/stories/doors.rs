@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use countersign::{
+    engine::Status,
     store::InboxCounts,
     types::Timestamp,
     web::{Bounds, serve},
@@ -262,6 +263,7 @@ async fn an_installation_that_is_not_allowed_is_ignored_without_a_call() {
     knock("ours", "issues", body.to_string()).at(w.webhook.clone()).await;
     w.settle().await;
     assert!(w.run().await.is_some());
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -299,7 +301,7 @@ async fn the_private_door_counts_and_answers_to_its_own_name_only() {
     assert_eq!(counts["runs"], json!({ "live": 0, "waiting_for_people": 0 }));
     let done = counts["inbox"]["done"].as_u64().unwrap();
 
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     knock("torn", "issues", "{").at(w.webhook.clone()).await;
     w.settle().await;
     ping("unread").at(w.webhook.clone()).await;

@@ -12,7 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use countersign::store::Spending;
+use countersign::{engine::Status, store::Spending};
 use futures_util::stream;
 use serde_json::{Value, json};
 
@@ -63,6 +63,7 @@ async fn an_approval_by_flash_is_none_by_pro() {
     assert!(gate.contains("Another model answered than the one that was asked"), "{gate}");
     assert!(!gate.contains("\n/approve"), "no line to paste: {gate}");
     assert!(asked.load(Ordering::Relaxed) > 0);
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -71,9 +72,8 @@ async fn a_key_of_the_free_tier_gets_nothing_of_a_private_repository() {
     w.label("maya", "countersign:lld").await;
     let status = w.find("Rehearsal").body;
     assert!(status.contains("does not accept this server's key or login for this repository"), "{status}");
-    assert_eq!(w.view().labels, ["countersign:needs-you"]);
+    assert_eq!(w.labels(), ["countersign:needs-you"]);
     assert_eq!(asked.load(Ordering::Relaxed), 0, "{status}");
-    w.nothing_else_was_said();
 }
 
 /// What is on the bill of a service that takes a token for each byte and writes as much as it may, in micro-dollars. It
@@ -133,4 +133,5 @@ async fn no_less_is_booked_than_is_billed_by_a_service_that_does_not_say() {
     assert!((billed..billed + billed / 50).contains(&booked), "booked {booked}, billed {billed}");
     let spent = Spending::of(&calls);
     assert!(spent.held.0 == booked && gate.contains("held back"), "nobody knows what it cost: {gate}");
+    w.stands(Status::Asking).await;
 }

@@ -35,7 +35,7 @@ async fn narrow() -> World {
 }
 
 impl World {
-    fn gate(&self) -> PathBuf {
+    fn pipe(&self) -> PathBuf {
         self.directory().join("bot/claude/gate")
     }
 
@@ -61,14 +61,14 @@ impl World {
 
     /// A call has the place until the file that is handed out is dropped.
     async fn hold(&self) -> (fs::File, Called) {
-        fs::create_dir_all(self.gate().parent().unwrap()).unwrap();
-        let made = proc::Command::new("mkfifo").arg(self.gate()).run(&CancellationToken::new()).await;
+        fs::create_dir_all(self.pipe().parent().unwrap()).unwrap();
+        let made = proc::Command::new("mkfifo").arg(self.pipe()).run(&CancellationToken::new()).await;
         assert!(made.unwrap().success());
         let call = self.another_call();
-        let gate = self.gate();
+        let gate = self.pipe();
         // Opens only once the program is there to read.
         let held = tokio::task::spawn_blocking(|| OpenOptions::new().write(true).open(gate)).await.unwrap();
-        fs::remove_file(self.gate()).unwrap();
+        fs::remove_file(self.pipe()).unwrap();
         (held.unwrap(), call)
     }
 
@@ -108,9 +108,7 @@ async fn whoever_would_stand_in_line_comes_again_and_people_read_why() {
         drop(call.await.unwrap());
     }
     w.wait(15).await;
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.approved_by("sam").await;
     assert!(!w.thread().contains("Waiting for a place"));
     let calls = books.ledger(run.id).await.unwrap().calls;
     let settled = |call: &CallRow| matches!(call.status, CallStatus::Done | CallStatus::Failed);
@@ -161,9 +159,7 @@ async fn a_call_that_never_left_the_line_is_in_the_books_as_never_made() {
     call.await.unwrap().unwrap();
     let mut w = w.restart().await;
     w.wait(60).await;
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.approved_by("sam").await;
     let calls = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
     assert!(calls.iter().all(|call| call.status != CallStatus::Lost), "{calls:#?}");
 }

@@ -29,7 +29,7 @@ fn mistakes(prompt: &str) -> &str {
 
 /// The run asks at its gate, and the reviewer was warned so often of a name.
 async fn asks(w: &mut World, warned: usize, reviews: &[String]) {
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
     assert_eq!(reviews.iter().filter(|prompt| prompt.contains(OBJECTION)).count(), warned);
     assert!(w.find("waits for a person").body.contains("APPROVED"), "{}", w.thread());
 }
@@ -50,7 +50,7 @@ async fn a_name_is_told_once_whatever_else_is_wrong() {
         Setting::default(),
     )
     .await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     asks(&mut w, 2, &models.sent("reviewer")).await;
     let prompts = models.sent("drafter");
     assert_eq!(prompts.len(), 3, "one for the path, one for the review");
@@ -66,7 +66,7 @@ async fn a_name_and_a_gap_in_the_test_plan_are_told_apart() {
         |_| edit("gives the described result", "gives the described result (REQ-1)"),
     ];
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     asks(&mut w, 1, &models.sent("reviewer")).await;
     let prompts = models.sent("drafter");
     assert!(mistakes(&prompts[1]).contains(OBJECTION), "{}", prompts[1]);
@@ -80,7 +80,7 @@ async fn what_the_last_draft_names_is_for_the_reviewer() {
         edit("3. Make the change", "3. In `src/reporter.rs`, make the change")
     }];
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     asks(&mut w, 1, &models.sent("reviewer")).await;
     let prompts = models.sent("drafter");
     assert_eq!(prompts.len(), 3);
@@ -95,7 +95,7 @@ async fn what_the_last_draft_names_is_for_the_reviewer() {
 async fn a_persons_version_goes_to_the_reviewer_with_its_names() {
     let setting = Setting { toml: "[lld]\nmax_rounds = 1\n".to_owned(), ..Setting::default() };
     let (mut w, models) = with_reviewer(vec![|_| sound("src/lib.rs")], |_| approved(), setting).await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
     let theirs = w.hub.branch_file(w.repo, &branch, &path).unwrap();
     let theirs = String::from_utf8(theirs).unwrap().replacen(BEGIN, STRANGE, 1);

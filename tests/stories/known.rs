@@ -34,7 +34,7 @@ async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     let made: (&str, &[u8]) = ("src/made.pb.go", b"func durationn() {}\n");
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[made], "Generate it").unwrap();
     w.label("maya", "countersign:lld").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED"), "{gate}");
 
@@ -61,7 +61,7 @@ async fn generated_code_too_large_to_read_is_in_no_designs_way() {
     let large = vec![b'\n'; 9 << 20];
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[("src/made.pb.go", &large)], "Generate it").unwrap();
     w.label("maya", "countersign:lld").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
     assert_eq!(models.sent("drafter").len(), 1);
 }
 
@@ -96,17 +96,17 @@ async fn what_three_designs_had_in_common_the_fourth_drafter_is_told() {
     ] {
         w.issue = w.hub.open_issue(w.repo, maya, title, body).unwrap();
         numbers.push(w.issue);
-        w.label("maya", "countersign:lld").await;
+        w.comes_to_the_gate().await;
         let line = w.approve_line();
         w.comment("sam", &line).await;
-        assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+        w.stands(Status::Done).await;
     }
     let before = models.sent("drafter");
     assert!(before.iter().all(|prompt| !prompt.contains(" designs (#")), "twice is no pattern");
 
     w.issue =
         w.hub.open_issue(w.repo, maya, "Negative spans", "`src/lib.rs` takes none; refuse them.").unwrap();
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     let first = models.sent("drafter").swap_remove(before.len());
     let rule = format!(
         "- In 3 designs (#{}, #{}, #{}), section 3: Requirement {} names no exit status. Say what is observed.",

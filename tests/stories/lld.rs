@@ -22,76 +22,178 @@ fn committed(w: &World) -> (Vec<u8>, Hash) {
     (bytes, hash)
 }
 
+/// All that a person sees of the standard way: both threads, comment by comment, the labels as they moved, the commits.
+fn seen(w: &World) -> String {
+    let mut out = String::new();
+    for number in [w.issue, w.pull().number] {
+        let view = w.hub.issue(w.repo, number).unwrap();
+        out += &format!("## #{number} {} {:?}\n", view.title, view.labels);
+        for event in view.timeline {
+            out += &format!("{} by {}: {}\n", event.event, event.actor, event.detail.unwrap_or_default());
+        }
+        for (who, what) in &view.reactions {
+            out += &format!("{what} by {who}\n");
+        }
+        if view.author != "maya" {
+            out += &format!("\n--- {}\n{}\n", view.author, w.plain(&view.body));
+        }
+        for comment in view.comments {
+            let (body, edits) = (w.plain(&comment.body), comment.edits);
+            // The design is a file, which others tell of.
+            let (before, folded) = body.split_once("<details>").unwrap_or((&body, ""));
+            let after = folded.rsplit_once("</details>").map_or("", |(_, after)| after);
+            out += &format!(
+                "\n--- {}, edited {edits}x {:?}\n{before}{after}\n",
+                comment.author, comment.reactions
+            );
+        }
+    }
+    out += "\n## Commits\n";
+    for commit in w.hub.log(w.repo, &w.branch()) {
+        out += &format!("--- {}\n{}\n", commit.author, w.plain(commit.message.trim()));
+    }
+    out
+}
+
 #[tokio::test]
 async fn a_label_ends_in_an_approved_design() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
-
-    let view = w.view();
-    assert!(
-        view.reactions.contains(&("countersign[bot]".to_owned(), "eyes".to_owned())),
-        "{:?}",
-        view.reactions
-    );
-    assert!(!view.labels.contains(&"countersign:lld".to_owned()), "the trigger is taken off again");
-    assert!(view.labels.contains(&"countersign:needs-you".to_owned()), "{:?}", view.labels);
-
-    let status = w.find("Rehearsal");
-    assert!(status.edits >= 1, "one status comment, edited in place");
-    let gate = w.find("waits for a person");
-    assert!(gate.body.contains("APPROVED"), "{}", gate.body);
-    assert_eq!(w.notifying(), 2, "a design costs its readers two mails:\n{}", w.thread());
-    let pulls = w.hub.pulls(w.repo);
-    assert_eq!(pulls.len(), 1);
-    assert!(pulls[0].draft);
-    assert!(pulls[0].body.contains(&format!("Part of #{}", w.issue)), "{}", pulls[0].body);
-
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
-    let (_, hash) = committed(&w);
-    let log = w.hub.log(w.repo, &format!("countersign/issue-{}", w.issue));
+    w.comes_to_the_gate().await;
+    w.approved_by("sam").await;
+    let (design, hash) = committed(&w);
+    assert!(design.starts_with(b"# 1 - Feature: Report time by week"));
+    let log = w.hub.log(w.repo, &w.branch());
     assert!(log[0].message.contains(&format!("Countersign-Document: {hash}")), "{}", log[0].message);
-    assert!(log[0].message.lines().next().unwrap().contains("[skip ci]"));
-    assert_eq!(w.hub.pulls(w.repo).len(), 1, "one pull request an issue");
-    assert!(w.view().labels.contains(&"countersign:done".to_owned()));
-    assert_eq!(w.notifying(), 2);
-    w.nothing_else_was_said();
+    assert_eq!(w.notifying(), 2, "a design costs its readers two mails:\n{}", w.thread());
+    insta::assert_snapshot!(seen(&w), @r##"
+    ## #1 Report time by week as well as by project ["countersign:done"]
+    labeled by maya: countersign:lld
+    unlabeled by countersign[bot]: countersign:lld
+    labeled by countersign[bot]: countersign:working
+    labeled by countersign[bot]: countersign:needs-you
+    unlabeled by countersign[bot]: countersign:working
+    labeled by countersign[bot]: countersign:done
+    unlabeled by countersign[bot]: countersign:needs-you
+    eyes by countersign[bot]
+
+    --- countersign[bot], edited 2x []
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### ✅ lld: done
+
+    Run `1002-1`, asked for by maya.
+
+    The result is on [its pull request](HUB/maya/tally/pull/2).
+
+    ✅ N0 Load the issue → ✅ N0b Analyze the codebase → ✅ N1 Draft the design → ✅ NP Fix mechanically → ✅ N1.5 Validate mechanically → ✅ N1b Validate the test plan → ⏭️ N2 Human gate: draft → ✅ N3 Adversarial review → ✅ N4 Human gate: verdict → ✅ N5 Finalize
+
+    | Round | Verdict | Open findings | Drafted by | Reviewed by |
+    |--:|---|--:|---|---|
+    | 1 | ✏️ REVISE | 1 | `stub-drafter` | `stub-reviewer` |
+    | 2 | ✅ APPROVED | 0 | `stub-drafter` | `stub-reviewer` |
+
+
+
+    <sub>`/status` · `/stop` · `/help` · updated on 2026-03-02 09:01 UTC</sub>
+
+    <!-- countersign:status-1002-1 -->
+
+    --- countersign[bot], edited 1x []
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### ✅ APPROVED: the LLD was accepted (0 open findings)
+
+    **Accepted by sam** on 2026-03-02 09:01 UTC.
+
+    **The reviewer's reason**
+
+    This is a rehearsal: a fixed text, not a model's opinion. Requirement 2 now says what is observed, and scenario 020 checks exactly that.
+
+    No open findings.
+
+
+
+    Drafted by `stub-drafter`, reviewed by `stub-reviewer`, round 2.
+
+    [Document](HUB/maya/tally/blob/countersign/issue-1/docs/lld/LLD-1.md) · [Pull request](HUB/maya/tally/pull/2) · [Status](HUB/maya/tally/issues/1#issuecomment-1020)
+
+    <sub>Run 1002-1 · the hash to approve covers the document (sha256 HASH), the files it names and this gate's rules</sub>
+
+    <!-- countersign:gate-1002-1-15 -->
+
+    --- sam, edited 0x [("countersign[bot]", "eyes")]
+    /approve lld HASH
+    ## #2 LLD for #1: Report time by week as well as by project []
+
+    --- countersign[bot]
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    Part of #1: the LLD, drafted and reviewed by models of different makers and decided by a person.
+
+    | Fact | Value |
+    |---|---|
+    | Document | `docs/lld/LLD-1.md` ([file](HUB/maya/tally/blob/countersign/issue-1/docs/lld/LLD-1.md)) |
+    | sha256 | `HASH` |
+    | Verdict | ✅ APPROVED |
+    | Drafted by | `stub-drafter` |
+    | Reviewed by | `stub-reviewer` |
+    | Decision | approved by sam at 2026-03-02T09:01:00Z |
+    | Review log | `docs/lld/LLD-1.review.md` |
+    | Audit head | `HASH` |
+
+    The document is accepted. Merging is up to you.
+
+    <sub>Run 1002-1</sub>
+
+    ## Commits
+    --- countersign[bot]
+    docs: accept LLD for #1 [skip ci]
+
+    “Report time by week as well as by project”
+    Accepted by sam.
+
+    Countersign-Run: 1002-1
+    Countersign-Document: HASH
+    Countersign-Audit: HASH
+    --- countersign[bot]
+    docs: propose LLD for #1 [skip ci]
+
+    “Report time by week as well as by project”
+
+    Countersign-Run: 1002-1
+    Countersign-Document: HASH
+    --- maya
+    Initial commit
+    "##);
 }
 
 #[tokio::test]
 async fn the_status_comment_tells_the_rounds() {
     let mut w = world().await;
     w.comment("tess", "/lld").await;
-    let status = w.find("Rehearsal").body;
+    let status = w.status().body;
     let rounds: Vec<_> = status.lines().filter(|l| l.contains("REVISE") || l.contains("APPROVED")).collect();
-    assert!(rounds[0].contains("REVISE"), "{status}");
-    assert!(rounds.iter().any(|l| l.contains("APPROVED")), "{status}");
-    w.find("waits for a person");
-    w.nothing_else_was_said();
+    assert!(rounds.len() == 2 && rounds[0].contains("REVISE") && rounds[1].contains("APPROVED"), "{status}");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
 async fn revise_goes_round_again_and_asks_anew() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
-    w.find("Rehearsal");
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     let first = w.approve_line();
     w.comment("sam", "/revise say what happens to an empty file").await;
     assert_eq!(w.notifying(), 3, "a second gate is a second question");
     w.newest();
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
-    // The old line is not an approval of what is there now, unless it is still the same text.
+    w.stands(Status::Asking).await;
+    // The old line is not an approval of what is there now.
     let second = w.approve_line();
-    if first != second {
-        w.comment("sam", &first).await;
-        assert!(w.newest().contains(second.split(' ').next_back().unwrap().get(..0).unwrap_or("")));
-        assert_eq!(w.run().await.unwrap().status, Status::Asking);
-    }
+    assert_ne!(first, second);
+    w.comment("sam", &first).await;
+    assert!(w.last("That hash is not of the version that waits").body.contains(&second), "{}", w.thread());
+    w.stands(Status::Asking).await;
     w.comment("sam", &second).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.stands(Status::Done).await;
 }
 
 #[tokio::test]
@@ -108,26 +210,23 @@ async fn who_may_say_it_is_asked_of_github_at_that_moment() {
     w.find("waits for a person");
     let line = w.approve_line();
     w.comment("tess", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "triage does not approve");
+    // triage does not approve
+    w.stands(Status::Asking).await;
     let tess = w.user("tess");
     w.hub.set_role(w.repo, tess, countersign::types::Role::Write).unwrap();
     w.comment("tess", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
-    w.nothing_else_was_said();
+    w.stands(Status::Done).await;
 }
 
 #[tokio::test]
 async fn a_bare_approve_needs_the_page_to_have_been_read() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
-    w.find("Rehearsal");
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     w.comment_at_once("sam", "/approve").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     assert!(w.newest().contains("/approve lld"), "it is told the line");
     w.comment("sam", "/approve").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
-    w.nothing_else_was_said();
+    w.stands(Status::Done).await;
 }
 
 #[tokio::test]
@@ -164,61 +263,56 @@ async fn an_edited_comment_never_acts() {
 #[tokio::test]
 async fn an_issue_edited_after_the_gate_blocks_a_bare_approve() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
-    w.find("Rehearsal");
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     let (maya, title) = (w.user("maya"), w.view().title);
     w.hub.edit_issue(w.repo, w.issue, maya, Some(&title), Some("Something else entirely.")).unwrap();
     w.comment("sam", "/approve").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     assert!(w.newest().contains("Something else entirely."), "the difference is shown");
     let line = w.approve_line();
     w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "the full line still passes");
-    w.nothing_else_was_said();
+    // the full line still passes
+    w.stands(Status::Done).await;
 }
 
 #[tokio::test]
 async fn closing_the_issue_stops_the_run() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
-    w.find("Rehearsal");
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     let maya = w.user("maya");
     w.hub.close_issue(w.repo, w.issue, maya).unwrap();
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    w.stands(Status::Stopped).await;
     w.hub.reopen(w.repo, w.issue, maya).unwrap();
     w.settle().await;
     w.comment("sam", "/approve").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]
 async fn stop_stops_and_says_what_was_kept() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
-    w.find("Rehearsal");
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     w.comment("tess", "/stop").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
-    assert!(w.view().labels.contains(&"countersign:stopped".to_owned()), "{:?}", w.view().labels);
+    w.stands(Status::Stopped).await;
+    assert!(w.labels().contains(&"countersign:stopped".to_owned()), "{:?}", w.labels());
 }
 
 #[tokio::test]
 async fn a_plan_without_drafts_gets_a_normal_pull_request() {
     let mut w = world().await;
     w.hub.refuse_draft_pulls(w.repo, true).unwrap();
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     let pulls = w.hub.pulls(w.repo);
     assert!(!pulls[0].draft);
     assert!(pulls[0].title.starts_with("[WIP]"), "{}", pulls[0].title);
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
 async fn a_maintainers_own_commit_is_the_next_version() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     let line = w.approve_line();
     let (bytes, before) = committed(&w);
     let theirs = String::from_utf8(bytes).unwrap() + "\nA sentence by a person.\n";
@@ -227,13 +321,11 @@ async fn a_maintainers_own_commit_is_the_next_version() {
     w.hub.push_commit(w.repo, &branch, sam, &[(&path, theirs.as_bytes())], "Say it better").unwrap();
     w.comment("sam", &line).await;
     // Not approved, not overwritten: reviewed and asked about.
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     let (after, hash) = committed(&w);
     assert_ne!(hash, before);
     assert_eq!(String::from_utf8(after).unwrap(), theirs);
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.approved_by("sam").await;
     assert_eq!(committed(&w).1, hash, "what was approved is what is there");
 }
 
@@ -247,7 +339,6 @@ async fn help_and_status_share_one_comment() {
     w.comment("maya", "/countersign status").await;
     assert!(w.newest().contains("Nothing is running on this issue"));
     assert_eq!((w.notifying(), w.view().comments.len()), (2, 4), "the first answer made way for the second");
-    w.nothing_else_was_said();
 }
 
 /// Someone's own version of the design, pushed to its branch.
@@ -259,7 +350,7 @@ fn push_theirs(w: &World, text: &str) {
 #[tokio::test]
 async fn a_version_pushed_while_we_draft_is_not_overwritten() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/revise say more").unwrap();
@@ -273,83 +364,78 @@ async fn a_version_pushed_while_we_draft_is_not_overwritten() {
         theirs,
         "theirs is what is reviewed and asked about"
     );
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.stands(Status::Asking).await;
+    w.approved_by("sam").await;
     assert_eq!(String::from_utf8(committed(&w).0).unwrap(), theirs);
 }
 
 #[tokio::test]
 async fn a_version_left_on_the_branch_is_not_overwritten_by_the_next_run() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
     w.comment("tess", "/stop").await;
+    w.stands(Status::Stopped).await;
     push_theirs(&w, &theirs);
     w.comment("tess", "/lld").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     assert_eq!(String::from_utf8(committed(&w).0).unwrap(), theirs);
 }
 
 #[tokio::test]
 async fn a_file_that_changes_on_main_needs_a_new_approval_that_names_it() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
-    w.find("Rehearsal");
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     let (old, design) = (w.approve_line(), String::from_utf8(committed(&w).0).unwrap());
     let path = countersign::documents::lld::parse(&design).files[0].path.clone();
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[(&path, b"// changed")], "Change it").unwrap();
     w.comment("sam", "/approve").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     assert!(w.newest().contains(&path), "the reply names the file");
     let new = w.approve_line();
     assert_ne!(old, new);
     w.comment("sam", &new).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
-    w.nothing_else_was_said();
+    w.stands(Status::Done).await;
 }
 
 #[tokio::test]
 async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     let maya = w.user("maya");
     w.hub.edit_issue(w.repo, w.issue, maya, Some("Quite another title"), None).unwrap();
     w.comment("sam", "/revise for the title as it is now").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     w.comment("sam", "/approve").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "nothing changed since it was drafted anew");
+    // nothing changed since it was drafted anew
+    w.stands(Status::Done).await;
 }
 
 #[tokio::test]
 async fn a_person_can_have_their_own_version_revised() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
     push_theirs(&w, &theirs);
     w.comment("sam", "/revise say it shorter").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     let revised = String::from_utf8(committed(&w).0).unwrap();
     assert_ne!(revised, theirs, "the revision they asked for is what they are asked about");
     assert!(revised.contains("A sentence by a person."), "and it is a revision of theirs:\n{revised}");
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.approved_by("sam").await;
 }
 
 #[tokio::test]
 async fn a_run_that_ends_before_it_began_replaces_the_last_ones_label() {
     let mut w = world().await;
-    w.label("maya", "countersign:lld").await;
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.view().labels, ["countersign:done"]);
+    w.comes_to_the_gate().await;
+    w.approved_by("sam").await;
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
     w.label("maya", "countersign:lld").await;
-    assert_eq!((w.run().await.unwrap().id.seq, w.run().await.unwrap().status), (2, Status::Failed));
-    assert_eq!(w.view().labels, ["countersign:stopped"], "{}", w.thread());
+    assert_eq!((w.run().await.unwrap().id.seq, w.run_status().await), (2, Status::Failed));
+    assert_eq!(w.labels(), ["countersign:stopped"], "{}", w.thread());
+    assert!(w.status().body.contains("lld: halted"), "{}", w.thread());
+    w.find("### ❌ Halted at N0 Load the issue");
 }
 
 #[tokio::test]
@@ -378,4 +464,5 @@ async fn a_later_round_opens_nothing_that_could_have_been_said_before() {
     assert!(line("The title could be longer").contains("suggestion"), "{gate}");
     assert!(line("A secret is logged").contains("high"), "{gate}");
     assert!(line("The new words say too little").contains("high"), "{gate}");
+    w.stands(Status::Asking).await;
 }

@@ -18,12 +18,8 @@ fn sound() -> Script {
     Script::default().drafts(&design()).reviews(&approved())
 }
 
-async fn stands(w: &World) -> Status {
-    w.run().await.unwrap().status
-}
-
 fn filed(w: &World) -> usize {
-    w.view().comments.iter().filter(|comment| comment.body.starts_with("Filed:")).count()
+    w.bots().into_iter().filter(|c| c.body.starts_with("Filed:")).map(|c| w.look_at(c.id)).count()
 }
 
 fn nothing_on_a_branch(w: &World) {
@@ -35,34 +31,30 @@ fn nothing_on_a_branch(w: &World) {
 async fn a_note_is_approved_then_reviewed_then_filed() {
     let mut w = with("", sound()).await;
     w.label("maya", "countersign:note").await;
-    assert_eq!(stands(&w).await, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
     assert!(w.find("waits for a person, before it goes to review").body.contains("/approve text "));
     assert!(w.find("Rehearsal").body.contains("**A3 Ask**"), "{}", w.thread());
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(stands(&w).await, Status::Done, "{}", w.thread());
+    w.approved_by("sam").await;
     w.find("Filed:");
     assert!(w.find("note: done").body.contains("APPROVED"));
     nothing_on_a_branch(&w);
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
 async fn a_note_that_nobody_is_asked_about_is_filed_where_its_review_approves_it() {
     let mut w = with("[note]\nverdict_gate = false\n", sound()).await;
     w.label("maya", "countersign:note").await;
-    assert_eq!(stands(&w).await, Status::Done, "{}", w.thread());
+    w.stands(Status::Done).await;
     w.find("Filed:");
     w.find("note: done");
-    w.nothing_else_was_said();
 
     let mut w = with("[note]\nverdict_gate = false\n", sound()).await;
     w.issue = w.hub.open_issue(w.repo, w.user("stranger"), "A wish", "It is done when it is done.").unwrap();
     w.label("maya", "countersign:note").await;
-    assert_eq!((stands(&w).await, filed(&w)), (Status::Asking, 0), "{}", w.thread());
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!((stands(&w).await, filed(&w)), (Status::Done, 1), "{}", w.thread());
+    w.stands(Status::Asking).await;
+    assert_eq!(filed(&w), 0, "{}", w.thread());
+    w.approved_by("sam").await;
+    assert_eq!(filed(&w), 1, "{}", w.thread());
 }
 
 #[tokio::test]
@@ -75,13 +67,17 @@ async fn a_note_that_its_review_refuses_is_filed_by_nobody() {
             let line = w.approve_line();
             w.comment("sam", &line).await;
         }
-        assert_eq!((stands(&w).await, filed(&w)), (Status::Asking, 0), "{}", w.thread());
+        w.stands(Status::Asking).await;
+        assert_eq!(filed(&w), 0, "{}", w.thread());
         for answer in ["/approve", "/override I know better"] {
             w.comment("max", answer).await;
-            assert_eq!((stands(&w).await, filed(&w)), (Status::Asking, 0), "{answer}\n{}", w.thread());
+            assert!(w.newest().contains("does not pass what waits here"), "{answer}\n{}", w.thread());
+            w.stands(Status::Asking).await;
+            assert_eq!(filed(&w), 0, "{answer}\n{}", w.thread());
         }
         w.comment("max", "/stop").await;
-        assert_eq!((stands(&w).await, filed(&w)), (Status::Stopped, 0));
+        w.stands(Status::Stopped).await;
+        assert_eq!(filed(&w), 0);
     }
 }
 
@@ -98,7 +94,8 @@ async fn a_note_is_filed_once_however_often_the_bot_ends() {
         }
     }
     w.settle().await;
-    assert_eq!((stands(&w).await, filed(&w)), (Status::Done, 1), "{}", w.thread());
+    w.stands(Status::Done).await;
+    assert_eq!(filed(&w), 1, "{}", w.thread());
 }
 
 #[tokio::test]
@@ -111,10 +108,11 @@ async fn a_note_that_is_filed_when_the_run_is_stopped_is_filed() {
     }
     w.hub.fault(answer_lost("POST", "/comments"));
     w.settle().await;
-    assert_eq!((stands(&w).await, filed(&w)), (Status::Ready, 1), "its answer was lost");
+    assert_eq!((w.run().await.unwrap().status, filed(&w)), (Status::Ready, 1), "its answer was lost");
     w.comment("maya", "/stop").await;
-    assert_eq!((stands(&w).await, filed(&w)), (Status::Done, 1), "{}", w.thread());
-    assert_eq!(w.view().labels, ["countersign:done"]);
+    w.stands(Status::Done).await;
+    assert_eq!(filed(&w), 1, "{}", w.thread());
+    w.find("Filed:");
 }
 
 #[tokio::test]
@@ -122,17 +120,14 @@ async fn each_stage_has_its_part_of_the_pull_request() {
     let mut w = with("", sound().reviews(&approved())).await;
     for (stage, workflow) in [("LLD", "lld"), ("pages", "pages")] {
         w.label("maya", &format!("countersign:{workflow}")).await;
-        let line = w.approve_line();
-        w.comment("sam", &line).await;
-        assert_eq!(stands(&w).await, Status::Done, "{}", w.thread());
+        w.approved_by("sam").await;
         assert!(w.pull_body().contains(&format!("### {stage}\n")), "{}", w.pull_body());
         // Nobody else's words live there longer than to our next edit.
         let (pull, sam) = (w.hub.pulls(w.repo)[0].number, w.user("sam"));
         w.hub.edit_issue(w.repo, pull, sam, None, Some("Nothing to see here.")).unwrap();
     }
     w.label("maya", "countersign:pages").await;
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
+    w.approved_by("sam").await;
     let body = w.pull_body();
     let at = |text: &str| body.find(text).unwrap_or_else(|| panic!("{text}: {body}"));
     assert!(at("### LLD\n") < at("### pages\n"));
@@ -146,17 +141,17 @@ async fn pages_are_published_together() {
         let mut w = with(&format!("[pages]\nverdict_gate = {asks}\n"), sound()).await;
         w.label("maya", "countersign:pages").await;
         if asks {
-            assert_eq!(stands(&w).await, Status::Asking, "{}", w.thread());
+            w.stands(Status::Asking).await;
             let line = w.approve_line();
             assert!(line.starts_with("/approve pages "), "{line}");
             w.comment("sam", &line).await;
         }
-        assert_eq!(stands(&w).await, Status::Done, "{}", w.thread());
+        w.stands(Status::Done).await;
         let branch = format!("countersign/issue-{}", w.issue);
         let there = |path: &str| w.hub.branch_file(w.repo, &branch, path).is_some();
         let index = format!("docs/pages/{}/index.md", w.issue);
         assert!(there(&index) && there("docs/pages/1.md") && there("docs/pages/2.md"), "{}", w.thread());
-        let body = w.pull_body();
+        let body = w.pull().body;
         assert!(!body.contains("1.md`"), "what is made from the text is ours:\n{body}");
     }
 }
@@ -169,11 +164,9 @@ async fn a_page_that_somebody_changed_is_named_and_kept() {
     let sam = w.user("sam");
     w.hub.push_commit(w.repo, &branch, sam, &[("docs/pages/1.md", b"# Mine")], "Mine").unwrap();
     w.comment("sam", "/approve").await;
-    assert_eq!(stands(&w).await, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
     assert!(w.newest().contains("- `docs/pages/1.md`"), "{}", w.thread());
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(stands(&w).await, Status::Done, "{}", w.thread());
+    w.approved_by("sam").await;
     assert_eq!(w.hub.branch_file(w.repo, &branch, "docs/pages/1.md").unwrap(), b"# Mine");
 }
 
@@ -181,7 +174,7 @@ async fn a_page_that_somebody_changed_is_named_and_kept() {
 async fn a_halt_names_the_step_and_the_command_of_its_own_workflow() {
     let mut w = with("", Script::default().drafts("")).await;
     w.label("maya", "countersign:pages").await;
-    assert_eq!(stands(&w).await, Status::Failed, "{}", w.thread());
+    w.stands(Status::Failed).await;
     let halt = w.find("Halted at B2 Draft").body;
     assert!(halt.contains("/pages"), "{halt}");
 }
@@ -193,9 +186,9 @@ async fn what_is_published_unasked_is_what_was_approved_last() {
         Script::default().drafts(&design()).reviews(&refuses).edits("## 1. Context", "## 1. Contexts");
     let mut w = with("[pages]\nmax_rounds = 1\nverdict_gate = false\n", script.reviews(&approved())).await;
     w.label("maya", "countersign:pages").await;
-    assert_eq!(stands(&w).await, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
     w.comment("sam", "/revise say what is demanded").await;
-    assert_eq!(stands(&w).await, Status::Done, "{}", w.thread());
+    w.stands(Status::Done).await;
     let branch = format!("countersign/issue-{}", w.issue);
     let at = |path: &str| String::from_utf8(w.hub.branch_file(w.repo, &branch, path).unwrap()).unwrap();
     let index = at(&format!("docs/pages/{}/index.md", w.issue));

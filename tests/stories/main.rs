@@ -18,6 +18,7 @@ mod intake;
 mod known;
 mod lld;
 mod long_log;
+mod looks;
 mod made;
 mod missed;
 mod models;
@@ -36,6 +37,7 @@ mod strangers;
 mod threads;
 mod toys;
 mod unasked;
+mod unseen;
 #[allow(dead_code, reason = "the crash tests tell of the same world and need other parts")]
 mod world;
 

@@ -81,7 +81,7 @@ async fn what_was_said_while_the_bot_was_down_is_heard_afterwards() {
     assert!(w.sweep().await > 0);
     w.wait(60).await;
     let line = w.approve_line();
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
 
     w.pass(60);
     let (repo, issue, sam) = (w.repo, w.issue, w.user("sam"));
@@ -92,7 +92,7 @@ async fn what_was_said_while_the_bot_was_down_is_heard_afterwards() {
         .await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.stands(Status::Done).await;
     assert_eq!(w.sweep().await, 0, "what is known is not fetched again");
 }
 
@@ -108,6 +108,7 @@ async fn a_redelivery_and_the_sweep_are_one_delivery() {
     w.settle().await;
     assert_eq!(w.inbox_counts().await, before);
     assert_eq!(w.run().await.unwrap().id.seq, 1);
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -140,6 +141,7 @@ async fn a_sweep_that_fails_begins_again_where_it_began() {
     let moved = w.app.store.swept_to().await.unwrap();
     let behind = countersign::clock::Clock::now(&*w.clock).since(moved);
     assert!(moved > mark && behind >= Duration::from_secs(600), "{behind:?}");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -160,6 +162,7 @@ async fn what_github_always_fails_on_keeps_nothing_else_out() {
     assert!(w.run().await.is_some(), "what came after it was fetched");
     assert_eq!(w.app.store.swept_to().await.unwrap(), mark, "and it is looked for again");
     assert_eq!(w.sweep().await, 1);
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -176,6 +179,7 @@ async fn what_github_no_longer_has_keeps_nothing_else_out() {
     w.hub.fault(unwell("/app/hook/deliveries/", 404, 1));
     assert_eq!(w.sweep().await, 1);
     assert!(w.run().await.is_some());
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -234,6 +238,7 @@ async fn what_was_acknowledged_and_lost_comes_back_and_what_was_before_us_does_n
     let known = w.app.store.unheard(vec![DeliveryId(guid.clone())]).await.unwrap();
     assert!(known.is_empty(), "GitHub was told that we have it, and now we do");
     assert_eq!(w.run().await.unwrap().id.seq, 1, "it had started its run already");
+    w.stands(Status::Asking).await;
 
     // A new data directory is a new bot: what people said before it came is not for it.
     w.pass(60);
@@ -257,8 +262,9 @@ async fn a_label_nobody_told_of_is_found_on_the_issue() {
     w.wait(60).await;
     let run = w.run().await.unwrap();
     assert_eq!((run.trigger.actor.login.as_str(), run.status), ("maya", Status::Asking), "{}", w.thread());
-    assert!(!w.view().labels.contains(&LABEL.to_owned()));
+    assert!(!w.labels().contains(&LABEL.to_owned()));
     assert_eq!(w.look().await, found(0));
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -290,6 +296,7 @@ async fn a_label_by_a_reader_is_refused_once() {
     w.hub.forget_deliveries().unwrap();
     assert_eq!(w.look().await, found(1));
     assert!(w.run().await.is_some());
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -313,6 +320,7 @@ async fn not_knowing_who_may_leaves_a_found_label_for_later() {
     assert_eq!(w.look().await, found(0), "it waits in the inbox");
     w.wait(30).await;
     assert!(w.run().await.is_some());
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -322,6 +330,7 @@ async fn a_bots_label_never_acts_wherever_it_is_found() {
     assert_eq!(w.look().await, found(1));
     assert_eq!(w.look().await, found(0));
     assert!(w.run().await.is_none());
+    assert_eq!(w.labels(), [LABEL], "it stays where it was put");
     assert_eq!(w.asked("/collaborators/"), 0);
 
     // What could not be seen is said, and seen the next time.
@@ -336,7 +345,7 @@ async fn a_label_that_was_found_and_is_then_told_of_starts_one_run() {
     w.wait(60).await;
     w.comment("maya", "/stop").await;
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    w.stands(Status::Stopped).await;
     assert_eq!(w.sweep().await, 1, "the label's own delivery");
     assert_eq!(w.run().await.unwrap().id.seq, 1, "{}", w.thread());
 }
@@ -348,6 +357,7 @@ async fn a_label_that_is_told_of_and_found_at_the_same_time_starts_one_run() {
     assert_eq!(w.look().await, found(1));
     assert_eq!(w.look().await, found(0));
     assert_eq!(w.run().await.unwrap().id.seq, 1);
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -388,7 +398,7 @@ async fn a_suspension_nobody_told_of_is_seen_by_the_look_for_labels() {
     w.hub.forget_deliveries().unwrap();
     w.look().await;
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -417,12 +427,15 @@ async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
     timeout(PATIENCE, gone_on).await.expect("the clock stands still; only the word wakes it");
     stop.cancel();
     living.await.unwrap();
+    let mut w = w.restart().await;
+    w.settle().await;
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
 async fn a_repository_that_was_deleted_unheard_ends_its_runs() {
     let mut w = world().await;
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     let repo = w.repo;
     w.unheard(|hub| hub.delete_repo(repo).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
@@ -434,25 +447,27 @@ async fn a_repository_that_was_deleted_unheard_ends_its_runs() {
 #[tokio::test]
 async fn an_issue_that_is_open_again_is_not_closed() {
     let mut w = world().await;
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
     w.hub.reopen(repo, issue, maya).unwrap();
     w.settle().await;
     assert_eq!(w.sweep().await, 1);
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
 
     let pull = w.hub.pulls(repo).pop().expect("the run opened one").number;
     w.unheard(|hub| hub.close_issue(repo, pull, maya).unwrap()).await;
     w.hub.reopen(repo, pull, maya).unwrap();
     w.settle().await;
     assert_eq!(w.sweep().await, 1);
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "nor is a pull request");
+    // nor is a pull request
+    w.stands(Status::Asking).await;
 
     w.unheard(|hub| hub.close_issue(repo, pull, maya).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped, "what holds is heard");
+    // what holds is heard
+    w.stands(Status::Stopped).await;
 }
 
 /// How the word of what happened comes late.
@@ -480,10 +495,11 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
     for how in [Late::Swept, Late::Redelivered] {
         let mut w = world().await;
         let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
-        w.label("maya", LABEL).await;
+        w.comes_to_the_gate().await;
         w.comment("maya", "/stop").await;
         w.wait(60).await;
-        let old = w.hub.pulls(repo).pop().expect("the first run opened one").number;
+        w.stands(Status::Stopped).await;
+        let old = w.pull_number();
         w.unheard(|hub| hub.close_issue(repo, old, maya).unwrap()).await;
         w.hub.label(repo, issue, maya, LABEL).unwrap();
         w.step(2).await;
@@ -492,7 +508,7 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
         w.pass(180);
         w.is_told_late(how).await;
         w.wait(60).await;
-        assert_eq!(w.run().await.unwrap().status, Status::Asking, "{how:?}: {}", w.thread());
+        w.stands(Status::Asking).await;
         let new = w.hub.pulls(repo).pop().unwrap().number;
         assert_ne!(new, old, "it has opened its own");
 
@@ -501,16 +517,17 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
         w.pass(180);
         w.is_told_late(how).await;
         w.wait(60).await;
-        assert_eq!(w.run().await.unwrap().status, Status::Stopped, "{how:?}");
+        w.stands(Status::Stopped).await;
     }
 }
 
 #[tokio::test]
 async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
     let mut w = world().await;
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     w.comment("maya", "/stop").await;
     w.wait(60).await;
+    w.stands(Status::Stopped).await;
     let (repo, maya) = (w.repo, w.user("maya"));
     let old = w.hub.pulls(repo).pop().unwrap().number;
     w.label("maya", LABEL).await;
@@ -520,13 +537,13 @@ async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
     w.hub.close_issue(repo, old, maya).unwrap();
     w.settle().await;
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped, "{}", w.thread());
+    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]
 async fn an_old_word_delivered_again_holds_only_if_it_does() {
     let mut w = world().await;
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
     w.hub.reopen(repo, issue, maya).unwrap();
@@ -534,7 +551,8 @@ async fn an_old_word_delivered_again_holds_only_if_it_does() {
     w.pass(180);
     w.is_told_late(Late::Redelivered).await;
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "it is open again");
+    // it is open again
+    w.stands(Status::Asking).await;
 
     w.comment("maya", "/stop").await;
     w.wait(60).await;
@@ -545,17 +563,18 @@ async fn an_old_word_delivered_again_holds_only_if_it_does() {
     w.is_told_late(Late::Redelivered).await;
     w.settle().await;
     assert_eq!(w.run().await.unwrap().id.seq, 1, "the label was taken back");
+    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]
 async fn an_issue_that_was_closed_unheard_stops_its_runs() {
     let mut w = world().await;
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]
@@ -568,17 +587,18 @@ async fn a_label_that_was_taken_back_before_we_heard_of_it_does_nothing() {
     assert!(w.run().await.is_none());
 
     w.pass(60);
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     const STOP: &str = "countersign:stop";
     w.unheard(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
     w.hub.unlabel(repo, issue, maya, STOP).unwrap();
     assert_eq!(w.sweep().await, 1);
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     w.unheard(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped, "one that is there does");
-    assert!(!w.view().labels.contains(&STOP.to_owned()));
+    // one that is there does
+    w.stands(Status::Stopped).await;
+    assert!(!w.labels().contains(&STOP.to_owned()));
 }
 
 #[tokio::test]
@@ -591,8 +611,10 @@ async fn a_start_that_a_later_run_overtook_is_asked_for_again() {
     w.wait(60).await;
     assert_eq!(w.sweep().await, 1);
     let run = w.run().await.unwrap();
-    assert_eq!((run.id.seq, run.status), (1, Status::Stopped), "{}", w.thread());
+    assert_eq!(run.id.seq, 1);
+    w.stands(Status::Stopped).await;
     w.find("Your `/lld` came late");
     w.comment("sam", "/lld").await;
     assert_eq!(w.run().await.unwrap().id.seq, 2);
+    w.stands(Status::Asking).await;
 }

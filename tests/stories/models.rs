@@ -45,13 +45,12 @@ async fn no_usable_draft_ends_the_run_with_a_reason() {
         let mut w = scripted(&script.reviews(&approved())).await;
         w.label("maya", "countersign:lld").await;
         let run = w.run().await.unwrap();
-        assert_eq!(run.status, Status::Failed, "{what}:\n{}", w.thread());
+        w.stands(Status::Failed).await;
         w.find("Rehearsal");
         let halt = w.halt(&run.id.to_string());
         assert!(halt.contains("No usable draft after 3 tries") && halt.contains(reason), "{what}:\n{halt}");
         assert!(w.hub.pulls(w.repo).is_empty(), "{what}: nothing was published");
         assert!(halt.contains("There is no branch and no pull request"), "{what}:\n{halt}");
-        w.nothing_else_was_said();
     }
 }
 
@@ -61,12 +60,11 @@ async fn an_error_banner_is_not_a_design() {
     let mut w = scripted(&Script::default().drafts(banner).reviews(&approved())).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
-    assert_eq!(run.status, Status::Failed);
+    w.stands(Status::Failed).await;
     w.find("Rehearsal");
     let halt = w.halt(&run.id.to_string());
     assert!(!halt.contains("529"), "a provider's words stay on the server:\n{halt}");
     assert!(w.hub.pulls(w.repo).is_empty());
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -83,14 +81,13 @@ async fn the_same_mechanical_mistakes_three_times_end_the_run() {
     let mut w = World::new(Setting { script: Some(script.toml()), toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
-    assert_eq!(run.status, Status::Failed);
+    w.stands(Status::Failed).await;
     w.find("Rehearsal");
     let halt = w.halt(&run.id.to_string());
     assert!(halt.contains("the same ones came back three times"), "{halt}");
     assert!(halt.contains("src/nowhere.rs"), "it says which: {halt}");
     assert!(halt.contains("- the last draft, `docs/lld/LLD-1.md`"), "it is still to be read: {halt}");
     assert_eq!(w.notifying(), 2);
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -109,7 +106,7 @@ async fn the_same_gaps_in_the_test_plan_three_times_end_the_run() {
     let mut w = World::new(Setting { script: Some(script.toml()), toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
-    assert_eq!(run.status, Status::Failed, "{}", w.thread());
+    w.stands(Status::Failed).await;
     let halt = w.halt(&run.id.to_string());
     assert!(halt.contains("the same ones came back three times"), "{halt}");
 }
@@ -129,8 +126,8 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
     ] {
         let mut w = scripted(&script.drafts(&design())).await;
         w.label("maya", "countersign:lld").await;
-        w.find("Rehearsal");
-        let gate = w.find("waits for a person").body;
+        w.stands(Status::Asking).await;
+        let gate = w.gate();
         assert!(gate.contains("INCONCLUSIVE: the LLD waits"), "{what}:\n{gate}");
         let reason = if what == "cut" { "was cut off" } else { "did not fit the form of a verdict" };
         assert!(gate.contains(reason), "{what}:\n{gate}");
@@ -142,12 +139,13 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
         let hash = w.run().await.unwrap().gate.unwrap().subject.short();
         for line in ["/approve".to_owned(), format!("/approve lld {hash}")] {
             w.comment("maya", &line).await;
-            assert_eq!(w.run().await.unwrap().status, Status::Asking, "`{line}` passes nothing");
+            w.stands(Status::Asking).await;
             let said = w.newest();
             assert!(said.contains("/override"), "it is told what would:\n{said}");
         }
         w.comment("sam", "/override the reviewer is down").await;
-        assert_eq!(w.run().await.unwrap().status, Status::Asking, "write is not enough");
+        // write is not enough
+        w.stands(Status::Asking).await;
         let view = w.view();
         let refused = view.comments.last().unwrap();
         assert_eq!(refused.author, "sam", "refused without prose");
@@ -157,7 +155,7 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
         assert!(w.newest().contains("REASON"));
         let document = w.design_on_branch().unwrap();
         w.comment("max", "/override the reviewer is down; I read every line").await;
-        assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+        w.stands(Status::Done).await;
         assert_eq!(w.design_on_branch().unwrap(), document, "what was shown is what is there");
         let pull = &w.hub.pulls(w.repo)[0];
         let log = format!("docs/lld/LLD-{}.review.md", w.issue);
@@ -167,7 +165,6 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
             assert!(record.contains("the reviewer is down; I read every line"), "{record}");
             assert!(record.contains("INCONCLUSIVE"), "{record}");
         }
-        w.nothing_else_was_said();
     }
 }
 
@@ -201,7 +198,7 @@ async fn at_the_cap_people_decide_about_the_best_version() {
     // A person's word allows more drafts.
     w.comment("sam", "/revise make it better still").await;
     assert!(w.newest().contains("APPROVED"), "{}", w.thread());
-    w.nothing_else_was_said();
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -219,6 +216,7 @@ async fn a_loop_that_settles_nothing_stops_before_its_cap() {
     w.label("maya", "countersign:lld").await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("REVISE") && gate.contains("round 3"), "three rounds of five:\n{gate}");
+    w.stands(Status::Asking).await;
 }
 
 /// Everything that would act if it were posted as it is.
@@ -264,7 +262,9 @@ async fn nothing_a_model_writes_acts() {
     w.label("maya", "countersign:lld").await;
     w.comment("sam", &format!("/revise {one_line}")).await;
     w.comment("max", &format!("/approve {one_line}")).await;
+    assert!(w.newest().contains("was not understood"), "{}", w.thread());
     w.comment("sam", "/countersign status").await;
+    w.find("### Runs on this issue");
     page_is_whole(&w).await;
 
     let pulls = w.hub.pulls(w.repo);
@@ -292,9 +292,7 @@ async fn nothing_a_model_writes_acts() {
     assert_eq!(w.view().state, "open");
 
     // The document itself is not filtered: it is a file, and the bytes that were reviewed.
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.approved_by("sam").await;
     let bytes = w.design_on_branch().unwrap();
     let log = w.hub.log(w.repo, &pulls[0].head);
     assert!(log[0].message.contains(&format!("Countersign-Document: {}", Hash::of(&bytes))));
@@ -346,7 +344,7 @@ async fn two_texts_of_a_model_cannot_act_together() {
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("@maya Fixes #1"), "what it says is shown:\n{gate}");
     inert(&gate);
-    w.nothing_else_was_said();
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -362,6 +360,7 @@ async fn a_busy_provider_is_waited_for() {
     w.wait(120).await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("round 1"), "waiting is not a round:\n{gate}");
+    w.stands(Status::Asking).await;
 }
 
 /// The usual world, whose models' answers are kept in `dir` or come from it.
@@ -378,15 +377,15 @@ async fn a_recorded_run_is_told_again_with_other_random_words_and_no_model() {
     let mut said = with_cassettes(kept.path(), "record").await;
     let mut again = with_cassettes(kept.path(), "replay").await;
     for w in [&mut said, &mut again] {
-        w.find("Rehearsal");
-        let gate = w.find("waits for a person").body;
-        assert!(gate.contains("APPROVED"), "{gate}");
-        w.nothing_else_was_said();
+        w.stands(Status::Asking).await;
+        assert!(w.gate().contains("APPROVED"), "{}", w.gate());
     }
     assert_eq!(said.design_on_branch(), again.design_on_branch());
 
     let nothing = tempfile::tempdir().unwrap();
     let w = with_cassettes(nothing.path(), "replay").await;
     assert!(!w.thread().contains("APPROVED"), "answers come from the folder alone:\n{}", w.thread());
+    assert_eq!((w.run_status().await, w.labels()), (Status::Waiting, vec!["countersign:working".to_owned()]));
+    assert!(w.status().body.contains("### ⏳ lld: working"), "{}", w.thread());
     assert!(std::fs::read_dir(nothing.path()).unwrap().next().is_none(), "a replay writes nothing");
 }

@@ -68,10 +68,6 @@ impl World {
         raises.iter().map(|row| row.amount.0).sum()
     }
 
-    async fn run_is(&self) -> Status {
-        self.run().await.unwrap().status
-    }
-
     fn reactions(&self, text: &str) -> String {
         let view = self.view();
         let comment = view.comments.iter().find(|c| c.body == text).unwrap();
@@ -99,31 +95,32 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
     ");
     let status = w.find("lld: waiting for you").body;
     assert!(status.contains("**Paused**") && status.contains("\n/budget +1\n"), "{status}");
-    assert!(w.view().labels.contains(&"countersign:needs-you".to_owned()), "{}", w.thread());
+    assert!(w.labels().contains(&"countersign:needs-you".to_owned()), "{}", w.thread());
 
     w.wait(3600).await;
     let mut w = w.restart().await;
     w.settle().await;
-    assert_eq!((w.run_is().await, w.pauses()), (Status::Asking, 1), "{}", w.thread());
+    w.stands(Status::Asking).await;
+    assert_eq!(w.pauses(), 1, "{}", w.thread());
 
     w.comment("sam", "/budget +1").await;
     assert!(w.reactions("/budget +1").contains("-1"), "{}", w.reactions("/budget +1"));
-    assert_eq!(w.run_is().await, Status::Asking);
+    w.stands(Status::Asking).await;
     w.comment("max", "/budget lots").await;
     w.find("That `/budget` was not understood");
     w.comment("max", "/budget +50").await;
     let refusal = w.find("Nothing was raised").body;
     assert!(refusal.contains("no more than $4.00") && refusal.contains("\n/budget +3\n"), "{refusal}");
-    assert_eq!(w.run_is().await, Status::Asking);
+    w.stands(Status::Asking).await;
 
     w.comment("max", "/budget +3").await;
     w.find("waits for a person");
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
-    assert_eq!((w.run_is().await, w.pauses()), (Status::Done, 1), "{}", w.thread());
+    w.stands(Status::Done).await;
+    assert_eq!(w.pauses(), 1, "{}", w.thread());
     w.find("Rehearsal");
-    w.nothing_else_was_said();
     let run = w.run().await.unwrap().id;
     let db = w.app.store.repo(w.repo).await.unwrap();
     let raises = db.ledger(run).await.unwrap().raises;
@@ -151,6 +148,7 @@ async fn what_was_answered_before_a_pause_is_not_bought_again() {
     w.comment("max", "/budget +3").await;
     w.find("### ✅ APPROVED");
     assert_eq!(w.spending(run).await.calls, 3);
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -160,7 +158,7 @@ async fn a_paused_run_is_stopped_like_any_other() {
     let pause = w.find("### ✋ Paused before N1 Draft the design").body;
     assert!(pause.contains("The cap on the drafting of one run"), "{pause}");
     w.comment("tess", "/stop").await;
-    assert_eq!(w.run_is().await, Status::Stopped);
+    w.stands(Status::Stopped).await;
     assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
 }
 
@@ -172,12 +170,13 @@ async fn the_cap_of_a_day_is_over_with_the_day() {
     assert!(pause.contains("It goes on by itself on 2026-03-03 00:00 UTC."), "{pause}");
     w.comment("max", "/budget +1").await;
     w.find("raises those of one run");
-    assert_eq!(w.run_is().await, Status::Asking);
+    w.stands(Status::Asking).await;
     let mut w = w.restart().await;
     w.pass(15 * 3600);
     w.settle().await;
     assert_eq!(w.pauses(), 1, "{}", w.thread());
     w.find("waits for a person");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -220,6 +219,7 @@ async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
         .unwrap()
     };
     assert_eq!((before("<"), before(">=")), (1, 1));
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -232,20 +232,21 @@ async fn no_day_is_waited_for_that_would_not_help() {
     w.settle().await;
     w.comment("max", "/budget +1").await;
     w.find("raises those of one run");
-    assert_eq!((w.run_is().await, w.pauses()), (Status::Asking, 1), "{}", w.thread());
+    w.stands(Status::Asking).await;
+    assert_eq!(w.pauses(), 1, "{}", w.thread());
 }
 
 #[tokio::test]
 async fn what_runs_spend_together_counts_for_each() {
     let mut w = priced("repository_day = \"$1.05\"", true).await;
-    w.label("maya", LABEL).await;
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     let spent = w.spending(w.run().await.unwrap().id).await.billed;
     assert!(spent > MicroUsd(20_000), "or the story proves nothing: {spent}");
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before N1").body;
     assert!(pause.contains(&format!("It is $1.05; {spent} of it is spent")), "{pause}");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -284,12 +285,13 @@ async fn a_call_that_was_under_way_at_a_crash_counts_with_all_that_was_held_for_
     assert_eq!(lost.iter().map(|call| call.held_microusd).collect::<Vec<_>>(), [Some(1_000_000)]);
     let pause = w.find("### ✋ Paused before N3").body;
     assert!(pause.contains("It is $2.01; $1.0"), "{pause}");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
 async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let mut w = priced("", true).await;
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
     assert!(status.contains("It is the first LLD here"), "{status}");
     let run = w.run().await.unwrap().id;
@@ -298,7 +300,7 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let sum = messages::spending(&all);
     let gate = w.find("waits for a person").body;
     assert!(gate.contains(&format!("round 1. Cost so far: {sum}.")), "{gate}");
-    let pull = &w.hub.pulls(w.repo)[0].body;
+    let pull = w.pull().body;
     assert!(pull.contains(&format!("| Cost so far | {sum} |")), "{pull}");
     w.comment("tess", "/cost").await;
     let told = w.find("### Cost of this issue").body;
@@ -314,9 +316,10 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
+    w.stands(Status::Done).await;
 
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
     assert!(status.contains(&format!("The LLD before cost {}.", all.billed)), "{status}");
 }
@@ -329,12 +332,14 @@ async fn where_everybody_reads_it_nothing_is_told_of_money() {
     w.find("Costs are not shown where everybody reads them");
     let ours: Vec<_> = w.view().comments.into_iter().filter(|c| c.author.ends_with("[bot]")).collect();
     assert!(ours.len() == 3 && ours.iter().all(|c| !c.body.contains('$')), "{}", w.thread());
-    assert!(w.thread().contains("```\n/budget +"), "{}", w.thread());
+    assert!(w.find("### ✋ Paused before N3").body.contains("```\n/budget +"), "{}", w.thread());
     w.comment("max", "/budget +3").await;
+    w.find("### ✋ Paused before N3");
     assert!(!w.thread().contains("```\n/budget +"), "that line is used up:\n{}", w.thread());
     w.find("waits for a person");
-    let pull = &w.hub.pulls(w.repo)[0].body;
+    let pull = w.pull().body;
     assert!(!w.thread().contains('$') && !pull.contains('$'), "{}\n{pull}", w.thread());
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -342,10 +347,10 @@ async fn what_no_bill_will_show_counts_against_no_cap() {
     let script = Script::default().drafts(&design()).reviews(&approved()).toml();
     let toml = format!("{PRICES}[budget]\ncall = \"$0.01\"\nrun = \"$0.01\"\nrepository_day = \"$0.01\"\n");
     let mut w = World::new(Setting { script: Some(script), toml, private: true, ..Setting::default() }).await;
-    w.label("maya", LABEL).await;
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
     assert!(status.contains("Cost so far: $0 billed (notional $0."), "{status}");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -362,6 +367,10 @@ async fn a_repository_may_lower_a_cap_and_never_raise_one() {
         let mut w = World::new(setting).await;
         w.label("maya", LABEL).await;
         assert_eq!(w.pauses(), pauses, "{}", w.thread());
+        w.stands(Status::Asking).await;
+        if pauses == 1 {
+            w.find("### ✋ Paused before N1");
+        }
         if pauses == 0 {
             let status = w.find("lld: waiting for you").body;
             assert!(status.contains("is more than the \\$10.00 that the server allows"), "{status}");
@@ -378,7 +387,7 @@ async fn a_run_that_halted_is_tried_again_from_the_thread() {
     assert!(halt.contains("\n/retry\n"), "{halt}");
     let run = w.run().await.unwrap().id;
     w.comment("stranger", "/retry").await;
-    assert_eq!(w.run_is().await, Status::Failed);
+    w.stands(Status::Failed).await;
     let mended = w.directory().join("bot/script.toml");
     let answers = Script::default().drafts(&design()).reviews(&approved()).toml();
     let mut w = w.restart_after(|_| std::fs::write(mended, answers).unwrap()).await;
@@ -386,9 +395,10 @@ async fn a_run_that_halted_is_tried_again_from_the_thread() {
     w.find("waits for a person");
     let now = w.run().await.unwrap();
     assert_eq!((now.id, now.status), (run, Status::Asking));
-    assert!(!w.view().labels.contains(&"countersign:stopped".to_owned()), "{:?}", w.view().labels);
+    assert!(!w.labels().contains(&"countersign:stopped".to_owned()), "{:?}", w.labels());
     w.comment("tess", "/countersign retry").await;
     w.find("There is nothing to try again");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -402,14 +412,15 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
         ["+1e999", "+0", "-3", "$-3", "３", "+٣", "1,5", "+99999999999999999999", "", "NaN", "+3 or so"]
     {
         w.comment("max", &format!("/budget {words}")).await;
-        w.find("That `/budget` was not understood");
+        assert!(w.newest().contains("That `/budget` was not understood"), "{words}");
     }
     w.comment("max", "> /budget +1\n\n```\n/budget +1\n```\n`/budget +1`").await;
     for words in ["/approve", "/revise shorter", "/override because"] {
         w.comment("max", words).await;
         w.newest();
     }
-    assert_eq!((w.run_is().await, w.pauses()), (Status::Asking, 1), "{}", w.thread());
+    w.stands(Status::Asking).await;
+    assert_eq!(w.pauses(), 1, "{}", w.thread());
 
     let twice = "/budget $1\n/budget +1";
     w.comment("max", twice).await;
@@ -425,8 +436,11 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
     w.hub.edit_comment(w.repo, comment, w.user("max"), "/budget +2").unwrap();
     w.settle().await;
     w.comment("max", "/budget +1").await;
+    assert!(w.newest().contains("`/budget` does not pass what waits here"), "{}", w.thread());
     assert_eq!(w.raised().await, raised);
     assert_eq!(w.view().comments.len(), said + 2, "{}", w.thread());
+    w.stands(Status::Asking).await;
+    w.find("### ✋ Paused before N3");
 }
 
 #[tokio::test]
@@ -438,14 +452,14 @@ async fn a_model_without_a_price_is_not_asked_under_a_cap() {
     let halt = w.find("### ❌ Halted at N1").body;
     assert!(halt.contains("is paid by use and has no price"), "{halt}");
     assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
+    w.stands(Status::Failed).await;
 
     let none = ["call", "stage", "run", "repository_day", "installation_month"]
         .map(|cap| format!("{cap} = \"none\""));
     let toml = format!("{toml}[budget]\n{}\n", none.join("\n"));
     let mut w =
         World::new(Setting { script: Some(billed()), toml, private: true, ..Setting::default() }).await;
-    w.label("maya", LABEL).await;
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     assert_eq!(w.spending(w.run().await.unwrap().id).await.unpriced, 1);
 }
 
@@ -496,7 +510,11 @@ async fn runs_side_by_side_never_spend_more_than_they_share() {
     let mut paused = 0;
     for issue in issues {
         w.issue = issue;
-        paused += w.pauses();
+        w.stands(Status::Asking).await;
+        if w.pauses() == 1 {
+            w.find("### ✋ Paused before N");
+            paused += 1;
+        }
     }
     w.issue = first;
     assert!((1..=5).contains(&paused), "{paused} of 6 are paused");

@@ -94,7 +94,7 @@ async fn runs_are_listed_with_where_they_stand() {
     let mut w = world().await;
     let _open = w.socket();
     assert_eq!(w.run_lines("all=false").await, []);
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let lines = w.run_lines("all=false&repository=maya%2Ftally").await;
     let [line] = &lines[..] else { panic!("{lines:?}") };
@@ -107,13 +107,14 @@ async fn runs_are_listed_with_where_they_stand() {
     w.wait(60).await;
     assert_eq!(w.run_lines("all=false").await, []);
     assert_eq!(w.run_lines("all=true").await.len(), 1);
+    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]
 async fn a_pause_is_told_where_people_look_until_it_ends() {
     let mut w = world().await;
     let _open = w.socket();
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let line = w.approve_line();
     let [listed] = &w.run_lines("all=false").await[..] else { panic!() };
@@ -137,17 +138,16 @@ async fn a_pause_is_told_where_people_look_until_it_ends() {
 
     w.said("/resume", pausing(Some("maya/tally"))).await;
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.stands(Status::Done).await;
     assert!(!w.thread().contains("**Paused**"), "{}", w.thread());
     w.find("was accepted");
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
 async fn a_pause_that_ended_while_nobody_could_tell_of_it_is_told_of_no_more() {
     let mut w = world().await;
     let open = w.socket();
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     w.said("/pause", pausing(None)).await;
     w.settle().await;
     w.find("**Paused** by whoever runs this server");
@@ -161,6 +161,7 @@ async fn a_pause_that_ended_while_nobody_could_tell_of_it_is_told_of_no_more() {
     w = w.restart().await;
     w.settle().await;
     assert_eq!(w.hub.requests().len(), calls, "and then nobody asks any more");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -184,14 +185,14 @@ async fn a_step_that_was_under_way_when_the_pause_began_does_not_hide_it() {
         w.thread()
     );
     w.find("waits for a person");
-    w.nothing_else_was_said();
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
 async fn only_what_failed_is_tried_again() {
     let mut w = world().await;
     let _open = w.socket();
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id;
     let by = || "ops".to_owned();
     let why = w.refused("/retry", Retrying { run, by: by() }).await;
@@ -199,6 +200,7 @@ async fn only_what_failed_is_tried_again() {
     let run = "999-1".parse().unwrap();
     let why = w.refused("/retry", Retrying { run, by: by() }).await;
     assert!(why.contains("there is no run 999-1"), "{why}");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -220,18 +222,19 @@ async fn a_run_that_failed_in_its_first_draft_goes_on_in_the_comment_it_has() {
     let said = w.said("/retry", Retrying { run: run.id, by: "ops".to_owned() }).await;
     assert!(said.contains("is tried again"), "{said}");
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
-    w.find("waits for a person");
-    w.find("Run `");
+    assert_eq!(w.run_status().await, Status::Asking);
+    assert!(w.labels().contains(&"countersign:needs-you".to_owned()), "{:?}", w.labels());
+    assert!(w.status().body.contains("lld: waiting for you") && w.gate().contains("waits for a person"));
+    assert_eq!(w.commits().len(), 2);
+    w.pull();
     assert_eq!(w.notifying(), 3, "status, halt, gate:\n{}", w.thread());
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
 async fn a_repository_is_forgotten_once_nothing_of_it_is_alive() {
     let mut w = world().await;
     let _open = w.socket();
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let forgetting = || Forgetting { repository: "maya/tally".parse().unwrap() };
     let why = w.refused("/forget", forgetting()).await;
@@ -239,17 +242,18 @@ async fn a_repository_is_forgotten_once_nothing_of_it_is_alive() {
     assert!(w.run().await.is_some());
     w.comment("maya", "/stop").await;
     w.wait(60).await;
+    w.stands(Status::Stopped).await;
     assert!(w.said("/forget", forgetting()).await.contains("nothing is kept of maya/tally"));
     assert!(!w.app.store.repo_dir(w.repo).exists());
     w.label("maya", LABEL).await;
-    assert!(w.run().await.is_some(), "it may come back, as a new one");
+    w.stands(Status::Asking).await; // it may come back, as a new one
 }
 
 #[tokio::test]
 async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
     let mut w = world().await;
     let open = w.socket();
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let home = w.data().parent().unwrap().to_owned();
     let directory = home.join("copy");
@@ -288,10 +292,10 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
         })
         .await;
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     w.comment("sam", &line).await;
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.stands(Status::Done).await;
 }
 
 /// What is wrong with a copy after something was done to it.
@@ -308,11 +312,12 @@ async fn harmed(w: &World, name: &str, harm: &str) -> Vec<String> {
 #[tokio::test]
 async fn damage_is_found_and_named() {
     let mut w = world().await;
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     w.wait(60).await;
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
+    w.stands(Status::Done).await;
     for key in ["one", "two"] {
         let run = w.run().await.unwrap().id;
         let entry =
@@ -368,7 +373,7 @@ async fn the_command_line_speaks_to_the_server_that_runs() {
     let (code, said) = typed(&w, &["runs"]).await;
     assert!(code == Some(1) && said.contains("is in use by another countersign"), "{said}");
     let _open = w.socket();
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id.to_string();
     for (arguments, code, words) in [
         (&["runs"][..], 0, "N4 Human gate: verdict"),
@@ -389,7 +394,7 @@ async fn the_command_line_speaks_to_the_server_that_runs() {
 #[tokio::test]
 async fn without_a_server_the_command_line_looks_for_itself() {
     let mut w = world().await;
-    w.label("maya", LABEL).await;
+    w.comes_to_the_gate().await;
     let config = w.app.settings.file.clone();
     let (config, copy) = (config.to_str().unwrap().to_owned(), w.data().with_file_name("copy"));
     let copy = copy.to_str().unwrap().to_owned();

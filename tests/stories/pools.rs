@@ -77,8 +77,7 @@ async fn another_drafts_where_one_is_used_up_and_its_own_family_does_not_review(
         .only("bob")
         .reviews(&approved());
     let mut w = pooled(&script).await;
-    w.label("maya", "countersign:lld").await;
-    w.find("Rehearsal");
+    w.comes_to_the_gate().await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("Drafted by `bob`"), "{gate}");
     let rows = w.calls().await;
@@ -89,7 +88,7 @@ async fn another_drafts_where_one_is_used_up_and_its_own_family_does_not_review(
     ];
     assert_eq!(told(&rows), expected);
     assert!(rows.iter().all(|row| row.provider == "stub"), "{rows:?}");
-    w.nothing_else_was_said();
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -104,7 +103,7 @@ async fn where_all_are_used_up_the_run_waits_for_the_first_that_is_back() {
     assert_eq!((run.status, run.step_id.as_str()), (Status::Waiting, "N1"), "{}", w.thread());
     assert_eq!(told(&w.calls().await), [("drafter", "stub:ann", false), ("drafter", "stub:bob", false)]);
     w.wait(30).await;
-    w.find("waits for a person");
+    w.stands(Status::Asking).await;
     assert_eq!(w.calls().await.len(), 4, "one drafted, and one approved");
 }
 
@@ -128,6 +127,8 @@ async fn the_books_name_the_leg_that_answered() {
     };
     let mut w = World::new(setting).await;
     w.label("maya", "countersign:lld").await;
+    assert!(w.status().body.contains("does not accept this server's key or login"), "{}", w.status().body);
+    assert_eq!(w.labels(), ["countersign:needs-you"]);
     let rows = w.calls().await;
     let named: Vec<_> =
         rows.iter().map(|row| (row.provider.as_str(), row.asked.as_str(), row.billed)).collect();

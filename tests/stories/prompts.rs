@@ -176,11 +176,11 @@ fn large() -> Setting {
 async fn a_large_issue_of_a_large_repository_is_worked_on_by_small_models() {
     let drafts: Drafts = vec![of_a_file_that_is_not, mends_it];
     let (mut w, models) = with_models((14_000, 14_000), drafts, large()).await;
-    w.label("maya", "countersign:lld").await;
+    w.comes_to_the_gate().await;
     let status = w.find("lld: ").body;
     assert!(status.contains(" files of the repository did not fit into the prompt"), "{status}");
     w.find("waits for a person");
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
 
     let (drafter, reviewer) = (models.sent("drafter"), models.sent("reviewer"));
     assert_eq!((drafter.len(), reviewer.len()), (2, 1));
@@ -224,8 +224,7 @@ async fn models_see_the_interfaces_of_the_files_that_are_named() {
         Some(("An empty file".to_owned(), "Wanted: 2 for an empty file, see `src/exit.rs`.".to_owned()));
     let setting = Setting { issue, files: files.to_vec(), ..Setting::default() };
     let (mut w, models) = with_models((100_000, 100_000), vec![of_another_file], setting).await;
-    w.label("maya", "countersign:lld").await;
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     let (drafter, reviewer) = (models.sent("drafter"), models.sent("reviewer"));
     let (first, review) = (segment(&drafter[0], "files"), segment(&reviewer[0], "files"));
     for files in [first, review] {
@@ -261,8 +260,7 @@ async fn no_text_leaves_its_segment() {
     let setting = Setting { issue, files: vec![file], ..Setting::default() };
     let drafts: Drafts = vec![of_a_file_that_is_not, echoes, remembers];
     let (mut w, models) = with_models((100_000, 100_000), drafts, setting).await;
-    w.label("maya", "countersign:lld").await;
-    w.find("waits for a person");
+    w.comes_to_the_gate().await;
     let (drafter, reviewer) = (models.sent("drafter"), models.sent("reviewer"));
     assert_eq!((drafter.len(), reviewer.len()), (3, 1), "{}", w.thread());
     for prompt in drafter.iter().chain(&reviewer) {
@@ -280,9 +278,7 @@ async fn no_text_leaves_its_segment() {
 async fn a_text_of_more_tokens_than_usual_is_cut_shorter() {
     let (mut w, models) =
         with_dense_models((14_000, 14_000), 26_000, vec![of_a_file_that_is_there], large()).await;
-    w.label("maya", "countersign:lld").await;
-    w.find("waits for a person");
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+    w.comes_to_the_gate().await;
     assert_eq!((models.sent("drafter").len(), models.sent("reviewer").len()), (1, 1));
     let calls = calls(&w).await;
     let (failed, done) = (CallStatus::Failed, CallStatus::Done);
@@ -305,6 +301,7 @@ async fn a_reviewer_too_small_for_the_document_gives_no_verdict() {
     );
     assert!(models.sent("reviewer").is_empty());
     assert_eq!(calls(&w).await.len(), 1, "nothing was sent and nothing is booked");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -312,10 +309,9 @@ async fn a_model_too_small_for_what_may_not_be_cut_is_not_asked() {
     let drafts: Drafts = vec![of_a_file_that_is_there];
     let (mut w, models) = with_models((3000, 100_000), drafts, Setting::default()).await;
     w.label("maya", "countersign:lld").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Failed);
+    w.stands(Status::Failed).await;
     w.find("lld: halted");
     let halt = w.find("### ❌ Halted at N1").body;
     assert!(halt.contains("longer than its model reads. Whoever runs the server names a model"), "{halt}");
     assert!(models.sent("drafter").is_empty() && calls(&w).await.is_empty());
-    w.nothing_else_was_said();
 }

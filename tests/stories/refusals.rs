@@ -24,7 +24,7 @@ async fn designed(w: &mut World) {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(150).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.stands(Status::Done).await;
     assert_eq!(w.notifying(), 2, "{}", w.thread());
 }
 
@@ -38,7 +38,7 @@ async fn what_goes_wrong_in_graphql_is_asked_again() {
             let mut w = world().await;
             w.hub.fault(mutation(name, kind, wrong, 2));
             designed(&mut w).await;
-            assert_eq!(w.view().labels, ["countersign:done"], "{name} {kind:?}");
+            assert_eq!(w.labels(), ["countersign:done"], "{name} {kind:?}");
         }
     }
 }
@@ -49,8 +49,20 @@ async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
     w.hub.fault(mutation(SWAP, Some("FORBIDDEN"), "Resource not accessible by integration", 1000));
     w.hub.fault(refused("POST", "/labels", 403, "Resource not accessible by integration", 1000));
     w.hub.fault(refused("PATCH", "/pulls/", 422, "Validation Failed", 1000));
-    designed(&mut w).await;
-    w.find("lld: done");
+    w.label("maya", "countersign:lld").await;
+    w.wait(150).await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    w.wait(150).await;
+    assert_eq!(
+        (w.run_status().await, w.labels().len(), w.notifying()),
+        (Status::Done, 0, 2),
+        "{}",
+        w.thread()
+    );
+    assert!(w.status().body.contains("lld: done") && w.gate().contains("was accepted"), "{}", w.thread());
+    assert_eq!(w.commits()[0], "docs: accept LLD for #1 [skip ci]");
+    w.pull();
 }
 
 #[tokio::test]
@@ -73,12 +85,14 @@ async fn an_ending_reaches_the_thread_however_long_that_takes() {
     w.hub.mend();
     w.pass(3600);
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Failed);
+    w.stands(Status::Failed).await;
     let said = w.find("Halted").body;
     assert!(said.contains("GitHub does not let the App do this here"), "{said}");
-    assert_eq!(w.view().labels, ["countersign:stopped"]);
-    w.find("Rehearsal");
-    w.nothing_else_was_said();
+    assert_eq!(
+        w.commits(),
+        ["docs: propose LLD for #1 [skip ci]", "Initial commit"],
+        "no pull request, but this"
+    );
 }
 
 #[tokio::test]
@@ -91,6 +105,7 @@ async fn a_refusal_is_no_doubt() {
     w.wait(60).await;
     w.find("waits for a person");
     assert_eq!(w.notifying(), 2, "{}", w.thread());
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -119,4 +134,5 @@ async fn a_branch_that_a_ruleset_forbids_is_named() {
     let said = w.find("Halted").body;
     assert!(said.contains("GitHub does not let the App make the branch countersign/issue-1."), "{said}");
     assert!(said.contains("bypass that ruleset") && !said.contains("restricted"), "{said}");
+    w.stands(Status::Failed).await;
 }

@@ -27,7 +27,7 @@ impl World {
     async fn held_up(fault: Fault) -> Self {
         let mut w = world().await;
         w.hub.refuse_draft_pulls(w.repo, true).unwrap(); // nobody can merge a draft
-        w.label("maya", "countersign:lld").await;
+        w.comes_to_the_gate().await;
         let line = w.approve_line();
         w.pass(60);
         w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
@@ -49,12 +49,6 @@ impl World {
     pub(crate) async fn calls(&self) -> Vec<CallRow> {
         let run = self.run().await.unwrap().id;
         self.app.store.repo(self.repo).await.unwrap().ledger(run).await.unwrap().calls
-    }
-
-    /// Headlines of the commits on the issue's branch, the newest first.
-    fn commits(&self) -> Vec<String> {
-        let log = self.hub.log(self.repo, &format!("countersign/issue-{}", self.issue));
-        log.iter().map(|commit| commit.message.lines().next().unwrap().to_owned()).collect()
     }
 
     async fn ended(&self) -> (Status, String) {
@@ -84,8 +78,9 @@ async fn a_call_that_was_put_off_is_not_made_for_an_issue_that_was_closed() {
     w.wait(60).await;
     assert_eq!(w.ended().await, stopped("the issue was closed"));
     assert_eq!(w.calls().await.len(), 1, "nobody asked a model for it");
-    assert_eq!(w.view().labels, ["countersign:stopped"]);
+    assert_eq!(w.labels(), ["countersign:stopped"]);
     assert_eq!(w.notifying(), 1);
+    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]
@@ -101,7 +96,8 @@ async fn a_server_that_was_off_for_days_looks_before_it_goes_on() {
     w.wait(60).await;
     assert_eq!(w.ended().await, stopped("asked to by the label"));
     assert_eq!(w.calls().await.len(), 1);
-    assert_eq!(w.view().labels, ["countersign:stopped"], "the wish was granted, so its label is off");
+    assert_eq!(w.labels(), ["countersign:stopped"], "the wish was granted, so its label is off");
+    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]
@@ -112,17 +108,19 @@ async fn a_wish_to_stop_outlives_a_lost_answer() {
     w.hub.fault(answer_lost("DELETE", "/labels/"));
     w.wait(60).await;
     assert_eq!(w.ended().await, stopped("asked to by the label"));
-    assert_eq!(w.view().labels, ["countersign:stopped"]);
+    assert_eq!(w.labels(), ["countersign:stopped"]);
+    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]
 async fn an_approval_that_was_held_up_is_not_published_on_a_closed_pull_request() {
     let mut w = World::held_up(graphql_fails()).await;
-    let (repo, pull, maya) = (w.repo, w.hub.pulls(w.repo)[0].number, w.user("maya"));
+    let (repo, pull, maya) = (w.repo, w.pull_number(), w.user("maya"));
     w.untold(|hub| hub.close_issue(repo, pull, maya).unwrap());
     w.wait(60).await;
     assert_eq!(w.ended().await, stopped("its pull request was closed"));
     assert!(w.commits()[0].starts_with("docs: propose"), "{:?}", w.commits());
+    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]
@@ -130,7 +128,7 @@ async fn a_design_whose_approved_commit_is_there_is_finished() {
     for (merged, told) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut w = World::held_up(answer_lost("POST", "/graphql")).await;
         assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
-        let (repo, issue, pull, maya) = (w.repo, w.issue, w.hub.pulls(w.repo)[0].number, w.user("maya"));
+        let (repo, issue, pull, maya) = (w.repo, w.issue, w.pull_number(), w.user("maya"));
         let happens = |hub: &Hub| match merged {
             true => hub.merge(repo, pull, maya).unwrap(),
             false => hub.close_issue(repo, issue, maya).unwrap(),
@@ -140,8 +138,8 @@ async fn a_design_whose_approved_commit_is_there_is_finished() {
             false => w.untold(happens),
         }
         w.wait(60).await;
-        assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
-        assert_eq!(w.view().labels, ["countersign:done"]);
+        w.stands(Status::Done).await;
+        assert_eq!(w.labels(), ["countersign:done"]);
         let accepted = w.commits().iter().filter(|line| line.starts_with("docs: accept")).count();
         assert_eq!((accepted, w.notifying()), (1, 2), "{:?}", w.commits());
     }
@@ -158,15 +156,15 @@ async fn a_design_whose_approved_commit_others_built_on_is_finished() {
         hub.close_issue(repo, issue, maya).unwrap();
     });
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
-    assert_eq!(w.view().labels, ["countersign:done"]);
+    w.stands(Status::Done).await;
+    assert_eq!(w.labels(), ["countersign:done"]);
     let commits = w.commits();
     assert!(
         commits[0] == "More notes" && commits[1] == "Notes",
         "nothing is put on top of theirs: {commits:?}"
     );
     assert!(commits[2].starts_with("docs: accept"), "{commits:?}");
-    let body = &w.hub.pulls(w.repo)[0].body;
+    let body = w.pull().body;
     assert!(body.contains("- `NOTES.md`") && body.contains("look at the rest"), "{body}");
     assert_eq!(w.notifying(), 2);
 }
@@ -187,9 +185,8 @@ async fn a_run_stopped_before_its_first_comment_looks_for_it_no_more_than_it_mus
     assert_eq!(w.notifying(), 0);
     w.comment("tess", "/stop").await;
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    w.stands(Status::Stopped).await;
     w.find("lld: stopped");
-    w.nothing_else_was_said();
     assert_eq!(looks(&w) - before, 3, "two before it is written, and one at what came of it");
 }
 
@@ -198,10 +195,9 @@ async fn a_run_stopped_in_its_first_draft_leaves_one_comment_and_one_label() {
     let mut w = World::put_off().await;
     w.comment("tess", "/stop").await;
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
-    assert_eq!(w.view().labels, ["countersign:stopped"]);
+    w.stands(Status::Stopped).await;
+    assert_eq!(w.labels(), ["countersign:stopped"]);
     w.find("lld: stopped");
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -214,14 +210,14 @@ async fn a_halt_names_what_its_last_visit_had_put_on_github() {
     let (field, code) = ("body".to_owned(), "invalid".to_owned());
     w.hub.fault(Fault::Unprocessable { method, path_contains, field, code, times: 1 });
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Failed, "{}", w.thread());
+    assert_eq!((w.run_status().await, w.labels()), (Status::Failed, vec!["countersign:stopped".to_owned()]));
+    assert_eq!(w.commits(), ["docs: propose LLD for #1 [skip ci]", "Initial commit"]);
     w.find("lld: halted");
     let halt = w.find("### ❌ Halted at N4").body;
-    let pull = w.hub.pulls(w.repo)[0].number;
+    let pull = w.pull().number;
     assert!(halt.contains("`docs/lld/LLD-1.md`") && halt.contains("[on the branch]("), "{halt}");
     assert!(halt.contains(&format!("the pull request, [#{pull}](")), "{halt}");
     assert!(!halt.contains("There is no branch"), "{halt}");
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -232,9 +228,9 @@ async fn a_run_that_cannot_go_on_after_its_approved_commit_is_finished() {
     let (method, path_contains) = ("GET".to_owned(), "/git/ref/heads/".to_owned());
     w.hub.fault(Fault::Status { method, path_contains, status: 403, times: 1 });
     w.wait(60).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
-    assert_eq!(w.view().labels, ["countersign:done"]);
-    assert!(w.pull_body().contains("The document is accepted."), "{}", w.pull_body());
+    w.stands(Status::Done).await;
+    assert_eq!(w.labels(), ["countersign:done"]);
+    assert!(w.pull().body.contains("The document is accepted."), "{}", w.pull().body);
     let accepted = w.commits().iter().filter(|line| line.starts_with("docs: accept")).count();
     assert_eq!((accepted, w.notifying()), (1, 2), "{:?}", w.commits());
 }

@@ -16,7 +16,7 @@ use countersign::{
         Signalled, Start, Started, Status,
     },
     intake::{Intake, IntakeOptions},
-    localhub::{CommentView, Fault, IssueView},
+    localhub::{CommentView, Fault},
     store::{Ending, InboxCounts},
     types::{IssueNo, RunId},
 };
@@ -37,9 +37,7 @@ use crate::{
 impl World {
     async fn at_the_gate(setting: Setting) -> Self {
         let mut w = Self::new(setting).await;
-        w.label("maya", "countersign:lld").await;
-        w.find("waits for a person");
-        w.find("Rehearsal");
+        w.comes_to_the_gate().await;
         w
     }
 
@@ -54,12 +52,6 @@ impl World {
         assert_eq!(self.notifying(), said_before, "{text:?} by {who} is mail to nobody:\n{}", self.thread());
         let reactions = self.last_of(who).reactions;
         assert_eq!(reactions, [("countersign[bot]".to_owned(), "-1".to_owned())], "{text:?} by {who}");
-    }
-
-    fn said_on_the_pull(&self) -> Vec<String> {
-        let pull = self.hub.pulls(self.repo)[0].number;
-        let IssueView { comments, .. } = self.hub.issue(self.repo, pull).unwrap();
-        comments.into_iter().filter(|c| c.author == "countersign[bot]").map(|c| c.body).collect()
     }
 
     async fn review(&mut self, who: &str, state: &str, body: &str) {
@@ -101,9 +93,8 @@ async fn below_a_commands_role_there_is_a_thumb_and_no_prose() {
     ] {
         w.comment(who, text).await;
         w.shown_the_thumb(who, text, before);
-        assert_eq!(w.run().await.unwrap().status, Status::Asking);
+        w.stands(Status::Asking).await;
     }
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -116,7 +107,8 @@ async fn a_comment_that_is_deleted_at_once_holds_nobody_up() {
     }
     // The clock stands: nothing was put off that this would have to wait for.
     w.comment_at_once("sam", &line).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done, "{}", w.thread());
+    w.stands(Status::Done).await;
+    w.find("### Runs on this issue");
 }
 
 #[tokio::test]
@@ -131,12 +123,13 @@ async fn nobody_asks_for_more_than_a_few_answers_a_minute() {
     }
     w.comment_at_once("tess", "/status").await;
     assert_eq!((eyes(&w, "stranger"), eyes(&w, "tess")), (5, 1), "{}", w.thread());
+    assert_eq!(w.unseen.saw_gone().len(), 5, "each made way for the next");
+    assert!(w.newest().contains("### Runs on this issue"));
     let writes = w.hub.writes() - writes;
     assert!(writes <= 18, "an answer for each, the one before taken away, and a 👀: {writes}");
     w.comment("stranger", "/help").await;
     assert_eq!(eyes(&w, "stranger"), 6, "a minute later there is another");
     w.find("### Commands");
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -150,17 +143,16 @@ async fn all_mistakes_of_a_comment_are_answered_in_one() {
     for text in ["Did you mean `/approve`", "no `/frobnicate`", "was not understood", "what should change"] {
         assert_eq!(said.matches(text).count(), 1, "{text}:\n{said}");
     }
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
 async fn only_the_first_five_commands_of_a_comment_are_obeyed() {
     let mut w = World::at_the_gate(Setting::default()).await;
     w.comment("maya", "/status\n\n/status\n\n/help\n\n/help\n\n/status\n\n/stop\n\n/stop").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Asking, "the sixth was not heard");
+    // the sixth was not heard
+    w.stands(Status::Asking).await;
     assert!(w.last_note().contains("more than 5 commands"), "{}", w.last_note());
     w.find("### Commands");
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -183,6 +175,8 @@ async fn help_and_status_are_one_comment_and_only_where_we_are_at_work() {
     w.comment("sam", "/status\n/help").await;
     let both = w.find("### Commands").body;
     assert!(both.contains("### Runs on this issue"), "{both}");
+    assert_eq!(w.unseen.saw_gone().len(), 1, "the answer to /help, that to /status took its place");
+    w.stands(Status::Asking).await;
     assert_eq!(w.notifying(), before + 3);
 }
 
@@ -217,6 +211,7 @@ async fn an_outage_of_hours_loses_nothing_and_is_not_hammered() {
     assert_eq!(w.inbox().await.dead, dead);
     let asked = w.hub.requests()[calls..].iter().filter(|r| r.path.contains("/collaborators/")).count();
     assert!(asked <= 42, "{asked}");
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -333,7 +328,7 @@ async fn startled(w: &World, first: impl Fn() + Send + Sync + 'static) -> Intake
 
 #[tokio::test]
 async fn a_panic_costs_one_delivery_and_not_the_server() {
-    let mut w = world().await;
+    let w = world().await;
     let before = w.inbox().await;
     let intake = startled(&w, || panic!("a rule was broken")).await;
     // The third is our own answer to the second, come back as a delivery.
@@ -345,7 +340,6 @@ async fn a_panic_costs_one_delivery_and_not_the_server() {
         database.query_row("SELECT note FROM inbox WHERE state = 'dead'", [], |row| row.get(0)).unwrap();
     assert_eq!(why, "our own fault: panicked: a rule was broken");
     w.find("Nothing is running on this issue");
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -368,6 +362,8 @@ async fn what_could_not_be_written_down_is_not_stuck_until_the_next_boot() {
     intake.tick().await.unwrap();
     let counts = w.inbox().await;
     assert_eq!((counts.new, counts.taken, counts.dead), (0, 0, 0));
+    w.find("Nothing is running on this issue");
+    assert_eq!(w.unseen.saw_gone().len(), 1, "the second answer took the place of the first");
 }
 
 #[tokio::test]
@@ -381,6 +377,7 @@ async fn a_server_that_is_told_to_stop_leaves_the_backlog_to_the_next() {
     let after = w.inbox().await;
     assert_eq!(after.done, before.done + 1, "what it had begun is done, no more");
     assert!(after.new > 0);
+    w.find("Nothing is running on this issue");
     timeout(PATIENCE, intake.run(stop)).await.expect("it does not begin");
     w.hub.settled().await;
     assert_eq!(w.inbox().await.done, after.done);
@@ -459,23 +456,22 @@ async fn githubs_review_buttons_are_answered_like_comments() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let on_issue = w.notifying();
     w.review("sam", "APPROVED", "").await;
-    let said = w.said_on_the_pull();
+    let said = w.on_pull();
     assert!(said.len() == 1 && said[0].contains("only moments before"), "{said:?}");
     w.pass(60);
     w.review("stranger", "CHANGES_REQUESTED", " ").await;
     w.review("tess", "CHANGES_REQUESTED", "").await;
-    assert_eq!(w.said_on_the_pull().len(), 1, "who may not is not answered");
+    assert_eq!(w.on_pull().len(), 1, "who may not is not answered");
     w.review("sam", "CHANGES_REQUESTED", " \n").await;
-    let said = w.said_on_the_pull();
+    let said = w.on_pull();
     assert!(said.len() == 2 && said[1].contains("`/revise TEXT`"), "{said:?}");
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
     assert_eq!(w.notifying(), on_issue, "nothing went round: {}", w.thread());
 
     w.review("sam", "APPROVED", "").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.stands(Status::Done).await;
     w.review("max", "APPROVED", "").await;
-    assert_eq!(w.said_on_the_pull().len(), 2, "reviews go on without us");
-    w.nothing_else_was_said();
+    assert_eq!(w.on_pull().len(), 2, "reviews go on without us");
 }
 
 #[tokio::test]
@@ -488,7 +484,7 @@ async fn an_approval_of_what_the_review_did_not_approve_is_told_why_not() {
     let said = w.newest();
     assert!(said.contains(why) && said.contains("`/revise TEXT` or `/override REASON`"), "{said}");
     w.review("max", "APPROVED", "").await;
-    let said = w.said_on_the_pull();
+    let said = w.on_pull();
     assert!(said.len() == 1 && said[0].contains(why), "{said:?}");
-    assert_eq!(w.run().await.unwrap().status, Status::Asking);
+    w.stands(Status::Asking).await;
 }

@@ -5,31 +5,10 @@ use countersign::engine::Status;
 use crate::world::{World, world};
 
 impl World {
-    /// Every line to paste that we offer anywhere.
-    fn lines_to_paste(&self) -> Vec<String> {
-        let issue = |number| self.hub.issue(self.repo, number).unwrap();
-        let pulls = self.hub.pulls(self.repo);
-        let threads = pulls.iter().map(|pull| issue(pull.number)).chain([self.view()]);
-        let ours = |author: &str| author == "countersign[bot]";
-        let texts = threads.flat_map(|thread| {
-            let comments = thread.comments.into_iter().filter(move |c| ours(&c.author)).map(|c| c.body);
-            comments.chain(ours(&thread.author).then_some(thread.body))
-        });
-        let mut lines: Vec<String> = texts
-            .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
-            .filter(|line| line.starts_with("/approve"))
-            .collect();
-        lines.sort();
-        lines.dedup();
-        lines
-    }
-
     /// At its gate, with all comments read.
     async fn asking() -> Self {
         let mut w = world().await;
-        w.label("maya", "countersign:lld").await;
-        w.find("Rehearsal");
-        w.find("waits for a person");
+        w.comes_to_the_gate().await;
         assert_eq!(w.lines_to_paste(), [w.approve_line()]);
         w
     }
@@ -54,7 +33,6 @@ async fn an_answer_stands_below_the_newest_question() {
         let ours = comments.iter().filter(|c| c.author == "countersign[bot]").count();
         assert_eq!(ours, 3, "the one before is gone:\n{}", w.thread());
     }
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -70,7 +48,7 @@ async fn an_accepted_gate_says_who_accepted_it_and_when() {
     assert!(gate.contains("The reviewer's reason"), "what was asked stays:\n{gate}");
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
     assert_eq!(w.notifying(), mails, "an edit is no mail");
-    w.nothing_else_was_said();
+    w.stands(Status::Done).await;
 }
 
 #[tokio::test]
@@ -81,16 +59,15 @@ async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_l
     w.hub.comment(w.repo, w.issue, w.user("sam"), revise).unwrap();
     w.step(1).await;
     let gate = w.find("the LLD was sent back").body;
-    let body = w.pull_body();
+    let body = w.pull().body;
     for text in [&gate, &body] {
         assert!(text.contains("**Sent back to the drafter by sam** on 2026-03-02 09:01 UTC."), "{text}");
     }
     assert!(body.contains("| Decision | none |"), "{body}");
     w.settle().await;
-    w.find("waits for a person");
-    assert!(w.pull_body().contains("| Decision | waits for a person |"), "{}", w.pull_body());
+    w.stands(Status::Asking).await;
+    assert!(w.pull().body.contains("| Decision | waits for a person |"), "{}", w.pull().body);
     assert_eq!(w.lines_to_paste(), [w.approve_line()]);
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -98,15 +75,14 @@ async fn a_stopped_gate_says_that_nobody_needs_to_answer() {
     let mut w = World::asking().await;
     let mails = w.notifying();
     w.comment("tess", "/stop").await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    w.stands(Status::Stopped).await;
     let gate = w.find("the LLD was not decided").body;
-    for text in [gate, w.pull_body()] {
+    for text in [gate, w.pull().body] {
         let told = "**Nobody needs to answer this any more**: the run was stopped by tess";
         assert!(text.contains(told), "{text}");
     }
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
     assert_eq!(w.notifying(), mails);
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -117,9 +93,9 @@ async fn a_run_that_is_stopped_between_its_gates_says_so_on_its_pull_request() {
     w.step(3).await;
     assert_eq!(w.run().await.unwrap().step_id, "NP");
     w.comment("tess", "/stop").await;
-    assert!(w.pull_body().contains("the run was stopped by tess"), "{}", w.pull_body());
+    assert!(w.pull().body.contains("the run was stopped by tess"), "{}", w.pull().body);
     w.find("the LLD was sent back");
-    w.nothing_else_was_said();
+    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]
@@ -138,9 +114,8 @@ async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
     assert!(new != old && gate.contains(&new), "{gate}");
     assert_eq!(w.lines_to_paste(), std::slice::from_ref(&new), "{}", w.thread());
     w.comment("sam", &new).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Done);
+    w.stands(Status::Done).await;
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -161,8 +136,7 @@ async fn a_gate_about_a_version_that_somebody_replaced_says_so() {
         w.settle().await;
         let gate = w.find("the LLD was replaced").body;
         assert!(gate.contains("somebody changed the document on its branch"), "{gate}");
-        w.find("waits for a person");
+        w.stands(Status::Asking).await;
         assert_eq!(w.lines_to_paste(), [w.approve_line()]);
-        w.nothing_else_was_said();
     }
 }

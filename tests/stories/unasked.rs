@@ -16,19 +16,15 @@ async fn asks_nobody_with(setting: Setting) -> World {
     World::new(Setting { toml, ..setting }).await
 }
 
-async fn stands(w: &World) -> Status {
-    w.run().await.unwrap().status
-}
-
 #[tokio::test]
 async fn an_approved_design_is_published_and_nobody_is_asked() {
     let mut w = asks_nobody().await;
     w.label("maya", "countersign:lld").await;
-    assert_eq!(stands(&w).await, Status::Done, "{}", w.thread());
+    w.stands(Status::Done).await;
     let status = w.find("Rehearsal").body;
     assert!(status.contains("lld: done"), "{status}");
     assert_eq!(w.notifying(), 1, "the status comment alone:\n{}", w.thread());
-    let body = w.pull_body();
+    let body = w.pull().body;
     assert!(
         body.contains("| Decision | the reviewer's APPROVED is enough by the settings; nobody was asked |"),
         "{body}"
@@ -38,7 +34,6 @@ async fn an_approved_design_is_published_and_nobody_is_asked() {
     let messages: Vec<_> = log.iter().take(2).map(|commit| commit.message.clone()).collect();
     assert!(messages[0].contains("Accepted by its review alone"), "{messages:?}");
     assert!(messages[1].starts_with("docs: propose LLD"), "{messages:?}");
-    w.nothing_else_was_said();
 }
 
 #[tokio::test]
@@ -50,11 +45,10 @@ async fn what_was_not_approved_is_for_a_person() {
         let setting = Setting { script: Some(script.toml()), toml, ..Setting::default() };
         let mut w = asks_nobody_with(setting).await;
         w.label("maya", "countersign:lld").await;
-        assert_eq!(stands(&w).await, Status::Asking, "{verdict}\n{}", w.thread());
+        w.stands(Status::Asking).await;
         w.find("Rehearsal");
         let gate = w.find("waits for a person").body;
         assert!(gate.contains(verdict) && gate.contains("/override"), "{gate}");
-        w.nothing_else_was_said();
     }
 }
 
@@ -65,7 +59,7 @@ async fn an_answer_that_is_no_verdict_is_for_a_person() {
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
     assert!(w.find("waits for a person").body.contains("INCONCLUSIVE"), "{}", w.thread());
-    assert_eq!(stands(&w).await, Status::Asking);
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
@@ -90,18 +84,15 @@ async fn an_issue_of_somebody_who_may_not_write_is_asked_about() {
         }
         w.issue = issue;
         w.label("maya", "countersign:lld").await;
-        let case = format!("{opens} {text:?} {title:?}");
         let Some(asked) = asked else {
-            assert_eq!(stands(&w).await, Status::Done, "{case}\n{}", w.thread());
+            w.stands(Status::Done).await;
             continue;
         };
-        assert_eq!(stands(&w).await, Status::Asking, "{case}\n{}", w.thread());
+        w.stands(Status::Asking).await;
         let gate = w.find("waits for a person").body;
         assert!(gate.contains(&format!("written or edited by `{asked}`, who may not write")), "{gate}");
-        let line = w.approve_line();
-        w.comment("sam", &line).await;
-        assert_eq!(stands(&w).await, Status::Done);
-        assert!(w.pull_body().contains("approved by sam"), "{}", w.pull_body());
+        w.approved_by("sam").await;
+        assert!(w.pull().body.contains("approved by sam"), "{}", w.pull().body);
     }
 }
 
@@ -112,13 +103,10 @@ async fn what_others_have_on_the_branch_is_asked_about() {
     let branch = format!("countersign/issue-{}", w.issue);
     w.hub.push_commit(w.repo, &branch, sam, &[("src/lib.rs", b"// theirs")], "Mine").unwrap();
     w.label("maya", "countersign:lld").await;
-    assert_eq!(stands(&w).await, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
     w.find("Rehearsal");
     assert!(w.find("waits for a person").body.contains("- `src/lib.rs`"), "{}", w.thread());
-    let line = w.approve_line();
-    w.comment("sam", &line).await;
-    assert_eq!(stands(&w).await, Status::Done);
-    w.nothing_else_was_said();
+    w.approved_by("sam").await;
 }
 
 #[tokio::test]
@@ -128,15 +116,13 @@ async fn a_repository_may_ask_where_the_server_does_not_and_never_the_other_way(
     let setting =
         Setting { script: script(), files: files("[lld]\nverdict_gate = true\n"), ..Setting::default() };
     let mut w = asks_nobody_with(setting).await;
-    w.label("maya", "countersign:lld").await;
-    assert_eq!(stands(&w).await, Status::Asking);
+    w.comes_to_the_gate().await;
     let gate = w.find("waits for a person").body;
     assert!(!gate.contains("The settings ask nobody"), "{gate}");
 
     let loosens = files("[lld]\nverdict_gate = false\n");
     let mut w = World::new(Setting { script: script(), files: loosens, ..Setting::default() }).await;
-    w.label("maya", "countersign:lld").await;
-    assert_eq!(stands(&w).await, Status::Asking);
+    w.comes_to_the_gate().await;
     assert!(w.find("Rehearsal").body.contains("would take away a gate"), "{}", w.thread());
 }
 
@@ -145,6 +131,7 @@ async fn theirs() -> Vec<u8> {
     let mut w = asks_nobody().await;
     w.label("maya", "countersign:lld").await;
     let path = format!("docs/lld/LLD-{}.md", w.issue);
+    w.stands(Status::Done).await;
     let ours = w.hub.branch_file(w.repo, &format!("countersign/issue-{}", w.issue), &path).unwrap();
     String::from_utf8(ours).unwrap().replace("**This is a rehearsal.**", "**This is mine.**").into_bytes()
 }
@@ -159,7 +146,7 @@ async fn ours_never_takes_the_place_of_a_persons_version_that_was_refused() {
     let (sam, mine) = (w.user("sam"), theirs().await);
     w.hub.push_commit(w.repo, &branch, sam, &[(&path, &mine)], "Mine").unwrap();
     w.label("maya", "countersign:lld").await;
-    assert_eq!(stands(&w).await, Status::Asking, "{}", w.thread());
+    w.stands(Status::Asking).await;
     assert!(w.find("waits for a person").body.contains("REVISE"), "{}", w.thread());
     assert_eq!(w.hub.branch_file(w.repo, &branch, &path).unwrap(), mine);
 }
@@ -190,7 +177,7 @@ async fn what_changed_since_the_draft_was_agreed_to_is_asked_about() {
         }
         w.settle().await;
         let asked = if what == "nothing" { Status::Done } else { Status::Asking };
-        assert_eq!(stands(&w).await, asked, "{what}\n{}", w.thread());
+        w.stands(asked).await;
         match what {
             "branch" => assert!(w.newest().contains("- `src/lib.rs`"), "{}", w.thread()),
             "issue" => assert!(w.newest().contains("was edited since this was drafted"), "{}", w.thread()),
@@ -203,6 +190,5 @@ async fn what_changed_since_the_draft_was_agreed_to_is_asked_about() {
 async fn a_repositorys_file_that_cannot_be_read_switches_no_gate_off() {
     let files = vec![(".github/countersign.toml".to_owned(), b"[lld]\nmax_round = 2\n".to_vec())];
     let mut w = asks_nobody_with(Setting { files, ..Setting::default() }).await;
-    w.label("maya", "countersign:lld").await;
-    assert_eq!(stands(&w).await, Status::Asking, "{}", w.thread());
+    w.comes_to_the_gate().await;
 }

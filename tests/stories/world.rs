@@ -1,10 +1,9 @@
 //! A world to tell stories in: a localhub, the bot beside it, a clock that only the story moves.
 //!
-//! A story labels, comments, lets things settle and reads the thread. At its end it proves that it has read
-//! everything: a comment nobody looked at fails it.
+//! A story labels, comments, lets things settle and looks at what came of it. What the bot did and nobody looked at
+//! fails the story at its end (`unseen`).
 
 use std::{
-    collections::BTreeSet,
     future::Future,
     os::unix::fs::PermissionsExt,
     path::Path,
@@ -19,9 +18,9 @@ use countersign::{
     config::Settings,
     engine::{Filter, Port, RunView},
     github::{Manifest, Pacing},
-    localhub::{AppSpec, CommentView, Hub, HubOptions, IssueView, RepoSource, sample},
+    localhub::{AppSpec, Hub, HubOptions, IssueView, RepoSource, sample},
     store::StoreError,
-    types::{CommentId, InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
+    types::{InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
     web::token_file,
     workflows,
 };
@@ -30,7 +29,10 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::toys;
+use crate::{
+    toys,
+    unseen::{Act, Unseen},
+};
 
 /// A clock that stands still until it is moved.
 pub(crate) struct ManualClock {
@@ -95,7 +97,7 @@ pub(crate) struct World {
     directory: TempDir,
     public: Listening,
     turn: Turn,
-    read: BTreeSet<CommentId>,
+    pub(crate) unseen: Unseen,
     toys: bool,
 }
 
@@ -249,9 +251,21 @@ impl World {
         let app = build(&home.join("countersign.toml"), &clock, pacing, toys).await;
         let turn = Turn::default();
         let public = Listening::start(door, app.public(), &turn);
-        let read = BTreeSet::new();
-        let mut world =
-            Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read, toys };
+        let unseen = Unseen::of(&hub);
+        let mut world = Self {
+            hub,
+            app,
+            clock,
+            repo,
+            issue,
+            installation,
+            webhook,
+            directory,
+            public,
+            turn,
+            unseen,
+            toys,
+        };
         world.settle().await;
         world
     }
@@ -273,8 +287,8 @@ impl World {
         let app = build(&config, &clock, Pacing::Off, toys).await;
         let turn = Turn::default();
         let public = Listening::start(door, app.public(), &turn);
-        let read = BTreeSet::new();
-        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read, toys }
+        let unseen = Unseen::of(&hub);
+        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, unseen, toys }
     }
 
     /// Bot and hub end; what they keep stays.
@@ -303,8 +317,9 @@ impl World {
 
     /// The same, and `meanwhile` happens while no bot is there to hear of it.
     pub(crate) async fn restart_after(self, meanwhile: impl FnOnce(&Hub)) -> Self {
-        let Self { hub, app, clock, repo, issue, installation, directory, public, turn, read, toys, .. } =
-            self;
+        let Self {
+            hub, app, clock, repo, issue, installation, directory, public, turn, unseen, toys, ..
+        } = self;
         // Its address may be another world's before it is back: that one would hear what is said to nobody here.
         let id = app.settings.app.id;
         let listens_at = |url| hub.set_webhook(id, Some(url), &SecretString::from(SECRET)).unwrap();
@@ -318,7 +333,7 @@ impl World {
         let webhook: url::Url = format!("http://{}/webhook", door.local_addr().unwrap()).parse().unwrap();
         listens_at(webhook.clone());
         let public = Listening::start(door, app.public(), &turn);
-        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, read, toys }
+        Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, unseen, toys }
     }
 
     /// What opens the operator's doors.
@@ -362,7 +377,7 @@ impl World {
     /// Someone writes a comment in the same second.
     pub(crate) async fn comment_at_once(&mut self, who: &str, text: &str) {
         let id = self.hub.comment(self.repo, self.issue, self.user(who), text).unwrap();
-        self.read.insert(id);
+        self.unseen.saw(self.repo, Act::Comment(id));
         self.settle().await;
     }
 
@@ -392,6 +407,7 @@ impl World {
     pub(crate) async fn settle(&mut self) {
         for _ in 0..500 {
             self.hub.settled().await;
+            self.unseen.keep_up();
             let _ours = self.turn.write().await;
             let read = self.app.intake.tick().await.unwrap();
             let stepped = self.app.engine.tick().await.unwrap();
@@ -409,49 +425,6 @@ impl World {
     pub(crate) async fn run(&self) -> Option<RunView> {
         let filter = Filter { repo: Some(self.repo), issue: Some(self.issue), live_only: false };
         self.app.engine.list(filter).await.unwrap().into_iter().max_by_key(|run| run.id)
-    }
-
-    /// The bot's comment that holds this text, now read.
-    #[track_caller]
-    pub(crate) fn find(&mut self, text: &str) -> CommentView {
-        let found = self.bots().into_iter().find(|c| c.body.contains(text));
-        let found =
-            found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread()));
-        self.read.insert(found.id);
-        found
-    }
-
-    /// The bot's newest comment, now read, with what changes from run to run replaced.
-    #[track_caller]
-    pub(crate) fn newest(&mut self) -> String {
-        let newest = self.bots().pop().unwrap_or_else(|| panic!("the bot has not said anything"));
-        self.read.insert(newest.id);
-        self.plain(&newest.body)
-    }
-
-    /// The line a person would copy from the newest gate.
-    #[track_caller]
-    pub(crate) fn approve_line(&self) -> String {
-        let said: Vec<_> = self.bots().into_iter().rev().map(|c| c.body).collect();
-        said.iter()
-            .flat_map(|body| body.lines())
-            .map(|line| line.trim().trim_matches('`'))
-            .find(|line| {
-                line.starts_with("/approve ") && !line.ends_with("HASH") && line.split(' ').count() == 3
-            })
-            .unwrap_or_else(|| panic!("no gate shows its line; the thread:\n{}", self.thread()))
-            .to_owned()
-    }
-
-    fn bots(&self) -> Vec<CommentView> {
-        self.view().comments.into_iter().filter(|c| c.author == "countersign[bot]").collect()
-    }
-
-    /// Comments that sent mail: every one made, however often it was edited since, and also if it was taken away.
-    pub(crate) fn notifying(&self) -> usize {
-        let events = self.view().timeline;
-        let gone = events.iter().filter(|e| e.event == "comment_deleted" && e.actor == "countersign[bot]");
-        self.bots().len() + gone.count()
     }
 
     /// The whole thread, for a failing story's message.
@@ -484,13 +457,6 @@ impl World {
     /// What `/healthz` and `/webhook` are served at.
     pub(crate) fn door(&self, path: &str) -> url::Url {
         self.webhook.join(path).unwrap()
-    }
-
-    /// Ends a story: everything the bot said has been read.
-    #[track_caller]
-    pub(crate) fn nothing_else_was_said(&self) {
-        let unread: Vec<_> = self.bots().into_iter().filter(|c| !self.read.contains(&c.id)).collect();
-        assert!(unread.is_empty(), "nobody read these:\n{unread:#?}");
     }
 }
 

@@ -1,0 +1,232 @@
+//! How a story looks at its thread. Whatever is looked at here counts as seen, as it is at that moment.
+
+use countersign::{
+    engine::Status,
+    localhub::{CommentView, PullView},
+    types::{CommentId, Hash, IssueNo},
+};
+
+use crate::{
+    unseen::{Act, BOT},
+    world::World,
+};
+
+impl World {
+    /// The bot's comment on the issue that holds this text.
+    #[track_caller]
+    pub(crate) fn find(&self, text: &str) -> CommentView {
+        let found = self.bots().into_iter().find(|c| c.body.contains(text));
+        self.seen(found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread())))
+    }
+
+    /// The newest of them.
+    #[track_caller]
+    pub(crate) fn last(&self, text: &str) -> CommentView {
+        let found = self.bots().into_iter().rfind(|c| c.body.contains(text));
+        self.seen(found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread())))
+    }
+
+    /// The bot's newest comment on the issue, with what changes from run to run replaced.
+    #[track_caller]
+    pub(crate) fn newest(&self) -> String {
+        self.plain(&self.last("").body)
+    }
+
+    /// The newest run's status comment.
+    #[track_caller]
+    pub(crate) fn status(&self) -> CommentView {
+        self.last("<!-- countersign:status-")
+    }
+
+    /// The newest gate's comment.
+    #[track_caller]
+    pub(crate) fn gate(&self) -> String {
+        self.last(GATE).body
+    }
+
+    pub(crate) fn labels(&self) -> Vec<String> {
+        self.unseen.saw(self.repo, Act::Labels(self.issue));
+        self.view().labels
+    }
+
+    pub(crate) fn branch(&self) -> String {
+        format!("countersign/issue-{}", self.issue)
+    }
+
+    /// Headlines of the commits on the issue's branch, the newest first.
+    pub(crate) fn commits(&self) -> Vec<String> {
+        self.unseen.saw(self.repo, Act::Branch(self.branch()));
+        let log = self.hub.log(self.repo, &self.branch());
+        log.iter().map(|commit| commit.message.lines().next().unwrap().to_owned()).collect()
+    }
+
+    /// The pull requests of the issue's branch, and of one that follows it; the newest last.
+    pub(crate) fn pulls(&self) -> Vec<PullView> {
+        let (branch, next) = (self.branch(), format!("{}-", self.branch()));
+        let of_it = |pull: &PullView| pull.head == branch || pull.head.starts_with(&next);
+        self.hub.pulls(self.repo).into_iter().filter(of_it).collect()
+    }
+
+    /// The newest of them.
+    #[track_caller]
+    pub(crate) fn pull(&self) -> PullView {
+        self.pull_at(self.pulls().len() - 1)
+    }
+
+    #[track_caller]
+    pub(crate) fn pull_at(&self, n: usize) -> PullView {
+        let pull = self.pulls().remove(n);
+        self.unseen.saw(self.repo, Act::Text(pull.number));
+        pull
+    }
+
+    /// Our comments on the newest pull request.
+    pub(crate) fn on_pull(&self) -> Vec<String> {
+        self.on_thread(self.pull_number())
+    }
+
+    /// Our comments on another issue or pull request than the story's own.
+    pub(crate) fn on_thread(&self, number: IssueNo) -> Vec<String> {
+        let thread = self.hub.issue(self.repo, number).unwrap();
+        let ours = thread.comments.into_iter().filter(|c| c.author == BOT);
+        ours.map(|comment| self.seen(comment).body).collect()
+    }
+
+    fn seen(&self, comment: CommentView) -> CommentView {
+        self.unseen.saw(self.repo, Act::Comment(comment.id));
+        comment
+    }
+
+    /// One of ours, wherever it stands.
+    pub(crate) fn look_at(&self, id: CommentId) {
+        self.unseen.saw(self.repo, Act::Comment(id));
+    }
+
+    pub(crate) fn bots(&self) -> Vec<CommentView> {
+        self.view().comments.into_iter().filter(|c| c.author == BOT).collect()
+    }
+
+    /// Comments that sent mail: every one made, however often it was edited since, and also if it was taken away.
+    pub(crate) fn notifying(&self) -> usize {
+        let events = self.view().timeline;
+        let gone = events.iter().filter(|e| e.event == "comment_deleted" && e.actor == BOT);
+        self.bots().len() + gone.count()
+    }
+
+    pub(crate) fn pull_number(&self) -> IssueNo {
+        self.pulls().pop().expect("there is a pull request").number
+    }
+
+    pub(crate) async fn run_status(&self) -> Status {
+        self.run().await.expect("there is a run").status
+    }
+
+    /// Every line to paste that we offer anywhere.
+    pub(crate) fn lines_to_paste(&self) -> Vec<String> {
+        let issue = |number| self.hub.issue(self.repo, number).unwrap();
+        let pulls = self.hub.pulls(self.repo);
+        let threads = pulls.iter().map(|pull| issue(pull.number)).chain([self.view()]);
+        let texts = threads.flat_map(|thread| {
+            let comments = thread.comments.into_iter().filter(|c| c.author == BOT).map(|c| c.body);
+            comments.chain((thread.author == BOT).then_some(thread.body))
+        });
+        let mut lines: Vec<String> = texts
+            .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+            .filter(|line| line.starts_with("/approve"))
+            .collect();
+        lines.sort();
+        lines.dedup();
+        lines
+    }
+
+    /// The newest run is there, and all that people see of it says just that: the label, the status comment, the gates,
+    /// one line to paste or none, the pull request, and the document on its branch.
+    pub(crate) async fn stands(&self, status: Status) {
+        let run = self.run().await.expect("there is a run");
+        assert_eq!(run.status, status, "{:?}\n{}", run.why, self.thread());
+        let (label, headline) = match status {
+            Status::Asking => ("needs-you", "waiting for you"),
+            Status::Done => ("done", "done"),
+            Status::Stopped => ("stopped", "stopped"),
+            Status::Failed => ("stopped", "halted"),
+            _ => ("working", "working"),
+        };
+        let ours = ["working", "needs-you", "done", "stopped"].map(|label| format!("countersign:{label}"));
+        let labels: Vec<_> = self.labels().into_iter().filter(|label| ours.contains(label)).collect();
+        assert_eq!(labels, [format!("countersign:{label}")], "{}", self.thread());
+        let said = self.status().body;
+        assert!(said.contains(&format!(" {}: {headline}\n\nRun `{}`", run.workflow, run.id)), "{said}");
+        let asks = status == Status::Asking && !said.contains("**Paused**: ");
+        let newest_first = self.bots().into_iter().rev().filter(|comment| comment.body.contains(GATE));
+        for (n, gate) in newest_first.enumerate() {
+            let waits = self.seen(gate).body.contains(" waits for a person");
+            assert_eq!(waits, asks && n == 0, "{}", self.thread());
+        }
+        let lines = self.lines_to_paste();
+        assert!(lines.len() <= usize::from(status == Status::Asking), "{lines:?}\n{}", self.thread());
+        for comment in self.bots() {
+            if comment.body.contains("*This line does not count any more.*") {
+                self.unseen.saw_edit(self.repo, Act::Comment(comment.id));
+            }
+        }
+        if !self.pulls().is_empty() {
+            self.document_stands(status, &said);
+        }
+    }
+
+    /// The pull request and the branch hold one document, and say what became of it.
+    fn document_stands(&self, status: Status, said: &str) {
+        let pull = self.pull();
+        let log = self.hub.log(self.repo, &pull.head);
+        self.unseen.saw(self.repo, Act::Branch(pull.head.clone()));
+        let path = pull.body.split("| Document | `").nth(1).unwrap().split('`').next().unwrap();
+        let hash = Hash::of(&self.hub.branch_file(self.repo, &pull.head, path).unwrap());
+        assert!(pull.body.contains(&format!("| sha256 | `{hash}` |")), "{hash}: {}", pull.body);
+        let waits = pull.body.contains("| Decision | waits for a person |");
+        assert_eq!(waits, status == Status::Asking, "{}", pull.body);
+        // A person's own version is asked about without a commit of ours.
+        let ours = log.iter().find(|commit| commit.author == BOT).map_or("", |commit| &commit.message);
+        assert_eq!(ours.starts_with("docs: accept"), status == Status::Done, "{log:#?}");
+        let of_it = ours.contains(&format!("Countersign-Document: {hash}"));
+        assert!(of_it || log[0].author != BOT, "{hash}: {log:#?}");
+        // A run that ended in between may show a draft that is nowhere else.
+        let draft = format!("<code>{}</code>", hash.short());
+        assert!(said.contains(&draft) || !matches!(status, Status::Asking | Status::Done), "{draft}; {said}");
+    }
+
+    /// The usual way to the question, of which every story takes the same: two comments, a label, and a pull request
+    /// with the design in it.
+    pub(crate) async fn comes_to_the_gate(&mut self) {
+        self.label("maya", "countersign:lld").await;
+        self.stands(Status::Asking).await;
+        assert_eq!(self.labels(), ["countersign:needs-you"]);
+        assert!(self.gate().contains("### ✅ APPROVED: the LLD waits for a person (0 open findings)"));
+        assert_eq!(self.notifying(), 2, "{}", self.thread());
+        let propose = format!("docs: propose LLD for #{} [skip ci]", self.issue);
+        assert_eq!(self.commits(), [&propose, "Initial commit"]);
+    }
+
+    /// Someone pastes the line, and it is done.
+    pub(crate) async fn approved_by(&mut self, who: &str) {
+        let line = self.approve_line();
+        self.comment(who, &line).await;
+        self.stands(Status::Done).await;
+    }
+
+    /// The line a person would copy from the newest comment that has one.
+    #[track_caller]
+    pub(crate) fn approve_line(&self) -> String {
+        let said: Vec<_> = self.bots().into_iter().rev().map(|c| c.body).collect();
+        said.iter()
+            .flat_map(|body| body.lines())
+            .map(|line| line.trim().trim_matches('`'))
+            .find(|line| {
+                line.starts_with("/approve ") && !line.ends_with("HASH") && line.split(' ').count() == 3
+            })
+            .unwrap_or_else(|| panic!("no gate shows its line; the thread:\n{}", self.thread()))
+            .to_owned()
+    }
+}
+
+/// What every gate's comment ends in.
+const GATE: &str = "the hash to approve covers the document";
