@@ -1,6 +1,6 @@
 //! Wiring and shutdown: settings in, a running server out.
 
-use std::{collections::BTreeSet, io, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, io, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{Router, serve::ListenerExt};
 use secrecy::SecretString;
@@ -21,6 +21,9 @@ use crate::{
     web::{self, Bounds, Door, Refusals, Token},
     workflows,
 };
+
+/// What a server that stops waits beyond the longest call of a model, for its answer to be written down.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 
 /// Everything that runs in one process.
 pub struct App {
@@ -203,8 +206,13 @@ impl App {
             self.providers.close();
         };
         let parking = async {
+            let patience = async {
+                stop.cancelled().await;
+                self.clock.sleep(self.settings.models.timeouts.longest() + SHUTDOWN_GRACE).await;
+            };
             tokio::select! {
                 () = park.cancelled() => self.engine.park(),
+                () = patience => self.engine.park(),
                 () = ended.cancelled() => {}
             }
         };

@@ -27,12 +27,6 @@ pub const GIT_FETCH: Duration = Duration::from_secs(600);
 /// Reading trees and blobs from a mirror that is already here.
 pub const GIT_READ: Duration = Duration::from_secs(60);
 
-/// A language model's whole answer. The longest `once` there is; shutdown waits a little longer.
-pub const MODEL_CALL: Duration = Duration::from_secs(300);
-
-/// Shutdown awaits paid calls in flight this long before it parks their runs.
-pub const SHUTDOWN: Duration = Duration::from_secs(330);
-
 /// One journalled value; longer texts go through `Cx::put`, which stores them by hash.
 pub const JOURNAL_VALUE_BYTES: usize = 64 * 1024;
 
@@ -320,10 +314,6 @@ pub const COMMITS_ON_OURS: usize = 20;
 
 /// Tokens of an answer of a model that the table says nothing of.
 pub const MODEL_OUTPUT: u64 = 32_000;
-
-/// What of a call's time the Claude program gets where the API stands behind it, and what the API gets.
-pub const FIRST_LEG: Duration = Duration::from_secs(180);
-pub const SECOND_LEG: Duration = Duration::from_secs(300);
 
 /// So many failures in a row are an outage and not bad luck, and for so long it is left alone.
 pub const OUTAGE_FAILURES: u32 = 2;

@@ -12,6 +12,7 @@ mod pools;
 mod program;
 mod repository;
 mod secrets;
+mod timeouts;
 mod workers;
 mod workflows;
 
@@ -30,6 +31,7 @@ pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
+pub use timeouts::Timeouts;
 pub use workers::{Bulkhead, WorkerSettings};
 pub use workflows::{MOST_ROUNDS, WorkflowSettings, WorkflowTable, Workflows};
 
@@ -141,6 +143,7 @@ pub struct ModelSettings {
     pub opencode: ProgramSettings,
     pub stub: StubSettings,
     pub workers: WorkerSettings,
+    pub timeouts: Timeouts,
     /// Keep what models answer, or answer from what was kept.
     pub cassettes: Option<CassetteSettings>,
     /// Files and directories of ours that no program of others may read.
@@ -319,6 +322,7 @@ impl ModelSettings {
             opencode: ProgramSettings::keeping(data_dir.join("opencode")),
             stub: StubSettings::default(),
             workers: WorkerSettings::new(data_dir),
+            timeouts: Timeouts::default(),
             cassettes: None,
             ours: vec![data_dir.to_owned()],
         }

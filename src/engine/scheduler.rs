@@ -120,8 +120,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// Takes steps as they become due, up to [`limits::LIVE_STEPS`] at a time and one at a time of
-    /// each run, until `shutdown`. Then steps in flight are awaited, up to [`limits::SHUTDOWN`] or
-    /// until [`park`](Self::park), and given up after that.
+    /// each run, until `shutdown`. Then steps in flight are awaited until [`park`](Self::park), and given
+    /// up after that.
     pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) {
         let (mut steps, mut looks) = (JoinSet::new(), FuturesUnordered::new());
         while !shutdown.is_cancelled() {
@@ -145,7 +145,6 @@ impl<T: Send + Sync + 'static> Engine<T> {
         tokio::select! {
             () = all => {}
             () = self.park.cancelled() => {}
-            () = self.clock.sleep(limits::SHUTDOWN) => {}
         }
         // Each step that is still running gives its run back when it sees this.
         self.park.cancel();

@@ -1,6 +1,6 @@
 //! Two ways to the same model, the dearer one for when the other fails.
 //!
-//! The call's time is shared by both and never multiplied. A way that is known not to lead anywhere now, because it
+//! Each leg has its own time, and both together no more than the call. A way that is known not to lead anywhere now, because it
 //! lacks something or failed again and again a moment ago, is skipped, and named with its reason.
 
 use std::{sync::Arc, time::Duration};
@@ -32,15 +32,13 @@ impl Fallback {
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
-        let started = self.clock.now();
         let mut before = Vec::new();
-        let mut budget = call.budget;
+        let (mut left, mut budget) = (call.deadline, call.budget);
         for leg in &self.legs {
-            let queued = before.iter().map(|attempt: &Attempt| attempt.usage.queued).sum();
-            let taken = self.clock.now().since(started).saturating_sub(queued);
-            let left = call.deadline.saturating_sub(taken);
+            let started = self.clock.now();
+            let deadline = leg.limit.min(left);
             // Both together may cost no more than was held back for the call.
-            let call = Call { budget, deadline: leg.limit.min(left), ..call.clone() };
+            let call = Call { budget, deadline, ..call.clone() };
             let attempt = match self.take(leg, &call, cancel).await {
                 Ok(mut reply) => {
                     reply.before = before;
@@ -50,7 +48,10 @@ impl Fallback {
             };
             let paid = attempt.paid(leg.back_end.estimate(&call).most.0);
             budget = budget.map(|budget| budget.saturating_sub(paid));
-            let done = !another_may_answer(&attempt.kind);
+            // Neither the wait for a place nor cleaning up is taken from the other leg.
+            let taken = self.clock.now().since(started).saturating_sub(attempt.usage.queued);
+            left = left.saturating_sub(taken.min(deadline));
+            let done = !attempt.kind.another_may_answer();
             before.push(attempt);
             if done {
                 break;
@@ -79,29 +80,6 @@ impl Fallback {
         let kind = outcome.as_ref().err().map(|error| &error.kind);
         self.outages.leave(&way, self.clock.now(), kind).await;
         outcome
-    }
-}
-
-/// Would the same model answer where it is reached in another way?
-fn another_may_answer(kind: &CallErrorKind) -> bool {
-    match kind {
-        // Another machine, account, client or budget.
-        CallErrorKind::Capacity
-        | CallErrorKind::RateLimited { .. }
-        | CallErrorKind::Quota { .. }
-        | CallErrorKind::Auth
-        | CallErrorKind::TooLong
-        | CallErrorKind::OverBudget { .. }
-        | CallErrorKind::Rejected { .. }
-        | CallErrorKind::NoSuchModel
-        | CallErrorKind::ResourceExhausted { .. }
-        | CallErrorKind::InvalidOutput
-        | CallErrorKind::WrongModel { .. }
-        | CallErrorKind::Timeout { .. }
-        | CallErrorKind::Unavailable => true,
-        // The same model, asked the same, would do the same, and be paid for it.
-        CallErrorKind::Refused | CallErrorKind::Truncated => false,
-        CallErrorKind::Cancelled => false,
     }
 }
 
@@ -359,9 +337,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_deadline_is_shared_and_never_multiplied() {
+    async fn each_leg_has_its_own_time_within_the_calls() {
         let late = || CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
-        assert_eq!(given(1000, late()).await.0, [("first", 180), ("second", 300)]);
+        assert_eq!(given(480, late()).await.0, [("first", 180), ("second", 300)]);
         assert_eq!(given(300, late()).await.0, [("first", 180), ("second", 120)]);
         let (given, error) = given(100, late()).await;
         assert_eq!(given, [("first", 100)]);

@@ -41,9 +41,8 @@ pub use stub::REHEARSAL;
 
 use crate::{
     clock::SharedClock,
-    config::{ModelSettings, Names},
+    config::{ModelSettings, Names, Timeouts},
     documents::is_invisible,
-    limits,
     store::Store,
     types::{Family, Malformed, MicroUsd, WorkerPool},
 };
@@ -252,6 +251,14 @@ pub enum CallErrorKind {
     Unavailable,
 }
 
+impl CallErrorKind {
+    /// Could somebody else have an answer: another model, or the same one reached in another way? What a model would not
+    /// say, or could not say at such length, is not shopped for elsewhere.
+    fn another_may_answer(&self) -> bool {
+        !matches!(self, Self::Refused | Self::Truncated | Self::Cancelled)
+    }
+}
+
 /// A call without an answer. It may have cost money all the same.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
@@ -430,6 +437,9 @@ pub struct Providers {
     names: Names,
     pools: BTreeMap<String, Arc<pool::Pool>>,
     gemini_drafts: bool,
+    timeouts: Timeouts,
+    /// The Claude program has the API behind it.
+    two_legs: bool,
 }
 
 impl Providers {
@@ -482,8 +492,8 @@ impl Providers {
             None => program,
             Some(_) => {
                 let legs = [
-                    fallback::Leg { back_end: program, limit: limits::FIRST_LEG },
-                    fallback::Leg { back_end: Arc::clone(&anthropic), limit: limits::SECOND_LEG },
+                    fallback::Leg { back_end: program, limit: settings.timeouts.first_leg },
+                    fallback::Leg { back_end: Arc::clone(&anthropic), limit: settings.timeouts.second_leg },
                 ];
                 Arc::new(fallback::Fallback::new(legs, Arc::clone(&outages), Arc::clone(&clock)))
             }
@@ -513,6 +523,8 @@ impl Providers {
             names: settings.names.clone(),
             pools: BTreeMap::new(),
             gemini_drafts: settings.gemini.drafts,
+            timeouts: settings.timeouts,
+            two_legs: settings.anthropic.api_key.is_some(),
             table,
         };
         all.pools = all.pools(&outages, &clock);

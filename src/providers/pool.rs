@@ -37,6 +37,8 @@ pub(super) struct Pool {
     /// The primary ones, and those to fall back on.
     lists: [List; 2],
     retry: Retry,
+    /// What a model gets of a call's time while others are left.
+    turn: Duration,
     outages: Arc<Outages>,
     clock: SharedClock,
 }
@@ -101,10 +103,11 @@ impl Pool {
         name: &str,
         lists: [List; 2],
         retry: Retry,
+        turn: Duration,
         outages: Arc<Outages>,
         clock: SharedClock,
     ) -> Self {
-        Self { name: name.to_owned(), lists, retry, outages, clock }
+        Self { name: name.to_owned(), lists, retry, turn, outages, clock }
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
@@ -132,7 +135,7 @@ impl Pool {
                 Some(Err(error)) => error,
                 None => continue,
             };
-            if !another_may_answer(&error.kind) {
+            if !error.kind.another_may_answer() {
                 return Err(course.ended_by(error));
             }
             if let Some(until) = self.after(&mut course, seat, error).await
@@ -214,12 +217,6 @@ impl Pool {
             () = cancel.cancelled() => false,
         }
     }
-}
-
-/// Could another model have an answer where this one has none?
-fn another_may_answer(kind: &CallErrorKind) -> bool {
-    // What a model would not say, or could not say at such length, is not shopped for elsewhere.
-    !matches!(kind, CallErrorKind::Refused | CallErrorKind::Truncated | CallErrorKind::Cancelled)
 }
 
 impl Provider for Pool {

@@ -1,6 +1,6 @@
 //! From what the settings call a model to who is asked: a back end, or a pool of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     CallRole, ModelId, POOL, Provider, Providers, ResolveError,
@@ -57,6 +57,15 @@ impl Providers {
                 let ways = pool.members().filter_map(|member| member.way.as_ref().ok());
                 ways.map(|way| of(&way.id)).max().unwrap_or(u64::MAX)
             }
+        }
+    }
+
+    /// The most that a call to the model that `id` names may take.
+    pub fn deadline(&self, id: &ModelId) -> Duration {
+        match id.provider.as_str() {
+            POOL => self.timeouts.both_legs(),
+            "claude" if self.two_legs => self.timeouts.both_legs(),
+            _ => self.timeouts.call,
         }
     }
 
@@ -118,7 +127,14 @@ impl Providers {
                 List::new(members.collect(), given.strategy)
             };
             let lists = [list(&given.primary), list(&given.fallback)];
-            let pool = Pool::new(name, lists, given.retry, Arc::clone(outages), Arc::clone(clock));
+            let pool = Pool::new(
+                name,
+                lists,
+                given.retry,
+                self.timeouts.first_leg,
+                Arc::clone(outages),
+                Arc::clone(clock),
+            );
             (name.clone(), Arc::new(pool))
         });
         made.collect()

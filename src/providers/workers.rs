@@ -154,7 +154,8 @@ impl Place<'_> {
     /// one crash.
     pub(super) fn bind(&self, command: proc::Command) -> proc::Command {
         let bytes = self.pool.memory_mb * MEGABYTE;
-        command.nice(self.pool.nice).memory_limit(bytes).recorded_in(&self.workers.settings.children)
+        let WorkerSettings { children, kill_delay, .. } = &self.workers.settings;
+        command.nice(self.pool.nice).memory_limit(bytes).kill_delay(*kill_delay).recorded_in(children)
     }
 
     /// Gives the place back, and says with the outcome how long it had been waited for.

@@ -68,6 +68,7 @@ impl Failure {
             FailureKind::UsedUp => Some(Hold::UsedUp),
             FailureKind::Auth => Some(Hold::Refused),
             FailureKind::Lacking => Some(Hold::Lacking),
+            FailureKind::TimedOut => Some(Hold::Slow),
             _ => None,
         }
     }
@@ -187,8 +188,13 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
         }
         let Some(hold) = failure.hold() else { return Ok(answered) };
         let until = failure.not_before;
-        busy += u32::from(matches!(hold, Hold::Busy | Hold::Unavailable));
-        if busy == TRIES {
+        busy += match hold {
+            Hold::Busy | Hold::Unavailable => 1,
+            // What nobody waited for to its end may be billed all the same.
+            Hold::Slow => 2,
+            _ => 0,
+        };
+        if busy >= TRIES {
             return Ok(answered);
         }
         ask.waits.wait(cx, (ask.role, ask.spec), hold, until)?;
@@ -302,7 +308,7 @@ async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result
         schema: ask.schema.cloned(),
         model: model.model.clone(),
         effort: None,
-        deadline: limits::MODEL_CALL,
+        deadline: desk.providers.deadline(model),
         budget: None,
         private: desk.is_private(cx).await?,
         not_families: ask.not_families.to_vec(),
@@ -458,7 +464,7 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::Truncated => plain(FailureKind::Truncated),
         CallErrorKind::InvalidOutput => plain(FailureKind::Invalid),
         CallErrorKind::WrongModel { .. } => plain(FailureKind::OtherModel),
-        CallErrorKind::Timeout { .. } => plain(FailureKind::TimedOut),
+        CallErrorKind::Timeout { .. } => soon(FailureKind::TimedOut, None),
         // Never gets here; a stopped call leaves the step before.
         CallErrorKind::Cancelled => soon(FailureKind::Unavailable, None),
     }

@@ -142,7 +142,7 @@ impl Room {
             Member { spec: (*spec).to_owned(), way: Ok(way) }
         };
         let lists = lists.map(|list| List::new(list.iter().enumerate().map(member).collect(), strategy));
-        Pool::new("p", lists, retry, Arc::clone(&self.outages), Arc::clone(&clock))
+        Pool::new("p", lists, retry, Duration::from_secs(180), Arc::clone(&self.outages), Arc::clone(&clock))
     }
 
     fn pool(&self) -> Pool {
