@@ -106,6 +106,7 @@ struct Models {
     drafter: Option<Spanned<String>>,
     reviewer: Option<Spanned<String>>,
     allow_gemini_drafts: bool,
+    attest_opencode: bool,
     cassettes: Option<Cassettes>,
 }
 
@@ -500,6 +501,7 @@ impl Check<'_> {
             names: Names::default(),
             claude: program(&providers.claude, "claude")?,
             opencode: program(&providers.opencode, "opencode")?,
+            attest_opencode: names.attest_opencode,
             anthropic: AnthropicSettings {
                 base_url: self.url("base_url", providers.anthropic.base_url.as_ref(), ANTHROPIC_URL)?,
                 api_key: None,

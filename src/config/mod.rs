@@ -141,6 +141,8 @@ pub struct ModelSettings {
     pub ollama: OllamaSettings,
     pub openai: OpenAiSettings,
     pub opencode: ProgramSettings,
+    /// The operator's word that OpenCode asks the model it is told to.
+    pub attest_opencode: bool,
     pub stub: StubSettings,
     pub workers: WorkerSettings,
     pub timeouts: Timeouts,
@@ -320,6 +322,7 @@ impl ModelSettings {
                 api_key: None,
             },
             opencode: ProgramSettings::keeping(data_dir.join("opencode")),
+            attest_opencode: false,
             stub: StubSettings::default(),
             workers: WorkerSettings::new(data_dir),
             timeouts: Timeouts::default(),

@@ -18,7 +18,7 @@ use super::{
     Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
     http::{self, Fault},
     models::Table,
-    streamed::{Lines, bounded},
+    streamed::{Events, bounded},
 };
 use crate::{clock::SharedClock, config::AnthropicSettings, limits};
 
@@ -94,12 +94,12 @@ impl Anthropic {
             return Err(head.fault(kind, &text));
         }
         message.head = Some(head);
-        let mut lines = Lines::of(response, call, &self.clock);
+        let mut events = Events::of(response, call, &self.clock);
         // Not every server closes what it has nothing more to say on.
         while !message.is_complete()
-            && let Some(line) = lines.next().await?
+            && let Some(data) = events.next().await?
         {
-            message.hear(&line)?;
+            message.hear(&data)?;
         }
         message.ended()
     }
@@ -119,9 +119,6 @@ impl Anthropic {
         }
         if let Some(schema) = &call.schema {
             body["output_config"]["format"] = json!({"type": "json_schema", "schema": schema});
-        }
-        if let Some(effort) = &call.effort {
-            body["output_config"]["effort"] = json!(effort);
         }
         body
     }

@@ -50,13 +50,11 @@ pub struct Take {
 
 /// What decides the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Request {
     /// [`Provider::name`]: two ways to one model are asked the same, and need not answer the same.
     pub provider: String,
     pub role: String,
     pub model: String,
-    pub effort: Option<String>,
     pub schema: Option<Value>,
     pub system: String,
     pub prompt: String,
@@ -72,8 +70,8 @@ pub enum Outcome {
 impl Request {
     fn hash(&self) -> Hash {
         let schema = self.schema.as_ref().map(Value::to_string).unwrap_or_default();
-        let effort = self.effort.as_deref().unwrap_or_default();
-        let parts = [&self.provider, &self.role, &self.system, &self.prompt, &schema, &self.model, effort];
+        // The last part once said how hard to think; what was recorded then keeps its name.
+        let parts = [&self.provider, &self.role, &self.system, &self.prompt, &schema, &self.model, ""];
         Hash::of_parts(parts.map(|part: &str| part.as_bytes()))
     }
 
@@ -151,7 +149,6 @@ impl Shelf {
             provider: provider.to_owned(),
             role: call.role.as_str().to_owned(),
             model: call.model.clone(),
-            effort: call.effort.clone(),
             schema: call.schema.clone(),
             system: plain(&call.system),
             prompt: plain(&call.prompt),

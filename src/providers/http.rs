@@ -50,7 +50,8 @@ impl Clients {
 
 /// Why there is no answer, in words that may quote the service at any length; the caller gets them shortened, after the
 /// key was taken out of them: a cut in the middle of one would leave the rest of it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{1}")]
 pub(super) struct Fault(pub(super) CallErrorKind, pub(super) String);
 
 impl Fault {

@@ -83,8 +83,6 @@ pub struct Call {
     pub schema: Option<serde_json::Value>,
     /// The model's id at this provider: [`ModelId::model`].
     pub model: String,
-    /// How hard to think, where the back end knows such a word: `low`, `medium`, `high`.
-    pub effort: Option<String>,
     /// The time the whole call may take, every leg of it together.
     pub deadline: Duration,
     /// Micro-dollars that may be put on a bill for it; none: no limit.
@@ -133,7 +131,7 @@ pub struct Usage {
     pub provider: String,
     /// The model's id as asked.
     pub asked: String,
-    /// The model's id as the answer gave it; never the one asked, never a usage table's.
+    /// The model's id as the answer gave it; never a usage table's, and the one asked only where the operator attests it.
     pub served: Option<String>,
     pub elapsed: Duration,
     /// What it waited for a place before it began; no part of `elapsed`, nor of the call's deadline.
@@ -381,15 +379,15 @@ pub enum ResolveError {
          choose a reviewer of another, such as gemini:pro beside claude:opus"
     )]
     SameFamily { drafter: String, reviewer: String, family: Family },
-    #[error(
-        "every model that {reviewer} may ask is of a family that {drafter} may draft with ({families}); give the \
-         reviewers a model of another"
-    )]
-    NoOtherFamily { drafter: String, reviewer: String, families: String },
     #[error("{0}")]
     Name(String),
     #[error("{spec} can't be the {role}: {why}")]
     Unfit { spec: String, role: CallRole, why: &'static str },
+    #[error(
+        "OpenCode does not say which model answers, so no review of its drafts counts; set attest_opencode = true under \
+         [models] if you answer for it"
+    )]
+    Unattested,
     #[error("no model of pool:{pool} can be used: {why}")]
     EmptyPool { pool: String, why: String },
     #[error("the script of scripted answers can't be used: {0}")]
@@ -437,6 +435,7 @@ pub struct Providers {
     names: Names,
     pools: BTreeMap<String, Arc<pool::Pool>>,
     gemini_drafts: bool,
+    attest_opencode: bool,
     timeouts: Timeouts,
     /// The Claude program has the API behind it.
     two_legs: bool,
@@ -514,6 +513,7 @@ impl Providers {
             opencode: checked(Arc::new(opencode::OpenCode::new(
                 settings.opencode.clone(),
                 settings.ours.clone(),
+                settings.attest_opencode,
                 Arc::clone(&workers),
                 &table,
                 &clock,
@@ -523,6 +523,7 @@ impl Providers {
             names: settings.names.clone(),
             pools: BTreeMap::new(),
             gemini_drafts: settings.gemini.drafts,
+            attest_opencode: settings.attest_opencode,
             timeouts: settings.timeouts,
             two_legs: settings.anthropic.api_key.is_some(),
             table,

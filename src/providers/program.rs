@@ -4,6 +4,8 @@
 //! Whatever a program does besides what it is told (tools, hooks, plugins, a bug), it reads its own installation and its
 //! own configuration, writes there and in a directory made for one call, and sees nothing else of ours.
 
+mod limited;
+
 use std::{
     collections::HashMap,
     fs,
@@ -15,6 +17,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::limited::limited;
 use super::{Call, CallErrorKind, quote};
 use crate::{
     config::ProgramSettings,

@@ -69,26 +69,27 @@ impl Providers {
         }
     }
 
-    /// Is there a second opinion to be had, whoever drafts? Checked at start; what really served is checked again on
-    /// every answer.
-    ///
-    /// A draft may pass through the hands of every model that drafts, one a round. So the reviewers must have one of a
-    /// family to which none of those belongs; of two single models that says that their families differ. Members that
-    /// are not known, or never asked on that side of the table, do not count.
+    /// Is there a second opinion to be had, whoever drafts first? Checked at start; what really served is checked again on
+    /// every answer. Members of a pool that are not known, or never asked on that side of the table, do not count.
     pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {
         let drafting = self.families(drafter, CallRole::Drafter)?;
         let reviewing = self.families(reviewer, CallRole::Reviewer)?;
-        if reviewing.iter().any(|family| !drafting.contains(family)) {
-            return Ok(());
-        }
-        let (drafter, reviewer) = (drafter.to_owned(), reviewer.to_owned());
-        Err(match (drafting.as_slice(), reviewing.as_slice()) {
-            ([family], [_]) => ResolveError::SameFamily { drafter, reviewer, family: family.clone() },
-            _ => {
-                let families = drafting.iter().map(|family| family.0.as_str()).collect::<Vec<_>>().join(", ");
-                ResolveError::NoOtherFamily { drafter, reviewer, families }
+        let mut all = drafting.iter().chain(&reviewing);
+        match all.next() {
+            Some(family) if all.all(|other| other == family) => {
+                let (drafter, reviewer) = (drafter.to_owned(), reviewer.to_owned());
+                Err(ResolveError::SameFamily { drafter, reviewer, family: family.clone() })
             }
-        })
+            _ => Ok(()),
+        }
+    }
+
+    /// The families that may not draft a document in which those of `authors` had a hand: without them no reviewer of
+    /// another family would be left for it.
+    pub fn spared(&self, reviewer: &str, authors: &[Family]) -> Vec<Family> {
+        let mut left = self.families(reviewer, CallRole::Reviewer).unwrap_or_default();
+        left.retain(|family| !authors.contains(family));
+        if left.iter().all(|family| *family == left[0]) { left } else { Vec::new() }
     }
 
     /// The families of the models that may be asked on that side.
@@ -140,9 +141,16 @@ impl Providers {
         made.collect()
     }
 
+    /// As [`Providers::resolve`], for a member of a pool: there are others to draft what can be reviewed.
+    pub fn member(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
+        match self.resolve(spec)? {
+            (_, id) if id.provider == "opencode" && !self.attest_opencode => Err(ResolveError::Unattested),
+            member => Ok(member),
+        }
+    }
+
     fn way(&self, spec: &str, strategy: Strategy) -> Result<Way, ResolveError> {
-        let id = self.model(spec)?;
-        let back_end = self.back_end(&id.provider).ok_or_else(|| ResolveError::unknown(spec))?;
+        let (back_end, id) = self.member(spec)?;
         let rank = match strategy {
             Strategy::RoundRobin | Strategy::Priority => 0,
             Strategy::Cheapest => {
@@ -151,7 +159,7 @@ impl Providers {
             }
             Strategy::Capability => self.level(&id).map_or(u64::MAX, |level| level as u64),
         };
-        Ok(Way { back_end: Arc::clone(back_end), unfit: self.unfit(&id.provider), rank, id })
+        Ok(Way { back_end, unfit: self.unfit(&id.provider), rank, id })
     }
 
     /// The highest level of capability that this model stands for, whoever serves it.
@@ -223,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn reviewers_need_a_family_that_no_drafter_has() {
+    fn drafter_and_reviewer_need_two_families() {
         let pools: &[(&str, &[&str])] = &[
             ("claudes", &["claude:opus", "role:engineer", "ollama:unknown"]),
             ("mixed", &["claude:opus", "preset:gemini-pro"]),
@@ -237,26 +245,16 @@ mod tests {
             ("pool:claudes", "gemini:pro"),
             ("pool:default", "preset:gemini-flash"),
             ("capability:high", "pool:mixed"),
-            // Gemini does not draft, so only Claude is left of the first.
+            ("pool:mixed", "role:junior"),
             ("pool:mixed", "pool:mixed"),
         ] {
-            assert_eq!(told(false, drafter, reviewer), Ok(()), "{drafter} {reviewer}");
+            assert_eq!(told(true, drafter, reviewer), Ok(()), "{drafter} {reviewer}");
         }
         for (gemini_drafts, drafter, reviewer, why) in [
-            (
-                false,
-                "pool:claudes",
-                "role:junior",
-                "every model that role:junior may ask is of a family that",
-            ),
+            (false, "pool:claudes", "role:junior", "both of the claude family"),
+            // Gemini does not draft, so only Claude is left of the first.
+            (false, "pool:mixed", "role:junior", "both of the claude family"),
             (false, "role:architect", "capability:low", "both of the claude family"),
-            // Both could have a hand in one document, and then nobody is left.
-            (
-                true,
-                "pool:mixed",
-                "pool:mixed",
-                "pool:mixed may draft with (claude, gemini); give the reviewers",
-            ),
             (false, "preset:gemini-pro", "claude:opus", "can't be the drafter: Gemini only reviews"),
             (false, "pool:nobody", "gemini:pro", "no model of pool:nobody can be used: ollama:unknown: "),
             (
@@ -268,6 +266,34 @@ mod tests {
         ] {
             let error = told(gemini_drafts, drafter, reviewer).unwrap_err();
             assert!(error.contains(why), "{drafter} {reviewer}: {error}");
+        }
+    }
+
+    #[test]
+    fn whoever_drafts_leaves_a_reviewer_of_another_family() {
+        let providers = providers(&[("mixed", &["claude:opus", "gemini:pro"])], true);
+        let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
+        for (reviewer, authors, spared) in [
+            ("gemini:pro", vec![], vec![gemini.clone()]),
+            ("gemini:pro", vec![claude.clone()], vec![gemini.clone()]),
+            ("pool:mixed", vec![], vec![]),
+            ("pool:mixed", vec![claude.clone()], vec![gemini.clone()]),
+            ("pool:mixed", vec![gemini.clone()], vec![claude.clone()]),
+            // The settings were others when it was drafted: nobody is left either way.
+            ("gemini:pro", vec![gemini], vec![]),
+        ] {
+            assert_eq!(providers.spared(reviewer, &authors), spared, "{reviewer} {authors:?}");
+        }
+    }
+
+    #[test]
+    fn all_of_the_usual_pool_draft_beside_any_reviewer_once_opencode_is_attested() {
+        let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        settings.attest_opencode = true;
+        let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+        assert!(providers.pools["default"].members().all(|member| member.way.is_ok()));
+        for reviewer in ["gemini:pro", "claude:opus", "stub:reviewer"] {
+            assert_eq!(providers.check_pair("pool:default", reviewer), Ok(()));
         }
     }
 

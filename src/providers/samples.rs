@@ -12,7 +12,6 @@ pub(super) fn call() -> Call {
         prompt: "p".into(),
         schema: None,
         model: "claude-opus-4-6".into(),
-        effort: None,
         deadline: Duration::from_secs(5),
         budget: None,
         private: false,

@@ -111,8 +111,6 @@ pub(super) struct Answered {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Text {
     pub text: Hash,
-    /// The structured answer, when a schema was asked for and the provider returned one.
-    pub value: Option<Hash>,
 }
 
 /// Tries of one call while the provider is busy, each a journalled call of its own. Of what only time or the operator
@@ -307,7 +305,6 @@ async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result
         prompt,
         schema: ask.schema.cloned(),
         model: model.model.clone(),
-        effort: None,
         deadline: desk.providers.deadline(model),
         budget: None,
         private: desk.is_private(cx).await?,
@@ -382,12 +379,7 @@ fn pool(cx: &Cx, ask: &Ask<'_>) -> WorkerPool {
 }
 
 async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
-    let text = cx.put(reply.text.as_bytes()).await?;
-    let value = match &reply.value {
-        Some(value) => Some(cx.put(value.to_string().as_bytes()).await?),
-        None => None,
-    };
-    Ok(Text { text, value })
+    Ok(Text { text: cx.put(reply.text.as_bytes()).await? })
 }
 
 fn reserved(ask: &Ask<'_>, model: &ModelId, prompt: Hash, cut: Vec<Cut>, held: MicroUsd) -> CallRow {

@@ -5,7 +5,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{GeminiTier, Meaning, Settings},
     git, proc,
-    providers::{GeminiKeyState, Providers, Way, gemini_keys},
+    providers::{GeminiKeyState, ModelId, Providers, Way, gemini_keys},
     store::{self, Rest},
 };
 
@@ -63,8 +63,14 @@ async fn models(report: &mut Report, settings: &Settings) {
 /// What of a pool is there and what is not: it works with less, and whoever runs it may not know with how much.
 fn members(report: &mut Report, what: &'static str, providers: &Providers, settings: &Settings, spec: &str) {
     let Ok(Meaning::Pool(name, pool)) = settings.models.names.meaning(spec) else { return };
+    let spared =
+        if what == "drafter" { providers.spared(&settings.models.reviewer, &[]) } else { Vec::new() };
     for member in pool.members() {
-        match providers.resolve(member).map(|(provider, id)| (provider.lacks(), id)) {
+        match providers.member(member).map(|(provider, id)| (provider.lacks(), id)) {
+            Ok((_, ModelId { family: Some(family), .. })) if spared.contains(&family) => {
+                let why = format!("the {family} family is left to review");
+                report.note(what, format!("pool:{name} skips {member}: {why}"));
+            }
             Ok((None, id)) => report.note(what, format!("pool:{name} has {id}")),
             Ok((Some(why), _)) => report.note(what, format!("pool:{name} skips {member}: {why}")),
             Err(error) => report.note(what, format!("pool:{name} skips {member}: {error}")),

@@ -128,9 +128,6 @@ impl ClaudeCli {
             .env("CLAUDE_STREAM_IDLE_TIMEOUT_MS", milliseconds(limits::MODEL_IDLE.min(left)))
             .stdin(prompt)
             .timeout(left);
-        if let Some(effort) = &call.effort {
-            command = command.args(["--effort", effort]);
-        }
         if let Some(schema) = &call.schema {
             command = command.arg("--json-schema").arg(schema.to_string());
         }

@@ -1,8 +1,8 @@
 //! OpenCode in its headless form, one process a call; for drafts only.
 //!
 //! It is a coding agent of its own and sends tools to the model unless an agent is described that has none, so one is,
-//! in a configuration file that is written for every call. It never says which model answered, so what it drafts is
-//! unattested and no review of it can pass. It never gives up on a service that is overloaded or limits it, and says
+//! in a configuration file that is written for every call. It never says which model answered. So no review of what it
+//! drafts can count, unless the operator attests that it asks the model it is told to. It never gives up on a service that is overloaded or limits it, and says
 //! nothing meanwhile; only the call's time ends that.
 
 mod transcript;
@@ -44,6 +44,7 @@ const KIND: Kind =
 
 pub(super) struct OpenCode {
     program: Program,
+    attested: bool,
     workers: Arc<Workers>,
     table: Arc<Table>,
     clock: SharedClock,
@@ -53,12 +54,13 @@ impl OpenCode {
     pub(super) fn new(
         settings: ProgramSettings,
         ours: Vec<PathBuf>,
+        attested: bool,
         workers: Arc<Workers>,
         table: &Arc<Table>,
         clock: &SharedClock,
     ) -> Self {
         let program = Program::new(&KIND, settings, ours);
-        Self { program, workers, table: Arc::clone(table), clock: Arc::clone(clock) }
+        Self { program, attested, workers, table: Arc::clone(table), clock: Arc::clone(clock) }
     }
 
     async fn ask(
@@ -73,6 +75,7 @@ impl OpenCode {
         let outcome = self.exchange(call, place, &mut transcript, &mut usage, cancel).await;
         transcript.count(&mut usage);
         usage.elapsed = self.clock.now().since(started);
+        usage.served = Some(call.model.clone()).filter(|_| self.attested && outcome.is_ok());
         match outcome {
             Ok((text, value)) => Ok(Reply::new(text, value, usage)),
             Err(fault) => Err(fault.of_call(KIND.name, None, usage)),
@@ -110,16 +113,13 @@ impl OpenCode {
         let file = self.furnish(home.path(), &configuration);
         let file = file.map_err(|error| unasked(format!("its configuration can't be written: {error}")))?;
         let left = call.deadline.saturating_sub(self.clock.now().since(started));
-        let mut command = quiet(self.program.command(&found.path, home.path()))
+        let command = quiet(self.program.command(&found.path, home.path()))
             .env("OPENCODE_CONFIG", file)
             // A title of our own, or a model would be asked for one.
             .args(["run", "--pure", "--format", "json", "--title", AGENT, "--agent", AGENT])
             .args(["--model", &call.model])
             .stdin(prompt)
             .timeout(left);
-        if let Some(effort) = &call.effort {
-            command = command.args(["--variant", effort]);
-        }
         (usage.attempts, usage.billed) = (1, true);
         match place.bind(command).run_lines(cancel, |line| transcript.line(line)).await {
             Ok(output) => transcript.verdict(call, &output),

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Duration};
 use super::{Pool, Way};
 use crate::{
     limits,
-    providers::{Attempt, Call, CallError, CallErrorKind, Reply, Usage, quote},
+    providers::{Attempt, Call, CallError, CallErrorKind, CallRole, Reply, Usage, quote},
     types::Timestamp,
 };
 
@@ -81,7 +81,10 @@ impl<'a> Course<'a> {
         way.is_fit(self.call.role)?;
         if let Some(family) = way.id.family.as_ref().filter(|family| self.call.not_families.contains(family))
         {
-            return Err(format!("the {family} family had a hand in what it would look at"));
+            return Err(match self.call.role {
+                CallRole::Drafter => format!("the {family} family is left to review"),
+                CallRole::Reviewer => format!("the {family} family had a hand in what it would look at"),
+            });
         }
         if let Some(what) = way.back_end.lacks() {
             self.needs = Some(CallErrorKind::Auth);

@@ -404,7 +404,7 @@ async fn a_family_that_had_a_hand_in_it_is_not_asked() {
     }
     assert_eq!(room.names(), ["claude:sonnet", "claude:sonnet"]);
     let both = vec![Family("opencode".into()), Family("claude".into())];
-    let call = Call { not_families: both, ..question() };
+    let call = Call { not_families: both, role: CallRole::Reviewer, ..question() };
     let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
     assert!(error.message.contains("claude:opus: skipped, the claude family had a hand in"), "{error}");
     assert_eq!((error.kind, room.names().len()), (CallErrorKind::Unavailable, 0));
