@@ -8,19 +8,21 @@ mod stream;
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::stream::{Message, failure_kind};
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
+    Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
     http::{self, Fault},
     models::Table,
     streamed::{Events, bounded},
 };
-use crate::{clock::SharedClock, config::AnthropicSettings, limits};
+use crate::{clock::SharedClock, config::AnthropicSettings};
+
+/// Tokens of an answer of a model that the table says nothing of.
+const MODEL_OUTPUT: u64 = 32_000;
 
 /// The version of the API whose events are read here.
 const VERSION: &str = "2023-06-01";
@@ -105,7 +107,7 @@ impl Anthropic {
     }
 
     fn request(&self, call: &Call) -> Value {
-        let longest = self.table.row_of(&call.model).map_or(limits::MODEL_OUTPUT, |row| row.max_output);
+        let longest = self.table.row_of(&call.model).map_or(MODEL_OUTPUT, |row| row.max_output);
         let mut body = json!({
             "model": call.model,
             "max_tokens": longest,
@@ -141,11 +143,7 @@ impl Provider for Anthropic {
         self.settings.api_key.as_ref().map(http::mark)
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }

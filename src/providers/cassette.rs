@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage, Way};
+use super::{Answering, Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage, Way};
 use crate::{
     config::{CassetteMode, CassetteSettings},
     documents::secrets,
@@ -296,11 +296,7 @@ impl Provider for Recorder {
         self.back_end.crowded(pool)
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
@@ -340,19 +336,11 @@ impl Provider for Player {
         self.name
     }
 
-    fn lacks(&self) -> Option<String> {
-        None
-    }
-
     fn bills(&self) -> bool {
         false
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        _: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, _: &'a CancellationToken) -> Answering<'a> {
         Box::pin(async { self.answer(call) })
     }
 }

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way, line,
+    Answering, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way, line,
     models::{Model, Table},
     outages::{Outages, Resting},
 };
@@ -19,6 +19,13 @@ use crate::{
     limits,
     types::{MicroUsd, WorkerPool},
 };
+
+/// The most that a service's count of tokens is believed: a thousand times what the largest model reads, and far from the
+/// end of the numbers that the books hold.
+const MOST_TOKENS: u64 = 1_000_000_000;
+
+/// Characters of a model's name, as an answer gives it.
+const MODEL_NAME: usize = 100;
 
 pub(super) struct Checked {
     back_end: Arc<dyn Provider>,
@@ -150,7 +157,7 @@ impl Checked {
             &mut usage.cache_read_tokens,
             &mut usage.cache_written_tokens,
         ] {
-            *tokens = (*tokens).min(limits::MOST_TOKENS);
+            *tokens = (*tokens).min(MOST_TOKENS);
         }
         let Some(served) = usage.served.as_deref() else { return };
         usage.family = self.table.family_of(served);
@@ -162,14 +169,14 @@ impl Checked {
             usage.cache_written_tokens,
         );
         // Only now: what was no model's name is not to become one.
-        usage.served = Some(line(served, limits::MODEL_NAME));
+        usage.served = Some(line(served, MODEL_NAME));
     }
 }
 
 /// A model's name may be anything that a service says.
 fn bound(kind: &mut CallErrorKind) {
     if let CallErrorKind::WrongModel { served: Some(served) } = kind {
-        *served = line(served, limits::MODEL_NAME);
+        *served = line(served, MODEL_NAME);
     }
 }
 
@@ -216,11 +223,7 @@ impl Provider for Checked {
         self.back_end.crowded(pool)
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
@@ -239,19 +242,11 @@ mod tests {
             "anthropic"
         }
 
-        fn lacks(&self) -> Option<String> {
-            None
-        }
-
         fn bills(&self) -> bool {
             true
         }
 
-        fn call<'a>(
-            &'a self,
-            call: &'a Call,
-            _: &'a CancellationToken,
-        ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        fn call<'a>(&'a self, call: &'a Call, _: &'a CancellationToken) -> Answering<'a> {
             let mut usage = Usage::asking(&call.model);
             usage.served = Some("claude-haiku-4-5-20251001".into());
             (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) = (1000, 50, 2000);
@@ -282,10 +277,7 @@ mod tests {
     #[tokio::test]
     async fn no_number_is_too_large_for_the_books() {
         let usage = ask(call("lie".into(), None)).await.unwrap().usage;
-        assert_eq!(
-            (usage.input_tokens, usage.cache_written_tokens),
-            (limits::MOST_TOKENS, limits::MOST_TOKENS)
-        );
+        assert_eq!((usage.input_tokens, usage.cache_written_tokens), (MOST_TOKENS, MOST_TOKENS));
         assert!(usage.cost_microusd.is_some_and(|cost| i64::try_from(cost).is_ok()));
     }
 

@@ -306,6 +306,9 @@ pub struct Way {
     pub state: Result<String, String>,
 }
 
+/// An answer that is waited for.
+pub type Answering<'a> = BoxFuture<'a, Result<Reply, CallError>>;
+
 /// A source of answers.
 pub trait Provider: Send + Sync {
     /// The word before the colon.
@@ -313,7 +316,9 @@ pub trait Provider: Send + Sync {
 
     /// Why every call would fail as things stand, with the fix; `None` when nothing is missing that
     /// can be seen without calling.
-    fn lacks(&self) -> Option<String>;
+    fn lacks(&self) -> Option<String> {
+        None
+    }
 
     /// Every way it has to a model. Looks closer than [`Provider::lacks`], and may take seconds.
     fn look(&self) -> BoxFuture<'_, Vec<Way>> {
@@ -346,11 +351,7 @@ pub trait Provider: Send + Sync {
 
     /// Asks once. Ends within the call's deadline (and a moment to clean up) of when it begins: what it waits for a place
     /// before that is [`Usage::queued`].
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>>;
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a>;
 }
 
 /// A model, resolved from `provider:model` or a name for one; or a pool of them.

@@ -15,6 +15,12 @@ use crate::{
     types::Timestamp,
 };
 
+/// The longest that a model is left alone because it was asked too often: no such limit is for more than an hour.
+const MODEL_RESTS_MOST: Duration = Duration::from_secs(3600);
+
+/// So many failures in a row are an outage and not bad luck.
+const OUTAGE_FAILURES: u32 = 2;
+
 #[derive(Default)]
 pub(super) struct Outages {
     store: Option<Arc<Store>>,
@@ -67,7 +73,7 @@ impl Outages {
     pub(super) async fn enter(&self, way: &str, now: Timestamp, longest: Duration) -> Result<(), Timestamp> {
         let mut ways = self.ways.lock().await;
         let Some(way) = self.read(&mut ways).await.get_mut(way) else { return Ok(()) };
-        if way.outage.failures < limits::OUTAGE_FAILURES {
+        if way.outage.failures < OUTAGE_FAILURES {
             return Ok(());
         }
         let closed = way.tried_until.unwrap_or(way.outage.until);
@@ -109,7 +115,7 @@ impl Outages {
     pub(super) async fn rest(&self, what: Resting<'_>, now: Timestamp, after: Option<Duration>) {
         let (usual, most) = match what {
             Resting::Account(_) => (limits::KEY_RESTS_FROM_QUOTA, limits::KEY_RESTS_MOST),
-            Resting::Model { .. } => (limits::KEY_RESTS_FROM_RATE, limits::MODEL_RESTS_MOST),
+            Resting::Model { .. } => (limits::KEY_RESTS_FROM_RATE, MODEL_RESTS_MOST),
         };
         let until = now.plus(after.unwrap_or(usual).clamp(limits::KEY_RESTS_LEAST, most));
         let name = what.name();
@@ -172,9 +178,7 @@ mod tests {
     #[tokio::test]
     async fn no_rest_is_longer_than_one_can_be_nor_by_a_clock_that_was_set_back() {
         let model = Resting::Model { provider: "p", model: "m" };
-        for (what, most) in
-            [(Resting::Account("p"), limits::KEY_RESTS_MOST), (model, limits::MODEL_RESTS_MOST)]
-        {
+        for (what, most) in [(Resting::Account("p"), limits::KEY_RESTS_MOST), (model, MODEL_RESTS_MOST)] {
             let outages = Outages::default();
             outages.rest(what, NOW, Some(Duration::MAX)).await;
             assert_eq!(outages.rests(what, NOW).await, Some(NOW.plus(most)));
@@ -188,7 +192,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_tries_a_way_and_gives_up_leaves_it_to_the_next() {
         let (outages, long) = (Outages::default(), Duration::from_secs(300));
-        for _ in 0..limits::OUTAGE_FAILURES {
+        for _ in 0..OUTAGE_FAILURES {
             outages.enter("w", NOW, long).await.unwrap();
             outages.leave("w", NOW, Some(&CallErrorKind::Capacity)).await;
         }

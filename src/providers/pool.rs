@@ -17,12 +17,11 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use self::course::{Course, Seat};
 use super::{
-    Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Provider, Reply,
+    Answering, Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Provider, Reply,
     outages::{Outages, Resting},
 };
 use crate::{
@@ -31,6 +30,9 @@ use crate::{
     limits,
     types::{Timestamp, WorkerPool},
 };
+
+/// A wait up to this is sat out by asking the same model again; for a longer one another is asked.
+const POOL_SITS_OUT: Duration = Duration::from_secs(60);
 
 pub(super) struct Pool {
     name: String,
@@ -193,7 +195,7 @@ impl Pool {
                 let seat = Seat { limited: seat.limited + u32::from(sent), ..seat };
                 let wait = reset.unwrap_or_else(|| self.retry.wait(seat.limited));
                 let until = now.plus(wait);
-                let short = reset.is_none_or(|reset| reset <= limits::POOL_SITS_OUT);
+                let short = reset.is_none_or(|reset| reset <= POOL_SITS_OUT);
                 if sent && short && seat.limited <= self.retry.same_model && course.may_wait(until) {
                     course.again(seat);
                     return Some(until);
@@ -249,11 +251,7 @@ impl Provider for Pool {
         able.peek().is_some() && able.all(|way| way.back_end.crowded(pool))
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }

@@ -353,7 +353,9 @@ fn only_money_helps(result: &Result<Reply, CallError>) -> bool {
     let Err(error) = result else { return false };
     let closed = |kind: &CallErrorKind| matches!(kind, CallErrorKind::OverBudget { .. });
     let kinds = error.before.iter().map(|leg| &leg.kind).chain([&error.kind]);
-    kinds.into_iter().any(closed) && failure(error, 1, Timestamp(0)).hold().is_none()
+    // A free way that was too slow may well be so again.
+    let waits = failure(error, 1, Timestamp(0)).hold().is_some_and(|hold| hold != Hold::Slow);
+    kinds.into_iter().any(closed) && !waits
 }
 
 fn no_price(spec: &str) -> String {

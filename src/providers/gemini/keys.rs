@@ -23,6 +23,9 @@ use crate::{
     types::{Hash, Timestamp},
 };
 
+/// One that may not use a model, though it may use others: looked at again every hour, for someone may have allowed it.
+const KEY_RESTS_FROM_DENIAL: Duration = Duration::from_secs(3600);
+
 pub(super) const NO_KEY: &str =
     "there is no GEMINI_API_KEY in the .env file; add one (https://aistudio.google.com/apikey)";
 
@@ -118,7 +121,7 @@ impl Keys {
             CallErrorKind::Quota { reset } => {
                 Rest::Quota { until: until(*reset, limits::KEY_RESTS_FROM_QUOTA) }
             }
-            CallErrorKind::Auth if denied => Rest::Denied { until: now.plus(limits::KEY_RESTS_FROM_DENIAL) },
+            CallErrorKind::Auth if denied => Rest::Denied { until: now.plus(KEY_RESTS_FROM_DENIAL) },
             CallErrorKind::Auth => Rest::Refused,
             _ => return false,
         };

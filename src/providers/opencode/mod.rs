@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::transcript::Transcript;
 use super::{
-    Call, CallError, CallErrorKind, CallRole, Provider, Reply, Usage, Way,
+    Answering, Call, CallError, CallErrorKind, CallRole, Provider, Reply, Usage, Way,
     http::Fault,
     models::{Model, Table},
     program::{Kind, Program, fit},
@@ -239,11 +239,7 @@ impl Provider for OpenCode {
         self.workers.crowded(pool)
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(async {
             let place = self.workers.place(call, cancel).await?;
             let outcome = self.ask(call, &place, cancel).await;

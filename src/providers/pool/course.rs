@@ -4,10 +4,12 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::{Pool, Way};
 use crate::{
-    limits,
     providers::{Attempt, Call, CallError, CallErrorKind, CallRole, Reply, Usage, quote},
     types::Timestamp,
 };
+
+/// Models of a pool that one call is asked of: the three and the two of the usual one.
+const POOL_ATTEMPTS: u32 = 5;
 
 /// A member in this call.
 #[derive(Clone, Copy)]
@@ -95,7 +97,7 @@ impl<'a> Course<'a> {
 
     /// Who is asked now, if anybody is.
     pub(super) fn next(&mut self, now: Timestamp) -> Option<Seat<'a>> {
-        if self.asked >= limits::POOL_ATTEMPTS {
+        if self.asked >= POOL_ATTEMPTS {
             return None;
         }
         if now >= self.ends {
@@ -115,7 +117,7 @@ impl<'a> Course<'a> {
         let soonest = short.min_by_key(|at| self.resting[*at].until)?;
         // The last bound is for a clock that does not move.
         let late = now >= self.ends || !self.may_wait(self.resting[soonest].until);
-        if late || self.waited >= limits::POOL_ATTEMPTS {
+        if late || self.waited >= POOL_ATTEMPTS {
             return None;
         }
         self.waited += 1;
@@ -124,7 +126,7 @@ impl<'a> Course<'a> {
     }
 
     pub(super) fn may_wait(&self, until: Timestamp) -> bool {
-        self.asked < limits::POOL_ATTEMPTS && until <= self.waits_end
+        self.asked < POOL_ATTEMPTS && until <= self.waits_end
     }
 
     /// The call as the one is asked it who was just taken out of the queue.

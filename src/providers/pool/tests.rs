@@ -1,107 +1,16 @@
-use std::{
-    collections::{BTreeMap, VecDeque},
-    future::Future,
-    pin::Pin,
-    sync::{
-        Mutex,
-        atomic::{AtomicI64, Ordering},
-    },
-};
+use std::sync::Mutex;
 
 use super::*;
 use crate::{
-    clock::Clock,
     config::Names,
-    providers::{Metered, Usage, checked::Checked, models::Table},
+    providers::{
+        checked::Checked,
+        models::Table,
+        samples::{Hands, Script, Scripted},
+    },
     store::Store,
     types::Family,
 };
-
-/// A clock on which whoever waits has waited.
-#[derive(Default)]
-struct Hands(AtomicI64);
-
-impl Hands {
-    fn forward(&self, duration: Duration) {
-        self.0.fetch_add(duration.as_millis() as i64, Ordering::Relaxed);
-    }
-
-    fn seconds(&self) -> i64 {
-        self.0.load(Ordering::Relaxed) / 1000
-    }
-}
-
-impl Clock for Hands {
-    fn now(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::Relaxed))
-    }
-
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.forward(duration);
-        Box::pin(std::future::ready(()))
-    }
-}
-
-/// What the models will do, by `provider:model`, and who was asked when. Past its script a model answers.
-#[derive(Default)]
-struct Script {
-    failures: BTreeMap<String, VecDeque<CallErrorKind>>,
-    asked: Vec<(i64, String)>,
-    /// Of each failure: who is said to have served, and the tokens of the answer. None: that is not known.
-    paid: Option<(String, u64)>,
-    budgets: Vec<Option<u64>>,
-    /// What a failure waited for its place.
-    queued: Duration,
-}
-
-struct Scripted {
-    name: &'static str,
-    script: Arc<Mutex<Script>>,
-    clock: Arc<Hands>,
-}
-
-impl Provider for Scripted {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn lacks(&self) -> Option<String> {
-        None
-    }
-
-    fn bills(&self) -> bool {
-        true
-    }
-
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        _: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
-        let own = format!("{}:{}", self.name, call.model);
-        let mut script = self.script.lock().unwrap();
-        script.asked.push((self.clock.seconds(), own.clone()));
-        script.budgets.push(call.budget);
-        let mut usage =
-            Usage { attempts: 1, billed: true, metered: Metered::Known, ..Usage::asking(&call.model) };
-        if let Some((served, tokens)) = &script.paid {
-            (usage.served, usage.output_tokens) = (Some(served.clone()), *tokens);
-        }
-        let result = match script.failures.get_mut(&own).and_then(VecDeque::pop_front) {
-            None => Ok(Reply::new("yes".into(), None, usage)),
-            Some(kind) => {
-                usage.queued = script.queued;
-                self.clock.forward(script.queued);
-                if matches!(kind, CallErrorKind::Timeout { .. }) {
-                    self.clock.forward(call.deadline);
-                    usage.metered = Metered::Unknown;
-                }
-                Err(CallError::new(kind, "it failed", usage))
-            }
-        };
-        Box::pin(async { result })
-    }
-}
 
 /// Pools over the same scripted models.
 struct Room {
@@ -129,8 +38,12 @@ impl Room {
         let member = |(at, spec): (usize, &&str)| {
             let (provider, model) = spec.split_once(':').unwrap();
             let name = ["claude", "opencode", "gemini"].into_iter().find(|name| *name == provider).unwrap();
-            let back_end =
-                Arc::new(Scripted { name, script: Arc::clone(&self.script), clock: Arc::clone(&self.clock) });
+            let back_end = Arc::new(Scripted {
+                name,
+                billed: true,
+                script: Arc::clone(&self.script),
+                clock: Arc::clone(&self.clock),
+            });
             let back_end = Checked::around(back_end, &self.table, &self.outages, &clock);
             let id = ModelId {
                 provider: provider.into(),

@@ -14,7 +14,7 @@ const TAIL: usize = 2_000;
 
 /// Whole words of lower-case text, one after the other in a line.
 fn words(patterns: &[&str]) -> Regex {
-    let any = patterns.join("|").replace("..", "(?:[^\\n]{0,60}[^a-z0-9\\n])?");
+    let any = patterns.join("|").replace("..", "(?:[^a-z0-9\\n](?:[^\\n]{0,60}[^a-z0-9\\n])?)?");
     Regex::new(&format!("(?:^|[^a-z0-9])(?:{any})(?:$|[^a-z0-9])")).expect("a constant that is a pattern")
 }
 
