@@ -307,18 +307,18 @@ pub const SWEEP_FAILURES: usize = 3;
 pub const COMMITS_ON_OURS: usize = 20;
 
 /// So long whatever failed again and again is left alone.
-pub const OUTAGE_HOLDS: Duration = Duration::from_secs(60);
+pub const BREAKER_HOLDS: Duration = Duration::from_secs(60);
 
 /// A key whose provider asks for a pause and does not say for how long: its limits are a minute's.
-pub const KEY_RESTS_FROM_RATE: Duration = Duration::from_secs(60);
+pub const RATE_COOLDOWN: Duration = Duration::from_secs(60);
 
 /// One whose account is used up, nobody says until when: looked at again every hour, for someone may have paid.
-pub const KEY_RESTS_FROM_QUOTA: Duration = Duration::from_secs(3600);
+pub const QUOTA_COOLDOWN: Duration = Duration::from_secs(3600);
 
 /// However short a wait the provider names, the same key is not asked again in the same breath; and however long, no
 /// allowance is for more than a day, which may have 25 hours.
-pub const KEY_RESTS_LEAST: Duration = Duration::from_secs(1);
-pub const KEY_RESTS_MOST: Duration = Duration::from_secs(25 * 3600);
+pub const COOLDOWN_LEAST: Duration = Duration::from_secs(1);
+pub const COOLDOWN_MOST: Duration = Duration::from_secs(25 * 3600);
 
 /// Prose and source text have more bytes a token than this in the vocabularies of open models. What is too long by it is
 /// not sent to a model that would cut it without a word.

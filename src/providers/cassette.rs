@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Answering, Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage, Way};
+use super::{
+    Answering, Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveError, RouteState, Usage,
+};
 use crate::{
     config::{CassetteMode, CassetteSettings},
     documents::secrets,
@@ -108,7 +110,7 @@ fn named(cassette: Cassette, name: &str) -> Result<Cassette, String> {
 }
 
 /// The folder, and what must not get into it.
-pub(super) struct Shelf {
+pub(super) struct Library {
     dir: PathBuf,
     mode: CassetteMode,
     secrets: Vec<SecretString>,
@@ -116,7 +118,7 @@ pub(super) struct Shelf {
     made: Mutex<HashMap<String, usize>>,
 }
 
-impl Shelf {
+impl Library {
     pub(super) fn open(
         settings: &CassetteSettings,
         secrets: Vec<SecretString>,
@@ -138,8 +140,8 @@ impl Shelf {
     /// The same back end with its answers kept, or without itself.
     pub(super) fn around(self: &Arc<Self>, back_end: Arc<dyn Provider>) -> Arc<dyn Provider> {
         match self.mode {
-            CassetteMode::Record => Arc::new(Recorder { shelf: Arc::clone(self), back_end }),
-            CassetteMode::Replay => Arc::new(Player { shelf: Arc::clone(self), name: back_end.name() }),
+            CassetteMode::Record => Arc::new(Recorder { library: Arc::clone(self), back_end }),
+            CassetteMode::Replay => Arc::new(Player { library: Arc::clone(self), name: back_end.name() }),
         }
     }
 
@@ -252,7 +254,7 @@ fn with_texts(value: Value, change: &impl Fn(&str) -> String) -> Value {
 }
 
 struct Recorder {
-    shelf: Arc<Shelf>,
+    library: Arc<Library>,
     back_end: Arc<dyn Provider>,
 }
 
@@ -260,8 +262,8 @@ impl Recorder {
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
         let result = self.back_end.call(call, cancel).await;
         // An answer that was paid for is not given up for the want of a disk.
-        if let Err(error) = self.shelf.keep(self.name(), call, &result) {
-            tracing::warn!(dir = %self.shelf.dir.display(), %error, "a model's answer could not be kept");
+        if let Err(error) = self.library.keep(self.name(), call, &result) {
+            tracing::warn!(dir = %self.library.dir.display(), %error, "a model's answer could not be kept");
         }
         result
     }
@@ -276,7 +278,7 @@ impl Provider for Recorder {
         self.back_end.lacks()
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         self.back_end.look()
     }
 
@@ -302,13 +304,13 @@ impl Provider for Recorder {
 }
 
 struct Player {
-    shelf: Arc<Shelf>,
+    library: Arc<Library>,
     name: &'static str,
 }
 
 impl Player {
     fn answer(&self, call: &Call) -> Result<Reply, CallError> {
-        let take = self.shelf.next(self.name, call).map_err(|why| {
+        let take = self.library.next(self.name, call).map_err(|why| {
             let message =
                 format!("{}: {why}; record it with mode = \"record\" under [models] cassettes", self.name);
             CallError::new(CallErrorKind::Unavailable, message, Usage::asking(&call.model))

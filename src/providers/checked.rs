@@ -10,9 +10,10 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answering, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way, line,
+    Answering, Call, CallError, CallErrorKind, Estimate, Provider, Reply, RouteState, Usage,
+    breakers::{Breakers, Cooldown},
+    line,
     models::{Model, Table},
-    outages::{Outages, Resting},
 };
 use crate::{
     clock::SharedClock,
@@ -30,7 +31,7 @@ const MODEL_NAME: usize = 100;
 pub(super) struct Checked {
     back_end: Arc<dyn Provider>,
     table: Arc<Table>,
-    outages: Arc<Outages>,
+    breakers: Arc<Breakers>,
     clock: SharedClock,
 }
 
@@ -52,11 +53,11 @@ impl Checked {
     pub(super) fn around(
         back_end: Arc<dyn Provider>,
         table: &Arc<Table>,
-        outages: &Arc<Outages>,
+        breakers: &Arc<Breakers>,
         clock: &SharedClock,
     ) -> Arc<dyn Provider> {
-        let (table, outages, clock) = (Arc::clone(table), Arc::clone(outages), Arc::clone(clock));
-        Arc::new(Self { back_end, table, outages, clock })
+        let (table, breakers, clock) = (Arc::clone(table), Arc::clone(breakers), Arc::clone(clock));
+        Arc::new(Self { back_end, table, breakers, clock })
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
@@ -67,7 +68,7 @@ impl Checked {
         let (provider, model) = (self.back_end.name(), call.model.as_str());
         let account = account(self.back_end.as_ref(), model);
         if let Some(account) = &account {
-            self.rests(call, account).await?;
+            self.cools(call, account).await?;
         }
         let mut result = self.back_end.call(call, cancel).await;
         let before = match &mut result {
@@ -86,18 +87,18 @@ impl Checked {
             bound(&mut attempt.kind);
         }
         if let Some(account) = &account {
-            let (now, model) = (self.clock.now(), Resting::Model { provider, model });
+            let (now, model) = (self.clock.now(), Cooldown::Model { provider, model });
             match result.as_ref().map_err(|error| &error.kind) {
                 Ok(_) => {
-                    self.outages.answered(Resting::Account(account)).await;
-                    self.outages.answered(model).await;
+                    self.breakers.answered(Cooldown::Account(account)).await;
+                    self.breakers.answered(model).await;
                 }
                 Err(CallErrorKind::Quota { reset }) => {
-                    self.outages.rest(Resting::Account(account), now, *reset).await;
+                    self.breakers.cool(Cooldown::Account(account), now, *reset).await;
                 }
                 // Where no time is named, how long to wait is the caller's to say.
                 Err(CallErrorKind::RateLimited { reset: Some(reset) }) => {
-                    self.outages.rest(model, now, Some(*reset)).await;
+                    self.breakers.cool(model, now, Some(*reset)).await;
                 }
                 Err(_) => {}
             }
@@ -106,14 +107,14 @@ impl Checked {
     }
 
     /// Is it known that asking now is in vain?
-    async fn rests(&self, call: &Call, account: &str) -> Result<(), CallError> {
+    async fn cools(&self, call: &Call, account: &str) -> Result<(), CallError> {
         let now = self.clock.now();
-        if let Some(until) = self.outages.rests(Resting::Account(account), now).await {
+        if let Some(until) = self.breakers.cools_until(Cooldown::Account(account), now).await {
             let kind = CallErrorKind::Quota { reset: Some(until.since(now)) };
             return Err(self.unsent(call, kind, &format!("skipped, its account is used up until {until}")));
         }
-        let model = Resting::Model { provider: self.back_end.name(), model: &call.model };
-        if let Some(until) = self.outages.rests(model, now).await {
+        let model = Cooldown::Model { provider: self.back_end.name(), model: &call.model };
+        if let Some(until) = self.breakers.cools_until(model, now).await {
             let kind = CallErrorKind::RateLimited { reset: Some(until.since(now)) };
             return Err(self.unsent(
                 call,
@@ -189,7 +190,7 @@ impl Provider for Checked {
         self.back_end.lacks()
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         self.back_end.look()
     }
 

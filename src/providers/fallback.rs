@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answering, Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way,
-    outages::Outages,
+    Answering, Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, RouteState, Usage,
+    breakers::Breakers,
 };
 use crate::{clock::SharedClock, types::WorkerPool};
 
@@ -23,13 +23,13 @@ pub(super) struct Leg {
 pub(super) struct Fallback {
     /// Each checks on its own whether a call fits it and its budget.
     legs: [Leg; 2],
-    outages: Arc<Outages>,
+    breakers: Arc<Breakers>,
     clock: SharedClock,
 }
 
 impl Fallback {
-    pub(super) fn new(legs: [Leg; 2], outages: Arc<Outages>, clock: SharedClock) -> Self {
-        Self { legs, outages, clock }
+    pub(super) fn new(legs: [Leg; 2], breakers: Arc<Breakers>, clock: SharedClock) -> Self {
+        Self { legs, breakers, clock }
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
@@ -73,13 +73,13 @@ impl Fallback {
         if call.deadline.is_zero() {
             return Err(skipped("no time is left for it".into()));
         }
-        let way = format!("{name}:{}", call.model);
-        if let Err(until) = self.outages.enter(&way, self.clock.now(), leg.limit).await {
+        let route = format!("{name}:{}", call.model);
+        if let Err(until) = self.breakers.admit(&route, self.clock.now(), leg.limit).await {
             return Err(skipped(format!("it failed again and again; it is tried again at {until}")));
         }
         let outcome = leg.back_end.call(call, cancel).await;
         let kind = outcome.as_ref().err().map(|error| &error.kind);
-        self.outages.leave(&way, self.clock.now(), kind).await;
+        self.breakers.record(&route, self.clock.now(), kind).await;
         outcome
     }
 }
@@ -114,13 +114,13 @@ impl Provider for Fallback {
         lacking.map(|all| all.join("; "))
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         Box::pin(async {
-            let mut ways = Vec::new();
+            let mut routes = Vec::new();
             for leg in &self.legs {
-                ways.extend(leg.back_end.look().await);
+                routes.extend(leg.back_end.look().await);
             }
-            ways
+            routes
         })
     }
 
@@ -180,16 +180,16 @@ mod tests {
             let failures = [("claude", program), ("anthropic", api)]
                 .map(|(name, kinds)| (format!("{name}:{OPUS}"), kinds.iter().cloned().collect()));
             let script = Arc::new(Mutex::new(Script { failures: failures.into(), ..Script::default() }));
-            let (clock, outages) = (Arc::new(Hands::default()), Arc::default());
+            let (clock, breakers) = (Arc::new(Hands::default()), Arc::default());
             let shared = Arc::clone(&clock) as SharedClock;
             let leg = |name, limit| {
                 let (script, clock) = (Arc::clone(&script), Arc::clone(&clock));
                 let back_end = Arc::new(Scripted { name, billed: name == "anthropic", script, clock });
-                let back_end = Checked::around(back_end, &Arc::default(), &outages, &shared);
+                let back_end = Checked::around(back_end, &Arc::default(), &breakers, &shared);
                 Leg { back_end, limit: Duration::from_secs(limit) }
             };
             let legs = [leg("claude", 180), leg("anthropic", 300)];
-            Self { fallback: Fallback::new(legs, outages, shared), script, clock }
+            Self { fallback: Fallback::new(legs, breakers, shared), script, clock }
         }
 
         async fn ask(&self, call: &Call) -> Result<Reply, CallError> {

@@ -7,6 +7,7 @@
 
 mod answer;
 mod anthropic;
+mod breakers;
 mod cassette;
 mod checked;
 mod claude_cli;
@@ -17,7 +18,6 @@ pub mod models;
 mod ollama;
 mod openai;
 mod opencode;
-mod outages;
 mod pool;
 mod program;
 mod routes;
@@ -299,7 +299,7 @@ impl Estimate {
 
 /// One way to a model, looked at closely.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Way {
+pub struct RouteState {
     /// [`Provider::name`].
     pub provider: &'static str,
     /// What there is to say of it, if anything; or what is missing, with the fix.
@@ -321,9 +321,9 @@ pub trait Provider: Send + Sync {
     }
 
     /// Every way it has to a model. Looks closer than [`Provider::lacks`], and may take seconds.
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         let state = self.lacks().map_or(Ok(String::new()), Err);
-        Box::pin(async move { vec![Way { provider: self.name(), state }] })
+        Box::pin(async move { vec![RouteState { provider: self.name(), state }] })
     }
 
     /// Lets the person at the terminal log in, where that is how it is paid; `false`: they gave up.
@@ -465,15 +465,16 @@ impl Providers {
     ) -> Result<Self, ResolveError> {
         let table = Arc::new(models::Table::with(&settings.table));
         let clients = http::Clients::new()?;
-        let shelf = settings.cassettes.as_ref().map(|given| cassette::Shelf::open(given, settings.secrets()));
-        let shelf = shelf.transpose()?;
-        let outages = Arc::new(outages::Outages::kept_in(store.clone()));
+        let library =
+            settings.cassettes.as_ref().map(|given| cassette::Library::open(given, settings.secrets()));
+        let library = library.transpose()?;
+        let breakers = Arc::new(breakers::Breakers::kept_in(store.clone()));
         let checked = |back_end: Arc<dyn Provider>| {
-            let back_end = match &shelf {
-                Some(shelf) => shelf.around(back_end),
+            let back_end = match &library {
+                Some(library) => library.around(back_end),
                 None => back_end,
             };
-            checked::Checked::around(back_end, &table, &outages, &clock)
+            checked::Checked::around(back_end, &table, &breakers, &clock)
         };
         let workers = workers::Workers::new(settings.workers.clone(), Arc::clone(&clock));
         let program = checked(Arc::new(claude_cli::ClaudeCli::new(
@@ -495,7 +496,7 @@ impl Providers {
                     fallback::Leg { back_end: program, limit: settings.timeouts.first_leg },
                     fallback::Leg { back_end: Arc::clone(&anthropic), limit: settings.timeouts.second_leg },
                 ];
-                Arc::new(fallback::Fallback::new(legs, Arc::clone(&outages), Arc::clone(&clock)))
+                Arc::new(fallback::Fallback::new(legs, Arc::clone(&breakers), Arc::clone(&clock)))
             }
         };
         let (ollama, openai) = (settings.ollama.clone(), settings.openai.clone());
@@ -529,7 +530,7 @@ impl Providers {
             two_legs: settings.anthropic.api_key.is_some(),
             table,
         };
-        all.pools = all.pools(&outages, &clock);
+        all.pools = all.pools(&breakers, &clock);
         Ok(all)
     }
 

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::course::{Course, Seat};
 use super::{
     Answering, Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Provider, Reply,
-    outages::{Outages, Resting},
+    breakers::{Breakers, Cooldown},
 };
 use crate::{
     clock::SharedClock,
@@ -41,7 +41,7 @@ pub(super) struct Pool {
     retry: Retry,
     /// What a model gets of a call's time while others are left.
     turn: Duration,
-    outages: Arc<Outages>,
+    breakers: Arc<Breakers>,
     clock: SharedClock,
 }
 
@@ -55,10 +55,10 @@ pub(super) struct List {
 pub(super) struct Member {
     pub(super) spec: String,
     /// Or why it cannot be one.
-    pub(super) way: Result<Way, String>,
+    pub(super) route: Result<Route, String>,
 }
 
-pub(super) struct Way {
+pub(super) struct Route {
     pub(super) id: ModelId,
     pub(super) back_end: Arc<dyn Provider>,
     /// The side of the table it is never asked on, and why.
@@ -67,7 +67,7 @@ pub(super) struct Way {
     pub(super) rank: u64,
 }
 
-impl Way {
+impl Route {
     pub(super) fn is_fit(&self, role: CallRole) -> Result<(), &'static str> {
         match self.unfit {
             Some((unfit, why)) if unfit == role => Err(why),
@@ -80,7 +80,7 @@ impl List {
     pub(super) fn new(mut members: Vec<Member>, strategy: Strategy) -> Self {
         let turn = (strategy == Strategy::RoundRobin).then(AtomicUsize::default);
         if matches!(strategy, Strategy::Cheapest | Strategy::Capability) {
-            members.sort_by_key(|member| member.way.as_ref().map_or(u64::MAX, |way| way.rank));
+            members.sort_by_key(|member| member.route.as_ref().map_or(u64::MAX, |route| route.rank));
         }
         Self { members, turn }
     }
@@ -106,18 +106,18 @@ impl Pool {
         lists: [List; 2],
         retry: Retry,
         turn: Duration,
-        outages: Arc<Outages>,
+        breakers: Arc<Breakers>,
         clock: SharedClock,
     ) -> Self {
-        Self { name: name.to_owned(), lists, retry, turn, outages, clock }
+        Self { name: name.to_owned(), lists, retry, turn, breakers, clock }
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
         self.lists.iter().flat_map(|list| &list.members)
     }
 
-    fn ways(&self) -> impl Iterator<Item = &Way> {
-        self.members().filter_map(|member| member.way.as_ref().ok())
+    fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.members().filter_map(|member| member.route.as_ref().ok())
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
@@ -158,17 +158,17 @@ impl Pool {
         let now = self.clock.now();
         let call = course.call(now, seat);
         // By way of a pool: what the back end itself tries within a call may be known to fail by another name.
-        let way = format!("pool {}", seat.way.id);
-        if let Err(until) = self.outages.enter(&way, now, call.deadline).await {
+        let route = format!("pool {}", seat.route.id);
+        if let Err(until) = self.breakers.admit(&route, now, call.deadline).await {
             course.pass(format!(
                 "{}: skipped, it failed again and again; it is tried again at {until}",
-                seat.way.id
+                seat.route.id
             ));
             return None;
         }
-        let outcome = seat.way.back_end.call(&call, cancel).await;
+        let outcome = seat.route.back_end.call(&call, cancel).await;
         let kind = outcome.as_ref().err().map(|error| &error.kind);
-        self.outages.leave(&way, self.clock.now(), kind).await;
+        self.breakers.record(&route, self.clock.now(), kind).await;
         Some(outcome)
     }
 
@@ -181,15 +181,15 @@ impl Pool {
     ) -> Option<Timestamp> {
         let now = self.clock.now();
         let (kind, provider) = (error.kind.clone(), error.usage.provider.clone());
-        let most = seat.way.back_end.estimate(&course.call(now, seat)).most.0;
+        let most = seat.route.back_end.estimate(&course.call(now, seat)).most.0;
         let sent = course.note(error, most);
         match kind {
             CallErrorKind::Quota { reset } => {
                 if sent {
                     course.prefer_fallback();
                 }
-                let until = now.plus(reset.unwrap_or(limits::KEY_RESTS_FROM_QUOTA));
-                course.rest(until, seat, true);
+                let until = now.plus(reset.unwrap_or(limits::QUOTA_COOLDOWN));
+                course.cool(until, seat, true);
             }
             CallErrorKind::RateLimited { reset } => {
                 let seat = Seat { limited: seat.limited + u32::from(sent), ..seat };
@@ -201,10 +201,10 @@ impl Pool {
                     return Some(until);
                 }
                 if reset.is_none() {
-                    let model = Resting::Model { provider: &provider, model: &seat.way.id.model };
-                    self.outages.rest(model, now, Some(wait)).await;
+                    let model = Cooldown::Model { provider: &provider, model: &seat.route.id.model };
+                    self.breakers.cool(model, now, Some(wait)).await;
                 }
-                course.rest(until, seat, false);
+                course.cool(until, seat, false);
             }
             _ => {}
         }
@@ -227,28 +227,29 @@ impl Provider for Pool {
     }
 
     fn lacks(&self) -> Option<String> {
-        let lacking = self.members().map(|member| match &member.way {
-            Ok(way) => way.back_end.lacks().map(|why| format!("{}: {why}", member.spec)),
+        let lacking = self.members().map(|member| match &member.route {
+            Ok(route) => route.back_end.lacks().map(|why| format!("{}: {why}", member.spec)),
             Err(why) => Some(format!("{}: {why}", member.spec)),
         });
         lacking.collect::<Option<Vec<_>>>().map(|all| all.join("; "))
     }
 
     fn bills(&self) -> bool {
-        self.ways().any(|way| way.back_end.bills())
+        self.routes().any(|route| route.back_end.bills())
     }
 
     /// No call pays two of them more than the dearest may cost: what one was paid is gone from the budget of the next.
     fn estimate(&self, call: &Call) -> Estimate {
-        let asked = self.ways().filter(|way| way.is_fit(call.role).is_ok() && way.back_end.lacks().is_none());
+        let asked =
+            self.routes().filter(|route| route.is_fit(call.role).is_ok() && route.back_end.lacks().is_none());
         asked
-            .map(|way| way.back_end.estimate(&Call { model: way.id.model.clone(), ..call.clone() }))
+            .map(|route| route.back_end.estimate(&Call { model: route.id.model.clone(), ..call.clone() }))
             .fold(Estimate::NOTHING, |all, one| all.or(one, all.most.max(one.most)))
     }
 
     fn crowded(&self, pool: WorkerPool) -> bool {
-        let mut able = self.ways().filter(|way| way.back_end.lacks().is_none()).peekable();
-        able.peek().is_some() && able.all(|way| way.back_end.crowded(pool))
+        let mut able = self.routes().filter(|route| route.back_end.lacks().is_none()).peekable();
+        able.peek().is_some() && able.all(|route| route.back_end.crowded(pool))
     }
 
     fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     CallRole, ModelId, POOL, Provider, Providers, ResolveError,
-    outages::Outages,
-    pool::{List, Member, Pool, Way},
+    breakers::Breakers,
+    pool::{List, Member, Pool, Route},
     quote,
 };
 use crate::{
@@ -35,7 +35,7 @@ impl Providers {
             Meaning::Pool(name, _) => name,
         };
         let pool = self.pools.get(name).ok_or_else(|| ResolveError::unknown(spec))?;
-        if pool.members().all(|member| member.way.is_err()) {
+        if pool.members().all(|member| member.route.is_err()) {
             return Err(ResolveError::EmptyPool {
                 pool: name.to_owned(),
                 why: pool.lacks().unwrap_or_default(),
@@ -54,8 +54,8 @@ impl Providers {
         match self.pools.get(&id.model).filter(|_| id.provider == POOL) {
             None => of(id),
             Some(pool) => {
-                let ways = pool.members().filter_map(|member| member.way.as_ref().ok());
-                ways.map(|way| of(&way.id)).max().unwrap_or(u64::MAX)
+                let routes = pool.members().filter_map(|member| member.route.as_ref().ok());
+                routes.map(|route| of(&route.id)).max().unwrap_or(u64::MAX)
             }
         }
     }
@@ -103,9 +103,9 @@ impl Providers {
                 None => families.extend(id.family),
             },
             Some(pool) => {
-                for way in pool.members().filter_map(|member| member.way.as_ref().ok()) {
-                    match way.is_fit(role) {
-                        Ok(()) => families.extend(way.id.family.clone()),
+                for route in pool.members().filter_map(|member| member.route.as_ref().ok()) {
+                    match route.is_fit(role) {
+                        Ok(()) => families.extend(route.id.family.clone()),
                         Err(why) => unfit = Some(why),
                     }
                 }
@@ -118,12 +118,12 @@ impl Providers {
     }
 
     /// Every pool of the settings. A member that cannot be used stays out, with its reason.
-    pub(super) fn pools(&self, outages: &Arc<Outages>, clock: &SharedClock) -> BTreeMap<String, Arc<Pool>> {
+    pub(super) fn pools(&self, breakers: &Arc<Breakers>, clock: &SharedClock) -> BTreeMap<String, Arc<Pool>> {
         let made = self.names.pools.iter().map(|(name, given)| {
             let list = |specs: &[String]| {
                 let members = specs.iter().map(|spec| {
-                    let way = self.way(spec, given.strategy).map_err(|error| error.to_string());
-                    Member { spec: spec.clone(), way: way.map_err(|why| quote(&why)) }
+                    let route = self.route(spec, given.strategy).map_err(|error| error.to_string());
+                    Member { spec: spec.clone(), route: route.map_err(|why| quote(&why)) }
                 });
                 List::new(members.collect(), given.strategy)
             };
@@ -133,7 +133,7 @@ impl Providers {
                 lists,
                 given.retry,
                 self.timeouts.first_leg,
-                Arc::clone(outages),
+                Arc::clone(breakers),
                 Arc::clone(clock),
             );
             (name.clone(), Arc::new(pool))
@@ -149,7 +149,7 @@ impl Providers {
         }
     }
 
-    fn way(&self, spec: &str, strategy: Strategy) -> Result<Way, ResolveError> {
+    fn route(&self, spec: &str, strategy: Strategy) -> Result<Route, ResolveError> {
         let (back_end, id) = self.member(spec)?;
         let rank = match strategy {
             Strategy::RoundRobin | Strategy::Priority => 0,
@@ -159,7 +159,7 @@ impl Providers {
             }
             Strategy::Capability => self.level(&id).map_or(u64::MAX, |level| level as u64),
         };
-        Ok(Way { back_end, unfit: self.unfit(&id.provider), rank, id })
+        Ok(Route { back_end, unfit: self.unfit(&id.provider), rank, id })
     }
 
     /// The highest level of capability that this model stands for, whoever serves it.
@@ -291,7 +291,7 @@ mod tests {
         let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         settings.attest_opencode = true;
         let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
-        assert!(providers.pools["default"].members().all(|member| member.way.is_ok()));
+        assert!(providers.pools["default"].members().all(|member| member.route.is_ok()));
         for reviewer in ["gemini:pro", "claude:opus", "stub:reviewer"] {
             assert_eq!(providers.check_pair("pool:default", reviewer), Ok(()));
         }
@@ -302,7 +302,7 @@ mod tests {
         let providers = providers(&[], false);
         let (pool, id) = providers.resolve("pool:default").unwrap();
         assert_eq!((pool.name(), id.to_string().as_str(), id.family), (POOL, "pool:default", None));
-        let known = |member: &Member| (member.spec.clone(), member.way.is_ok());
+        let known = |member: &Member| (member.spec.clone(), member.route.is_ok());
         let members: Vec<_> = providers.pools["default"].members().map(known).collect();
         assert_eq!(
             members.iter().filter(|(_, known)| *known).map(|(spec, _)| spec.as_str()).collect::<Vec<_>>(),

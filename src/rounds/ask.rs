@@ -442,8 +442,8 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::Unavailable => soon(FailureKind::Unavailable, None),
         CallErrorKind::RateLimited { reset } => soon(FailureKind::Busy, *reset),
         CallErrorKind::Quota { reset } => {
-            let reset = reset.unwrap_or(limits::KEY_RESTS_FROM_QUOTA);
-            after(FailureKind::UsedUp, reset.clamp(limits::KEY_RESTS_LEAST, limits::KEY_RESTS_MOST))
+            let reset = reset.unwrap_or(limits::QUOTA_COOLDOWN);
+            after(FailureKind::UsedUp, reset.clamp(limits::COOLDOWN_LEAST, limits::COOLDOWN_MOST))
         }
         CallErrorKind::Auth => after(FailureKind::Auth, doubled(limits::REFUSED_LOOK).min(LONGEST_WAIT)),
         CallErrorKind::Refused => plain(FailureKind::Refused),

@@ -5,7 +5,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{GeminiTier, Meaning, Settings},
     git, proc,
-    providers::{GeminiKeyState, ModelId, Providers, Way, gemini_keys},
+    providers::{GeminiKeyState, ModelId, Providers, RouteState, gemini_keys},
     store::{self, Rest},
 };
 
@@ -52,7 +52,7 @@ async fn models(report: &mut Report, settings: &Settings) {
     for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
         match providers.resolve(spec) {
             Ok((provider, id)) => {
-                ways(report, what, &format!("{spec} ({})", id.model), &provider.look().await);
+                routes(report, what, &format!("{spec} ({})", id.model), &provider.look().await);
                 members(report, what, &providers, settings, spec);
             }
             Err(error) => report.bad(what, error.to_string()),
@@ -79,10 +79,10 @@ fn members(report: &mut Report, what: &'static str, providers: &Providers, setti
 }
 
 /// Every way to one model. One that leads there is enough, but whoever set up two wants both.
-fn ways(report: &mut Report, what: &'static str, model: &str, ways: &[Way]) {
-    let leads = ways.iter().any(|way| way.state.is_ok());
-    for Way { provider, state } in ways {
-        let through = if ways.len() > 1 { format!(" through {provider}") } else { String::new() };
+fn routes(report: &mut Report, what: &'static str, model: &str, routes: &[RouteState]) {
+    let leads = routes.iter().any(|route| route.state.is_ok());
+    for RouteState { provider, state } in routes {
+        let through = if routes.len() > 1 { format!(" through {provider}") } else { String::new() };
         match state {
             Ok(said) if said.is_empty() => report.good(what, format!("{model}{through}")),
             Ok(said) => report.good(what, format!("{model}{through}: {said}")),

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::transcript::Transcript;
 use super::{
-    Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage, Way,
+    Answering, Call, CallError, CallErrorKind, Provider, Reply, RouteState, Usage,
     program::{Kind, Program, fit},
     workers::{Place, Workers},
 };
@@ -170,8 +170,8 @@ impl Provider for ClaudeCli {
         (cfg!(target_os = "linux") && self.needs_login() && !login.is_file()).then(|| NOT_LOGGED_IN.into())
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
-        Box::pin(async { vec![Way { provider: self.name(), state: self.look_closely().await }] })
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
+        Box::pin(async { vec![RouteState { provider: self.name(), state: self.look_closely().await }] })
     }
 
     fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::transcript::Transcript;
 use super::{
-    Answering, Call, CallError, CallErrorKind, CallRole, Provider, Reply, Usage, Way,
+    Answering, Call, CallError, CallErrorKind, CallRole, Provider, Reply, RouteState, Usage,
     http::Fault,
     models::{Model, Table},
     program::{Kind, Program, fit},
@@ -211,10 +211,10 @@ impl Provider for OpenCode {
         unknown.then(|| "OpenCode is not logged in; run `countersign login opencode`".into())
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         Box::pin(async {
             let found = self.program.look().await;
-            vec![Way {
+            vec![RouteState {
                 provider: self.name(),
                 state: found.and_then(|said| self.lacks().map_or(Ok(said), Err)),
             }]

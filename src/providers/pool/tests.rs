@@ -16,7 +16,7 @@ use crate::{
 struct Room {
     clock: Arc<Hands>,
     script: Arc<Mutex<Script>>,
-    outages: Arc<Outages>,
+    breakers: Arc<Breakers>,
     table: Arc<Table>,
 }
 
@@ -25,7 +25,12 @@ const SEED: [&[&str]; 2] =
 
 impl Room {
     fn new() -> Self {
-        Self { clock: Arc::default(), script: Arc::default(), outages: Arc::default(), table: Arc::default() }
+        Self {
+            clock: Arc::default(),
+            script: Arc::default(),
+            breakers: Arc::default(),
+            table: Arc::default(),
+        }
     }
 
     fn fails(self, model: &str, kinds: &[CallErrorKind]) -> Self {
@@ -44,18 +49,18 @@ impl Room {
                 script: Arc::clone(&self.script),
                 clock: Arc::clone(&self.clock),
             });
-            let back_end = Checked::around(back_end, &self.table, &self.outages, &clock);
+            let back_end = Checked::around(back_end, &self.table, &self.breakers, &clock);
             let id = ModelId {
                 provider: provider.into(),
                 model: model.into(),
                 family: Some(Family(provider.into())),
             };
             // The later, the lower: so that a list in its own order is told from one that is sorted.
-            let way = Way { id, back_end, unfit: None, rank: 9 - at as u64 };
-            Member { spec: (*spec).to_owned(), way: Ok(way) }
+            let route = Route { id, back_end, unfit: None, rank: 9 - at as u64 };
+            Member { spec: (*spec).to_owned(), route: Ok(route) }
         };
         let lists = lists.map(|list| List::new(list.iter().enumerate().map(member).collect(), strategy));
-        Pool::new("p", lists, retry, Duration::from_secs(180), Arc::clone(&self.outages), Arc::clone(&clock))
+        Pool::new("p", lists, retry, Duration::from_secs(180), Arc::clone(&self.breakers), Arc::clone(&clock))
     }
 
     fn pool(&self) -> Pool {
@@ -235,14 +240,14 @@ async fn a_restart_does_not_forget_an_account() {
     let directory = tempfile::tempdir().unwrap();
     let boot = |clock: &Arc<Hands>| {
         let store = Store::open(directory.path(), Arc::clone(clock) as SharedClock).unwrap();
-        Arc::new(Outages::kept_in(Some(store)))
+        Arc::new(Breakers::kept_in(Some(store)))
     };
     let mut room = Room::new().fails("claude:sonnet", &[used_up(3600)]);
-    room.outages = boot(&room.clock);
+    room.breakers = boot(&room.clock);
     ask(&room.pool()).await.unwrap();
     room.asked();
-    room.outages = Arc::default();
-    room.outages = boot(&room.clock);
+    room.breakers = Arc::default();
+    room.breakers = boot(&room.clock);
     ask(&room.pool()).await.unwrap();
     assert_eq!(room.names(), ["opencode:a/one"]);
 }
@@ -332,7 +337,7 @@ async fn whoever_fails_again_and_again_is_left_alone_for_a_while() {
         ask(&pool).await.unwrap();
     }
     assert_eq!(room.names(), ["claude:a", "claude:b", "claude:a", "claude:b", "claude:b"]);
-    room.clock.forward(limits::OUTAGE_HOLDS);
+    room.clock.forward(limits::BREAKER_HOLDS);
     ask(&pool).await.unwrap();
     assert_eq!(room.names(), ["claude:a"]);
 }
@@ -403,8 +408,8 @@ async fn nothing_is_held_back_for_whoever_is_not_asked() {
     let mut pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
     let most = |pool: &Pool| pool.estimate(&question()).most.0;
     assert_eq!(most(&pool), 1_601_607);
-    if let Ok(way) = &mut pool.lists[0].members[0].way {
-        way.unfit = Some((CallRole::Drafter, "it only reviews"));
+    if let Ok(route) = &mut pool.lists[0].members[0].route {
+        route.unfit = Some((CallRole::Drafter, "it only reviews"));
     }
     assert_eq!(most(&pool), 320_322);
 }
