@@ -212,9 +212,9 @@ pub enum CallErrorKind {
     Auth,
     /// The model or its maker would not answer this.
     Refused,
-    /// The service does not take the request as it is, and would not the next time.
+    /// The service does not take the request as it is, and would not the next time. `code` is what it calls that:
+    /// `INVALID_ARGUMENT`, or the number of its status.
     Rejected {
-        /// What the service calls it: `INVALID_ARGUMENT`, or the number of its status.
         code: String,
     },
     /// The service knows no model of that name.

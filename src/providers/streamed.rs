@@ -67,7 +67,13 @@ pub(super) struct Events(SseByteStream<Pieces>);
 
 impl Events {
     pub(super) fn of(response: Response, call: &Call, clock: &SharedClock) -> Self {
-        Self(SseByteStream::new(pieces(response, call, clock)))
+        Self::over(pieces(response, call, clock))
+    }
+
+    /// Not every service ends its last event.
+    fn over(pieces: Pieces) -> Self {
+        let end = stream::once(async { Ok(Bytes::from_static(b"\n\n")) });
+        Self(SseByteStream::new(pieces.chain(end).boxed()))
     }
 
     /// The data of the next event that has some; `None` when the body is over.
@@ -180,11 +186,10 @@ mod tests {
 
     #[tokio::test]
     async fn events_and_lines_are_the_same_however_they_are_cut_into_pieces() {
-        let body =
-            "\u{feff}data: für\r\rid: 1\n\n: a comment\r\nevent: e\r\ndata:alle\r\ndata: da\r\n\r\ndata: cut";
+        let body = "\u{feff}data: für\r\rid: 1\n\n: a comment\r\nevent: e\r\ndata:alle\r\ndata: da\r\n\r\ndata: the rest";
         for size in 1..body.len() {
-            let mut events = Events(SseByteStream::new(cut(body, size)));
-            for expected in [Some("für"), Some("alle\nda"), None, None] {
+            let mut events = Events::over(cut(body, size));
+            for expected in [Some("für"), Some("alle\nda"), Some("the rest"), None, None] {
                 assert_eq!(events.next().await.unwrap().as_deref(), expected, "{size}");
             }
             let (heard, codec) = (BytesMut::new(), LinesCodec::new());
@@ -198,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn why_an_answer_broke_off_is_told_as_it_was() {
         let broken = || stream::iter([Err(late(true, "it stalled"))]).boxed();
-        let error = Events(SseByteStream::new(broken())).next().await.unwrap_err();
+        let error = Events::over(broken()).next().await.unwrap_err();
         assert_eq!(error.0, CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO });
     }
 

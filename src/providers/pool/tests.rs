@@ -67,6 +67,11 @@ impl Room {
         self.pool_by(Strategy::RoundRobin, Names::default().pools["default"].retry, SEED)
     }
 
+    /// Asked as listed, and waited for as usual.
+    fn listed(&self, lists: [&[&str]; 2]) -> Pool {
+        self.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists)
+    }
+
     /// Who was asked since the last look, and when.
     fn asked(&self) -> Vec<(i64, String)> {
         std::mem::take(&mut self.script.lock().unwrap().asked)
@@ -130,9 +135,7 @@ async fn whoever_fails_is_followed_by_the_next_up_to_five_and_one_error_names_al
     for model in many {
         room = room.fails(model, &[BROKEN]);
     }
-    ask(&room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, [&many, &[]]))
-        .await
-        .unwrap_err();
+    ask(&room.listed([&many, &[]])).await.unwrap_err();
     assert_eq!(room.names().len(), 5);
 }
 
@@ -187,19 +190,18 @@ async fn a_time_that_the_provider_names_wins() {
 #[tokio::test]
 async fn when_all_rest_the_first_is_waited_for_if_that_is_soon() {
     let both: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
-    let usual = Names::default().pools["default"].retry;
     let room = Room::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[limited(Some(90))]);
-    ask(&room.pool_by(Strategy::Priority, usual, both)).await.unwrap();
+    ask(&room.listed(both)).await.unwrap();
     assert_eq!(room.asked(), at(&[(0, "claude:a"), (0, "claude:b"), (90, "claude:b")]));
 
     let room = Room::new().fails("claude:a", &[limited(Some(800))]).fails("claude:b", &[limited(Some(900))]);
-    let error = ask(&room.pool_by(Strategy::Priority, usual, both)).await.unwrap_err();
+    let error = ask(&room.listed(both)).await.unwrap_err();
     assert_eq!(room.clock.seconds(), 0, "nobody's worker is held for so long");
     assert_eq!((error.kind, error.before.len()), (limited(Some(800)), 1), "with all that was tried");
     // Nobody is sent anything before that, and the caller is told the same.
     room.asked();
     room.clock.forward(Duration::from_secs(300));
-    let error = ask(&room.pool_by(Strategy::Priority, usual, both)).await.unwrap_err();
+    let error = ask(&room.listed(both)).await.unwrap_err();
     assert_eq!((error.kind, error.usage.attempts, room.names().len()), (limited(Some(500)), 0, 0));
 }
 
@@ -207,7 +209,7 @@ async fn when_all_rest_the_first_is_waited_for_if_that_is_soon() {
 async fn a_call_whose_time_is_up_asks_nobody_who_rested_meanwhile() {
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
     let room = Room::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[LATE]);
-    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let pool = room.listed(lists);
     ask(&pool).await.unwrap_err();
     assert_eq!(room.asked(), at(&[(0, "claude:a"), (0, "claude:b")]));
 }
@@ -332,7 +334,7 @@ async fn a_family_that_had_a_hand_in_it_is_not_asked() {
 async fn whoever_fails_again_and_again_is_left_alone_for_a_while() {
     let alone: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
     let room = Room::new().fails("claude:a", &[LATE, LATE]);
-    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, alone);
+    let pool = room.listed(alone);
     for _ in 0..3 {
         ask(&pool).await.unwrap();
     }
@@ -346,7 +348,7 @@ async fn whoever_fails_again_and_again_is_left_alone_for_a_while() {
 async fn a_prompt_that_fits_nobody_is_not_waited_with() {
     let room = Room::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
-    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let pool = room.listed(lists);
     let call = Call { prompt: "x".repeat(1_700_000), ..question() };
     let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
     assert_eq!((error.kind, error.usage.attempts, room.names().len()), (CallErrorKind::TooLong, 0, 0));
@@ -355,7 +357,6 @@ async fn a_prompt_that_fits_nobody_is_not_waited_with() {
 #[tokio::test]
 async fn all_attempts_together_spend_no_more_than_was_held_back() {
     let (opus, haiku) = ("claude:claude-opus-4-6", "claude:claude-haiku-4-5");
-    let usual = Names::default().pools["default"].retry;
     // 64,000 tokens of an answer at 25 dollars a million, and the question.
     let opuses = 1_601_607;
     for (kind, paid, next, left) in [
@@ -369,7 +370,7 @@ async fn all_attempts_together_spend_no_more_than_was_held_back() {
         let room = Room::new().fails(first, std::slice::from_ref(&kind)).fails(next, &[]);
         let served = first.split_once(':').unwrap().1.to_owned();
         room.script.lock().unwrap().paid = paid.map(|tokens| (served, tokens));
-        let pool = room.pool_by(Strategy::Priority, usual, [&[first], &[next]]);
+        let pool = room.listed([&[first], &[next]]);
         let held = pool.estimate(&question()).most.0;
         assert_eq!(held, opuses);
         let call = Call { budget: Some(held), ..question() };
@@ -384,7 +385,7 @@ async fn all_attempts_together_spend_no_more_than_was_held_back() {
 async fn a_member_without_room_for_the_prompt_is_not_asked() {
     let room = Room::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["gemini:gemini-2.5-pro"]];
-    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let pool = room.listed(lists);
     // Less than opus reads in all by any measure, and more than it has room for beside its answer.
     let call = Call { prompt: "x".repeat(500_000), ..question() };
     pool.call(&call, &CancellationToken::new()).await.unwrap();
@@ -393,10 +394,10 @@ async fn a_member_without_room_for_the_prompt_is_not_asked() {
 
 #[tokio::test]
 async fn half_of_the_time_is_kept_for_the_answer() {
-    let (usual, alone): (_, [&[&str]; 2]) = (Names::default().pools["default"].retry, [&["claude:a"], &[]]);
+    let alone: [&[&str]; 2] = [&["claude:a"], &[]];
     for (seconds, answered) in [(150, true), (151, false)] {
         let room = Room::new().fails("claude:a", &[limited(Some(seconds))]);
-        let outcome = ask(&room.pool_by(Strategy::Priority, usual, alone)).await;
+        let outcome = ask(&room.listed(alone)).await;
         assert_eq!(outcome.is_ok(), answered, "{seconds}");
     }
 }
@@ -405,7 +406,7 @@ async fn half_of_the_time_is_kept_for_the_answer() {
 async fn nothing_is_held_back_for_whoever_is_not_asked() {
     let room = Room::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
-    let mut pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let mut pool = room.listed(lists);
     let most = |pool: &Pool| pool.estimate(&question()).most.0;
     assert_eq!(most(&pool), 1_601_607);
     if let Ok(route) = &mut pool.lists[0].members[0].route {
@@ -419,7 +420,7 @@ async fn waiting_for_a_place_is_no_part_of_the_time() {
     let room = Room::new().fails("claude:a", &[BROKEN]);
     room.script.lock().unwrap().queued = Duration::from_secs(600);
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
-    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let pool = room.listed(lists);
     ask(&pool).await.unwrap();
     assert_eq!(room.asked(), at(&[(0, "claude:a"), (600, "claude:b")]));
 }
