@@ -39,6 +39,9 @@ const PLACES: &[&str] = &[
     "/opt/homebrew/bin",
 ];
 
+/// A loopback imitation of an API wants some key, and a real one has no business there.
+pub(super) const LOOPBACK_KEY: &str = "loopback";
+
 /// What sets one such program apart from another.
 pub(super) struct Kind {
     /// In messages.

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use self::transcript::Transcript;
 use super::{
     Answering, Call, CallError, CallErrorKind, Provider, Reply, RouteState, Usage,
-    program::{Kind, Program, fit},
+    program::{Kind, LOOPBACK_KEY, Program, fit},
     workers::{Place, Workers},
 };
 use crate::{
@@ -32,9 +32,6 @@ use crate::{
 
 /// Linux refuses a single argument above 128 KiB; a longer system prompt goes into the prompt.
 const ARGUMENT_BYTES: usize = 100 * 1024;
-
-/// A loopback imitation of the API wants some key, and a real one has no business there.
-const LOOPBACK_KEY: &str = "loopback";
 
 const KIND: Kind = Kind {
     title: "the Claude CLI",

@@ -11,7 +11,7 @@ use std::{collections::HashMap, time::Duration};
 use serde_json::Value;
 
 use super::super::{
-    Call, CallError, CallErrorKind, Reply, Usage, http, models, program::limited, quote, schema,
+    Call, CallError, CallErrorKind, Reply, Usage, answer, http, models, program::limited, quote,
 };
 use crate::{proc::Output, types::Timestamp};
 
@@ -183,20 +183,13 @@ impl Transcript {
 
     /// The answer's text and, where one was asked for, the value that fits the schema.
     fn fitting(&self, call: &Call, result: &Value) -> Result<(String, Option<Value>), String> {
-        let answer = text(result, "result").unwrap_or_default();
-        let Some(wanted) = &call.schema else {
-            return match answer.trim() {
-                "" => Err("the answer is empty".into()),
-                _ => Ok((answer.to_owned(), None)),
-            };
-        };
+        if call.schema.is_none() {
+            return answer::fit(call, text(result, "result").unwrap_or_default().to_owned(), None);
+        }
         // The program ends well even when the model ignored the schema; then there is no value.
         let value = result.get("structured_output").filter(|value| !value.is_null());
         let value = value.ok_or("the answer has no structured part")?;
-        match schema::misfit(value, wanted) {
-            Some(misfit) => Err(misfit),
-            None => Ok((value.to_string(), Some(value.clone()))),
-        }
+        answer::fit(call, value.to_string(), Some(value.clone()))
     }
 
     /// What kind of failure a result line with `is_error` reports.

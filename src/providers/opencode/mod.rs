@@ -23,7 +23,7 @@ use super::{
     Answering, Call, CallError, CallErrorKind, CallRole, Provider, Reply, RouteState, Usage,
     http::Fault,
     models::{Model, Table},
-    program::{Kind, Program, fit},
+    program::{Kind, LOOPBACK_KEY, Program, fit},
     workers::{Place, Workers},
 };
 use crate::{
@@ -32,9 +32,6 @@ use crate::{
     proc::{self, ProcError},
     types::WorkerPool,
 };
-
-/// A loopback imitation of the API wants some key, and a real one has no business there.
-const LOOPBACK_KEY: &str = "loopback";
 
 /// The one agent we describe.
 const AGENT: &str = "countersign";

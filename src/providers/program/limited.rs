@@ -36,19 +36,14 @@ pub(in crate::providers) fn limited(output: &Output, said: &str) -> Option<CallE
     if output.success() {
         return None;
     }
-    let ends = [&output.stderr, &output.stdout].map(|bytes| {
-        let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).into_owned();
-        let text = end.lines().filter(|line| !line.trim_start().starts_with('{'));
-        text.collect::<Vec<_>>().join("\n").to_ascii_lowercase()
-    });
-    let [errors, printed] = ends;
-    let all = [said.to_ascii_lowercase(), errors, printed];
+    let end = |bytes: &[u8]| {
+        let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).to_ascii_lowercase();
+        end.lines().filter(|line| !line.trim_start().starts_with('{')).collect::<Vec<_>>().join("\n")
+    };
+    let all = [said.to_ascii_lowercase(), end(&output.stderr), end(&output.stdout)];
     let told = |pattern: &Regex| all.iter().any(|text| pattern.is_match(text));
-    if told(&QUOTA) {
-        Some(CallErrorKind::Quota { reset: None })
-    } else {
-        (told(&RATE) || told(&STATUS)).then_some(CallErrorKind::RateLimited { reset: None })
-    }
+    let rate = || (told(&RATE) || told(&STATUS)).then_some(CallErrorKind::RateLimited { reset: None });
+    told(&QUOTA).then_some(CallErrorKind::Quota { reset: None }).or_else(rate)
 }
 
 #[cfg(test)]
