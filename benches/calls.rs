@@ -69,7 +69,6 @@ fn call() -> Call {
         prompt: "x".repeat(PROMPT_BYTES),
         schema: None,
         model: MODEL.into(),
-        effort: None,
         deadline: Duration::from_secs(60),
         budget: None,
         private: false,

@@ -25,6 +25,9 @@ use crate::{
 /// Once the work has ended, a client in the middle of a request is waited for this long.
 const DOOR_GRACE: Duration = Duration::from_secs(1);
 
+/// What a server that stops waits beyond the longest call of a model, for its answer to be written down.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
+
 /// Everything that runs in one process.
 pub struct App {
     pub settings: Arc<Settings>,
@@ -206,8 +209,13 @@ impl App {
             self.providers.close();
         };
         let parking = async {
+            let patience = async {
+                stop.cancelled().await;
+                self.clock.sleep(self.settings.models.timeouts.longest() + SHUTDOWN_GRACE).await;
+            };
             tokio::select! {
                 () = park.cancelled() => self.engine.park(),
+                () = patience => self.engine.park(),
                 () = ended.cancelled() => {}
             }
         };

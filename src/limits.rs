@@ -43,14 +43,8 @@ pub const CHILD_KILL_DELAY: Duration = Duration::from_secs(2);
 /// A model's answer that stalls this long in the middle is given up; whole answers may take longer.
 pub const MODEL_IDLE: Duration = Duration::from_secs(90);
 
-/// Connecting to a model's API; a host that is down should not cost a whole call's time.
-pub const MODEL_CONNECT: Duration = Duration::from_secs(10);
-
 /// An HTTP answer of a model's API; the longest honest one is a few hundred kilobytes.
 pub const MODEL_ANSWER_BYTES: usize = 8 * 1024 * 1024;
-
-/// Linux refuses a single argument above 128 KiB; a longer system prompt goes into the prompt.
-pub const ARGUMENT_BYTES: usize = 100 * 1024;
 
 /// The longest GitHub makes us wait for its rate limit: the primary window is an hour. A header
 /// that says more is a clock that is wrong.
@@ -140,30 +134,19 @@ pub const WAKE_ROWS: u64 = 500;
 /// has fewer than.
 pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
 
-/// Tokens of an answer of a model that the table says nothing of.
-pub const MODEL_OUTPUT: u64 = 32_000;
-
-/// What of a call's time the Claude program gets where the API stands behind it, and what the API gets.
-pub const FIRST_LEG: Duration = Duration::from_secs(180);
-pub const SECOND_LEG: Duration = Duration::from_secs(300);
-
-/// So many failures in a row are an outage and not bad luck, and for so long it is left alone.
-pub const OUTAGE_FAILURES: u32 = 2;
-pub const OUTAGE_HOLDS: Duration = Duration::from_secs(60);
+/// So long whatever failed again and again is left alone.
+pub const BREAKER_HOLDS: Duration = Duration::from_secs(60);
 
 /// A key whose provider asks for a pause and does not say for how long: its limits are a minute's.
-pub const KEY_RESTS_FROM_RATE: Duration = Duration::from_secs(60);
+pub const RATE_COOLDOWN: Duration = Duration::from_secs(60);
 
 /// One whose account is used up, nobody says until when: looked at again every hour, for someone may have paid.
-pub const KEY_RESTS_FROM_QUOTA: Duration = Duration::from_secs(3600);
-
-/// One that may not use a model, though it may use others: looked at again every hour, for someone may have allowed it.
-pub const KEY_RESTS_FROM_DENIAL: Duration = Duration::from_secs(3600);
+pub const QUOTA_COOLDOWN: Duration = Duration::from_secs(3600);
 
 /// However short a wait the provider names, the same key is not asked again in the same breath; and however long, no
 /// allowance is for more than a day, which may have 25 hours.
-pub const KEY_RESTS_LEAST: Duration = Duration::from_secs(1);
-pub const KEY_RESTS_MOST: Duration = Duration::from_secs(25 * 3600);
+pub const COOLDOWN_LEAST: Duration = Duration::from_secs(1);
+pub const COOLDOWN_MOST: Duration = Duration::from_secs(25 * 3600);
 
 /// Prose and source text have more bytes a token than this in the vocabularies of open models. What is too long by it is
 /// not sent to a model that would cut it without a word.
@@ -172,39 +155,9 @@ pub const USUAL_BYTES_A_TOKEN: u64 = 3;
 /// What a chat's own marks and the names of its roles take, at most.
 pub const CHAT_FRAME_TOKENS: u64 = 256;
 
-/// Windows are asked for in steps, because a server loads the model anew for each size.
-pub const WINDOW_STEP_TOKENS: u64 = 4096;
-
-/// The longest that a model is left alone because it was asked too often: no such limit is for more than an hour.
-pub const MODEL_RESTS_MOST: Duration = Duration::from_secs(3600);
-
-/// Models of a pool that one call is asked of: the three and the two of the usual one.
-pub const POOL_ATTEMPTS: u32 = 5;
-
-/// A wait up to this is sat out by asking the same model again; for a longer one another is asked.
-pub const POOL_SITS_OUT: Duration = Duration::from_secs(60);
-
 /// A program saying which version it is: a second on a busy machine, and some start a whole runtime for it.
 pub const VERSION_TIME: Duration = Duration::from_secs(20);
 
-/// What a model's program takes before it has done anything; with less left it is not begun. Seen: 200 MB and more.
-pub const PROGRAM_MEMORY: u64 = 512 * 1024 * 1024;
-
-/// What must be left for everybody else when such a program begins.
-pub const SPARE_MEMORY: u64 = 128 * 1024 * 1024;
-
-/// How often it is looked whether there is memory again.
-pub const MEMORY_LOOK: Duration = Duration::from_secs(1);
-
-/// The most that a service's count of tokens is believed: a thousand times what the largest model reads, and far from the
-/// end of the numbers that the books hold.
-pub const MOST_TOKENS: u64 = 1_000_000_000;
-
-/// Characters of a model's name, as an answer gives it.
-pub const MODEL_NAME: usize = 100;
-
-/// Characters of the word that a service has for an error; what is longer is prose.
-pub const ERROR_CODE: usize = 60;
 
 /// What of a repository a model is shown, in tokens: about 60 KB of source text, which leaves 14,000 of the
 /// smallest usual window (32,000) to everything else.

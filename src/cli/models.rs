@@ -7,7 +7,7 @@ use crate::{
     clock::SystemClock,
     config::{DEFAULT_FILE, ModelSettings, Names},
     providers::{
-        Providers,
+        ModelId, Provider, Providers, ResolveError,
         models::{Model, Table},
     },
     workflows,
@@ -64,7 +64,7 @@ impl Models {
 /// What the names that are no models stand for: the name, a model, and what is the matter with it. What a provider
 /// lacks is said once.
 fn names(names: &Names, providers: &Providers, lacking: &mut BTreeMap<String, String>) -> Vec<[String; 3]> {
-    let mut model = |spec: &str| match providers.resolve(spec) {
+    let mut model = |spec: &str, found: Result<(Arc<dyn Provider>, ModelId), ResolveError>| match found {
         Ok((back_end, id)) => match back_end.lacks() {
             None => [id.to_string(), String::new()],
             Some(why) => {
@@ -73,6 +73,7 @@ fn names(names: &Names, providers: &Providers, lacking: &mut BTreeMap<String, St
                 row
             }
         },
+        Err(ResolveError::Unattested) => [spec.to_owned(), "skipped: attest_opencode is not set".to_owned()],
         Err(_) => [spec.to_owned(), "skipped: no [[model]] lists it".to_owned()],
     };
     let capabilities = names.capabilities.keys().map(|level| format!("capability:{}", level.as_str()));
@@ -80,14 +81,14 @@ fn names(names: &Names, providers: &Providers, lacking: &mut BTreeMap<String, St
     let presets = names.presets.keys().map(|name| format!("preset:{name}"));
     let mut rows = Vec::new();
     for name in capabilities.chain(roles).chain(presets) {
-        let [id, why] = model(&name);
+        let [id, why] = model(&name, providers.resolve(&name));
         rows.push([name, id, why]);
     }
     for (name, pool) in &names.pools {
         rows.push([format!("pool:{name}"), pool.strategy.to_string(), String::new()]);
         for (list, members) in [("", &pool.primary), ("fallback: ", &pool.fallback)] {
             for member in members {
-                let [id, why] = model(member);
+                let [id, why] = model(member, providers.member(member));
                 rows.push([String::new(), format!("{list}{id}"), why]);
             }
         }

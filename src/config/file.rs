@@ -3,7 +3,9 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use secrecy::SecretString;
@@ -14,8 +16,8 @@ use url::Url;
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, GeminiKey, GeminiSettings,
     GeminiTier, GitHubSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings, Price,
-    ServerSettings, Settings, StubSettings, WorkerSettings, WorkflowTable, budget::Budget, from_toml,
-    is_loopback, line_of, pools, program, workers, workflows,
+    ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings, WorkflowTable, budget::Budget,
+    from_toml, is_loopback, line_of, pools, program, timeouts, workers, workflows,
 };
 use crate::types::{Family, InstallationId};
 
@@ -56,6 +58,8 @@ struct File {
     roles: pools::Roles,
     #[serde(default)]
     presets: BTreeMap<String, Spanned<String>>,
+    #[serde(default)]
+    timeouts: timeouts::Table,
     #[serde(default)]
     workers: workers::Table,
     #[serde(default)]
@@ -102,6 +106,7 @@ struct Models {
     drafter: Option<Spanned<String>>,
     reviewer: Option<Spanned<String>>,
     allow_gemini_drafts: bool,
+    attest_opencode: bool,
     cassettes: Option<Cassettes>,
 }
 
@@ -211,6 +216,7 @@ pub(super) fn parse(
     for given in [&file.models.drafter, &file.models.reviewer].into_iter().flatten() {
         models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
     }
+    models.timeouts = file.timeouts.checked(&check)?;
     models.workers = file.workers.checked(&check, &data_dir)?;
     models.ours.push(directory.join(&file.app.private_key_file));
     Ok(Settings {
@@ -257,6 +263,31 @@ pub(super) struct Check<'a> {
 impl Check<'_> {
     pub(super) fn refuse<T>(&self, at: &Spanned<T>, message: String) -> ConfigError {
         ConfigError { file: self.name.to_owned(), line: Some(line_of(self.text, at.span().start)), message }
+    }
+
+    /// `90s` or `2m`, within so many seconds; `usual` where it is not given.
+    pub(super) fn time(
+        &self,
+        key: &str,
+        given: Option<&Spanned<String>>,
+        usual: Duration,
+        within: RangeInclusive<u64>,
+    ) -> Result<Duration, ConfigError> {
+        let Some(given) = given else { return Ok(usual) };
+        let read = |text: &str| {
+            let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+            let of_one = ["s", "m"].into_iter().zip([1, 60]).find(|(name, _)| *name == unit)?.1;
+            let seconds = number.parse::<u64>().ok()?.checked_mul(of_one)?;
+            within.contains(&seconds).then(|| Duration::from_secs(seconds))
+        };
+        read(given.as_ref()).ok_or_else(|| {
+            let (least, most) = (within.start(), within.end() / 60);
+            let message = format!(
+                "{key} = {:?} is no time; write seconds or minutes, {least}s to {most}m",
+                given.as_ref()
+            );
+            self.refuse(given, message)
+        })
     }
 
     fn filled<'p>(&self, path: &'p Spanned<PathBuf>, key: &str) -> Result<&'p Path, ConfigError> {
@@ -470,6 +501,7 @@ impl Check<'_> {
             names: Names::default(),
             claude: program(&providers.claude, "claude")?,
             opencode: program(&providers.opencode, "opencode")?,
+            attest_opencode: names.attest_opencode,
             anthropic: AnthropicSettings {
                 base_url: self.url("base_url", providers.anthropic.base_url.as_ref(), ANTHROPIC_URL)?,
                 api_key: None,
@@ -489,6 +521,7 @@ impl Check<'_> {
             },
             cassettes: names.cassettes.as_ref().map(|given| self.cassettes(given, directory)).transpose()?,
             workers: WorkerSettings::new(data_dir),
+            timeouts: Timeouts::default(),
             stub: StubSettings { script: providers.stub.script.as_ref().map(|path| directory.join(path)) },
             ours: vec![data_dir.to_owned()],
         })

@@ -12,6 +12,7 @@ mod pools;
 mod program;
 mod repository;
 mod secrets;
+mod timeouts;
 mod workers;
 mod workflows;
 
@@ -30,6 +31,7 @@ pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;
 pub use repository::RepoSettings;
 pub use secrets::Secrets;
+pub use timeouts::Timeouts;
 pub use workers::{Bulkhead, WorkerSettings};
 pub use workflows::{MOST_ROUNDS, WorkflowSettings, WorkflowTable, Workflows};
 
@@ -139,8 +141,11 @@ pub struct ModelSettings {
     pub ollama: OllamaSettings,
     pub openai: OpenAiSettings,
     pub opencode: ProgramSettings,
+    /// The operator's word that OpenCode asks the model it is told to.
+    pub attest_opencode: bool,
     pub stub: StubSettings,
     pub workers: WorkerSettings,
+    pub timeouts: Timeouts,
     /// Keep what models answer, or answer from what was kept.
     pub cassettes: Option<CassetteSettings>,
     /// Files and directories of ours that no program of others may read.
@@ -317,8 +322,10 @@ impl ModelSettings {
                 api_key: None,
             },
             opencode: ProgramSettings::keeping(data_dir.join("opencode")),
+            attest_opencode: false,
             stub: StubSettings::default(),
             workers: WorkerSettings::new(data_dir),
+            timeouts: Timeouts::default(),
             cassettes: None,
             ours: vec![data_dir.to_owned()],
         }

@@ -341,36 +341,18 @@ fn retries(
         ("gentle".to_owned(), Retry { wait: seconds(120), doubled: false, same_model: 0 }),
     ]);
     for (name, RetryTable { wait, backoff, same_model }) in given {
-        let wait = wait.as_ref().map(|given| {
-            duration(given.as_ref()).ok_or_else(|| {
-                let message =
-                    format!("wait = {:?} is no wait; write seconds or minutes, 1s to 60m", given.as_ref());
-                check.refuse(given, message)
-            })
-        });
         let same_model = same_model.as_ref().map(|given| match *given.as_ref() {
             times @ 0..=4 => Ok(times),
             times => Err(check.refuse(given, format!("same_model = {times} is outside 0 to 4"))),
         });
         let retry = Retry {
-            wait: wait.transpose()?.unwrap_or(USUAL.wait),
+            wait: check.time("wait", wait.as_ref(), USUAL.wait, 1..=3600)?,
             doubled: *backoff == Backoff::Exponential,
             same_model: same_model.transpose()?.unwrap_or(USUAL.same_model),
         };
         retries.insert(name.clone(), retry);
     }
     Ok(retries)
-}
-
-/// `90s` or `2m`
-fn duration(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let seconds = number.parse::<u64>().ok()?.checked_mul(match unit {
-        "s" => 1,
-        "m" => 60,
-        _ => return None,
-    })?;
-    (1..=3600).contains(&seconds).then(|| Duration::from_secs(seconds))
 }
 
 #[cfg(test)]
@@ -451,8 +433,20 @@ mod tests {
             ("[pools.p]\nprimary = [\"a:b\"]\nretry = \"x\"\n", "c.toml:8: there is no retry called \"x\""),
             ("[pools.p]\nprimary = [\"a:b\"]\nstrategy = \"x\"\n", "c.toml:8: unknown variant `x`"),
             ("[pools.p]\nfallback = [\"a:b\"]\n", "c.toml:6: missing field `primary`"),
-            ("[retry.p]\nwait = \"soon\"\n", "c.toml:7: wait = \"soon\" is no wait"),
-            ("[retry.p]\nwait = \"0s\"\n", "c.toml:7: wait = \"0s\" is no wait"),
+            ("[retry.p]\nwait = \"soon\"\n", "c.toml:7: wait = \"soon\" is no time"),
+            (
+                "[retry.p]\nwait = \"0s\"\n",
+                "c.toml:7: wait = \"0s\" is no time; write seconds or minutes, 1s to 60m",
+            ),
+            (
+                "[timeouts]\ncall = \"61m\"\n",
+                "c.toml:7: call = \"61m\" is no time; write seconds or minutes, 1s to 60m",
+            ),
+            ("[timeouts]\nfirst_leg = \"0s\"\n", "c.toml:7: first_leg = \"0s\" is no time"),
+            (
+                "[workers]\nkill_delay = \"90s\"\n",
+                "c.toml:7: kill_delay = \"90s\" is no time; write seconds or minutes, 0s to 1m",
+            ),
             ("[retry.p]\nsame_model = 9\n", "c.toml:7: same_model = 9 is outside 0 to 4"),
             (
                 "[capabilities]\nhigh = \"role:architect\"\n",

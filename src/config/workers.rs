@@ -3,13 +3,14 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{ConfigError, file::Check};
-use crate::types::WorkerPool;
+use crate::{limits, types::WorkerPool};
 
 /// Where, in the data directory, it is written down which programs run.
 const CHILDREN: &str = "children";
@@ -24,6 +25,8 @@ pub struct WorkerSettings {
     pub labels: BTreeMap<String, WorkerPool>,
     /// Where it is written down which programs run.
     pub children: PathBuf,
+    /// Between asking one of them to end and killing it.
+    pub kill_delay: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +50,7 @@ impl WorkerSettings {
             background: pool(1, 15, 256),
             labels: labels.map(|pool| (format!("priority:{}", pool.as_str()), pool)).into(),
             children: data_dir.join(CHILDREN),
+            kill_delay: limits::CHILD_KILL_DELAY,
         }
     }
 
@@ -79,6 +83,7 @@ pub(super) struct Table {
     low: Pool,
     background: Pool,
     labels: Option<BTreeMap<String, WorkerPool>>,
+    kill_delay: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -99,6 +104,7 @@ impl Table {
             background: self.background.checked(check, default.background)?,
             labels: self.labels.clone().unwrap_or(default.labels),
             children: default.children,
+            kill_delay: check.time("kill_delay", self.kill_delay.as_ref(), default.kill_delay, 0..=60)?,
         })
     }
 }

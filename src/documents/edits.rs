@@ -81,15 +81,10 @@ pub fn prompt_rules() -> String {
     )
 }
 
-/// Reads an answer given as text: one JSON object, at most inside one code fence.
+/// Reads an answer: one JSON object and nothing else.
 pub fn parse(answer: &str) -> Result<Vec<Edit>, Invalid> {
     let object = one_json_object(answer).ok_or(Invalid::NotOneObject)?;
     accept(serde_json::from_str(object).map_err(|_| Invalid::NotOneObject)?)
-}
-
-/// Reads an answer that a provider already parsed.
-pub fn parse_value(answer: &Value) -> Result<Vec<Edit>, Invalid> {
-    accept(EditsJson::deserialize(answer).map_err(|_| Invalid::NotOneObject)?)
 }
 
 fn accept(answer: EditsJson) -> Result<Vec<Edit>, Invalid> {
@@ -186,8 +181,7 @@ mod tests {
     fn only_a_whole_answer_is_a_list_of_edits() {
         let good = r#"{"edits":[{"search":"a","replace":""}]}"#;
         assert_eq!(parse(good), Ok(vec![edit("a", "")]));
-        assert_eq!(parse(&format!("```json\n{good}\n```")), Ok(vec![edit("a", "")]));
-        assert_eq!(parse_value(&json!({ "edits": [] })), Err(Invalid::NoEdits));
+        assert_eq!(parse(r#"{"edits": []}"#), Err(Invalid::NoEdits));
         for bad in [
             "",
             "# A whole document",

@@ -210,21 +210,10 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// An answer that should be one JSON object: the object's own text, with at most one code fence
-/// around it taken off. Nothing else is forgiven, and nothing is searched for.
+/// An answer that should be one JSON object: its text. Nothing is forgiven, and nothing is searched for.
 fn one_json_object(answer: &str) -> Option<&str> {
     let text = answer.trim();
-    let inner = match text.strip_prefix("```") {
-        None => text,
-        Some(rest) => {
-            let (info, rest) = rest.split_once('\n')?;
-            if !matches!(info.trim(), "" | "json") {
-                return None;
-            }
-            rest.trim_end().strip_suffix("```")?.trim()
-        }
-    };
-    (inner.starts_with('{') && inner.ends_with('}')).then_some(inner)
+    (text.starts_with('{') && text.ends_with('}')).then_some(text)
 }
 
 /// At most `cap` characters of `text`, cut between characters.

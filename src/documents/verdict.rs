@@ -1,7 +1,7 @@
 //! A reviewer's answer: its schema, the rules a prompt states, and the one way to read it.
 //!
 //! A verdict is a field of a valid answer that echoes the call's nonce, or it is not a verdict.
-//! Recovery is of syntax only (one code fence); nothing is searched for and nothing is guessed.
+//! Nothing is searched for and nothing is guessed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -177,19 +177,13 @@ enum Word {
     Blocked,
 }
 
-/// Reads an answer given as text: one JSON object, at most inside one code fence.
+/// Reads an answer: one JSON object and nothing else.
 pub fn parse(answer: &str, nonce: &str) -> Result<Review, Invalid> {
     let object = one_json_object(answer).ok_or(Invalid::NotOneObject)?;
     let answer = serde_json::from_str(object).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => Invalid::Shape(one_line(&error)),
         _ => Invalid::NotOneObject,
     })?;
-    accept(answer, nonce)
-}
-
-/// Reads an answer that a provider already parsed.
-pub fn parse_value(answer: &Value, nonce: &str) -> Result<Review, Invalid> {
-    let answer = ReviewJson::deserialize(answer).map_err(|error| Invalid::Shape(one_line(&error)))?;
     accept(answer, nonce)
 }
 
@@ -259,19 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_answer_is_read_from_value_text_and_fence() {
-        let value = answer("REVISE", vec![finding("blocking")]);
-        let review = parse_value(&value, NONCE).unwrap();
-        assert_eq!((review.verdict, review.findings.len()), (Verdict::Revise, 1));
-        for text in [value.to_string(), format!("\n```json\n{value}\n```\n"), format!("```\n{value:#}```")] {
-            assert_eq!(parse(&text, NONCE).as_ref(), Ok(&review), "{text}");
-        }
-    }
-
-    #[test]
     fn nothing_but_a_whole_answer_is_a_verdict() {
         let good = answer("APPROVED", vec![]).to_string();
-        assert!(parse(&good, NONCE).is_ok());
+        assert!(parse(&format!("\n{good}\n"), NONCE).is_ok());
         for (text, why) in [
             (String::new(), Invalid::NotOneObject),
             ("APPROVED".into(), Invalid::NotOneObject),
@@ -279,7 +263,7 @@ mod tests {
             (format!("{good}{good}"), Invalid::NotOneObject),
             (format!("{good} trailing }}"), Invalid::NotOneObject),
             (format!("[{good}]"), Invalid::NotOneObject),
-            (format!("```json\n{good}\n```\n```json\n{good}\n```"), Invalid::NotOneObject),
+            (format!("```json\n{good}\n```"), Invalid::NotOneObject),
             (good[..good.len() - 1].into(), Invalid::NotOneObject),
             (good.replace(NONCE, "a1b2c3d5"), Invalid::Nonce),
         ] {
@@ -299,18 +283,18 @@ mod tests {
 
     #[test]
     fn verdict_and_findings_must_agree() {
-        let read = |verdict, findings| parse_value(&answer(verdict, findings), NONCE);
+        let read = |verdict, findings| parse(&answer(verdict, findings).to_string(), NONCE);
         assert_eq!(read("BLOCKED", vec![]), Err(Invalid::NoFinding(Verdict::Blocked)));
         assert_eq!(read("APPROVED", vec![finding("blocking")]), Err(Invalid::ApprovedThoughBlocking));
         assert!(read("APPROVED", vec![finding("high")]).is_ok());
         assert!(matches!(read("REVISE", vec![finding("high"); 41]), Err(Invalid::TooLong { .. })));
-        assert_eq!(parse_value(&answer("APPROVED", vec![]), ""), Err(Invalid::Nonce));
+        assert_eq!(parse(&answer("APPROVED", vec![]).to_string(), ""), Err(Invalid::Nonce));
     }
 
     #[test]
     fn a_blocking_claim_needs_a_place_that_exists() {
         let value = answer("REVISE", vec![finding("blocking"), finding("high")]);
-        let mut review = parse_value(&value, NONCE).unwrap();
+        let mut review = parse(&value.to_string(), NONCE).unwrap();
         assert_eq!(review.demote_unplaced(|place| place == "3"), [0]);
         assert!(!review.has_blocking());
     }

@@ -30,9 +30,6 @@ use crate::{
     types::{RunId, Timestamp, with_causes},
 };
 
-/// Shutdown awaits paid calls in flight this long before it parks their runs.
-const SHUTDOWN: Duration = Duration::from_secs(330);
-
 /// A step that does nothing but wait for somebody else this long ends its run, because nobody reads a thread
 /// that only ever says "working". A day covers a provider's daily quota.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
@@ -130,8 +127,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// Takes steps as they become due, up to [`limits::LIVE_STEPS`] at a time and one at a time of
-    /// each run, until `shutdown`. Then steps in flight are awaited, up to `SHUTDOWN` or
-    /// until [`park`](Self::park), and given up after that.
+    /// each run, until `shutdown`. Then steps in flight are awaited until [`park`](Self::park), and given
+    /// up after that.
     pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) {
         let (mut steps, mut looks) = (JoinSet::new(), FuturesUnordered::new());
         while !shutdown.is_cancelled() {
@@ -155,7 +152,6 @@ impl<T: Send + Sync + 'static> Engine<T> {
         tokio::select! {
             () = all => {}
             () = self.park.cancelled() => {}
-            () = self.clock.sleep(SHUTDOWN) => {}
         }
         // Each step that is still running gives its run back when it sees this.
         self.park.cancel();

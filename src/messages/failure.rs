@@ -74,7 +74,7 @@ impl FailureKind {
             Self::Truncated => format!("the {role}'s answer was cut off"),
             Self::Invalid => format!("the {role}'s answer was not in the form asked for"),
             Self::OtherModel => "another model answered than the one that was asked".to_owned(),
-            Self::TimedOut => format!("the {role} did not answer in time"),
+            Self::TimedOut => format!("the {role} did not answer in time, in any of its tries"),
         }
     }
 

@@ -15,6 +15,8 @@ pub enum Hold {
     Busy,
     /// It could not be reached, or broke off.
     Unavailable,
+    /// It did not answer in time.
+    Slow,
     /// The account has no allowance left.
     UsedUp,
     /// The key or login is not accepted.
@@ -52,6 +54,9 @@ impl ModelWait {
                 "Waiting for {who}: it could not be reached, or broke off; next try at {}.",
                 clock(self.until)
             ),
+            Hold::Slow => {
+                format!("Waiting for {who}: it did not answer in time; next try at {}.", clock(self.until))
+            }
             Hold::Crowded => format!(
                 "Waiting for a place: as many models of its kind as this server runs at a time are at work; {who} is \
                  asked when it is this run's turn."

@@ -10,7 +10,6 @@ use super::{
     output::{read_all, read_tail},
     table::{Started, Tree, signal_each},
 };
-use crate::limits;
 
 /// How often the memory of a child and its descendants is added up. A look reads all of `/proc`, which takes a
 /// millisecond or two; two seconds after one has outgrown its limit it must be gone.
@@ -52,6 +51,7 @@ struct Running {
     tree: Tree,
     /// Kept until none of them is left.
     record: Option<Record>,
+    kill_delay: Duration,
     _started: Option<Started>,
 }
 
@@ -60,9 +60,11 @@ impl Group {
         (child, started): (Child, Option<Started>),
         tree: Tree,
         record: Option<Record>,
+        kill_delay: Duration,
     ) -> Self {
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Self { tree: tree.clone(), running: Some(Running { child, pid, tree, record, _started: started }) }
+        let running = Running { child, pid, tree: tree.clone(), record, kill_delay, _started: started };
+        Self { tree, running: Some(running) }
     }
 
     /// Feeds standard input while reading both outputs, until the child has ended. With `thorough`, also what it left
@@ -114,10 +116,13 @@ impl Group {
         }
     }
 
-    /// Ends all of them; see [`end`].
-    pub(super) async fn end(&mut self, delay: Duration) {
-        if let Some(running) = self.running.take() {
-            end(running, delay).await;
+    /// Ends all of them; see [`end`]. `at_once`: without asking.
+    pub(super) async fn end(&mut self, at_once: bool) {
+        if let Some(mut running) = self.running.take() {
+            if at_once {
+                running.kill_delay = Duration::ZERO;
+            }
+            end(running).await;
         }
     }
 }
@@ -127,15 +132,15 @@ impl Drop for Group {
         let Some(running) = self.running.take() else { return };
         // A dropped call can't wait; a task does, so that the group has its moment to end well.
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(end(running, limits::CHILD_KILL_DELAY))),
+            Ok(runtime) => drop(runtime.spawn(end(running))),
             Err(_) => signal(running.pid, Signal::KILL),
         }
     }
 }
 
-/// SIGTERM to all of them, so much time, SIGKILL, and the child's status collected.
-async fn end(mut running: Running, delay: Duration) {
-    let pid = running.pid;
+/// SIGTERM to all of them, the time they have, SIGKILL, and the child's status collected.
+async fn end(mut running: Running) {
+    let (pid, delay) = (running.pid, running.kill_delay);
     // Looked for while the child is still there: once it has ended its children have another parent.
     let known = running.tree.members(BTreeSet::new()).await;
     if !delay.is_zero() {

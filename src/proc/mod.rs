@@ -127,6 +127,7 @@ pub struct Command {
     directory: Option<PathBuf>,
     stdin: Vec<u8>,
     timeout: Duration,
+    kill_delay: Duration,
     output_limit: usize,
     nice: i32,
     memory_limit: Option<u64>,
@@ -147,6 +148,7 @@ impl Command {
             directory: None,
             stdin: Vec::new(),
             timeout: CHILD_TIME,
+            kill_delay: limits::CHILD_KILL_DELAY,
             output_limit: limits::CHILD_OUTPUT_BYTES,
             nice: 0,
             memory_limit: None,
@@ -191,6 +193,12 @@ impl Command {
     /// Time until the whole group is ended; `CHILD_TIME` unless set.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Time between SIGTERM and SIGKILL; [`limits::CHILD_KILL_DELAY`] unless set.
+    pub fn kill_delay(mut self, delay: Duration) -> Self {
+        self.kill_delay = delay;
         self
     }
 
@@ -271,7 +279,7 @@ impl Command {
             Err(why) => {
                 // Who takes all the memory has no time to end well.
                 let at_once = matches!(why, Ended::TooLarge { .. });
-                group.end(if at_once { Duration::ZERO } else { limits::CHILD_KILL_DELAY }).await;
+                group.end(at_once).await;
                 Err(match why {
                     Ended::TimedOut => ProcError::TimedOut { elapsed: started.elapsed() },
                     Ended::Cancelled => ProcError::Cancelled,
@@ -328,7 +336,7 @@ impl Command {
             tracing::warn!(%error, "the record of a child process is not whole; only its mark tells it");
         }
         let tree = Tree { leader, mark };
-        Ok(Group::new(child, tree, record))
+        Ok(Group::new(child, tree, record, self.kill_delay))
     }
 
     fn record(&self, mark: &str) -> Option<Record> {

@@ -8,19 +8,21 @@ mod stream;
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::stream::{Message, failure_kind};
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
+    Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
     http::{self, Fault},
     models::Table,
-    streamed::{Lines, bounded},
+    streamed::{Events, bounded},
 };
-use crate::{clock::SharedClock, config::AnthropicSettings, limits};
+use crate::{clock::SharedClock, config::AnthropicSettings};
+
+/// Tokens of an answer of a model that the table says nothing of.
+const MODEL_OUTPUT: u64 = 32_000;
 
 /// The version of the API whose events are read here.
 const VERSION: &str = "2023-06-01";
@@ -94,18 +96,18 @@ impl Anthropic {
             return Err(head.fault(kind, &text));
         }
         message.head = Some(head);
-        let mut lines = Lines::of(response, call, &self.clock);
+        let mut events = Events::of(response, call, &self.clock);
         // Not every server closes what it has nothing more to say on.
         while !message.is_complete()
-            && let Some(line) = lines.next().await?
+            && let Some(data) = events.next().await?
         {
-            message.hear(&line)?;
+            message.hear(&data)?;
         }
         message.ended()
     }
 
     fn request(&self, call: &Call) -> Value {
-        let longest = self.table.row_of(&call.model).map_or(limits::MODEL_OUTPUT, |row| row.max_output);
+        let longest = self.table.row_of(&call.model).map_or(MODEL_OUTPUT, |row| row.max_output);
         let mut body = json!({
             "model": call.model,
             "max_tokens": longest,
@@ -119,9 +121,6 @@ impl Anthropic {
         }
         if let Some(schema) = &call.schema {
             body["output_config"]["format"] = json!({"type": "json_schema", "schema": schema});
-        }
-        if let Some(effort) = &call.effort {
-            body["output_config"]["effort"] = json!(effort);
         }
         body
     }
@@ -144,11 +143,7 @@ impl Provider for Anthropic {
         self.settings.api_key.as_ref().map(http::mark)
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }

@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage, Way};
+use super::{
+    Answering, Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveError, RouteState, Usage,
+};
 use crate::{
     config::{CassetteMode, CassetteSettings},
     documents::secrets,
@@ -50,13 +52,11 @@ pub struct Take {
 
 /// What decides the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Request {
     /// [`Provider::name`]: two ways to one model are asked the same, and need not answer the same.
     pub provider: String,
     pub role: String,
     pub model: String,
-    pub effort: Option<String>,
     pub schema: Option<Value>,
     pub system: String,
     pub prompt: String,
@@ -72,8 +72,8 @@ pub enum Outcome {
 impl Request {
     fn hash(&self) -> Hash {
         let schema = self.schema.as_ref().map(Value::to_string).unwrap_or_default();
-        let effort = self.effort.as_deref().unwrap_or_default();
-        let parts = [&self.provider, &self.role, &self.system, &self.prompt, &schema, &self.model, effort];
+        // The last part once said how hard to think; what was recorded then keeps its name.
+        let parts = [&self.provider, &self.role, &self.system, &self.prompt, &schema, &self.model, ""];
         Hash::of_parts(parts.map(|part: &str| part.as_bytes()))
     }
 
@@ -110,7 +110,7 @@ fn named(cassette: Cassette, name: &str) -> Result<Cassette, String> {
 }
 
 /// The folder, and what must not get into it.
-pub(super) struct Shelf {
+pub(super) struct Library {
     dir: PathBuf,
     mode: CassetteMode,
     secrets: Vec<SecretString>,
@@ -118,7 +118,7 @@ pub(super) struct Shelf {
     made: Mutex<HashMap<String, usize>>,
 }
 
-impl Shelf {
+impl Library {
     pub(super) fn open(
         settings: &CassetteSettings,
         secrets: Vec<SecretString>,
@@ -140,8 +140,8 @@ impl Shelf {
     /// The same back end with its answers kept, or without itself.
     pub(super) fn around(self: &Arc<Self>, back_end: Arc<dyn Provider>) -> Arc<dyn Provider> {
         match self.mode {
-            CassetteMode::Record => Arc::new(Recorder { shelf: Arc::clone(self), back_end }),
-            CassetteMode::Replay => Arc::new(Player { shelf: Arc::clone(self), name: back_end.name() }),
+            CassetteMode::Record => Arc::new(Recorder { library: Arc::clone(self), back_end }),
+            CassetteMode::Replay => Arc::new(Player { library: Arc::clone(self), name: back_end.name() }),
         }
     }
 
@@ -151,7 +151,6 @@ impl Shelf {
             provider: provider.to_owned(),
             role: call.role.as_str().to_owned(),
             model: call.model.clone(),
-            effort: call.effort.clone(),
             schema: call.schema.clone(),
             system: plain(&call.system),
             prompt: plain(&call.prompt),
@@ -255,7 +254,7 @@ fn with_texts(value: Value, change: &impl Fn(&str) -> String) -> Value {
 }
 
 struct Recorder {
-    shelf: Arc<Shelf>,
+    library: Arc<Library>,
     back_end: Arc<dyn Provider>,
 }
 
@@ -263,8 +262,8 @@ impl Recorder {
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
         let result = self.back_end.call(call, cancel).await;
         // An answer that was paid for is not given up for the want of a disk.
-        if let Err(error) = self.shelf.keep(self.name(), call, &result) {
-            tracing::warn!(dir = %self.shelf.dir.display(), %error, "a model's answer could not be kept");
+        if let Err(error) = self.library.keep(self.name(), call, &result) {
+            tracing::warn!(dir = %self.library.dir.display(), %error, "a model's answer could not be kept");
         }
         result
     }
@@ -279,7 +278,7 @@ impl Provider for Recorder {
         self.back_end.lacks()
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         self.back_end.look()
     }
 
@@ -299,23 +298,19 @@ impl Provider for Recorder {
         self.back_end.crowded(pool)
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
 
 struct Player {
-    shelf: Arc<Shelf>,
+    library: Arc<Library>,
     name: &'static str,
 }
 
 impl Player {
     fn answer(&self, call: &Call) -> Result<Reply, CallError> {
-        let take = self.shelf.next(self.name, call).map_err(|why| {
+        let take = self.library.next(self.name, call).map_err(|why| {
             let message =
                 format!("{}: {why}; record it with mode = \"record\" under [models] cassettes", self.name);
             CallError::new(CallErrorKind::Unavailable, message, Usage::asking(&call.model))
@@ -343,19 +338,11 @@ impl Provider for Player {
         self.name
     }
 
-    fn lacks(&self) -> Option<String> {
-        None
-    }
-
     fn bills(&self) -> bool {
         false
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        _: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, _: &'a CancellationToken) -> Answering<'a> {
         Box::pin(async { self.answer(call) })
     }
 }

@@ -10,9 +10,10 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way, line,
+    Answering, Call, CallError, CallErrorKind, Estimate, Provider, Reply, RouteState, Usage,
+    breakers::{Breakers, Cooldown},
+    line,
     models::{Model, Table},
-    outages::{Outages, Resting},
 };
 use crate::{
     clock::SharedClock,
@@ -20,10 +21,17 @@ use crate::{
     types::{MicroUsd, WorkerPool},
 };
 
+/// The most that a service's count of tokens is believed: a thousand times what the largest model reads, and far from the
+/// end of the numbers that the books hold.
+const MOST_TOKENS: u64 = 1_000_000_000;
+
+/// Characters of a model's name, as an answer gives it.
+const MODEL_NAME: usize = 100;
+
 pub(super) struct Checked {
     back_end: Arc<dyn Provider>,
     table: Arc<Table>,
-    outages: Arc<Outages>,
+    breakers: Arc<Breakers>,
     clock: SharedClock,
 }
 
@@ -45,11 +53,11 @@ impl Checked {
     pub(super) fn around(
         back_end: Arc<dyn Provider>,
         table: &Arc<Table>,
-        outages: &Arc<Outages>,
+        breakers: &Arc<Breakers>,
         clock: &SharedClock,
     ) -> Arc<dyn Provider> {
-        let (table, outages, clock) = (Arc::clone(table), Arc::clone(outages), Arc::clone(clock));
-        Arc::new(Self { back_end, table, outages, clock })
+        let (table, breakers, clock) = (Arc::clone(table), Arc::clone(breakers), Arc::clone(clock));
+        Arc::new(Self { back_end, table, breakers, clock })
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
@@ -60,7 +68,7 @@ impl Checked {
         let (provider, model) = (self.back_end.name(), call.model.as_str());
         let account = account(self.back_end.as_ref(), model);
         if let Some(account) = &account {
-            self.rests(call, account).await?;
+            self.cools(call, account).await?;
         }
         let mut result = self.back_end.call(call, cancel).await;
         let before = match &mut result {
@@ -79,18 +87,18 @@ impl Checked {
             bound(&mut attempt.kind);
         }
         if let Some(account) = &account {
-            let (now, model) = (self.clock.now(), Resting::Model { provider, model });
+            let (now, model) = (self.clock.now(), Cooldown::Model { provider, model });
             match result.as_ref().map_err(|error| &error.kind) {
                 Ok(_) => {
-                    self.outages.answered(Resting::Account(account)).await;
-                    self.outages.answered(model).await;
+                    self.breakers.answered(Cooldown::Account(account)).await;
+                    self.breakers.answered(model).await;
                 }
                 Err(CallErrorKind::Quota { reset }) => {
-                    self.outages.rest(Resting::Account(account), now, *reset).await;
+                    self.breakers.cool(Cooldown::Account(account), now, *reset).await;
                 }
                 // Where no time is named, how long to wait is the caller's to say.
                 Err(CallErrorKind::RateLimited { reset: Some(reset) }) => {
-                    self.outages.rest(model, now, Some(*reset)).await;
+                    self.breakers.cool(model, now, Some(*reset)).await;
                 }
                 Err(_) => {}
             }
@@ -99,14 +107,14 @@ impl Checked {
     }
 
     /// Is it known that asking now is in vain?
-    async fn rests(&self, call: &Call, account: &str) -> Result<(), CallError> {
+    async fn cools(&self, call: &Call, account: &str) -> Result<(), CallError> {
         let now = self.clock.now();
-        if let Some(until) = self.outages.rests(Resting::Account(account), now).await {
+        if let Some(until) = self.breakers.cools_until(Cooldown::Account(account), now).await {
             let kind = CallErrorKind::Quota { reset: Some(until.since(now)) };
             return Err(self.unsent(call, kind, &format!("skipped, its account is used up until {until}")));
         }
-        let model = Resting::Model { provider: self.back_end.name(), model: &call.model };
-        if let Some(until) = self.outages.rests(model, now).await {
+        let model = Cooldown::Model { provider: self.back_end.name(), model: &call.model };
+        if let Some(until) = self.breakers.cools_until(model, now).await {
             let kind = CallErrorKind::RateLimited { reset: Some(until.since(now)) };
             return Err(self.unsent(
                 call,
@@ -150,7 +158,7 @@ impl Checked {
             &mut usage.cache_read_tokens,
             &mut usage.cache_written_tokens,
         ] {
-            *tokens = (*tokens).min(limits::MOST_TOKENS);
+            *tokens = (*tokens).min(MOST_TOKENS);
         }
         let Some(served) = usage.served.as_deref() else { return };
         usage.family = self.table.family_of(served);
@@ -162,14 +170,14 @@ impl Checked {
             usage.cache_written_tokens,
         );
         // Only now: what was no model's name is not to become one.
-        usage.served = Some(line(served, limits::MODEL_NAME));
+        usage.served = Some(line(served, MODEL_NAME));
     }
 }
 
 /// A model's name may be anything that a service says.
 fn bound(kind: &mut CallErrorKind) {
     if let CallErrorKind::WrongModel { served: Some(served) } = kind {
-        *served = line(served, limits::MODEL_NAME);
+        *served = line(served, MODEL_NAME);
     }
 }
 
@@ -182,7 +190,7 @@ impl Provider for Checked {
         self.back_end.lacks()
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         self.back_end.look()
     }
 
@@ -216,11 +224,7 @@ impl Provider for Checked {
         self.back_end.crowded(pool)
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
@@ -239,19 +243,11 @@ mod tests {
             "anthropic"
         }
 
-        fn lacks(&self) -> Option<String> {
-            None
-        }
-
         fn bills(&self) -> bool {
             true
         }
 
-        fn call<'a>(
-            &'a self,
-            call: &'a Call,
-            _: &'a CancellationToken,
-        ) -> BoxFuture<'a, Result<Reply, CallError>> {
+        fn call<'a>(&'a self, call: &'a Call, _: &'a CancellationToken) -> Answering<'a> {
             let mut usage = Usage::asking(&call.model);
             usage.served = Some("claude-haiku-4-5-20251001".into());
             (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) = (1000, 50, 2000);
@@ -282,10 +278,7 @@ mod tests {
     #[tokio::test]
     async fn no_number_is_too_large_for_the_books() {
         let usage = ask(call("lie".into(), None)).await.unwrap().usage;
-        assert_eq!(
-            (usage.input_tokens, usage.cache_written_tokens),
-            (limits::MOST_TOKENS, limits::MOST_TOKENS)
-        );
+        assert_eq!((usage.input_tokens, usage.cache_written_tokens), (MOST_TOKENS, MOST_TOKENS));
         assert!(usage.cost_microusd.is_some_and(|cost| i64::try_from(cost).is_ok()));
     }
 

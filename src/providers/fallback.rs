@@ -1,6 +1,6 @@
 //! Two ways to the same model, the dearer one for when the other fails.
 //!
-//! The call's time is shared by both and never multiplied. A way that is known not to lead anywhere now, because it
+//! Each leg has its own time, and both together no more than the call. A way that is known not to lead anywhere now, because it
 //! lacks something or failed again and again a moment ago, is skipped, and named with its reason.
 
 use std::{sync::Arc, time::Duration};
@@ -9,7 +9,8 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, Usage, Way, outages::Outages,
+    Answering, Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, RouteState, Usage,
+    breakers::Breakers,
 };
 use crate::{clock::SharedClock, types::WorkerPool};
 
@@ -22,25 +23,23 @@ pub(super) struct Leg {
 pub(super) struct Fallback {
     /// Each checks on its own whether a call fits it and its budget.
     legs: [Leg; 2],
-    outages: Arc<Outages>,
+    breakers: Arc<Breakers>,
     clock: SharedClock,
 }
 
 impl Fallback {
-    pub(super) fn new(legs: [Leg; 2], outages: Arc<Outages>, clock: SharedClock) -> Self {
-        Self { legs, outages, clock }
+    pub(super) fn new(legs: [Leg; 2], breakers: Arc<Breakers>, clock: SharedClock) -> Self {
+        Self { legs, breakers, clock }
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
-        let started = self.clock.now();
         let mut before = Vec::new();
-        let mut budget = call.budget;
+        let (mut left, mut budget) = (call.deadline, call.budget);
         for leg in &self.legs {
-            let queued = before.iter().map(|attempt: &Attempt| attempt.usage.queued).sum();
-            let taken = self.clock.now().since(started).saturating_sub(queued);
-            let left = call.deadline.saturating_sub(taken);
+            let started = self.clock.now();
+            let deadline = leg.limit.min(left);
             // Both together may cost no more than was held back for the call.
-            let call = Call { budget, deadline: leg.limit.min(left), ..call.clone() };
+            let call = Call { budget, deadline, ..call.clone() };
             let attempt = match self.take(leg, &call, cancel).await {
                 Ok(mut reply) => {
                     reply.before = before;
@@ -50,7 +49,10 @@ impl Fallback {
             };
             let paid = attempt.paid(leg.back_end.estimate(&call).most.0);
             budget = budget.map(|budget| budget.saturating_sub(paid));
-            let done = !another_may_answer(&attempt.kind);
+            // Neither the wait for a place nor cleaning up is taken from the other leg.
+            let taken = self.clock.now().since(started).saturating_sub(attempt.usage.queued);
+            left = left.saturating_sub(taken.min(deadline));
+            let done = !attempt.kind.another_may_answer();
             before.push(attempt);
             if done {
                 break;
@@ -71,37 +73,14 @@ impl Fallback {
         if call.deadline.is_zero() {
             return Err(skipped("no time is left for it".into()));
         }
-        let way = format!("{name}:{}", call.model);
-        if let Err(until) = self.outages.enter(&way, self.clock.now(), leg.limit).await {
+        let route = format!("{name}:{}", call.model);
+        if let Err(until) = self.breakers.admit(&route, self.clock.now(), leg.limit).await {
             return Err(skipped(format!("it failed again and again; it is tried again at {until}")));
         }
         let outcome = leg.back_end.call(call, cancel).await;
         let kind = outcome.as_ref().err().map(|error| &error.kind);
-        self.outages.leave(&way, self.clock.now(), kind).await;
+        self.breakers.record(&route, self.clock.now(), kind).await;
         outcome
-    }
-}
-
-/// Would the same model answer where it is reached in another way?
-fn another_may_answer(kind: &CallErrorKind) -> bool {
-    match kind {
-        // Another machine, account, client or budget.
-        CallErrorKind::Capacity
-        | CallErrorKind::RateLimited { .. }
-        | CallErrorKind::Quota { .. }
-        | CallErrorKind::Auth
-        | CallErrorKind::TooLong
-        | CallErrorKind::OverBudget { .. }
-        | CallErrorKind::Rejected { .. }
-        | CallErrorKind::NoSuchModel
-        | CallErrorKind::ResourceExhausted { .. }
-        | CallErrorKind::InvalidOutput
-        | CallErrorKind::WrongModel { .. }
-        | CallErrorKind::Timeout { .. }
-        | CallErrorKind::Unavailable => true,
-        // The same model, asked the same, would do the same, and be paid for it.
-        CallErrorKind::Refused | CallErrorKind::Truncated => false,
-        CallErrorKind::Cancelled => false,
     }
 }
 
@@ -135,13 +114,13 @@ impl Provider for Fallback {
         lacking.map(|all| all.join("; "))
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         Box::pin(async {
-            let mut ways = Vec::new();
+            let mut routes = Vec::new();
             for leg in &self.legs {
-                ways.extend(leg.back_end.look().await);
+                routes.extend(leg.back_end.look().await);
             }
-            ways
+            routes
         })
     }
 
@@ -167,234 +146,133 @@ impl Provider for Fallback {
             .is_some_and(|leg| leg.back_end.crowded(pool))
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        future::Future,
-        pin::Pin,
-        sync::{
-            Mutex,
-            atomic::{AtomicI64, Ordering},
-        },
-    };
+    use std::sync::Mutex;
 
     use super::*;
     use crate::{
-        clock::Clock,
-        providers::{Metered, checked::Checked, samples},
-        types::{MicroUsd, Timestamp},
+        providers::{
+            checked::Checked,
+            samples::{self, Hands, Script, Scripted},
+        },
+        types::MicroUsd,
     };
 
-    #[derive(Default)]
-    struct Hands(AtomicI64);
+    const OPUS: &str = "claude-opus-4-6";
+    const LATE: CallErrorKind = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
 
-    impl Clock for Hands {
-        fn now(&self) -> Timestamp {
-            Timestamp(self.0.load(Ordering::Relaxed))
-        }
-
-        fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-            Box::pin(std::future::pending())
-        }
-    }
-
-    /// Fails as told after all the time it is given, and notes how much that was.
-    struct Slow {
-        name: &'static str,
-        kind: CallErrorKind,
+    /// The program and the API behind it, as scripted.
+    struct Both {
+        fallback: Fallback,
+        script: Arc<Mutex<Script>>,
         clock: Arc<Hands>,
-        given: Arc<Mutex<Vec<(&'static str, u64)>>>,
     }
 
-    impl Provider for Slow {
-        fn name(&self) -> &'static str {
-            self.name
+    impl Both {
+        /// The program fails by these kinds and then answers, as the API does by those.
+        fn failing(program: &[CallErrorKind], api: &[CallErrorKind]) -> Self {
+            let failures = [("claude", program), ("anthropic", api)]
+                .map(|(name, kinds)| (format!("{name}:{OPUS}"), kinds.iter().cloned().collect()));
+            let script = Arc::new(Mutex::new(Script { failures: failures.into(), ..Script::default() }));
+            let (clock, breakers) = (Arc::new(Hands::default()), Arc::default());
+            let shared = Arc::clone(&clock) as SharedClock;
+            let leg = |name, limit| {
+                let (script, clock) = (Arc::clone(&script), Arc::clone(&clock));
+                let back_end = Arc::new(Scripted { name, billed: name == "anthropic", script, clock });
+                let back_end = Checked::around(back_end, &Arc::default(), &breakers, &shared);
+                Leg { back_end, limit: Duration::from_secs(limit) }
+            };
+            let legs = [leg("claude", 180), leg("anthropic", 300)];
+            Self { fallback: Fallback::new(legs, breakers, shared), script, clock }
         }
 
-        fn lacks(&self) -> Option<String> {
-            None
+        async fn ask(&self, call: &Call) -> Result<Reply, CallError> {
+            self.fallback.call(call, &CancellationToken::new()).await
         }
 
-        fn bills(&self) -> bool {
-            false
-        }
-
-        fn call<'a>(
-            &'a self,
-            call: &'a Call,
-            _: &'a CancellationToken,
-        ) -> BoxFuture<'a, Result<Reply, CallError>> {
-            self.given.lock().unwrap().push((self.name, call.deadline.as_secs()));
-            self.clock.0.fetch_add(call.deadline.as_millis() as i64, Ordering::Relaxed);
-            let usage = Usage { attempts: 1, ..Usage::asking(&call.model) };
-            let error = CallError::new(self.kind.clone(), format!("{}: too slow", self.name), usage);
-            Box::pin(async { Err(error) })
+        /// Who was asked, and the seconds that it had.
+        fn given(&self) -> Vec<(String, u64)> {
+            let script = self.script.lock().unwrap();
+            let names = script.asked.iter().map(|(_, name)| name.split(':').next().unwrap().to_owned());
+            names.zip(script.deadlines.iter().map(Duration::as_secs)).collect()
         }
     }
 
     fn question(deadline: u64) -> Call {
-        Call { model: "m".into(), deadline: Duration::from_secs(deadline), private: true, ..samples::call() }
-    }
-
-    /// What each leg was given of `deadline` seconds, where the first fails by `kind`.
-    async fn given(deadline: u64, kind: CallErrorKind) -> (Vec<(&'static str, u64)>, CallError) {
-        let (clock, given) = (Arc::new(Hands::default()), Arc::default());
-        let leg = |name, kind, limit| Leg {
-            back_end: Arc::new(Slow { name, kind, clock: Arc::clone(&clock), given: Arc::clone(&given) }),
-            limit: Duration::from_secs(limit),
-        };
-        let legs = [leg("first", kind, 180), leg("second", CallErrorKind::Capacity, 300)];
-        let fallback = Fallback::new(legs, Arc::default(), Arc::clone(&clock) as SharedClock);
-        let call = question(deadline);
-        let error = fallback.call(&call, &CancellationToken::new()).await.unwrap_err();
-        let given = given.lock().unwrap().clone();
-        (given, error)
+        Call { deadline: Duration::from_secs(deadline), ..samples::call() }
     }
 
     #[test]
     fn the_paid_way_is_what_a_call_may_cost_and_the_free_one_is_told() {
-        struct Paid(u64);
-        impl Provider for Paid {
-            fn name(&self) -> &'static str {
-                "paid"
-            }
-            fn lacks(&self) -> Option<String> {
-                None
-            }
-            fn bills(&self) -> bool {
-                true
-            }
-            fn estimate(&self, _: &Call) -> Estimate {
-                Estimate { most: MicroUsd(self.0), free_way: self.0 == 0, unpriced: false }
-            }
-            fn call<'a>(
-                &'a self,
-                _: &'a Call,
-                _: &'a CancellationToken,
-            ) -> BoxFuture<'a, Result<Reply, CallError>> {
-                unreachable!("it is only asked what it costs")
-            }
-        }
-        let estimate = |costs: [u64; 2]| {
-            let legs = costs.map(|most| Leg { back_end: Arc::new(Paid(most)), limit: Duration::ZERO });
-            Fallback::new(legs, Arc::default(), Arc::new(Hands::default())).estimate(&question(1))
-        };
-        let told = |costs| (estimate(costs).most, estimate(costs).free_way);
-        assert_eq!(told([0, 7]), (MicroUsd(7), true));
-        assert_eq!(told([5, 7]), (MicroUsd(12), false));
-    }
-
-    /// Fails by `kind`, is paid `cost` for it where that is known, and notes what it was given to spend.
-    struct Dear {
-        kind: CallErrorKind,
-        cost: Option<u64>,
-        given: Arc<Mutex<Vec<Option<u64>>>>,
-    }
-
-    impl Provider for Dear {
-        fn name(&self) -> &'static str {
-            "dear"
-        }
-
-        fn lacks(&self) -> Option<String> {
-            None
-        }
-
-        fn bills(&self) -> bool {
-            true
-        }
-
-        fn estimate(&self, _: &Call) -> Estimate {
-            Estimate { most: MicroUsd(70), free_way: false, unpriced: false }
-        }
-
-        fn call<'a>(
-            &'a self,
-            call: &'a Call,
-            _: &'a CancellationToken,
-        ) -> BoxFuture<'a, Result<Reply, CallError>> {
-            self.given.lock().unwrap().push(call.budget);
-            let metered = match self.kind {
-                CallErrorKind::Timeout { .. } => Metered::Unknown,
-                _ => Metered::Known,
-            };
-            let cost_microusd = self.cost;
-            let asking = Usage::asking(&call.model);
-            let usage = Usage { attempts: 1, billed: true, cost_microusd, metered, ..asking };
-            let error = CallError::new(self.kind.clone(), "it failed", usage);
-            Box::pin(async { Err(error) })
-        }
+        let both = Both::failing(&[], &[]);
+        let Estimate { most, free_way, unpriced } = both.fallback.estimate(&question(1));
+        assert_eq!((most > MicroUsd(1_600_000), free_way, unpriced), (true, true, false));
+        let paid = |leg: &Leg| Leg { back_end: Arc::clone(&leg.back_end), limit: leg.limit };
+        let legs = [paid(&both.fallback.legs[1]), paid(&both.fallback.legs[1])];
+        let twice = Fallback::new(legs, Arc::default(), Arc::new(Hands::default())).estimate(&question(1));
+        assert_eq!((twice.most, twice.free_way), (MicroUsd(2 * most.0), false));
     }
 
     #[tokio::test]
     async fn both_legs_together_spend_no_more_than_the_call_may() {
-        let late = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
-        for (kind, cost, left) in [
-            (CallErrorKind::InvalidOutput, Some(30), 70),
-            (CallErrorKind::InvalidOutput, Some(130), 0),
-            (CallErrorKind::Capacity, None, 100),
+        const BUDGET: u64 = 10_000_000;
+        let most = Both::failing(&[], &[]).fallback.legs[1].back_end.estimate(&question(480)).most.0;
+        for (kind, tokens, left) in [
+            (CallErrorKind::InvalidOutput, Some(1000), BUDGET - 25_000),
+            (CallErrorKind::Capacity, None, BUDGET),
             // Nobody knows what the other side did meanwhile.
-            (late.clone(), None, 30),
-            (late, Some(5), 30),
+            (LATE, None, BUDGET - most),
+            (LATE, Some(1000), BUDGET - most),
         ] {
-            let given = Arc::default();
-            let legs = [kind.clone(), kind].map(|kind| Leg {
-                back_end: Arc::new(Dear { kind, cost, given: Arc::clone(&given) }),
-                limit: Duration::from_secs(9),
-            });
-            let fallback = Fallback::new(legs, Arc::default(), Arc::new(Hands::default()));
-            let call = Call { budget: Some(100), ..question(300) };
-            fallback.call(&call, &CancellationToken::new()).await.unwrap_err();
-            assert_eq!(*given.lock().unwrap(), [Some(100), Some(left)], "{cost:?}");
+            let mut both = Both::failing(&[], &[kind]);
+            // The API as both of its legs.
+            both.fallback.legs[0].back_end = Arc::clone(&both.fallback.legs[1].back_end);
+            both.script.lock().unwrap().paid = tokens.map(|tokens| (OPUS.to_owned(), tokens));
+            both.ask(&Call { budget: Some(BUDGET), ..question(480) }).await.unwrap();
+            assert_eq!(both.script.lock().unwrap().budgets, [Some(BUDGET), Some(left)], "{tokens:?}");
         }
     }
 
     #[tokio::test]
-    async fn the_deadline_is_shared_and_never_multiplied() {
-        let late = || CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
-        assert_eq!(given(1000, late()).await.0, [("first", 180), ("second", 300)]);
-        assert_eq!(given(300, late()).await.0, [("first", 180), ("second", 120)]);
-        let (given, error) = given(100, late()).await;
-        assert_eq!(given, [("first", 100)]);
-        assert_eq!(error.kind, late(), "what was skipped decides nothing");
-        assert_eq!(error.to_string(), "first: too slow; second: skipped, no time is left for it");
+    async fn each_leg_has_its_own_time_within_the_calls() {
+        for (deadline, given) in [
+            (480, vec![("claude", 180), ("anthropic", 300)]),
+            (300, vec![("claude", 180), ("anthropic", 120)]),
+            (100, vec![("claude", 100)]),
+        ] {
+            let both = Both::failing(&[LATE], &[LATE]);
+            let error = both.ask(&question(deadline)).await.unwrap_err();
+            let given: Vec<_> = given.into_iter().map(|(name, time)| (name.to_owned(), time)).collect();
+            assert_eq!((both.given(), &error.kind), (given, &LATE), "what was skipped decides nothing");
+            assert_eq!(
+                error.to_string().ends_with("skipped, no time is left for it"),
+                deadline == 100,
+                "{error}"
+            );
+        }
     }
 
     #[tokio::test]
     async fn whoever_said_not_before_then_is_not_asked_before_then() {
+        let reset = Some(Duration::from_secs(1000));
         for (kind, name) in [
-            (CallErrorKind::Quota { reset: Some(Duration::from_secs(1000)) }, "its account is used up"),
-            (
-                CallErrorKind::RateLimited { reset: Some(Duration::from_secs(1000)) },
-                "it asked not to be asked",
-            ),
+            (CallErrorKind::Quota { reset }, "its account is used up"),
+            (CallErrorKind::RateLimited { reset }, "it asked not to be asked"),
         ] {
-            let (clock, given, outages) = (Arc::new(Hands::default()), Arc::default(), Arc::default());
-            let shared = Arc::clone(&clock) as SharedClock;
-            let leg = |name, kind| {
-                let slow = Slow { name, kind, clock: Arc::clone(&clock), given: Arc::clone(&given) };
-                let back_end = Checked::around(Arc::new(slow), &Arc::default(), &outages, &shared);
-                Leg { back_end, limit: Duration::from_secs(1) }
-            };
-            let legs = [leg("claude", kind), leg("anthropic", CallErrorKind::InvalidOutput)];
-            let fallback = Fallback::new(legs, Arc::clone(&outages), Arc::clone(&shared));
-            let never = CancellationToken::new();
-            let asked = || given.lock().unwrap().iter().filter(|(name, _)| *name == "claude").count();
-            fallback.call(&question(10), &never).await.unwrap_err();
-            let error = fallback.call(&question(10), &never).await.unwrap_err();
+            let both = Both::failing(&[kind], &[CallErrorKind::Auth, CallErrorKind::Auth]);
+            let asked = || both.given().iter().filter(|(name, _)| name == "claude").count();
+            both.ask(&question(480)).await.unwrap_err();
+            let error = both.ask(&question(480)).await.unwrap_err();
             assert!(error.message.contains(&format!("claude: skipped, {name}")), "{error}");
             assert_eq!((asked(), error.usage.provider.as_str()), (1, "anthropic"));
-            clock.0.fetch_add(1_000_000, Ordering::Relaxed);
-            fallback.call(&question(10), &never).await.unwrap_err();
+            both.clock.forward(Duration::from_secs(1000));
+            both.ask(&question(480)).await.unwrap();
             assert_eq!(asked(), 2, "then it is");
         }
     }
@@ -402,49 +280,18 @@ mod tests {
     #[tokio::test]
     async fn what_the_model_itself_did_is_not_bought_again() {
         for kind in [CallErrorKind::Refused, CallErrorKind::Truncated, CallErrorKind::Cancelled] {
-            let (given, error) = given(300, kind.clone()).await;
-            assert_eq!((given.len(), error.kind, error.before.len()), (1, kind, 0));
-        }
-    }
-
-    /// Waits for a place for all of a minute, and then takes no time to fail.
-    struct Queued(Arc<Hands>, Arc<Mutex<Vec<u64>>>);
-
-    impl Provider for Queued {
-        fn name(&self) -> &'static str {
-            "queued"
-        }
-
-        fn lacks(&self) -> Option<String> {
-            None
-        }
-
-        fn bills(&self) -> bool {
-            false
-        }
-
-        fn call<'a>(
-            &'a self,
-            call: &'a Call,
-            _: &'a CancellationToken,
-        ) -> BoxFuture<'a, Result<Reply, CallError>> {
-            self.1.lock().unwrap().push(call.deadline.as_secs());
-            self.0.0.fetch_add(60_000, Ordering::Relaxed);
-            let usage = Usage { attempts: 1, queued: Duration::from_secs(60), ..Usage::asking("m") };
-            Box::pin(async { Err(CallError::new(CallErrorKind::Unavailable, "no", usage)) })
+            let both = Both::failing(std::slice::from_ref(&kind), &[]);
+            let error = both.ask(&question(480)).await.unwrap_err();
+            assert_eq!((both.given().len(), error.kind, error.before.len()), (1, kind, 0));
         }
     }
 
     #[tokio::test]
     async fn waiting_for_a_place_is_no_part_of_the_time() {
-        let (clock, given) = (Arc::new(Hands::default()), Arc::default());
-        let legs = [0, 1].map(|_| Leg {
-            back_end: Arc::new(Queued(Arc::clone(&clock), Arc::clone(&given))),
-            limit: Duration::from_secs(300),
-        });
-        let fallback = Fallback::new(legs, Arc::default(), Arc::clone(&clock) as SharedClock);
-        fallback.call(&question(100), &CancellationToken::new()).await.unwrap_err();
-        assert_eq!(*given.lock().unwrap(), [100, 100]);
+        let both = Both::failing(&[CallErrorKind::Unavailable], &[]);
+        both.script.lock().unwrap().queued = Duration::from_secs(60);
+        both.ask(&question(100)).await.unwrap();
+        assert_eq!(both.given(), [("claude".to_owned(), 100), ("anthropic".to_owned(), 100)]);
     }
 
     #[test]

@@ -18,6 +18,12 @@ use crate::{
     types::{Hash, Timestamp, with_causes},
 };
 
+/// Connecting to a model's API; a host that is down should not cost a whole call's time.
+const MODEL_CONNECT: Duration = Duration::from_secs(10);
+
+/// Characters of the word that a service has for an error; what is longer is prose.
+const ERROR_CODE: usize = 60;
+
 /// Shared by the back ends: making a client reads the system's certificates.
 pub(super) struct Clients {
     anywhere: Client,
@@ -30,7 +36,7 @@ impl Clients {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = || {
             Client::builder()
-                .connect_timeout(limits::MODEL_CONNECT)
+                .connect_timeout(MODEL_CONNECT)
                 .redirect(reqwest::redirect::Policy::none())
                 .user_agent(concat!("countersign/", env!("CARGO_PKG_VERSION")))
         };
@@ -50,7 +56,8 @@ impl Clients {
 
 /// Why there is no answer, in words that may quote the service at any length; the caller gets them shortened, after the
 /// key was taken out of them: a cut in the middle of one would leave the rest of it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{1}")]
 pub(super) struct Fault(pub(super) CallErrorKind, pub(super) String);
 
 impl Fault {
@@ -143,7 +150,7 @@ pub(super) fn bills_nothing(status: u16) -> bool {
 pub(super) fn failure_kind(status: u16, named: &Value) -> CallErrorKind {
     let is_code = |name: &&str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-        !name.is_empty() && name.len() <= limits::ERROR_CODE && name.bytes().all(plain)
+        !name.is_empty() && name.len() <= ERROR_CODE && name.bytes().all(plain)
     };
     match status {
         404 => CallErrorKind::NoSuchModel,

@@ -7,6 +7,7 @@
 
 mod answer;
 mod anthropic;
+mod breakers;
 mod cassette;
 mod checked;
 mod claude_cli;
@@ -17,7 +18,6 @@ pub mod models;
 mod ollama;
 mod openai;
 mod opencode;
-mod outages;
 mod pool;
 mod program;
 mod routes;
@@ -41,9 +41,8 @@ pub use stub::REHEARSAL;
 
 use crate::{
     clock::SharedClock,
-    config::{ModelSettings, Names},
+    config::{ModelSettings, Names, Timeouts},
     documents::is_invisible,
-    limits,
     store::Store,
     types::{Family, Malformed, MicroUsd, WorkerPool},
 };
@@ -84,8 +83,6 @@ pub struct Call {
     pub schema: Option<serde_json::Value>,
     /// The model's id at this provider: [`ModelId::model`].
     pub model: String,
-    /// How hard to think, where the back end knows such a word: `low`, `medium`, `high`.
-    pub effort: Option<String>,
     /// The time the whole call may take, every leg of it together.
     pub deadline: Duration,
     /// Micro-dollars that may be put on a bill for it; none: no limit.
@@ -134,7 +131,7 @@ pub struct Usage {
     pub provider: String,
     /// The model's id as asked.
     pub asked: String,
-    /// The model's id as the answer gave it; never the one asked, never a usage table's.
+    /// The model's id as the answer gave it; never a usage table's, and the one asked only where the operator attests it.
     pub served: Option<String>,
     pub elapsed: Duration,
     /// What it waited for a place before it began; no part of `elapsed`, nor of the call's deadline.
@@ -215,9 +212,9 @@ pub enum CallErrorKind {
     Auth,
     /// The model or its maker would not answer this.
     Refused,
-    /// The service does not take the request as it is, and would not the next time.
+    /// The service does not take the request as it is, and would not the next time. `code` is what it calls that:
+    /// `INVALID_ARGUMENT`, or the number of its status.
     Rejected {
-        /// What the service calls it: `INVALID_ARGUMENT`, or the number of its status.
         code: String,
     },
     /// The service knows no model of that name.
@@ -250,6 +247,14 @@ pub enum CallErrorKind {
     Cancelled,
     /// The service or program could not be reached or run.
     Unavailable,
+}
+
+impl CallErrorKind {
+    /// Could somebody else have an answer: another model, or the same one reached in another way? What a model would not
+    /// say, or could not say at such length, is not shopped for elsewhere.
+    fn another_may_answer(&self) -> bool {
+        !matches!(self, Self::Refused | Self::Truncated | Self::Cancelled)
+    }
 }
 
 /// A call without an answer. It may have cost money all the same.
@@ -294,12 +299,15 @@ impl Estimate {
 
 /// One way to a model, looked at closely.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Way {
+pub struct RouteState {
     /// [`Provider::name`].
     pub provider: &'static str,
     /// What there is to say of it, if anything; or what is missing, with the fix.
     pub state: Result<String, String>,
 }
+
+/// An answer that is waited for.
+pub type Answering<'a> = BoxFuture<'a, Result<Reply, CallError>>;
 
 /// A source of answers.
 pub trait Provider: Send + Sync {
@@ -308,12 +316,14 @@ pub trait Provider: Send + Sync {
 
     /// Why every call would fail as things stand, with the fix; `None` when nothing is missing that
     /// can be seen without calling.
-    fn lacks(&self) -> Option<String>;
+    fn lacks(&self) -> Option<String> {
+        None
+    }
 
     /// Every way it has to a model. Looks closer than [`Provider::lacks`], and may take seconds.
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         let state = self.lacks().map_or(Ok(String::new()), Err);
-        Box::pin(async move { vec![Way { provider: self.name(), state }] })
+        Box::pin(async move { vec![RouteState { provider: self.name(), state }] })
     }
 
     /// Lets the person at the terminal log in, where that is how it is paid; `false`: they gave up.
@@ -347,11 +357,7 @@ pub trait Provider: Send + Sync {
     ///
     /// # Errors
     /// A [`CallError`]: its kind says what can be done about it, its usage what the attempt took.
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>>;
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a>;
 }
 
 /// A model, resolved from `provider:model` or a name for one; or a pool of them.
@@ -380,15 +386,15 @@ pub enum ResolveError {
          choose a reviewer of another, such as gemini:pro beside claude:opus"
     )]
     SameFamily { drafter: String, reviewer: String, family: Family },
-    #[error(
-        "every model that {reviewer} may ask is of a family that {drafter} may draft with ({families}); give the \
-         reviewers a model of another"
-    )]
-    NoOtherFamily { drafter: String, reviewer: String, families: String },
     #[error("{0}")]
     Name(String),
     #[error("{spec} can't be the {role}: {why}")]
     Unfit { spec: String, role: CallRole, why: &'static str },
+    #[error(
+        "OpenCode does not say which model answers, so no review of its drafts counts; set attest_opencode = true under \
+         [models] if you answer for it"
+    )]
+    Unattested,
     #[error("no model of pool:{pool} can be used: {why}")]
     EmptyPool { pool: String, why: String },
     #[error("the script of scripted answers can't be used: {0}")]
@@ -436,6 +442,10 @@ pub struct Providers {
     names: Names,
     pools: BTreeMap<String, Arc<pool::Pool>>,
     gemini_drafts: bool,
+    attest_opencode: bool,
+    timeouts: Timeouts,
+    /// The Claude program has the API behind it.
+    two_legs: bool,
 }
 
 impl Providers {
@@ -461,15 +471,16 @@ impl Providers {
     ) -> Result<Self, ResolveError> {
         let table = Arc::new(models::Table::with(&settings.table));
         let clients = http::Clients::new()?;
-        let shelf = settings.cassettes.as_ref().map(|given| cassette::Shelf::open(given, settings.secrets()));
-        let shelf = shelf.transpose()?;
-        let outages = Arc::new(outages::Outages::kept_in(store.clone()));
+        let library =
+            settings.cassettes.as_ref().map(|given| cassette::Library::open(given, settings.secrets()));
+        let library = library.transpose()?;
+        let breakers = Arc::new(breakers::Breakers::kept_in(store.clone()));
         let checked = |back_end: Arc<dyn Provider>| {
-            let back_end = match &shelf {
-                Some(shelf) => shelf.around(back_end),
+            let back_end = match &library {
+                Some(library) => library.around(back_end),
                 None => back_end,
             };
-            checked::Checked::around(back_end, &table, &outages, &clock)
+            checked::Checked::around(back_end, &table, &breakers, &clock)
         };
         let workers = workers::Workers::new(settings.workers.clone(), Arc::clone(&clock));
         let program = checked(Arc::new(claude_cli::ClaudeCli::new(
@@ -488,10 +499,10 @@ impl Providers {
             None => program,
             Some(_) => {
                 let legs = [
-                    fallback::Leg { back_end: program, limit: limits::FIRST_LEG },
-                    fallback::Leg { back_end: Arc::clone(&anthropic), limit: limits::SECOND_LEG },
+                    fallback::Leg { back_end: program, limit: settings.timeouts.first_leg },
+                    fallback::Leg { back_end: Arc::clone(&anthropic), limit: settings.timeouts.second_leg },
                 ];
-                Arc::new(fallback::Fallback::new(legs, Arc::clone(&outages), Arc::clone(&clock)))
+                Arc::new(fallback::Fallback::new(legs, Arc::clone(&breakers), Arc::clone(&clock)))
             }
         };
         let (ollama, openai) = (settings.ollama.clone(), settings.openai.clone());
@@ -510,6 +521,7 @@ impl Providers {
             opencode: checked(Arc::new(opencode::OpenCode::new(
                 settings.opencode.clone(),
                 settings.ours.clone(),
+                settings.attest_opencode,
                 Arc::clone(&workers),
                 &table,
                 &clock,
@@ -519,9 +531,12 @@ impl Providers {
             names: settings.names.clone(),
             pools: BTreeMap::new(),
             gemini_drafts: settings.gemini.drafts,
+            attest_opencode: settings.attest_opencode,
+            timeouts: settings.timeouts,
+            two_legs: settings.anthropic.api_key.is_some(),
             table,
         };
-        all.pools = all.pools(&outages, &clock);
+        all.pools = all.pools(&breakers, &clock);
         Ok(all)
     }
 

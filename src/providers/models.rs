@@ -35,6 +35,9 @@ impl Default for Table {
             let price = Some(Price::per_million(input, output));
             row(id, aliases, &["gemini"], "gemini", (1_048_576, 65_536), price)
         };
+        // Asked with a Google login: that has an allowance, and no bill.
+        let free =
+            |id, family, sizes| row(id, &[], &["opencode"], family, sizes, Some(Price::per_million(0, 0)));
         // The two ends of a rehearsal count as two families, so that a rehearsal obeys the same rules.
         let stub = |id, alias| row(id, &[alias], &["stub"], id, (u64::MAX, u64::MAX), None);
         let models = vec![
@@ -45,6 +48,9 @@ impl Default for Table {
             gemini("gemini-3-pro", &["3-pro"], 2_000_000, 12_000_000),
             gemini("gemini-2.5-pro", &["2.5-pro"], 1_250_000, 10_000_000),
             gemini("gemini-2.5-flash", &["flash", "2.5-flash"], 300_000, 2_500_000),
+            free("google/antigravity-claude-sonnet-4-5", "claude", (200_000, 64_000)),
+            free("google/antigravity-gemini-3-flash", "gemini", (1_048_576, 65_536)),
+            free("google/antigravity-gemini-3-pro", "gemini", (1_048_576, 65_535)),
             stub("stub-drafter", "drafter"),
             stub("stub-reviewer", "reviewer"),
         ];

@@ -5,18 +5,20 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage,
     http::{self, Clients, Fault, Head},
     models::{Model, Table},
     streamed::{Answer, Lines, bounded},
 };
 use crate::{clock::SharedClock, config::OllamaSettings, limits};
+
+/// Windows are asked for in steps, because a server loads the model anew for each size.
+const WINDOW_STEP_TOKENS: u64 = 4096;
 
 pub(super) struct Ollama {
     settings: OllamaSettings,
@@ -116,19 +118,11 @@ impl Provider for Ollama {
         "ollama"
     }
 
-    fn lacks(&self) -> Option<String> {
-        None
-    }
-
     fn bills(&self) -> bool {
         false
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
@@ -148,7 +142,7 @@ impl Window {
         let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
         let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
         let densest = bytes / limits::FEWEST_BYTES_A_TOKEN + limits::CHAT_FRAME_TOKENS;
-        let wanted = densest.saturating_add(row.max_output).next_multiple_of(limits::WINDOW_STEP_TOKENS);
+        let wanted = densest.saturating_add(row.max_output).next_multiple_of(WINDOW_STEP_TOKENS);
         Self { all: wanted.min(row.context), answer: row.max_output }
     }
 }

@@ -5,16 +5,15 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, Usage,
+    Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage,
     http::{self, Clients, Fault, Head},
     models::Table,
-    streamed::{Answer, Lines, bounded},
+    streamed::{Answer, Events, bounded},
 };
 use crate::{
     clock::SharedClock,
@@ -71,13 +70,12 @@ impl OpenAi {
         if !head.status.is_success() {
             return Err(failure(&head, &http::body(response).await?));
         }
-        let mut lines = Lines::of(response, call, &self.clock);
-        while let Some(line) = lines.next().await? {
-            let Some(data) = line.strip_prefix("data:").map(str::trim) else { continue };
-            if data == "[DONE]" {
+        let mut events = Events::of(response, call, &self.clock);
+        while let Some(data) = events.next().await? {
+            if data.trim() == "[DONE]" {
                 break;
             }
-            let event: Value = serde_json::from_str(data).map_err(|error| {
+            let event: Value = serde_json::from_str(&data).map_err(|error| {
                 let why = format!("an event of the answer is not JSON: {error}");
                 Fault(CallErrorKind::InvalidOutput, head.naming(why))
             })?;
@@ -108,9 +106,6 @@ impl OpenAi {
         if let Some(row) = self.table.find(self.name(), &call.model) {
             body[self.longest_answer()] = json!(row.max_output);
         }
-        if let Some(effort) = &call.effort {
-            body["reasoning_effort"] = json!(effort);
-        }
         body
     }
 
@@ -140,11 +135,7 @@ impl Provider for OpenAi {
         self.settings.api_key.as_ref().map(http::mark)
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }

@@ -17,13 +17,12 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use self::course::{Course, Seat};
 use super::{
-    Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Provider, Reply,
-    outages::{Outages, Resting},
+    Answering, Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Provider, Reply,
+    breakers::{Breakers, Cooldown},
 };
 use crate::{
     clock::SharedClock,
@@ -32,12 +31,17 @@ use crate::{
     types::{Timestamp, WorkerPool},
 };
 
+/// A wait up to this is sat out by asking the same model again; for a longer one another is asked.
+const POOL_SITS_OUT: Duration = Duration::from_secs(60);
+
 pub(super) struct Pool {
     name: String,
     /// The primary ones, and those to fall back on.
     lists: [List; 2],
     retry: Retry,
-    outages: Arc<Outages>,
+    /// What a model gets of a call's time while others are left.
+    turn: Duration,
+    breakers: Arc<Breakers>,
     clock: SharedClock,
 }
 
@@ -51,10 +55,10 @@ pub(super) struct List {
 pub(super) struct Member {
     pub(super) spec: String,
     /// Or why it cannot be one.
-    pub(super) way: Result<Way, String>,
+    pub(super) route: Result<Route, String>,
 }
 
-pub(super) struct Way {
+pub(super) struct Route {
     pub(super) id: ModelId,
     pub(super) back_end: Arc<dyn Provider>,
     /// The side of the table it is never asked on, and why.
@@ -63,7 +67,7 @@ pub(super) struct Way {
     pub(super) rank: u64,
 }
 
-impl Way {
+impl Route {
     pub(super) fn is_fit(&self, role: CallRole) -> Result<(), &'static str> {
         match self.unfit {
             Some((unfit, why)) if unfit == role => Err(why),
@@ -76,7 +80,7 @@ impl List {
     pub(super) fn new(mut members: Vec<Member>, strategy: Strategy) -> Self {
         let turn = (strategy == Strategy::RoundRobin).then(AtomicUsize::default);
         if matches!(strategy, Strategy::Cheapest | Strategy::Capability) {
-            members.sort_by_key(|member| member.way.as_ref().map_or(u64::MAX, |way| way.rank));
+            members.sort_by_key(|member| member.route.as_ref().map_or(u64::MAX, |route| route.rank));
         }
         Self { members, turn }
     }
@@ -101,18 +105,19 @@ impl Pool {
         name: &str,
         lists: [List; 2],
         retry: Retry,
-        outages: Arc<Outages>,
+        turn: Duration,
+        breakers: Arc<Breakers>,
         clock: SharedClock,
     ) -> Self {
-        Self { name: name.to_owned(), lists, retry, outages, clock }
+        Self { name: name.to_owned(), lists, retry, turn, breakers, clock }
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
         self.lists.iter().flat_map(|list| &list.members)
     }
 
-    fn ways(&self) -> impl Iterator<Item = &Way> {
-        self.members().filter_map(|member| member.way.as_ref().ok())
+    fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.members().filter_map(|member| member.route.as_ref().ok())
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
@@ -132,7 +137,7 @@ impl Pool {
                 Some(Err(error)) => error,
                 None => continue,
             };
-            if !another_may_answer(&error.kind) {
+            if !error.kind.another_may_answer() {
                 return Err(course.ended_by(error));
             }
             if let Some(until) = self.after(&mut course, seat, error).await
@@ -153,17 +158,17 @@ impl Pool {
         let now = self.clock.now();
         let call = course.call(now, seat);
         // By way of a pool: what the back end itself tries within a call may be known to fail by another name.
-        let way = format!("pool {}", seat.way.id);
-        if let Err(until) = self.outages.enter(&way, now, call.deadline).await {
+        let route = format!("pool {}", seat.route.id);
+        if let Err(until) = self.breakers.admit(&route, now, call.deadline).await {
             course.pass(format!(
                 "{}: skipped, it failed again and again; it is tried again at {until}",
-                seat.way.id
+                seat.route.id
             ));
             return None;
         }
-        let outcome = seat.way.back_end.call(&call, cancel).await;
+        let outcome = seat.route.back_end.call(&call, cancel).await;
         let kind = outcome.as_ref().err().map(|error| &error.kind);
-        self.outages.leave(&way, self.clock.now(), kind).await;
+        self.breakers.record(&route, self.clock.now(), kind).await;
         Some(outcome)
     }
 
@@ -176,30 +181,30 @@ impl Pool {
     ) -> Option<Timestamp> {
         let now = self.clock.now();
         let (kind, provider) = (error.kind.clone(), error.usage.provider.clone());
-        let most = seat.way.back_end.estimate(&course.call(now, seat)).most.0;
+        let most = seat.route.back_end.estimate(&course.call(now, seat)).most.0;
         let sent = course.note(error, most);
         match kind {
             CallErrorKind::Quota { reset } => {
                 if sent {
                     course.prefer_fallback();
                 }
-                let until = now.plus(reset.unwrap_or(limits::KEY_RESTS_FROM_QUOTA));
-                course.rest(until, seat, true);
+                let until = now.plus(reset.unwrap_or(limits::QUOTA_COOLDOWN));
+                course.cool(until, seat, true);
             }
             CallErrorKind::RateLimited { reset } => {
                 let seat = Seat { limited: seat.limited + u32::from(sent), ..seat };
                 let wait = reset.unwrap_or_else(|| self.retry.wait(seat.limited));
                 let until = now.plus(wait);
-                let short = reset.is_none_or(|reset| reset <= limits::POOL_SITS_OUT);
+                let short = reset.is_none_or(|reset| reset <= POOL_SITS_OUT);
                 if sent && short && seat.limited <= self.retry.same_model && course.may_wait(until) {
                     course.again(seat);
                     return Some(until);
                 }
                 if reset.is_none() {
-                    let model = Resting::Model { provider: &provider, model: &seat.way.id.model };
-                    self.outages.rest(model, now, Some(wait)).await;
+                    let model = Cooldown::Model { provider: &provider, model: &seat.route.id.model };
+                    self.breakers.cool(model, now, Some(wait)).await;
                 }
-                course.rest(until, seat, false);
+                course.cool(until, seat, false);
             }
             _ => {}
         }
@@ -216,47 +221,38 @@ impl Pool {
     }
 }
 
-/// Could another model have an answer where this one has none?
-fn another_may_answer(kind: &CallErrorKind) -> bool {
-    // What a model would not say, or could not say at such length, is not shopped for elsewhere.
-    !matches!(kind, CallErrorKind::Refused | CallErrorKind::Truncated | CallErrorKind::Cancelled)
-}
-
 impl Provider for Pool {
     fn name(&self) -> &'static str {
         POOL
     }
 
     fn lacks(&self) -> Option<String> {
-        let lacking = self.members().map(|member| match &member.way {
-            Ok(way) => way.back_end.lacks().map(|why| format!("{}: {why}", member.spec)),
+        let lacking = self.members().map(|member| match &member.route {
+            Ok(route) => route.back_end.lacks().map(|why| format!("{}: {why}", member.spec)),
             Err(why) => Some(format!("{}: {why}", member.spec)),
         });
         lacking.collect::<Option<Vec<_>>>().map(|all| all.join("; "))
     }
 
     fn bills(&self) -> bool {
-        self.ways().any(|way| way.back_end.bills())
+        self.routes().any(|route| route.back_end.bills())
     }
 
     /// No call pays two of them more than the dearest may cost: what one was paid is gone from the budget of the next.
     fn estimate(&self, call: &Call) -> Estimate {
-        let asked = self.ways().filter(|way| way.is_fit(call.role).is_ok() && way.back_end.lacks().is_none());
+        let asked =
+            self.routes().filter(|route| route.is_fit(call.role).is_ok() && route.back_end.lacks().is_none());
         asked
-            .map(|way| way.back_end.estimate(&Call { model: way.id.model.clone(), ..call.clone() }))
+            .map(|route| route.back_end.estimate(&Call { model: route.id.model.clone(), ..call.clone() }))
             .fold(Estimate::NOTHING, |all, one| all.or(one, all.most.max(one.most)))
     }
 
     fn crowded(&self, pool: WorkerPool) -> bool {
-        let mut able = self.ways().filter(|way| way.back_end.lacks().is_none()).peekable();
-        able.peek().is_some() && able.all(|way| way.back_end.crowded(pool))
+        let mut able = self.routes().filter(|route| route.back_end.lacks().is_none()).peekable();
+        able.peek().is_some() && able.all(|route| route.back_end.crowded(pool))
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }

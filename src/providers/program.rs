@@ -4,6 +4,8 @@
 //! Whatever a program does besides what it is told (tools, hooks, plugins, a bug), it reads its own installation and its
 //! own configuration, writes there and in a directory made for one call, and sees nothing else of ours.
 
+mod limited;
+
 use std::{
     collections::HashMap,
     fs,
@@ -15,6 +17,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::limited::limited;
 use super::{Call, CallErrorKind, quote};
 use crate::{
     config::ProgramSettings,
@@ -35,6 +38,9 @@ const PLACES: &[&str] = &[
     ".bun/bin",
     "/opt/homebrew/bin",
 ];
+
+/// A loopback imitation of an API wants some key, and a real one has no business there.
+pub(super) const LOOPBACK_KEY: &str = "loopback";
 
 /// What sets one such program apart from another.
 pub(super) struct Kind {

@@ -1,11 +1,11 @@
 //! From what the settings call a model to who is asked: a back end, or a pool of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     CallRole, ModelId, POOL, Provider, Providers, ResolveError,
-    outages::Outages,
-    pool::{List, Member, Pool, Way},
+    breakers::Breakers,
+    pool::{List, Member, Pool, Route},
     quote,
 };
 use crate::{
@@ -35,7 +35,7 @@ impl Providers {
             Meaning::Pool(name, _) => name,
         };
         let pool = self.pools.get(name).ok_or_else(|| ResolveError::unknown(spec))?;
-        if pool.members().all(|member| member.way.is_err()) {
+        if pool.members().all(|member| member.route.is_err()) {
             return Err(ResolveError::EmptyPool {
                 pool: name.to_owned(),
                 why: pool.lacks().unwrap_or_default(),
@@ -54,32 +54,39 @@ impl Providers {
         match self.pools.get(&id.model).filter(|_| id.provider == POOL) {
             None => of(id),
             Some(pool) => {
-                let ways = pool.members().filter_map(|member| member.way.as_ref().ok());
-                ways.map(|way| of(&way.id)).max().unwrap_or(u64::MAX)
+                let routes = pool.members().filter_map(|member| member.route.as_ref().ok());
+                routes.map(|route| of(&route.id)).max().unwrap_or(u64::MAX)
             }
         }
     }
 
-    /// Is there a second opinion to be had, whoever drafts? Checked at start; what really served is checked again on
-    /// every answer.
-    ///
-    /// A draft may pass through the hands of every model that drafts, one a round. So the reviewers must have one of a
-    /// family to which none of those belongs; of two single models that says that their families differ. Members that
-    /// are not known, or never asked on that side of the table, do not count.
+    /// The most that a call to the model that `id` names may take.
+    pub fn deadline(&self, id: &ModelId) -> Duration {
+        let several = id.provider == POOL || id.provider == "claude" && self.two_legs;
+        if several { self.timeouts.both_legs() } else { self.timeouts.call }
+    }
+
+    /// Is there a second opinion to be had, whoever drafts first? Checked at start; what really served is checked again on
+    /// every answer. Members of a pool that are not known, or never asked on that side of the table, do not count.
     pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {
         let drafting = self.families(drafter, CallRole::Drafter)?;
         let reviewing = self.families(reviewer, CallRole::Reviewer)?;
-        if reviewing.iter().any(|family| !drafting.contains(family)) {
-            return Ok(());
-        }
-        let (drafter, reviewer) = (drafter.to_owned(), reviewer.to_owned());
-        Err(match (drafting.as_slice(), reviewing.as_slice()) {
-            ([family], [_]) => ResolveError::SameFamily { drafter, reviewer, family: family.clone() },
-            _ => {
-                let families = drafting.iter().map(|family| family.0.as_str()).collect::<Vec<_>>().join(", ");
-                ResolveError::NoOtherFamily { drafter, reviewer, families }
+        let mut all = drafting.iter().chain(&reviewing);
+        match all.next() {
+            Some(family) if all.all(|other| other == family) => {
+                let (drafter, reviewer) = (drafter.to_owned(), reviewer.to_owned());
+                Err(ResolveError::SameFamily { drafter, reviewer, family: family.clone() })
             }
-        })
+            _ => Ok(()),
+        }
+    }
+
+    /// The families that may not draft a document in which those of `authors` had a hand: without them no reviewer of
+    /// another family would be left for it.
+    pub fn spared(&self, reviewer: &str, authors: &[Family]) -> Vec<Family> {
+        let mut left = self.families(reviewer, CallRole::Reviewer).unwrap_or_default();
+        left.retain(|family| !authors.contains(family));
+        if left.iter().all(|family| *family == left[0]) { left } else { Vec::new() }
     }
 
     /// The families of the models that may be asked on that side.
@@ -93,9 +100,9 @@ impl Providers {
                 None => families.extend(id.family),
             },
             Some(pool) => {
-                for way in pool.members().filter_map(|member| member.way.as_ref().ok()) {
-                    match way.is_fit(role) {
-                        Ok(()) => families.extend(way.id.family.clone()),
+                for route in pool.members().filter_map(|member| member.route.as_ref().ok()) {
+                    match route.is_fit(role) {
+                        Ok(()) => families.extend(route.id.family.clone()),
                         Err(why) => unfit = Some(why),
                     }
                 }
@@ -108,25 +115,39 @@ impl Providers {
     }
 
     /// Every pool of the settings. A member that cannot be used stays out, with its reason.
-    pub(super) fn pools(&self, outages: &Arc<Outages>, clock: &SharedClock) -> BTreeMap<String, Arc<Pool>> {
+    pub(super) fn pools(&self, breakers: &Arc<Breakers>, clock: &SharedClock) -> BTreeMap<String, Arc<Pool>> {
         let made = self.names.pools.iter().map(|(name, given)| {
             let list = |specs: &[String]| {
                 let members = specs.iter().map(|spec| {
-                    let way = self.way(spec, given.strategy).map_err(|error| error.to_string());
-                    Member { spec: spec.clone(), way: way.map_err(|why| quote(&why)) }
+                    let route = self.route(spec, given.strategy).map_err(|error| error.to_string());
+                    Member { spec: spec.clone(), route: route.map_err(|why| quote(&why)) }
                 });
                 List::new(members.collect(), given.strategy)
             };
             let lists = [list(&given.primary), list(&given.fallback)];
-            let pool = Pool::new(name, lists, given.retry, Arc::clone(outages), Arc::clone(clock));
+            let pool = Pool::new(
+                name,
+                lists,
+                given.retry,
+                self.timeouts.first_leg,
+                Arc::clone(breakers),
+                Arc::clone(clock),
+            );
             (name.clone(), Arc::new(pool))
         });
         made.collect()
     }
 
-    fn way(&self, spec: &str, strategy: Strategy) -> Result<Way, ResolveError> {
-        let id = self.model(spec)?;
-        let back_end = self.back_end(&id.provider).ok_or_else(|| ResolveError::unknown(spec))?;
+    /// As [`Providers::resolve`], for a member of a pool: there are others to draft what can be reviewed.
+    pub fn member(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
+        match self.resolve(spec)? {
+            (_, id) if id.provider == "opencode" && !self.attest_opencode => Err(ResolveError::Unattested),
+            member => Ok(member),
+        }
+    }
+
+    fn route(&self, spec: &str, strategy: Strategy) -> Result<Route, ResolveError> {
+        let (back_end, id) = self.member(spec)?;
         let rank = match strategy {
             Strategy::RoundRobin | Strategy::Priority => 0,
             Strategy::Cheapest => {
@@ -135,7 +156,7 @@ impl Providers {
             }
             Strategy::Capability => self.level(&id).map_or(u64::MAX, |level| level as u64),
         };
-        Ok(Way { back_end: Arc::clone(back_end), unfit: self.unfit(&id.provider), rank, id })
+        Ok(Route { back_end, unfit: self.unfit(&id.provider), rank, id })
     }
 
     /// The highest level of capability that this model stands for, whoever serves it.
@@ -207,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn reviewers_need_a_family_that_no_drafter_has() {
+    fn drafter_and_reviewer_need_two_families() {
         let pools: &[(&str, &[&str])] = &[
             ("claudes", &["claude:opus", "role:engineer", "ollama:unknown"]),
             ("mixed", &["claude:opus", "preset:gemini-pro"]),
@@ -221,26 +242,16 @@ mod tests {
             ("pool:claudes", "gemini:pro"),
             ("pool:default", "preset:gemini-flash"),
             ("capability:high", "pool:mixed"),
-            // Gemini does not draft, so only Claude is left of the first.
+            ("pool:mixed", "role:junior"),
             ("pool:mixed", "pool:mixed"),
         ] {
-            assert_eq!(told(false, drafter, reviewer), Ok(()), "{drafter} {reviewer}");
+            assert_eq!(told(true, drafter, reviewer), Ok(()), "{drafter} {reviewer}");
         }
         for (gemini_drafts, drafter, reviewer, why) in [
-            (
-                false,
-                "pool:claudes",
-                "role:junior",
-                "every model that role:junior may ask is of a family that",
-            ),
+            (false, "pool:claudes", "role:junior", "both of the claude family"),
+            // Gemini does not draft, so only Claude is left of the first.
+            (false, "pool:mixed", "role:junior", "both of the claude family"),
             (false, "role:architect", "capability:low", "both of the claude family"),
-            // Both could have a hand in one document, and then nobody is left.
-            (
-                true,
-                "pool:mixed",
-                "pool:mixed",
-                "pool:mixed may draft with (claude, gemini); give the reviewers",
-            ),
             (false, "preset:gemini-pro", "claude:opus", "can't be the drafter: Gemini only reviews"),
             (false, "pool:nobody", "gemini:pro", "no model of pool:nobody can be used: ollama:unknown: "),
             (
@@ -256,11 +267,39 @@ mod tests {
     }
 
     #[test]
+    fn whoever_drafts_leaves_a_reviewer_of_another_family() {
+        let providers = providers(&[("mixed", &["claude:opus", "gemini:pro"])], true);
+        let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
+        for (reviewer, authors, spared) in [
+            ("gemini:pro", vec![], vec![gemini.clone()]),
+            ("gemini:pro", vec![claude.clone()], vec![gemini.clone()]),
+            ("pool:mixed", vec![], vec![]),
+            ("pool:mixed", vec![claude.clone()], vec![gemini.clone()]),
+            ("pool:mixed", vec![gemini.clone()], vec![claude.clone()]),
+            // The settings were others when it was drafted: nobody is left either way.
+            ("gemini:pro", vec![gemini], vec![]),
+        ] {
+            assert_eq!(providers.spared(reviewer, &authors), spared, "{reviewer} {authors:?}");
+        }
+    }
+
+    #[test]
+    fn all_of_the_usual_pool_draft_beside_any_reviewer_once_opencode_is_attested() {
+        let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        settings.attest_opencode = true;
+        let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+        assert!(providers.pools["default"].members().all(|member| member.route.is_ok()));
+        for reviewer in ["gemini:pro", "claude:opus", "stub:reviewer"] {
+            assert_eq!(providers.check_pair("pool:default", reviewer), Ok(()));
+        }
+    }
+
+    #[test]
     fn a_pool_skips_who_is_not_known_and_says_so() {
         let providers = providers(&[], false);
         let (pool, id) = providers.resolve("pool:default").unwrap();
         assert_eq!((pool.name(), id.to_string().as_str(), id.family), (POOL, "pool:default", None));
-        let known = |member: &Member| (member.spec.clone(), member.way.is_ok());
+        let known = |member: &Member| (member.spec.clone(), member.route.is_ok());
         let members: Vec<_> = providers.pools["default"].members().map(known).collect();
         assert_eq!(
             members.iter().filter(|(_, known)| *known).map(|(spec, _)| spec.as_str()).collect::<Vec<_>>(),
@@ -292,13 +331,9 @@ mod tests {
 
     #[test]
     fn opencode_is_not_asked_for_reviews() {
-        let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
-        let mut row = super::super::models::Table::default().find("gemini", "pro").unwrap().clone();
-        (row.id, row.providers) = ("google/x".to_owned(), vec!["opencode".to_owned()]);
-        settings.table.push(row);
-        let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
-        let error = providers.check_pair("claude:opus", "opencode:google/x").unwrap_err().to_string();
+        let (providers, opencode) = (providers(&[], false), "opencode:google/antigravity-gemini-3-pro");
+        let error = providers.check_pair("claude:opus", opencode).unwrap_err().to_string();
         assert!(error.contains("can't be the reviewer: OpenCode is not asked for reviews"), "{error}");
-        assert!(providers.check_pair("opencode:google/x", "claude:opus").is_ok());
+        assert!(providers.check_pair(opencode, "claude:opus").is_ok());
     }
 }

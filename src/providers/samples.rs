@@ -1,8 +1,20 @@
 //! What unit tests of back ends begin with.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
-use super::{Call, CallRole};
+use tokio_util::sync::CancellationToken;
+
+use super::{Answering, Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, Usage};
+use crate::{clock::Clock, types::Timestamp};
 
 /// A call with nothing special about it; a test says what is special about its own.
 pub(super) fn call() -> Call {
@@ -12,12 +24,92 @@ pub(super) fn call() -> Call {
         prompt: "p".into(),
         schema: None,
         model: "claude-opus-4-6".into(),
-        effort: None,
         deadline: Duration::from_secs(5),
         budget: None,
         private: false,
         not_families: Vec::new(),
         workers: Default::default(),
         facts: Default::default(),
+    }
+}
+
+/// A clock on which whoever waits has waited.
+#[derive(Default)]
+pub(super) struct Hands(AtomicI64);
+
+impl Hands {
+    pub(super) fn forward(&self, duration: Duration) {
+        self.0.fetch_add(duration.as_millis() as i64, Ordering::Relaxed);
+    }
+
+    pub(super) fn seconds(&self) -> i64 {
+        self.0.load(Ordering::Relaxed) / 1000
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::Relaxed))
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.forward(duration);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// What the models will do, by `provider:model`, and who was asked when. Past its script a model answers.
+#[derive(Default)]
+pub(super) struct Script {
+    pub(super) failures: BTreeMap<String, VecDeque<CallErrorKind>>,
+    pub(super) asked: Vec<(i64, String)>,
+    /// Of each failure: who is said to have served, and the tokens of the answer. None: that is not known.
+    pub(super) paid: Option<(String, u64)>,
+    pub(super) budgets: Vec<Option<u64>>,
+    pub(super) deadlines: Vec<Duration>,
+    /// What a failure waited for its place.
+    pub(super) queued: Duration,
+}
+
+pub(super) struct Scripted {
+    pub(super) name: &'static str,
+    pub(super) billed: bool,
+    pub(super) script: Arc<Mutex<Script>>,
+    pub(super) clock: Arc<Hands>,
+}
+
+impl Provider for Scripted {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn bills(&self) -> bool {
+        self.billed
+    }
+
+    fn call<'a>(&'a self, call: &'a Call, _: &'a CancellationToken) -> Answering<'a> {
+        let own = format!("{}:{}", self.name, call.model);
+        let mut script = self.script.lock().unwrap();
+        script.asked.push((self.clock.seconds(), own.clone()));
+        script.budgets.push(call.budget);
+        script.deadlines.push(call.deadline);
+        let mut usage =
+            Usage { attempts: 1, billed: self.billed, metered: Metered::Known, ..Usage::asking(&call.model) };
+        if let Some((served, tokens)) = &script.paid {
+            (usage.served, usage.output_tokens) = (Some(served.clone()), *tokens);
+        }
+        let result = match script.failures.get_mut(&own).and_then(VecDeque::pop_front) {
+            None => Ok(Reply::new("yes".into(), None, usage)),
+            Some(kind) => {
+                usage.queued = script.queued;
+                self.clock.forward(script.queued);
+                if matches!(kind, CallErrorKind::Timeout { .. }) {
+                    self.clock.forward(call.deadline);
+                    usage.metered = Metered::Unknown;
+                }
+                Err(CallError::new(kind, "it failed", usage))
+            }
+        };
+        Box::pin(async { result })
     }
 }

@@ -1,11 +1,20 @@
-//! Answers that arrive a line at a time: what the APIs that stream have in common. Reading stops at the answer's bound, at
-//! the call's deadline and when the stream stalls; what a line means is for the back end to say.
+//! Answers that arrive in pieces: what the APIs that stream have in common. Reading stops at the answer's bound, at the
+//! call's deadline and when the stream stalls; what an event or a line means is for the back end to say.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
+use bytes::{Bytes, BytesMut};
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use reqwest::Response;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
+use sse_stream::SseByteStream;
+use tokio_util::{
+    codec::{Decoder, LinesCodec},
+    sync::CancellationToken,
+};
 
 use super::{Call, CallErrorKind, Metered, Usage, answer, http::Fault, models};
 use crate::{clock::SharedClock, limits};
@@ -29,93 +38,91 @@ fn late(idle: bool, why: &str) -> Fault {
     Fault::new(CallErrorKind::Timeout { idle, elapsed: Duration::ZERO }, why)
 }
 
-/// The body of an answer, by lines.
-pub(super) struct Lines<'a> {
-    response: Response,
-    clock: &'a SharedClock,
-    most_silence: Duration,
-    heard: Heard,
+type Pieces = BoxStream<'static, Result<Bytes, Fault>>;
+
+/// The body of an answer as it comes: no longer than an honest one, and never silent for long once it has begun.
+fn pieces(response: Response, call: &Call, clock: &SharedClock) -> Pieces {
+    let (clock, most_silence) = (Arc::clone(clock), limits::MODEL_IDLE.min(call.deadline / 2));
+    let next = move |(mut response, total): (Response, usize)| {
+        let clock = Arc::clone(&clock);
+        async move {
+            let chunk = tokio::select! {
+                chunk = response.chunk() => chunk?,
+                // The first word may take as long as the whole call: a prompt is read before it is answered.
+                () = clock.sleep(most_silence), if total > 0 => return Err(late(true, "the answer began and stalled")),
+            };
+            let Some(chunk) = chunk else { return Ok(None) };
+            let total = total + chunk.len();
+            if total > limits::MODEL_ANSWER_BYTES {
+                return Err(Fault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
+            }
+            Ok(Some((chunk, (response, total))))
+        }
+    };
+    stream::try_unfold((response, 0), next).boxed()
 }
 
-impl<'a> Lines<'a> {
-    pub(super) fn of(response: Response, call: &Call, clock: &'a SharedClock) -> Self {
-        let most_silence = limits::MODEL_IDLE.min(call.deadline / 2);
-        Self { response, clock, most_silence, heard: Heard::default() }
+/// An answer of server-sent events.
+pub(super) struct Events(SseByteStream<Pieces>);
+
+impl Events {
+    pub(super) fn of(response: Response, call: &Call, clock: &SharedClock) -> Self {
+        Self::over(pieces(response, call, clock))
+    }
+
+    /// Not every service ends its last event.
+    fn over(pieces: Pieces) -> Self {
+        let end = stream::once(async { Ok(Bytes::from_static(b"\n\n")) });
+        Self(SseByteStream::new(pieces.chain(end).boxed()))
+    }
+
+    /// The data of the next event that has some; `None` when the body is over.
+    pub(super) async fn next(&mut self) -> Result<Option<String>, Fault> {
+        while let Some(event) = self.0.next().await {
+            let event = event.map_err(|error| match error {
+                sse_stream::Error::Body(cause) => match cause.downcast() {
+                    Ok(fault) => *fault,
+                    Err(cause) => Fault(CallErrorKind::Unavailable, cause.to_string()),
+                },
+                error => Fault(CallErrorKind::InvalidOutput, format!("an event cannot be read: {error}")),
+            })?;
+            if event.data.is_some() {
+                return Ok(event.data);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// An answer of lines.
+pub(super) struct Lines {
+    pieces: Pieces,
+    heard: BytesMut,
+    codec: LinesCodec,
+}
+
+impl Lines {
+    pub(super) fn of(response: Response, call: &Call, clock: &SharedClock) -> Self {
+        let (heard, codec) = (BytesMut::new(), LinesCodec::new());
+        Self { pieces: pieces(response, call, clock), heard, codec }
     }
 
     /// The next line without its end; `None` when the body is over.
     pub(super) async fn next(&mut self) -> Result<Option<String>, Fault> {
+        let unread = |error| Fault(CallErrorKind::InvalidOutput, format!("a line cannot be read: {error}"));
         loop {
-            if let Some(line) = self.heard.line() {
+            if let Some(line) = self.codec.decode(&mut self.heard).map_err(unread)? {
                 return Ok(Some(line));
             }
-            match self.chunk().await? {
-                Some(chunk) => self.heard.hear(&chunk)?,
-                None => return Ok(self.heard.rest()),
+            match self.pieces.next().await {
+                Some(piece) => self.heard.extend_from_slice(&piece?),
+                None => return self.codec.decode_eof(&mut self.heard).map_err(unread),
             }
         }
     }
-
-    async fn chunk(&mut self) -> Result<Option<bytes::Bytes>, Fault> {
-        // The first word may take as long as the whole call: a prompt is read before it is answered.
-        let begun = self.heard.total > 0;
-        tokio::select! {
-            chunk = self.response.chunk() => Ok(chunk?),
-            () = self.clock.sleep(self.most_silence), if begun => Err(late(true, "the answer began and stalled")),
-        }
-    }
 }
 
-/// Bytes as they come, which may begin and end anywhere.
-#[derive(Default)]
-struct Heard {
-    bytes: Vec<u8>,
-    /// Those before it were read.
-    read: usize,
-    /// Those before it hold no line's end that was not read.
-    searched: usize,
-    total: usize,
-}
-
-impl Heard {
-    fn hear(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        self.total += bytes.len();
-        if self.total > limits::MODEL_ANSWER_BYTES {
-            return Err(Fault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
-        }
-        // Once a piece and not once a line: there may be as many lines as bytes.
-        self.bytes.drain(..self.read);
-        self.searched -= self.read;
-        self.read = 0;
-        self.bytes.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn line(&mut self) -> Option<String> {
-        let end = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n');
-        let Some(end) = end else {
-            self.searched = self.bytes.len();
-            return None;
-        };
-        let next = self.searched + end + 1;
-        let line = text(&self.bytes[self.read..next]);
-        (self.read, self.searched) = (next, next);
-        Some(line)
-    }
-
-    /// What comes after the last line's end.
-    fn rest(&mut self) -> Option<String> {
-        let rest = std::mem::take(self);
-        let rest = &rest.bytes[rest.read..];
-        (!rest.is_empty()).then(|| text(rest))
-    }
-}
-
-fn text(line: &[u8]) -> String {
-    String::from_utf8_lossy(line).trim_end_matches(['\r', '\n']).to_owned()
-}
-
-/// What the lines said so far. It is kept where a stream breaks off, for what it cost.
+/// What was said so far. It is kept where a stream breaks off, for what it cost.
 #[derive(Default)]
 pub(super) struct Answer {
     pub(super) text: String,
@@ -169,31 +176,35 @@ fn without_thoughts(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Heard, without_thoughts};
+    use super::*;
 
-    #[test]
-    fn lines_are_the_same_however_they_are_cut_into_pieces() {
-        let body = "data: für\r\n\n: a comment\ndata: alle\nthe rest";
+    fn cut(body: &str, size: usize) -> Pieces {
+        let pieces: Vec<_> =
+            body.as_bytes().chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        stream::iter(pieces).boxed()
+    }
+
+    #[tokio::test]
+    async fn events_and_lines_are_the_same_however_they_are_cut_into_pieces() {
+        let body = "\u{feff}data: für\r\rid: 1\n\n: a comment\r\nevent: e\r\ndata:alle\r\ndata: da\r\n\r\ndata: the rest";
         for size in 1..body.len() {
-            let (mut heard, mut lines) = (Heard::default(), Vec::new());
-            for piece in body.as_bytes().chunks(size) {
-                heard.hear(piece).unwrap();
-                lines.extend(std::iter::from_fn(|| heard.line()));
+            let mut events = Events::over(cut(body, size));
+            for expected in [Some("für"), Some("alle\nda"), Some("the rest"), None, None] {
+                assert_eq!(events.next().await.unwrap().as_deref(), expected, "{size}");
             }
-            lines.extend(heard.rest());
-            assert_eq!(lines, ["data: für", "", ": a comment", "data: alle", "the rest"], "{size}");
-            assert_eq!(
-                (heard.line(), heard.rest()),
-                (None, None),
-                "whoever asks again is told again that it is over"
-            );
+            let (heard, codec) = (BytesMut::new(), LinesCodec::new());
+            let mut lines = Lines { pieces: cut("für\r\n\nalle\nthe rest", size), heard, codec };
+            for expected in [Some("für"), Some(""), Some("alle"), Some("the rest"), None, None] {
+                assert_eq!(lines.next().await.unwrap().as_deref(), expected, "{size}");
+            }
         }
-        // As many lines as bytes.
-        let mut heard = Heard::default();
-        heard.hear(&vec![b'\n'; 1 << 20]).unwrap();
-        assert_eq!(std::iter::from_fn(|| heard.line()).count(), 1 << 20);
-        let endless = vec![b'x'; crate::limits::MODEL_ANSWER_BYTES + 1];
-        assert!(Heard::default().hear(&endless).is_err());
+    }
+
+    #[tokio::test]
+    async fn why_an_answer_broke_off_is_told_as_it_was() {
+        let broken = || stream::iter([Err(late(true, "it stalled"))]).boxed();
+        let error = Events::over(broken()).next().await.unwrap_err();
+        assert_eq!(error.0, CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO });
     }
 
     #[test]

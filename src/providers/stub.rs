@@ -7,13 +7,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, ResolveError, Usage, answer::fit,
+    Answering, Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, ResolveError, Usage,
+    answer::fit,
 };
 use crate::{clock::SharedClock, config::StubSettings, types::WorkerPool};
 
@@ -191,19 +191,11 @@ impl Provider for Stub {
         "stub"
     }
 
-    fn lacks(&self) -> Option<String> {
-        None
-    }
-
     fn bills(&self) -> bool {
         self.script.billed
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }

@@ -20,9 +20,18 @@ use super::{Call, CallError, CallErrorKind, Reply, Usage};
 use crate::{
     clock::SharedClock,
     config::{Bulkhead, WorkerSettings},
-    limits, proc,
+    proc,
     types::WorkerPool,
 };
+
+/// What must be left for everybody else when such a program begins.
+const SPARE_MEMORY: u64 = 128 * 1024 * 1024;
+
+/// What a model's program takes before it has done anything; with less left it is not begun. Seen: 200 MB and more.
+const PROGRAM_MEMORY: u64 = 512 * 1024 * 1024;
+
+/// How often it is looked whether there is memory again.
+const MEMORY_LOOK: Duration = Duration::from_secs(1);
 
 const MEGABYTE: u64 = 1024 * 1024;
 
@@ -104,7 +113,7 @@ impl Workers {
     /// Waits until a program would find memory, as long as others of ours run that will give theirs back. When none
     /// does, waiting would not help.
     async fn begin(&self, pool: Bulkhead) -> Result<Counted<'_>, String> {
-        let needed = limits::PROGRAM_MEMORY.min(pool.memory_mb * MEGABYTE) + limits::SPARE_MEMORY;
+        let needed = PROGRAM_MEMORY.min(pool.memory_mb * MEGABYTE) + SPARE_MEMORY;
         let _turn = self.beginning.lock().await;
         loop {
             let left = (self.memory)().unwrap_or(u64::MAX);
@@ -119,7 +128,7 @@ impl Workers {
                     needed / MEGABYTE
                 ));
             }
-            self.clock.sleep(limits::MEMORY_LOOK).await;
+            self.clock.sleep(MEMORY_LOOK).await;
         }
     }
 }
@@ -154,7 +163,8 @@ impl Place<'_> {
     /// one crash.
     pub(super) fn bind(&self, command: proc::Command) -> proc::Command {
         let bytes = self.pool.memory_mb * MEGABYTE;
-        command.nice(self.pool.nice).memory_limit(bytes).recorded_in(&self.workers.settings.children)
+        let WorkerSettings { children, kill_delay, .. } = &self.workers.settings;
+        command.nice(self.pool.nice).memory_limit(bytes).kill_delay(*kill_delay).recorded_in(children)
     }
 
     /// Gives the place back, and says with the outcome how long it had been waited for.

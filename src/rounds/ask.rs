@@ -21,9 +21,6 @@ use crate::{
     types::{Family, Hash, MicroUsd, Timestamp, WorkerPool},
 };
 
-/// A language model's whole answer. The longest `once` there is; shutdown waits a little longer.
-const MODEL_CALL: Duration = Duration::from_secs(300);
-
 /// A provider that refuses our key or login is asked again after this, and doubled up to an hour: hardly ever does that
 /// mend itself.
 const REFUSED_LOOK: Duration = Duration::from_secs(600);
@@ -75,6 +72,7 @@ impl Failure {
             FailureKind::UsedUp => Some(Hold::UsedUp),
             FailureKind::Auth => Some(Hold::Refused),
             FailureKind::Lacking => Some(Hold::Lacking),
+            FailureKind::TimedOut => Some(Hold::Slow),
             _ => None,
         }
     }
@@ -117,8 +115,6 @@ pub(super) struct Answered {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Text {
     pub text: Hash,
-    /// The structured answer, when a schema was asked for and the provider returned one.
-    pub value: Option<Hash>,
 }
 
 /// Tries of one call while the provider is busy, each a journalled call of its own. Of what only time or the operator
@@ -194,8 +190,13 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
         }
         let Some(hold) = failure.hold() else { return Ok(answered) };
         let until = failure.not_before;
-        busy += u32::from(matches!(hold, Hold::Busy | Hold::Unavailable));
-        if busy == TRIES {
+        busy += match hold {
+            Hold::Busy | Hold::Unavailable => 1,
+            // What nobody waited for to its end may be billed all the same.
+            Hold::Slow => 2,
+            _ => 0,
+        };
+        if busy >= TRIES {
             return Ok(answered);
         }
         ask.waits.wait(cx, (ask.role, ask.spec), hold, until)?;
@@ -308,8 +309,7 @@ async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result
         prompt,
         schema: ask.schema.cloned(),
         model: model.model.clone(),
-        effort: None,
-        deadline: MODEL_CALL,
+        deadline: desk.providers.deadline(model),
         budget: None,
         private: desk.is_private(cx).await?,
         not_families: ask.not_families.to_vec(),
@@ -357,7 +357,9 @@ fn only_money_helps(result: &Result<Reply, CallError>) -> bool {
     let Err(error) = result else { return false };
     let closed = |kind: &CallErrorKind| matches!(kind, CallErrorKind::OverBudget { .. });
     let kinds = error.before.iter().map(|leg| &leg.kind).chain([&error.kind]);
-    kinds.into_iter().any(closed) && failure(error, 1, Timestamp(0)).hold().is_none()
+    // A free way that was too slow may well be so again.
+    let waits = failure(error, 1, Timestamp(0)).hold().is_some_and(|hold| hold != Hold::Slow);
+    kinds.into_iter().any(closed) && !waits
 }
 
 fn no_price(spec: &str) -> String {
@@ -383,12 +385,7 @@ fn pool(cx: &Cx, ask: &Ask<'_>) -> WorkerPool {
 }
 
 async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
-    let text = cx.put(reply.text.as_bytes()).await?;
-    let value = match &reply.value {
-        Some(value) => Some(cx.put(value.to_string().as_bytes()).await?),
-        None => None,
-    };
-    Ok(Text { text, value })
+    Ok(Text { text: cx.put(reply.text.as_bytes()).await? })
 }
 
 fn reserved(ask: &Ask<'_>, model: &ModelId, prompt: Hash, cut: Vec<Cut>, held: MicroUsd) -> CallRow {
@@ -449,8 +446,8 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::Unavailable => soon(FailureKind::Unavailable, None),
         CallErrorKind::RateLimited { reset } => soon(FailureKind::Busy, *reset),
         CallErrorKind::Quota { reset } => {
-            let reset = reset.unwrap_or(limits::KEY_RESTS_FROM_QUOTA);
-            after(FailureKind::UsedUp, reset.clamp(limits::KEY_RESTS_LEAST, limits::KEY_RESTS_MOST))
+            let reset = reset.unwrap_or(limits::QUOTA_COOLDOWN);
+            after(FailureKind::UsedUp, reset.clamp(limits::COOLDOWN_LEAST, limits::COOLDOWN_MOST))
         }
         CallErrorKind::Auth => after(FailureKind::Auth, doubled(REFUSED_LOOK).min(LONGEST_WAIT)),
         CallErrorKind::Refused => plain(FailureKind::Refused),
@@ -465,7 +462,7 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::Truncated => plain(FailureKind::Truncated),
         CallErrorKind::InvalidOutput => plain(FailureKind::Invalid),
         CallErrorKind::WrongModel { .. } => plain(FailureKind::OtherModel),
-        CallErrorKind::Timeout { .. } => plain(FailureKind::TimedOut),
+        CallErrorKind::Timeout { .. } => soon(FailureKind::TimedOut, None),
         // Never gets here; a stopped call leaves the step before.
         CallErrorKind::Cancelled => soon(FailureKind::Unavailable, None),
     }

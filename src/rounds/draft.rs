@@ -33,6 +33,8 @@ pub struct Brief<'a> {
     pub rules: &'a str,
     /// The provider and model that draft.
     pub spec: &'a str,
+    /// Who will review it.
+    pub reviewer: &'a str,
     /// What may be spent.
     pub caps: &'a BudgetSettings,
     /// A source file that exists, for scripted answers.
@@ -137,15 +139,15 @@ async fn answer(
 ) -> Result<Result<(String, Served), String>, NoAnswer> {
     let Question { system, prompt, mark, schema } = question;
     let facts = facts(brief, mark);
+    let not_families = &cx.tools().providers.spared(brief.reviewer, &round.authors());
     let (calls, waits) = (&mut round.calls, &mut round.waits);
-    let not_families = &[];
     let labels = &brief.issue.labels;
     let (role, spec, caps) = (CallRole::Drafter, brief.spec, brief.caps);
     let asked = Ask { role, spec, system, prompt, schema, not_families, labels, facts, caps, calls, waits };
     let answered = ask(cx, key, asked).await?;
     round.unshown = unshown(&answered.cut);
     match answered.outcome {
-        Ok(text) => Ok(Ok((text_of(cx, &text.value.unwrap_or(text.text)).await?, answered.served))),
+        Ok(text) => Ok(Ok((text_of(cx, &text.text).await?, answered.served))),
         Err(failure) => match failure.kind.mend() {
             // The same again would end the same.
             Some(_) => Err(NoAnswer::Step(StepError::User(failure.kind.sentence("drafter")))),

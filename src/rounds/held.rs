@@ -113,7 +113,7 @@ impl Held {
             Hold::Crowded => Wait::Due,
             Hold::UsedUp | Hold::Refused if self.boot != cx.tools().store.boot() => Wait::Mended,
             _ if now >= self.until => Wait::Due,
-            Hold::Busy | Hold::Unavailable => Wait::On(self.until),
+            Hold::Busy | Hold::Unavailable | Hold::Slow => Wait::On(self.until),
             Hold::UsedUp | Hold::Refused => Wait::On(self.until.min(look)),
         }
     }

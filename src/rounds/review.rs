@@ -133,15 +133,7 @@ async fn judge(
 ) -> Result<Reviewed, StepError> {
     let no = |why| Reviewed::inconclusive(Some(answered.served.clone()), why);
     let text = match &answered.outcome {
-        Ok(answer) => {
-            // What the model itself wrote is judged where that is JSON: a reader between us and it forgives more,
-            // such as a key that is there twice.
-            let text = text_of(cx, &answer.text).await?;
-            match answer.value {
-                Some(value) if !text.trim_start().starts_with(['{', '`']) => text_of(cx, &value).await?,
-                _ => text,
-            }
-        }
+        Ok(answer) => text_of(cx, &answer.text).await?,
         Err(failure) if failure.kind == FailureKind::OtherModel => return Ok(no(Inconclusive::OtherModel)),
         // The provider held it against the schema before we could.
         Err(failure) if failure.kind == FailureKind::Invalid => return Ok(no(Inconclusive::NotInForm)),

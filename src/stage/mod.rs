@@ -210,6 +210,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         history: &history,
         rules: &v.doc.rules(),
         spec: &policy.drafter,
+        reviewer: &policy.reviewer,
         caps: &policy.caps,
         sample_path: s.sample_path.as_deref(),
     };

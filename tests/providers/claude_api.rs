@@ -48,7 +48,6 @@ async fn an_answer_is_attested_counted_and_asked_for_rightly() {
     let (settings, api) = served(Behaviour::Says("{\"verdict\": \"REVISE\"}")).await;
     let mut call = question("claude");
     call.schema = Some(schema());
-    call.effort = Some("high".into());
     let reply = ask(&settings, Arc::new(SystemClock), call).await.unwrap();
     assert_eq!(reply.value, Some(json!({"verdict": "REVISE"})));
     let usage = &reply.usage;
@@ -64,7 +63,7 @@ async fn an_answer_is_attested_counted_and_asked_for_rightly() {
     assert_eq!(request["system"], system);
     assert_eq!(request["messages"], json!([{"role": "user", "content": "Is this sound?"}]));
     let format = json!({"type": "json_schema", "schema": schema()});
-    assert_eq!(request["output_config"], json!({"format": format, "effort": "high"}));
+    assert_eq!(request["output_config"], json!({"format": format}));
 }
 
 #[tokio::test]

@@ -49,7 +49,6 @@ fn question(model: &str) -> Call {
         prompt: "Is this sound?".into(),
         schema: None,
         model: model.into(),
-        effort: None,
         deadline: Duration::from_secs(30),
         budget: None,
         private: false,

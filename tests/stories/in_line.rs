@@ -48,7 +48,6 @@ impl World {
             prompt: "?".into(),
             schema: None,
             model: id.model,
-            effort: None,
             deadline: Duration::from_secs(60),
             budget: None,
             private: false,

@@ -121,14 +121,14 @@ async fn each_stage_has_its_part_of_the_pull_request() {
     for (stage, workflow) in [("LLD", "lld"), ("pages", "pages")] {
         w.label("maya", &format!("countersign:{workflow}")).await;
         w.approved_by("sam").await;
-        assert!(w.pull_body().contains(&format!("### {stage}\n")), "{}", w.pull_body());
+        assert!(w.pull().body.contains(&format!("### {stage}\n")), "{}", w.pull().body);
         // Nobody else's words live there longer than to our next edit.
         let (pull, sam) = (w.hub.pulls(w.repo)[0].number, w.user("sam"));
         w.hub.edit_issue(w.repo, pull, sam, None, Some("Nothing to see here.")).unwrap();
     }
     w.label("maya", "countersign:pages").await;
     w.approved_by("sam").await;
-    let body = w.pull_body();
+    let body = w.pull().body;
     let at = |text: &str| body.find(text).unwrap_or_else(|| panic!("{text}: {body}"));
     assert!(at("### LLD\n") < at("### pages\n"));
     assert_eq!(body.matches("The document is accepted").count(), 2, "{body}");

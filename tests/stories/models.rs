@@ -351,12 +351,15 @@ async fn two_texts_of_a_model_cannot_act_together() {
 async fn a_busy_provider_is_waited_for() {
     let script = Script::default()
         .fails("drafter", "capacity")
+        .fails("drafter", "timeout")
         .drafts(&design())
         .fails("reviewer", "rate_limited")
         .reviews(&approved());
     let mut w = scripted(&script).await;
     w.label("maya", "countersign:lld").await;
     assert_ne!(w.run().await.unwrap().status, Status::Asking);
+    w.wait(30).await;
+    assert!(w.thread().contains("it did not answer in time; next try"), "{}", w.thread());
     w.wait(120).await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("round 1"), "waiting is not a round:\n{gate}");

@@ -1,9 +1,17 @@
 //! Several models behind one name, seen from the issue and from the books.
 
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
 use axum::{Router, http::StatusCode, routing::post};
 use countersign::engine::{CallRow, CallStatus, Status};
+use serde_json::json;
 
 use crate::{
+    apis::reviewing,
     operator::typed,
     script::{Script, approved, design},
     world::{Setting, World},
@@ -168,4 +176,57 @@ async fn the_operator_sees_what_a_pool_has_and_what_it_skips() {
     ] {
         assert!(said.contains(line), "{line}\n{said}");
     }
+}
+
+/// A program that answers as OpenCode does, with a design for the first issue.
+fn drafting_opencode(place: &Path) -> PathBuf {
+    let text =
+        design().replace("{{path}}", "src/lib.rs").replace("{{issue}}", "1").replace("{{title}}", "A title");
+    let tokens = json!({"input": 1000, "output": 50});
+    let events = [
+        json!({"type": "step_start"}),
+        json!({"type": "text", "part": {"text": text}}),
+        json!({"type": "step_finish", "part": {"reason": "stop", "tokens": tokens}}),
+    ];
+    let said: String = events.iter().map(|event| format!("{event}\n")).collect();
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && {{ echo 1.18.33; exit; }}\ncat > /dev/null\ncat <<'END'\n{said}END\n"
+    );
+    let path = place.join("opencode");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn the_usual_pool_starts_beside_the_usual_reviewer_and_what_opencode_drafts_counts() {
+    let place = tempfile::tempdir().unwrap();
+    let (opencode, (gemini, _)) = (drafting_opencode(place.path()), reviewing(None).await);
+    let setting = Setting {
+        models: Some(("pool:default", "gemini:pro")),
+        toml: format!(
+            "attest_opencode = true\n[providers.claude]\npath = \"/no/claude\"\n[providers.opencode]\npath = {opencode:?}\n\
+             base_url = \"http://127.0.0.1:1\"\n[providers.gemini]\nbase_url = \"{gemini}\"\n"
+        ),
+        env: "GEMINI_API_KEY=AIzaSyTheKeyOfThisStory\n".to_owned(),
+        ..Setting::default()
+    };
+    let mut w = World::new(setting).await;
+    let (_, said) = typed(&w, &["doctor"]).await;
+    for line in [
+        "pool:default skips claude:sonnet: ",
+        "pool:default has opencode:google/antigravity-claude-sonnet-4-5",
+        "pool:default skips opencode:google/antigravity-gemini-3-flash: the gemini family is left to review",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    w.label("maya", "countersign:lld").await;
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains("APPROVED: the LLD"), "{gate}");
+    let rows = w.calls().await;
+    let drafter = rows.iter().find(|row| row.role == "drafter" && row.status == CallStatus::Done).unwrap();
+    assert_eq!(drafter.asked, "opencode:google/antigravity-claude-sonnet-4-5");
+    assert_eq!((drafter.family.as_ref().unwrap().0.as_str(), drafter.cost_microusd), ("claude", Some(0)));
+    let reviewer = rows.iter().find(|row| row.role == "reviewer").unwrap();
+    assert_eq!(reviewer.family.as_ref().unwrap().0, "gemini");
 }

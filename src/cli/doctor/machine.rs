@@ -5,7 +5,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{GeminiTier, Meaning, Settings},
     git, proc,
-    providers::{GeminiKeyState, Providers, Way, gemini_keys},
+    providers::{GeminiKeyState, ModelId, Providers, RouteState, gemini_keys},
     store::{self, Rest},
 };
 
@@ -52,7 +52,7 @@ async fn models(report: &mut Report, settings: &Settings) {
     for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
         match providers.resolve(spec) {
             Ok((provider, id)) => {
-                ways(report, what, &format!("{spec} ({})", id.model), &provider.look().await);
+                routes(report, what, &format!("{spec} ({})", id.model), &provider.look().await);
                 members(report, what, &providers, settings, spec);
             }
             Err(error) => report.bad(what, error.to_string()),
@@ -63,8 +63,14 @@ async fn models(report: &mut Report, settings: &Settings) {
 /// What of a pool is there and what is not: it works with less, and whoever runs it may not know with how much.
 fn members(report: &mut Report, what: &'static str, providers: &Providers, settings: &Settings, spec: &str) {
     let Ok(Meaning::Pool(name, pool)) = settings.models.names.meaning(spec) else { return };
+    let spared =
+        if what == "drafter" { providers.spared(&settings.models.reviewer, &[]) } else { Vec::new() };
     for member in pool.members() {
-        match providers.resolve(member).map(|(provider, id)| (provider.lacks(), id)) {
+        match providers.member(member).map(|(provider, id)| (provider.lacks(), id)) {
+            Ok((_, ModelId { family: Some(family), .. })) if spared.contains(&family) => {
+                let why = format!("the {family} family is left to review");
+                report.note(what, format!("pool:{name} skips {member}: {why}"));
+            }
             Ok((None, id)) => report.note(what, format!("pool:{name} has {id}")),
             Ok((Some(why), _)) => report.note(what, format!("pool:{name} skips {member}: {why}")),
             Err(error) => report.note(what, format!("pool:{name} skips {member}: {error}")),
@@ -73,10 +79,10 @@ fn members(report: &mut Report, what: &'static str, providers: &Providers, setti
 }
 
 /// Every way to one model. One that leads there is enough, but whoever set up two wants both.
-fn ways(report: &mut Report, what: &'static str, model: &str, ways: &[Way]) {
-    let leads = ways.iter().any(|way| way.state.is_ok());
-    for Way { provider, state } in ways {
-        let through = if ways.len() > 1 { format!(" through {provider}") } else { String::new() };
+fn routes(report: &mut Report, what: &'static str, model: &str, routes: &[RouteState]) {
+    let leads = routes.iter().any(|route| route.state.is_ok());
+    for RouteState { provider, state } in routes {
+        let through = if routes.len() > 1 { format!(" through {provider}") } else { String::new() };
         match state {
             Ok(said) if said.is_empty() => report.good(what, format!("{model}{through}")),
             Ok(said) => report.good(what, format!("{model}{through}: {said}")),

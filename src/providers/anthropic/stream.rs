@@ -38,11 +38,6 @@ impl Message {
         }
     }
 
-    /// Takes in the next line. The name of an event stands in its data, too.
-    pub(super) fn hear(&mut self, line: &str) -> Result<(), Fault> {
-        line.strip_prefix("data:").map_or(Ok(()), |data| self.event(data))
-    }
-
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
@@ -55,7 +50,8 @@ impl Message {
         Err(Fault::new(CallErrorKind::Unavailable, "the stream was cut before the answer's end"))
     }
 
-    fn event(&mut self, data: &str) -> Result<(), Fault> {
+    /// Takes in the next event, whose name stands in its data, too.
+    pub(super) fn hear(&mut self, data: &str) -> Result<(), Fault> {
         let event: Value = serde_json::from_str(data).map_err(|error| {
             Fault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
         })?;
@@ -139,21 +135,18 @@ mod tests {
 
     #[test]
     fn a_message_is_put_together_from_its_events() {
-        let events = concat!(
-            "event: message_start\n",
-            "data: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":9,\"cache_read_input_tokens\":4,\"cache_creation_input_tokens\":5}}}\n\n",
-            ": a comment\n",
-            "data: {\"type\":\"ping\"}\n\n",
-            "data:{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}}\n\n",
-            "data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"für \"}}\n\n",
-            "data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"alle\"}}\n\n",
-            "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":7}}\n\n",
-            "data: {\"type\":\"message_stop\"}\n\n",
-        );
         let mut message = Message::default();
-        for line in events.lines().filter(|line| !line.is_empty()) {
+        for event in [
+            r#"{"type":"message_start","message":{"model":"m","usage":{"input_tokens":9,"cache_read_input_tokens":4,"cache_creation_input_tokens":5}}}"#,
+            r#"{"type":"ping"}"#,
+            r#"{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":"hm"}}"#,
+            r#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"für "}}"#,
+            r#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"alle"}}"#,
+            r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":7}}"#,
+            r#"{"type":"message_stop"}"#,
+        ] {
             assert!(message.ended().is_err());
-            message.hear(line).unwrap();
+            message.hear(event).unwrap();
         }
         message.ended().unwrap();
         assert_eq!((message.text.as_str(), message.stop.as_deref()), ("für alle", Some("end_turn")));

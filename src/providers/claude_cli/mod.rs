@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::transcript::Transcript;
 use super::{
-    Call, CallError, CallErrorKind, Provider, Reply, Usage, Way,
-    program::{Kind, Program, fit},
+    Answering, Call, CallError, CallErrorKind, Provider, Reply, RouteState, Usage,
+    program::{Kind, LOOPBACK_KEY, Program, fit},
     workers::{Place, Workers},
 };
 use crate::{
@@ -30,8 +30,8 @@ use crate::{
     types::WorkerPool,
 };
 
-/// A loopback imitation of the API wants some key, and a real one has no business there.
-const LOOPBACK_KEY: &str = "loopback";
+/// Linux refuses a single argument above 128 KiB; a longer system prompt goes into the prompt.
+const ARGUMENT_BYTES: usize = 100 * 1024;
 
 const KIND: Kind = Kind {
     title: "the Claude CLI",
@@ -110,7 +110,7 @@ impl ClaudeCli {
     }
 
     fn command(&self, program: &Path, home: &Path, call: &Call, left: Duration) -> proc::Command {
-        let (system, prompt) = fit(call, limits::ARGUMENT_BYTES);
+        let (system, prompt) = fit(call, ARGUMENT_BYTES);
         let milliseconds = |time: Duration| time.as_millis().to_string();
         let settings = &self.program.settings;
         let command = self.program.command(program, home);
@@ -128,9 +128,6 @@ impl ClaudeCli {
             .env("CLAUDE_STREAM_IDLE_TIMEOUT_MS", milliseconds(limits::MODEL_IDLE.min(left)))
             .stdin(prompt)
             .timeout(left);
-        if let Some(effort) = &call.effort {
-            command = command.args(["--effort", effort]);
-        }
         if let Some(schema) = &call.schema {
             command = command.arg("--json-schema").arg(schema.to_string());
         }
@@ -170,8 +167,8 @@ impl Provider for ClaudeCli {
         (cfg!(target_os = "linux") && self.needs_login() && !login.is_file()).then(|| NOT_LOGGED_IN.into())
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
-        Box::pin(async { vec![Way { provider: self.name(), state: self.look_closely().await }] })
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
+        Box::pin(async { vec![RouteState { provider: self.name(), state: self.look_closely().await }] })
     }
 
     fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
@@ -191,11 +188,7 @@ impl Provider for ClaudeCli {
         self.workers.crowded(pool)
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(async {
             let place = self.workers.place(call, cancel).await?;
             let outcome = self.ask(call, &place, cancel).await;
@@ -215,17 +208,17 @@ mod tests {
 
     #[test]
     fn long_instructions_move_into_the_prompt() {
-        let long = "x".repeat(limits::ARGUMENT_BYTES + 1);
-        let (system, prompt) = fit(&call(&long, "ask"), limits::ARGUMENT_BYTES);
+        let long = "x".repeat(ARGUMENT_BYTES + 1);
+        let (system, prompt) = fit(&call(&long, "ask"), ARGUMENT_BYTES);
         assert!(system.len() < 100);
         assert!(prompt.starts_with(&long) && prompt.ends_with("\n\nask"));
-        let short = fit(&call("short\0", "ask"), limits::ARGUMENT_BYTES);
+        let short = fit(&call("short\0", "ask"), ARGUMENT_BYTES);
         assert_eq!(short, ("short".into(), "ask".into()));
     }
 
     #[test]
     fn a_prompt_is_never_a_command_of_the_program() {
-        assert!(fit(&call("", "\n/cost"), limits::ARGUMENT_BYTES).1.starts_with("The request"));
+        assert!(fit(&call("", "\n/cost"), ARGUMENT_BYTES).1.starts_with("The request"));
     }
 
     #[tokio::test]

@@ -10,7 +10,9 @@ use std::{collections::HashMap, time::Duration};
 
 use serde_json::Value;
 
-use super::super::{Call, CallError, CallErrorKind, Reply, Usage, http, models, quote, schema};
+use super::super::{
+    Call, CallError, CallErrorKind, Reply, Usage, answer, http, models, program::limited, quote,
+};
 use crate::{proc::Output, types::Timestamp};
 
 /// The model named in messages the program made up itself, such as its error banners.
@@ -145,12 +147,12 @@ impl Transcript {
         let Some(result) = &self.result else {
             let status = output.status.map_or("a signal".into(), |status| format!("status {status}"));
             let why = format!("it ended with {status} and no result line: {}", quote(&output.stderr_text()));
-            return Err((CallErrorKind::Unavailable, why));
+            return Err((limited(output, "").unwrap_or(CallErrorKind::Unavailable), why));
         };
         if result["is_error"] != Value::Bool(false) {
             let why =
                 text(result, "result").or_else(|| result["errors"][0].as_str()).unwrap_or("no reason given");
-            return Err((self.failure(result, why, output.elapsed, now), quote(why)));
+            return Err((self.failure(result, why, output, now), quote(why)));
         }
         if output.status != Some(0) {
             let why = format!("it ended with status {:?} though its result is good", output.status);
@@ -181,24 +183,17 @@ impl Transcript {
 
     /// The answer's text and, where one was asked for, the value that fits the schema.
     fn fitting(&self, call: &Call, result: &Value) -> Result<(String, Option<Value>), String> {
-        let answer = text(result, "result").unwrap_or_default();
-        let Some(wanted) = &call.schema else {
-            return match answer.trim() {
-                "" => Err("the answer is empty".into()),
-                _ => Ok((answer.to_owned(), None)),
-            };
-        };
+        if call.schema.is_none() {
+            return answer::fit(call, text(result, "result").unwrap_or_default().to_owned(), None);
+        }
         // The program ends well even when the model ignored the schema; then there is no value.
         let value = result.get("structured_output").filter(|value| !value.is_null());
         let value = value.ok_or("the answer has no structured part")?;
-        match schema::misfit(value, wanted) {
-            Some(misfit) => Err(misfit),
-            None => Ok((value.to_string(), Some(value.clone()))),
-        }
+        answer::fit(call, value.to_string(), Some(value.clone()))
     }
 
     /// What kind of failure a result line with `is_error` reports.
-    fn failure(&self, result: &Value, banner: &str, elapsed: Duration, now: Timestamp) -> CallErrorKind {
+    fn failure(&self, result: &Value, banner: &str, output: &Output, now: Timestamp) -> CallErrorKind {
         if text(result, "terminal_reason") == Some("prompt_too_long") {
             return CallErrorKind::TooLong;
         }
@@ -230,12 +225,15 @@ impl Transcript {
             (_, Some("refusal"), _) => CallErrorKind::Refused,
             (_, _, Some("max_output_tokens")) => CallErrorKind::Truncated,
             _ if banner.starts_with("Request timed out") => {
-                CallErrorKind::Timeout { idle: self.begun(), elapsed }
+                CallErrorKind::Timeout { idle: self.begun(), elapsed: output.elapsed }
             }
             _ if banner.starts_with("Credit balance is too low") => CallErrorKind::Quota { reset: None },
             _ if banner.starts_with("Not logged in") => CallErrorKind::Auth,
             // The program has words of its own for what the service said, and none is more telling than the number.
-            _ => http::failure_kind(status.unwrap_or_default(), &Value::Null),
+            _ => match status {
+                Some(status) => http::failure_kind(status, &Value::Null),
+                None => limited(output, banner).unwrap_or(CallErrorKind::Unavailable),
+            },
         }
     }
 }

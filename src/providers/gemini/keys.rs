@@ -23,6 +23,9 @@ use crate::{
     types::{Hash, Timestamp},
 };
 
+/// One that may not use a model, though it may use others: looked at again every hour, for someone may have allowed it.
+const DENIAL_COOLDOWN: Duration = Duration::from_secs(3600);
+
 pub(super) const NO_KEY: &str =
     "there is no GEMINI_API_KEY in the .env file; add one (https://aistudio.google.com/apikey)";
 
@@ -109,16 +112,14 @@ impl Keys {
     ) -> bool {
         let now = self.clock.now();
         let until = |reset: Option<Duration>, usual| {
-            now.plus(reset.unwrap_or(usual).clamp(limits::KEY_RESTS_LEAST, limits::KEY_RESTS_MOST))
+            now.plus(reset.unwrap_or(usual).clamp(limits::COOLDOWN_LEAST, limits::COOLDOWN_MOST))
         };
         let why = match kind {
             CallErrorKind::RateLimited { reset } => {
-                Rest::Rate { until: until(*reset, limits::KEY_RESTS_FROM_RATE) }
+                Rest::Rate { until: until(*reset, limits::RATE_COOLDOWN) }
             }
-            CallErrorKind::Quota { reset } => {
-                Rest::Quota { until: until(*reset, limits::KEY_RESTS_FROM_QUOTA) }
-            }
-            CallErrorKind::Auth if denied => Rest::Denied { until: now.plus(limits::KEY_RESTS_FROM_DENIAL) },
+            CallErrorKind::Quota { reset } => Rest::Quota { until: until(*reset, limits::QUOTA_COOLDOWN) },
+            CallErrorKind::Auth if denied => Rest::Denied { until: now.plus(DENIAL_COOLDOWN) },
             CallErrorKind::Auth => Rest::Refused,
             _ => return false,
         };

@@ -9,7 +9,6 @@ mod resets;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
 use reqwest::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -18,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::keys::{KeyState, states};
 use self::{keys::Keys, resets::details};
 use super::{
-    Attempt, Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, Usage,
+    Answering, Attempt, Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, Usage,
     answer::{check_served, fit},
     http::{self, Fault, Head},
     models::Table,
@@ -185,11 +184,7 @@ impl Provider for Gemini {
         self.settings.keys.iter().any(|key| key.tier != Some(GeminiTier::Free))
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }

@@ -1,8 +1,8 @@
 //! OpenCode in its headless form, one process a call; for drafts only.
 //!
 //! It is a coding agent of its own and sends tools to the model unless an agent is described that has none, so one is,
-//! in a configuration file that is written for every call. It never says which model answered, so what it drafts is
-//! unattested and no review of it can pass. It never gives up on a service that is overloaded or limits it, and says
+//! in a configuration file that is written for every call. It never says which model answered. So no review of what it
+//! drafts can count, unless the operator attests that it asks the model it is told to. It never gives up on a service that is overloaded or limits it, and says
 //! nothing meanwhile; only the call's time ends that.
 
 mod transcript;
@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::transcript::Transcript;
 use super::{
-    Call, CallError, CallErrorKind, CallRole, Provider, Reply, Usage, Way,
+    Answering, Call, CallError, CallErrorKind, CallRole, Provider, Reply, RouteState, Usage,
     http::Fault,
     models::{Model, Table},
-    program::{Kind, Program, fit},
+    program::{Kind, LOOPBACK_KEY, Program, fit},
     workers::{Place, Workers},
 };
 use crate::{
@@ -33,9 +33,6 @@ use crate::{
     types::WorkerPool,
 };
 
-/// A loopback imitation of the API wants some key, and a real one has no business there.
-const LOOPBACK_KEY: &str = "loopback";
-
 /// The one agent we describe.
 const AGENT: &str = "countersign";
 
@@ -44,6 +41,7 @@ const KIND: Kind =
 
 pub(super) struct OpenCode {
     program: Program,
+    attested: bool,
     workers: Arc<Workers>,
     table: Arc<Table>,
     clock: SharedClock,
@@ -53,12 +51,13 @@ impl OpenCode {
     pub(super) fn new(
         settings: ProgramSettings,
         ours: Vec<PathBuf>,
+        attested: bool,
         workers: Arc<Workers>,
         table: &Arc<Table>,
         clock: &SharedClock,
     ) -> Self {
         let program = Program::new(&KIND, settings, ours);
-        Self { program, workers, table: Arc::clone(table), clock: Arc::clone(clock) }
+        Self { program, attested, workers, table: Arc::clone(table), clock: Arc::clone(clock) }
     }
 
     async fn ask(
@@ -73,6 +72,7 @@ impl OpenCode {
         let outcome = self.exchange(call, place, &mut transcript, &mut usage, cancel).await;
         transcript.count(&mut usage);
         usage.elapsed = self.clock.now().since(started);
+        usage.served = Some(call.model.clone()).filter(|_| self.attested && outcome.is_ok());
         match outcome {
             Ok((text, value)) => Ok(Reply::new(text, value, usage)),
             Err(fault) => Err(fault.of_call(KIND.name, None, usage)),
@@ -110,16 +110,13 @@ impl OpenCode {
         let file = self.furnish(home.path(), &configuration);
         let file = file.map_err(|error| unasked(format!("its configuration can't be written: {error}")))?;
         let left = call.deadline.saturating_sub(self.clock.now().since(started));
-        let mut command = quiet(self.program.command(&found.path, home.path()))
+        let command = quiet(self.program.command(&found.path, home.path()))
             .env("OPENCODE_CONFIG", file)
             // A title of our own, or a model would be asked for one.
             .args(["run", "--pure", "--format", "json", "--title", AGENT, "--agent", AGENT])
             .args(["--model", &call.model])
             .stdin(prompt)
             .timeout(left);
-        if let Some(effort) = &call.effort {
-            command = command.args(["--variant", effort]);
-        }
         (usage.attempts, usage.billed) = (1, true);
         match place.bind(command).run_lines(cancel, |line| transcript.line(line)).await {
             Ok(output) => transcript.verdict(call, &output),
@@ -211,10 +208,10 @@ impl Provider for OpenCode {
         unknown.then(|| "OpenCode is not logged in; run `countersign login opencode`".into())
     }
 
-    fn look(&self) -> BoxFuture<'_, Vec<Way>> {
+    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         Box::pin(async {
             let found = self.program.look().await;
-            vec![Way {
+            vec![RouteState {
                 provider: self.name(),
                 state: found.and_then(|said| self.lacks().map_or(Ok(said), Err)),
             }]
@@ -239,11 +236,7 @@ impl Provider for OpenCode {
         self.workers.crowded(pool)
     }
 
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
+    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(async {
             let place = self.workers.place(call, cancel).await?;
             let outcome = self.ask(call, &place, cancel).await;

@@ -7,6 +7,7 @@ use super::super::{
     Call, CallErrorKind, Metered, Usage,
     answer::fit,
     http::{self, Fault},
+    program::limited,
     quote,
 };
 use crate::proc::Output;
@@ -65,12 +66,12 @@ impl Transcript {
     pub(super) fn verdict(&self, call: &Call, output: &Output) -> Result<(String, Option<Value>), Fault> {
         if let Some(error) = &self.error {
             let message = error["data"]["message"].as_str().unwrap_or("no reason given");
-            return Err(Fault(failure(error, message), quote(message)));
+            return Err(Fault(failure(error, message, output), quote(message)));
         }
         if !output.success() {
             let status = output.status.map_or("a signal".into(), |status| format!("status {status}"));
             let why = format!("it ended with {status}: {}", quote(&output.stderr_text()));
-            return Err(Fault(CallErrorKind::Unavailable, why));
+            return Err(Fault(limited(output, "").unwrap_or(CallErrorKind::Unavailable), why));
         }
         match self.reason.as_deref() {
             Some("stop") => {}
@@ -88,7 +89,7 @@ impl Transcript {
     }
 }
 
-fn failure(error: &Value, message: &str) -> CallErrorKind {
+fn failure(error: &Value, message: &str, output: &Output) -> CallErrorKind {
     match error["name"].as_str() {
         Some("ContextOverflowError") => return CallErrorKind::TooLong,
         Some("ContentFilterError") => return CallErrorKind::Refused,
@@ -104,9 +105,8 @@ fn failure(error: &Value, message: &str) -> CallErrorKind {
         Some(503 | 529) => CallErrorKind::Capacity,
         // Anthropic has no status of its own for an account that is used up.
         Some(400) if message.contains("credit balance is too low") => CallErrorKind::Quota { reset: None },
-        status => {
-            http::failure_kind(status.and_then(|it| u16::try_from(it).ok()).unwrap_or_default(), &Value::Null)
-        }
+        Some(status) => http::failure_kind(u16::try_from(status).unwrap_or_default(), &Value::Null),
+        None => limited(output, message).unwrap_or(CallErrorKind::Unavailable),
     }
 }
 

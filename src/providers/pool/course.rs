@@ -1,18 +1,20 @@
 //! One call's way through a pool: who is still to be asked, what was tried, and what it all comes to.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
-use super::{Pool, Way};
+use super::{Pool, Route};
 use crate::{
-    limits,
-    providers::{Attempt, Call, CallError, CallErrorKind, Reply, Usage, quote},
+    providers::{Attempt, Call, CallError, CallErrorKind, CallRole, Reply, Usage, quote},
     types::Timestamp,
 };
+
+/// Models of a pool that one call is asked of: the three and the two of the usual one.
+const POOL_ATTEMPTS: u32 = 5;
 
 /// A member in this call.
 #[derive(Clone, Copy)]
 pub(super) struct Seat<'a> {
-    pub(super) way: &'a Way,
+    pub(super) route: &'a Route,
     pub(super) list: usize,
     /// Its place in the list.
     pub(super) at: usize,
@@ -21,7 +23,7 @@ pub(super) struct Seat<'a> {
 }
 
 /// One that can be asked from then on.
-struct Rest<'a> {
+struct Cooling<'a> {
     until: Timestamp,
     seat: Seat<'a>,
     used_up: bool,
@@ -29,11 +31,12 @@ struct Rest<'a> {
 
 pub(super) struct Course<'a> {
     call: &'a Call,
+    turn: Duration,
     ends: Timestamp,
     /// No wait goes beyond: an answer takes its time, too.
     waits_end: Timestamp,
     queue: VecDeque<Seat<'a>>,
-    resting: Vec<Rest<'a>>,
+    cooling: Vec<Cooling<'a>>,
     /// The requests that were made, in order.
     before: Vec<Attempt>,
     /// Those that were not asked, with the reason.
@@ -51,10 +54,11 @@ impl<'a> Course<'a> {
         let now = pool.clock.now();
         let mut course = Self {
             call,
+            turn: pool.turn,
             ends: now.plus(call.deadline),
             waits_end: now.plus(call.deadline / 2),
             queue: VecDeque::new(),
-            resting: Vec::new(),
+            cooling: Vec::new(),
             before: Vec::new(),
             passed: Vec::new(),
             needs: None,
@@ -65,8 +69,8 @@ impl<'a> Course<'a> {
         for (list, members) in pool.lists.iter().enumerate() {
             for at in members.order() {
                 let member = &members.members[at];
-                match course.usable(member.way.as_ref()) {
-                    Ok(way) => course.queue.push_back(Seat { way, list, at, limited: 0 }),
+                match course.usable(member.route.as_ref()) {
+                    Ok(route) => course.queue.push_back(Seat { route, list, at, limited: 0 }),
                     Err(why) => course.passed.push(format!("{}: skipped, {why}", member.spec)),
                 }
             }
@@ -74,23 +78,27 @@ impl<'a> Course<'a> {
         course
     }
 
-    fn usable(&mut self, way: Result<&'a Way, &String>) -> Result<&'a Way, String> {
-        let way = way.map_err(Clone::clone)?;
-        way.is_fit(self.call.role)?;
-        if let Some(family) = way.id.family.as_ref().filter(|family| self.call.not_families.contains(family))
+    fn usable(&mut self, route: Result<&'a Route, &String>) -> Result<&'a Route, String> {
+        let route = route.map_err(Clone::clone)?;
+        route.is_fit(self.call.role)?;
+        if let Some(family) =
+            route.id.family.as_ref().filter(|family| self.call.not_families.contains(family))
         {
-            return Err(format!("the {family} family had a hand in what it would look at"));
+            return Err(match self.call.role {
+                CallRole::Drafter => format!("the {family} family is left to review"),
+                CallRole::Reviewer => format!("the {family} family had a hand in what it would look at"),
+            });
         }
-        if let Some(what) = way.back_end.lacks() {
+        if let Some(what) = route.back_end.lacks() {
             self.needs = Some(CallErrorKind::Auth);
             return Err(what);
         }
-        Ok(way)
+        Ok(route)
     }
 
     /// Who is asked now, if anybody is.
     pub(super) fn next(&mut self, now: Timestamp) -> Option<Seat<'a>> {
-        if self.asked >= limits::POOL_ATTEMPTS {
+        if self.asked >= POOL_ATTEMPTS {
             return None;
         }
         if now >= self.ends {
@@ -106,27 +114,27 @@ impl<'a> Course<'a> {
     /// With nobody else left to ask: the first who can be asked again, if that is soon enough. What is used up is not
     /// back in a moment.
     pub(super) fn soonest(&mut self, now: Timestamp) -> Option<(Timestamp, Seat<'a>)> {
-        let short = (0..self.resting.len()).filter(|at| !self.resting[*at].used_up);
-        let soonest = short.min_by_key(|at| self.resting[*at].until)?;
+        let short = (0..self.cooling.len()).filter(|at| !self.cooling[*at].used_up);
+        let soonest = short.min_by_key(|at| self.cooling[*at].until)?;
         // The last bound is for a clock that does not move.
-        let late = now >= self.ends || !self.may_wait(self.resting[soonest].until);
-        if late || self.waited >= limits::POOL_ATTEMPTS {
+        let late = now >= self.ends || !self.may_wait(self.cooling[soonest].until);
+        if late || self.waited >= POOL_ATTEMPTS {
             return None;
         }
         self.waited += 1;
-        let Rest { until, seat, .. } = self.resting.remove(soonest);
+        let Cooling { until, seat, .. } = self.cooling.remove(soonest);
         Some((until, seat))
     }
 
     pub(super) fn may_wait(&self, until: Timestamp) -> bool {
-        self.asked < limits::POOL_ATTEMPTS && until <= self.waits_end
+        self.asked < POOL_ATTEMPTS && until <= self.waits_end
     }
 
     /// The call as the one is asked it who was just taken out of the queue.
     pub(super) fn call(&self, now: Timestamp, seat: Seat<'_>) -> Call {
         let left = self.ends.since(now);
-        let deadline = if self.queue.is_empty() { left } else { left.min(limits::FIRST_LEG) };
-        Call { model: seat.way.id.model.clone(), deadline, budget: self.budget, ..self.call.clone() }
+        let deadline = if self.queue.is_empty() { left } else { left.min(self.turn) };
+        Call { model: seat.route.id.model.clone(), deadline, budget: self.budget, ..self.call.clone() }
     }
 
     pub(super) fn answered(self, mut reply: Reply) -> Reply {
@@ -174,8 +182,8 @@ impl<'a> Course<'a> {
         self.queue.push_front(seat);
     }
 
-    pub(super) fn rest(&mut self, until: Timestamp, seat: Seat<'a>, used_up: bool) {
-        self.resting.push(Rest { until, seat, used_up });
+    pub(super) fn cool(&mut self, until: Timestamp, seat: Seat<'a>, used_up: bool) {
+        self.cooling.push(Cooling { until, seat, used_up });
     }
 
     pub(super) fn cancelled(self) -> CallError {
@@ -200,14 +208,14 @@ impl<'a> Course<'a> {
 
         let last = |of: fn(&CallErrorKind) -> bool| self.before.iter().rposition(|attempt| of(&attempt.kind));
         let soon = last(|kind| matches!(kind, CallErrorKind::Capacity | CallErrorKind::Unavailable));
-        let (speaker, kind) = match (soon, self.resting.iter().min_by_key(|rest| rest.until)) {
+        let (speaker, kind) = match (soon, self.cooling.iter().min_by_key(|cooling| cooling.until)) {
             (Some(at), _) => (Some(at), self.before[at].kind.clone()),
-            (None, Some(rest)) => {
-                let reset = Some(rest.until.since(now));
+            (None, Some(cooling)) => {
+                let reset = Some(cooling.until.since(now));
                 let limited = |kind: &CallErrorKind| {
                     matches!(kind, CallErrorKind::RateLimited { .. } | CallErrorKind::Quota { .. })
                 };
-                let kind = match rest.used_up {
+                let kind = match cooling.used_up {
                     true => CallErrorKind::Quota { reset },
                     false => CallErrorKind::RateLimited { reset },
                 };

@@ -1,113 +1,22 @@
-use std::{
-    collections::{BTreeMap, VecDeque},
-    future::Future,
-    pin::Pin,
-    sync::{
-        Mutex,
-        atomic::{AtomicI64, Ordering},
-    },
-};
+use std::sync::Mutex;
 
 use super::*;
 use crate::{
-    clock::Clock,
     config::Names,
-    providers::{Metered, Usage, checked::Checked, models::Table},
+    providers::{
+        checked::Checked,
+        models::Table,
+        samples::{Hands, Script, Scripted},
+    },
     store::Store,
     types::Family,
 };
-
-/// A clock on which whoever waits has waited.
-#[derive(Default)]
-struct Hands(AtomicI64);
-
-impl Hands {
-    fn forward(&self, duration: Duration) {
-        self.0.fetch_add(duration.as_millis() as i64, Ordering::Relaxed);
-    }
-
-    fn seconds(&self) -> i64 {
-        self.0.load(Ordering::Relaxed) / 1000
-    }
-}
-
-impl Clock for Hands {
-    fn now(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::Relaxed))
-    }
-
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.forward(duration);
-        Box::pin(std::future::ready(()))
-    }
-}
-
-/// What the models will do, by `provider:model`, and who was asked when. Past its script a model answers.
-#[derive(Default)]
-struct Script {
-    failures: BTreeMap<String, VecDeque<CallErrorKind>>,
-    asked: Vec<(i64, String)>,
-    /// Of each failure: who is said to have served, and the tokens of the answer. None: that is not known.
-    paid: Option<(String, u64)>,
-    budgets: Vec<Option<u64>>,
-    /// What a failure waited for its place.
-    queued: Duration,
-}
-
-struct Scripted {
-    name: &'static str,
-    script: Arc<Mutex<Script>>,
-    clock: Arc<Hands>,
-}
-
-impl Provider for Scripted {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn lacks(&self) -> Option<String> {
-        None
-    }
-
-    fn bills(&self) -> bool {
-        true
-    }
-
-    fn call<'a>(
-        &'a self,
-        call: &'a Call,
-        _: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<Reply, CallError>> {
-        let own = format!("{}:{}", self.name, call.model);
-        let mut script = self.script.lock().unwrap();
-        script.asked.push((self.clock.seconds(), own.clone()));
-        script.budgets.push(call.budget);
-        let mut usage =
-            Usage { attempts: 1, billed: true, metered: Metered::Known, ..Usage::asking(&call.model) };
-        if let Some((served, tokens)) = &script.paid {
-            (usage.served, usage.output_tokens) = (Some(served.clone()), *tokens);
-        }
-        let result = match script.failures.get_mut(&own).and_then(VecDeque::pop_front) {
-            None => Ok(Reply::new("yes".into(), None, usage)),
-            Some(kind) => {
-                usage.queued = script.queued;
-                self.clock.forward(script.queued);
-                if matches!(kind, CallErrorKind::Timeout { .. }) {
-                    self.clock.forward(call.deadline);
-                    usage.metered = Metered::Unknown;
-                }
-                Err(CallError::new(kind, "it failed", usage))
-            }
-        };
-        Box::pin(async { result })
-    }
-}
 
 /// Pools over the same scripted models.
 struct Room {
     clock: Arc<Hands>,
     script: Arc<Mutex<Script>>,
-    outages: Arc<Outages>,
+    breakers: Arc<Breakers>,
     table: Arc<Table>,
 }
 
@@ -116,7 +25,12 @@ const SEED: [&[&str]; 2] =
 
 impl Room {
     fn new() -> Self {
-        Self { clock: Arc::default(), script: Arc::default(), outages: Arc::default(), table: Arc::default() }
+        Self {
+            clock: Arc::default(),
+            script: Arc::default(),
+            breakers: Arc::default(),
+            table: Arc::default(),
+        }
     }
 
     fn fails(self, model: &str, kinds: &[CallErrorKind]) -> Self {
@@ -129,24 +43,33 @@ impl Room {
         let member = |(at, spec): (usize, &&str)| {
             let (provider, model) = spec.split_once(':').unwrap();
             let name = ["claude", "opencode", "gemini"].into_iter().find(|name| *name == provider).unwrap();
-            let back_end =
-                Arc::new(Scripted { name, script: Arc::clone(&self.script), clock: Arc::clone(&self.clock) });
-            let back_end = Checked::around(back_end, &self.table, &self.outages, &clock);
+            let back_end = Arc::new(Scripted {
+                name,
+                billed: true,
+                script: Arc::clone(&self.script),
+                clock: Arc::clone(&self.clock),
+            });
+            let back_end = Checked::around(back_end, &self.table, &self.breakers, &clock);
             let id = ModelId {
                 provider: provider.into(),
                 model: model.into(),
                 family: Some(Family(provider.into())),
             };
             // The later, the lower: so that a list in its own order is told from one that is sorted.
-            let way = Way { id, back_end, unfit: None, rank: 9 - at as u64 };
-            Member { spec: (*spec).to_owned(), way: Ok(way) }
+            let route = Route { id, back_end, unfit: None, rank: 9 - at as u64 };
+            Member { spec: (*spec).to_owned(), route: Ok(route) }
         };
         let lists = lists.map(|list| List::new(list.iter().enumerate().map(member).collect(), strategy));
-        Pool::new("p", lists, retry, Arc::clone(&self.outages), Arc::clone(&clock))
+        Pool::new("p", lists, retry, Duration::from_secs(180), Arc::clone(&self.breakers), Arc::clone(&clock))
     }
 
     fn pool(&self) -> Pool {
         self.pool_by(Strategy::RoundRobin, Names::default().pools["default"].retry, SEED)
+    }
+
+    /// Asked as listed, and waited for as usual.
+    fn listed(&self, lists: [&[&str]; 2]) -> Pool {
+        self.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists)
     }
 
     /// Who was asked since the last look, and when.
@@ -212,9 +135,7 @@ async fn whoever_fails_is_followed_by_the_next_up_to_five_and_one_error_names_al
     for model in many {
         room = room.fails(model, &[BROKEN]);
     }
-    ask(&room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, [&many, &[]]))
-        .await
-        .unwrap_err();
+    ask(&room.listed([&many, &[]])).await.unwrap_err();
     assert_eq!(room.names().len(), 5);
 }
 
@@ -269,19 +190,18 @@ async fn a_time_that_the_provider_names_wins() {
 #[tokio::test]
 async fn when_all_rest_the_first_is_waited_for_if_that_is_soon() {
     let both: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
-    let usual = Names::default().pools["default"].retry;
     let room = Room::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[limited(Some(90))]);
-    ask(&room.pool_by(Strategy::Priority, usual, both)).await.unwrap();
+    ask(&room.listed(both)).await.unwrap();
     assert_eq!(room.asked(), at(&[(0, "claude:a"), (0, "claude:b"), (90, "claude:b")]));
 
     let room = Room::new().fails("claude:a", &[limited(Some(800))]).fails("claude:b", &[limited(Some(900))]);
-    let error = ask(&room.pool_by(Strategy::Priority, usual, both)).await.unwrap_err();
+    let error = ask(&room.listed(both)).await.unwrap_err();
     assert_eq!(room.clock.seconds(), 0, "nobody's worker is held for so long");
     assert_eq!((error.kind, error.before.len()), (limited(Some(800)), 1), "with all that was tried");
     // Nobody is sent anything before that, and the caller is told the same.
     room.asked();
     room.clock.forward(Duration::from_secs(300));
-    let error = ask(&room.pool_by(Strategy::Priority, usual, both)).await.unwrap_err();
+    let error = ask(&room.listed(both)).await.unwrap_err();
     assert_eq!((error.kind, error.usage.attempts, room.names().len()), (limited(Some(500)), 0, 0));
 }
 
@@ -289,7 +209,7 @@ async fn when_all_rest_the_first_is_waited_for_if_that_is_soon() {
 async fn a_call_whose_time_is_up_asks_nobody_who_rested_meanwhile() {
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
     let room = Room::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[LATE]);
-    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let pool = room.listed(lists);
     ask(&pool).await.unwrap_err();
     assert_eq!(room.asked(), at(&[(0, "claude:a"), (0, "claude:b")]));
 }
@@ -322,14 +242,14 @@ async fn a_restart_does_not_forget_an_account() {
     let directory = tempfile::tempdir().unwrap();
     let boot = |clock: &Arc<Hands>| {
         let store = Store::open(directory.path(), Arc::clone(clock) as SharedClock).unwrap();
-        Arc::new(Outages::kept_in(Some(store)))
+        Arc::new(Breakers::kept_in(Some(store)))
     };
     let mut room = Room::new().fails("claude:sonnet", &[used_up(3600)]);
-    room.outages = boot(&room.clock);
+    room.breakers = boot(&room.clock);
     ask(&room.pool()).await.unwrap();
     room.asked();
-    room.outages = Arc::default();
-    room.outages = boot(&room.clock);
+    room.breakers = Arc::default();
+    room.breakers = boot(&room.clock);
     ask(&room.pool()).await.unwrap();
     assert_eq!(room.names(), ["opencode:a/one"]);
 }
@@ -404,7 +324,7 @@ async fn a_family_that_had_a_hand_in_it_is_not_asked() {
     }
     assert_eq!(room.names(), ["claude:sonnet", "claude:sonnet"]);
     let both = vec![Family("opencode".into()), Family("claude".into())];
-    let call = Call { not_families: both, ..question() };
+    let call = Call { not_families: both, role: CallRole::Reviewer, ..question() };
     let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
     assert!(error.message.contains("claude:opus: skipped, the claude family had a hand in"), "{error}");
     assert_eq!((error.kind, room.names().len()), (CallErrorKind::Unavailable, 0));
@@ -414,12 +334,12 @@ async fn a_family_that_had_a_hand_in_it_is_not_asked() {
 async fn whoever_fails_again_and_again_is_left_alone_for_a_while() {
     let alone: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
     let room = Room::new().fails("claude:a", &[LATE, LATE]);
-    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, alone);
+    let pool = room.listed(alone);
     for _ in 0..3 {
         ask(&pool).await.unwrap();
     }
     assert_eq!(room.names(), ["claude:a", "claude:b", "claude:a", "claude:b", "claude:b"]);
-    room.clock.forward(limits::OUTAGE_HOLDS);
+    room.clock.forward(limits::BREAKER_HOLDS);
     ask(&pool).await.unwrap();
     assert_eq!(room.names(), ["claude:a"]);
 }
@@ -428,7 +348,7 @@ async fn whoever_fails_again_and_again_is_left_alone_for_a_while() {
 async fn a_prompt_that_fits_nobody_is_not_waited_with() {
     let room = Room::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
-    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let pool = room.listed(lists);
     let call = Call { prompt: "x".repeat(1_700_000), ..question() };
     let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
     assert_eq!((error.kind, error.usage.attempts, room.names().len()), (CallErrorKind::TooLong, 0, 0));
@@ -437,7 +357,6 @@ async fn a_prompt_that_fits_nobody_is_not_waited_with() {
 #[tokio::test]
 async fn all_attempts_together_spend_no_more_than_was_held_back() {
     let (opus, haiku) = ("claude:claude-opus-4-6", "claude:claude-haiku-4-5");
-    let usual = Names::default().pools["default"].retry;
     // 64,000 tokens of an answer at 25 dollars a million, and the question.
     let opuses = 1_601_607;
     for (kind, paid, next, left) in [
@@ -451,7 +370,7 @@ async fn all_attempts_together_spend_no_more_than_was_held_back() {
         let room = Room::new().fails(first, std::slice::from_ref(&kind)).fails(next, &[]);
         let served = first.split_once(':').unwrap().1.to_owned();
         room.script.lock().unwrap().paid = paid.map(|tokens| (served, tokens));
-        let pool = room.pool_by(Strategy::Priority, usual, [&[first], &[next]]);
+        let pool = room.listed([&[first], &[next]]);
         let held = pool.estimate(&question()).most.0;
         assert_eq!(held, opuses);
         let call = Call { budget: Some(held), ..question() };
@@ -466,7 +385,7 @@ async fn all_attempts_together_spend_no_more_than_was_held_back() {
 async fn a_member_without_room_for_the_prompt_is_not_asked() {
     let room = Room::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["gemini:gemini-2.5-pro"]];
-    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let pool = room.listed(lists);
     // Less than opus reads in all by any measure, and more than it has room for beside its answer.
     let call = Call { prompt: "x".repeat(500_000), ..question() };
     pool.call(&call, &CancellationToken::new()).await.unwrap();
@@ -475,10 +394,10 @@ async fn a_member_without_room_for_the_prompt_is_not_asked() {
 
 #[tokio::test]
 async fn half_of_the_time_is_kept_for_the_answer() {
-    let (usual, alone): (_, [&[&str]; 2]) = (Names::default().pools["default"].retry, [&["claude:a"], &[]]);
+    let alone: [&[&str]; 2] = [&["claude:a"], &[]];
     for (seconds, answered) in [(150, true), (151, false)] {
         let room = Room::new().fails("claude:a", &[limited(Some(seconds))]);
-        let outcome = ask(&room.pool_by(Strategy::Priority, usual, alone)).await;
+        let outcome = ask(&room.listed(alone)).await;
         assert_eq!(outcome.is_ok(), answered, "{seconds}");
     }
 }
@@ -487,11 +406,11 @@ async fn half_of_the_time_is_kept_for_the_answer() {
 async fn nothing_is_held_back_for_whoever_is_not_asked() {
     let room = Room::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
-    let mut pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let mut pool = room.listed(lists);
     let most = |pool: &Pool| pool.estimate(&question()).most.0;
     assert_eq!(most(&pool), 1_601_607);
-    if let Ok(way) = &mut pool.lists[0].members[0].way {
-        way.unfit = Some((CallRole::Drafter, "it only reviews"));
+    if let Ok(route) = &mut pool.lists[0].members[0].route {
+        route.unfit = Some((CallRole::Drafter, "it only reviews"));
     }
     assert_eq!(most(&pool), 320_322);
 }
@@ -501,7 +420,7 @@ async fn waiting_for_a_place_is_no_part_of_the_time() {
     let room = Room::new().fails("claude:a", &[BROKEN]);
     room.script.lock().unwrap().queued = Duration::from_secs(600);
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
-    let pool = room.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists);
+    let pool = room.listed(lists);
     ask(&pool).await.unwrap();
     assert_eq!(room.asked(), at(&[(0, "claude:a"), (600, "claude:b")]));
 }

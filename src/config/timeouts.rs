@@ -1,0 +1,57 @@
+//! `[timeouts]`: how long models may take.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{ConfigError, file::Check};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// A call that goes to one model and no further.
+    pub call: Duration,
+    /// The Claude program where the API stands behind it; and a model of a pool while others are left.
+    pub first_leg: Duration,
+    /// The API, once the program has failed.
+    pub second_leg: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let [call, first_leg, second_leg] = [300, 180, 300].map(Duration::from_secs);
+        Self { call, first_leg, second_leg }
+    }
+}
+
+impl Timeouts {
+    /// Both legs: also what all models of a pool have together.
+    pub fn both_legs(&self) -> Duration {
+        self.first_leg + self.second_leg
+    }
+
+    /// The longest that any call may take.
+    pub fn longest(&self) -> Duration {
+        self.call.max(self.both_legs())
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Table {
+    call: Option<Spanned<String>>,
+    first_leg: Option<Spanned<String>>,
+    second_leg: Option<Spanned<String>>,
+}
+
+impl Table {
+    pub(super) fn checked(&self, check: &Check<'_>) -> Result<Timeouts, ConfigError> {
+        let usual = Timeouts::default();
+        let time = |key, given: &Option<_>, usual| check.time(key, given.as_ref(), usual, 1..=3600);
+        Ok(Timeouts {
+            call: time("call", &self.call, usual.call)?,
+            first_leg: time("first_leg", &self.first_leg, usual.first_leg)?,
+            second_leg: time("second_leg", &self.second_leg, usual.second_leg)?,
+        })
+    }
+}

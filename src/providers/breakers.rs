@@ -1,0 +1,217 @@
+//! What is not to be asked now, because it failed again and again or said itself "not before then". Kept in the store
+//! where there is one, so that a restart does not forget.
+//!
+//! A route to a model that failed is left alone for a while; then one call tries whether it is back. An account or a model
+//! that named its time is left alone until then, and no longer than such a time can be.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::sync::Mutex;
+
+use super::CallErrorKind;
+use crate::{
+    limits,
+    store::{Outage, Store},
+    types::Timestamp,
+};
+
+/// The longest that a model is left alone because it was asked too often: no such limit is for more than an hour.
+const MODEL_COOLDOWN_MOST: Duration = Duration::from_secs(3600);
+
+/// So many failures in a row are an outage and not bad luck.
+const BREAKER_FAILURES: u32 = 2;
+
+#[derive(Default)]
+pub(super) struct Breakers {
+    store: Option<Arc<Store>>,
+    /// None: the store was not read yet.
+    routes: Mutex<Option<BTreeMap<String, Breaker>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Breaker {
+    outage: Outage,
+    /// A call is trying it; others keep away until it is back, and not beyond this.
+    tried_until: Option<Timestamp>,
+}
+
+impl Breaker {
+    fn of(outage: Outage) -> Self {
+        Self { outage, tried_until: None }
+    }
+}
+
+/// What rests, other than by failing.
+#[derive(Clone, Copy)]
+pub(super) enum Cooldown<'a> {
+    /// All that is paid for together: `claude`, `opencode:google`.
+    Account(&'a str),
+    Model {
+        provider: &'a str,
+        model: &'a str,
+    },
+}
+
+impl Cooldown<'_> {
+    /// Its name in the store, where no route to a model has a space.
+    fn name(self) -> String {
+        match self {
+            Self::Account(account) => format!("account {account}"),
+            Self::Model { provider, model } => format!("model {provider}:{model}"),
+        }
+    }
+}
+
+impl Breakers {
+    /// Remembers in `store`, if there is one, and what is remembered there.
+    pub(super) fn kept_in(store: Option<Arc<Store>>) -> Self {
+        Self { store, routes: Mutex::default() }
+    }
+
+    /// May `route` be taken now? If not, until when not. The one call that may try a route whose breaker is open has `longest`
+    /// for it.
+    pub(super) async fn admit(
+        &self,
+        route: &str,
+        now: Timestamp,
+        longest: Duration,
+    ) -> Result<(), Timestamp> {
+        let mut routes = self.routes.lock().await;
+        let Some(route) = self.read(&mut routes).await.get_mut(route) else { return Ok(()) };
+        if route.outage.failures < BREAKER_FAILURES {
+            return Ok(());
+        }
+        let closed = route.tried_until.unwrap_or(route.outage.until);
+        if now < closed {
+            return Err(closed);
+        }
+        route.tried_until = Some(now.plus(longest));
+        Ok(())
+    }
+
+    /// How the call went for which a route was taken.
+    pub(super) async fn record(&self, name: &str, now: Timestamp, failed: Option<&CallErrorKind>) {
+        let mut routes = self.routes.lock().await;
+        let routes = self.read(&mut routes).await;
+        let outage = match failed {
+            // Nobody was asked, or nobody was waited for: nothing is known of it.
+            Some(CallErrorKind::Cancelled | CallErrorKind::OverBudget { .. } | CallErrorKind::TooLong) => {
+                if let Some(route) = routes.get_mut(name) {
+                    route.tried_until = None;
+                }
+                return;
+            }
+            Some(
+                CallErrorKind::Capacity
+                | CallErrorKind::Unavailable
+                | CallErrorKind::ResourceExhausted { .. }
+                | CallErrorKind::Timeout { .. },
+            ) => {
+                let failures = routes.get(name).map_or(0, |route| route.outage.failures).saturating_add(1);
+                Some(Outage { failures, until: now.plus(limits::BREAKER_HOLDS) })
+            }
+            // Somebody was there and answered.
+            _ => None,
+        };
+        self.note(routes, name, outage).await;
+    }
+
+    /// It said "not before `after`", or that its allowance is used up and not until when.
+    pub(super) async fn cool(&self, what: Cooldown<'_>, now: Timestamp, after: Option<Duration>) {
+        let (usual, most) = match what {
+            Cooldown::Account(_) => (limits::QUOTA_COOLDOWN, limits::COOLDOWN_MOST),
+            Cooldown::Model { .. } => (limits::RATE_COOLDOWN, MODEL_COOLDOWN_MOST),
+        };
+        let until = now.plus(after.unwrap_or(usual).clamp(limits::COOLDOWN_LEAST, most));
+        let name = what.name();
+        tracing::warn!(what = name, %until, "not asked for a while");
+        let mut routes = self.routes.lock().await;
+        let routes = self.read(&mut routes).await;
+        self.note(routes, &name, Some(Outage { failures: 0, until })).await;
+    }
+
+    /// Until when it rests, if it does.
+    pub(super) async fn cools_until(&self, what: Cooldown<'_>, now: Timestamp) -> Option<Timestamp> {
+        let mut routes = self.routes.lock().await;
+        let until = self.read(&mut routes).await.get(&what.name())?.outage.until;
+        // A clock that was set back makes no rest longer than it can be.
+        (now < until && until.since(now) <= limits::COOLDOWN_MOST).then_some(until)
+    }
+
+    /// It was asked and answered.
+    pub(super) async fn answered(&self, what: Cooldown<'_>) {
+        let mut routes = self.routes.lock().await;
+        let routes = self.read(&mut routes).await;
+        self.note(routes, &what.name(), None).await;
+    }
+
+    async fn note(&self, routes: &mut BTreeMap<String, Breaker>, name: &str, outage: Option<Outage>) {
+        let changed = match outage {
+            Some(outage) => {
+                routes.insert(name.to_owned(), Breaker::of(outage)).is_none_or(|w| w.outage != outage)
+            }
+            None => routes.remove(name).is_some(),
+        };
+        if changed
+            && let Some(store) = &self.store
+            && let Err(error) = store.set_outage(name, outage).await
+        {
+            // It is still known until the next restart.
+            tracing::warn!(route = name, %error, "an outage could not be written down");
+        }
+    }
+
+    async fn read<'a>(
+        &self,
+        routes: &'a mut Option<BTreeMap<String, Breaker>>,
+    ) -> &'a mut BTreeMap<String, Breaker> {
+        if routes.is_none()
+            && let Some(store) = &self.store
+        {
+            match store.outages().await {
+                Ok(known) => {
+                    *routes =
+                        Some(known.into_iter().map(|(route, outage)| (route, Breaker::of(outage))).collect());
+                }
+                Err(error) => tracing::warn!(%error, "known outages could not be read"),
+            }
+        }
+        routes.get_or_insert_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000_000_000_000);
+
+    #[tokio::test]
+    async fn no_rest_is_longer_than_one_can_be_nor_by_a_clock_that_was_set_back() {
+        let model = Cooldown::Model { provider: "p", model: "m" };
+        for (what, most) in [(Cooldown::Account("p"), limits::COOLDOWN_MOST), (model, MODEL_COOLDOWN_MOST)] {
+            let breakers = Breakers::default();
+            breakers.cool(what, NOW, Some(Duration::MAX)).await;
+            assert_eq!(breakers.cools_until(what, NOW).await, Some(NOW.plus(most)));
+            assert_eq!(breakers.cools_until(what, NOW.plus(most)).await, None);
+            assert_eq!(breakers.cools_until(what, NOW.minus(limits::COOLDOWN_MOST)).await, None);
+            breakers.cool(what, NOW, Some(Duration::ZERO)).await;
+            assert_eq!(breakers.cools_until(what, NOW).await, Some(NOW.plus(limits::COOLDOWN_LEAST)));
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_tries_a_way_and_gives_up_leaves_it_to_the_next() {
+        let (breakers, long) = (Breakers::default(), Duration::from_secs(300));
+        for _ in 0..BREAKER_FAILURES {
+            breakers.admit("w", NOW, long).await.unwrap();
+            breakers.record("w", NOW, Some(&CallErrorKind::Capacity)).await;
+        }
+        let later = NOW.plus(limits::BREAKER_HOLDS);
+        assert_eq!(breakers.admit("w", NOW, long).await, Err(later));
+        breakers.admit("w", later, long).await.unwrap();
+        assert_eq!(breakers.admit("w", later, long).await, Err(later.plus(long)));
+        breakers.record("w", later, Some(&CallErrorKind::Cancelled)).await;
+        breakers.admit("w", later, long).await.unwrap();
+    }
+}
