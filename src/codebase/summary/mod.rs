@@ -5,7 +5,7 @@
 //! parser is counted, so that the same text always gives the same summary. Of a text made to outwit that count, a clock
 //! decides how much is read: such a summary says [`Summary::timed_out`], and another day may give another.
 //!
-//! `grammar.rs` says how to add a language, `bodies.rs` spares the parser what nobody asks, `walk.rs` reads a tree,
+//! `grammar.rs` says how to add a language, `bodies` spares the parser what nobody asks, `walk.rs` reads a tree,
 //! `page.rs` prints a summary.
 
 mod bash;
