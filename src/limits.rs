@@ -158,7 +158,6 @@ pub const CHAT_FRAME_TOKENS: u64 = 256;
 /// A program saying which version it is: a second on a busy machine, and some start a whole runtime for it.
 pub const VERSION_TIME: Duration = Duration::from_secs(20);
 
-
 /// What of a repository a model is shown, in tokens: about 60 KB of source text, which leaves 14,000 of the
 /// smallest usual window (32,000) to everything else.
 pub const CONTEXT_TOKENS: usize = 18_000;

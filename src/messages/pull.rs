@@ -78,9 +78,9 @@ pub struct PullCard {
     pub rehearsal: bool,
 }
 
-/// What stands on a pull request: a section a stage, as the stages came to the branch.
+/// What stands on a pull request: a section a stage, each the text of a body, as the stages came to the branch.
 pub fn pull_body(issue: IssueNo, sections: &[String]) -> Body {
-    Body::again(format!("Part of #{issue}.\n\n{}", sections.join("\n\n")))
+    Body::frame(format!("Part of #{issue}.\n\n{}", sections.join("\n\n")))
 }
 
 /// What one stage says on the pull request.

@@ -197,6 +197,12 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     // and taken the knowledge with it.
     if s.status.url.is_none() && cx.visit() > straight_to(v) {
         s.status = s.status.clone().in_doubt();
+        let repo = cx.tools().repo(cx).await?;
+        let left = cx.once("label-left", |_| async {
+            let issue = repo.issue(issue.number).await.map_err(fault)?;
+            Ok(show::label_left(&issue.labels))
+        });
+        s.label = left.await?;
     }
     show::working(s, v).await?;
     let body = text_of(cx, &issue.body).await?;

@@ -126,9 +126,13 @@ async fn a_label_ends_in_an_approved_design() {
     ## #2 LLD for #1: Report time by week as well as by project []
 
     --- countersign[bot]
+    Part of #1.
+
+    ### LLD
+
     > **Rehearsal**: scripted answers, no model was asked.
 
-    Part of #1: the LLD, drafted and reviewed by models of different makers and decided by a person.
+    Drafted and reviewed by models of different makers and decided by a person.
 
     | Fact | Value |
     |---|---|

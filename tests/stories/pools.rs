@@ -221,8 +221,8 @@ async fn the_usual_pool_starts_beside_the_usual_reviewer_and_what_opencode_draft
         assert!(said.contains(line), "{line}\n{said}");
     }
     w.label("maya", "countersign:lld").await;
-    let gate = w.find("waits for a person").body;
-    assert!(gate.contains("APPROVED: the LLD"), "{gate}");
+    w.stands(Status::Asking).await;
+    assert!(w.gate().contains("APPROVED: the LLD"), "{}", w.gate());
     let rows = w.calls().await;
     let drafter = rows.iter().find(|row| row.role == "drafter" && row.status == CallStatus::Done).unwrap();
     assert_eq!(drafter.asked, "opencode:google/antigravity-claude-sonnet-4-5");
