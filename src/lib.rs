@@ -46,12 +46,14 @@ pub mod engine;
 // [6]
 pub mod rounds;
 // [7]
-pub mod stage;
+pub mod publication;
 // [8]
-pub mod workflows;
+pub mod stage;
 // [9]
-pub mod intake;
+pub mod workflows;
 // [10]
+pub mod intake;
+// [11]
 pub mod web;
 // On top, wiring; and beside them all a small GitHub for rehearsals, which knows only `types`.
 pub mod app;

@@ -183,7 +183,7 @@ impl Desk {
     }
 
     /// Brings the default branch and another into the mirror, as both are at one moment. None: there is no such other.
-    pub(super) async fn fetch_now(
+    pub async fn fetch_now(
         &self,
         cx: &Cx,
         repo: &Repo,
@@ -276,7 +276,7 @@ pub(super) fn stopping() -> StepError {
     StepError::Later { why: "the run is stopping".to_owned(), after: Duration::from_secs(30) }
 }
 
-pub(super) fn git_error(error: GitError) -> StepError {
+pub fn git_error(error: GitError) -> StepError {
     if error.passes() {
         StepError::Later { why: error.to_string(), after: GIT_AGAIN }
     } else {

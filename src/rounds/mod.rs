@@ -7,43 +7,36 @@
 //! Whatever a model answers is a value here: a good answer, a bad one and none at all each leave by an
 //! edge. Only the waits (`StepError::Later`) and our own faults (`StepError::Bug`) end an attempt.
 
+mod announce;
 mod ask;
-mod branch;
 mod desk;
 mod detours;
 mod draft;
 mod excerpt;
-mod gate;
 mod held;
 mod history;
 mod money;
 mod names;
 mod prompt;
 mod recent;
-mod remains;
 mod review;
 mod standing;
 mod status_comment;
 
+pub use announce::{announce, comment_marker};
 pub use ask::Served;
-pub use branch::{Landed, foreign, foreign_files};
-pub use desk::{Base, Desk, IssueSnapshot, Policy};
+pub use desk::{Base, Desk, IssueSnapshot, Policy, git_error};
 pub use detours::detours;
 pub use draft::{Brief, Drafted, draft, text_of};
 pub use excerpt::{Excerpt, excerpt, shown};
-pub use gate::{
-    GATE, Heard, Now, Proposal, Publication, announce, hear, open_pull, propose, publish, pull_body, restate,
-    subject,
-};
 pub use held::{NoAnswer, Pending};
 pub use history::{history, remembered};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::names;
 pub use recent::Recent;
-pub use remains::{OnBranch, Remains, remains};
 pub use review::{ReviewBrief, review};
 pub use standing::{fault, stop_label_on, stranger};
-pub use status_comment::{StatusComment, Urgency, status_marker};
+pub use status_comment::{STATUS_MARKER, StatusComment, Urgency, status_marker};
 
 use std::collections::{BTreeMap, BTreeSet};
 

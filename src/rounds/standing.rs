@@ -19,21 +19,18 @@
 
 use std::time::Duration;
 
-use super::{Cx, Desk, Proposal};
+use super::{Cx, Desk};
 use crate::{
     commands,
     engine::StepError,
-    github::{Fault, Issue, Problem, Repo, Whereabouts, decorated},
+    github::{Fault, Issue, Problem, Repo, Whereabouts},
     limits,
     store::RepoRow,
-    types::{Actor, Hash, IssueNo, Role, UserId},
+    types::{Actor, IssueNo, Role, UserId},
 };
 
 /// A step that GitHub's rate limit holds back looks this often whether it still does; nothing is sent for it.
 const LIMIT_CHECK: Duration = Duration::from_secs(15);
-
-/// The trailer that only the commit of an approved document has.
-const AUDIT: &str = "Countersign-Audit: ";
 
 /// Between two looks for what does not show, or may have been written.
 const AGAIN: Duration = limits::LOOK_GAP;
@@ -54,17 +51,6 @@ impl Desk {
         // Who did it is in the webhook that was lost.
         let by = Actor { id: UserId(0), login: "someone".to_owned(), bot: false };
         Err(StepError::Stopped { by, why: why.to_owned() })
-    }
-
-    /// The link of the audit chain that the commit names by which this run publishes, if that is there. The pull request
-    /// knows, though its branch be gone and others have committed on top; one that GitHub does not show is taken for none.
-    pub async fn published(&self, cx: &Cx, proposal: &Proposal) -> Result<Option<Hash>, StepError> {
-        let repo = self.repo(cx).await?;
-        let messages = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
-        let run = format!("Countersign-Run: {}", cx.run().id);
-        let ours = messages.iter().flatten().filter(|message| message.lines().any(|line| line == run));
-        let mut links = ours.flat_map(|message| message.lines()).filter_map(|line| line.strip_prefix(AUDIT));
-        Ok(links.find_map(|link| link.parse().ok()))
     }
 
     /// The run's issue as it is now. One that does not show is waited for, since GitHub's reads lag its

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A status comment's marker begins with this.
-pub(super) const MARKER: &str = "status-";
+pub const STATUS_MARKER: &str = "status-";
 
 /// Where a run's status comment is and when it was last touched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ impl From<Comment> for Shown {
 
 /// Ends a run's status comment.
 pub fn status_marker(run: RunId) -> String {
-    format!("{MARKER}{run}")
+    format!("{STATUS_MARKER}{run}")
 }
 
 /// None: the conversation is locked, and what shows stays as it is.

@@ -6,7 +6,8 @@ use super::{Asks, Exit, Gate, Stage, Target, Visit, document, show, still_wanted
 use crate::{
     engine::{Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError},
     messages::{self, ApproveLine, AskedBecause, CommitKind, Standing, State as Shown},
-    rounds::{self, Cx, Heard, IssueSnapshot, Landed, Now, Publication, Urgency, need},
+    publication::{self, Heard, Landed, Now, Publication},
+    rounds::{self, Cx, IssueSnapshot, Urgency, need},
     types::{Hash, Role, Timestamp, Verdict},
 };
 
@@ -160,7 +161,7 @@ impl Texts {
 /// What an approval is of where others have nothing on a branch.
 async fn subject_alone(s: &Stage, v: &Visit<'_>) -> Result<Hash, StepError> {
     let texts = Texts::of(s, v).await?;
-    rounds::subject(v.cx, need(&s.base)?, &texts.publication(s, v)?, None).await
+    publication::subject(v.cx, need(&s.base)?, &texts.publication(s, v)?, None).await
 }
 
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
@@ -177,7 +178,7 @@ async fn ask(s: &mut Stage, v: &Visit<'_>, word: &str, asks: Asks) -> Result<Exi
     let word = word.to_owned();
     let line = ApproveLine { stage: word.clone(), subject };
     let gate = show::gate(s, v, Standing::Waits(line), left).await?;
-    let (url, shown_at) = rounds::announce(cx, rounds::GATE, &gate).await?;
+    let (url, shown_at) = rounds::announce(cx, publication::GATE, &gate).await?;
     let asked = Asked { subject, shown_at, url, visit: cx.visit(), word: Some(word) };
     let spec = spec(s, v, asks, &asked);
     s.asked = Some(asked);
@@ -195,22 +196,23 @@ pub(super) async fn propose(
     let message = show::commit(s, v, CommitKind::Proposal, None)?;
     let texts = Texts::of(s, v).await?;
     let publication = texts.publication(s, v)?;
-    let landing = match rounds::propose(cx, &publication, s.known, s.proposal.is_some(), &message).await? {
-        Landed::Ours(landing) => landing,
-        Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
-        Landed::AskAnew { rewritten, foreign } => {
-            s.foreign = foreign;
-            return ask_anew(s, v, rewritten).await.map(Err);
-        }
-    };
-    let subject = rounds::subject(cx, publication.base, &publication, landing.foreign).await?;
+    let landing =
+        match publication::propose(cx, &publication, s.known, s.proposal.is_some(), &message).await? {
+            Landed::Ours(landing) => landing,
+            Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
+            Landed::AskAnew { rewritten, foreign } => {
+                s.foreign = foreign;
+                return ask_anew(s, v, rewritten).await.map(Err);
+            }
+        };
+    let subject = publication::subject(cx, publication.base, &publication, landing.foreign).await?;
     (s.known, s.foreign) = (s.round.document, landing.foreign);
     let issue = need(&s.issue)?;
     let stage = v.doc.about().stage;
     let title = messages::pull_title(stage, issue.number, &issue.title, false);
     let section = show::pull(s, v, None, None).await?;
     let publication = texts.publication(s, v)?;
-    let proposal = rounds::open_pull(cx, &publication, &landing, &title, (stage, &section)).await?;
+    let proposal = publication::open_pull(cx, &publication, &landing, &title, (stage, &section)).await?;
     s.proposal = Some(proposal);
     Ok(Ok((subject, landing.left)))
 }
@@ -305,7 +307,7 @@ pub(super) async fn restate(
     let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
     let word = s.asked.as_ref().map_or(v.doc.about().stage, |asked| asked.word(v));
     let lines = format!("/approve {word} ");
-    rounds::restate(cx, &key, Some((visit, &gate)), (&lines, counts.as_ref()), pull).await?;
+    publication::restate(cx, &key, Some((visit, &gate)), (&lines, counts.as_ref()), pull).await?;
     if pull.is_none() || standing.accepted() {
         return Ok(());
     }
@@ -325,7 +327,7 @@ async fn restate_asked(s: &Stage, v: &Visit<'_>, standing: Standing) -> Result<(
 /// Once a pause is over, the line that ends it is of no more use.
 pub(super) async fn unpause(s: &Stage, cx: &Cx) -> Result<(), StepError> {
     let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
-    rounds::restate(cx, "unpaused", None, ("/budget ", None), pull).await
+    publication::restate(cx, "unpaused", None, ("/budget ", None), pull).await
 }
 
 /// As [`restate`], for the answer that ends this visit's gate.
@@ -340,7 +342,7 @@ async fn hear(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<Heard, StepEr
     let texts = Texts::of(s, v).await?;
     let asked = need(&s.asked)?;
     let publication = texts.publication(s, v)?;
-    rounds::hear(cx, answer, &publication, s.proposal.as_ref(), asked.subject, asked.shown_at).await
+    publication::hear(cx, answer, &publication, s.proposal.as_ref(), asked.subject, asked.shown_at).await
 }
 
 /// A maintainer's own version goes through every check and the review, like any other; nothing rewrites it

@@ -11,7 +11,8 @@ use crate::{
     engine::{Halt, Kind, Outcome, StepError},
     github::{Fault, Repo, decorated},
     messages::{self, HaltCard, HaltReason, Kept, Standing},
-    rounds::{self, Cx, OnBranch, Remains, announce, fault},
+    publication::{self, OnBranch, Remains},
+    rounds::{self, Cx, announce, fault},
 };
 
 /// Tells why the run ended. A person who stopped it knows; everyone else gets a comment. One that ended after its
@@ -48,7 +49,7 @@ async fn find(s: &Stage, cx: &Cx, repo: &Repo, told: bool) -> Result<Option<Foun
     };
     let path = path(s).ok();
     let remains = match told {
-        true => Some(rounds::remains(cx, repo, path.as_deref(), s.proposal.as_ref()).await?),
+        true => Some(publication::remains(cx, repo, path.as_deref(), s.proposal.as_ref()).await?),
         false => None,
     };
     let stop = rounds::stop_label_on(&issue.labels).map(str::to_owned);
@@ -129,7 +130,7 @@ async fn published(s: &Stage, v: &Visit<'_>) -> Result<Option<Published>, StepEr
         _ if v.at.kind != Kind::Publish => Ok(None),
         (Target::Issue, _) => Ok(v.doc.filed(cx).await?.map(Published::Filed)),
         (Target::Branch, Some(proposal)) => {
-            let audit = cx.once("published", |_| cx.tools().published(cx, proposal)).await?;
+            let audit = cx.once("published", |_| publication::published(cx, proposal)).await?;
             Ok(audit.map(|audit| Published::Commit { audit }))
         }
         (Target::Branch, None) => Ok(None),

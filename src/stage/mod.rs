@@ -27,9 +27,10 @@ use crate::{
     documents::Mistake,
     engine::{ApprovalRow, GateSpec, Kind, Next, Outcome, Step, StepError, StepInfo},
     messages::{self, AskedBecause, CommitKind, Quote, State as Shown},
+    publication::{self, Landed, Proposal},
     rounds::{
-        self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Landed, Policy, Proposal, ReviewBrief, Round,
-        StatusComment, Stop, Turn, fault, need, text_of,
+        self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Policy, ReviewBrief, Round, StatusComment,
+        Stop, Turn, fault, need, text_of,
     },
     types::{Hash, Timestamp},
 };
@@ -397,7 +398,7 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     };
     let message = show::commit(s, v, CommitKind::Approval(show::acceptance(approval)), Some(audit))?;
     let log = (show::log_path(&proposal.path), show::log(s, cx)?);
-    let landing = match rounds::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
+    let landing = match publication::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
         Landed::Ours(landing) => landing,
         Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await,
         Landed::AskAnew { rewritten, foreign } => {

@@ -11,6 +11,7 @@ use crate::{
         self, Acceptance, Author, CommitCard, CommitKind, CostView, DraftView, GateCard, LabelView, Mark,
         Note, PullCard, ReviewLog, RoundLine, RoundLog, Standing, StatusView, StepLine, Waiting,
     },
+    publication,
     rounds::{self, Cx, Served, Urgency, fault, need},
     store::Spending,
     types::{Hash, Role, Verdict},
@@ -162,7 +163,7 @@ pub(super) async fn gate(
         override_role: (asks == Some(Asks::Verdict)).then_some(Role::Maintain),
         drafter: drafter(s.round.document, s.round.drafter.as_ref()),
         reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
-        others: rounds::foreign_files(cx, s.foreign).await?,
+        others: publication::foreign_files(cx, s.foreign).await?,
         left,
         because: s.asked_because.clone().filter(|_| verdict(s) == Verdict::Approved),
         document_url: proposal.map(|p| p.file_url.clone()),
@@ -187,7 +188,7 @@ pub(super) async fn pull(
     let foreign = match audit {
         None => s.foreign,
         // The commit is made: a look that fails for good must not end the run as if it were not.
-        Some(_) => match rounds::foreign(cx).await {
+        Some(_) => match publication::foreign(cx).await {
             Err(StepError::User(why)) => {
                 tracing::warn!(run = %cx.run().id, why, "the branch could not be looked at once more");
                 s.foreign
@@ -208,7 +209,7 @@ pub(super) async fn pull(
         reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
         approval: approved.map(acceptance),
         over: over.and_then(|standing| standing.over()),
-        others: rounds::foreign_files(cx, foreign).await?,
+        others: publication::foreign_files(cx, foreign).await?,
         others_shown: foreign == s.foreign,
         audit,
         cost: spent(s, cx).await?,
@@ -230,7 +231,7 @@ pub(super) async fn update_pull(
     let stage = v.doc.about().stage;
     let section = pull(s, v, audit, over).await?;
     let section_key = format!("{key}-section");
-    let body = rounds::pull_body(cx, &section_key, &proposal.branch, stage, &section).await?;
+    let body = publication::pull_body(cx, &section_key, &proposal.branch, stage, &section).await?;
     let title = messages::pull_title(stage, issue.number, &issue.title, !proposal.draft);
     cx.once(key, |_| async {
         decorated(repo.edit_pull(proposal.pull, &title, &body).await).map(drop).map_err(fault)

@@ -26,6 +26,7 @@ const FLOORS: &[&[&str]] = &[
     &["codebase", "commands", "messages"],
     &["engine"],
     &["rounds"],
+    &["publication"],
     &["stage"],
     &["workflows"],
     &["intake"],

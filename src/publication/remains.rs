@@ -3,10 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cx, Proposal, branch::branch, fault, gate::file_url};
+use super::{Proposal, branch::branch, file_url};
 use crate::{
     engine::StepError,
     github::{Fault, Repo},
+    rounds::{Cx, fault},
     types::{Hash, IssueNo},
 };
 

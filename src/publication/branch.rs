@@ -10,12 +10,12 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Base, Cx, desk::git_error, fault};
 use crate::{
     engine::{CommitRow, Record, StepError},
     git::{Changed, Mode, Snapshot},
     github::{CommitSpec, Fault, Repo},
     limits,
+    rounds::{Base, Cx, fault, git_error},
     types::{Hash, IssueNo, Oid},
 };
 

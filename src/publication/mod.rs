@@ -8,17 +8,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Base, Cx, IssueSnapshot, Policy,
-    branch::{BranchView, Expected, Landed, Landing, Only, foreign_files, land, read_branch},
-    fault, status_comment,
-};
+mod branch;
+mod remains;
+
+pub use branch::{Landed, foreign, foreign_files};
+pub use remains::{OnBranch, Remains, remains};
+
 use crate::{
     engine::{Answer, Countersigned, Record, SectionRow, StepError},
-    github::{Body, Comment, PullSpec, Repo},
+    github::{Body, PullSpec, Repo, decorated},
     messages::{self, ApproveLine},
+    rounds::{Base, Cx, IssueSnapshot, Policy, STATUS_MARKER, announce, comment_marker, fault, text_of},
     types::{Hash, IssueNo, Oid, Timestamp},
 };
+use branch::{BranchView, Expected, Landing, Only, land, read_branch};
 
 /// A document on its way to people.
 pub struct Publication<'a> {
@@ -210,25 +213,6 @@ pub(super) fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String
 /// The key of a gate comment, by which [`restate`] finds it again.
 pub const GATE: &str = "gate";
 
-fn marker(cx: &Cx, key: &str, visit: u64) -> String {
-    format!("{key}-{}-{visit}", cx.run().id)
-}
-
-/// Posts a comment that sends mail, as the gate's does.
-pub async fn announce(cx: &Cx, key: &str, body: &Body) -> Result<(String, Timestamp), StepError> {
-    let repo = cx.tools().repo(cx).await?.asking();
-    let marker = &marker(cx, key, cx.visit());
-    let repo = &repo;
-    cx.once(key, |entry| async move {
-        let posted: Comment = repo
-            .ensure_comment(cx.run().trigger.issue, marker, body, entry.interrupted)
-            .await
-            .map_err(fault)?;
-        Ok((posted.url, posted.updated_at))
-    })
-    .await
-}
-
 /// Says in the gate comment of a visit how the gate stands now, and takes the lines that begin so and no longer count
 /// out of whatever else we said. That is for readers alone: what GitHub does not let us edit stays as it is.
 pub async fn restate(
@@ -239,11 +223,11 @@ pub async fn restate(
     pull: Option<IssueNo>,
 ) -> Result<(), StepError> {
     let repo = cx.tools().repo(cx).await?;
-    let gate = gate.map(|(visit, body)| (marker(cx, GATE, visit), body));
+    let gate = gate.map(|(visit, body)| (comment_marker(cx, GATE, visit), body));
     let change = |text: &str, of: &str| match &gate {
         Some((marker, body)) if of == marker => Some((*body).clone()),
         // Written anew at the run's next turn.
-        _ if of.starts_with(status_comment::MARKER) => None,
+        _ if of.starts_with(STATUS_MARKER) => None,
         _ => messages::without_stale_lines(text, begins, counts),
     };
     let threads = [Some(cx.run().trigger.issue), pull];
@@ -381,7 +365,7 @@ async fn edited(
     if Hash::of_parts([title.as_bytes(), body.as_bytes()]) == publication.issue.digest {
         return Ok(None);
     }
-    let then = super::draft::text_of(cx, &publication.issue.body).await?;
+    let then = text_of(cx, &publication.issue.body).await?;
     let before = format!("{}\n\n{then}\n", publication.issue.title);
     let after = format!("{title}\n\n{body}\n");
     let diff = similar::TextDiff::from_lines(&before, &after);
@@ -390,7 +374,7 @@ async fn edited(
 
 async fn stored(cx: &Cx, hash: &str) -> Result<String, StepError> {
     let hash: Hash = hash.parse().map_err(anyhow::Error::new)?;
-    super::draft::text_of(cx, &hash).await
+    text_of(cx, &hash).await
 }
 
 /// The files of the document that hold something else at `now` than they did.
@@ -423,4 +407,18 @@ pub async fn publish(
     let files =
         vec![(proposal.path.clone(), cx.get(&signed.document()).await?), (log_path, log.into_bytes())];
     land(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
+}
+
+/// The trailer that only the commit of an approved document has.
+const AUDIT: &str = "Countersign-Audit: ";
+
+/// The link of the audit chain that the commit names by which this run publishes, if that is there. The pull request
+/// knows, though its branch be gone and others have committed on top; one that GitHub does not show is taken for none.
+pub async fn published(cx: &Cx, proposal: &Proposal) -> Result<Option<Hash>, StepError> {
+    let repo = cx.tools().repo(cx).await?;
+    let messages = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
+    let run = format!("Countersign-Run: {}", cx.run().id);
+    let ours = messages.iter().flatten().filter(|message| message.lines().any(|line| line == run));
+    let mut links = ours.flat_map(|message| message.lines()).filter_map(|line| line.strip_prefix(AUDIT));
+    Ok(links.find_map(|link| link.parse().ok()))
 }

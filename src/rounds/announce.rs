@@ -1,0 +1,28 @@
+//! Comments that people are sent mail about.
+
+use super::{Cx, fault};
+use crate::{
+    engine::StepError,
+    github::{Body, Comment},
+    types::Timestamp,
+};
+
+/// By what a comment of this visit is found again.
+pub fn comment_marker(cx: &Cx, key: &str, visit: u64) -> String {
+    format!("{key}-{}-{visit}", cx.run().id)
+}
+
+/// Posts a comment that sends mail, as the gate's does.
+pub async fn announce(cx: &Cx, key: &str, body: &Body) -> Result<(String, Timestamp), StepError> {
+    let repo = cx.tools().repo(cx).await?.asking();
+    let marker = &comment_marker(cx, key, cx.visit());
+    let repo = &repo;
+    cx.once(key, |entry| async move {
+        let posted: Comment = repo
+            .ensure_comment(cx.run().trigger.issue, marker, body, entry.interrupted)
+            .await
+            .map_err(fault)?;
+        Ok((posted.url, posted.updated_at))
+    })
+    .await
+}
