@@ -1,4 +1,4 @@
-//! Caps and timeouts that several modules heed, each with its reason. One with a single user stands beside that user.
+//! Caps and timeouts, each with its reason. One that nobody else needs to know stands beside its only user.
 
 use std::time::Duration;
 

@@ -26,10 +26,10 @@ type Question = (InstallationId, String);
 
 /// The answers used last, within [`ANSWERS_KEPT`].
 #[derive(Default)]
-pub(crate) struct Answers(Mutex<OpenDatabases>);
+pub(crate) struct Answers(Mutex<Inner>);
 
 #[derive(Default)]
-struct OpenDatabases {
+struct Inner {
     kept: HashMap<Question, (Kept, u64)>,
     /// Counts uses, so that what was not used for longest is known.
     clock: u64,
@@ -37,10 +37,10 @@ struct OpenDatabases {
 
 impl Answers {
     pub(crate) fn get(&self, by: InstallationId, target: &str) -> Option<Kept> {
-        let mut shelf = self.lock();
-        shelf.clock += 1;
-        let now = shelf.clock;
-        let (kept, used) = shelf.kept.get_mut(&(by, target.to_owned()))?;
+        let mut inner = self.lock();
+        inner.clock += 1;
+        let now = inner.clock;
+        let (kept, used) = inner.kept.get_mut(&(by, target.to_owned()))?;
         *used = now;
         Some(kept.clone())
     }
@@ -49,19 +49,19 @@ impl Answers {
         if answer.body.len() > ANSWER_KEPT_BYTES {
             return;
         }
-        let mut shelf = self.lock();
-        shelf.clock += 1;
-        let now = shelf.clock;
-        shelf.kept.insert((by, target.to_owned()), (answer, now));
-        if shelf.kept.len() > ANSWERS_KEPT {
-            let oldest = shelf.kept.iter().min_by_key(|(_, (_, used))| *used);
+        let mut inner = self.lock();
+        inner.clock += 1;
+        let now = inner.clock;
+        inner.kept.insert((by, target.to_owned()), (answer, now));
+        if inner.kept.len() > ANSWERS_KEPT {
+            let oldest = inner.kept.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(question) = oldest.map(|(question, _)| question.clone()) {
-                shelf.kept.remove(&question);
+                inner.kept.remove(&question);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, OpenDatabases> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 //! The pace of writes: a bucket for each installation, and who goes first when it is empty.
 //!
-//! GitHub asks Apps for a second between writes and punishes bursts with its secondary which stop
-//! everything. So writes wait here for their turn. What opens a gate goes first, then what tells a person that they
+//! GitHub asks Apps for a second between writes and punishes bursts with its secondary limits, which
+//! stop everything. So writes wait here for their turn. What opens a gate goes first, then what tells a person that they
 //! were heard, and a part of the bucket is kept for both. Decoration goes last, and a refusal goes when nobody else
 //! has to wait for it, or not at all.
 

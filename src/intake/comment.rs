@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
-    engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger},
+    engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger, Who},
     github::{Body, Fault, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
     messages::{self, HelpRow},
     store::{Pause, Spending, Taken},
@@ -218,7 +218,9 @@ impl Intake {
             return Ok(Reply::Note(format!("`/{}` is not meant for us here", row.name)));
         }
         let needs = needed(row, &said.live);
-        if said.role < needs {
+        let gates = said.live.iter().filter_map(|run| run.gate.as_ref());
+        let named = |(verb, who): &(String, Who)| verb == row.name && who.names(said.event.sender.id);
+        if said.role < needs && !gates.flat_map(|gate| &gate.verbs).any(named) {
             return Ok(Reply::No(format!("refused: {} may not {}", said.role, row.name)));
         }
         if row.role <= Role::Read && !self.may_ask(said.taken, &said.event.sender) {

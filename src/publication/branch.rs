@@ -36,6 +36,8 @@ pub enum Landed {
 /// A commit of ours and where it is.
 pub struct Landing {
     pub branch: String,
+    /// There was no such branch before.
+    pub begun: bool,
     pub commit: Oid,
     /// The list of what others have on the branch, stored; none: they have nothing there.
     pub foreign: Option<Hash>,
@@ -148,7 +150,8 @@ pub(super) async fn land(
             }
         };
         if let Some(commit) = commit {
-            return Ok(Landed::Ours(Landing { branch: spec.branch, commit, foreign: seen.foreign, left }));
+            let (branch, begun, foreign) = (spec.branch, spec.begins, seen.foreign);
+            return Ok(Landed::Ours(Landing { branch, begun, commit, foreign, left }));
         }
     }
     Err(StepError::User(format!(

@@ -142,6 +142,7 @@ pub async fn pull_body(
     for row in db.sections_of_issue(issue).await.map_err(anyhow::Error::new)? {
         match sections.iter_mut().find(|held| held.stage == row.stage) {
             _ if row.branch != branch => {}
+            _ if row.begins() => sections.clear(),
             Some(held) => *held = row,
             None => sections.push(row),
         }
@@ -159,6 +160,10 @@ pub async fn open_pull(
     (stage, section): (&str, &Body),
 ) -> Result<Proposal, StepError> {
     let repo = cx.tools().repo(cx).await?;
+    if landing.begun {
+        // What stages said on a branch of this name before was about other commits.
+        cx.record("sections", Record::Section(SectionRow::begin(&landing.branch))).await?;
+    }
     let pull = PullSpec {
         head: landing.branch.clone(),
         base: publication.base.branch.clone(),

@@ -116,8 +116,6 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
         // The visit before this one asked.
         gates::restate(&s, v, cx.visit() - 1, ended).await?;
     } else if s.proposal.is_some() && !ours {
-        // The pull request is about what is on the branch, and not about what was drafted since.
-        s.round.document = s.known.or(s.round.document);
         show::update_pull(&s, v, "pull-ended", None, Some(ended)).await?;
     }
     Ok(outcome)

@@ -183,6 +183,27 @@ pub(super) async fn pull(
 ) -> Result<Body, StepError> {
     let cx = v.cx;
     let review = s.round.review.as_ref();
+    let document = *need(&s.round.document)?;
+    // That of an ended run is about what is on the branch, and not about what was drafted since.
+    let ended = matches!(over, Some(Standing::Ended(_)));
+    let shown = s.known.filter(|known| ended && *known != document);
+    let (document, verdict, drafted_by, reviewed_by) = match shown {
+        None => (
+            document,
+            review.map(|r| r.verdict),
+            drafter(Some(document), s.round.drafter.as_ref()),
+            reviewer(review.and_then(|r| r.reviewer.as_ref())),
+        ),
+        Some(known) => {
+            let line = s.round.history.iter().rfind(|line| line.document == Some(known));
+            (
+                known,
+                line.and_then(|line| line.verdict),
+                line.map_or(Author::Nobody, |line| drafter(Some(known), line.drafter.as_ref())),
+                reviewer(line.and_then(|line| line.reviewer.as_ref())),
+            )
+        }
+    };
     let path = path(s)?;
     let approved = s.approval.as_ref().filter(|_| audit.is_some());
     let foreign = match audit {
@@ -202,11 +223,11 @@ pub(super) async fn pull(
         run: cx.run().id,
         log_path: approved.map(|_| log_path(&path)),
         document_path: path,
-        document: *need(&s.round.document)?,
+        document,
         document_url: s.proposal.as_ref().map(|p| p.file_url.clone()),
-        verdict: review.map(|r| r.verdict),
-        drafter: drafter(s.round.document, s.round.drafter.as_ref()),
-        reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
+        verdict,
+        drafter: drafted_by,
+        reviewer: reviewed_by,
         approval: approved.map(acceptance),
         over: over.and_then(|standing| standing.over()),
         others: publication::foreign_files(cx, foreign).await?,

@@ -107,8 +107,8 @@ impl Agenda {
         paused: impl IntoIterator<Item = PauseScope>,
         suspended: impl IntoIterator<Item = InstallationId>,
     ) -> Self {
-        let place = || RepoRuns { hinted: true, ..RepoRuns::default() };
-        let repos: HashMap<_, _> = hinted.into_iter().map(|repo| (repo, place())).collect();
+        let runs = || RepoRuns { hinted: true, ..RepoRuns::default() };
+        let repos: HashMap<_, _> = hinted.into_iter().map(|repo| (repo, runs())).collect();
         let look = || Look { due: Timestamp(0), under_way: false };
         let inner = Inner {
             looks: repos.keys().map(|repo| (*repo, look())).collect(),
@@ -126,7 +126,7 @@ impl Agenda {
     }
 
     pub(super) fn hinted(&self, repo: RepoId) -> bool {
-        self.lock().repos.get(&repo).is_some_and(|place| place.hinted)
+        self.lock().repos.get(&repo).is_some_and(|runs| runs.hinted)
     }
 
     pub(super) fn set_hinted(&self, repo: RepoId, hinted: bool) {
@@ -137,7 +137,7 @@ impl Agenda {
     pub(super) fn hinted_in_vain(&self, repo: RepoId) -> bool {
         let inner = self.lock();
         !inner.looks.contains_key(&repo)
-            && inner.repos.get(&repo).is_some_and(|place| place.hinted && place.live.is_empty())
+            && inner.repos.get(&repo).is_some_and(|runs| runs.hinted && runs.live.is_empty())
     }
 
     /// The runs of `repo` are about to change.
@@ -183,8 +183,8 @@ impl Agenda {
 
     /// A run that cannot be read; the others of its repository go on.
     pub(super) fn postpone(&self, run: RunId, until: Timestamp) {
-        self.lock().change(run.repo, run.seq, |place| {
-            if let Some(slot) = place.live.get_mut(&run.seq) {
+        self.lock().change(run.repo, run.seq, |runs| {
+            if let Some(slot) = runs.live.get_mut(&run.seq) {
                 slot.due = Some(until);
             }
         });
@@ -196,16 +196,16 @@ impl Agenda {
         let mut inner = self.lock();
         let first = inner.candidates(now, except).min_by_key(|(repo, installation, run)| {
             let (rank, due, seq) = *run;
-            let served = inner.repos.get(repo).map_or(0, |place| place.served);
+            let served = inner.repos.get(repo).map_or(0, |runs| runs.served);
             (rank != Rank::Spoken, served, *repo, rank, due, seq, *installation)
         });
         let (repo, installation, (.., seq)) = first?;
         inner.claims += 1;
         let claim = inner.claims;
         *inner.busy.entry(installation).or_default() += 1;
-        inner.change(repo, seq, |place| {
-            let served = std::mem::replace(&mut place.served, claim);
-            place.held.insert(seq, Held { claim, installation, served });
+        inner.change(repo, seq, |runs| {
+            let served = std::mem::replace(&mut runs.served, claim);
+            runs.held.insert(seq, Held { claim, installation, served });
         });
         Some(Picked { run: RunId { repo, seq }, claim })
     }
@@ -213,13 +213,13 @@ impl Agenda {
     /// Is the run held by this claim?
     pub(super) fn holds(&self, picked: Picked) -> bool {
         let inner = self.lock();
-        let held = inner.repos.get(&picked.run.repo).and_then(|place| place.held.get(&picked.run.seq));
+        let held = inner.repos.get(&picked.run.repo).and_then(|runs| runs.held.get(&picked.run.seq));
         held.is_some_and(|held| held.claim == picked.claim)
     }
 
     /// Is anybody taking a step of it right now?
     pub(super) fn held(&self, run: RunId) -> bool {
-        self.lock().repos.get(&run.repo).is_some_and(|place| place.held.contains_key(&run.seq))
+        self.lock().repos.get(&run.repo).is_some_and(|runs| runs.held.contains_key(&run.seq))
     }
 
     /// Lets go of a run; false: this claim does not hold it.
@@ -233,8 +233,8 @@ impl Agenda {
         let RunId { repo, seq } = picked.run;
         let mut inner = self.lock();
         if inner.release(picked).is_some() {
-            inner.change(repo, seq, |place| {
-                if let Some(slot) = place.live.get_mut(&seq).filter(|slot| slot.rank == Rank::Going) {
+            inner.change(repo, seq, |runs| {
+                if let Some(slot) = runs.live.get_mut(&seq).filter(|slot| slot.rank == Rank::Going) {
                     slot.due = Some(until);
                 }
             });
@@ -246,9 +246,9 @@ impl Agenda {
         let repo = picked.run.repo;
         let mut inner = self.lock();
         if let Some(held) = inner.release(picked)
-            && let Some(place) = inner.repos.get_mut(&repo)
+            && let Some(runs) = inner.repos.get_mut(&repo)
         {
-            place.served = held.served;
+            runs.served = held.served;
         }
         inner.looks.entry(repo).or_insert(Look { due: Timestamp(0), under_way: false });
     }
@@ -313,7 +313,7 @@ impl Inner {
     /// May steps of this repository begin?
     fn open(&self, repo: RepoId) -> bool {
         !self.looks.contains_key(&repo)
-            && self.repos.get(&repo).is_some_and(|place| place.held.len() < limits::REPOSITORY_STEPS)
+            && self.repos.get(&repo).is_some_and(|runs| runs.held.len() < limits::REPOSITORY_STEPS)
             && !self.paused.contains(&PauseScope::Repo(repo))
     }
 
@@ -331,15 +331,15 @@ impl Inner {
     }
 
     fn set(&mut self, repo: RepoId, seq: u64, slot: Option<Slot>) {
-        self.change(repo, seq, |place| match slot {
-            Some(slot) => place.live.insert(seq, slot),
-            None => place.live.remove(&seq),
+        self.change(repo, seq, |runs| match slot {
+            Some(slot) => runs.live.insert(seq, slot),
+            None => runs.live.remove(&seq),
         });
     }
 
     fn clear(&mut self, repo: RepoId) {
         let known: Vec<_> =
-            self.repos.get(&repo).into_iter().flat_map(|place| place.live.keys().copied()).collect();
+            self.repos.get(&repo).into_iter().flat_map(|runs| runs.live.keys().copied()).collect();
         for seq in known {
             self.set(repo, seq, None);
         }
@@ -348,7 +348,7 @@ impl Inner {
     fn release(&mut self, picked: Picked) -> Option<Held> {
         let RunId { repo, seq } = picked.run;
         self.repos.get(&repo)?.held.get(&seq).filter(|held| held.claim == picked.claim)?;
-        let held = self.change(repo, seq, |place| place.held.remove(&seq))?;
+        let held = self.change(repo, seq, |runs| runs.held.remove(&seq))?;
         if let Some(busy) = self.busy.get_mut(&held.installation) {
             *busy -= 1;
             if *busy == 0 {
@@ -360,10 +360,10 @@ impl Inner {
 
     /// Changes what is known of a run, and its place in the lines with it.
     fn change<R>(&mut self, repo: RepoId, seq: u64, change: impl FnOnce(&mut RepoRuns) -> R) -> R {
-        let place = self.repos.entry(repo).or_default();
-        let before = place.wants(seq);
-        let result = change(place);
-        let after = place.wants(seq);
+        let runs = self.repos.entry(repo).or_default();
+        let before = runs.wants(seq);
+        let result = change(runs);
+        let after = runs.wants(seq);
         if before != after {
             if let Some((installation, at)) = before {
                 self.in_line(repo, installation, |line| line.0.remove(&at));

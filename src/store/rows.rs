@@ -60,10 +60,16 @@ pub enum Who {
 
 impl Who {
     pub fn includes(&self, person: UserId, has: Role) -> bool {
-        match self {
-            Self::Role(role) => has >= *role,
-            Self::Either { people, role } => people.contains(&person) || role.is_some_and(|role| has >= role),
-        }
+        let role = match self {
+            Self::Role(role) => Some(*role),
+            Self::Either { role, .. } => *role,
+        };
+        self.names(person) || role.is_some_and(|role| has >= role)
+    }
+
+    /// May this person answer whatever their role?
+    pub fn names(&self, person: UserId) -> bool {
+        matches!(self, Self::Either { people, .. } if people.contains(&person))
     }
 }
 
@@ -539,6 +545,17 @@ pub struct SectionRow {
     pub stage: String,
     /// Markdown as it was posted.
     pub text: String,
+}
+
+impl SectionRow {
+    /// The branch begins: whatever was said on one of its name before is of another.
+    pub fn begin(branch: &str) -> Self {
+        Self { branch: branch.to_owned(), stage: String::new(), text: String::new() }
+    }
+
+    pub fn begins(&self) -> bool {
+        self.stage.is_empty()
+    }
 }
 
 /// What a reviewer said of exactly one document.

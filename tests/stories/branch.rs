@@ -17,7 +17,7 @@ impl World {
     }
 
     /// git in the repository as GitHub has it.
-    fn git(&self, arguments: &[&str]) -> String {
+    pub(crate) fn git(&self, arguments: &[&str]) -> String {
         let mut git = Command::new("git");
         git.args(["-c", "user.name=sam", "-c", "user.email=sam@example.com", "--git-dir"]);
         let output = git.arg(self.hub.git_dir(self.repo)).args(arguments).output().unwrap();

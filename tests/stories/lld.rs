@@ -4,7 +4,7 @@ use countersign::{engine::Status, types::Hash};
 use serde_json::json;
 
 use crate::{
-    script::{Script, design, finding, review},
+    script::{Script, approved, design, finding, review},
     world::{Setting, World, world},
 };
 
@@ -198,6 +198,19 @@ async fn revise_goes_round_again_and_asks_anew() {
     w.stands(Status::Asking).await;
     w.comment("sam", &second).await;
     w.stands(Status::Done).await;
+}
+
+#[tokio::test]
+async fn what_an_ended_run_leaves_is_shown_with_its_own_review() {
+    let refuses = review("REVISE", &[finding("No test", None)], &[]);
+    let script = Script::default().drafts(&design()).reviews(&approved());
+    let script = script.edits("## 1. Context", "## 1. Contexts").reviews(&refuses).drafts("");
+    let mut w = World::new(Setting { script: Some(script.toml()), ..Setting::default() }).await;
+    w.comes_to_the_gate().await;
+    w.comment("sam", "/revise say it better").await;
+    w.stands(Status::Failed).await;
+    w.find("Halted at N1");
+    assert!(w.pull().body.contains("| Verdict | ✅ APPROVED |"), "{}", w.pull().body);
 }
 
 #[tokio::test]

@@ -133,6 +133,11 @@ async fn each_stage_has_its_part_of_the_pull_request() {
     assert!(at("### LLD\n") < at("### pages\n"));
     assert_eq!(body.matches("The document is accepted").count(), 2, "{body}");
     assert!(!body.contains("Nothing to see"));
+    // A branch that begins anew holds nothing of what was said on the one before.
+    w.git(&["update-ref", "-d", &format!("refs/heads/{}", w.branch())]);
+    w.label("maya", "countersign:pages").await;
+    w.stands(Status::Asking).await;
+    assert!(!w.pull().body.contains("### LLD"), "{}", w.pull().body);
 }
 
 #[tokio::test]
