@@ -11,7 +11,7 @@ use crate::{
     engine::{Filter, RunView},
     store::{RunRow, Store},
     types::RepoName,
-    web::control::{self, Heard, Listing, RunLine},
+    web::control::{self, Heard, ListedRun, Listing},
     workflows,
 };
 
@@ -43,7 +43,7 @@ impl Runs {
         let query: String =
             url::form_urlencoded::Serializer::new(String::new()).extend_pairs(repository.chain(all)).finish();
         let heard = control::ask(&settings.data_dir, &format!("/runs?{query}"), None).await;
-        let lines: Vec<RunLine> = match heard.context("the server did not answer")? {
+        let lines: Vec<ListedRun> = match heard.context("the server did not answer")? {
             Heard::Done(lines) => lines,
             Heard::Refused(why) => return Err(anyhow!(why)),
             Heard::Nobody => read(&settings, self.repo.as_ref(), self.all).await?,
@@ -60,7 +60,7 @@ impl Runs {
 }
 
 /// Reads the directory itself, which nobody serves.
-async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow::Result<Vec<RunLine>> {
+async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow::Result<Vec<ListedRun>> {
     let data = &settings.data_dir;
     must_hold_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
@@ -82,7 +82,7 @@ async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow
 }
 
 /// The reason is last and as long as it is.
-fn table(lines: &[RunLine]) -> Vec<String> {
+fn table(lines: &[ListedRun]) -> Vec<String> {
     let head = ["RUN", "REPOSITORY", "ISSUE", "WORKFLOW", "STEP", "STATUS", "SINCE", "CALLS", "WHERE", "WHY"];
     let rows: Vec<[String; 10]> = std::iter::once(head.map(str::to_owned))
         .chain(lines.iter().map(|line| {

@@ -10,7 +10,7 @@ pub mod lld;
 pub(crate) mod markdown;
 mod path;
 pub mod secrets;
-pub mod sections;
+pub mod shorten;
 pub mod verdict;
 
 use std::{borrow::Cow, collections::BTreeSet, fmt};
@@ -36,7 +36,7 @@ pub fn gist(text: &str) -> Gist {
 }
 
 /// How the sections of a text give way when it is shortened, if it is of a kind that a workflow here publishes.
-pub fn ranks(text: &str) -> Option<fn(&str) -> Option<sections::Rank>> {
+pub fn ranks(text: &str) -> Option<fn(&str) -> Option<shorten::Rank>> {
     let design = lld::parse(text);
     (!design.files.is_empty() && !design.requirements.is_empty()).then_some(lld::rank)
 }

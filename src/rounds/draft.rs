@@ -11,7 +11,7 @@ use super::{
 use crate::{
     codebase::{History, Shown},
     config::BudgetSettings,
-    documents::{edits, sections},
+    documents::{edits, shorten},
     engine::{Cut, StepError},
     limits,
     providers::CallRole,
@@ -224,7 +224,7 @@ fn with_history(prompt: Prompt, history: &History) -> Prompt {
 /// The issue, up to what anybody reads of one.
 pub(super) fn issue(snapshot: &IssueSnapshot, body: &str) -> Material {
     let text = format!("#{} {}\n\n{body}", snapshot.number, snapshot.title);
-    Material::markdown("issue", Weight::Source, &text, sections::of_an_issue).at_most(limits::ISSUE_CHARS)
+    Material::markdown("issue", Weight::Source, &text, shorten::of_an_issue).at_most(limits::ISSUE_CHARS)
 }
 
 fn first_prompt(round: &Round, brief: &Brief<'_>, mark: &str) -> Prompt {

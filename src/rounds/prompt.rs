@@ -6,7 +6,7 @@
 //! with the call. Pure: the same segments, mark and room give the same prompt.
 
 use crate::{
-    documents::sections::{self, Rank, Shortened},
+    documents::shorten::{self, Rank, Shortened},
     engine::Cut,
 };
 
@@ -144,8 +144,8 @@ impl Material {
                 }
             }
             Body::Markdown { text, rank } => {
-                let Shortened { text, cuts } = sections::shorten(text, rank, bytes);
-                let sum = |of: fn(&sections::Cut) -> usize| cuts.iter().map(of).sum();
+                let Shortened { text, cuts } = shorten::shorten(text, rank, bytes);
+                let sum = |of: fn(&shorten::Cut) -> usize| cuts.iter().map(of).sum();
                 Kept { text, missing: (sum(|cut| cut.lines), sum(|cut| cut.bytes)) }
             }
         }

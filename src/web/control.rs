@@ -83,7 +83,7 @@ pub struct Listing {
 
 /// One run as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunLine {
+pub struct ListedRun {
     pub run: RunId,
     /// Its name, or its number where we know no name any more.
     pub repository: String,
@@ -139,7 +139,7 @@ pub struct Said {
     pub message: String,
 }
 
-impl RunLine {
+impl ListedRun {
     fn new(run: &RunView, name: Option<&RepoName>, pauses: &[Pause], web_url: &Url) -> Self {
         let paused = Pause::of(pauses, run.id.repo).filter(|_| run.status.live());
         let gate = run.gate.as_ref();
@@ -354,7 +354,7 @@ async fn retry(State(control): State<Control>, Json(asked): Json<Retrying>) -> C
     }
 }
 
-async fn runs(State(control): State<Control>, Query(asked): Query<Listing>) -> ControlResult<Vec<RunLine>> {
+async fn runs(State(control): State<Control>, Query(asked): Query<Listing>) -> ControlResult<Vec<ListedRun>> {
     let repo = match &asked.repository {
         None => None,
         Some(text) => {
@@ -369,7 +369,7 @@ async fn runs(State(control): State<Control>, Query(asked): Query<Listing>) -> C
 }
 
 /// Runs as they are listed, with the names of now.
-pub async fn lines(store: &Store, runs: &[RunView], web_url: &Url) -> Result<Vec<RunLine>, StoreError> {
+pub async fn lines(store: &Store, runs: &[RunView], web_url: &Url) -> Result<Vec<ListedRun>, StoreError> {
     let pauses = store.pauses().await?;
     let mut lines = Vec::with_capacity(runs.len());
     let mut known: Option<(RepoId, Option<RepoName>)> = None;
@@ -379,7 +379,7 @@ pub async fn lines(store: &Store, runs: &[RunView], web_url: &Url) -> Result<Vec
             known = Some((run.id.repo, row.map(|row| row.name)));
         }
         let name = known.as_ref().and_then(|(_, name)| name.as_ref());
-        lines.push(RunLine::new(run, name, &pauses, web_url));
+        lines.push(ListedRun::new(run, name, &pauses, web_url));
     }
     Ok(lines)
 }

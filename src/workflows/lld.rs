@@ -2,8 +2,9 @@
 //! approved, unless the settings ask nobody about what the review approved.
 //!
 //! Ten steps; [`Lld::GRAPH`] is the whole of what may follow what. What a step does is the [`stage`]'s, which every
-//! reviewed document shares; what a design is stands in `Design`. The only way to [`At::Finalize`] is through review
-//! and the verdict gate, and what it publishes is bytes that both were about.
+//! reviewed document shares; what a design is stands in [`documents::lld`](crate::documents::lld), and `Design` hands it to
+//! the stage. The only way to [`At::Finalize`] is through review and the verdict gate, and what it publishes is bytes that
+//! both were about.
 
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use countersign::{
     localhub::Fault,
     store::{AuditEntry, Checked, Gathered, backup, check},
     web::{
-        control::{Forgetting, Heard, Pausing, Retrying, RunLine, Said, ask, control_socket, listen},
+        control::{Forgetting, Heard, ListedRun, Pausing, Retrying, Said, ask, control_socket, listen},
         token_file,
     },
 };
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    async fn run_lines(&self, query: &str) -> Vec<RunLine> {
+    async fn run_lines(&self, query: &str) -> Vec<ListedRun> {
         match ask(self.data(), &format!("/runs?{query}"), None).await.unwrap() {
             Heard::Done(lines) => lines,
             other => panic!("{other:?}"),

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     codebase::{Detail, File, dependencies, tokens},
-    documents::{self, sections},
+    documents::{self, shorten},
 };
 
 /// A file as it would be shown.
@@ -21,7 +21,7 @@ pub(super) struct Form {
     /// Credentials blacked out in it.
     pub(super) secrets: usize,
     /// What of a shortened text it lacks.
-    pub(super) cuts: Vec<sections::Cut>,
+    pub(super) cuts: Vec<shorten::Cut>,
 }
 
 /// How much of a file it is.
@@ -207,7 +207,7 @@ impl Forms<'_> {
         // A document of ours gives way by its schema.
         let rank = documents::ranks(text).unwrap_or(roles::prose_rank);
         for (room, share) in SHORT_PROSE {
-            let shortened = sections::shorten(text, &rank, room);
+            let shortened = shorten::shorten(text, &rank, room);
             let before = self.forms.len();
             self.add(FormKind::Shortened, share, &one("Shortened", &shortened.text), secrets);
             if let Some(form) = self.forms.get_mut(before) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Asked, Role, write};
 use crate::{
     codebase::{Index, surroundings, tree::file_name},
-    documents::sections::{Rank, has_word},
+    documents::shorten::{Rank, has_word},
     limits,
 };
 

@@ -340,6 +340,20 @@ pub(super) mod tests {
 
     const ISSUE: IssueNo = IssueNo(42);
 
+    #[test]
+    fn the_rehearsals_first_draft_passes_every_check() {
+        let script: toml::Table =
+            toml::from_str(include_str!("../../../fixtures/models/rehearsal.toml")).unwrap();
+        let text = script["answer"][0]["text"].as_str().unwrap();
+        let facts = [("issue", "42"), ("title", "Read a file"), ("path", "src/lib.rs")];
+        let text = facts
+            .iter()
+            .fold(text.to_owned(), |text, (name, fact)| text.replace(&format!("{{{{{name}}}}}"), fact));
+        let (text, _) = fix(&text, ISSUE);
+        let found = [check(&text, ISSUE, &Repo), coverage(&text)].concat();
+        assert_eq!(found, [], "mend fixtures/models/rehearsal.toml");
+    }
+
     fn with_rows(rows: &str) -> Vec<String> {
         let text = filled().replace("| `src/lib.rs` | Modify | the exit code is 2 |", rows);
         check(&text, ISSUE, &Repo).into_iter().map(|m| format!("{} {}", m.rule, m.message)).collect()

@@ -17,7 +17,7 @@ pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, 
 pub use place::{place_exists, unchanged_at};
 pub use summary::summary;
 
-use super::sections::{self, Rank};
+use super::shorten::{self, Rank};
 use crate::types::IssueNo;
 
 /// What a section must hold besides being there.
@@ -220,7 +220,7 @@ fn first_heading(issue: IssueNo, title: &str) -> String {
 pub fn rank(heading: &str) -> Option<Rank> {
     let (number, title) = parse::numbered(heading)?;
     let spec = spec_of(number, title)?;
-    Some(if spec.holds == Holds::Group { sections::MIDDLE } else { spec.priority })
+    Some(if spec.holds == Holds::Group { shorten::MIDDLE } else { spec.priority })
 }
 
 #[cfg(test)]
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn shortening_keeps_files_requirements_and_scenarios() {
         let text = filled();
-        let short = sections::shorten(&text, &rank, text.len() * 2 / 3);
+        let short = shorten::shorten(&text, &rank, text.len() * 2 / 3);
         assert!(short.cuts.iter().any(|cut| cut.section == "12. Definition of Done"), "{:?}", short.cuts);
         let short = short.text;
         let (long, lean) = (parse(&text), parse(&short));
