@@ -96,7 +96,8 @@ fn imports_are_followed_in_five_languages() {
     let sound =
         "import { sum } from './util.js'\nimport './b'\nimport x from 'react'\nimport y from './util?raw'\n";
     assert_eq!(strays(script, "ts", sound), none);
-    let wrong = strays(script, "javascript", "import { sum } from './utils'\nimport '../../../../../../far'\n");
+    let wrong =
+        strays(script, "javascript", "import { sum } from './utils'\nimport '../../../../../../far'\n");
     assert_eq!(wrong, [("utils".into(), Some("./util".into()))]);
 
     let go = &[("go.mod", "module example.com/shop\n"), ("main.go", ""), ("internal/cart/cart.go", "")];

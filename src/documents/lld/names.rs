@@ -4,7 +4,7 @@
 //! is its own, and what begins with a name that nothing here is called by is another's. A slip of a real name is an error;
 //! what is merely unknown is told to the reviewer, for a wrong objection sends a good design back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Change, Lld, parse};
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 pub fn names(text: &str, repository: &dyn Repository) -> Vec<Mistake> {
     let (lld, outline) = (parse(text), markdown::outline(text));
     let mut design =
-        Design { lld: &lld, outline: &outline, repository, own: BTreeSet::new(), mentions: BTreeSet::new() };
+        Design { lld: &lld, outline: &outline, repository, own: BTreeSet::new(), new: BTreeSet::new() };
     design.read_own();
     let mut out = design.paths();
     let (imports, told) = design.imports();
@@ -35,8 +35,8 @@ struct Design<'a> {
     repository: &'a dyn Repository,
     /// Words that it declares: they stand where code declares something, or in a row of what is added.
     own: BTreeSet<&'a str>,
-    /// All words of the sections that say what is new.
-    mentions: BTreeSet<&'a str>,
+    /// Words of the sections that say what is new, which no file has.
+    new: BTreeSet<&'a str>,
 }
 
 /// Names of code, one had by the other.
@@ -94,7 +94,8 @@ impl<'a> Design<'a> {
             }
         }
         self.own.append(&mut own);
-        self.mentions = mentions;
+        let unknown = mentions.into_iter().take(NAMED_WORDS).filter(|word| !self.repository.has_word(word));
+        self.new = unknown.collect();
     }
 
     /// Files and folders that neither exist nor are added.
@@ -161,26 +162,29 @@ impl<'a> Design<'a> {
 
     /// Words that no file has.
     fn words(&self, mut told: BTreeSet<String>) -> Vec<Mistake> {
-        let (mut asked, mut unknown) = (BTreeSet::new(), 0);
+        let (mut known, mut unknown) = (BTreeSet::new(), BTreeMap::new());
         let mut out: Vec<Mistake> = Vec::new();
         for (code, at, block) in self.code() {
             let behind = path_of(code).filter(|_| !block).map_or(code, |path| &code[path.len()..]);
             for chain in chains(behind) {
                 let doubted = if block { &[] } else { self.doubted(&chain, at) };
                 for word in chain.parts.iter().copied().filter(|word| !self.own.contains(word)) {
-                    let new = asked.len() < NAMED_WORDS && asked.insert(word);
-                    if !(new || doubted.contains(&word))
-                        || told.contains(word)
-                        || unknown == NAMED_UNKNOWN
-                        || self.repository.has_word(word)
-                    {
+                    if told.contains(word) || known.contains(word) {
                         continue;
                     }
-                    unknown += 1;
-                    let near = self.repository.slip(word);
+                    if !unknown.contains_key(word) {
+                        if known.len() == NAMED_WORDS || unknown.len() == NAMED_UNKNOWN {
+                            continue;
+                        }
+                        if self.repository.has_word(word) {
+                            known.insert(word);
+                            continue;
+                        }
+                    }
+                    let near = unknown.entry(word).or_insert_with(|| self.repository.slip(word));
                     if near.is_some() || doubted.contains(&word) {
                         told.insert(word.to_owned());
-                        out.push(self.unknown(word, &chain, near, at));
+                        out.push(self.unknown(word, &chain, near.as_deref(), at));
                     }
                 }
             }
@@ -190,11 +194,11 @@ impl<'a> Design<'a> {
         out
     }
 
-    fn unknown(&self, word: &str, chain: &Chain<'_>, near: Option<String>, at: usize) -> Mistake {
+    fn unknown(&self, word: &str, chain: &Chain<'_>, near: Option<&str>, at: usize) -> Mistake {
         let sure = near.is_some() && (word == chain.parts[0] || !self.is_foreign(chain));
         let hint = near.map_or_else(
             || "name one that is there.".to_owned(),
-            |near| format!("did you mean `{}`?", shown_path(&near)),
+            |near| format!("did you mean `{}`?", shown_path(near)),
         );
         let message = format!(
             "`{}` is not in this repository: no file has the word `{}`; {hint} A new one has its signature in 2.4",
@@ -218,8 +222,8 @@ impl<'a> Design<'a> {
         let speaks = matches!(self.chapter(at), "1" | "2" | "7" | "8" | "11");
         let quoted = chain.before.ends_with(['"', '\'', '-', '/', '@', '$', '%']);
         // What a new type has is new as well.
-        let is_new = |part: &&str| self.mentions.contains(part) && !self.repository.has_word(part);
-        if !speaks || quoted || !self.repository.knows_all() || chain.parts.iter().any(is_new) {
+        let is_new = chain.parts.iter().any(|part| self.new.contains(part));
+        if !speaks || quoted || is_new || !self.repository.knows_all() {
             return &[];
         }
         match chain.parts.as_slice() {
