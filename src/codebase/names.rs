@@ -18,9 +18,9 @@ use crate::{
 };
 
 /// A name this short is no slip of another: too many are one letter away.
-const SHORTEST: usize = 5;
+const SHORTEST: usize = 6;
 /// From here on two letters may be wrong, before that one.
-const LONG: usize = 9;
+const LONG: usize = 12;
 /// Modules whose names have so much in common are told of: half of their pairs of letters.
 const ALIKE: f64 = 0.5;
 
@@ -299,6 +299,9 @@ fn wrong_letters(real: &str, name: &str) -> Option<usize> {
     if !differ {
         return None;
     }
+    // Who writes it in another manner has all its letters.
+    let manner = |name: &str| (name.contains('_'), name.starts_with(char::is_uppercase));
+    let most = if manner(real) == manner(name) { most } else { 0 };
     let (real, name) = (letters(real), letters(name));
     let near = real.len().abs_diff(name.len()) <= most;
     near.then(|| edits(&real, &name)).filter(|edits| *edits <= most)

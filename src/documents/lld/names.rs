@@ -16,6 +16,9 @@ use crate::{
     limits::{NAMED_BLOCKS, NAMED_MISTAKES, NAMED_UNKNOWN, NAMED_WORDS},
 };
 
+/// What code calls the place where it stands.
+const HERE: [&str; 5] = ["Self", "crate", "self", "super", "this"];
+
 /// Paths, words and imports of this repository that are named and do not exist.
 pub fn names(text: &str, repository: &dyn Repository) -> Vec<Mistake> {
     let (lld, outline) = (parse(text), markdown::outline(text));
@@ -168,8 +171,8 @@ impl<'a> Design<'a> {
             let behind = path_of(code).filter(|_| !block).map_or(code, |path| &code[path.len()..]);
             for chain in chains(behind) {
                 let doubted = if block { &[] } else { self.doubted(&chain, at) };
-                for word in chain.parts.iter().copied().filter(|word| !self.own.contains(word)) {
-                    if told.contains(word) || known.contains(word) {
+                for word in chain.parts.iter().copied().filter(|word| chain.is_code(word)) {
+                    if self.own.contains(word) || told.contains(word) || known.contains(word) {
                         continue;
                     }
                     if !unknown.contains_key(word) {
@@ -211,10 +214,8 @@ impl<'a> Design<'a> {
 
     /// Does it begin with what nothing here is called by?
     fn is_foreign(&self, chain: &Chain<'_>) -> bool {
-        let own = |name| {
-            matches!(name, "crate" | "self" | "super" | "this" | "Self") || self.repository.is_own(name)
-        };
-        chain.parts.len() > 1 && !own(chain.parts[0])
+        let first = chain.parts[0];
+        chain.parts.len() > 1 && !HERE.contains(&first) && !self.repository.is_own(first)
     }
 
     /// The parts of a name in prose that are surely taken from the repository's code.
@@ -227,7 +228,7 @@ impl<'a> Design<'a> {
             return &[];
         }
         match chain.parts.as_slice() {
-            [name] if is_code(name) || chain.after.starts_with('(') && name.len() > 2 => &chain.parts,
+            [name] if is_code(name) || chain.is_called() && name.len() > 2 => &chain.parts,
             // No dependency has a type that nothing here spells.
             [first, ..] if self.is_foreign(chain) => {
                 if is_code(first) {
@@ -243,6 +244,16 @@ impl<'a> Design<'a> {
 }
 
 impl Chain<'_> {
+    fn is_called(&self) -> bool {
+        self.after.starts_with('(')
+    }
+
+    /// May a word of it be a name? A plain word alone is prose, or anything.
+    fn is_code(&self, word: &str) -> bool {
+        let shaped = is_code(word) || word.starts_with(char::is_uppercase);
+        !HERE.contains(&word) && (self.parts.len() > 1 || shaped || self.is_called())
+    }
+
     /// Does it stand where code declares a name: behind a word, or before what follows one?
     fn is_declared(&self, in_signature: bool) -> bool {
         let (before, after) = (self.before.trim_end_matches([' ', '\t', '*', '&']), self.after.trim_start());

@@ -24,7 +24,7 @@ impl Repository for Bare {
         self.is_file(path) || path.starts_with("src/made/")
     }
     fn has_word(&self, word: &str) -> bool {
-        matches!(word, "Sheet" | "parse_sheet" | "rows" | "os" | "self" | "src") || word.len() < 3
+        matches!(word, "Sheet" | "parse_sheet" | "rows" | "os" | "src") || word.len() < 3
     }
     fn knows_all(&self) -> bool {
         true
@@ -33,7 +33,7 @@ impl Repository for Bare {
         name == "Sheet"
     }
     fn slip(&self, word: &str) -> Option<String> {
-        (word == "parse_shet").then(|| "parse_sheet (src/a.rs:1)".to_owned())
+        matches!(word, "parse_shet" | "covert" | "crate").then(|| "parse_sheet (src/a.rs:1)".to_owned())
     }
     fn strays(&self, _: &str, code: &str, _: &[&str]) -> Vec<Stray> {
         let stray =
@@ -78,7 +78,8 @@ fn what_is_there_declared_or_of_others_is_not() {
         "It calls `parse_sheet()`, `Sheet::rows` and `parse_sheet(x)?`.",
         "It calls `parse_all()`, `Line::print_it()`, `line.line_count` and `parse_shet()`.",
         "`Fresh::take_all()` of `src/new.rs` does it.",
-        "`os.path.join_all()` and `Instant.now_or_never` are others'; `plain` words and `Words` are no names.",
+        "`os.path.join_all()` and `Instant.now_or_never` are others'; `covert`, `crate` and `Words` are no names.",
+        "```text\nit is covert // and crate::rows\n```",
         "It says `\"not_found\"`, `--dry_run`, `application/json`, `https://example.com/a_b.html`.",
         "`src/made/api_v2.rs` is made, `/etc/some_file` and `~/.config/x_y` are elsewhere, `src/*/x_y.rs` are many.",
     ] {
