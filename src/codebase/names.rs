@@ -17,8 +17,9 @@ use crate::{
     limits,
 };
 
-/// A name this short is no slip of another: too many are one letter away.
+/// A shorter name is no slip of another, for too many are one letter away; a module has few beside it.
 const SHORTEST: usize = 6;
+const SHORTEST_MODULE: usize = 4;
 /// From here on two letters may be wrong, before that one.
 const LONG: usize = 12;
 /// Modules whose names have so much in common are told of: half of their pairs of letters.
@@ -170,7 +171,9 @@ impl<'i> Names<'i> {
             path.match_indices(&start).filter_map(|(at, _)| path[at + start.len()..].split('/').next())
         });
         let (known, wanted): (BTreeSet<&str>, _) = (behind.map(stem).collect(), pairs(part));
-        let alike = |known: &str| match wrong_letters(known, part) {
+        let alike = |known: &str| match wrong_letters(known, part)
+            .filter(|_| known.len().min(part.len()) >= SHORTEST_MODULE)
+        {
             Some(wrong) => 2.0 - wrong as f64,
             None => likeness(&wanted, &pairs(known)),
         };
@@ -228,8 +231,8 @@ impl Repository for Names<'_> {
     }
 
     fn slip(&self, word: &str) -> Option<String> {
-        let near =
-            self.real.iter().filter_map(|(name, place)| Some((wrong_letters(name, word)?, name, place)));
+        let long = self.real.iter().filter(|(name, _)| name.len().min(word.len()) >= SHORTEST);
+        let near = long.filter_map(|(name, place)| Some((wrong_letters(name, word)?, name, place)));
         let mut near: Vec<_> = near.collect();
         near.sort();
         // What is another word here is another name, and no slip: `set` for `get`.
@@ -290,8 +293,7 @@ fn wrong_letters(real: &str, name: &str) -> Option<usize> {
     let constant = |name: &str| !name.contains(char::is_lowercase);
     let letters =
         |name: &str| name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect::<Vec<_>>();
-    let differ = real.len().min(name.len()) >= SHORTEST
-        && real.len().abs_diff(name.len()) <= most + 2
+    let differ = real.len().abs_diff(name.len()) <= most + 2
         // A variable is called as its type is.
         && real.get(1..) != name.get(1..)
         && constant(real) == constant(name)
