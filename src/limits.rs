@@ -227,11 +227,11 @@ pub const SIMILAR_ITEM_LINES: u32 = 150;
 /// Mistakes of one kind that are told at once about a design's names: enough to see what is wrong.
 pub const NAMED_MISTAKES: usize = 12;
 
-/// Names of one kind, names imported and blocks of code that a design is read for. Nobody reads a design that has more;
-/// each is looked up among all that a repository defines, which is a millisecond of the largest.
-pub const NAMED_CLAIMS: usize = 500;
-pub const NAMED_IMPORTS: usize = 400;
-pub const NAMED_BLOCKS: usize = 200;
-
-/// Patterns of what git is to ignore that are heeded, of all its files together. With more nothing counts as surely absent.
-pub const IGNORE_PATTERNS: usize = 2_000;
+/// Words, imports of a block and blocks of code that a design is read for, and files that one of its imports may stand in.
+/// Nobody reads a design that has more; each is looked up in all files, which is a millisecond of the largest repository.
+pub const NAMED_WORDS: usize = 2_000;
+pub const NAMED_IMPORTS: usize = 100;
+pub const NAMED_BLOCKS: usize = 100;
+pub const NAMED_PLACES: usize = 20;
+/// Paths, and words that no file has, that are compared with every path or name of a repository.
+pub const NAMED_UNKNOWN: usize = 200;

@@ -1,6 +1,6 @@
 //! The paths of a repository at one commit.
 
-use std::{collections::BTreeSet, ops::Bound};
+use std::collections::BTreeSet;
 
 use crate::documents::Tree;
 
@@ -27,12 +27,6 @@ impl TreeIndex {
     /// Every file, in order.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
-    }
-
-    /// Every file whose path begins so, in order.
-    pub(super) fn beginning<'t>(&'t self, prefix: &'t str) -> impl Iterator<Item = &'t str> {
-        let from = self.files.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
-        from.map(String::as_str).take_while(move |path| path.starts_with(prefix))
     }
 
     pub fn is_file(&self, path: &str) -> bool {

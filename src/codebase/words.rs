@@ -83,20 +83,6 @@ pub(super) fn pieces(name: &str) -> BTreeSet<String> {
     words.filter(|word| is_telling(word)).collect()
 }
 
-/// The word by which a text is sure to have a name that it spells; none if it may do without.
-pub(super) fn whole(name: &str) -> Option<String> {
-    let mut last = None;
-    if is_plain(name) {
-        each_of_name(name, |word| last = Some(word.to_owned()));
-    }
-    last
-}
-
-/// Is it one name, and nothing in it that only some languages have in names?
-pub(super) fn is_plain(name: &str) -> bool {
-    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
 /// The words of one name, and the name itself if there are several.
 pub(super) fn each_of_name(name: &str, mut found: impl FnMut(&str)) {
     let mut pieces = 0;

@@ -13,7 +13,7 @@ pub mod secrets;
 pub mod shorten;
 pub mod verdict;
 
-use std::{borrow::Cow, collections::BTreeSet, fmt};
+use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -49,100 +49,21 @@ pub trait Tree {
     fn nearest(&self, path: &str) -> Vec<String>;
 }
 
-/// What a document may ask of the code it talks about. Whoever answers and is not sure says so: a name that is wrongly
-/// denied sends a good document back.
-pub trait Repository: Tree {
-    /// Would a file of this name be source code whose names are known?
-    fn is_code(&self, path: &str) -> bool;
-    /// May a build make it, or another repository have it, so that the commit does not?
-    fn may_be_made(&self, path: &str) -> bool;
-    /// A file whose path ends with this one.
-    fn ending_so(&self, path: &str) -> Option<String>;
-    /// Of a name that is not there. It may be qualified in any language's way.
-    fn symbol(&self, stands: Stands<'_>, name: &str) -> Option<Absent>;
-    /// What a block of code declares, and what it has from others.
-    fn declares(&self, tag: &str, code: &str) -> Declares;
-    /// What the design's code imports of this repository and is not there, each with the place of its block.
-    fn strays(&self, design: &Design<'_>) -> Vec<(usize, Stray)>;
-}
-
-/// Where a name is said to stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stands<'a> {
-    /// In the repository.
-    Somewhere,
-    /// It is called or used in this file, and may be another's.
-    UsedIn(&'a str),
-    In(&'a str),
-    /// And nowhere else.
-    DefinedIn(&'a str),
-}
-
-impl<'a> Stands<'a> {
-    /// The file that has it.
-    pub fn file(self) -> Option<&'a str> {
-        match self {
-            Self::Somewhere | Self::UsedIn(_) => None,
-            Self::In(file) | Self::DefinedIn(file) => Some(file),
-        }
-    }
-}
-
-/// What a design brings itself.
-#[derive(Debug, Clone, Copy)]
-pub struct Design<'a> {
-    /// The files that it changes or adds.
-    pub files: &'a [&'a str],
-    /// Those of them that it adds.
-    pub added: &'a [&'a str],
-    pub blocks: &'a [Block<'a>],
-    /// Names that it declares.
-    pub declares: &'a BTreeSet<String>,
-}
-
-/// A block of code in a document.
-#[derive(Debug, Clone, Copy)]
-pub struct Block<'a> {
-    /// What the document calls its language.
-    pub tag: &'a str,
-    pub code: &'a str,
-}
-
-/// Names that code declares.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Declares {
-    pub types: BTreeSet<String>,
-    /// All that are no types.
-    pub names: BTreeSet<String>,
-    /// Its language is known and all of it parses, so that these are all.
-    pub whole: bool,
-    /// Types of other packages, of which this repository has some of the same name.
-    pub others: BTreeSet<String>,
-}
-
-/// A name that is not there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Absent {
-    /// Real ones, best first, each with where it is.
-    pub nearest: Vec<String>,
-    /// Nothing but the text that was looked at could have it.
-    pub closed: bool,
-    /// No code has it anywhere.
-    pub nowhere: bool,
-    pub meant: Meant,
-}
-
-/// What somebody meant who wrote a name that is not there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Meant {
-    /// Nothing that is there.
-    Other,
-    /// One that is like it.
-    Alike,
-    /// One of the same words but for one.
-    Near,
-    /// One of which it is a slip.
-    Slip,
+/// What a document may ask of the code it talks about.
+pub trait Repository {
+    fn tree(&self) -> &dyn Tree;
+    /// May a file or folder be there whose path is this, or ends with it? A build may make it as well.
+    fn may_have(&self, path: &str) -> bool;
+    /// Does any file spell this word, or any path? Never denied of one that is there.
+    fn has_word(&self, word: &str) -> bool;
+    /// Was all code read? Otherwise a word may be in what was not.
+    fn knows_all(&self) -> bool;
+    /// Is a folder, a file or what a file defines called so?
+    fn is_own(&self, name: &str) -> bool;
+    /// The real name that a word is a slip of, with where it is.
+    fn slip(&self, word: &str) -> Option<String>;
+    /// What a block of code imports of this repository and is not there, in a design that changes and adds these files.
+    fn strays(&self, tag: &str, code: &str, files: &[&str]) -> Vec<Stray>;
 }
 
 /// An import of what is not there.
@@ -150,11 +71,11 @@ pub enum Meant {
 pub struct Stray {
     /// As the import has it: `crate::confg`, `./util`.
     pub module: String,
-    /// The name that a file lacks which is there; none where the file itself is not.
-    pub name: Option<(String, String)>,
-    /// Real ones, best first.
-    pub nearest: Vec<String>,
-    /// It can be nothing else.
+    /// The part of it that is not there, or what is taken from it.
+    pub name: String,
+    /// A real one like it.
+    pub nearest: Option<String>,
+    /// It can mean nothing else, wherever the code is put.
     pub sure: bool,
 }
 

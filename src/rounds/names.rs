@@ -7,16 +7,15 @@ use super::{
     desk::{git_error, stopping},
 };
 use crate::{
-    codebase::{self, Index, Outside, Symbols, TreeIndex},
+    codebase::{self, Names, TreeIndex},
     documents::{Mistake, Repository},
     engine::StepError,
-    git::{Entry, Mode, Snapshot},
+    git::{Entry, Snapshot},
     limits,
 };
 
-/// Files whose texts tell what a build makes and what a repository depends on, and bytes of each.
-const TELLING_FILES: usize = 60;
-const TELLING_BYTES: u64 = 131_072;
+/// Files that name a Go module each.
+const MODULE_FILES: usize = 60;
 
 /// Code that the index leaves out and that is read for its names, and bytes of it: what a large repository has generated,
 /// and a library or two of others.
@@ -34,55 +33,29 @@ pub async fn names(
     // First what has the snapshot beside it.
     let index = cx.tools().index(cx, base).await?;
     let snapshot = cx.tools().snapshot(cx, base).await?;
-    let telling = Telling::read(&snapshot, &index).await?;
-    let judged = tokio::task::spawn_blocking(move || {
-        let outside = telling.outside(&snapshot);
-        judge(&Symbols::new(&index, &tree, &outside))
-    });
+    let entries = || snapshot.entries().iter().filter(|entry| entry.mode.is_file());
+    let go = entries().filter(|entry| entry.path.ends_with("go.mod") && entry.size <= limits::BLOB_BYTES);
+    let go = texts(&snapshot, go.take(MODULE_FILES).collect()).await?;
+    let left_out: BTreeSet<&str> = codebase::unread(&index).collect();
+    let mut left = UNREAD_BYTES;
+    let fits = |entry: &&Entry| {
+        let fits = entry.size <= left.min(limits::BLOB_BYTES);
+        left -= if fits { entry.size } else { 0 };
+        fits
+    };
+    let code = entries().filter(|entry| left_out.contains(entry.path.as_str())).filter(fits);
+    let code: Vec<&Entry> = code.take(UNREAD_FILES).collect();
+    let all = code.len() == left_out.len();
+    let unread = texts(&snapshot, code).await?;
+    let judged =
+        tokio::task::spawn_blocking(move || judge(&Names::new(&index, &tree, &go).reading(&unread, all)));
     tokio::select! {
         mistakes = judged => mistakes.map_err(|error| StepError::Bug(error.into())),
         () = cx.cancelled().cancelled() => Err(stopping()),
     }
 }
 
-/// The files that tell of what the commit does not show and that may be there all the same.
-struct Telling {
-    /// By path, each with its text.
-    files: Vec<(String, String)>,
-    /// All that tell what is ignored are among them.
-    all: bool,
-    /// The same of code that the index left out, as far as it is not too much.
-    unread: Vec<(String, String)>,
-}
-
-impl Telling {
-    async fn read(snapshot: &Snapshot, index: &Index) -> Result<Self, StepError> {
-        let telling = snapshot.entries().iter().filter(|e| e.mode.is_file() && Outside::is_told_by(&e.path));
-        let ignores = |entry: &Entry| entry.path.ends_with(".gitignore");
-        let (mut telling, mut unread): (Vec<&Entry>, Vec<&Entry>) =
-            telling.partition(|entry| entry.size <= TELLING_BYTES);
-        // What is ignored counts most, and what stands at the root speaks of everything.
-        telling.sort_by_key(|entry| (!ignores(entry), entry.path.matches('/').count()));
-        unread.extend(telling.drain(TELLING_FILES.min(telling.len())..));
-        let all = !unread.into_iter().any(ignores);
-        let paths: BTreeSet<&str> = codebase::unread(index).collect();
-        let mut left = UNREAD_BYTES;
-        let code = snapshot.entries().iter().filter(|entry| paths.contains(entry.path.as_str()));
-        let code = code.filter(|entry| {
-            let fits = entry.size <= left.min(limits::BLOB_BYTES);
-            left -= if fits { entry.size } else { 0 };
-            fits
-        });
-        let code: Vec<&Entry> = code.take(UNREAD_FILES).collect();
-        let files = snapshot.texts(&telling).await.map_err(git_error)?;
-        let unread = snapshot.texts(&code).await.map_err(git_error)?;
-        Ok(Self { files, all, unread })
-    }
-
-    fn outside(&self, snapshot: &Snapshot) -> Outside {
-        let submodules = snapshot.entries().iter().filter(|entry| entry.mode == Mode::Submodule);
-        let files = self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
-        let unread = self.unread.iter().map(|(path, text)| (path.as_str(), text.as_str()));
-        Outside::new(submodules.map(|entry| entry.path.clone()), files, self.all).reading(unread)
-    }
+async fn texts(snapshot: &Snapshot, entries: Vec<&Entry>) -> Result<Vec<String>, StepError> {
+    let texts = snapshot.texts(&entries).await.map_err(git_error)?;
+    Ok(texts.into_iter().map(|(_, text)| text).collect())
 }

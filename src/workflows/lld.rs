@@ -222,7 +222,7 @@ impl Document for Design {
         format!(
             "- All required sections are there, the issue number is right, and every requirement has a scenario.\n\
              - Every path marked Modify or Delete exists at commit {commit}; every Add has a parent.\n\
-             - What else is named of the repository was looked up there; what is surely missing is among the warnings. \
+             - Other paths, names and imports were looked up there; those that no file has are among the warnings. \
              What dependencies and builds make was not judged.\n"
         )
     }

@@ -10,13 +10,12 @@ use crate::{
 };
 
 const BEGIN: &str = "1. Read the input and check it before anything is changed.";
-const WRONG: &str = "1. `parse_duration()` in `src/parse.rs` reads each time.\n2. `src/reports.rs` prints it.\n\
-                     3. Then it calls `durations()`, and `durationn()` of what is generated.\n\n\
+const WRONG: &str = "1. `duratoin()` in `src/parse.rs` reads each time.\n2. `src/reports.rs` prints it.\n\
+                     3. Then it calls `parse_span()`, and `durationn()` of what is generated.\n\n\
                      ```rust\nuse crate::reprot::table;\n```";
 
 fn better() -> String {
-    let better = WRONG.replace("parse_duration()", "duration()").replace("src/reports.rs", "src/report.rs");
-    better.replace("durations()", "duration()")
+    WRONG.replace("duratoin()", "duration()").replace("src/reports.rs", "src/report.rs")
 }
 
 fn about(words: &str) -> String {
@@ -44,15 +43,17 @@ async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     let first = segment(&prompts[1], "mistakes");
     for said in [
         "`src/reports.rs` is named here, but it neither exists nor stands in 2.1; did you mean `src/report.rs`",
-        "`parse_duration` is not in `src/parse.rs`; did you mean `duration (line ",
-        "`durations` was not found in this repository; did you mean `duration (",
+        "`duratoin` is not in this repository: no file has the word `duratoin`; did you mean `duration (src/parse.rs:",
         "`crate::reprot` is imported, but it neither exists nor is added in 2.1; did you mean `crate::report`?",
     ] {
         assert!(first.contains(said), "{said}\n{first}");
     }
-    assert!(!first.contains("durationn"), "{first}");
+    assert!(!first.contains("durationn") && !first.contains("parse_span"), "{first}");
     let left = segment(&reviews[0], "warnings");
-    assert!(left.contains("`crate::reprot` is imported") && left.lines().count() == 1, "{left}");
+    for said in ["`crate::reprot` is imported", "no file has the word `parse_span`; name one that is there."]
+    {
+        assert!(left.contains(said) && left.lines().count() == 2, "{said}\n{left}");
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,6 @@
 //!
 //! By the rules of each language, as far as paths alone tell them: no build is asked, no package opened. What could be
 //! another repository's is [`Resolved::External`]; [`Resolved::Missing`] is only what must be this one's and is not here.
-//! A [`Lead`] says the same for those who must know how far an import leads, and where it is lost.
 
 mod go;
 mod named;
@@ -29,16 +28,13 @@ pub enum Resolved<'i> {
 }
 
 /// How far the module of an import leads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Lead<'i> {
-    /// The folder that the way begins in.
-    pub(super) root: String,
+struct Lead<'i> {
     /// The last file on the way: the module itself, or what the first missing part may stand in.
-    pub(super) file: Option<&'i str>,
+    file: Option<&'i str>,
     /// Where the modules of that module stand, and the first missing part would.
-    pub(super) folder: String,
+    folder: String,
     /// What of the module's path is left: no files, and so in the last file or nowhere.
-    pub(super) rest: Vec<String>,
+    rest: Vec<String>,
 }
 
 /// Knows paths by what imports call them.
@@ -55,28 +51,14 @@ pub struct Resolver<'i> {
     /// Every folder.
     above: HashSet<&'i str>,
     /// Rust crates and JavaScript packages by name.
-    packages: HashMap<String, Package<'i>>,
-    /// The folders that names of Go packages begin with stand for.
-    go_modules: HashMap<String, Package<'i>>,
-    /// The folders that prefixes of scripts' imports stand for, by the folder of the package and the prefix.
-    aliases: HashMap<(String, &'static str), Vec<String>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Package<'i> {
-    folder: &'i str,
-    /// Its manifest says the name; it is not guessed.
-    named: bool,
+    packages: HashMap<String, &'i str>,
+    /// What the names of this repository's Go packages begin with.
+    go_module: Option<String>,
 }
 
 impl<'i> Resolver<'i> {
     /// Over the files of an index, in the order of their paths.
     pub fn new(index: &'i Index) -> Self {
-        Self::over(index, index.files().iter().map(|file| file.path.as_str()))
-    }
-
-    /// Over these files, which the index need not have: it tells their languages and what the manifests say.
-    pub(super) fn over(index: &'i Index, files: impl IntoIterator<Item = &'i str>) -> Self {
         let mut resolver = Self {
             index,
             paths: HashSet::new(),
@@ -85,31 +67,16 @@ impl<'i> Resolver<'i> {
             folders_by_name: HashMap::new(),
             above: HashSet::from([""]),
             packages: packages(index),
-            go_modules: HashMap::new(),
-            aliases: HashMap::new(),
+            go_module: None,
         };
-        for path in files {
-            resolver.add(path);
+        for file in index.files() {
+            resolver.add(&file.path);
         }
         for folders in resolver.folders_by_name.values_mut() {
             folders.sort_unstable();
         }
-        resolver.go_modules = go::guessed(&resolver).into_iter().collect();
+        resolver.go_module = go::guessed(&resolver);
         resolver
-    }
-
-    /// For leads: what manifests say that the index does not show, crates and Go modules by name, each with its folder; and
-    /// the prefixes that scripts use.
-    pub(super) fn named(
-        mut self,
-        crates: impl IntoIterator<Item = (&'i str, &'i str)>,
-        go_modules: impl IntoIterator<Item = (&'i str, &'i str)>,
-    ) -> Self {
-        let package = |(name, folder): (&str, &'i str)| (name.to_owned(), Package { folder, named: true });
-        self.packages.extend(crates.into_iter().map(package));
-        self.go_modules.extend(go_modules.into_iter().map(package));
-        self.aliases = script::aliases(&self);
-        self
     }
 
     fn add(&mut self, path: &'i str) {
@@ -156,51 +123,11 @@ impl<'i> Resolver<'i> {
         }
     }
 
-    /// How far the module of an import leads, wherever it may mean; none if it is another repository's, or nothing but a
-    /// build can tell.
-    pub(super) fn leads(&self, from: &str, import: &Import) -> Vec<Lead<'i>> {
-        let module = import.module.as_str();
-        if module.is_empty() || module.len() > limits::IMPORT_LENGTH {
-            return Vec::new();
-        }
-        let lead = match self.language(from) {
-            Language::Rust => rust::lead(self, from, module),
-            Language::Python => python::lead(self, from, module),
-            Language::JavaScript | Language::TypeScript | Language::Tsx => {
-                return if module.starts_with('.') {
-                    script::leads(self, from, module)
-                } else {
-                    script::aliased_leads(self, from, module)
-                };
-            }
-            Language::Go => go::lead(self, module),
-            Language::Ruby if import.text.contains("require_relative") => {
-                Some(named::required(self, from, module))
-            }
-            _ => None,
-        };
-        lead.into_iter().collect()
-    }
-
-    /// The file of a name that is taken from a module, if it is a module itself.
-    pub(super) fn within(&self, language: Language, lead: &Lead<'_>, name: &str) -> Option<&'i str> {
-        match language {
-            Language::Rust => rust::step(self, &lead.folder, name).map(|(_, path)| path),
-            Language::Python => python::module(self, &join(&lead.folder, name)),
-            _ => None,
-        }
-    }
-
-    /// Does a manifest say that this is the name of one of this repository's packages?
-    pub(super) fn is_named(&self, package: &str) -> bool {
-        self.packages.get(package).is_some_and(|package| package.named)
-    }
-
     fn language(&self, path: &str) -> Language {
         self.index.file(path).map_or_else(|| Language::of(path), |file| file.language)
     }
 
-    pub(super) fn path(&self, path: &str) -> Option<&'i str> {
+    fn path(&self, path: &str) -> Option<&'i str> {
         self.paths.get(path).copied()
     }
 
@@ -212,12 +139,7 @@ impl<'i> Resolver<'i> {
         self.folders.get(path).copied()
     }
 
-    /// Is there a file of this name, whatever its ending?
-    pub(super) fn is_stem(&self, name: &str) -> bool {
-        self.by_stem.contains_key(name)
-    }
-
-    pub(super) fn is_folder(&self, path: &str) -> bool {
+    fn is_folder(&self, path: &str) -> bool {
         self.above.contains(path)
     }
 
@@ -241,21 +163,18 @@ impl<'i> Resolver<'i> {
 }
 
 /// Folders with a `Cargo.toml` or `package.json` by the name that imports use. A crate is called as its folder is, for the
-/// index does not show what its manifest says; see [`Resolver::named`].
-fn packages(index: &Index) -> HashMap<String, Package<'_>> {
+/// index does not show what its manifest says.
+fn packages(index: &Index) -> HashMap<String, &str> {
     let mut packages = HashMap::new();
     for file in index.files() {
         let folder = folder_of(&file.path);
         match file_name(&file.path) {
             "Cargo.toml" => {
-                packages
-                    .entry(file_name(folder).replace('-', "_"))
-                    .or_insert(Package { folder, named: false });
+                packages.entry(file_name(folder).replace('-', "_")).or_insert(folder);
             }
             "package.json" => {
-                packages.entry(file_name(folder).to_owned()).or_insert(Package { folder, named: false });
-                let name = script_name(file.digest.summary());
-                packages.extend(name.map(|name| (name, Package { folder, named: false })));
+                packages.entry(file_name(folder).to_owned()).or_insert(folder);
+                packages.extend(script_name(file.digest.summary()).map(|name| (name, folder)));
             }
             _ => {}
         }
@@ -283,7 +202,7 @@ pub(super) fn stem(name: &str) -> &str {
 }
 
 /// A path under a folder, which may be the root.
-pub(super) fn join(folder: &str, path: &str) -> String {
+fn join(folder: &str, path: &str) -> String {
     match (folder, path) {
         ("", path) => path.to_owned(),
         (folder, "") => folder.to_owned(),

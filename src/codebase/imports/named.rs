@@ -1,7 +1,7 @@
 //! Languages whose imports name a class, a namespace or a file, with roots that only the build knows: found by how the
 //! path ends.
 
-use super::{Lead, Resolved, Resolver, file_name, files_or, folder_of, join, relative};
+use super::{Resolved, Resolver, file_name, files_or, folder_of, join, relative};
 use crate::{codebase::Import, limits};
 
 /// `java.util.List`: a class stands in a file of its name, in folders named as its package.
@@ -36,23 +36,14 @@ pub(super) fn included<'i>(resolver: &Resolver<'i>, from: &str, module: &str) ->
 pub(super) fn ruby<'i>(resolver: &Resolver<'i>, from: &str, import: &Import) -> Resolved<'i> {
     let module = import.module.trim_end_matches(".rb");
     if import.text.contains("require_relative") {
-        return required(resolver, from, module)
-            .file
-            .map_or(Resolved::Missing, |path| Resolved::Files(vec![path]));
+        let path = relative(folder_of(from), &format!("{module}.rb"));
+        let found = path.and_then(|path| resolver.path(&path));
+        return found.map_or(Resolved::Missing, |path| Resolved::Files(vec![path]));
     }
     let found = resolver
         .nearest_ending(from, &format!("lib/{module}.rb"))
         .or_else(|| module.contains('/').then(|| resolver.nearest_ending(from, &format!("{module}.rb")))?);
     found.map_or(Resolved::External, |path| Resolved::Files(vec![path]))
-}
-
-/// `require_relative "shop/cart"`.
-pub(super) fn required<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Lead<'i> {
-    let path = relative(folder_of(from), &format!("{}.rb", module.trim_end_matches(".rb")));
-    let file = path.as_ref().and_then(|path| resolver.path(path));
-    let rest = if file.is_some() { Vec::new() } else { vec![module.to_owned()] };
-    let folder = path.as_deref().map_or("", folder_of).to_owned();
-    Lead { root: folder_of(from).to_owned(), file, folder, rest }
 }
 
 /// `App\Models\User`: the last parts are folders and the file; what the first stand for, the manifest says. Two parts

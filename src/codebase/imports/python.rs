@@ -21,15 +21,13 @@ pub(super) fn resolve<'i>(resolver: &Resolver<'i>, from: &str, import: &Import) 
 
 /// An absolute module is looked for in every folder above, and in their `src` and `lib`: a guess where that is no root
 /// of packages.
-pub(super) fn lead<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Option<Lead<'i>> {
+fn lead<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Option<Lead<'i>> {
     let dots = module.bytes().take_while(|b| *b == b'.').count();
     let parts: Vec<&str> = module[dots..].split('.').filter(|part| !part.is_empty()).collect();
     if dots > 0 {
         return Some(match upwards(folder_of(from)).nth(dots - 1) {
             Some(folder) => walk(resolver, folder.to_owned(), &parts),
-            None => {
-                Lead { root: String::new(), file: None, folder: String::new(), rest: vec![module.to_owned()] }
-            }
+            None => Lead { file: None, folder: String::new(), rest: vec![module.to_owned()] },
         });
     }
     let first = parts.first()?;
@@ -47,7 +45,7 @@ pub(super) fn lead<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Opt
 
 fn walk<'i>(resolver: &Resolver<'i>, root: String, parts: &[&str]) -> Lead<'i> {
     let file = module(resolver, &root).filter(|path| path.contains("__init__"));
-    let mut lead = Lead { file, folder: root.clone(), root, rest: Vec::new() };
+    let mut lead = Lead { file, folder: root, rest: Vec::new() };
     for (at, part) in parts.iter().enumerate() {
         let inner = join(&lead.folder, part);
         let file = module(resolver, &inner);
@@ -60,7 +58,7 @@ fn walk<'i>(resolver: &Resolver<'i>, root: String, parts: &[&str]) -> Lead<'i> {
     lead
 }
 
-pub(super) fn module<'i>(resolver: &Resolver<'i>, path: &str) -> Option<&'i str> {
+fn module<'i>(resolver: &Resolver<'i>, path: &str) -> Option<&'i str> {
     let whole = [format!("{path}.py"), join(path, "__init__.py"), format!("{path}.pyi")];
     resolver.first_path(whole)
 }

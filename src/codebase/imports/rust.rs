@@ -18,17 +18,16 @@ pub(super) fn resolve<'i>(resolver: &Resolver<'i>, from: &str, import: &Import) 
     files_or(found, Resolved::External)
 }
 
-pub(super) fn lead<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Option<Lead<'i>> {
+fn lead<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Option<Lead<'i>> {
     let mut parts = module.split("::").map(|part| part.trim().trim_start_matches("r#")).peekable();
     let first = parts.peek().copied().unwrap_or_default();
-    let own =
-        |folder: String| Lead { root: folder.clone(), file: resolver.path(from), folder, rest: Vec::new() };
+    let own = |folder: String| Lead { file: resolver.path(from), folder, rest: Vec::new() };
     let root_of = |folder: String| Lead { file: root(resolver, &folder), ..own(folder) };
     let mut lead = match first {
         "crate" => root_of(crate_folder(resolver, from)),
         "self" | "super" => own(module_folder(resolver, from)),
         name => match resolver.packages.get(name) {
-            Some(package) => root_of(join(package.folder, "src")),
+            Some(folder) => root_of(join(folder, "src")),
             None => {
                 // A module of this file's own, in the manner of 2018.
                 let lead = own(module_folder(resolver, from));
@@ -57,7 +56,7 @@ pub(super) fn lead<'i>(resolver: &Resolver<'i>, from: &str, module: &str) -> Opt
 }
 
 /// The module `name` in a folder of modules: the folder of its own modules, and its file.
-pub(super) fn step<'i>(resolver: &Resolver<'i>, folder: &str, name: &str) -> Option<(String, &'i str)> {
+fn step<'i>(resolver: &Resolver<'i>, folder: &str, name: &str) -> Option<(String, &'i str)> {
     let inner = join(folder, name.trim_start_matches("r#"));
     let file = resolver.first_path([format!("{inner}.rs"), format!("{inner}/mod.rs")])?;
     Some((inner, file))

@@ -1,253 +1,323 @@
 //! Names that a design takes from the repository and that are not there.
 //!
-//! Only what the design says to exist already is asked about, and never what it adds itself. What is surely wrong is an
-//! error; what only looks wrong is told to the reviewer, for a wrong objection sends a good design back.
+//! A name is doubted whose last part is a word of no file; paths and imports are looked up. What the design declares itself
+//! is its own, and what begins with a name that nothing here is called by is another's. A slip of a real name is an error;
+//! what is merely unknown is told to the reviewer, for a wrong objection sends a good design back.
 
-mod claims;
-mod declared;
-mod words;
+use std::collections::{BTreeMap, BTreeSet};
 
-use std::collections::BTreeSet;
-
-use self::{
-    claims::{Claim, Claims},
-    declared::Declared,
-};
 use super::{Change, Lld, parse};
 use crate::{
-    documents::{Block, Design, Meant, Mistake, Repository, Stands, markdown, path, shown_path},
-    limits::NAMED_MISTAKES,
+    documents::{
+        Mistake, Repository,
+        markdown::{self, Outline},
+        path, shown_path,
+    },
+    limits::{NAMED_BLOCKS, NAMED_MISTAKES, NAMED_UNKNOWN, NAMED_WORDS},
 };
 
-/// Real names told with each.
-const NEAREST: usize = 3;
+/// What code calls the place where it stands.
+const HERE: [&str; 5] = ["Self", "crate", "self", "super", "this"];
 
-/// Names of files that every second folder has: no sign that another one was meant.
-const COMMON: [&str; 10] =
-    ["mod", "lib", "main", "index", "__init__", "utils", "util", "types", "config", "constants"];
-
-/// Paths, symbols and imports of this repository that are named and do not exist.
+/// Paths, words and imports of this repository that are named and do not exist.
 pub fn names(text: &str, repository: &dyn Repository) -> Vec<Mistake> {
-    let lld = parse(text);
-    let outline = markdown::outline(text);
-    let claims = Claims::new(text, &lld, &outline);
-    let declared = Declared::of(&claims, repository);
-    let mut out = paths(&claims, repository);
-    out.extend(symbols(&claims, &declared, repository));
-    out.extend(imports(&claims, &declared, repository));
+    let (lld, outline) = (parse(text), markdown::outline(text));
+    let mut design =
+        Design { lld: &lld, outline: &outline, repository, own: BTreeSet::new(), new: BTreeSet::new() };
+    design.read_own();
+    let mut out = design.paths();
+    let (imports, told) = design.imports();
+    out.extend(imports);
+    out.extend(design.words(told));
     out
 }
 
-/// Files of code in prose that neither exist nor are added.
-fn paths(claims: &Claims<'_>, repository: &dyn Repository) -> Vec<Mistake> {
-    let strange = |path: &str| {
-        path::refused(path).is_none()
-            && repository.is_code(path)
-            && !repository.is_file(path)
-            && !repository.is_dir(path)
-            && !listed(claims.lld, path)
-            && !repository.may_be_made(path)
-    };
-    let mut out = Vec::new();
-    for (named, place) in claims.paths() {
-        if out.len() == NAMED_MISTAKES {
-            break;
-        }
-        // Without its folder a file may be any of that name, or made up.
-        if !named.contains('/') {
-            let near = repository.nearest(named).into_iter().filter(|near| is_same_word(near, named));
-            let near: Vec<String> = near.collect();
-            if strange(named) && repository.ending_so(named).is_none() && !near.is_empty() {
-                out.push(path_mistake(named, place, &near));
-            }
-            continue;
-        }
-        let (folder, file) = named.rsplit_once('/').unwrap_or_default();
-        let top = named.split('/').next().unwrap_or_default();
-        if !strange(named) {
-            continue;
-        }
-        // It may be meant from a folder of its own, or be of another repository altogether.
-        let whole = repository.ending_so(named);
-        if whole.is_none() && !repository.is_dir(top) {
-            continue;
-        }
-        let near = repository.nearest(named);
-        let near: Vec<String> = whole.iter().cloned().chain(near).collect();
-        let stem = file.split('.').next().unwrap_or_default();
-        let moved =
-            near.first().is_some_and(|near| near.ends_with(&format!("/{file}")) && !COMMON.contains(&stem));
-        let sure = whole.is_none() && (moved || repository.is_dir(folder));
-        out.push(path_mistake(named, place, &near).only_warns_unless(sure));
+struct Design<'a> {
+    lld: &'a Lld,
+    outline: &'a Outline,
+    repository: &'a dyn Repository,
+    /// Words that it declares: they stand where code declares something, or in a row of what is added.
+    own: BTreeSet<&'a str>,
+    /// Words of the sections that say what is new, which no file has.
+    new: BTreeSet<&'a str>,
+}
+
+/// Names of code, one had by the other.
+struct Chain<'a> {
+    text: &'a str,
+    parts: Vec<&'a str>,
+    /// What stands around it.
+    before: &'a str,
+    after: &'a str,
+}
+
+impl<'a> Design<'a> {
+    /// The section that a place in the text belongs to.
+    fn number(&self, at: usize) -> &'a str {
+        // In the order of the text: the last that begins before it is the innermost.
+        let after = self.lld.sections.partition_point(|section| section.body.start <= at);
+        let section = after.checked_sub(1).map(|before| &self.lld.sections[before]);
+        section.map_or("", |section| section.number.as_str())
     }
-    out
+
+    fn place(&self, at: usize) -> String {
+        match self.number(at) {
+            "" => "document".to_owned(),
+            number => format!("§{number}"),
+        }
+    }
+
+    /// Code of the design with where it stands and whether it is a block. Tests and fixtures name what is made up for them.
+    fn code(&self) -> impl Iterator<Item = (&'a str, usize, bool)> {
+        let blocks = self.outline.code_blocks.iter().take(NAMED_BLOCKS);
+        let blocks = blocks.map(|block| (block.text.as_str(), block.range.start, true));
+        let spans = self.outline.code_spans.iter().map(|span| (span.text.as_str(), span.range.start, false));
+        spans.chain(blocks).filter(|(_, at, _)| !matches!(self.chapter(*at), "" | "5" | "10"))
+    }
+
+    fn chapter(&self, at: usize) -> &'a str {
+        self.number(at).split('.').next().unwrap_or_default()
+    }
+
+    fn read_own(&mut self) {
+        for row in self.lld.files.iter().filter(|row| row.change == Some(Change::Add)) {
+            let chains = chains(&row.path).chain(chains(&row.description));
+            self.own.extend(chains.flat_map(|chain| chain.parts));
+        }
+        let (mut own, mut mentions) = (BTreeSet::new(), BTreeSet::new());
+        for (code, at, block) in self.code() {
+            let is_new = matches!(self.number(at), "2.1" | "2.2" | "2.3" | "2.4");
+            for chain in chains(code) {
+                if is_new {
+                    mentions.extend(chain.parts.iter().copied());
+                }
+                if (block || is_new) && chain.is_declared(is_new) {
+                    own.extend(chain.parts.last().copied());
+                }
+            }
+        }
+        self.own.append(&mut own);
+        let unknown = mentions.into_iter().take(NAMED_WORDS).filter(|word| !self.repository.has_word(word));
+        self.new = unknown.collect();
+    }
+
+    /// Files and folders that neither exist nor are added.
+    fn paths(&self) -> Vec<Mistake> {
+        let mut seen = BTreeSet::new();
+        let paths = self.code().filter(|(_, _, block)| !block);
+        let paths = paths.filter_map(|(span, at, _)| Some((path_of(span)?, at)));
+        let paths = paths.filter(|(path, _)| path::refused(path).is_none() && seen.insert(*path));
+        let strange = paths.take(NAMED_UNKNOWN).filter_map(|(named, at)| {
+            let listed =
+                |row: &str| within(named, row) || within(row, named) || row.ends_with(&format!("/{named}"));
+            let known = self.lld.files.iter().any(|row| listed(row.path.trim_end_matches('/')));
+            if known || self.repository.may_have(named) {
+                return None;
+            }
+            let near = self.repository.tree().nearest(named).into_iter().next();
+            let file = named.rsplit('/').next().unwrap_or(named);
+            let moved = near.as_ref().is_some_and(|near| near.rsplit('/').next() == Some(file));
+            let here = self.repository.tree().is_dir(named.split('/').next().unwrap_or_default());
+            let hint = near.map_or_else(
+                || "mend the path or add a row".to_owned(),
+                |near| format!("did you mean `{}`?", shown_path(&near)),
+            );
+            let message = format!(
+                "`{}` is named here, but it neither exists nor stands in 2.1; {hint}",
+                shown_path(named)
+            );
+            // Without an ending it may be anything else.
+            let is_file = file.trim_start_matches('.').contains('.');
+            let mistake = Mistake::error("names.path", self.place(at), message).about(named);
+            (here || is_file && moved).then(|| mistake.only_warns_unless(here && is_file))
+        });
+        strange.take(NAMED_MISTAKES).collect()
+    }
+
+    /// Imports that lead nowhere, and the names that were told of with them.
+    fn imports(&self) -> (Vec<Mistake>, BTreeSet<String>) {
+        let files: Vec<&str> = self.lld.files.iter().map(|row| row.path.trim_end_matches('/')).collect();
+        let (mut out, mut told) = (Vec::new(), BTreeSet::new());
+        for block in self.outline.code_blocks.iter().take(NAMED_BLOCKS) {
+            if matches!(self.chapter(block.range.start), "5" | "10") {
+                continue;
+            }
+            for stray in self.repository.strays(&block.tag, &block.text, &files) {
+                let (module, name) = (shown_path(&stray.module), shown_path(&stray.name));
+                let whole = stray.module.contains(&stray.name);
+                let own = !whole && self.own.contains(stray.name.as_str());
+                if out.len() == NAMED_MISTAKES || own || !told.insert(stray.name) {
+                    continue;
+                }
+                let what = if whole { format!("`{module}`") } else { format!("`{name}` of `{module}`") };
+                let hint = stray.nearest.map_or_else(
+                    || "import what exists, or add a row".to_owned(),
+                    |near| format!("did you mean `{}`?", shown_path(&near)),
+                );
+                let message =
+                    format!("{what} is imported, but it neither exists nor is added in 2.1; {hint}");
+                let mistake = Mistake::error("names.import", self.place(block.range.start), message);
+                out.push(mistake.about(&format!("{module} {name}")).only_warns_unless(stray.sure));
+            }
+        }
+        (out, told)
+    }
+
+    /// Words that no file has.
+    fn words(&self, mut told: BTreeSet<String>) -> Vec<Mistake> {
+        let (mut known, mut unknown) = (BTreeSet::new(), BTreeMap::new());
+        let mut out: Vec<Mistake> = Vec::new();
+        for (code, at, block) in self.code() {
+            let behind = path_of(code).filter(|_| !block).map_or(code, |path| &code[path.len()..]);
+            for chain in chains(behind) {
+                let doubted = if block { &[] } else { self.doubted(&chain, at) };
+                for word in chain.parts.iter().copied().filter(|word| chain.is_code(word)) {
+                    if self.own.contains(word) || told.contains(word) || known.contains(word) {
+                        continue;
+                    }
+                    if !unknown.contains_key(word) {
+                        if known.len() == NAMED_WORDS || unknown.len() == NAMED_UNKNOWN {
+                            continue;
+                        }
+                        if self.repository.has_word(word) {
+                            known.insert(word);
+                            continue;
+                        }
+                    }
+                    let near = unknown.entry(word).or_insert_with(|| self.repository.slip(word));
+                    if near.is_some() || doubted.contains(&word) {
+                        told.insert(word.to_owned());
+                        out.push(self.unknown(word, &chain, near.as_deref(), at));
+                    }
+                }
+            }
+        }
+        out.sort_by_key(|mistake| !mistake.is_error());
+        out.truncate(NAMED_MISTAKES);
+        out
+    }
+
+    fn unknown(&self, word: &str, chain: &Chain<'_>, near: Option<&str>, at: usize) -> Mistake {
+        let sure = near.is_some() && (word == chain.parts[0] || !self.is_foreign(chain));
+        let hint = near.map_or_else(
+            || "name one that is there.".to_owned(),
+            |near| format!("did you mean `{}`?", shown_path(near)),
+        );
+        let message = format!(
+            "`{}` is not in this repository: no file has the word `{}`; {hint} A new one has its signature in 2.4",
+            shown_path(chain.text),
+            shown_path(word)
+        );
+        let mistake = Mistake::error("names.word", self.place(at), message).about(word);
+        mistake.only_warns_unless(sure && self.repository.knows_all())
+    }
+
+    /// Does it begin with what nothing here is called by?
+    fn is_foreign(&self, chain: &Chain<'_>) -> bool {
+        let first = chain.parts[0];
+        chain.parts.len() > 1 && !HERE.contains(&first) && !self.repository.is_own(first)
+    }
+
+    /// The parts of a name in prose that are surely taken from the repository's code.
+    fn doubted<'c>(&self, chain: &'c Chain<'a>, at: usize) -> &'c [&'a str] {
+        let speaks = matches!(self.chapter(at), "1" | "2" | "7" | "8" | "11");
+        let quoted = chain.before.ends_with(['"', '\'', '-', '/', '@', '$', '%']);
+        // What a new type has is new as well.
+        let is_new = chain.parts.iter().any(|part| self.new.contains(part));
+        if !speaks || quoted || is_new || !self.repository.knows_all() {
+            return &[];
+        }
+        match chain.parts.as_slice() {
+            [name] if is_code(name) || chain.is_called() && name.len() > 2 => &chain.parts,
+            // No dependency has a type that nothing here spells.
+            [first, ..] if self.is_foreign(chain) => {
+                if is_code(first) {
+                    &chain.parts[..1]
+                } else {
+                    &[]
+                }
+            }
+            [_, _, ..] => &chain.parts,
+            _ => &[],
+        }
+    }
 }
 
-fn path_mistake(named: &str, place: String, near: &[String]) -> Mistake {
-    let hint = nearest(near)
-        .map_or_else(|| "mend the path or add a row".to_owned(), |near| format!("did you mean {near}?"));
-    let message =
-        format!("`{}` is named here, but it neither exists nor stands in 2.1; {hint}", shown_path(named));
-    Mistake::error("names.path", place, message).about(named)
+impl Chain<'_> {
+    fn is_called(&self) -> bool {
+        self.after.starts_with('(')
+    }
+
+    /// May a word of it be a name? A plain word alone is prose, or anything.
+    fn is_code(&self, word: &str) -> bool {
+        let shaped = is_code(word) || word.starts_with(char::is_uppercase);
+        !HERE.contains(&word) && (self.parts.len() > 1 || shaped || self.is_called())
+    }
+
+    /// Does it stand where code declares a name: behind a word, or before what follows one?
+    fn is_declared(&self, in_signature: bool) -> bool {
+        let (before, after) = (self.before.trim_end_matches([' ', '\t', '*', '&']), self.after.trim_start());
+        let word = before.len() < self.before.len() && before.ends_with(|c: char| c.is_ascii_lowercase());
+        let follows = after.starts_with([':', '?']) && !after.starts_with("::")
+            || after.starts_with('=') && !after.starts_with("==")
+            || in_signature && after.starts_with(['(', '<', '[']);
+        self.parts.len() == 1 && (word && in_signature || follows)
+    }
 }
 
-/// Is a file called like this, but for how its words are parted?
-fn is_same_word(path: &str, name: &str) -> bool {
-    let file = path.rsplit('/').next().unwrap_or(path);
-    let plain = |name: &str| name.replace(['_', '-'], "").to_lowercase();
-    file != name && plain(file) == plain(name)
-}
-
-/// Does 2.1 list this path, or one that ends so, or a folder above it, or files in it?
-fn listed(lld: &Lld, path: &str) -> bool {
-    let within = |path: &str, folder: &str| {
-        path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    lld.files.iter().any(|row| {
-        let row = row.path.trim_end_matches('/');
-        within(path, row) || within(row, path) || ends(row, path)
+/// The names in a piece of code.
+fn chains(code: &str) -> impl Iterator<Item = Chain<'_>> {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut rest = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let start = rest + code[rest..].find(part)?;
+            let mut end = start;
+            let mut parts = Vec::new();
+            loop {
+                let length = code[end..].find(|c| !part(c)).unwrap_or(code.len() - end);
+                parts.push(&code[end..end + length]);
+                end += length;
+                let joint =
+                    ["::", "?.", "->", ".", "#"].into_iter().find(|joint| code[end..].starts_with(joint));
+                let next = joint.map(|joint| end + joint.len());
+                match next.filter(|next| code[*next..].starts_with(part)) {
+                    Some(next) => end = next,
+                    None => break,
+                }
+            }
+            rest = end;
+            parts.retain(|part| !part.starts_with(|c: char| c.is_ascii_digit()));
+            if !parts.is_empty() {
+                return Some(Chain {
+                    text: &code[start..end],
+                    parts,
+                    before: &code[..start],
+                    after: &code[end..],
+                });
+            }
+        }
     })
 }
 
-/// Is it the last part of the other path, or all of it?
-fn ends(whole: &str, path: &str) -> bool {
-    whole.strip_suffix(path).is_some_and(|before| before.is_empty() || before.ends_with('/'))
+/// Is a word written as only code is?
+fn is_code(word: &str) -> bool {
+    let inner = word.trim_matches('_');
+    inner.contains('_')
+        || inner.chars().zip(inner.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase())
 }
 
-/// Is it surely the file at this path that is meant, and not another whose path ends so?
-fn is_meant(lld: &Lld, path: &str, repository: &dyn Repository) -> bool {
-    let mut rows = lld.files.iter().map(|row| row.path.as_str()).filter(|row| ends(row, path)).peekable();
-    let alone = path.contains('/') || rows.peek().is_some() || repository.ending_so(path).is_none();
-    alone && rows.all(|row| row == path) && repository.is_file(path)
+/// The path that a span is, without the line or the name in it that may follow.
+fn path_of(span: &str) -> Option<&str> {
+    let path = span.split([':', '#']).next().unwrap_or(span);
+    let legal = |c: char| c.is_ascii_alphanumeric() || "_-./@+".contains(c);
+    let is_path =
+        path.contains('/') && path.chars().all(legal) && !path.contains("...") && !path.ends_with("://");
+    (is_path && !span[path.len()..].starts_with("://")).then_some(path)
 }
 
-/// Names said to be in a file that does not have them, and those that nothing has.
-fn symbols(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository) -> Vec<Mistake> {
-    let of = |change: Change| {
-        let rows = claims.lld.files.iter().filter(move |row| row.change == Some(change));
-        rows.map(|row| row.path.as_str()).collect::<BTreeSet<&str>>()
-    };
-    let (added, modified) = (of(Change::Add), of(Change::Modify));
-    let mut out = Vec::new();
-    for claim in claims.kept().into_iter().chain(claims.symbols(declared)) {
-        if out.len() == NAMED_MISTAKES {
-            break;
-        }
-        let stands = match claim.stands {
-            Stands::In(file) | Stands::DefinedIn(file) | Stands::UsedIn(file)
-                if !is_meant(claims.lld, file, repository)
-                    && (!file.contains('/') || repository.is_file(file)) =>
-            {
-                Stands::Somewhere
-            }
-            Stands::UsedIn(file) if !repository.is_file(file) => Stands::Somewhere,
-            stands => stands,
-        };
-        if stands.file().is_some_and(|file| added.contains(file) || !repository.is_file(file)) {
-            continue;
-        }
-        out.extend(symbol(&Claim { stands, ..claim }, &modified, repository));
-    }
-    out
-}
-
-fn symbol(claim: &Claim<'_>, modified: &BTreeSet<&str>, repository: &dyn Repository) -> Option<Mistake> {
-    let absent = repository.symbol(claim.stands, claim.name)?;
-    // The only file that changes need not be the one that has it.
-    if claim.kept && !absent.nowhere {
-        return None;
-    }
-    let name = shown_path(claim.name);
-    let near = nearest(&absent.nearest).map(|near| format!("did you mean {near}?"));
-    let hint = match (near, claim.kept) {
-        (near, true) => near.unwrap_or_default() + " What is new is not said to be there",
-        (Some(near), false) => near + " A new one has its signature in 2.4",
-        (None, false) => "name one that is there, or give its signature in 2.4 if it is new".to_owned(),
-    };
-    let hint = hint.trim_start();
-    let (message, about, sure) = match claim.stands.file() {
-        Some(file) => {
-            let message = format!("`{name}` is not in `{}`; {hint}", shown_path(file));
-            let meant =
-                absent.meant > Meant::Other && (claim.called || !matches!(claim.stands, Stands::UsedIn(_)));
-            // What is said to be defined in a file that changes may be what it will have.
-            let defined =
-                matches!(claim.stands, Stands::DefinedIn(_)) && !(absent.nowhere && modified.contains(file));
-            let sure = absent.closed && (meant || claim.surely || defined);
-            (message, format!("{file} {}", claim.name), sure)
-        }
-        None => {
-            let mut parts = claim.name.rsplit(['.', ':', '#']).filter(|part| !part.is_empty());
-            let owner = parts.nth(1);
-            let of_type = owner.is_some_and(|owner| owner.starts_with(char::is_uppercase));
-            let meant = match absent.meant {
-                Meant::Slip | Meant::Near => of_type || claim.called && (owner.is_some() || claim.used),
-                Meant::Alike => claim.used,
-                Meant::Other => claim.called && claim.used && owner.is_some() && absent.nowhere,
-            };
-            let sure = absent.closed && (meant || claim.surely);
-            (format!("`{name}` was not found in this repository; {hint}"), claim.name.to_owned(), sure)
-        }
-    };
-    let mistake = Mistake::error("names.symbol", claim.place.clone(), message);
-    Some(mistake.about(&about).only_warns_unless(sure))
-}
-
-/// Imports in code blocks of what neither exists nor is added.
-fn imports(claims: &Claims<'_>, declared: &Declared, repository: &dyn Repository) -> Vec<Mistake> {
-    let rows = || claims.lld.files.iter().filter(|row| path::refused(&row.path).is_none());
-    let files: Vec<&str> = rows().map(|row| row.path.trim_end_matches('/')).collect();
-    let added: Vec<&str> = rows()
-        .filter(|row| row.change == Some(Change::Add))
-        .map(|row| row.path.trim_end_matches('/'))
-        .collect();
-    // Code of tests stands elsewhere, and names what is made up for them.
-    let judged = |at: usize| !claims.number(at).starts_with("10");
-    let blocks: Vec<_> = claims.blocks().filter(|block| judged(block.range.start)).collect();
-    let code: Vec<Block<'_>> =
-        blocks.iter().map(|block| Block { tag: &block.tag, code: &block.text }).collect();
-    let design = Design { files: &files, added: &added, blocks: &code, declares: declared.all() };
-    let strays = repository.strays(&design).into_iter().take(NAMED_MISTAKES);
-    strays
-        .filter_map(|(at, stray)| {
-            let module = shown_path(&stray.module);
-            let near = nearest(&stray.nearest);
-            let (message, about) = match &stray.name {
-                Some((name, file)) => {
-                    let hint = near.map_or_else(
-                        || "give its signature in 2.4 if it is new".to_owned(),
-                        |near| format!("did you mean {near}? A new one has its signature in 2.4"),
-                    );
-                    let (name, file) = (shown_path(name), shown_path(file));
-                    (
-                        format!(
-                            "`{name}` is imported from `{module}`, but `{file}` has no such name; {hint}"
-                        ),
-                        format!("{} {name}", stray.module),
-                    )
-                }
-                None => {
-                    let hint = near.map_or_else(
-                        || "import what exists, or add a row".to_owned(),
-                        |near| format!("did you mean {near}?"),
-                    );
-                    let message =
-                        format!("`{module}` is imported, but it neither exists nor is added in 2.1; {hint}");
-                    (message, stray.module.clone())
-                }
-            };
-            let place = claims.place(blocks.get(at)?.range.start);
-            Some(Mistake::error("names.import", place, message).about(&about).only_warns_unless(stray.sure))
-        })
-        .collect()
-}
-
-/// `a` or `b (src/x.rs:3)`, quoted.
-fn nearest(names: &[String]) -> Option<String> {
-    let mut quoted: Vec<String> = names.iter().map(|name| format!("`{}`", shown_path(name))).collect();
-    quoted.dedup();
-    quoted.truncate(NEAREST);
-    (!quoted.is_empty()).then(|| quoted.join(" or "))
+fn within(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]

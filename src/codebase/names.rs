@@ -1,0 +1,342 @@
+//! Which names the files of a commit have: paths, words, and what imports lead to.
+//!
+//! A word that any file spells is there, whatever it means. What is asked for is looked up in the index; of the code that
+//! the index left out, in its text.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    File, Index, Item, Kind, Language, LeftOut, TreeIndex, Why,
+    imports::{folder_of, relative, stem, upwards},
+    summarize,
+    tree::{file_name, likeness, pairs},
+    words,
+};
+use crate::{
+    documents::{Repository, Stray, Tree},
+    limits,
+};
+
+/// A shorter name is no slip of another, for too many are one letter away; a module has few beside it.
+const SHORTEST: usize = 6;
+const SHORTEST_MODULE: usize = 4;
+/// From here on two letters may be wrong, before that one.
+const LONG: usize = 12;
+/// Modules whose names have so much in common are told of: half of their pairs of letters.
+const ALIKE: f64 = 0.5;
+
+/// The code of a commit that its index does not know.
+pub fn unread(index: &Index) -> impl Iterator<Item = &str> {
+    let code = |left: &&LeftOut| {
+        let text = matches!(
+            left.why,
+            Why::Vendored | Why::Generated | Why::Minified | Why::Encoding | Why::TooLarge | Why::TooMany
+        );
+        text && Language::of(&left.path).is_code()
+    };
+    index.left_out().iter().filter(code).map(|left| left.path.as_str())
+}
+
+/// The names of a commit's files.
+pub struct Names<'i> {
+    index: &'i Index,
+    /// All paths of the commit, also of files that the index left out.
+    tree: &'i TreeIndex,
+    /// Texts of the code that the index does not know.
+    unread: &'i [String],
+    all: bool,
+    modules: Vec<&'i str>,
+    /// Of all files, each behind `^/`.
+    paths: Vec<String>,
+    /// What files define and use and how they and their folders are called, each with where it is.
+    real: BTreeMap<&'i str, (&'i str, u32)>,
+    /// Those of them that have something.
+    owners: BTreeSet<&'i str>,
+}
+
+impl<'i> Names<'i> {
+    /// `modules` are the texts of `go.mod` files.
+    pub fn new(index: &'i Index, tree: &'i TreeIndex, modules: &'i [String]) -> Self {
+        let modules = modules.iter().flat_map(|text| text.lines());
+        let mut names = Self {
+            index,
+            tree,
+            unread: &[],
+            all: true,
+            modules: modules.filter_map(|line| line.strip_prefix("module ")).map(str::trim).collect(),
+            paths: tree.files().map(|path| format!("^/{path}")).collect(),
+            real: BTreeMap::new(),
+            owners: BTreeSet::new(),
+        };
+        for path in tree.files() {
+            let folders = upwards(folder_of(path)).map(file_name);
+            for name in folders.chain([stem(file_name(path))]) {
+                names.real.entry(name).or_insert((path, 0));
+                names.owners.insert(name);
+            }
+        }
+        for file in index.files() {
+            for used in file.digest.uses() {
+                names.real.entry(used).or_insert((&file.path, 0));
+            }
+            let mut open: Vec<&Item> = file.digest.summary().items.iter().collect();
+            while let Some(item) = open.pop() {
+                open.extend(&item.children);
+                names.real.insert(&item.name, (&file.path, item.line));
+                if !matches!(
+                    item.kind,
+                    Kind::Field | Kind::Function | Kind::Method | Kind::Section | Kind::Variant
+                ) {
+                    names.owners.insert(&item.name);
+                }
+            }
+        }
+        names
+    }
+
+    /// With texts of what is [`unread`], and whether these are all.
+    pub fn reading(self, unread: &'i [String], all: bool) -> Self {
+        Self { unread, all, ..self }
+    }
+
+    /// The paths that a module may stand for, `^` being the root and any other beginning anywhere; none if it may be another
+    /// repository's.
+    fn ways(&self, language: Language, module: &str, files: &[&str]) -> Vec<String> {
+        let from_files = |path: &str| -> Vec<String> {
+            let ways = files.iter().filter_map(|file| relative(folder_of(file), path));
+            ways.map(|way| format!("^/{way}")).collect()
+        };
+        let has = |part: &str| self.paths.iter().any(|path| path.contains(part));
+        match language {
+            Language::Rust => {
+                let (first, rest) = module.split_once("::").unwrap_or((module, ""));
+                let folder = format!("/{}/src/", first.replace('_', "-"));
+                let rest = rest.replace("super::", "").replace("::", "/");
+                match first {
+                    "crate" | "self" | "super" => vec![format!("/{rest}")],
+                    _ => has(&folder).then(|| format!("{folder}{rest}")).into_iter().collect(),
+                }
+            }
+            Language::Python => {
+                let name = module.trim_start_matches('.');
+                let path = name.replace('.', "/");
+                let first = name.split('.').next().unwrap_or_default();
+                let package = format!("/{first}/__init__.py");
+                let inner = |path: &&String| {
+                    let above = path.strip_suffix(&package).map(|above| format!("{above}/__init__.py"));
+                    above.is_some_and(|above| !self.paths.contains(&above))
+                };
+                match module.len() - name.len() {
+                    0 => self.paths.iter().find(inner).map(|_| format!("/{path}")).into_iter().collect(),
+                    dots => from_files(&format!("{}{path}", "../".repeat(dots - 1))),
+                }
+            }
+            Language::JavaScript | Language::Tsx | Language::TypeScript if module.starts_with('.') => {
+                let path = module.split('?').next().unwrap_or_default();
+                // A source names what it will be compiled to.
+                let stem =
+                    path.rsplit_once('.').filter(|(_, end)| matches!(*end, "js" | "jsx" | "mjs" | "cjs"));
+                from_files(stem.map_or(path, |(stem, _)| stem))
+            }
+            Language::Go => {
+                let rest = self.modules.iter().find_map(|name| module.strip_prefix(name)?.strip_prefix('/'));
+                rest.map(|rest| format!("/{rest}")).into_iter().collect()
+            }
+            Language::Java => {
+                let path = format!("/{}", module.replace('.', "/"));
+                let top = path.match_indices('/').nth(2).map(|(at, _)| &path[..=at]);
+                top.filter(|top| has(top)).map(|_| path.clone()).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// How much of a way is there, a design's own files being there too.
+    fn there<'w>(&self, way: &'w str, files: &[String]) -> &'w str {
+        let is_there = |part: &&str| {
+            let whole = |path: &String| {
+                let mut rests = path.match_indices(*part).map(|(at, _)| &path[at + part.len()..]);
+                rests.any(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
+            };
+            part.len() < 2 || files.iter().any(whole) || self.paths.iter().any(whole)
+        };
+        let ends = way.match_indices('/').map(|(at, _)| &way[..at]).chain([way]);
+        ends.take_while(is_there).last().unwrap_or_default()
+    }
+
+    /// What is called most like a part of a path, and stands behind the same.
+    fn sibling(&self, before: &str, part: &str) -> Option<&str> {
+        let start = format!("{before}/");
+        let behind = self.paths.iter().flat_map(|path| {
+            path.match_indices(&start).filter_map(|(at, _)| path[at + start.len()..].split('/').next())
+        });
+        let (known, wanted): (BTreeSet<&str>, _) = (behind.map(stem).collect(), pairs(part));
+        let alike = |known: &str| match wrong_letters(known, part)
+            .filter(|_| known.len().min(part.len()) >= SHORTEST_MODULE)
+        {
+            Some(wrong) => 2.0 - wrong as f64,
+            None => likeness(&wanted, &pairs(known)),
+        };
+        let scored = known.into_iter().map(|known| (alike(known), known));
+        let best = scored.filter(|(alike, _)| *alike >= ALIKE).max_by(|(a, _), (b, _)| a.total_cmp(b));
+        best.map(|(_, known)| known)
+    }
+
+    /// Is git told to leave out what is called so, as what a build makes?
+    fn is_ignored(&self, name: &str) -> bool {
+        let ignores = |file: &File| file_name(&file.path) == ".gitignore" && file.digest.spells(name);
+        self.index.files().iter().any(ignores)
+    }
+
+    fn spells_piece(&self, piece: &str) -> bool {
+        self.index.files().iter().any(|file| file.digest.count(piece) > 0)
+    }
+}
+
+impl Repository for Names<'_> {
+    fn tree(&self) -> &dyn Tree {
+        self.tree
+    }
+
+    fn may_have(&self, path: &str) -> bool {
+        let way = format!("/{}", path.trim_end_matches('/'));
+        let folder = format!("{way}/");
+        let whole = |path: &String| path.ends_with(&way) || path.contains(&folder);
+        let lost = way[self.there(&format!("^{way}"), &[]).len().saturating_sub(1)..].trim_start_matches('/');
+        let lost = lost.split('/').next().unwrap_or_default();
+        let elsewhere = |left: &LeftOut| {
+            matches!(left.why, Why::Submodule | Why::Symlink)
+                && way[1..].starts_with(&format!("{}/", left.path))
+        };
+        self.paths.iter().any(whole) || self.index.left_out().iter().any(elsewhere) || self.is_ignored(lost)
+    }
+
+    fn has_word(&self, word: &str) -> bool {
+        let part = |c: char| c.is_alphanumeric() || c == '_';
+        let whole = |text: &String| {
+            text.match_indices(word)
+                .any(|(at, _)| !text[..at].ends_with(part) && !text[at + word.len()..].starts_with(part))
+        };
+        self.real.contains_key(word)
+            || self.index.files().iter().any(|file| file.digest.spells(word))
+            || self.unread.iter().any(whole)
+    }
+
+    fn knows_all(&self) -> bool {
+        self.all
+    }
+
+    fn is_own(&self, name: &str) -> bool {
+        self.owners.contains(name)
+    }
+
+    fn slip(&self, word: &str) -> Option<String> {
+        let long = self.real.iter().filter(|(name, _)| name.len().min(word.len()) >= SHORTEST);
+        let near = long.filter_map(|(name, place)| Some((wrong_letters(name, word)?, name, place)));
+        let mut near: Vec<_> = near.collect();
+        near.sort();
+        // What is another word here is another name, and no slip: `set` for `get`.
+        let slips = |name: &str| {
+            let (real, asked) = (words::pieces(name), words::pieces(word));
+            let mut others = asked.difference(&real).peekable();
+            others.peek().is_some() && !others.any(|piece| self.spells_piece(piece))
+        };
+        let found = near.into_iter().find(|(wrong, name, _)| *wrong == 0 || slips(name));
+        found.map(|(_, name, (path, line))| match line {
+            0 => format!("{name} ({path})"),
+            line => format!("{name} ({path}:{line})"),
+        })
+    }
+
+    fn strays(&self, tag: &str, code: &str, files: &[&str]) -> Vec<Stray> {
+        let language = language(tag);
+        let imports = summarize(language, code).imports;
+        let added: Vec<String> = files.iter().map(|file| format!("^/{file}")).collect();
+        let mut out = Vec::new();
+        for import in imports.iter().take(limits::NAMED_IMPORTS) {
+            let ways = self.ways(language, &import.module, files);
+            let gap = |way: &'_ String| {
+                let there = self.there(way, &added);
+                let lost = way[there.len()..].trim_start_matches('/').split('/').next().unwrap_or_default();
+                (there.to_owned(), lost.to_owned())
+            };
+            let gaps: Vec<(String, String)> = ways.iter().take(limits::NAMED_PLACES).map(gap).collect();
+            // Some languages have modules inside a file.
+            let inside =
+                |lost: &str| matches!(language, Language::Rust | Language::Java) && self.has_word(lost);
+            let leads = |lost: &str| lost.is_empty() || inside(lost) || self.is_ignored(lost);
+            let mut strange = |name: &str, nearest: Option<String>| {
+                let (module, name, sure) = (import.module.clone(), name.to_owned(), nearest.is_some());
+                out.push(Stray { module, name, nearest, sure });
+            };
+            if gaps.iter().any(|(_, lost)| leads(lost)) {
+                let there = |name: &String| matches!(name.as_str(), "*" | "default") || self.has_word(name);
+                import
+                    .names
+                    .iter()
+                    .filter(|name| !there(name))
+                    .for_each(|name| strange(name, self.slip(name)));
+            } else if let Some((_, lost)) = gaps.first() {
+                let near = gaps.iter().find_map(|(there, lost)| self.sibling(there, lost));
+                strange(lost, near.map(|near| import.module.replace(lost, near)));
+            }
+        }
+        out
+    }
+}
+
+/// How many letters of a real name are wrong in another that may be a slip of it: none where only its parts are put together
+/// in another way. What has another number or is a constant's is another name.
+fn wrong_letters(real: &str, name: &str) -> Option<usize> {
+    let most = if name.len() < LONG { 1 } else { 2 };
+    let digits = |name: &str| name.bytes().filter(u8::is_ascii_digit).collect::<Vec<_>>();
+    let constant = |name: &str| !name.contains(char::is_lowercase);
+    let letters =
+        |name: &str| name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect::<Vec<_>>();
+    let differ = real.len().abs_diff(name.len()) <= most + 2
+        // A variable is called as its type is.
+        && real.get(1..) != name.get(1..)
+        && constant(real) == constant(name)
+        && digits(real) == digits(name);
+    if !differ {
+        return None;
+    }
+    // Who writes it in another manner has all its letters.
+    let manner = |name: &str| (name.contains('_'), name.starts_with(char::is_uppercase));
+    let most = if manner(real) == manner(name) { most } else { 0 };
+    let (real, name) = (letters(real), letters(name));
+    let near = real.len().abs_diff(name.len()) <= most;
+    near.then(|| edits(&real, &name)).filter(|edits| *edits <= most)
+}
+
+/// Letters that are to be put in, left out, changed or exchanged with the next.
+fn edits(a: &[char], b: &[char]) -> usize {
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for (i, x) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let mut least = (rows[i][j] + usize::from(x != y)).min(row[j] + 1).min(rows[i][j + 1] + 1);
+            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
+                least = least.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+/// What a block of code calls its language.
+fn language(tag: &str) -> Language {
+    match tag {
+        "rust" => Language::Rust,
+        "python" => Language::Python,
+        "golang" => Language::Go,
+        "javascript" => Language::JavaScript,
+        "typescript" => Language::TypeScript,
+        ending => Language::of(&format!("_.{ending}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use super::*;
+
+fn with<T>(files: &[(&str, &str)], look: impl FnOnce(&Names<'_>) -> T) -> T {
+    let index = Index::of_texts(files.iter().copied());
+    let tree = TreeIndex::new(files.iter().map(|(path, _)| *path));
+    let go = files.iter().filter(|(path, _)| *path == "go.mod").map(|(_, text)| (*text).to_owned());
+    let (go, unread) = (go.collect::<Vec<_>>(), ["func made_by_tool() {}".to_owned()]);
+    look(&Names::new(&index, &tree, &go).reading(&unread, true))
+}
+
+const FILES: &[(&str, &str)] = &[
+    (".gitignore", "dist/\ndocs/_build/\n"),
+    ("Cargo.toml", ""),
+    ("docs/guide.md", "Set `retry_limit`."),
+    ("src/lib.rs", "mod parse;\npub mod report {}\npub struct TcpStream;\nconst GET_ALL: u8 = 1;\n"),
+    ("src/parse.rs", "pub fn duration_of(text: &str) { get_nodelay(text) }\n"),
+    ("src/store/row.rs", "pub struct Row;\n"),
+];
+
+#[test]
+fn what_any_file_spells_is_there() {
+    with(FILES, |names| {
+        for word in ["duration_of", "retry_limit", "made_by_tool", "store", "guide", "text"] {
+            assert!(names.has_word(word), "{word}");
+        }
+        for word in ["made_by", "Duration_of", "limit", "rows"] {
+            assert!(!names.has_word(word), "{word}");
+        }
+        assert!(names.is_own("TcpStream") && names.is_own("store") && !names.is_own("duration_of"));
+    });
+}
+
+#[test]
+fn paths_that_end_so_or_are_made_may_be_there() {
+    with(FILES, |names| {
+        for path in
+            ["src/store", "store/row.rs", "src/store/", "dist/a.js", "docs/_build/x.html", "src/dist/a"]
+        {
+            assert!(names.may_have(path), "{path}");
+        }
+        for path in ["src/stores/row.rs", "docs/gone.md", "tore/row.rs", "src/parse"] {
+            assert!(!names.may_have(path), "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_slip_is_no_other_name() {
+    with(FILES, |names| {
+        for (word, real) in [
+            ("duratoin_of", "duration_of (src/parse.rs:1)"),
+            ("durationOf", "duration_of (src/parse.rs:1)"),
+            ("TcpStreem", "TcpStream (src/lib.rs:3)"),
+            ("get_no_delay", "get_nodelay (src/parse.rs)"),
+        ] {
+            assert_eq!(names.slip(word).as_deref(), Some(real), "{word}");
+        }
+        for word in
+            ["set_nodelay", "durations_of", "tcpStream", "get_all", "TcpStream2", "ro", "whatever", ""]
+        {
+            assert_eq!(names.slip(word), None, "{word}");
+        }
+    });
+}
+
+/// Modules and names that are not there, each with the nearest.
+fn strays(files: &[(&str, &str)], tag: &str, code: &str) -> Vec<(String, Option<String>)> {
+    let rows = [
+        "src/lib.rs",
+        "src/new.rs",
+        "app/a.ts",
+        "shop/basket.py",
+        "main.go",
+        "src/main/java/org/shop/Basket.java",
+    ];
+    let found = with(files, |names| names.strays(tag, code, &rows));
+    found.into_iter().map(|stray| (stray.name, stray.nearest)).collect()
+}
+
+#[test]
+fn imports_are_followed_in_five_languages() {
+    let none: [(String, Option<String>); 0] = [];
+    let rust = "use crate::parse::duration_of;\nuse crate::report::x_y_z;\nuse crate::new::Thing;\nuse std::gone::far;\n";
+    assert_eq!(strays(FILES, "rust", rust), [("x_y_z".into(), None), ("Thing".into(), None)]);
+    let nowhere = strays(FILES, "rs", "use crate::prase::{a, b};\n");
+    assert_eq!(nowhere, [("prase".into(), Some("crate::parse".into()))]);
+
+    let python =
+        &[("shop/__init__.py", ""), ("shop/basket.py", "total = 1\n"), ("shop/json/__init__.py", "")];
+    let sound = "from .basket import total\nfrom shop.basket import total\nfrom json.decoder import a_b\nimport os.path\n";
+    assert_eq!(strays(python, "python", sound), none);
+    let wrong = strays(python, "py", "from .baskte import total\nfrom shop.gone import total\n");
+    assert_eq!(wrong, [("baskte".into(), Some(".basket".into())), ("gone".into(), None)]);
+
+    let script = &[("app/a.ts", ""), ("app/util.ts", "export const sum = 1\n"), ("app/b/index.ts", "")];
+    let sound =
+        "import { sum } from './util.js'\nimport './b'\nimport x from 'react'\nimport y from './util?raw'\n";
+    assert_eq!(strays(script, "ts", sound), none);
+    let wrong =
+        strays(script, "javascript", "import { sum } from './utils'\nimport '../../../../../../far'\n");
+    assert_eq!(wrong, [("utils".into(), Some("./util".into()))]);
+
+    let go = &[("go.mod", "module example.com/shop\n"), ("main.go", ""), ("internal/cart/cart.go", "")];
+    let code = |path: &str| format!("import (\n\t\"fmt\"\n\t\"example.com/{path}\"\n)\n");
+    assert_eq!(strays(go, "go", &code("shop/internal/cart")), none);
+    assert_eq!(strays(go, "go", &code("other/internal/crat")), none);
+    let near = Some("example.com/shop/internal/cart".to_owned());
+    assert_eq!(strays(go, "golang", &code("shop/internal/carts")), [("carts".into(), near)]);
+
+    let java = &[("src/main/java/org/shop/Basket.java", "class Basket {}")];
+    assert_eq!(strays(java, "java", "import org.shop.Basket;\nimport java.util.List;\n"), none);
+    let near = Some("org.shop.Basket".to_owned());
+    assert_eq!(strays(java, "java", "import org.shop.Baskte;\n"), [("Baskte".into(), near)]);
+}
+
+#[test]
+fn hostile_imports_lead_nowhere() {
+    let long = "a::b.c/".repeat(1_000);
+    for tag in ["rust", "python", "ts", "go", "java", "c", "", "é"] {
+        for module in ["", ".", "..", "/", "::", "../../../..", "super::super", "crate", "é.ü", &long] {
+            for code in
+                [format!("use {module};"), format!("from {module} import é"), format!("import \"{module}\"")]
+            {
+                strays(FILES, tag, &code);
+            }
+        }
+    }
+}
