@@ -44,7 +44,7 @@ impl Models {
             true => ModelSettings::real(Path::new(""), None, None),
             false => workflows::settings(&self.config.config)?.models,
         };
-        let table = Table::with(&models.table);
+        let table = Table::of(&models);
         let head =
             ["PROVIDERS", "NAMES", "FAMILY", "CONTEXT", "OUTPUT", "IN", "OUT", "CACHED", "CACHING", ""];
         let rows: Vec<_> =

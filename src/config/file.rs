@@ -281,9 +281,13 @@ impl Check<'_> {
             within.contains(&seconds).then(|| Duration::from_secs(seconds))
         };
         read(given.as_ref()).ok_or_else(|| {
-            let (least, most) = (within.start(), within.end() / 60);
+            let least = within.start();
+            let most = match within.end() {
+                most @ ..60 => format!("{most}s"),
+                most => format!("{}m", most / 60),
+            };
             let message = format!(
-                "{key} = {:?} is no time; write seconds or minutes, {least}s to {most}m",
+                "{key} = {:?} is no time; write seconds or minutes, {least}s to {most}",
                 given.as_ref()
             );
             self.refuse(given, message)

@@ -107,7 +107,7 @@ pub enum Meaning<'a> {
     Pool(&'a str, &'a PoolSettings),
 }
 
-/// `opencode` lists no models of its own here: those of this pool are skipped until a `[[model]]` describes them.
+/// Those of `opencode` are skipped until the operator attests which models it asks.
 const PRIMARY: [&str; 3] = [
     "claude:sonnet",
     "opencode:google/antigravity-claude-sonnet-4-5",
@@ -444,8 +444,8 @@ mod tests {
             ),
             ("[timeouts]\nfirst_leg = \"0s\"\n", "c.toml:7: first_leg = \"0s\" is no time"),
             (
-                "[workers]\nkill_delay = \"90s\"\n",
-                "c.toml:7: kill_delay = \"90s\" is no time; write seconds or minutes, 0s to 1m",
+                "[workers]\nkill_delay = \"11s\"\n",
+                "c.toml:7: kill_delay = \"11s\" is no time; write seconds or minutes, 0s to 10s",
             ),
             ("[retry.p]\nsame_model = 9\n", "c.toml:7: same_model = 9 is outside 0 to 4"),
             (

@@ -11,7 +11,7 @@ use super::{ConfigError, file::Check};
 pub struct Timeouts {
     /// A call that goes to one model and no further.
     pub call: Duration,
-    /// The Claude program where the API stands behind it; and a model of a pool while others are left.
+    /// The Claude program where the API stands behind it; and any other model of a pool while others are left.
     pub first_leg: Duration,
     /// The API, once the program has failed.
     pub second_leg: Duration,

@@ -25,7 +25,7 @@ pub struct WorkerSettings {
     pub labels: BTreeMap<String, WorkerPool>,
     /// Where it is written down which programs run.
     pub children: PathBuf,
-    /// Between asking one of them to end and killing it.
+    /// Between asking one of them to end and killing it. A server that stops waits for that, too, so it is short.
     pub kill_delay: Duration,
 }
 
@@ -104,7 +104,7 @@ impl Table {
             background: self.background.checked(check, default.background)?,
             labels: self.labels.clone().unwrap_or(default.labels),
             children: default.children,
-            kill_delay: check.time("kill_delay", self.kill_delay.as_ref(), default.kill_delay, 0..=60)?,
+            kill_delay: check.time("kill_delay", self.kill_delay.as_ref(), default.kill_delay, 0..=10)?,
         })
     }
 }

@@ -41,7 +41,7 @@ impl Breaker {
     }
 }
 
-/// What rests, other than by failing.
+/// What named a time before which it is not to be asked.
 #[derive(Clone, Copy)]
 pub(super) enum Cooldown<'a> {
     /// All that is paid for together: `claude`, `opencode:google`.
@@ -130,11 +130,11 @@ impl Breakers {
         self.note(routes, &name, Some(Outage { failures: 0, until })).await;
     }
 
-    /// Until when it rests, if it does.
+    /// Until when it is left alone, if it is.
     pub(super) async fn cools_until(&self, what: Cooldown<'_>, now: Timestamp) -> Option<Timestamp> {
         let mut routes = self.routes.lock().await;
         let until = self.read(&mut routes).await.get(&what.name())?.outage.until;
-        // A clock that was set back makes no rest longer than it can be.
+        // A clock that was set back makes no cooldown longer than one can be.
         (now < until && until.since(now) <= limits::COOLDOWN_MOST).then_some(until)
     }
 
@@ -148,7 +148,7 @@ impl Breakers {
     async fn note(&self, routes: &mut BTreeMap<String, Breaker>, name: &str, outage: Option<Outage>) {
         let changed = match outage {
             Some(outage) => {
-                routes.insert(name.to_owned(), Breaker::of(outage)).is_none_or(|w| w.outage != outage)
+                routes.insert(name.to_owned(), Breaker::of(outage)).is_none_or(|known| known.outage != outage)
             }
             None => routes.remove(name).is_some(),
         };
@@ -187,7 +187,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_000_000_000_000);
 
     #[tokio::test]
-    async fn no_rest_is_longer_than_one_can_be_nor_by_a_clock_that_was_set_back() {
+    async fn no_cooldown_is_longer_than_one_can_be_nor_by_a_clock_that_was_set_back() {
         let model = Cooldown::Model { provider: "p", model: "m" };
         for (what, most) in [(Cooldown::Account("p"), limits::COOLDOWN_MOST), (model, MODEL_COOLDOWN_MOST)] {
             let breakers = Breakers::default();
@@ -201,17 +201,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_tries_a_way_and_gives_up_leaves_it_to_the_next() {
+    async fn whoever_tries_a_route_and_gives_up_leaves_it_to_the_next() {
         let (breakers, long) = (Breakers::default(), Duration::from_secs(300));
         for _ in 0..BREAKER_FAILURES {
-            breakers.admit("w", NOW, long).await.unwrap();
-            breakers.record("w", NOW, Some(&CallErrorKind::Capacity)).await;
+            breakers.admit("r", NOW, long).await.unwrap();
+            breakers.record("r", NOW, Some(&CallErrorKind::Capacity)).await;
         }
         let later = NOW.plus(limits::BREAKER_HOLDS);
-        assert_eq!(breakers.admit("w", NOW, long).await, Err(later));
-        breakers.admit("w", later, long).await.unwrap();
-        assert_eq!(breakers.admit("w", later, long).await, Err(later.plus(long)));
-        breakers.record("w", later, Some(&CallErrorKind::Cancelled)).await;
-        breakers.admit("w", later, long).await.unwrap();
+        assert_eq!(breakers.admit("r", NOW, long).await, Err(later));
+        breakers.admit("r", later, long).await.unwrap();
+        assert_eq!(breakers.admit("r", later, long).await, Err(later.plus(long)));
+        breakers.record("r", later, Some(&CallErrorKind::Cancelled)).await;
+        breakers.admit("r", later, long).await.unwrap();
     }
 }

@@ -310,7 +310,7 @@ mod tests {
         for (row, budget, answered) in
             [(&unpriced, None, true), (&unpriced, Some(u64::MAX - 1), false), (&free, Some(0), true)]
         {
-            let table = Arc::new(Table::with(std::slice::from_ref(row)));
+            let table = Arc::new(Table::default().with(std::slice::from_ref(row)));
             let provider = Checked::around(Arc::new(Haiku), &table, &Arc::default(), &clock);
             let asked = provider.call(&call("?".into(), budget), &CancellationToken::new()).await;
             assert_eq!(asked.is_ok(), answered, "{row:?} {budget:?}");

@@ -1,7 +1,7 @@
-//! Two ways to the same model, the dearer one for when the other fails.
+//! Two routes to the same model, the dearer one for when the other fails.
 //!
-//! Each leg has its own time, and both together no more than the call. A way that is known not to lead anywhere now, because it
-//! lacks something or failed again and again a moment ago, is skipped, and named with its reason.
+//! Each leg has its own time, and both together no more than the call. A route that is known not to lead anywhere
+//! now, because it lacks something or failed again and again a moment ago, is skipped, and named with its reason.
 
 use std::{sync::Arc, time::Duration};
 

@@ -297,7 +297,7 @@ impl Estimate {
     }
 }
 
-/// One way to a model, looked at closely.
+/// One route to a model, looked at closely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteState {
     /// [`Provider::name`].
@@ -320,7 +320,7 @@ pub trait Provider: Send + Sync {
         None
     }
 
-    /// Every way it has to a model. Looks closer than [`Provider::lacks`], and may take seconds.
+    /// Every route it has to a model. Looks closer than [`Provider::lacks`], and may take seconds.
     fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         let state = self.lacks().map_or(Ok(String::new()), Err);
         Box::pin(async move { vec![RouteState { provider: self.name(), state }] })
@@ -469,7 +469,7 @@ impl Providers {
         store: Option<Arc<Store>>,
         clock: SharedClock,
     ) -> Result<Self, ResolveError> {
-        let table = Arc::new(models::Table::with(&settings.table));
+        let table = Arc::new(models::Table::of(settings));
         let clients = http::Clients::new()?;
         let library =
             settings.cassettes.as_ref().map(|given| cassette::Library::open(given, settings.secrets()));

@@ -2,7 +2,11 @@
 //! added to by `[[model]]` rows in the settings, without a release.
 
 pub use crate::config::{Model, Price};
-use crate::{limits, types::Family};
+use crate::{
+    config::{ModelSettings, is_loopback},
+    limits,
+    types::Family,
+};
 
 impl Model {
     /// Tokens of a prompt that it reads beside its instructions and the form of its answer, with room for the longest
@@ -80,12 +84,21 @@ fn row(
 }
 
 impl Table {
-    /// The built-in rows, where none of `settings` stands for the same model, and before them these.
-    pub fn with(settings: &[Model]) -> Self {
-        let mut models = settings.to_vec();
-        let built_in = Self::default().models;
-        models.extend(built_in.into_iter().filter(|row| settings.iter().all(|given| given.id != row.id)));
-        Self { models }
+    /// Those of the settings, and the built-in ones.
+    pub fn of(settings: &ModelSettings) -> Self {
+        let mut built_in = Self::default();
+        if settings.opencode.base_url.as_ref().is_some_and(|url| !is_loopback(url)) {
+            // A gateway may charge for what a Google login has for nothing.
+            let asked_there = |row: &&mut Model| row.providers == ["opencode"];
+            built_in.models.iter_mut().filter(asked_there).for_each(|row| row.price = None);
+        }
+        built_in.with(&settings.table)
+    }
+
+    /// These rows, and after them ours, where none of these stands for the same model.
+    pub(super) fn with(self, rows: &[Model]) -> Self {
+        let others = self.models.into_iter().filter(|row| rows.iter().all(|given| given.id != row.id));
+        Self { models: rows.iter().cloned().chain(others).collect() }
     }
 
     pub fn models(&self) -> &[Model] {
@@ -236,6 +249,25 @@ mod tests {
     }
 
     #[test]
+    fn nobody_knows_what_a_gateway_charges_unless_the_settings_say_it() {
+        let id = "google/antigravity-gemini-3-pro";
+        let free = Table::default().find("opencode", id).unwrap().clone();
+        for (base_url, rows, price) in [
+            (None, vec![], free.price),
+            (Some("http://127.0.0.1:9/v1"), vec![], free.price),
+            (Some("https://gateway.example/v1"), vec![], None),
+            (Some("https://gateway.example/v1"), vec![free.clone()], free.price),
+        ] {
+            let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+            settings.opencode.base_url = base_url.map(|url| url.parse().unwrap());
+            settings.table = rows;
+            let table = Table::of(&settings);
+            assert_eq!(table.find("opencode", id).unwrap().price, price, "{settings:?}");
+            assert!(table.find("claude", "opus").unwrap().price.is_some());
+        }
+    }
+
+    #[test]
     fn names_are_unique_within_a_provider() {
         let table = Table::default();
         let names = |m: &Model| m.aliases.iter().chain([&m.id]).cloned().collect::<Vec<_>>();
@@ -266,12 +298,12 @@ mod tests {
             price: None,
             deprecated: None,
         };
-        let table =
-            Table::with(&[given("gemini-9-pro", "gemini", "gemini"), given("qwen3", "ollama", "qwen")]);
+        let table = Table::default()
+            .with(&[given("gemini-9-pro", "gemini", "gemini"), given("qwen3", "ollama", "qwen")]);
         assert_eq!(table.find("gemini", "pro").unwrap().id, "gemini-9-pro");
         assert_eq!(table.family_of("qwen3").unwrap().0, "qwen");
         assert!(table.find("gemini", "3-pro").is_some());
-        let corrected = Table::with(&[given("gemini-2.5-flash", "gemini", "gemini")]);
+        let corrected = Table::default().with(&[given("gemini-2.5-flash", "gemini", "gemini")]);
         assert_eq!(corrected.row_of("gemini-2.5-flash-001").unwrap().context, 32_000);
     }
 }

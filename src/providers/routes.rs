@@ -62,15 +62,19 @@ impl Providers {
 
     /// The most that a call to the model that `id` names may take.
     pub fn deadline(&self, id: &ModelId) -> Duration {
-        let several = id.provider == POOL || id.provider == "claude" && self.two_legs;
+        let several = id.provider == POOL || self.has_two_legs(id);
         if several { self.timeouts.both_legs() } else { self.timeouts.call }
+    }
+
+    fn has_two_legs(&self, id: &ModelId) -> bool {
+        id.provider == "claude" && self.two_legs
     }
 
     /// Is there a second opinion to be had, whoever drafts first? Checked at start; what really served is checked again on
     /// every answer. Members of a pool that are not known, or never asked on that side of the table, do not count.
     pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {
-        let drafting = self.families(drafter, CallRole::Drafter)?;
-        let reviewing = self.families(reviewer, CallRole::Reviewer)?;
+        let drafting = self.families(drafter, CallRole::Drafter, false)?;
+        let reviewing = self.families(reviewer, CallRole::Reviewer, false)?;
         let mut all = drafting.iter().chain(&reviewing);
         match all.next() {
             Some(family) if all.all(|other| other == family) => {
@@ -82,15 +86,22 @@ impl Providers {
     }
 
     /// The families that may not draft a document in which those of `authors` had a hand: without them no reviewer of
-    /// another family would be left for it.
+    /// another family would be left for it. Who lacks something counts only where nobody else is left.
     pub fn spared(&self, reviewer: &str, authors: &[Family]) -> Vec<Family> {
-        let mut left = self.families(reviewer, CallRole::Reviewer).unwrap_or_default();
-        left.retain(|family| !authors.contains(family));
+        let others = |able: bool| {
+            let mut left = self.families(reviewer, CallRole::Reviewer, able).unwrap_or_default();
+            left.retain(|family| !authors.contains(family));
+            left
+        };
+        let mut left = others(true);
+        if left.is_empty() {
+            left = others(false);
+        }
         if left.iter().all(|family| *family == left[0]) { left } else { Vec::new() }
     }
 
-    /// The families of the models that may be asked on that side.
-    fn families(&self, spec: &str, role: CallRole) -> Result<Vec<Family>, ResolveError> {
+    /// The families of the models that may be asked on that side; `able`: of a pool, those that lack nothing.
+    fn families(&self, spec: &str, role: CallRole, able: bool) -> Result<Vec<Family>, ResolveError> {
         let mut families = Vec::new();
         let mut unfit = None;
         let (back_end, id) = self.resolve(spec)?;
@@ -100,7 +111,8 @@ impl Providers {
                 None => families.extend(id.family),
             },
             Some(pool) => {
-                for route in pool.members().filter_map(|member| member.route.as_ref().ok()) {
+                let routes = pool.members().filter_map(|member| member.route.as_ref().ok());
+                for route in routes.filter(|route| !able || route.back_end.lacks().is_none()) {
                     match route.is_fit(role) {
                         Ok(()) => families.extend(route.id.family.clone()),
                         Err(why) => unfit = Some(why),
@@ -125,14 +137,7 @@ impl Providers {
                 List::new(members.collect(), given.strategy)
             };
             let lists = [list(&given.primary), list(&given.fallback)];
-            let pool = Pool::new(
-                name,
-                lists,
-                given.retry,
-                self.timeouts.first_leg,
-                Arc::clone(breakers),
-                Arc::clone(clock),
-            );
+            let pool = Pool::new(name, lists, given.retry, Arc::clone(breakers), Arc::clone(clock));
             (name.clone(), Arc::new(pool))
         });
         made.collect()
@@ -156,7 +161,8 @@ impl Providers {
             }
             Strategy::Capability => self.level(&id).map_or(u64::MAX, |level| level as u64),
         };
-        Ok(Route { back_end, unfit: self.unfit(&id.provider), rank, id })
+        let turn = if self.has_two_legs(&id) { self.timeouts.both_legs() } else { self.timeouts.first_leg };
+        Ok(Route { back_end, unfit: self.unfit(&id.provider), rank, turn, id })
     }
 
     /// The highest level of capability that this model stands for, whoever serves it.
@@ -219,7 +225,12 @@ mod tests {
     }
 
     fn providers(pools: &[(&str, &[&str])], gemini_drafts: bool) -> Providers {
-        let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        keyed(pools, gemini_drafts, None)
+    }
+
+    fn keyed(pools: &[(&str, &[&str])], gemini_drafts: bool, gemini_key: Option<&str>) -> Providers {
+        let mut settings =
+            ModelSettings::real(std::path::Path::new("/nowhere"), gemini_key.map(Into::into), None);
         settings.gemini.drafts = gemini_drafts;
         let made =
             pools.iter().map(|(name, primary)| ((*name).to_owned(), pool(primary, Strategy::Priority)));
@@ -281,6 +292,27 @@ mod tests {
         ] {
             assert_eq!(providers.spared(reviewer, &authors), spared, "{reviewer} {authors:?}");
         }
+    }
+
+    #[test]
+    fn who_cannot_be_asked_is_no_reviewer_that_is_left() {
+        let providers = keyed(&[("mixed", &["claude:opus", "gemini:pro"])], true, Some("a key"));
+        let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
+        for (authors, spared) in
+            [(vec![], &gemini), (vec![claude.clone()], &gemini), (vec![gemini.clone()], &claude)]
+        {
+            assert_eq!(providers.spared("pool:mixed", &authors), std::slice::from_ref(spared), "{authors:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_with_two_legs_has_the_time_of_both_for_its_turn() {
+        let mut settings = ModelSettings::real(std::path::Path::new("/nowhere"), None, Some("a key".into()));
+        settings.names.pools.insert("p".into(), pool(&["claude:opus", "gemini:pro"], Strategy::Priority));
+        let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+        let turns: Vec<_> =
+            providers.pools["p"].members().map(|member| member.route.as_ref().unwrap().turn).collect();
+        assert_eq!(turns, [settings.timeouts.both_legs(), settings.timeouts.first_leg]);
     }
 
     #[test]

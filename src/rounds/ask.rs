@@ -61,6 +61,9 @@ pub(super) struct Failure {
     pub kind: FailureKind,
     /// For what is waited for: when another try is worth it.
     not_before: Option<Timestamp>,
+    /// The time was over for a request that may be on a bill: what was held back for it counts for good.
+    #[serde(default)]
+    held: bool,
 }
 
 impl Failure {
@@ -74,6 +77,17 @@ impl Failure {
             FailureKind::Lacking => Some(Hold::Lacking),
             FailureKind::TimedOut => Some(Hold::Slow),
             _ => None,
+        }
+    }
+
+    /// How far the [`TRIES`] are used up after this one.
+    fn used(&self, tries: u32) -> u32 {
+        match self.hold() {
+            // Each of those takes as much of the budget again, so there is one more at most.
+            _ if self.held => (tries + 1).max(TRIES - 1),
+            Some(Hold::Busy | Hold::Unavailable) => tries + 1,
+            Some(Hold::Slow) => tries + 2,
+            _ => tries,
         }
     }
 }
@@ -190,12 +204,7 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
         }
         let Some(hold) = failure.hold() else { return Ok(answered) };
         let until = failure.not_before;
-        busy += match hold {
-            Hold::Busy | Hold::Unavailable => 1,
-            // What nobody waited for to its end may be billed all the same.
-            Hold::Slow => 2,
-            _ => 0,
-        };
+        busy = failure.used(busy);
         if busy >= TRIES {
             return Ok(answered);
         }
@@ -235,7 +244,8 @@ async fn buy(
     if let Some((kind, why)) = unsent.or(lacks.map(|why| (FailureKind::Lacking, why))) {
         tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %why, "a model cannot be asked");
         let (served, asked) = (Served::of(&Usage::default()), model.model);
-        return Ok(Answered { served, asked, prompt, cut, outcome: Err(Failure { kind, not_before: None }) });
+        let failure = Failure { kind, not_before: None, held: false };
+        return Ok(Answered { served, asked, prompt, cut, outcome: Err(failure) });
     }
     if provider.crowded(pool(cx, ask)) {
         aside.crowded = true;
@@ -288,7 +298,8 @@ async fn buy(
         }
         Err(error) => {
             tracing::warn!(run = %cx.run().id, provider = provider.name(), kind = ?error.kind, detail = %error.message, "model call failed");
-            Err(failure(error, this.number, cx.clock().now()))
+            let held = aside.held && timed_out_on_a_bill(error);
+            Err(Failure { held, ..failure(error, this.number, cx.clock().now()) })
         }
     };
     Ok(Answered { served: Served::of(usage), asked: usage.asked.clone(), prompt, cut, outcome })
@@ -360,6 +371,13 @@ fn only_money_helps(result: &Result<Reply, CallError>) -> bool {
     // A free way that was too slow may well be so again.
     let waits = failure(error, 1, Timestamp(0)).hold().is_some_and(|hold| hold != Hold::Slow);
     kinds.into_iter().any(closed) && !waits
+}
+
+/// Was one of its requests not waited for to its end that may cost something all the same?
+fn timed_out_on_a_bill(error: &CallError) -> bool {
+    let legs = error.before.iter().map(|leg| (&leg.kind, &leg.usage)).chain([(&error.kind, &*error.usage)]);
+    legs.into_iter()
+        .any(|(kind, usage)| matches!(kind, CallErrorKind::Timeout { .. }) && usage.may_cost_more())
 }
 
 fn no_price(spec: &str) -> String {
@@ -436,8 +454,8 @@ fn settled(mut row: CallRow, (usage, error): Leg<'_>, held: Option<u64>) -> Call
 }
 
 fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
-    let plain = |kind| Failure { kind, not_before: None };
-    let after = |kind, wait| Failure { kind, not_before: Some(now.plus(wait)) };
+    let plain = |kind| Failure { kind, not_before: None, held: false };
+    let after = |kind, wait| Failure { not_before: Some(now.plus(wait)), ..plain(kind) };
     let doubled = |first: Duration| first.saturating_mul(1 << attempt.min(8).saturating_sub(1));
     let soon =
         |kind, reset: Option<Duration>| after(kind, reset.unwrap_or(doubled(FIRST_WAIT)).min(LONGEST_WAIT));
@@ -510,6 +528,47 @@ mod tests {
         ] {
             let usage = Usage { metered, ..usage };
             assert_eq!(usage.may_cost_more(), more, "{usage:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_may_be_on_a_bill_is_made_once_more_and_a_free_one_oftener() {
+        let late = |billed, metered| {
+            let kind = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
+            CallError {
+                kind,
+                message: String::new(),
+                usage: Box::new(Usage { metered, ..asked(billed, None) }),
+                before: Vec::new(),
+            }
+        };
+        let first = |leg: CallError| {
+            let before = vec![Attempt { kind: leg.kind, message: leg.message, usage: *leg.usage }];
+            CallError { kind: CallErrorKind::Unavailable, before, ..late(true, Metered::Known) }
+        };
+        for (error, held) in [
+            (late(true, Metered::Unknown), true),
+            (late(false, Metered::Unknown), false),
+            (first(late(true, Metered::Unknown)), true),
+            (first(late(false, Metered::Unknown)), false),
+        ] {
+            assert_eq!(timed_out_on_a_bill(&error), held, "{error:?}");
+        }
+        let busy = Failure { kind: FailureKind::Busy, not_before: None, held: false };
+        let free = Failure { kind: FailureKind::TimedOut, ..busy.clone() };
+        let paid = Failure { held: true, ..free.clone() };
+        for (failures, ends) in [
+            (vec![&paid], false),
+            (vec![&paid, &paid], true),
+            (vec![&paid, &busy], true),
+            (vec![&busy, &busy, &busy, &paid], false),
+            (vec![&free, &free], false),
+            (vec![&free, &free, &free], true),
+            (vec![&busy; 5], false),
+            (vec![&busy; 6], true),
+        ] {
+            let used = failures.iter().fold(0, |used, failure| failure.used(used));
+            assert_eq!(used >= TRIES, ends, "{failures:?}");
         }
     }
 

@@ -92,7 +92,7 @@ pub struct Round {
     /// The reviewed document with the fewest open objections, kept so that a loop never ends worse than
     /// it once was.
     best: Option<Best>,
-    /// Families that drafted in this run.
+    /// Families that drafted in this run, since a person's own version if there was one.
     #[serde(default)]
     authors: Vec<Family>,
     /// Mechanical mistakes of the draft before, to tell "still the same" from "new ones".
@@ -183,10 +183,11 @@ impl Round {
         self.authors.iter().chain(&drafter.family).cloned().collect()
     }
 
-    /// A person's own version takes the place of ours. Nobody has looked at it yet.
+    /// A person's own version takes the place of ours. Nobody has looked at it yet, and no model had a hand in it.
     pub fn take_over(&mut self, document: Hash) {
         self.replace(document);
         self.drafter = None;
+        self.authors.clear();
         self.compared = None;
         // Ours of before never takes its place again.
         self.best = None;
@@ -300,5 +301,23 @@ impl Round {
             drafter: self.drafter.clone(),
             reviewer: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_persons_own_version_leaves_every_family_but_the_next_drafters_to_review() {
+        let [claude, gemini] = ["claude", "gemini"].map(|name| Family(name.to_owned()));
+        let by = |family: &Family| Served { model: "m".into(), family: Some(family.clone()) };
+        let mut round = Round::new(5);
+        round.drafted_by(by(&claude));
+        round.take_over(Hash::of(b"theirs"));
+        assert_eq!(round.authors(), []);
+        round.drafted_by(by(&gemini));
+        let authors = round.authors();
+        assert!(authors.contains(&gemini) && !authors.contains(&claude), "{authors:?}");
     }
 }

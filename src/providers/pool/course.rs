@@ -1,6 +1,6 @@
 //! One call's way through a pool: who is still to be asked, what was tried, and what it all comes to.
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 
 use super::{Pool, Route};
 use crate::{
@@ -31,7 +31,6 @@ struct Cooling<'a> {
 
 pub(super) struct Course<'a> {
     call: &'a Call,
-    turn: Duration,
     ends: Timestamp,
     /// No wait goes beyond: an answer takes its time, too.
     waits_end: Timestamp,
@@ -54,7 +53,6 @@ impl<'a> Course<'a> {
         let now = pool.clock.now();
         let mut course = Self {
             call,
-            turn: pool.turn,
             ends: now.plus(call.deadline),
             waits_end: now.plus(call.deadline / 2),
             queue: VecDeque::new(),
@@ -133,7 +131,7 @@ impl<'a> Course<'a> {
     /// The call as the one is asked it who was just taken out of the queue.
     pub(super) fn call(&self, now: Timestamp, seat: Seat<'_>) -> Call {
         let left = self.ends.since(now);
-        let deadline = if self.queue.is_empty() { left } else { left.min(self.turn) };
+        let deadline = if self.queue.is_empty() { left } else { left.min(seat.route.turn) };
         Call { model: seat.route.id.model.clone(), deadline, budget: self.budget, ..self.call.clone() }
     }
 

@@ -39,8 +39,6 @@ pub(super) struct Pool {
     /// The primary ones, and those to fall back on.
     lists: [List; 2],
     retry: Retry,
-    /// What a model gets of a call's time while others are left.
-    turn: Duration,
     breakers: Arc<Breakers>,
     clock: SharedClock,
 }
@@ -65,6 +63,8 @@ pub(super) struct Route {
     pub(super) unfit: Option<(CallRole, &'static str)>,
     /// Where the strategy goes by it: the lower, the earlier.
     pub(super) rank: u64,
+    /// What it gets of a call's time while others are left.
+    pub(super) turn: Duration,
 }
 
 impl Route {
@@ -105,11 +105,10 @@ impl Pool {
         name: &str,
         lists: [List; 2],
         retry: Retry,
-        turn: Duration,
         breakers: Arc<Breakers>,
         clock: SharedClock,
     ) -> Self {
-        Self { name: name.to_owned(), lists, retry, turn, breakers, clock }
+        Self { name: name.to_owned(), lists, retry, breakers, clock }
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = &Member> {

@@ -56,11 +56,12 @@ impl Room {
                 family: Some(Family(provider.into())),
             };
             // The later, the lower: so that a list in its own order is told from one that is sorted.
-            let route = Route { id, back_end, unfit: None, rank: 9 - at as u64 };
+            let route =
+                Route { id, back_end, unfit: None, rank: 9 - at as u64, turn: Duration::from_secs(180) };
             Member { spec: (*spec).to_owned(), route: Ok(route) }
         };
         let lists = lists.map(|list| List::new(list.iter().enumerate().map(member).collect(), strategy));
-        Pool::new("p", lists, retry, Duration::from_secs(180), Arc::clone(&self.breakers), Arc::clone(&clock))
+        Pool::new("p", lists, retry, Arc::clone(&self.breakers), Arc::clone(&clock))
     }
 
     fn pool(&self) -> Pool {
@@ -159,7 +160,7 @@ async fn a_rate_limit_is_sat_out_in_the_same_list() {
     ask(&room.pool()).await.unwrap();
     assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (30, "claude:sonnet")]));
 
-    // Twice is enough for one model: it rests, for every pool.
+    // Twice is enough for one model: it is left alone, by every pool.
     let room = Room::new().fails("claude:sonnet", &[limited(None), limited(None)]);
     ask(&room.pool()).await.unwrap();
     assert_eq!(room.asked(), at(&[(0, "claude:sonnet"), (30, "claude:sonnet"), (30, "opencode:a/one")]));
@@ -261,7 +262,7 @@ async fn capacity_is_no_quota() {
     ask(&pool).await.unwrap();
     assert_eq!(room.names(), ["claude:sonnet", "opencode:a/one"]);
     ask(&room.pool()).await.unwrap();
-    assert_eq!(room.names(), ["claude:sonnet"], "nothing rests");
+    assert_eq!(room.names(), ["claude:sonnet"], "nothing cools");
 }
 
 #[tokio::test]

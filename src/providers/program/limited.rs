@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::{proc::Output, providers::CallErrorKind};
+use crate::{limits, proc::Output, providers::CallErrorKind};
 
-/// Bytes of each output that are looked at: its end, where the reason stands.
+/// Bytes of the text in each output that are looked at: its last whole lines, where the reason stands.
 const TAIL: usize = 2_000;
 
 /// Whole words of lower-case text, one after the other in a line.
@@ -36,14 +36,27 @@ pub(in crate::providers) fn limited(output: &Output, said: &str) -> Option<CallE
     if output.success() {
         return None;
     }
-    let end = |bytes: &[u8]| {
-        let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).to_ascii_lowercase();
-        end.lines().filter(|line| !line.trim_start().starts_with('{')).collect::<Vec<_>>().join("\n")
-    };
-    let all = [said.to_ascii_lowercase(), end(&output.stderr), end(&output.stdout)];
+    // Errors may begin in the middle of a line, which may be one of an event.
+    let cut = output.stderr.len() >= limits::CHILD_ERROR_BYTES;
+    // A disk that is full is no account that is used up.
+    let all = [said.to_owned(), end(&output.stderr, cut), end(&output.stdout, false)]
+        .map(|text| text.to_ascii_lowercase().replace("disk quota", "disk"));
     let told = |pattern: &Regex| all.iter().any(|text| pattern.is_match(text));
     let rate = || (told(&RATE) || told(&STATUS)).then_some(CallErrorKind::RateLimited { reset: None });
     told(&QUOTA).then_some(CallErrorKind::Quota { reset: None }).or_else(rate)
+}
+
+/// The last lines that are no events.
+fn end(bytes: &[u8], cut: bool) -> String {
+    let all = String::from_utf8_lossy(bytes);
+    let lines = all.lines().skip(usize::from(cut)).filter(|line| !line.trim_start().starts_with('{'));
+    let lines: Vec<_> = lines.collect();
+    let mut size = 0;
+    let last = lines.iter().rev().take_while(|line| {
+        size += line.len() + 1;
+        size <= TAIL
+    });
+    lines[lines.len() - last.count()..].join("\n")
 }
 
 #[cfg(test)]
@@ -86,6 +99,7 @@ mod tests {
             ("version 1.2.429", NEITHER),
             ("the first rate\nis no limit", NEITHER),
             ("quotations exceeded", NEITHER),
+            ("write failed: Disk quota exceeded (EDQUOT)", NEITHER),
             ("error: unknown option", NEITHER),
             ("", NEITHER),
         ] {
@@ -98,8 +112,15 @@ mod tests {
     fn neither_an_answer_nor_what_a_model_said_nor_what_is_far_above_tells_of_limits() {
         let good = Output { status: Some(0), ..failed("429", "too many requests") };
         assert_eq!(limited(&good, "rate limit"), NEITHER);
-        assert_eq!(limited(&failed("{\"text\":\"429, rate limit\"}\n", ""), ""), NEITHER);
-        assert_eq!(limited(&failed("", &format!("quota exceeded{}", " ".repeat(TAIL))), ""), NEITHER);
+        let event = |size| format!("{{\"text\":\"{}429, rate limit\"}}\n", " ".repeat(size));
+        let cut = format!("429, rate limit\"}}\n{}", event(limits::CHILD_ERROR_BYTES));
+        let above = format!("quota exceeded{}", "\n".repeat(TAIL));
+        for printed in [event(0), event(2 * TAIL), cut, above] {
+            assert_eq!(limited(&failed("", &printed), ""), NEITHER, "{printed}");
+            let printed = format!("{printed}Rate limit reached");
+            assert_eq!(limited(&failed("", &printed), ""), RATE_LIMITED, "{printed}");
+        }
+        assert_eq!(limited(&failed(&event(2 * TAIL), ""), ""), NEITHER);
         assert_eq!(limited(&failed("", ""), "Rate limit reached"), RATE_LIMITED);
     }
 }
