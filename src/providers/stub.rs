@@ -1,7 +1,7 @@
 //! Scripted answers, for rehearsals and tests: no key, no network, no model.
 //!
 //! A script is a list of answers, served in order to each role. Which one is next comes from the
-//! call (`facts["call"]`: the how-manieth call of this role in this run, from 1) and from nothing
+//! call (`facts["call"]`: the ordinal of this call among those of its role in this run, from 1) and from nothing
 //! kept here, so a run that is resumed goes on where it was and two runs don't take from each
 //! other. Past the end the role's last answer repeats.
 

@@ -49,7 +49,7 @@ pub struct Held {
     spec: String,
     /// When the model is asked again; of what lacks, when it is looked at again.
     until: Timestamp,
-    /// The visit that waits, and the how-manieth of its waits this is.
+    /// The visit that waits, and the ordinal of this wait among its waits.
     visit: u64,
     number: u32,
     /// The start of the server that saw it: a later one may have other keys.

@@ -94,7 +94,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The how-manieth time this data directory was opened.
+    /// The ordinal of this opening of the data directory.
     pub fn boot(&self) -> i64 {
         self.epoch
     }

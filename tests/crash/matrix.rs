@@ -268,7 +268,7 @@ fn resume_all(points: Receiver<Point>, scenario: &'static Scenario, models: &Arc
     all
 }
 
-/// Every so manieth commit, from a random one on.
+/// One commit in so many, from a random one on.
 fn sample(scenario: &Scenario, step: usize) -> Sample {
     Sample { first: Random::seeded(scenario.name).below(step), step, within: scenario.killed_in }
 }
