@@ -223,15 +223,3 @@ pub const TESTED_CANDIDATES: usize = 256;
 
 /// Lines of an item that are pointed at: of a longer one a model is shown the beginning, or what it holds.
 pub const SIMILAR_ITEM_LINES: u32 = 150;
-
-/// Mistakes of one kind that are told at once about a design's names: enough to see what is wrong.
-pub const NAMED_MISTAKES: usize = 12;
-
-/// Words, imports of a block and blocks of code that a design is read for, and files that one of its imports may stand in.
-/// Nobody reads a design that has more; each is looked up in all files, which is a millisecond of the largest repository.
-pub const NAMED_WORDS: usize = 2_000;
-pub const NAMED_IMPORTS: usize = 100;
-pub const NAMED_BLOCKS: usize = 100;
-pub const NAMED_PLACES: usize = 20;
-/// Paths, and words that no file has, that are compared with every path or name of a repository.
-pub const NAMED_UNKNOWN: usize = 200;

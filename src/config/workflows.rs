@@ -48,8 +48,13 @@ impl WorkflowSettings {
 
     /// The document's path for one issue.
     pub fn document_path_of(&self, issue: IssueNo) -> String {
-        self.document_path.replace("{issue}", &issue.to_string())
+        document_path_of(&self.document_path, issue)
     }
+}
+
+/// Where such a path leads for one issue.
+pub fn document_path_of(document_path: &str, issue: IssueNo) -> String {
+    document_path.replace("{issue}", &issue.to_string())
 }
 
 /// What a file says of a workflow.

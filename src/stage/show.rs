@@ -4,6 +4,7 @@
 
 use super::{Asks, Stage, Visit, document};
 use crate::{
+    config::document_path_of,
     engine::{ApprovalKind, ApprovalRow, CallRow, Kind, StepError},
     github::{Body, LabelSpec, LabelSwap, Repo, decorated},
     limits,
@@ -430,7 +431,7 @@ fn model(served: &Served) -> Author {
 /// Where the document goes.
 pub(super) fn path(s: &Stage) -> Result<String, StepError> {
     let issue = need(&s.issue)?.number;
-    Ok(need(&s.policy)?.document_path.replace("{issue}", &issue.to_string()))
+    Ok(document_path_of(&need(&s.policy)?.document_path, issue))
 }
 
 /// `docs/lld/LLD-7.md` → `docs/lld/LLD-7.review.md`.

@@ -12,10 +12,12 @@ use super::{
     tree::{file_name, likeness, pairs},
     words,
 };
-use crate::{
-    documents::{Repository, Stray, Tree},
-    limits,
-};
+use crate::documents::{Repository, Stray, Tree};
+
+/// Imports of a block of code that are looked up, and files that one of them may stand in. Nobody reads a design that has
+/// more.
+const NAMED_IMPORTS: usize = 100;
+const NAMED_PLACES: usize = 20;
 
 /// A shorter name is no slip of another, for too many are one letter away; a module has few beside it.
 const SHORTEST: usize = 6;
@@ -253,14 +255,14 @@ impl Repository for Names<'_> {
         let imports = summarize(language, code).imports;
         let added: Vec<String> = files.iter().map(|file| format!("^/{file}")).collect();
         let mut out = Vec::new();
-        for import in imports.iter().take(limits::NAMED_IMPORTS) {
+        for import in imports.iter().take(NAMED_IMPORTS) {
             let ways = self.ways(language, &import.module, files);
             let gap = |way: &'_ String| {
                 let there = self.there(way, &added);
                 let lost = way[there.len()..].trim_start_matches('/').split('/').next().unwrap_or_default();
                 (there.to_owned(), lost.to_owned())
             };
-            let gaps: Vec<(String, String)> = ways.iter().take(limits::NAMED_PLACES).map(gap).collect();
+            let gaps: Vec<(String, String)> = ways.iter().take(NAMED_PLACES).map(gap).collect();
             // Some languages have modules inside a file.
             let inside =
                 |lost: &str| matches!(language, Language::Rust | Language::Java) && self.has_word(lost);

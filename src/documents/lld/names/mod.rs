@@ -7,14 +7,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Change, Lld, parse};
-use crate::{
-    documents::{
-        Mistake, Repository,
-        markdown::{self, Outline},
-        path, shown_path,
-    },
-    limits::{NAMED_BLOCKS, NAMED_MISTAKES, NAMED_UNKNOWN, NAMED_WORDS},
+use crate::documents::{
+    Mistake, Repository,
+    markdown::{self, Outline},
+    path, shown_path,
 };
+
+/// Mistakes of one kind that are told at once: enough to see what is wrong.
+const NAMED_MISTAKES: usize = 12;
+
+/// Words and blocks of code that a design is read for. Nobody reads a design that has more; each word is looked up in all
+/// files, which is a millisecond of the largest repository.
+const NAMED_WORDS: usize = 2_000;
+const NAMED_BLOCKS: usize = 100;
+
+/// Paths, and words that no file has, that are compared with every path or name of a repository.
+const NAMED_UNKNOWN: usize = 200;
 
 /// What code calls the place where it stands.
 const HERE: [&str; 5] = ["Self", "crate", "self", "super", "this"];
