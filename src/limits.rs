@@ -158,7 +158,6 @@ pub const CHAT_FRAME_TOKENS: u64 = 256;
 /// A program saying which version it is: a second on a busy machine, and some start a whole runtime for it.
 pub const VERSION_TIME: Duration = Duration::from_secs(20);
 
-
 /// What of a repository a model is shown, in tokens: about 60 KB of source text, which leaves 14,000 of the
 /// smallest usual window (32,000) to everything else.
 pub const CONTEXT_TOKENS: usize = 18_000;
@@ -213,17 +212,6 @@ pub const NAME_BYTES: usize = 100;
 
 /// Files that similar code is offered from: more than any prompt holds.
 pub const SIMILAR_OFFERS: usize = 100;
-
-/// Parts of a path, from its end, that are compared with those of a repository's files: deeper trees say no more.
-pub const NAMED_PARTS: usize = 12;
-
-/// Files of one name among which the one that a text's path means is looked for: several times what the largest of
-/// repositories have. And those among which a test's is, once for each test.
-pub const NAMED_CANDIDATES: usize = 2_000;
-pub const TESTED_CANDIDATES: usize = 256;
-
-/// Lines of an item that are pointed at: of a longer one a model is shown the beginning, or what it holds.
-pub const SIMILAR_ITEM_LINES: u32 = 150;
 
 /// Mistakes of one kind that are told at once about a design's names: enough to see what is wrong.
 pub const NAMED_MISTAKES: usize = 12;

@@ -54,11 +54,6 @@ impl Digest {
         self.uses.iter()
     }
 
-    /// Whether it uses a name and does not define it.
-    pub fn has_use(&self, name: &str) -> bool {
-        self.uses.find(name).is_some()
-    }
-
     /// May its text have this name, whole and written so? Surely not, if not.
     pub fn may_spell(&self, name: &str) -> bool {
         // Of ten thousand files one or two would be wrong about a name by the one, and none by both.
