@@ -14,6 +14,7 @@ mod paced;
 mod recall;
 mod repositories;
 mod runs;
+mod seen;
 mod signatures;
 mod site;
 mod waiting;

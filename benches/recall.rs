@@ -1,5 +1,5 @@
 //! How often the files that a real commit changed are among the first ten that its message alone leads to, in the tree
-//! before it. Beside us: two rankings by ripgrep's hits, and aider's map. Which commits is fixed in `recall/commits.txt`,
+//! before it, and how many of the lines that it changed stand in what a model is shown. Beside us: two rankings by ripgrep's hits, and aider's map. Which commits is fixed in `recall/commits.txt`,
 //! by the rule in `recall/choose.sh`; the weights were chosen on others, those in `recall/older.txt`.
 
 use std::{
@@ -12,7 +12,8 @@ use std::{
 
 use countersign::{
     clock::SystemClock,
-    codebase::{Index, Request, rank},
+    codebase::{Asked, Index, Request, Shown, gather, rank},
+    limits::CONTEXT_TOKENS,
     store::Store,
     types::RepoId,
 };
@@ -23,6 +24,7 @@ use crate::{
     aider::Aider,
     measure::{Ms, head, ms, row, say},
     repositories::{Repository, Tree, given, is_source, target, version},
+    seen,
     site::{block_on, scratch},
 };
 
@@ -34,8 +36,9 @@ const OFFERED: usize = 10;
 struct Case {
     parent: String,
     message: String,
-    /// Source files that were there before, and that it changed.
-    changed: BTreeSet<String>,
+    /// Source files that were there before and that it changed, with the lines of each that it changed or took away, and
+    /// those behind which it added some.
+    changed: BTreeMap<String, BTreeSet<usize>>,
 }
 
 /// How one of the rivals did.
@@ -46,6 +49,8 @@ struct Score {
     hits: f64,
     first: f64,
     milliseconds: f64,
+    /// Of the changed lines, those that stand in what a model is shown; nothing of the peers.
+    seen: Option<f64>,
 }
 
 impl Score {
@@ -53,11 +58,11 @@ impl Score {
     fn add(&mut self, case: &Case, begun: Instant, offered: &[String]) {
         self.milliseconds += ms(begun.elapsed());
         let first: Vec<&String> = offered.iter().filter(|path| is_source(path)).take(OFFERED).collect();
-        let found = case.changed.iter().filter(|path| first.contains(path)).count();
+        let found = case.changed.keys().filter(|path| first.contains(path)).count();
         self.commits += 1.0;
         self.recall += found as f64 / case.changed.len() as f64;
         self.hits += f64::from(u8::from(found > 0));
-        self.first += f64::from(u8::from(first.first().is_some_and(|path| case.changed.contains(*path))));
+        self.first += f64::from(u8::from(first.first().is_some_and(|path| case.changed.contains_key(*path))));
     }
 
     fn plus(&mut self, other: Self) {
@@ -66,6 +71,7 @@ impl Score {
         self.hits += other.hits;
         self.first += other.first;
         self.milliseconds += other.milliseconds;
+        self.seen = other.seen.map(|seen| seen + self.seen.unwrap_or_default()).or(self.seen);
     }
 
     fn print(&self, repository: &str, who: &str) {
@@ -77,6 +83,7 @@ impl Score {
             &percent(self.hits),
             &percent(self.recall),
             &percent(self.first),
+            &self.seen.map_or_else(|| "–".to_owned(), percent),
             &Ms(self.milliseconds / self.commits),
         ]);
     }
@@ -106,7 +113,16 @@ fn ask(part: &str, commits: &'static str) {
     }
     let mut aider = Aider::start();
     let mut all = Scores::default();
-    head(&["repository", "", "commits", "hit@10", "recall@10", "in first place", "per question"]);
+    head(&[
+        "repository",
+        "",
+        "commits",
+        "hit@10",
+        "recall@10",
+        "in first place",
+        "lines seen",
+        "per question",
+    ]);
     for repository in &repositories {
         let Some((name, cases)) = cases(repository, commits) else {
             say(format_args!("({} has none of the commits)", repository.dir.display()));
@@ -138,10 +154,12 @@ fn compare(repository: &Repository, cases: &[Case], has_ripgrep: bool, aider: &m
     for case in cases {
         // Like the others', with reading the tree.
         let begun = Instant::now();
-        let index = block_on(ours.index(repository, &case.parent));
+        let index = Arc::new(block_on(ours.index(repository, &case.parent)));
         let offers = rank(&index, &Request { text: &case.message, files: &[] });
         let paths: Vec<String> = offers.into_iter().map(|offer| offer.path).collect();
         scores[0].add(case, begun, &paths);
+        let shown = block_on(shown(repository, case, index));
+        *scores[0].seen.get_or_insert_default() += seen::share(&case.changed, &shown);
         tree.turn_to(&case.parent);
         if has_ripgrep {
             let begun = Instant::now();
@@ -179,6 +197,13 @@ impl Ours {
     }
 }
 
+/// What a model is shown for a commit's message alone.
+async fn shown(repository: &Repository, case: &Case, index: Arc<Index>) -> Shown {
+    let snapshot = repository.snapshot(&case.parent).await;
+    let asked = Asked { text: case.message.clone(), files: Vec::new(), budget: CONTEXT_TOKENS };
+    gather(index, &snapshot, asked).await.expect("a context").shown
+}
+
 /// The commits that this repository has of those in the list, and what the list calls it.
 fn cases(repository: &Repository, commits: &'static str) -> Option<(&'static str, Vec<Case>)> {
     let lines = commits.lines().filter_map(|line| line.split_once(' '));
@@ -196,12 +221,9 @@ fn case(repository: &Repository, hash: &str) -> Case {
     let message = repository.git(&["log", "-1", "--format=%B", hash]);
     let trailer = |line: &&str| ["Co-authored-by:", "Signed-off-by:"].iter().any(|t| line.starts_with(t));
     let message = message.lines().filter(|line| !trailer(line)).collect::<Vec<_>>().join("\n");
-    let diff = repository.git(&["diff-tree", "-r", "--no-renames", "--name-status", "--no-commit-id", hash]);
-    let before = |line: &str| {
-        let (status, path) = line.split_once('\t')?;
-        (matches!(status, "M" | "D") && is_source(path)).then(|| path.to_owned())
-    };
-    Case { parent: format!("{hash}^"), message, changed: diff.lines().filter_map(before).collect() }
+    let mut changed = seen::changed(repository, hash);
+    changed.retain(|path, _| is_source(path));
+    Case { parent: format!("{hash}^"), message, changed }
 }
 
 /// What ripgrep finds of a message's words.

@@ -212,14 +212,3 @@ pub const NAME_BYTES: usize = 100;
 
 /// Files that similar code is offered from: more than any prompt holds.
 pub const SIMILAR_OFFERS: usize = 100;
-
-/// Parts of a path, from its end, that are compared with those of a repository's files: deeper trees say no more.
-pub const NAMED_PARTS: usize = 12;
-
-/// Files of one name among which the one that a text's path means is looked for: several times what the largest of
-/// repositories have. And those among which a test's is, once for each test.
-pub const NAMED_CANDIDATES: usize = 2_000;
-pub const TESTED_CANDIDATES: usize = 256;
-
-/// Lines of an item that are pointed at: of a longer one a model is shown the beginning, or what it holds.
-pub const SIMILAR_ITEM_LINES: u32 = 150;

@@ -1,9 +1,8 @@
 //! Which pieces fit into a budget, and how much of each.
 //!
 //! A piece comes in several forms, the longest first. The ground truth is given its place before anything else: first the
-//! shortest form of each such piece, then the form that it is held to. What comes next has its place in the same way, in
-//! half of the budget at most. After that whatever is worth most for its tokens is taken, one step after the other: a
-//! piece that was not there, or a longer form of one that was.
+//! shortest form of each such piece, then the form that it is held to. After that whatever is worth most for its tokens is
+//! taken, one step after the other: a piece that was not there, or a longer form of one that was.
 //!
 //! What is worth most is settled without a look at the budget, so up to the first step that does not fit, more budget
 //! shows the same and more. The little room that is left then is filled with steps that do fit, and of those another
@@ -14,16 +13,8 @@
 pub(super) struct Piece {
     /// What each form takes and what it is worth, the longest first.
     pub(super) forms: Vec<Form>,
-    /// The form that comes before everything that has none, if one does.
-    pub(super) floor: Option<Floor>,
-}
-
-/// What a piece is held to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Floor {
-    pub(super) form: usize,
-    /// 0 is ground truth; what has 1 comes after it.
-    pub(super) order: u8,
+    /// Of the ground truth, the form that it is held to.
+    pub(super) floor: Option<usize>,
 }
 
 /// One way to show a piece.
@@ -48,10 +39,8 @@ pub(super) fn choose(pieces: &[Piece], budget: usize) -> Choice {
     loop {
         let room = budget - chosen.tokens;
         let steps = pieces.iter().enumerate().flat_map(|(at, piece)| piece.steps(at, chosen.forms[at]));
-        let fits = |step: &Step| {
-            step.tokens <= room && (step.order != Some(1) || chosen.tokens + step.tokens <= budget / 2)
-        };
-        let best = steps.filter(fits).reduce(|a, b| if b.is_before(&a) { b } else { a });
+        let best =
+            steps.filter(|step| step.tokens <= room).reduce(|a, b| if b.is_before(&a) { b } else { a });
         let Some(step) = best else { return chosen };
         chosen.forms[step.piece] = Some(step.form);
         chosen.tokens += step.tokens;
@@ -64,20 +53,16 @@ struct Step {
     form: usize,
     /// What it takes in addition.
     tokens: usize,
-    /// Of the floor that it leads to; none for what has no floor, or is above it.
-    order: Option<u8>,
-    /// Within an order: first what there is nothing of.
+    /// First the ground truth, and of that first what there is nothing of.
     turn: u8,
     /// What a token of it brings.
     density: f64,
 }
 
 impl Step {
-    /// Floor before floor, turn before turn, then by density. Of equals the earlier piece, and of one piece the shorter
-    /// form, which come first.
+    /// Turn before turn, then by density. Of equals the earlier piece, and of one piece the shorter form, which come first.
     fn is_before(&self, other: &Self) -> bool {
-        let order = |step: &Self| (step.order.unwrap_or(u8::MAX), step.turn);
-        order(self).cmp(&order(other)).then(other.density.total_cmp(&self.density)).is_lt()
+        self.turn.cmp(&other.turn).then(other.density.total_cmp(&self.density)).is_lt()
     }
 }
 
@@ -90,16 +75,11 @@ impl Piece {
             let next = self.forms[form];
             let tokens = next.tokens.checked_sub(before.tokens)?;
             let density = (next.value - before.value) / tokens.max(1) as f64;
-            match self.floor {
+            if self.floor.is_some_and(|floor| form >= floor) {
                 // One form after the other, in the order of the pieces.
-                Some(Floor { form: floor, order }) if form >= floor => {
-                    let turn = u8::from(now.is_some());
-                    Some(Step { piece: at, form, tokens, order: Some(order), turn, density: 0.0 })
-                }
-                _ => {
-                    (density > 0.0).then_some(Step { piece: at, form, tokens, order: None, turn: 0, density })
-                }
+                return Some(Step { piece: at, form, tokens, turn: u8::from(now.is_some()), density: 0.0 });
             }
+            (density > 0.0).then_some(Step { piece: at, form, tokens, turn: 2, density })
         })
     }
 }
@@ -126,8 +106,7 @@ mod tests {
                 .collect();
             forms.reverse();
             let floor = (next(4) == 0 && !forms.is_empty()).then(|| next(forms.len() as u64) as usize);
-            let order = next(2) as u8;
-            Piece { forms, floor: floor.map(|form| Floor { form, order }) }
+            Piece { forms, floor }
         };
         (0..30).map(|_| piece()).collect()
     }
@@ -162,15 +141,12 @@ mod tests {
             let pieces = pieces(seed);
             for budget in (0..6000).step_by(41) {
                 let choice = choose(&pieces, budget);
-                let there = |order: fn(Option<u8>) -> bool| {
-                    let mut all = pieces.iter().zip(&choice.forms);
-                    all.any(|(p, form)| order(p.floor.map(|floor| floor.order)) && form.is_some())
-                };
-                let (others, second) = (there(|order| order.is_none()), there(|order| order == Some(1)));
-                // Whoever has no floor, or a later one, is there only if every floor that would still fit is.
+                let mut all = pieces.iter().zip(&choice.forms);
+                let others = all.any(|(piece, form)| piece.floor.is_none() && form.is_some());
+                // Whoever has no floor is there only if every floor that would still fit is.
                 for (piece, form) in pieces.iter().zip(&choice.forms) {
-                    let Some(Floor { form: floor, order: 0 }) = piece.floor else { continue };
-                    if !(others || second) {
+                    let Some(floor) = piece.floor else { continue };
+                    if !others {
                         continue;
                     }
                     let now = form.map_or(0, |form| piece.forms[form].tokens);
@@ -197,7 +173,7 @@ mod tests {
                     Form { tokens: 20, value: f64::from(n) * 1.5 },
                     Form { tokens: 10, value: f64::from(n) },
                 ],
-                floor: (n % 7 == 0).then_some(Floor { form: 1, order: 0 }),
+                floor: (n % 7 == 0).then_some(1),
             })
             .collect();
         let mut before = choose(&even, 0);
@@ -208,21 +184,6 @@ mod tests {
             }
             before = now;
         }
-    }
-
-    #[test]
-    fn what_comes_second_has_a_word_each_and_half_of_the_budget_at_most() {
-        let large = |order| Piece {
-            forms: vec![Form { tokens: 3000, value: 1.0 }, Form { tokens: 300, value: 0.15 }],
-            floor: Some(Floor { form: 1, order }),
-        };
-        let tiny = Piece { forms: vec![Form { tokens: 50, value: 0.3 }], floor: None };
-        let pieces: Vec<Piece> = [large(1), large(1), large(0)].into_iter().chain(vec![tiny; 40]).collect();
-        let there = |budget| choose(&pieces, budget).forms;
-        assert_eq!(there(1800)[..3], [Some(1), Some(1), Some(1)]);
-        assert!(there(1800)[3..].iter().filter(|form| form.is_some()).count() == 18);
-        assert_eq!(there(1400)[..3], [Some(1), None, Some(1)], "a second would be beyond the half");
-        assert_eq!(there(300)[..3], [None, None, Some(1)]);
     }
 
     #[test]

@@ -57,11 +57,6 @@ impl Digest {
         self.uses.iter()
     }
 
-    /// Whether it uses a name and does not define it.
-    pub fn has_use(&self, name: &str) -> bool {
-        self.uses.find(name).is_some()
-    }
-
     /// Does its text have this name, whole and written so? What is there is never denied; of ten thousand files' names one
     /// in a thousand is taken for another.
     pub fn spells(&self, name: &str) -> bool {

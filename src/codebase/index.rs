@@ -7,11 +7,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Digest, Language,
     files::{Sieve, Why, is_unprintable},
-    reading,
-    similar::Related,
+    reading, words,
 };
 use crate::{
-    git::{GitError, Mode, Snapshot},
+    git::{GitError, Mode, Past, Snapshot},
     store::Cache,
 };
 
@@ -20,8 +19,20 @@ use crate::{
 pub struct Index {
     files: Vec<File>,
     left_out: Vec<LeftOut>,
-    pub(super) related: Related,
+    past: Vec<Told>,
 }
+
+/// What one earlier commit said of some of the files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Told {
+    /// In order, each once.
+    pub(super) words: Vec<String>,
+    /// Their places in the index.
+    pub(super) files: Vec<usize>,
+}
+
+/// A commit that changed more files says little of each.
+const TOLD_FILES: usize = 20;
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +103,22 @@ impl Index {
             }
         }
         index.sorted()
+    }
+
+    /// What earlier commits said of the files, the newest first.
+    pub(super) fn past(&self) -> &[Told] {
+        &self.past
+    }
+
+    /// With what commits before it said of its files. It must be sorted.
+    pub(super) fn told(mut self, past: &[Past]) -> Self {
+        let few = past.iter().filter(|commit| commit.paths.len() <= TOLD_FILES);
+        let told = few.map(|commit| Told {
+            words: words::of(&commit.subject).into_iter().collect(),
+            files: commit.paths.iter().filter_map(|path| self.place(path)).collect(),
+        });
+        self.past = told.filter(|told| !told.files.is_empty()).collect();
+        self
     }
 
     pub(super) fn add(&mut self, file: File) {

@@ -34,7 +34,7 @@ pub use imports::{Resolved, Resolver};
 pub use index::{File, Index, LeftOut};
 pub use language::Language;
 pub use names::{Names, unread};
-pub use similar::{Alike, Offer, Reason, Request, alike, rank};
+pub use similar::{Offer, Request, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
 pub use surroundings::{Surroundings, surroundings};
 pub use tree::TreeIndex;

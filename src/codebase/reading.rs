@@ -45,6 +45,9 @@ const INDEX_BATCH_BYTES: u64 = 4 * 1024 * 1024;
 const INDEX_BATCH_FILES: usize = 2_000;
 const INDEX_FIRST_BATCH_BYTES: u64 = 256 * 1024;
 
+/// Earlier commits whose messages tell of the files they changed: what is older tells of what is no more.
+const PAST_COMMITS: usize = 1_000;
+
 /// Threads that work out digests, as many as there are processors; those of the runtime go on serving.
 static POOL: LazyLock<Option<rayon::ThreadPool>> =
     LazyLock::new(|| rayon::ThreadPoolBuilder::new().thread_name(|at| format!("index-{at}")).build().ok());
@@ -117,12 +120,13 @@ pub(super) async fn index(
         (Arc::new(plan), cache, known, batches)
     })
     .await?;
-    let learnt = learn(&plan, cache, batches, cancel).await?;
+    let learn = Box::pin(learn(&plan, cache, batches, cancel));
+    let (learnt, past) = tokio::try_join!(learn, Box::pin(plan.snapshot.past(PAST_COMMITS)))?;
     off_thread(move || {
         for (at, learnt) in learnt {
             known[at] = Some(learnt);
         }
-        plan.index(&known)
+        plan.index(&known).told(&past)
     })
     .await
 }

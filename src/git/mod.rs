@@ -17,7 +17,7 @@ use crate::{
 pub use command::{Version, try_out};
 pub use local::open;
 pub use mirror::Mirrors;
-pub use snapshot::{Changed, Entry, Mode, Snapshot};
+pub use snapshot::{Changed, Entry, Mode, Past, Snapshot};
 
 /// Why git could not do what was asked. Says nothing a token could be in.
 #[derive(Debug, thiserror::Error)]

@@ -76,6 +76,13 @@ impl Changed {
     }
 }
 
+/// A commit that came before: what it said of itself in a line, and the paths that it changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Past {
+    pub subject: String,
+    pub paths: Vec<String>,
+}
+
 /// A commit's files, as they were when it was made. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -195,6 +202,43 @@ impl Snapshot {
             changed.extend(came);
         }
         Ok(changed.into_iter().collect())
+    }
+
+    /// The newest commits that led to this one, itself included and merges apart: at most so many, and none where the
+    /// repository lacks what they changed. A path that git must quote is left out.
+    pub async fn past(&self, most: usize) -> Result<Vec<Past>, GitError> {
+        let log = command::on(&self.mirror)
+            // What a signature is checked with is a program that the repository's own config names.
+            .args([
+                "-c",
+                "core.quotePath=false",
+                "-c",
+                "log.showSignature=false",
+                "log",
+                "--no-show-signature",
+            ])
+            .args([
+                "--no-merges",
+                "--name-only",
+                "--no-renames",
+                "--no-relative",
+                "--no-ext-diff",
+                "--no-textconv",
+            ])
+            .args(["--root", "--encoding=UTF-8", "--format=%x00%s", &format!("--max-count={most}")])
+            .arg(self.commit.as_str())
+            .output_limit(TREE_BYTES);
+        let log = match command::read("log", log).await {
+            Err(GitError::Failed { .. }) => return Ok(Vec::new()),
+            log => log?,
+        };
+        let log = String::from_utf8_lossy(&log);
+        let commits = log.split('\0').skip(1).map(|commit| {
+            let (subject, paths) = commit.split_once('\n').unwrap_or((commit, ""));
+            let paths = paths.lines().filter(|path| !path.is_empty() && !path.starts_with('"'));
+            Past { subject: subject.to_owned(), paths: paths.map(str::to_owned).collect() }
+        });
+        Ok(commits.collect())
     }
 
     fn size(&self, oid: &Oid) -> Result<u64, GitError> {

@@ -1,7 +1,9 @@
 //! The lengths at which one file can be shown.
 
 use super::{
-    Candidate, Role, roles,
+    Candidate, Role,
+    parts::Part,
+    roles,
     write::{self, Text},
 };
 use crate::{
@@ -28,7 +30,7 @@ pub(super) struct Form {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FormKind {
     Whole,
-    /// The interface, and the code of what matters most in it.
+    /// The parts that say most; of a file that is named beside its interface.
     Parts,
     /// Prose without its less needed sections.
     Shortened,
@@ -36,7 +38,6 @@ pub(super) enum FormKind {
     Dependencies,
     /// What it runs.
     Commands,
-    Beginning,
     Interface,
     Names,
 }
@@ -45,11 +46,10 @@ impl FormKind {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Whole => "whole",
-            Self::Parts => "interface and parts",
+            Self::Parts => "parts",
             Self::Shortened => "shortened",
             Self::Dependencies => "dependencies",
             Self::Commands => "commands",
-            Self::Beginning => "beginning",
             Self::Interface => "interface",
             Self::Names => "names",
         }
@@ -64,14 +64,15 @@ impl FormKind {
 /// Bytes shown of prose that matters a little, and what of its value they give.
 const SHORT_PROSE: [(usize, f64); 2] = [(4000, 0.9), (1500, 0.7)];
 
-/// Bytes shown of a text without structure.
-const BEGINNING: usize = 2000;
+/// How many parts of one file may be shown.
+const PARTS: [usize; 9] = [24, 16, 12, 8, 6, 4, 3, 2, 1];
 
-/// How many parts of one file are shown as code, and what of its value they give.
-const PARTS: [(usize, f64); 2] = [(6, 0.85), (2, 0.7)];
+/// So many bytes of the best parts are worth what the whole of another file is.
+const PARTS_BYTES: f64 = 4000.0;
 
-/// Lines of one part. A longer one is a type with all its methods, or of no use in part.
-const PART_LINES: usize = 150;
+/// What it is worth that a file is there at all: a glance at it; of one that is named its interface.
+const GLANCE: f64 = 0.05;
+const INTERFACE: f64 = 0.5;
 
 /// Tokens of what is said of the rest of a file beside its parts.
 const BESIDE_PARTS: usize = 500;
@@ -80,13 +81,21 @@ const BESIDE_PARTS: usize = 500;
 const SHORT_NAMES: usize = 300;
 
 /// The forms of a file that take at most so many tokens, the longest first, each longer than the next.
-pub(super) fn of(candidate: &Candidate, file: &File, text: Option<&str>, most: usize) -> Vec<Form> {
+pub(super) fn of(
+    candidate: &Candidate,
+    file: &File,
+    text: Option<&Text>,
+    parts: &[Part],
+    most: usize,
+) -> Vec<Form> {
     let mut forms = Forms { candidate, most, forms: Vec::new() };
-    let pages = pages(file, &candidate.items);
+    let pages = pages(file);
     if let Some(text) = text {
-        forms.of_text(&Text::of(text), &pages);
-        // Headings and keys alone say little of prose, or of what is run.
-        if !forms.forms.is_empty() && (is_prose(&candidate.path) || candidate.role == Role::Automation) {
+        forms.of_text(text, parts, &pages);
+        // Beside its text, what it defines says little of a file that was found; so do headings of prose, or keys of what
+        // is run.
+        let by_text = matches!(candidate.role, Role::Found | Role::Automation) || is_prose(&candidate.path);
+        if by_text && !forms.forms.is_empty() {
             return forms.forms;
         }
     }
@@ -105,7 +114,7 @@ struct Page {
 }
 
 /// The longest first. None where nothing is known but imports: those alone tell nobody what a file is for.
-fn pages(file: &File, items: &[(u32, u32)]) -> Vec<Page> {
+fn pages(file: &File) -> Vec<Page> {
     let summary = file.digest.summary();
     if summary.items.is_empty() {
         return Vec::new();
@@ -123,10 +132,10 @@ fn pages(file: &File, items: &[(u32, u32)]) -> Vec<Page> {
     let page = |kind, share, label, text: &str| Page { kind, share, label, text: Text::of(text) };
     let all_names = summary.page(Detail::Names);
     vec![
-        page(FormKind::Interface, 0.55, all, &summary.page(Detail::All)),
-        page(FormKind::Interface, 0.5, public, &summary.page(Detail::Public)),
+        page(FormKind::Interface, INTERFACE, all, &summary.page(Detail::All)),
+        page(FormKind::Interface, 0.9 * INTERFACE, public, &summary.page(Detail::Public)),
         page(FormKind::Names, 0.2, names, &all_names),
-        page(FormKind::Names, 0.15, some, &some_names(&all_names, items)),
+        page(FormKind::Names, 0.15, some, &some_names(&all_names)),
     ]
 }
 
@@ -154,7 +163,7 @@ impl Forms<'_> {
         }
     }
 
-    fn of_text(&mut self, text: &Text, pages: &[Page]) {
+    fn of_text(&mut self, text: &Text, parts: &[Part], pages: &[Page]) {
         let Text { text, secrets } = text;
         let path = &self.candidate.path;
         if text.trim().is_empty() {
@@ -163,8 +172,15 @@ impl Forms<'_> {
             }
             return;
         }
-        self.add(FormKind::Whole, 1.0, &one("The whole file", text), *secrets);
-        if is_prose(path) {
+        let worth: f64 = parts.iter().map(worth).sum();
+        let (base, unit) = match self.candidate.role {
+            Role::Named => (INTERFACE, PARTS_BYTES),
+            Role::Found => (GLANCE, PARTS_BYTES),
+            _ => (0.0, worth),
+        };
+        let share = |parts: &[Part]| base + parts.iter().map(self::worth).sum::<f64>() / unit;
+        self.add(FormKind::Whole, share(parts), &one("The whole file", text), *secrets);
+        if is_prose(path) && self.candidate.role != Role::Found {
             return self.of_prose(text, *secrets);
         }
         let dependencies: String = dependencies(path, text)
@@ -177,29 +193,33 @@ impl Forms<'_> {
         if self.candidate.role == Role::Automation {
             self.add(FormKind::Commands, 0.9, &one("What it runs", &roles::commands(text)), *secrets);
         }
-        if pages.is_empty() || self.candidate.role == Role::Automation {
-            self.add(FormKind::Beginning, 0.35, &one("Its beginning", head(text, BEGINNING)), *secrets);
-        } else {
-            self.of_parts(text, *secrets, pages);
-        }
+        self.of_parts(text, *secrets, parts, &share, pages);
     }
 
-    fn of_parts(&mut self, text: &str, secrets: usize, pages: &[Page]) {
+    /// The best parts, in the order of their lines. Of a file that is named its interface stands before them.
+    fn of_parts(
+        &mut self,
+        text: &str,
+        secrets: usize,
+        parts: &[Part],
+        share: &dyn Fn(&[Part]) -> f64,
+        pages: &[Page],
+    ) {
         let short = |page: &&Page| tokens::estimate(&page.text.text) <= BESIDE_PARTS;
-        let Some(page) = pages[1..].iter().find(short) else { return };
+        let page = pages.iter().skip(1).find(short).filter(|_| self.candidate.role == Role::Named);
+        let page = page.map(|page| (format!("{}, with line numbers", page.label), page.text.text.clone()));
         let lines: Vec<&str> = text.lines().collect();
-        for (count, share) in PARTS {
-            let parts = parts(&self.candidate.items, count, lines.len());
-            if parts.is_empty() {
-                return;
-            }
-            let mut bodies = one(&format!("{}, with line numbers", page.label), &page.text.text);
-            bodies.extend(parts.into_iter().map(|(first, last)| {
+        let mut best = parts.to_vec();
+        best.sort_by(|a, b| b.worth.total_cmp(&a.worth).then(a.first.cmp(&b.first)));
+        for count in PARTS.into_iter().filter(|count| *count < parts.len()) {
+            best.truncate(count);
+            let shown = ranges(&best).into_iter().map(|(first, last)| {
                 let place =
                     if first == last { format!("Line {first}") } else { format!("Lines {first}–{last}") };
                 (place, lines[first - 1..last].join("\n"))
-            }));
-            self.add(FormKind::Parts, share, &bodies, secrets);
+            });
+            let bodies: Vec<_> = page.clone().into_iter().chain(shown).collect();
+            self.add(FormKind::Parts, share(&best), &bodies, secrets);
         }
     }
 
@@ -221,43 +241,36 @@ fn one(label: &str, body: &str) -> Vec<(String, String)> {
     vec![(label.to_owned(), body.to_owned())]
 }
 
-/// First and last lines, counted from 1, in order and without overlap, within the file.
-fn parts(items: &[(u32, u32)], count: usize, lines: usize) -> Vec<(usize, usize)> {
-    let within = |(first, last): &(u32, u32)| {
-        let (first, last) = (*first as usize, (*last as usize).min(lines));
-        (first >= 1 && first <= last).then_some((first, last.min(first + PART_LINES - 1)))
-    };
-    let mut best: Vec<_> = items.iter().filter_map(within).take(count).collect();
-    best.sort_unstable();
-    let mut parts: Vec<(usize, usize)> = Vec::new();
-    for (first, last) in best {
-        match parts.last_mut() {
-            Some(before) if first <= before.1 + 1 => before.1 = before.1.max(last),
-            _ => parts.push((first, last)),
-        }
-    }
-    parts
+fn worth(part: &Part) -> f64 {
+    part.worth * part.bytes as f64
 }
 
-/// As many lines of a page of names as are short: first those of what matters most, then from the top.
-fn some_names(page: &str, items: &[(u32, u32)]) -> String {
-    let lines: Vec<&str> = page.lines().collect();
-    let place = |line: &str| line.strip_prefix('L')?.split(['-', ' ']).next()?.parse::<u32>().ok();
-    let matters = |line: &&str| place(line).is_some_and(|line| items.iter().any(|(first, _)| *first == line));
-    let (best, others): (Vec<usize>, Vec<usize>) = (0..lines.len()).partition(|at| matters(&lines[*at]));
-    let mut room = SHORT_NAMES;
-    let mut shown: Vec<usize> = Vec::new();
-    for at in best.into_iter().chain(others) {
-        // Each line ends in a break.
-        let Some(left) = room.checked_sub(tokens::estimate(lines[at]) + 1) else { break };
-        room = left;
-        shown.push(at);
+/// First and last lines of some parts, in order, those that touch as one.
+fn ranges(parts: &[Part]) -> Vec<(usize, usize)> {
+    let mut parts: Vec<(usize, usize)> = parts.iter().map(|part| (part.first, part.last)).collect();
+    parts.sort_unstable();
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for (first, last) in parts {
+        match ranges.last_mut() {
+            Some(before) if first == before.1 + 1 => before.1 = last,
+            _ => ranges.push((first, last)),
+        }
     }
-    shown.sort_unstable();
-    let mut some: String = shown.iter().map(|at| format!("{}\n", lines[*at])).collect();
-    match lines.len() - shown.len() {
-        0 => {}
-        more => some.push_str(&format!("… and {more} more\n")),
+    ranges
+}
+
+/// As many lines of a page of names as are short, from the top.
+fn some_names(page: &str) -> String {
+    let mut room = SHORT_NAMES;
+    let mut some = String::new();
+    for (at, line) in page.lines().enumerate() {
+        // Each line ends in a break.
+        let Some(left) = room.checked_sub(tokens::estimate(line) + 1) else {
+            return format!("{some}… and {} more\n", page.lines().count() - at);
+        };
+        room = left;
+        some.push_str(line);
+        some.push('\n');
     }
     some
 }
@@ -265,15 +278,4 @@ fn some_names(page: &str, items: &[(u32, u32)]) -> String {
 pub(super) fn is_prose(path: &str) -> bool {
     let path = path.to_lowercase();
     [".md", ".mdx", ".markdown"].iter().any(|ending| path.ends_with(ending))
-}
-
-/// The first lines of a text that fit in `most` bytes; all of it if it fits.
-fn head(text: &str, most: usize) -> &str {
-    if text.len() <= most {
-        return text;
-    }
-    match text.as_bytes()[..most].iter().rposition(|b| *b == b'\n') {
-        Some(at) => &text[..=at],
-        None => "",
-    }
 }

@@ -1,5 +1,5 @@
-//! What of a repository a model is shown: which paths there are, the interfaces and the code of the files that matter
-//! with the reason for each, and what the repository says about itself; within a budget of tokens.
+//! What of a repository a model is shown: which paths there are, the interfaces of the files that are to change, the code
+//! of those that matter with the reason for each, and what the repository says about itself; within a budget of tokens.
 //!
 //! In two steps, since contents are read late: [`plan`] looks at the index alone and says which texts it wants,
 //! [`Plan::fill`] is given those and chooses. In between somebody reads them, once and together, as [`gather`] does; what
@@ -8,9 +8,9 @@
 //! Whatever a repository holds, it stays text: nothing in a file closes the fence around it, no path breaks its line, and
 //! what looks like a credential is blacked out before anything is cut, lest half of one go unrecognised.
 
-mod examples;
 mod forms;
 mod listing;
+mod parts;
 mod report;
 mod roles;
 mod write;
@@ -21,14 +21,15 @@ use std::{
 };
 
 use bytes::Bytes;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Index, Offer, Reason, Request,
-    budget::{self, Floor, Piece},
+    Index, Offer, Request,
+    budget::{self, Piece},
     files, rank,
-    reading::off_thread,
-    similar::is_test,
+    reading::{in_parallel, off_thread},
+    similar::{Query, is_test},
 };
 use crate::{
     git::{GitError, Snapshot},
@@ -36,12 +37,12 @@ use crate::{
 };
 use forms::Form;
 pub use report::{Included, NeverShown, Report};
+use write::Text;
 
 /// Of their texts, what is in memory at once.
 const CONTEXT_READ_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Files found for a text of which a model is shown at least what they define, before anything that is dense but matters
-/// less: as many as people look into first.
+/// Files found for a text of which it is told when there was room for nothing: as many as people look into first.
 const CONTEXT_HELD: usize = 8;
 
 /// What a model is shown of a repository: Markdown, nothing of which can close its fence.
@@ -80,6 +81,7 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Plan {
     index: Arc<Index>,
+    query: Query,
     budget: usize,
     listing: String,
     /// In the order in which they are shown.
@@ -96,8 +98,6 @@ struct Candidate {
     /// Compared with the others'.
     value: f64,
     role: Role,
-    /// First and last lines of what matters most in it, best first.
-    items: Vec<(u32, u32)>,
 }
 
 /// What a file is to the work.
@@ -132,9 +132,10 @@ pub fn plan(index: Arc<Index>, asked: &Asked) -> Plan {
     let offers = rank(&index, &Request { text: &asked.text, files: &asked.files });
     let (named, refused) = roles::named(&index, asked);
     let report = Report { budget: asked.budget, refused, ..Report::of(&index) };
-    let listing = listing::of(&index, &offers, asked.budget / 4);
+    let listing = listing::of(&index, &offers, asked.budget / 8);
     let candidates = candidates(&index, named, &offers);
-    Plan { index, budget: asked.budget, listing, candidates, report }
+    let query = Query::of(&asked.text);
+    Plan { index, query, budget: asked.budget, listing, candidates, report }
 }
 
 /// A file that is named is worth more than the best that is found.
@@ -159,33 +160,13 @@ fn candidates(index: &Index, named: Vec<String>, offers: &[Offer]) -> Vec<Candid
         .filter(|(path, ..)| seen.insert(path.clone()))
         .map(|(path, role, value)| {
             let offer = offers.iter().find(|offer| offer.path == path);
-            let items = offer.map(|offer| offer.items.clone()).unwrap_or_default();
-            Candidate { why: why(role, offer), path, value, role, items }
+            Candidate { why: why(role, offer), path, value, role }
         })
         .collect();
-    in_order(&mut candidates);
-    for example in examples::of(index, &candidates) {
-        let examples::Example { path, lines, value, why } = example;
-        match candidates.iter_mut().find(|candidate| candidate.path == path) {
-            Some(known) if known.items.contains(&lines) => {}
-            Some(known) => known.items.push(lines),
-            None => {
-                let (why, items) = (write::one_line(&why), vec![lines]);
-                candidates.push(Candidate { path, why, value, role: Role::Found, items });
-            }
-        }
-    }
-    in_order(&mut candidates);
-    candidates
-}
-
-fn in_order(candidates: &mut [Candidate]) {
     let is_named = |candidate: &Candidate| candidate.role == Role::Named;
     candidates.sort_by(|a, b| is_named(b).cmp(&is_named(a)).then_with(|| b.value.total_cmp(&a.value)));
+    candidates
 }
-
-/// Reasons that are told of one file: the strongest say enough, and each takes room from the files.
-const REASONS: usize = 2;
 
 fn why(role: Role, offer: Option<&Offer>) -> String {
     let own = match role {
@@ -196,13 +177,9 @@ fn why(role: Role, offer: Option<&Offer>) -> String {
         Role::Automation => Some("says what is run for each change"),
         Role::Found => None,
     };
-    let reasons = offer.into_iter().flat_map(|offer| &offer.reasons).filter_map(|reason| match reason {
-        Reason::Requested => None,
-        // What it wrote is a stranger's, and may say more than a path.
-        Reason::NamedInText(_) => (role != Role::Named).then(|| "the text names it".to_owned()),
-        reason => Some(reason.to_string()),
-    });
-    let all: Vec<String> = own.map(str::to_owned).into_iter().chain(reasons.take(REASONS)).collect();
+    let words = offer.map(|offer| offer.words.join(", ")).filter(|words| !words.is_empty());
+    let words = words.map(|words| format!("by the words {words}"));
+    let all: Vec<String> = own.map(str::to_owned).into_iter().chain(words).collect();
     write::one_line(&all.join("; "))
 }
 
@@ -221,37 +198,46 @@ impl Plan {
     /// Chooses, now that contents are known by path. What is missing is shown by its summary. Each file's forms are
     /// written twice, to be measured and to be shown: all of them at once would be many times what is shown.
     pub fn fill(self, contents: BTreeMap<String, Bytes>) -> Context {
-        let Self { index, budget, listing, candidates, mut report } = self;
+        let Self { index, query, budget, listing, candidates, mut report } = self;
         let mut shown = Shown::default();
         let tokens = super::tokens::estimate(&listing);
         if tokens <= budget {
             (shown.paths, report.listing) = (listing, tokens);
         }
         let room = budget - report.listing;
-        let texts: Vec<Option<&str>> = candidates
-            .iter()
-            .map(|file| contents.get(&file.path).and_then(|bytes| files::text(bytes, true).ok()))
-            .collect();
+        let text = |file: &Candidate| {
+            let bytes = contents.get(&file.path)?;
+            Some(Text::of(files::text(bytes, true).ok()?))
+        };
+        // Blacked out before anything is cut.
+        let texts: Vec<Option<Text>> = in_parallel(|| candidates.par_iter().map(text).collect());
+        let plain: Vec<Option<&str>> = texts.iter().map(|text| Some(text.as_ref()?.text.as_str())).collect();
+        let parts = parts::of(&plain, &query);
         let forms = |at: usize| -> Vec<Form> {
             let file = index.file(&candidates[at].path);
-            file.map_or_else(Vec::new, |file| forms::of(&candidates[at], file, texts[at], room))
+            let forms = |file| forms::of(&candidates[at], file, texts[at].as_ref(), &parts[at], room);
+            file.map_or_else(Vec::new, forms)
         };
-        let held = held(&candidates, room);
+        let named = candidates.iter().filter(|candidate| candidate.role == Role::Named).count();
+        let share = (room / (2 * named.max(1))).max(INTERFACE);
         let pieces: Vec<Piece> =
-            (0..candidates.len()).map(|at| piece(&candidates[at], &forms(at), held[at])).collect();
+            (0..candidates.len()).map(|at| piece(&candidates[at], &forms(at), share)).collect();
+        let mut found = 0;
         let choice = budget::choose(&pieces, room);
         report.tokens = report.listing + choice.tokens;
         for (at, (candidate, piece)) in candidates.iter().zip(&pieces).enumerate() {
+            found += usize::from(candidate.role == Role::Found);
+            let best = candidate.role == Role::Found && found <= CONTEXT_HELD;
             let Some(chosen) = choice.forms[at] else {
-                let empty = piece.forms.is_empty() && texts[at].is_some_and(|text| text.trim().is_empty());
+                let empty = piece.forms.is_empty() && plain[at].is_some_and(|text| text.trim().is_empty());
                 if !empty {
-                    report.lacks(candidate, held[at].is_some());
+                    report.lacks(candidate, candidate.role == Role::Named || best);
                 }
                 continue;
             };
             let mut forms = forms(at);
             if let (Role::Named, Some(floor)) = (candidate.role, piece.floor) {
-                shown.least.push(forms[floor.form.max(chosen)].text.clone());
+                shown.least.push(forms[floor.max(chosen)].text.clone());
             }
             let form = forms.swap_remove(chosen);
             report.include(candidate, &form);
@@ -261,40 +247,14 @@ impl Plan {
     }
 }
 
-/// What a file is held to.
-#[derive(Debug, Clone, Copy)]
-enum Held {
-    /// Its interface, if it takes no more than so many tokens.
-    Interface(usize),
-    /// The least there is of it.
-    Least,
-}
-
 /// Tokens of an interface that is always ground truth, however many files are named.
 const INTERFACE: usize = 600;
 
-/// The files that are named share half of the room, and the best that were found have a word each.
-fn held(candidates: &[Candidate], room: usize) -> Vec<Option<Held>> {
-    let named = candidates.iter().filter(|candidate| candidate.role == Role::Named).count();
-    let share = (room / (2 * named.max(1))).max(INTERFACE);
-    let mut found = 0..CONTEXT_HELD;
-    let held = candidates.iter().map(|candidate| match candidate.role {
-        Role::Named => Some(Held::Interface(share)),
-        Role::Found => found.next().map(|_| Held::Least),
-        _ => None,
-    });
-    held.collect()
-}
-
-fn piece(candidate: &Candidate, forms: &[Form], held: Option<Held>) -> Piece {
-    let last = forms.len().checked_sub(1);
-    let floor = last.zip(held).map(|(last, held)| match held {
-        Held::Interface(most) => {
-            let fits = |form: &Form| form.kind.is_interface() && form.tokens <= most;
-            Floor { form: forms.iter().position(fits).unwrap_or(last), order: 0 }
-        }
-        Held::Least => Floor { form: last, order: 1 },
-    });
+/// The interfaces of the files that are named come first; together they have half of the room, `share` each.
+fn piece(candidate: &Candidate, forms: &[Form], share: usize) -> Piece {
+    let last = forms.len().checked_sub(1).filter(|_| candidate.role == Role::Named);
+    let fits = |form: &Form| form.kind.is_interface() && form.tokens <= share;
+    let floor = last.map(|last| forms.iter().position(fits).unwrap_or(last));
     let of = |form: &Form| budget::Form { tokens: form.tokens, value: candidate.value * form.share };
     Piece { forms: forms.iter().map(of).collect(), floor }
 }

@@ -1,16 +1,19 @@
 //! Which files test which, by how they are named.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::paths::Names;
-use crate::{
-    codebase::{
-        Index,
-        imports::{folder_of, stem},
-        tree::file_name,
-    },
-    limits,
+use crate::codebase::{
+    Index,
+    imports::{folder_of, stem},
+    tree::file_name,
 };
+
+/// Parts of a path, from its end, that are compared with another's: deeper trees say no more.
+const PATH_PARTS: usize = 12;
+
+/// Files of one name among which the one that a test is of is looked for, once for each test: several times what the
+/// largest of repositories have.
+const TESTED_CANDIDATES: usize = 256;
 
 /// Whether a path is that of a test or of what tests use, by the customs of all languages.
 pub(in crate::codebase) fn is_test(path: &str) -> bool {
@@ -26,7 +29,7 @@ const FOLDERS: &[&str] =
     &["e2e", "fixtures", "spec", "specs", "test", "testdata", "testfixtures", "testing", "tests"];
 
 /// What a test of this name tests: `tree` of `tree_test.go`, `test_tree.py`, `tree.spec.ts`. None for other names.
-pub(super) fn subject(name: &str) -> Option<&str> {
+fn subject(name: &str) -> Option<&str> {
     let whole = stem(name);
     let ending = &name[whole.len()..];
     if [".test.", ".spec.", ".e2e."].iter().any(|kind| ending.starts_with(kind)) {
@@ -41,10 +44,14 @@ pub(super) fn subject(name: &str) -> Option<&str> {
 const SUFFIXES: &[&str] =
     &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
 
-/// Each test with what it tests, in order: the file of the subject's name in its own folder, else the one of that name elsewhere that
-/// shares most of its path with it and is the least deep.
-pub(super) fn pairs(index: &Index, names: &Names) -> Vec<(usize, usize)> {
+/// Each test with what it tests, in order: the file of the subject's name in its own folder, else the one of that name
+/// elsewhere that shares most of its path with it and is the least deep.
+pub(super) fn pairs(index: &Index) -> Vec<(usize, usize)> {
     let files = index.files();
+    let mut by_stem: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, file) in files.iter().enumerate() {
+        by_stem.entry(stem(file_name(&file.path))).or_default().push(at);
+    }
     let mut pairs = Vec::new();
     for (test, file) in files.iter().enumerate() {
         let name = file_name(&file.path);
@@ -55,8 +62,8 @@ pub(super) fn pairs(index: &Index, names: &Names) -> Vec<(usize, usize)> {
             let path = files[*other].path.as_str();
             files[*other].language == file.language && *other != test && !is_test(path)
         };
-        let candidates =
-            names.with_stem(subject).iter().copied().take(limits::TESTED_CANDIDATES).filter(alike);
+        let named = by_stem.get(subject).map_or(&[][..], Vec::as_slice);
+        let candidates = named.iter().copied().take(TESTED_CANDIDATES).filter(alike);
         let near = |other: &usize| {
             let path = &files[*other].path;
             (shared_folders(&file.path, path), Reverse(path.matches('/').count()), Reverse(*other))
@@ -75,5 +82,5 @@ fn shared_folders(a: &str, b: &str) -> usize {
 }
 
 fn innermost(folder: &str) -> impl Iterator<Item = &str> {
-    folder.rsplit('/').take(limits::NAMED_PARTS)
+    folder.rsplit('/').take(PATH_PARTS)
 }

@@ -5,32 +5,34 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::query::Query;
-use crate::codebase::{File, Index, Item, bm25, reading::in_parallel, tree::file_name, words};
+use crate::codebase::{
+    File, Index, Item, Language, bm25, imports::folder_of, reading::in_parallel, tree::file_name, words,
+};
 
-/// A word at the end of a path counts as this many in the text; in a folder's name half of it. And a word in the name of
+/// A word in a file's name counts as this many in the text; in a folder's name half of it. And a word in the name of
 /// something that the file defines.
 const IN_PATH: f64 = 4.0;
 const IN_DEFINITION: f64 = 3.0;
-/// What they are worth beside that, however often the text says the word: of a word that it says for ever, 2.2.
+/// What they are worth beside that, however often the text says the word: of a word that it says for ever, 2.2. And what
+/// it is worth that earlier commits said it of the file.
 const PATH: f64 = 1.0;
 const DEFINITION: f64 = 0.75;
-/// How much a long file must say a word more often.
+const PAST: f64 = 2.5;
+/// How much a long file must say a word more often, and a file of which much was said.
 const LENGTH: f64 = 0.5;
 /// What of its worth a file has only as far as it has all words of a text, and not one of them often.
-const COVERAGE: f64 = 0.3;
+const COVERAGE: f64 = 0.5;
+/// Prose, settings and data.
+const NO_SOURCE: f64 = 0.3;
 
 /// What one file has of a query.
 #[derive(Debug, Default)]
 pub(super) struct Found<'a> {
     pub(super) score: f64,
-    /// Places in the query's words of those that the text has, the most telling first.
-    pub(super) in_text: Vec<usize>,
-    /// And of those that stand in the path.
-    pub(super) in_path: Vec<usize>,
+    /// Places in the query's words of those that it has, the most telling first.
+    pub(super) words: Vec<usize>,
     /// The query's names that the file defines, in order.
     pub(super) defines: Vec<&'a str>,
-    /// And those that it uses.
-    pub(super) uses: Vec<&'a str>,
 }
 
 /// One word's occurrences in a file.
@@ -39,34 +41,56 @@ struct Hit {
     path: f64,
     definitions: f64,
     text: f64,
+    past: f64,
 }
 
-/// What every file has of it, and how rare each of its words is here.
-pub(super) fn search<'a>(index: &'a Index, query: &'a Query) -> (Vec<Found<'a>>, Vec<f64>) {
+/// What every file has of it.
+pub(super) fn search<'a>(index: &'a Index, query: &Query) -> Vec<Found<'a>> {
     let files = index.files();
-    let hits: Vec<Hits<'_>> = in_parallel(|| files.par_iter().map(|file| Hits::of(file, query)).collect());
+    let mut hits: Vec<Hits<'_>> =
+        in_parallel(|| files.par_iter().map(|file| Hits::of(file, query)).collect());
     let mut files_with = vec![0_u32; query.words.len()];
     for word in hits.iter().flat_map(|hits| hits.words.keys()) {
         files_with[*word] += 1;
     }
-    let rarity: Vec<f64> =
-        files_with.iter().map(|with| bm25::times_rarer(files.len(), *with).ln_1p()).collect();
-    let size = files.iter().map(|file| file.size as f64).sum::<f64>() / files.len().max(1) as f64;
+    let rarity = files_with.iter().map(|with| bm25::times_rarer(files.len(), *with).ln_1p());
     let telling: Vec<f64> =
-        query.words.iter().zip(&rarity).map(|((_, weight), rarity)| weight * rarity).collect();
+        query.words.iter().zip(rarity).map(|((_, weight), rarity)| weight * rarity).collect();
+    by_past(index, query, &mut hits);
+    let size = files.iter().map(|file| file.size as f64).sum::<f64>() / files.len().max(1) as f64;
     let found = hits.into_iter().zip(files);
-    (found.map(|(hits, file)| hits.weighed(&telling, file.size as f64 / size.max(1.0))).collect(), rarity)
+    found.map(|(hits, file)| hits.weighed(&telling, file, file.size as f64 / size.max(1.0))).collect()
+}
+
+/// What earlier commits said, each divided among the files that it changed.
+fn by_past(index: &Index, query: &Query, hits: &mut [Hits<'_>]) {
+    let share = |files: &[usize]| 1.0 / (files.len() as f64).sqrt();
+    let mut said = vec![0.0; hits.len()];
+    for told in index.past() {
+        for file in &told.files {
+            said[*file] += share(&told.files) * told.words.len() as f64;
+        }
+    }
+    let spoken_of = said.iter().filter(|said| **said > 0.0).count();
+    let mean = said.iter().sum::<f64>() / spoken_of.max(1) as f64;
+    for told in index.past() {
+        let words = told.words.iter().filter_map(|word| query.place(word));
+        let words: Vec<usize> = words.collect();
+        for (file, word) in told.files.iter().flat_map(|file| words.iter().map(move |word| (*file, *word))) {
+            let often = bm25::for_its_length(share(&told.files), said[file] / mean, LENGTH);
+            hits[file].words.entry(word).or_default().past += often;
+        }
+    }
 }
 
 /// What a file has of a query, not weighed yet.
 struct Hits<'a> {
     words: BTreeMap<usize, Hit>,
     defines: Vec<&'a str>,
-    uses: Vec<&'a str>,
 }
 
 impl<'a> Hits<'a> {
-    fn of(file: &'a File, query: &'a Query) -> Self {
+    fn of(file: &'a File, query: &Query) -> Self {
         let mut words: BTreeMap<usize, Hit> = BTreeMap::new();
         for (at, (word, _)) in query.words.iter().enumerate() {
             let count = file.digest.count(word);
@@ -75,7 +99,9 @@ impl<'a> Hits<'a> {
             }
         }
         let name = file_name(&file.path);
-        for (part, counts) in [(&file.path[..file.path.len() - name.len()], 0.5), (name, 1.0)] {
+        // That it is code says nothing of what it is for.
+        let name = name.rsplit_once('.').map_or(name, |(name, _)| name);
+        for (part, counts) in [(folder_of(&file.path), 0.5), (name, 1.0)] {
             for_words(part, query, |at| {
                 let hit = words.entry(at).or_default();
                 hit.path = hit.path.max(counts);
@@ -90,45 +116,71 @@ impl<'a> Hits<'a> {
         }
         defines.sort_unstable();
         defines.dedup();
-        let names = query.names.iter().map(String::as_str);
-        Self { words, defines, uses: names.filter(|name| file.digest.has_use(name)).collect() }
+        Self { words, defines }
     }
 
     /// By how telling each word is, the file being so many times as long as others.
-    fn weighed(self, telling: &[f64], size: f64) -> Found<'a> {
-        let mut worth: Vec<(f64, usize)> = self
-            .words
-            .iter()
-            .map(|(word, hit)| {
-                let in_text = bm25::for_its_length(hit.text, size, LENGTH);
-                let said =
-                    bm25::saturated(IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + in_text);
-                let defined = hit.definitions / (hit.definitions + 1.0);
-                (telling[*word] * (said + PATH * hit.path + DEFINITION * defined), *word)
-            })
-            .collect();
-        worth.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-        let those = |has: fn(&Hit) -> f64| -> Vec<usize> {
-            worth.iter().map(|(_, word)| *word).filter(|word| has(&self.words[word]) > 0.0).collect()
+    fn weighed(self, telling: &[f64], file: &File, size: f64) -> Found<'a> {
+        let worth = |(word, hit): (&usize, &Hit)| {
+            let in_text = bm25::for_its_length(hit.text, size, LENGTH);
+            let said =
+                bm25::saturated(IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + in_text);
+            let defined = hit.definitions / (hit.definitions + 1.0);
+            let past = hit.past / (hit.past + 1.0);
+            (telling[*word] * (said + PATH * hit.path + DEFINITION * defined + PAST * past), *word)
         };
+        let mut worth: Vec<(f64, usize)> = self.words.iter().map(worth).collect();
+        worth.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         let all: f64 = telling.iter().sum();
         let had: f64 = self.words.keys().map(|word| telling[*word]).sum();
         let coverage = 1.0 - COVERAGE + COVERAGE * had / all.max(f64::MIN_POSITIVE);
+        let kind = if is_source(file) { 1.0 } else { NO_SOURCE };
         Found {
-            score: coverage * worth.iter().map(|(worth, _)| worth).sum::<f64>(),
-            in_text: those(|hit| hit.text),
-            in_path: those(|hit| hit.path),
+            score: kind * coverage * worth.iter().map(|(worth, _)| worth).sum::<f64>(),
+            words: worth.into_iter().map(|(_, word)| word).collect(),
             defines: self.defines,
-            uses: self.uses,
         }
     }
 }
 
+/// Code of any language, whether it has a grammar here or not.
+fn is_source(file: &File) -> bool {
+    let ending = file_name(&file.path).rsplit_once('.').map_or("", |(_, ending)| ending);
+    match file.language {
+        Language::Other => !NO_CODE.contains(&ending.to_ascii_lowercase().as_str()),
+        language => language.is_code(),
+    }
+}
+
+/// Endings of what is no code among the files of no known language. One without an ending is none either.
+const NO_CODE: &[&str] = &[
+    "",
+    "adoc",
+    "csv",
+    "diff",
+    "htm",
+    "html",
+    "jsonl",
+    "log",
+    "org",
+    "out",
+    "patch",
+    "pot",
+    "po",
+    "properties",
+    "rst",
+    "svg",
+    "tex",
+    "tsv",
+    "txt",
+    "xml",
+];
+
 /// The places in the query of the words of a name.
-pub(super) fn for_words(text: &str, query: &Query, mut found: impl FnMut(usize)) {
+pub(in crate::codebase) fn for_words(text: &str, query: &Query, mut found: impl FnMut(usize)) {
     for name in words::names_of(text) {
         words::each_of_name(name, |word| {
-            if let Ok(at) = query.words.binary_search_by(|(known, _)| known.as_str().cmp(word)) {
+            if let Some(at) = query.place(word) {
                 found(at);
             }
         });
@@ -136,7 +188,7 @@ pub(super) fn for_words(text: &str, query: &Query, mut found: impl FnMut(usize))
 }
 
 /// Items with all that they hold, outer ones first.
-pub(super) fn all_items(items: &[Item]) -> Vec<&Item> {
+fn all_items(items: &[Item]) -> Vec<&Item> {
     let mut all: Vec<&Item> = Vec::new();
     let mut rest: Vec<&Item> = items.iter().rev().collect();
     while let Some(item) = rest.pop() {
