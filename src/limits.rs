@@ -180,7 +180,7 @@ pub const IMPORT_PARTS: usize = 32;
 /// Files of the same name among which the one that an import means is looked for.
 pub const IMPORT_CANDIDATES: usize = 512;
 
-/// Bytes of a source file whose structure is read; of a longer one only an outline is. A megabyte of code is generated.
+/// Bytes of a source file whose structure is read; nothing of a longer one is. A megabyte of code is generated.
 pub const SUMMARY_BYTES: usize = 1_000_000;
 
 /// Items of a file that a summary names.
@@ -191,11 +191,6 @@ pub const IMPORT_BYTES: usize = 8_192;
 
 /// What an item counts there besides its texts.
 pub const SUMMARY_ITEM_BYTES: usize = 16;
-
-/// Bytes of a function's body or a comment that is worth leaving out when its file is parsed, and how many are of one
-/// file: for each token that it reads the parser looks through the list of what is left.
-pub const SUMMARY_GAP_BYTES: usize = 40;
-pub const SUMMARY_GAPS: usize = 1_000;
 
 /// How deep items of a file may be nested in each other: what reads a summary recurses.
 pub const SUMMARY_NESTING: usize = 16;

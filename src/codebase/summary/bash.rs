@@ -1,32 +1,19 @@
 //! Bash and what is close to it.
 
-use std::sync::OnceLock;
-
 use tree_sitter::Node;
 
 use super::{
-    Import, Kind, doc,
+    Kind,
+    bodies::Heads,
     grammar::{Around, Found, Grammar, Sight},
-    source::{Source, child_of_kind, children_of_kind},
-    walk,
+    source::{Source, children_of_kind},
 };
 
 pub(super) static GRAMMAR: Grammar = Grammar {
-    parser: || tree_sitter_bash::LANGUAGE.into(),
-    classify,
-    names: &[],
-    uses: &[],
     imports: &["command"],
-    is_doc: is_prose,
-    file_doc,
-    marks: OnceLock::new(),
+    import_words: &["source ", ". "],
+    ..Grammar::new(|| tree_sitter_bash::LANGUAGE.into(), Heads::Unknown, classify)
 };
-
-/// No line for a program: `#!`, `# shellcheck`, `# -*-`, `# vim:`.
-fn is_prose(comment: &str) -> bool {
-    let said = comment.trim_start_matches('#').trim_start();
-    !comment.starts_with("#!") && !["shellcheck", "-*-", "vim:"].iter().any(|tool| said.starts_with(tool))
-}
 
 fn classify<'t>(source: &Source<'t>, node: Node<'t>, _around: &Around) -> Sight<'t> {
     match node.kind() {
@@ -96,9 +83,8 @@ fn command<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
     };
     match name {
         "source" | "." => {
-            let module = source.of(argument).trim_matches(['"', '\'']).to_owned();
-            let line = walk::line(node.start_position().row);
-            Sight::Imports(vec![Import { line, text: source.of(node).to_owned(), module, names: Vec::new() }])
+            let module = source.of(argument).trim_matches(['"', '\'']);
+            Sight::Imports(vec![source.import(node, module, Vec::new())])
         }
         "alias" => match source.of(argument).split_once('=') {
             Some((name, _)) if !name.is_empty() => Found::new(Kind::Alias, name).into(),
@@ -111,17 +97,4 @@ fn command<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
         }
         _ => Sight::Closed,
     }
-}
-
-/// The first comment that is no line for a program.
-fn file_doc<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
-    child_of_kind(root, &["comment"])?;
-    let mut cursor = root.walk();
-    let comments: Vec<_> = root
-        .named_children(&mut cursor)
-        .take_while(|node| node.kind() == "comment")
-        .map(|node| source.of(node))
-        .filter(|comment| is_prose(comment))
-        .collect();
-    doc::of_comments(comments)
 }

@@ -1,27 +1,17 @@
 //! C, and what C++ has in common with it.
 
-use std::sync::OnceLock;
-
 use tree_sitter::Node;
 
 use super::{
     Import, Kind,
+    bodies::Heads,
     grammar::{Around, Found, Grammar, Sight, Tail},
     source::{Source, child_of_kind, children_of_kind},
-    walk,
 };
 use crate::limits;
 
-pub(super) static GRAMMAR: Grammar = Grammar {
-    parser: || tree_sitter_c::LANGUAGE.into(),
-    classify,
-    names: &["identifier"],
-    uses: &["type_identifier"],
-    imports: &[],
-    is_doc: |_| true,
-    file_doc: |_, _| None,
-    marks: OnceLock::new(),
-};
+pub(super) static GRAMMAR: Grammar =
+    Grammar::new(|| tree_sitter_c::LANGUAGE.into(), Heads::Brackets, classify);
 
 /// What a node is, in C and in C++.
 pub(super) fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
@@ -54,21 +44,13 @@ pub(super) fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around)
             Some((_, name)) if !is_keyword(&name) => {
                 let body = node.child_by_field_name("body");
                 let end = child_of_kind(node, &["field_initializer_list", "try_statement"]).or(body);
-                let end = end.map(|end| before_initializers(source, node, end.start_byte()));
                 let kind = function_kind(node, around);
-                Found::new(kind, name).public(public && !is_static(source, node, around)).until(end).into()
+                Found::new(kind, name).public(public && !is_static(source, node, around)).before(end).into()
             }
             _ => Sight::Closed,
         },
         _ => Sight::Closed,
     }
-}
-
-/// Where a signature ends, if not only here: what a constructor says of its members may have been blanked out.
-fn before_initializers(source: &Source<'_>, node: Node<'_>, end: usize) -> usize {
-    let seen = source.seen.get(node.start_byte()..end).unwrap_or_default();
-    let last = node.start_byte() + seen.trim_end().len();
-    if source.slice(last, end).trim_start().starts_with(':') { last } else { end }
 }
 
 /// A struct, union, class or enum with a body; nothing if it has no name.
@@ -207,29 +189,11 @@ fn base_name(source: &Source<'_>, mut node: Node<'_>) -> String {
 
 /// What a broken text makes look like a name.
 fn is_keyword(name: &str) -> bool {
-    matches!(
-        name,
-        "if" | "else"
-            | "for"
-            | "while"
-            | "do"
-            | "switch"
-            | "case"
-            | "return"
-            | "sizeof"
-            | "goto"
-            | "default"
-            | "catch"
-            | "throw"
-            | "new"
-            | "delete"
-            | "defined"
-            | "static"
-            | "const"
-            | "void"
-            | "int"
-            | "char"
-    )
+    const WORDS: &[&str] = &[
+        "if", "else", "for", "while", "do", "switch", "case", "return", "sizeof", "goto", "default", "catch",
+        "throw", "new", "delete", "defined", "static", "const", "void", "int", "char",
+    ];
+    WORDS.contains(&name)
 }
 
 /// `#define NAME value`, without the value if that is long. Not the guard of a header.
@@ -252,7 +216,7 @@ fn is_guard(source: &Source<'_>, node: Node<'_>, name: &str) -> bool {
 
 /// `#include <a.h>`, `#include "a.h"`
 fn include<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
-    let module = source.field(node, "path").trim_matches(['<', '>', '"']).to_owned();
-    let line = walk::line(node.start_position().row);
-    vec![Import { line, text: source.of(node).trim_end().to_owned(), module, names: Vec::new() }]
+    let module = source.field(node, "path").trim_matches(['<', '>', '"']);
+    let import = source.import(node, module, Vec::new());
+    vec![Import { text: import.text.trim_end().to_owned(), ..import }]
 }

@@ -1,26 +1,18 @@
 //! C++.
 
-use std::sync::OnceLock;
-
 use tree_sitter::Node;
 
 use super::{
-    Kind, c,
+    Kind,
+    bodies::Heads,
+    c,
     grammar::{Around, Found, Grammar, Sight},
     source::Source,
 };
 use crate::limits;
 
-pub(super) static GRAMMAR: Grammar = Grammar {
-    parser: || tree_sitter_cpp::LANGUAGE.into(),
-    classify,
-    names: &["identifier", "field_identifier"],
-    uses: &["type_identifier", "namespace_identifier"],
-    imports: &[],
-    is_doc: |_| true,
-    file_doc: |_, _| None,
-    marks: OnceLock::new(),
-};
+pub(super) static GRAMMAR: Grammar =
+    Grammar::new(|| tree_sitter_cpp::LANGUAGE.into(), Heads::Brackets, classify);
 
 fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     let public = around.public && around.section;

@@ -1,25 +1,17 @@
 //! C#.
 
-use std::sync::OnceLock;
-
 use tree_sitter::Node;
 
 use super::{
     Import, Kind,
+    bodies::Heads,
     grammar::{Around, Found, Grammar, Sight},
     source::{Source, child_of_kind, children_of_kind},
-    walk,
 };
 
 pub(super) static GRAMMAR: Grammar = Grammar {
-    parser: || tree_sitter_c_sharp::LANGUAGE.into(),
-    classify,
-    names: &["identifier"],
-    uses: &[],
-    imports: &[],
     is_doc: |comment| comment.starts_with("///") || comment.starts_with("/**"),
-    file_doc: |_, _| None,
-    marks: OnceLock::new(),
+    ..Grammar::new(|| tree_sitter_c_sharp::LANGUAGE.into(), Heads::Brackets, classify)
 };
 
 fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
@@ -120,6 +112,5 @@ fn import<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
         return Vec::new();
     };
     let names = child_of_kind(node, &["static"]).map(|_| "*".to_owned()).into_iter().collect();
-    let line = walk::line(node.start_position().row);
-    vec![Import { line, text: source.of(node).to_owned(), module: source.of(module).to_owned(), names }]
+    vec![source.import(node, source.of(module), names)]
 }

@@ -19,7 +19,7 @@ pub(super) fn of_file<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String>
     let mut group: Vec<Node<'t>> = Vec::new();
     let telling = |group: &[Node<'t>]| {
         let texts = || group.iter().map(|comment| source.of(*comment));
-        (!texts().any(is_legal)).then(|| of_comments(texts()))?
+        (!texts().any(is_legal)).then(|| of_comments(texts().filter(|text| !is_for_a_tool(text))))?
     };
     for node in root.named_children(&mut cursor) {
         let row = node.start_position().row;
@@ -52,6 +52,28 @@ fn is_legal(comment: &str) -> bool {
     ["copyright", "licen", "spdx", "eslint", "@ts-", "prettier-", "/// <reference", "@flow"]
         .iter()
         .any(|word| lower.contains(word))
+}
+
+/// A line for a program: `#!`, `//go:build`, `# frozen_string_literal: true`, `# shellcheck …`.
+pub(super) fn is_for_a_tool(comment: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "+build",
+        "-*-",
+        "coding:",
+        "encoding:",
+        "frozen_string_literal",
+        "go:",
+        "line ",
+        "nolint",
+        "rubocop:",
+        "shellcheck",
+        "typed:",
+        "vim:",
+        "warn_indent",
+    ];
+    let said = comment.strip_prefix('#').or(comment.strip_prefix("//"));
+    comment.starts_with("#!")
+        || said.is_some_and(|said| WORDS.iter().any(|word| said.trim_start().starts_with(word)))
 }
 
 /// Of a docstring without its quotes.

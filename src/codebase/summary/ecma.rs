@@ -1,11 +1,10 @@
 //! JavaScript and TypeScript.
 
-use std::sync::OnceLock;
-
 use tree_sitter::Node;
 
 use super::{
-    Kind, doc,
+    Kind,
+    bodies::Heads,
     ecma_modules::{self, unquoted},
     grammar::{Around, Found, Grammar, Sight},
     source::{Source, child_of_kind},
@@ -16,16 +15,8 @@ pub(super) static TYPESCRIPT: Grammar = grammar(|| tree_sitter_typescript::LANGU
 pub(super) static TSX: Grammar = grammar(|| tree_sitter_typescript::LANGUAGE_TSX.into());
 
 const fn grammar(parser: fn() -> tree_sitter::Language) -> Grammar {
-    Grammar {
-        parser,
-        classify,
-        names: &["identifier", "property_identifier"],
-        uses: &["type_identifier"],
-        imports: &["import_statement"],
-        is_doc: |comment| comment.starts_with("/**"),
-        file_doc: |source, root| doc::of_file(source, root),
-        marks: OnceLock::new(),
-    }
+    let is_doc: fn(&str) -> bool = |comment| comment.starts_with("/**");
+    Grammar { is_doc, ..Grammar::new(parser, Heads::Brackets, classify) }
 }
 
 fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {

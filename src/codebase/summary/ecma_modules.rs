@@ -5,7 +5,6 @@ use tree_sitter::Node;
 use super::{
     Import,
     source::{Source, child_of_kind},
-    walk,
 };
 
 /// `import … from`, `export … from`, `import "…"`, `import x = require("…")`.
@@ -24,7 +23,7 @@ pub(super) fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
             _ => {}
         }
     }
-    vec![import(source, node, unquoted(source.of(from)), names)]
+    vec![source.import(node, unquoted(source.of(from)), names)]
 }
 
 fn clause(source: &Source<'_>, node: Node<'_>) -> Vec<String> {
@@ -73,7 +72,7 @@ pub(super) fn required<'t>(source: &Source<'t>, node: Node<'t>, declarator: Node
             }
         }
     }
-    vec![import(source, node, unquoted(source.of(module)), names)]
+    vec![source.import(node, unquoted(source.of(module)), names)]
 }
 
 /// The names that `module.exports = { a, b: c }` and `module.exports = a` give away, if it does nothing else.
@@ -95,15 +94,6 @@ pub(super) fn exported(source: &Source<'_>, value: Node<'_>) -> Option<Vec<Strin
                 .collect()
         }
         _ => None,
-    }
-}
-
-fn import(source: &Source<'_>, node: Node<'_>, module: &str, names: Vec<String>) -> Import {
-    Import {
-        line: walk::line(node.start_position().row),
-        text: source.of(node).to_owned(),
-        module: module.to_owned(),
-        names,
     }
 }
 

@@ -1,35 +1,17 @@
 //! Go.
 
-use std::sync::OnceLock;
-
 use tree_sitter::Node;
 
 use super::{
-    Import, Kind, doc,
+    Import, Kind,
+    bodies::Heads,
     grammar::{Around, Found, Grammar, Sight},
     source::{Source, child_of_kind},
-    walk,
 };
 use crate::limits;
 
-pub(super) static GRAMMAR: Grammar = Grammar {
-    parser: || tree_sitter_go::LANGUAGE.into(),
-    classify,
-    names: &["identifier", "field_identifier", "package_identifier"],
-    uses: &["type_identifier"],
-    imports: &[],
-    is_doc,
-    file_doc,
-    marks: OnceLock::new(),
-};
-
-/// Directives to tools are not.
-fn is_doc(comment: &str) -> bool {
-    let tool = comment.strip_prefix("//").is_some_and(|rest| {
-        ["go:", "+build", "nolint", "line "].iter().any(|directive| rest.trim_start().starts_with(directive))
-    });
-    !tool
-}
+pub(super) static GRAMMAR: Grammar =
+    Grammar::new(|| tree_sitter_go::LANGUAGE.into(), Heads::Word("func"), classify);
 
 fn classify<'t>(source: &Source<'t>, node: Node<'t>, _around: &Around) -> Sight<'t> {
     let named = |kind| {
@@ -114,29 +96,11 @@ fn is_public(name: &str) -> bool {
     name.starts_with(char::is_uppercase)
 }
 
-fn file_doc<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
-    let package = child_of_kind(root, &["package_clause"])?;
-    let mut cursor = root.walk();
-    let mut above: Vec<Node<'t>> = Vec::new();
-    for comment in root.named_children(&mut cursor).take_while(|node| *node != package) {
-        if above.last().is_some_and(|last| last.end_position().row + 1 < comment.start_position().row) {
-            above.clear();
-        }
-        above.push(comment);
-    }
-    let last = above.last()?;
-    let directly = last.end_position().row + 1 >= package.start_position().row;
-    let texts = above.iter().map(|comment| source.of(*comment)).filter(|text| is_doc(text));
-    directly.then(|| doc::of_comments(texts))?
-}
-
 /// Of a block, one for each line of it.
 fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
-    let import = |spec: Node<'t>, whole: Node<'t>| Import {
-        line: walk::line(whole.start_position().row),
-        text: source.of(whole).to_owned(),
-        module: source.field(spec, "path").trim_matches(['"', '`']).to_owned(),
-        names: if source.field(spec, "name") == "." { vec!["*".into()] } else { Vec::new() },
+    let import = |spec: Node<'t>, whole: Node<'t>| {
+        let names = if source.field(spec, "name") == "." { vec!["*".into()] } else { Vec::new() };
+        source.import(whole, source.field(spec, "path").trim_matches(['"', '`']), names)
     };
     if let Some(only) = child_of_kind(node, &["import_spec"]) {
         return vec![import(only, node)];

@@ -7,12 +7,11 @@
 //! the kinds listed in `imports`. `go.rs` is the shortest example. A text among `FIXTURES` in
 //! `tests` then holds it to the promise.
 
-use std::sync::OnceLock;
-
 use tree_sitter::{Language as Parsed, Node, Range};
 
 use super::{
-    Import, Kind, bash, c, cpp, csharp, ecma, go, java, php, preprocessor, python, ruby, rust, source::Source,
+    Import, Kind, bash, bodies::Heads, c, cpp, csharp, doc, ecma, go, java, php, preprocessor, python, ruby,
+    rust, source::Source,
 };
 use crate::codebase::Language;
 
@@ -51,19 +50,31 @@ pub(super) struct Grammar {
     pub parser: fn() -> Parsed,
     /// What a node is.
     pub classify: Classify,
-    /// Kinds of leaves that are names. One counts as used where it looks called (`name(`), entered (`name::`) or begins
-    /// with a capital.
-    pub names: &'static [&'static str],
-    /// Kinds of leaves that count as used wherever they stand: names of types, mostly.
-    pub uses: &'static [&'static str],
+    /// How its functions begin, whose bodies need not be parsed.
+    pub heads: Heads,
     /// Kinds that are looked at inside functions too: import statements.
     pub imports: &'static [&'static str],
+    /// One of these is in each of them.
+    pub import_words: &'static [&'static str],
     /// Whether a comment directly above an item is its documentation.
     pub is_doc: fn(&str) -> bool,
     /// The first sentence of what the file says about itself, given the root.
     pub file_doc: for<'t> fn(&Source<'t>, Node<'t>) -> Option<String>,
-    /// By kind of node; empty until first used. Write `OnceLock::new()`.
-    pub marks: OnceLock<Vec<Mark>>,
+}
+
+impl Grammar {
+    /// One without imports in functions, in which every comment may document what follows.
+    pub(super) const fn new(parser: fn() -> Parsed, heads: Heads, classify: Classify) -> Self {
+        Self {
+            parser,
+            classify,
+            heads,
+            imports: &[],
+            import_words: &[],
+            is_doc: |_| true,
+            file_doc: |source, root| doc::of_file(source, root),
+        }
+    }
 }
 
 pub(super) type Classify = for<'t> fn(&Source<'t>, Node<'t>, &Around) -> Sight<'t>;
@@ -199,44 +210,5 @@ impl<'t> Found<'t> {
 impl<'t> From<Found<'t>> for Sight<'t> {
     fn from(found: Found<'t>) -> Self {
         Self::Item(found)
-    }
-}
-
-/// What the walk must know of a kind before it looks closer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Mark {
-    #[default]
-    Plain,
-    Name,
-    Use,
-    Import,
-}
-
-impl Grammar {
-    /// By kind of node.
-    pub(super) fn marks(&self) -> &[Mark] {
-        self.marks.get_or_init(|| self.all_marks())
-    }
-
-    fn all_marks(&self) -> Vec<Mark> {
-        let language = (self.parser)();
-        let of_kind = |kind: &str| {
-            if self.names.contains(&kind) {
-                Mark::Name
-            } else if self.uses.contains(&kind) {
-                Mark::Use
-            } else if self.imports.contains(&kind) {
-                Mark::Import
-            } else {
-                Mark::Plain
-            }
-        };
-        let kinds = u16::try_from(language.node_kind_count()).unwrap_or(u16::MAX);
-        (0..kinds)
-            .map(|id| {
-                let kind = language.node_kind_for_id(id).filter(|_| language.node_kind_is_named(id));
-                kind.map_or(Mark::Plain, of_kind)
-            })
-            .collect()
     }
 }

@@ -1,25 +1,17 @@
 //! Java.
 
-use std::sync::OnceLock;
-
 use tree_sitter::Node;
 
 use super::{
-    Import, Kind, doc,
+    Import, Kind,
+    bodies::Heads,
     grammar::{Around, Found, Grammar, Sight},
     source::{Source, child_of_kind, children_of_kind},
-    walk,
 };
 
 pub(super) static GRAMMAR: Grammar = Grammar {
-    parser: || tree_sitter_java::LANGUAGE.into(),
-    classify,
-    names: &["identifier"],
-    uses: &["type_identifier"],
-    imports: &[],
     is_doc: |comment| comment.starts_with("/**"),
-    file_doc,
-    marks: OnceLock::new(),
+    ..Grammar::new(|| tree_sitter_java::LANGUAGE.into(), Heads::Brackets, classify)
 };
 
 /// The text without annotations directly before `...`, which the grammar does not know.
@@ -84,18 +76,5 @@ fn import<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
         Some((_, name)) => (path, vec![name.to_owned()]),
         None => (path, Vec::new()),
     };
-    let line = walk::line(node.start_position().row);
-    vec![Import { line, text: source.of(node).to_owned(), module: module.to_owned(), names }]
-}
-
-/// What stands above the package, if it is no licence.
-fn file_doc<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
-    let mut cursor = root.walk();
-    let comments: Vec<_> = root
-        .named_children(&mut cursor)
-        .take_while(|node| node.kind().ends_with("comment"))
-        .map(|node| source.of(node))
-        .filter(|text| text.starts_with("/**"))
-        .collect();
-    doc::of_comments(comments)
+    vec![source.import(node, module, names)]
 }

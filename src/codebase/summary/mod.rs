@@ -1,11 +1,10 @@
 //! What a source file defines and imports, read from its syntax tree.
 //!
 //! Pure and exact: whatever is printed of a signature stands so in the source, at the line given. A file that does not
-//! parse gives what does, and says so. No file makes this panic, and none takes longer than its share: the work of the
-//! parser is counted, so that the same text always gives the same summary. Of a text made to outwit that count, a clock
-//! decides how much is read: such a summary says [`Summary::timed_out`], and another day may give another.
+//! parse gives what does, and says so. No file makes this panic, and none takes longer than its share of steps: the same
+//! text always gives the same summary.
 //!
-//! `grammar.rs` says how to add a language, `bodies` spares the parser what nobody asks, `walk.rs` reads a tree,
+//! `grammar.rs` says how to add a language, `bodies.rs` spares the parser what nobody asks, `walk.rs` reads a tree,
 //! `page.rs` prints a summary.
 
 mod bash;
@@ -19,7 +18,6 @@ mod ecma_modules;
 mod go;
 mod grammar;
 mod java;
-mod lexer;
 mod outline;
 mod page;
 mod parse;
@@ -29,12 +27,13 @@ mod python;
 mod ruby;
 mod rust;
 mod source;
+mod uses;
 mod walk;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::page::Detail;
-use self::{parse::Parsed, source::Source};
+use self::source::Source;
 use super::Language;
 
 /// Bytes that a summary keeps of a text, of any text and for each of its bytes: a statement is kept once for each module
@@ -53,11 +52,9 @@ pub struct Summary {
     pub items: Vec<Item>,
     /// Parts of it did not parse, or there was more than is kept.
     pub partial: bool,
-    /// A clock stopped the parser. Not to be kept: with more time there may be more.
-    #[serde(skip)]
+    /// It took too much and was read no further.
     pub timed_out: bool,
 }
-
 /// One import statement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
@@ -115,33 +112,32 @@ pub enum Kind {
     Alias,
     /// What is added to a type elsewhere: an `impl` block, an extension.
     Extension,
-    /// A part of what is no program: a heading, a table of settings, a top-level key, a build's target.
+    /// A part of what is no program: a heading, a table of settings, a top-level key.
     Section,
+}
+
+impl Item {
+    /// One that is public and holds nothing.
+    fn new(kind: Kind, name: String, signature: String, line: u32, end: u32) -> Self {
+        Self { kind, name, signature, cut: false, line, end, doc: None, public: true, children: Vec::new() }
+    }
 }
 
 /// Reads the structure of a text.
 pub fn summarize(language: Language, text: &str) -> Summary {
-    read(language, text).0
+    let Some(grammar) = grammar::of(language) else { return outline::read(language, text) };
+    let (tree, timed_out) = parse::best_tree(language, grammar, text);
+    let summary = match &tree {
+        Some(tree) => walk::read(grammar, Source { text, seen: &tree.seen }, tree.tree.root_node()),
+        None => Summary { partial: true, ..Summary::default() },
+    };
+    Summary { timed_out, ..summary }
 }
 
-/// The same, with the names that the text uses and does not define: what it calls, the types it names. In order, each
-/// once.
+/// The same, with the names that the text uses: what it calls, the types it names. In order, each once.
 pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
-    let outline = || (outline::read(language, text), Vec::new());
-    let ((mut summary, uses), timed_out) = match grammar::of(language) {
-        Some(grammar) => parse::fused(|| match parse::best_tree(language, grammar, text) {
-            Some(Parsed { tree, seen, uses }) => {
-                walk::read(grammar, Source { text, seen: &seen }, tree.root_node(), uses)
-            }
-            None => {
-                let (summary, uses) = outline();
-                (Summary { partial: true, ..summary }, uses)
-            }
-        }),
-        None => (outline(), false),
-    };
-    summary.timed_out = timed_out;
-    (summary, uses)
+    let uses = if grammar::of(language).is_some() { uses::of(language, text) } else { Vec::new() };
+    (summarize(language, text), uses)
 }
 
 /// Bytes that may be kept of a text. What declares several names is kept with each, and the more of them the longer it is.

@@ -3,32 +3,40 @@
 use std::{borrow::Cow, cell::RefCell, ops::ControlFlow, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
-use tree_sitter::{ParseOptions, ParseState, Parser, Range, Tree};
+use tree_sitter::{ParseOptions, ParseState, Parser, Point, Range, Tree};
 
 use super::{
-    bodies::{self, Bodies},
+    bodies::{self, Heads},
     grammar::{self, Grammar},
 };
-use crate::{codebase, limits};
-
-/// Computing time that parsing one file may take: ten times what the longest real one takes. Whether it is over is looked
-/// up at every so many reports: asking costs as much as a hundredth of what is reported.
-const PARSE_TIME: Duration = Duration::from_secs(2);
-const PARSE_REPORTS_PER_LOOK: usize = 8;
+use crate::{codebase::Language, limits};
 
 /// Reports of progress (one for a hundred operations) that a parser may make before it is stopped, whatever the text,
-/// and for how many bytes of it there may be one more.
+/// and for how many bytes of it there may be one more: twice as many as the worst real file needs.
 const PARSE_REPORTS: usize = 1_000;
-const PARSE_BYTES_PER_REPORT: usize = 5;
+const PARSE_BYTES_PER_REPORT: usize = 16;
+
+/// Brackets that may be open at once: more make each step take longer.
+const PARSE_OPEN: usize = 1_000;
+
+/// Computing time that parsing one file may take: far more than the longest real one takes. Whether it is over is looked
+/// up at every so many reports: asking costs as much as a hundredth of what is reported.
+const PARSE_TIME: Duration = Duration::from_secs(1);
+const PARSE_REPORTS_PER_LOOK: usize = 8;
 
 /// Bytes of a text that a parser is given at once, and for how many bytes of it it may ask once more: it reads a text
 /// some sixty times over at most.
 const PARSE_CHUNK: usize = 1_024;
 const PARSE_BYTES_PER_READ: usize = 16;
 
+/// Blanks that are worth leaving out when a text is parsed, and how many parts one may have then: for each token that it
+/// reads the parser looks through their list.
+const PARSE_BLANKS: usize = 64;
+const PARSE_PARTS: usize = 1_000;
+
 thread_local! {
     static DESK: RefCell<Desk> =
-        RefCell::new(Desk { parser: Parser::new(), until: Duration::ZERO, timed_out: false });
+        RefCell::new(Desk { parser: Parser::new(), until: Duration::ZERO, given_up: false });
 }
 
 /// What a thread parses with.
@@ -37,56 +45,101 @@ struct Desk {
     /// When the file that is read now has had its share of this thread's time.
     until: Duration,
     /// It would have needed more.
-    timed_out: bool,
+    given_up: bool,
 }
 
-impl Desk {
-    fn is_over(&mut self) -> bool {
-        self.timed_out |= computed() > self.until;
-        self.timed_out
-    }
-}
-
-/// Reads one file, all of whose parsing shares one allowance of time. Whether that was too little.
-pub(super) fn fused<R>(read: impl FnOnce() -> R) -> (R, bool) {
+/// From here on another file is read, all of whose parsing shares one allowance.
+pub(super) fn begin(grammar: &Grammar, text: &str) {
     DESK.with_borrow_mut(|desk| {
         desk.until = computed() + PARSE_TIME;
-        desk.timed_out = false;
+        desk.given_up = is_deep(grammar, text);
     });
-    let read = read();
-    (read, DESK.with_borrow(|desk| desk.timed_out))
+}
+
+/// Whether more brackets are open at once than anybody opens, as far as their number tells.
+fn is_deep(grammar: &Grammar, text: &str) -> bool {
+    // Where nothing shows the end of a comparison, what is smaller is no bracket.
+    let has_angles = matches!(grammar.heads, Heads::Brackets | Heads::Word(_));
+    let (mut open, mut angles) = (0_usize, 0_usize);
+    text.bytes().any(|byte| {
+        match byte {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' => open = open.saturating_sub(1),
+            b'<' if has_angles => angles += 1,
+            b'>' => angles = angles.saturating_sub(1),
+            _ => {}
+        }
+        if matches!(byte, b'{' | b'}' | b';') {
+            angles = 0;
+        }
+        open + angles > PARSE_OPEN
+    })
 }
 
 /// The tree of a text.
 pub(super) struct Parsed<'t> {
     pub tree: Tree,
-    /// How the parser saw that text: with blanks where it does not parse otherwise.
+    /// How the parser saw that text: with blanks for what nobody asks, or where it does not parse otherwise.
     pub seen: Cow<'t, str>,
-    /// Names used in what the parser did not see.
-    pub uses: Vec<&'t str>,
 }
 
-/// The best tree that a text has: if it parses without the bodies of its functions, that one.
+/// The first tree of a text without a fault, or the best: without the bodies of its functions, without what the grammar
+/// is known to stumble over, and whole. Whether that took too much.
 pub(super) fn best_tree<'t>(
-    language: codebase::Language,
+    language: Language,
     grammar: &Grammar,
     text: &'t str,
-) -> Option<Parsed<'t>> {
-    if text.len() <= limits::SUMMARY_BYTES
-        && let Some(Bodies { rest, uses }) = bodies::left_out(language, text)
-        && let Some(tree) = part(grammar, text, &rest).filter(|tree| !tree.root_node().has_error())
-    {
-        return Some(Parsed { tree, seen: Cow::Borrowed(text), uses });
+) -> (Option<Parsed<'t>>, bool) {
+    if text.len() > limits::SUMMARY_BYTES {
+        return (None, false);
     }
-    let first = part(grammar, text, &[])?;
-    if first.root_node().has_error()
-        && let Some(blanked) = grammar::blanked(language, text).filter(|blanked| blanked.len() == text.len())
-        && let Some(second) = part(grammar, &blanked, &[])
-        && wrong(&second) < wrong(&first)
-    {
-        return Some(Parsed { tree: second, seen: Cow::Owned(blanked), uses: Vec::new() });
+    begin(grammar, text);
+    let without = bodies::blanked(language, grammar.heads, grammar.import_words, text);
+    let attempts: [&dyn Fn() -> Option<Cow<'t, str>>; 3] = [
+        &|| Some(Cow::Owned(without.clone())),
+        &|| grammar::blanked(language, &without).map(Cow::Owned),
+        &|| (without != text).then_some(Cow::Borrowed(text)),
+    ];
+    let mut best: Option<((usize, usize), Parsed<'t>)> = None;
+    for seen in attempts.iter().filter_map(|attempt| attempt()) {
+        // Python tells by blanks what is inside of what.
+        let parts = if grammar.heads == Heads::Python { Vec::new() } else { written(&seen) };
+        let Some(tree) = part(grammar, &seen, &parts) else { continue };
+        let faults = if tree.root_node().has_error() { wrong(&tree) } else { (0, 0) };
+        if best.as_ref().is_none_or(|(least, _)| faults < *least) {
+            best = Some((faults, Parsed { tree, seen }));
+        }
+        if faults == (0, 0) {
+            break;
+        }
     }
-    Some(Parsed { tree: first, seen: Cow::Borrowed(text), uses: Vec::new() })
+    (best.map(|(_, parsed)| parsed), DESK.with_borrow(|desk| desk.given_up))
+}
+
+/// The parts of a text between many blank lines, through which a lexer goes sign by sign.
+fn written(text: &str) -> Vec<Range> {
+    let (mut parts, mut blank) = (Vec::new(), None);
+    let range = |start: (usize, usize), end: (usize, usize)| Range {
+        start_byte: start.0,
+        start_point: Point { row: start.1, column: 0 },
+        end_byte: end.0,
+        end_point: Point { row: end.1, column: 0 },
+    };
+    let (mut from, mut at) = ((0, 0), (0, 0));
+    for line in text.split_inclusive('\n') {
+        if line.trim_ascii().is_empty() {
+            blank.get_or_insert(at);
+        } else if let Some(blank) = blank.take()
+            && at.0 - blank.0 >= PARSE_BLANKS
+            && parts.len() < PARSE_PARTS
+        {
+            parts.push(range(from, blank));
+            from = at;
+        }
+        at = (at.0 + line.len(), at.1 + 1);
+    }
+    parts.push(range(from, at));
+    parts
 }
 
 /// How much of a text did not parse: bytes, and places.
@@ -109,38 +162,30 @@ fn wrong(tree: &Tree) -> (usize, usize) {
     }
 }
 
-/// The tree of parts of a text, or of all of it if none is named, unless it is too long or too hard to parse.
+/// The tree of parts of a text, or of all of it if none is named, unless it is too hard to parse.
 ///
 /// The parser reports after every hundred operations, and its reports are counted: it is stopped when there are more than
-/// the text's length can explain. That alone would be the same on every day and machine, but on texts made for it a
-/// single operation takes as long as the text is deep, and a hundred kilobytes took six minutes. So there is a fuse
-/// besides: the time that this thread was computing, whatever else the machine did, and far more of it than code that
-/// somebody wrote ever takes. A scanner that looks ahead from every place to the end of a line reports nothing; it is
-/// seen by how often it reads.
+/// the text's length can explain. A scanner that looks ahead from every place to the end of a line reports nothing; it is
+/// seen by how often it reads. All this is the same on every day and machine. But on texts made for it a single operation
+/// takes as long as the text is deep in another way than by brackets. So there is a fuse besides: the time that this
+/// thread was computing, whatever else the machine did.
 pub(super) fn part(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tree> {
-    if text.len() > limits::SUMMARY_BYTES {
-        return None;
-    }
-    let bytes = match parts {
-        [] => text.len(),
-        parts => parts.iter().map(|part| part.end_byte - part.start_byte).sum(),
-    };
-    let mut patience = PARSE_REPORTS + bytes / PARSE_BYTES_PER_REPORT;
     DESK.with_borrow_mut(|desk| {
-        if desk.is_over() {
+        if desk.given_up {
             return None;
         }
-        let Desk { parser, until, timed_out } = desk;
+        let Desk { parser, until, given_up } = desk;
+        let mut reports = PARSE_REPORTS + text.len() / PARSE_BYTES_PER_REPORT;
         let mut progress = |_: &ParseState| {
-            patience = patience.saturating_sub(1);
-            *timed_out |= patience.is_multiple_of(PARSE_REPORTS_PER_LOOK) && computed() > *until;
-            if patience == 0 || *timed_out { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            reports = reports.saturating_sub(1);
+            *given_up |=
+                reports == 0 || reports.is_multiple_of(PARSE_REPORTS_PER_LOOK) && computed() > *until;
+            if *given_up { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         parser.set_language(&(grammar.parser)()).ok()?;
         parser.set_included_ranges(parts).ok()?;
         let bytes = text.as_bytes();
         let options = ParseOptions::new().progress_callback(&mut progress);
-        // A scanner that looks ahead from every place to the end of a line is seen by how often it reads.
         let mut reads = PARSE_REPORTS + text.len() / PARSE_BYTES_PER_READ;
         let mut read = |at: usize, _| {
             reads = reads.saturating_sub(1);

@@ -1,32 +1,24 @@
 //! PHP.
 
-use std::sync::OnceLock;
-
 use tree_sitter::Node;
 
 use super::{
     Import, Kind,
+    bodies::Heads,
     grammar::{Around, Found, Grammar, Sight},
     source::{Source, child_of_kind, children_of_kind},
-    walk,
 };
 use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
-    parser: || tree_sitter_php::LANGUAGE_PHP.into(),
-    classify,
-    names: &["name"],
-    uses: &[],
-    imports: &[
-        "include_expression",
-        "include_once_expression",
-        "require_expression",
-        "require_once_expression",
-    ],
+    imports: REQUIRES,
+    import_words: &["include ", "include_once", "include(", "require ", "require_once", "require("],
     is_doc: |comment| comment.starts_with("/**"),
-    file_doc: |_, _| None,
-    marks: OnceLock::new(),
+    ..Grammar::new(|| tree_sitter_php::LANGUAGE_PHP.into(), Heads::Word("function"), classify)
 };
+
+const REQUIRES: &[&str] =
+    &["include_expression", "include_once_expression", "require_expression", "require_once_expression"];
 
 fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     let public = || {
@@ -45,10 +37,7 @@ fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'
         | "expression_statement" => Sight::Through,
         "comment" => Sight::Comment,
         "namespace_use_declaration" => Sight::Imports(uses(source, node)),
-        "include_expression"
-        | "include_once_expression"
-        | "require_expression"
-        | "require_once_expression" => Sight::Imports(required(source, node)),
+        kind if REQUIRES.contains(&kind) => Sight::Imports(required(source, node)),
         "namespace_definition" => named(Kind::Module).holding(body).into(),
         "class_declaration" => named(Kind::Type).holding(body).into(),
         "interface_declaration" | "trait_declaration" => named(Kind::Interface).holding(body).into(),
@@ -99,7 +88,7 @@ fn required<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
         Some(rest) => format!(".{}", piece(rest)),
         None => piece(text),
     };
-    vec![import(source, node, module, Vec::new())]
+    vec![source.import(node, &module, Vec::new())]
 }
 
 /// A `use` with its braces taken apart.
@@ -121,12 +110,7 @@ fn uses<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
             let (space, name) = whole.rsplit_once('\\').unwrap_or(("", whole));
             // A class is found by its whole name, a function or constant in its namespace.
             let module = if of_functions && !space.is_empty() { space } else { whole };
-            Some(import(source, node, module.to_owned(), vec![name.to_owned()]))
+            Some(source.import(node, module, vec![name.to_owned()]))
         })
         .collect()
-}
-
-fn import<'t>(source: &Source<'t>, node: Node<'t>, module: String, names: Vec<String>) -> Import {
-    let line = walk::line(node.start_position().row);
-    Import { line, text: source.of(node).to_owned(), module, names }
 }

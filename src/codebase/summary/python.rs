@@ -1,26 +1,22 @@
 //! Python.
 
-use std::sync::OnceLock;
-
 use tree_sitter::Node;
 
 use super::{
-    Import, Kind, doc,
+    Import, Kind,
+    bodies::Heads,
+    doc,
     grammar::{Around, Found, Grammar, Sight},
     source::{Source, child_of_kind},
-    walk,
 };
 use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
-    parser: || tree_sitter_python::LANGUAGE.into(),
-    classify,
-    names: &["identifier"],
-    uses: &[],
     imports: &["import_statement", "import_from_statement", "future_import_statement"],
+    import_words: &["import "],
     is_doc: |comment| comment.starts_with("#:"),
     file_doc: |source, root| docstring(source, Some(root)),
-    marks: OnceLock::new(),
+    ..Grammar::new(|| tree_sitter_python::LANGUAGE.into(), Heads::Python, classify)
 };
 
 fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
@@ -116,13 +112,6 @@ fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
     if source.of(node).len() > limits::IMPORT_BYTES {
         return Vec::new();
     }
-    let line = walk::line(node.start_position().row);
-    let import = |module: &str, names: Vec<String>| Import {
-        line,
-        text: source.of(node).to_owned(),
-        module: module.to_owned(),
-        names,
-    };
     let mut cursor = node.walk();
     let mut names: Vec<String> = node
         .children_by_field_name("name", &mut cursor)
@@ -133,8 +122,8 @@ fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
         names.push("*".into());
     }
     match node.kind() {
-        "import_statement" => names.iter().map(|module| import(module, Vec::new())).collect(),
-        "future_import_statement" => vec![import("__future__", names)],
-        _ => vec![import(source.field(node, "module_name"), names)],
+        "import_statement" => names.iter().map(|module| source.import(node, module, Vec::new())).collect(),
+        "future_import_statement" => vec![source.import(node, "__future__", names)],
+        _ => vec![source.import(node, source.field(node, "module_name"), names)],
     }
 }

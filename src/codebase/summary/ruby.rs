@@ -1,33 +1,19 @@
 //! Ruby.
 
-use std::sync::OnceLock;
-
 use tree_sitter::Node;
 
 use super::{
-    Import, Kind, doc,
+    Kind,
+    bodies::Heads,
     grammar::{Around, Found, Grammar, Sight},
-    source::{Source, child_of_kind},
-    walk,
+    source::Source,
 };
 
 pub(super) static GRAMMAR: Grammar = Grammar {
-    parser: || tree_sitter_ruby::LANGUAGE.into(),
-    classify,
-    names: &["identifier"],
-    uses: &["constant"],
     imports: &["call"],
-    is_doc: is_prose,
-    file_doc,
-    marks: OnceLock::new(),
+    import_words: &["require", "autoload"],
+    ..Grammar::new(|| tree_sitter_ruby::LANGUAGE.into(), Heads::Ruby, classify)
 };
-
-/// No line for a program: `#!`, `# frozen_string_literal: true`, `# rubocop:disable …`.
-fn is_prose(comment: &str) -> bool {
-    let said = comment.trim_start_matches('#').trim_start();
-    let magic = ["frozen_string_literal", "encoding:", "coding:", "-*-", "rubocop:", "typed:", "warn_indent"];
-    !comment.starts_with("#!") && !magic.iter().any(|word| said.starts_with(word))
-}
 
 fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     match node.kind() {
@@ -108,14 +94,11 @@ fn call<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
     }
     let arguments = node.child_by_field_name("arguments");
     let first = arguments.and_then(|arguments| arguments.named_child(0));
+    let path = first.filter(|_| word != "autoload").or(arguments.and_then(|all| all.named_child(1)));
     match (word, first) {
-        ("require" | "require_relative" | "load", Some(path)) => {
-            Sight::Imports(vec![import(source, node, path)])
+        ("require" | "require_relative" | "load" | "autoload", Some(_)) if let Some(path) = path => {
+            Sight::Imports(vec![source.import(node, symbol(source.of(path)), Vec::new())])
         }
-        ("autoload", _) => match arguments.and_then(|arguments| arguments.named_child(1)) {
-            Some(path) => Sight::Imports(vec![import(source, node, path)]),
-            None => Sight::Closed,
-        },
         ("attr_accessor" | "attr_reader" | "attr_writer" | "attr", Some(_)) => {
             let mut found = Found::new(Kind::Field, "").public(around.public && around.section);
             found.names = symbols(source, arguments);
@@ -158,31 +141,4 @@ fn symbols<'t>(source: &Source<'t>, arguments: Option<Node<'t>>) -> Vec<String> 
 /// A symbol or string without what makes it one.
 fn symbol(text: &str) -> &str {
     text.trim_start_matches(':').trim_matches(['"', '\''])
-}
-
-fn import<'t>(source: &Source<'t>, node: Node<'t>, path: Node<'t>) -> Import {
-    let line = walk::line(node.start_position().row);
-    let module = symbol(source.of(path)).to_owned();
-    Import { line, text: source.of(node).to_owned(), module, names: Vec::new() }
-}
-
-/// A comment that begins the file and documents nothing that follows: an empty line is below it.
-fn file_doc<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
-    child_of_kind(root, &["comment"])?;
-    let mut cursor = root.walk();
-    let (mut comments, mut end) = (Vec::new(), 0);
-    for node in root.named_children(&mut cursor) {
-        let row = node.start_position().row;
-        let prose = node.kind() == "comment" && is_prose(source.of(node));
-        if !comments.is_empty() && (!prose || row > end + 1) {
-            return if row > end + 1 { doc::of_comments(comments) } else { None };
-        }
-        if prose {
-            comments.push(source.of(node));
-            end = node.end_position().row;
-        } else if node.kind() != "comment" {
-            return None;
-        }
-    }
-    doc::of_comments(comments)
 }

@@ -1,29 +1,27 @@
 //! Rust.
 
-use std::{collections::HashMap, rc::Rc, sync::OnceLock};
+use std::{collections::HashMap, rc::Rc};
 
 use tree_sitter::{Node, Range};
 
 use super::{
-    Import, Kind, doc,
+    Import, Kind,
+    bodies::Heads,
+    doc,
     grammar::{Around, Found, Grammar, Sight},
     source::{Source, child_of_kind},
-    walk,
 };
 use crate::limits;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
-    parser: || tree_sitter_rust::LANGUAGE.into(),
-    classify,
-    names: &["identifier", "field_identifier"],
-    uses: &["type_identifier"],
     imports: &["use_declaration"],
+    import_words: &["use "],
     is_doc: |comment| {
         (comment.starts_with("///") && !comment.starts_with("////"))
             || (comment.starts_with("/**") && !comment.starts_with("/***"))
     },
     file_doc,
-    marks: OnceLock::new(),
+    ..Grammar::new(|| tree_sitter_rust::LANGUAGE.into(), Heads::Word("fn"), classify)
 };
 
 fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
@@ -188,6 +186,5 @@ fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
             _ => {}
         }
     }
-    let (line, text) = (walk::line(node.start_position().row), source.of(node));
-    found.into_iter().map(|(module, names)| Import { line, text: text.to_owned(), module, names }).collect()
+    found.into_iter().map(|(module, names)| source.import(node, &module, names)).collect()
 }

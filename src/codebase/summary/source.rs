@@ -2,7 +2,7 @@
 
 use tree_sitter::Node;
 
-use super::{Kind, grammar::Found};
+use super::{Import, Kind, grammar::Found};
 use crate::limits;
 
 /// The text of a file whose tree is read.
@@ -34,6 +34,12 @@ impl<'t> Source<'t> {
     /// What stands at a field of a node; nothing if it has none.
     pub(super) fn field(&self, node: Node<'_>, field: &str) -> &'t str {
         node.child_by_field_name(field).map_or("", |child| self.of(child))
+    }
+
+    /// What this statement imports from a module; nothing of it if it is too long to be taken apart.
+    pub(super) fn import(&self, node: Node<'_>, module: &str, names: Vec<String>) -> Import {
+        let line = line(node.start_position().row);
+        Import { line, text: self.of(node).to_owned(), module: module.to_owned(), names }
     }
 
     /// Where the signature of a constant ends: after its value if that is short, and before the `=` if not.
@@ -97,4 +103,9 @@ pub(super) fn signature(text: &str) -> Option<(String, bool)> {
         kept.push_str(line);
     }
     (!kept.is_empty()).then_some((kept, whole))
+}
+
+/// A row as lines are counted.
+pub(super) fn line(row: usize) -> u32 {
+    u32::try_from(row + 1).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! One walk over a syntax tree: items, imports and names used.
+//! One walk over a syntax tree: items and imports.
 //!
 //! Nothing here recurses: the tree may be as deep as its text is long. How deep items may be nested is limited, for what
 //! reads them later does.
@@ -9,54 +9,36 @@ use tree_sitter::{Node, Range};
 
 use super::{
     Import, Item, Summary, doc,
-    grammar::{Around, Found, Grammar, Mark, Sight, Tail},
+    grammar::{Around, Found, Grammar, Sight, Tail},
     parse,
-    source::{self, Source},
+    source::{self, Source, line},
 };
 use crate::limits;
 
 /// How often text inside a text inside a text is read again: each time costs as much as the first.
 const SUMMARY_EMBEDDED: usize = 3;
 
-/// Reads a tree. What the tree does not show uses these names.
-pub(super) fn read<'s>(
-    grammar: &'s Grammar,
-    source: Source<'s>,
-    root: Node<'s>,
-    uses: Vec<&'s str>,
-) -> (Summary, Vec<String>) {
+/// Reads a tree.
+pub(super) fn read<'s>(grammar: &'s Grammar, source: Source<'s>, root: Node<'s>) -> Summary {
     let mut walk = Walk::new(grammar, source, 0);
-    walk.uses.extend(uses);
     walk.all(root);
-    let Walk { mut summary, uses, exports, .. } = walk;
+    let Walk { mut summary, exports, .. } = walk;
     for item in &mut summary.items {
         item.public |= exports.contains(&item.name);
     }
     summary.doc = (grammar.file_doc)(&source, root);
     summary.partial |= root.has_error();
-    let mut defined = HashSet::new();
-    let mut rest: Vec<&Item> = summary.items.iter().collect();
-    while let Some(item) = rest.pop() {
-        defined.insert(item.name.as_str());
-        rest.extend(&item.children);
-    }
-    let mut uses: Vec<_> =
-        uses.into_iter().filter(|name| !defined.contains(name)).map(str::to_owned).collect();
-    uses.sort_unstable();
     summary.imports.sort_by_key(|import| import.line);
-    (summary, uses)
+    summary
 }
 
 /// A walk over a tree of a text.
 struct Walk<'s, 't> {
     grammar: &'s Grammar,
-    /// By kind of node.
-    marks: &'s [Mark],
     source: Source<'s>,
     summary: Summary,
-    uses: HashSet<&'s str>,
-    /// What the walk is inside of, the innermost last.
-    open: Vec<Frame<'t>>,
+    /// Items that the walk is inside of, the innermost last.
+    open: Vec<Frame>,
     above: Above<'t>,
     exports: HashSet<String>,
     /// Found so far.
@@ -67,19 +49,30 @@ struct Walk<'s, 't> {
     embedded: usize,
 }
 
-/// An item, or something closed, that the walk is inside of.
-#[derive(Default)]
-struct Frame<'t> {
-    depth: usize,
+/// An item that the walk is inside of.
+struct Frame {
+    /// The first holds what is found.
     items: Vec<Item>,
-    /// The node that holds the children.
-    within: Option<Node<'t>>,
-    /// How deep that node is, while the walk is inside of it.
-    inside: Option<usize>,
     /// Whether the section of it that the walk is in is public.
     section: bool,
     /// Names that are not public, each with how many children there were when this was said.
     hidden: HashMap<String, usize>,
+}
+
+/// What is next on a walk.
+enum Step<'t> {
+    Enter(Node<'t>),
+    /// The innermost item ends.
+    Leave,
+}
+
+/// What of a node is walked through.
+enum Inside<'t> {
+    Nothing,
+    /// What stands in it stands where it stands.
+    Through(Node<'t>),
+    /// What stands in it is held by the item just opened.
+    Item(Node<'t>),
 }
 
 /// What stands directly above the next item.
@@ -95,10 +88,8 @@ impl<'s: 't, 't> Walk<'s, 't> {
     fn new(grammar: &'s Grammar, source: Source<'s>, embedded: usize) -> Self {
         Self {
             grammar,
-            marks: grammar.marks(),
             source,
             summary: Summary::default(),
-            uses: HashSet::new(),
             open: Vec::new(),
             above: Above::default(),
             exports: HashSet::new(),
@@ -109,52 +100,26 @@ impl<'s: 't, 't> Walk<'s, 't> {
     }
 
     fn all(&mut self, root: Node<'t>) {
-        let mut cursor = root.walk();
-        let mut depth = 0;
-        loop {
-            if self.enter(cursor.node(), depth) && cursor.goto_first_child() {
-                depth += 1;
+        let mut steps = vec![Step::Enter(root)];
+        while let Some(step) = steps.pop() {
+            let Step::Enter(node) = step else {
+                self.leave();
                 continue;
-            }
-            self.leave(depth);
-            while !cursor.goto_next_sibling() {
-                if !cursor.goto_parent() {
-                    return;
+            };
+            let (Inside::Through(within) | Inside::Item(within)) = (match self.handle(node) {
+                Inside::Item(within) => {
+                    steps.push(Step::Leave);
+                    self.above = Above { row: Some(within.start_position().row), ..Above::default() };
+                    Inside::Item(within)
                 }
-                depth -= 1;
-                self.leave(depth);
-            }
+                other => other,
+            }) else {
+                continue;
+            };
+            let first = steps.len();
+            steps.extend(within.children(&mut within.walk()).map(Step::Enter));
+            steps[first..].reverse();
         }
-    }
-
-    /// Whether to go on with the node's children.
-    fn enter(&mut self, node: Node<'t>, depth: usize) -> bool {
-        let mark = self.marks.get(usize::from(node.kind_id())).copied().unwrap_or_default();
-        if matches!(mark, Mark::Name | Mark::Use) && node.child_count() == 0 {
-            self.name(node, mark);
-        }
-        let may_hold_items = match self.open.last_mut() {
-            None => true,
-            Some(frame) if frame.inside.is_some() => true,
-            Some(frame) => {
-                if frame.within == Some(node) {
-                    frame.inside = Some(depth);
-                    self.above = Above { row: Some(node.start_position().row), ..Above::default() };
-                    return true;
-                }
-                false
-            }
-        };
-        if may_hold_items {
-            return self.handle(node, depth);
-        }
-        if mark == Mark::Import
-            && let Sight::Imports(imports) = (self.grammar.classify)(&self.source, node, &Around::default())
-        {
-            self.import(node, imports);
-            return false;
-        }
-        true
     }
 
     /// What one statement imports, unless there is too much of it.
@@ -180,11 +145,36 @@ impl<'s: 't, 't> Walk<'s, 't> {
         left.is_some()
     }
 
-    /// Where items may stand. Whether to go on with the node's children.
-    fn handle(&mut self, node: Node<'t>, depth: usize) -> bool {
+    /// What is imported somewhere inside of this.
+    fn imported(&mut self, node: Node<'t>) {
+        let Grammar { imports, import_words, classify, .. } = self.grammar;
+        let said = self.source.of(node);
+        if !import_words.iter().any(|word| said.contains(word)) {
+            return;
+        }
+        let mut cursor = node.walk();
+        loop {
+            let node = cursor.node();
+            if imports.contains(&node.kind())
+                && let Sight::Imports(imports) = classify(&self.source, node, &Around::default())
+            {
+                self.import(node, imports);
+            } else if cursor.goto_first_child() {
+                continue;
+            }
+            while !cursor.goto_next_sibling() {
+                if !cursor.goto_parent() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Where items may stand.
+    fn handle(&mut self, node: Node<'t>) -> Inside<'t> {
         if !node.is_named() {
             self.above.row = Some(end_row(node));
-            return false;
+            return Inside::Nothing;
         }
         let around = self.around(node);
         let sight = if node.is_error() {
@@ -195,47 +185,39 @@ impl<'s: 't, 't> Walk<'s, 't> {
         match sight {
             Sight::Through => {
                 self.above.attribute = None;
-                return true;
+                return Inside::Through(node);
+            }
+            Sight::Comment => {
+                self.comment(node);
+                return Inside::Nothing;
+            }
+            Sight::Attribute => {
+                self.above.attribute.get_or_insert(node);
+                self.above.row = Some(end_row(node));
+                return Inside::Nothing;
+            }
+            Sight::Item(found) => {
+                let start = around.start;
+                let inside = self.item(node, found, start);
+                self.passed(node);
+                if matches!(inside, Inside::Nothing) {
+                    self.imported(node);
+                }
+                return inside;
             }
             Sight::Section(public) => {
                 if let Some(frame) = self.open.last_mut() {
                     frame.section = public;
                 }
-                self.passed(node);
-                return false;
             }
-            Sight::Hides(names) => {
-                self.hide(names);
-                self.close(depth);
-            }
-            Sight::Comment => {
-                self.comment(node);
-                return false;
-            }
-            Sight::Attribute => {
-                self.above.attribute.get_or_insert(node);
-                self.above.row = Some(end_row(node));
-                self.close(depth);
-                return true;
-            }
-            Sight::Imports(imports) => {
-                self.import(node, imports);
-                self.passed(node);
-                return false;
-            }
-            Sight::Exports(names) => {
-                self.exports.extend(names);
-                self.close(depth);
-            }
-            Sight::Item(found) => self.item(node, depth, found, around.start),
-            Sight::Text(part) if self.text(part) => {
-                self.passed(node);
-                return false;
-            }
-            Sight::Text(_) | Sight::Closed => self.close(depth),
+            Sight::Hides(names) => self.hide(names),
+            Sight::Imports(imports) => self.import(node, imports),
+            Sight::Exports(names) => self.exports.extend(names),
+            Sight::Text(part) if self.text(part) => {}
+            Sight::Text(_) | Sight::Closed => self.imported(node),
         }
         self.passed(node);
-        true
+        Inside::Nothing
     }
 
     /// Reads a part of the text as a file of its own. Whether it was one.
@@ -243,14 +225,13 @@ impl<'s: 't, 't> Walk<'s, 't> {
         if self.embedded >= SUMMARY_EMBEDDED {
             return false;
         }
-        let tree = parse::part(self.grammar, self.source.text, &[part]);
+        let tree = parse::part(self.grammar, self.source.seen, &[part]);
         let Some(tree) = tree.filter(|tree| !tree.root_node().has_error()) else { return false };
         let mut inner = Walk::new(self.grammar, self.source, self.embedded + 1);
         (inner.items, inner.room) = (self.items, self.room);
         inner.all(tree.root_node());
-        let Walk { summary, uses, items, room, .. } = inner;
+        let Walk { summary, items, room, .. } = inner;
         (self.items, self.room) = (items, room);
-        self.uses.extend(uses);
         self.summary.partial |= summary.partial;
         self.summary.imports.extend(summary.imports);
         self.holder().extend(summary.items);
@@ -289,10 +270,6 @@ impl<'s: 't, 't> Walk<'s, 't> {
         self.above = Above { row: Some(end_row(node)), ..Above::default() };
     }
 
-    fn close(&mut self, depth: usize) {
-        self.open.push(Frame { section: true, depth, ..Frame::default() });
-    }
-
     fn hide(&mut self, names: Vec<String>) {
         if let Some(frame) = self.open.last_mut()
             && let Some(holder) = frame.items.first()
@@ -301,16 +278,15 @@ impl<'s: 't, 't> Walk<'s, 't> {
         }
     }
 
-    fn item(&mut self, node: Node<'t>, depth: usize, mut found: Found<'t>, start: usize) {
+    fn item(&mut self, node: Node<'t>, mut found: Found<'t>, start: usize) -> Inside<'t> {
         found.names.retain(|name| (1..=limits::NAME_BYTES).contains(&name.len()));
         if found.names.is_empty() {
-            return self.close(depth);
+            return Inside::Nothing;
         }
-        let nested = self.open.iter().filter(|frame| !frame.items.is_empty()).count();
         let more = found.names.len() + found.tail.as_ref().map_or(0, |tail| tail.names.len());
-        if self.items + more > limits::SUMMARY_ITEMS || nested >= limits::SUMMARY_NESTING {
+        if self.items + more > limits::SUMMARY_ITEMS || self.open.len() >= limits::SUMMARY_NESTING {
             self.summary.partial = true;
-            return self.close(depth);
+            return Inside::Nothing;
         }
         let end = found.until.unwrap_or(node.end_byte());
         let mut first = self.above.attribute.unwrap_or(node);
@@ -323,10 +299,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
         let Some((signature, whole)) = signature.filter(|_| !broken(node, end)) else {
             self.summary.partial = true;
             // What it holds may be whole nevertheless.
-            if found.within.is_none() {
-                self.close(depth);
-            }
-            return;
+            return found.within.map_or(Inside::Nothing, Inside::Through);
         };
         let doc = found.doc.or_else(|| self.doc(node));
         let (line, last) = (line(first.start_position().row), line(end_row(node)));
@@ -334,30 +307,26 @@ impl<'s: 't, 't> Walk<'s, 't> {
         let each = signature.len() + doc.as_ref().map_or(0, String::len) + limits::SUMMARY_ITEM_BYTES;
         if !self.has_room(names + found.names.len() * each) {
             self.summary.partial = true;
-            return self.close(depth);
+            return Inside::Nothing;
         }
-        let mut items: Vec<Item> = found
-            .names
-            .into_iter()
-            .map(|name| Item {
-                kind: found.kind,
-                signature: signature.clone(),
-                cut: !whole,
-                line,
-                end: last,
-                doc: doc.clone(),
-                public: found.public_by_name.map_or(found.public, |public| public(&name)),
-                children: Vec::new(),
-                name,
-            })
-            .collect();
+        let public = |name: &str| found.public_by_name.map_or(found.public, |public| public(name));
+        let item = |name: String| Item {
+            cut: !whole,
+            doc: doc.clone(),
+            public: public(&name),
+            ..Item::new(found.kind, name, signature.clone(), line, last)
+        };
+        let mut items: Vec<Item> = found.names.into_iter().map(item).collect();
         if let Some(tail) = found.tail {
             items.extend(self.tail(node, tail, found.public));
         }
         self.items += items.len();
-        let inside = (found.within == Some(node)).then_some(depth);
-        let (within, section) = (found.within, found.section);
-        self.open.push(Frame { depth, items, within, inside, section, hidden: HashMap::new() });
+        let Some(within) = found.within else {
+            self.holder().extend(items);
+            return Inside::Nothing;
+        };
+        self.open.push(Frame { items, section: found.section, hidden: HashMap::new() });
+        Inside::Item(within)
     }
 
     fn tail(&mut self, node: Node<'t>, tail: Tail<'t>, public: bool) -> Vec<Item> {
@@ -368,17 +337,9 @@ impl<'s: 't, 't> Walk<'s, 't> {
             self.summary.partial = true;
             return Vec::new();
         }
-        let item = |name| Item {
-            kind: tail.kind,
-            name,
-            signature: signature.clone(),
-            cut: !whole,
-            line: line(tail.from.start_position().row),
-            end: line(end_row(node)),
-            doc: None,
-            public,
-            children: Vec::new(),
-        };
+        let (first, last) = (line(tail.from.start_position().row), line(end_row(node)));
+        let item =
+            |name| Item { cut: !whole, public, ..Item::new(tail.kind, name, signature.clone(), first, last) };
         tail.names.into_iter().filter(|name| !name.is_empty()).map(item).collect()
     }
 
@@ -388,38 +349,19 @@ impl<'s: 't, 't> Walk<'s, 't> {
         // Attributes stand between the comment and the item, or the comment between them.
         let gap = self.above.attribute.is_none() && end_row(*last) + 1 < first.start_position().row;
         let texts = self.above.comments.iter().map(|comment| self.source.of(*comment));
-        (!gap).then(|| doc::of_comments(texts.filter(|text| (self.grammar.is_doc)(text))))?
+        (!gap).then(|| {
+            doc::of_comments(texts.filter(|text| (self.grammar.is_doc)(text) && !doc::is_for_a_tool(text)))
+        })?
     }
 
-    fn leave(&mut self, depth: usize) {
-        while let Some(frame) = self.open.last_mut() {
-            if frame.inside == Some(depth) && frame.depth != depth {
-                frame.inside = None;
+    fn leave(&mut self) {
+        let Some(Frame { mut items, hidden, .. }) = self.open.pop() else { return };
+        if let Some(holder) = items.first_mut().filter(|_| !hidden.is_empty()) {
+            for (at, child) in holder.children.iter_mut().enumerate() {
+                child.public &= hidden.get(&child.name).is_none_or(|before| at >= *before);
             }
-            if frame.depth != depth {
-                return;
-            }
-            let Some(Frame { mut items, hidden, .. }) = self.open.pop() else { return };
-            if let Some(holder) = items.first_mut().filter(|_| !hidden.is_empty()) {
-                for (at, child) in holder.children.iter_mut().enumerate() {
-                    child.public &= hidden.get(&child.name).is_none_or(|before| at >= *before);
-                }
-            }
-            self.holder().extend(items);
         }
-    }
-
-    /// A name that stands here: is it used?
-    fn name(&mut self, node: Node<'t>, mark: Mark) {
-        let name = self.source.of(node);
-        let after = || self.source.text.get(node.end_byte()..).unwrap_or("");
-        let used = mark == Mark::Use
-            || name.starts_with(char::is_uppercase)
-            || after().starts_with('(')
-            || after().starts_with("::");
-        if used && (2..=limits::NAME_BYTES).contains(&name.len()) {
-            self.uses.insert(name);
-        }
+        self.holder().extend(items);
     }
 }
 
@@ -448,8 +390,4 @@ fn broken(mut node: Node<'_>, end: usize) -> bool {
 fn end_row(node: Node<'_>) -> usize {
     let (start, end) = (node.start_position(), node.end_position());
     if end.column == 0 && end.row > start.row { end.row - 1 } else { end.row }
-}
-
-pub(super) fn line(row: usize) -> u32 {
-    u32::try_from(row + 1).unwrap_or(u32::MAX)
 }

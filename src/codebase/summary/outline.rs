@@ -1,0 +1,116 @@
+//! What a text that is no program is divided into: the headings of Markdown, the tables and top-level keys of settings.
+//! Line by line, so a line is never wrong.
+
+use pulldown_cmark::{Event, Options, Parser, Tag};
+
+use super::{Item, Kind, Summary, source::line};
+use crate::{codebase::Language, limits};
+
+pub(super) fn read(language: Language, text: &str) -> Summary {
+    let mut outline =
+        Outline { items: Vec::new(), open: Vec::new(), found: 0, room: super::room(text), full: false };
+    match language {
+        Language::Markdown => headings(text, &mut outline),
+        Language::Json => {
+            let first =
+                text.lines().filter(|line| line.trim_start().starts_with('"')).map(indentation).next();
+            if let Some(indentation) = first.filter(|_| text.trim_start_matches('\u{feff}').starts_with('{'))
+            {
+                keys(text, ':', indentation, &mut outline);
+            }
+        }
+        Language::Toml => keys(text, '=', 0, &mut outline),
+        Language::Yaml => keys(text, ':', 0, &mut outline),
+        _ => {}
+    }
+    outline.close(0, text.lines().count());
+    Summary { items: outline.items, partial: outline.full, ..Summary::default() }
+}
+
+struct Outline {
+    items: Vec<Item>,
+    /// What goes on, the innermost last, each with its level.
+    open: Vec<(usize, Item)>,
+    found: usize,
+    /// Bytes that may be kept yet.
+    room: usize,
+    /// There was more.
+    full: bool,
+}
+
+impl Outline {
+    /// A piece of a line, which is numbered from 0, as it stands there.
+    fn add(&mut self, level: usize, name: &str, piece: &str, row: usize) {
+        let (name, signature) = (name.trim(), piece.trim());
+        if name.is_empty() || signature.len() > limits::SIGNATURE_BYTES {
+            return;
+        }
+        let bytes = name.len() + signature.len() + limits::SUMMARY_ITEM_BYTES;
+        if self.found >= limits::SUMMARY_ITEMS || bytes > self.room {
+            self.full = true;
+            return;
+        }
+        self.found += 1;
+        self.room -= bytes;
+        self.close(level, row);
+        let item = Item::new(Kind::Section, name.to_owned(), signature.to_owned(), line(row), line(row));
+        self.open.push((level, item));
+    }
+
+    /// Before this row ends what is no less deep, and goes into what holds it.
+    fn close(&mut self, level: usize, row: usize) {
+        while let Some((_, mut done)) = self.open.pop_if(|(open, _)| *open >= level) {
+            done.end = done.line.max(u32::try_from(row).unwrap_or(u32::MAX));
+            self.open.last_mut().map_or(&mut self.items, |(_, holder)| &mut holder.children).push(done);
+        }
+    }
+}
+
+fn headings(text: &str, outline: &mut Outline) {
+    let (mut row, mut counted) = (0, 0);
+    for (event, range) in Parser::new_ext(text, Options::ENABLE_YAML_STYLE_METADATA_BLOCKS).into_offset_iter()
+    {
+        if let Event::Start(Tag::Heading { level, .. }) = event {
+            row += text[counted..range.start].matches('\n').count();
+            counted = range.start;
+            let said = text[range].lines().next().unwrap_or_default().trim_end();
+            outline.add(level as usize, said.trim_matches('#'), said, row);
+        }
+    }
+}
+
+/// `key: value`, `key = value` and `[table]`, at a margin. What a table has is no key of the whole.
+fn keys(text: &str, sign: char, margin: usize, outline: &mut Outline) {
+    let mut in_table = false;
+    for (row, line) in text.lines().enumerate() {
+        let bare = line.trim_start_matches('\u{feff}').trim();
+        if indentation(line) != margin {
+            continue;
+        }
+        let table = bare.strip_prefix('[').and_then(|rest| rest.split_once(']')).map(|(name, _)| name);
+        let is_name = |name: &str| {
+            let marks =
+                |c: char| matches!(c, '_' | '-' | '.' | '/' | '$' | '*' | '"' | '\'' | ' ' | ':' | '@');
+            name.chars().all(|c| c.is_alphanumeric() || marks(c)) && !name.starts_with(['-', ' '])
+        };
+        if let Some(name) = table.filter(|_| sign == '=').map(|name| name.trim_start_matches('[')) {
+            if is_name(name) {
+                in_table = true;
+                outline.add(0, name, bare, row);
+            }
+        } else if let Some((key, value)) = bare.split_once(sign).filter(|_| !in_table)
+            && is_name(key)
+            && (sign == '=' || value.is_empty() || value.starts_with([' ', '\t']) || key.ends_with('"'))
+        {
+            let long = bare.len() > key.len() + limits::SUMMARY_VALUE_BYTES;
+            let piece = if long { &bare[..=key.len()] } else { bare };
+            outline.add(0, key.trim().trim_matches(['"', '\'']), piece, row);
+        }
+    }
+}
+
+/// What a line is preceded by, in signs.
+fn indentation(line: &str) -> usize {
+    let line = line.trim_start_matches('\u{feff}');
+    line.len() - line.trim_start_matches([' ', '\t']).len()
+}
