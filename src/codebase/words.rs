@@ -128,6 +128,20 @@ fn is_telling(word: &str) -> bool {
     (2..=40).contains(&word.len()) && !word.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// Do people say it of any change? How rare such a word is in code tells nothing of a file: "fix" would be a rare one.
+pub(super) fn is_common(word: &str) -> bool {
+    COMMON.split(' ').any(|common| common == word)
+}
+
+const COMMON: &str = "\
+    about add added adding after all also am an and any are as at be becaus been before being but by can \
+    cannot could did do doe does doing done each else etc false fix fixed fixes fixing for from had has have \
+    having he her here him his how if in instead into is issue it its just let like make makes making may me \
+    more most must my need needed no none not now null of off on one only or other our out over own please pub \
+    return see self she should since so some src str such than that the their them then there these they thi \
+    this those to too true two up us use used uses using very via want was we were what when where whether \
+    which while who why will with without would you your";
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -78,7 +78,7 @@ fn weighed(title: &str, body: &str) -> Vec<(String, f64)> {
         *weights.entry(word).or_default() += 2.0;
     }
     let mut weights: Vec<_> = weights.into_iter().collect();
-    weights.retain(|(word, _)| !COMMON.split(' ').any(|common| common == word));
+    weights.retain(|(word, _)| !words::is_common(word));
     if weights.len() > limits::SIMILAR_WORDS {
         weights.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         weights.truncate(limits::SIMILAR_WORDS);
@@ -93,13 +93,3 @@ fn looks_like_code(name: &str) -> bool {
     let turns = |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
     inner.contains('_') || inner.as_bytes().windows(2).any(turns)
 }
-
-/// What people say of any change. How rare such a word is in code tells nothing of a file: "fix" would be a rare one.
-const COMMON: &str = "\
-    about add added adding after all also am an and any are as at be becaus been before being but by can \
-    cannot could did do doe does doing done each else etc false fix fixed fixes fixing for from had has have \
-    having he her here him his how if in instead into is issue it its just let like make makes making may me \
-    more most must my need needed no none not now null of off on one only or other our out over own please pub \
-    return see self she should since so some src str such than that the their them then there these they thi \
-    this those to too true two up us use used uses using very via want was we were what when where whether \
-    which while who why will with without would you your";
