@@ -64,7 +64,7 @@ impl fmt::Display for Why {
             Self::LfsPointer => "a pointer to large file storage",
             Self::TooLarge => "too large",
             Self::TooMany => "beyond the files that are read of one repository",
-            Self::Absent => "missing from this copy of the repository",
+            Self::Absent => "missing from this copy of the repository, as in a clone with `--filter`",
         })
     }
 }
