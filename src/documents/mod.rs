@@ -18,7 +18,7 @@ use std::{borrow::Cow, fmt};
 use serde::{Deserialize, Serialize};
 
 /// What a document says in short, whatever its kind.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Gist {
     pub title: String,
     /// What is to be reached.
