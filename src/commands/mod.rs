@@ -70,6 +70,22 @@ pub const COMMON: &[CommandSpec] = &[
         kind: CommandKind::Answers,
     },
     CommandSpec {
+        name: "dismiss",
+        usage: "/dismiss F3 REASON",
+        about: "settle a finding that is none; a blocking one takes the role maintain",
+        role: Role::Write,
+        label: None,
+        kind: CommandKind::Controls,
+    },
+    CommandSpec {
+        name: "must-fix",
+        usage: "/must-fix F3",
+        about: "have a finding dealt with, whatever the review says later",
+        role: Role::Write,
+        label: None,
+        kind: CommandKind::Controls,
+    },
+    CommandSpec {
         name: "budget",
         usage: "/budget +N",
         about: "let a paused run spend N dollars more, up to the server's cap",
@@ -81,6 +97,14 @@ pub const COMMON: &[CommandSpec] = &[
         name: "retry",
         usage: "/retry",
         about: "go on with a run that halted, at the step where it did",
+        role: Role::Triage,
+        label: None,
+        kind: CommandKind::Controls,
+    },
+    CommandSpec {
+        name: "restart",
+        usage: "/restart [stage]",
+        about: "end the run and start its workflow from the beginning",
         role: Role::Triage,
         label: None,
         kind: CommandKind::Controls,
@@ -290,6 +314,40 @@ impl Approve {
             }
         }
         Ok(out)
+    }
+}
+
+/// What `/dismiss` and `/must-fix` were given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FindingArgs {
+    /// `F3`
+    pub finding: String,
+    pub text: String,
+}
+
+/// Why one of them was not understood; each is said to the writer as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FindingError {
+    #[error("it takes the number of a finding first, as in F3")]
+    NoFinding,
+    #[error("it takes the reason after the finding")]
+    NoReason,
+}
+
+impl FindingArgs {
+    pub fn parse(command: &str, args: &str) -> Result<Self, FindingError> {
+        let args = args.trim();
+        let (word, text) = args.split_once(char::is_whitespace).unwrap_or((args, ""));
+        let word = word.trim_matches(['`', '.', ',', ':']).to_ascii_uppercase();
+        let number = word.strip_prefix('F').filter(|n| n.len() <= 4 && n.bytes().all(|b| b.is_ascii_digit()));
+        if number.is_none_or(str::is_empty) {
+            return Err(FindingError::NoFinding);
+        }
+        let text = text.trim();
+        if text.is_empty() && command == "dismiss" {
+            return Err(FindingError::NoReason);
+        }
+        Ok(Self { finding: word, text: text.to_owned() })
     }
 }
 

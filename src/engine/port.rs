@@ -11,8 +11,8 @@ use super::{
 use crate::{
     limits,
     store::{
-        Answer, Calls, Filter, GateRow, Outcome, Pause, PauseScope, RunRow, RunStatus, StoreError, Trigger,
-        Who,
+        Answer, Booked, Calls, Filter, GateRow, Outcome, Pause, PauseScope, Remark, RunRow, RunStatus,
+        StoreError, Trigger, Who,
     },
     types::{Actor, Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -284,6 +284,12 @@ pub trait Port: Send + Sync {
     /// # Errors
     /// The store's; the answer may be handed in again then.
     fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>>;
+    /// Hands in what a person says of one of a run's findings; the run looks at it before its next draft or review, and
+    /// at once where it waits for people.
+    ///
+    /// # Errors
+    /// The store's; it may be handed in again then.
+    fn remark(&self, run: RunId, remark: Remark) -> BoxFuture<'_, Result<Booked, EngineError>>;
     /// Asks the runs of an issue to end, or one of them.
     ///
     /// # Errors

@@ -40,6 +40,8 @@ pub struct GateCard {
     pub rationale: String,
     /// What is open, in order.
     pub findings: Vec<Finding>,
+    /// What people dismissed.
+    pub dismissed: Vec<Finding>,
     /// What the document says, in short; the drafter's words.
     pub summary: String,
     /// Who may pass an approved document.
@@ -189,12 +191,13 @@ pub fn gate(card: &GateCard) -> Body {
         let rationale = clean(&card.rationale, RATIONALE_CHARS);
         parts.push(format!("**The reviewer's reason**\n\n{rationale}"));
     }
-    if card.findings.is_empty() {
-        if card.verdict.is_some() {
-            parts.push("No open findings.".to_owned());
-        }
-    } else {
-        parts.push(table(&card.findings));
+    if card.findings.is_empty() && card.verdict.is_some() {
+        parts.push("No open findings.".to_owned());
+    }
+    if !card.findings.is_empty() || !card.dismissed.is_empty() {
+        parts.push(table(&card.findings) + &dismissed(&card.dismissed));
+    }
+    if !card.findings.is_empty() {
         parts.push(details(&card.findings));
     }
     if !card.summary.trim().is_empty() {
@@ -281,12 +284,26 @@ pub(super) fn table(findings: &[Finding]) -> String {
     out
 }
 
+/// Rows of the same table.
+fn dismissed(findings: &[Finding]) -> String {
+    let row = |finding: &Finding| {
+        let (place, title, why) =
+            (place(&finding.place), plain(&finding.title, 200), plain(&finding.why, 300));
+        format!("\n| ~~{}~~ | dismissed | {place} | ~~{title}~~ ({why}) |", finding.id)
+    };
+    findings.iter().map(row).collect()
+}
+
 fn details(findings: &[Finding]) -> String {
     let mut out = String::new();
     for finding in findings.iter().take(DETAILED) {
         let why =
             if finding.why.is_empty() { String::new() } else { format!(" ({})", plain(&finding.why, 200)) };
         out.push_str(&format!("**{}**{why}\n\n{}\n\n", finding.id, clean(&finding.detail, DETAIL_CHARS)));
+        if let Some(reply) = &finding.reply {
+            let (what, why) = (reply.disposition.as_str(), clean(&reply.why, DETAIL_CHARS));
+            out.push_str(&format!("The author: {what}.\n\n{why}\n\n"));
+        }
     }
     if findings.len() > DETAILED {
         out.push_str(&format!("… and {} more, in the review log.\n", findings.len() - DETAILED));
@@ -315,6 +332,7 @@ mod tests {
             status: Status::Open,
             why: String::new(),
             must_fix: false,
+            reply: None,
         }
     }
 
@@ -344,6 +362,7 @@ mod tests {
             inconclusive: None,
             rationale: "Sound.".into(),
             findings,
+            dismissed: Vec::new(),
             summary: "Reads a file.".into(),
             role: Role::Write,
             override_role: Some(Role::Maintain),

@@ -32,9 +32,9 @@ pub use pull::{
     pull_section, pull_title, review_log,
 };
 pub use replies::{
-    HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_gate,
-    no_such_verb, not_understood, not_yet, nothing_to_retry, runs, several, stale, together, too_soon,
-    unknown_command, wrong_stage,
+    HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_findings,
+    no_gate, no_such_finding, no_such_verb, not_understood, not_yet, nothing_to_restart, nothing_to_retry,
+    runs, settled_already, several, stale, together, too_soon, unknown_command, wrong_stage,
 };
 pub use status::{DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, Waiting, status};
 

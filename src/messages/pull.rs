@@ -366,6 +366,7 @@ mod tests {
             status: Status::Fixed,
             why: why.into(),
             must_fix: false,
+            reply: None,
         };
         let mut log = ReviewLog {
             issue: IssueNo(42),

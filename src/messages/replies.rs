@@ -131,6 +131,30 @@ pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> 
     ))
 }
 
+/// Nothing was reviewed yet that a person could settle something of.
+pub fn no_findings() -> Body {
+    said("There is no finding to settle: no review of a run that is at work here has found anything.")
+}
+
+pub fn no_such_finding<'o>(finding: &str, open: impl Iterator<Item = &'o str>) -> Body {
+    let open: Vec<_> = open.map(|id| plain(id, 10).to_string()).collect();
+    let there = match &open[..] {
+        [] => "None is open.".to_owned(),
+        [one] => format!("The open one is {one}."),
+        all => format!("Open are {}.", all.join(", ")),
+    };
+    said(&format!("There is no finding {}. {there}", plain(finding, 10)))
+}
+
+pub fn settled_already(finding: &str, status: &str) -> Body {
+    said(&format!("Nothing was done: {} is {} already.", plain(finding, 10), plain(status, 20)))
+}
+
+/// `/restart`, and there is no run of which it could be.
+pub fn nothing_to_restart() -> Body {
+    said("There is nothing to start anew: no such run is at work here, and the newest one was another.")
+}
+
 /// `/retry`, and nothing on the issue halted.
 pub fn nothing_to_retry() -> Body {
     said("There is nothing to try again: the newest run on this issue did not halt.")
@@ -140,10 +164,14 @@ pub fn nothing_to_retry() -> Body {
 pub fn empty_args(command: &str) -> Body {
     let what = match command {
         "revise" => "what should change",
-        "override" => "the reason",
+        "override" | "dismiss" => "the reason",
         _ => "the text",
     };
-    let placeholder = if command == "override" { "REASON" } else { "TEXT" };
+    let placeholder = match command {
+        "override" => "REASON",
+        "dismiss" => "F3 REASON",
+        _ => "TEXT",
+    };
     let usage = code(&format!("/{command} {placeholder}"), 40);
     said(&format!("Nothing was done: the command needs {what} after it, as in {usage}."))
 }

@@ -102,8 +102,16 @@ async fn revise(
         Err(why) => return Ok(Drafted::Unusable(why)),
     };
     let failed = match edits::parse(&answered) {
-        Ok(list) => match edits::apply(&before, &list) {
-            Ok(after) => return accept(cx, round, after, by).await,
+        // What it has to say of the findings is for the reviewer, who looks at the same bytes once more.
+        Ok(revision) if revision.only_replies() => {
+            round.findings.reply(revision.replies);
+            return Ok(Drafted::Document);
+        }
+        Ok(revision) => match edits::apply(&before, &revision.edits) {
+            Ok(after) => {
+                round.findings.reply(revision.replies);
+                return accept(cx, round, after, by).await;
+            }
             Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
         },
         Err(error) => error.to_string(),
@@ -252,13 +260,25 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
     let findings: String = round
         .findings
         .open()
-        .map(|f| format!("- {} [{}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail))
+        .map(|f| {
+            let why = if f.why.is_empty() { String::new() } else { format!(" ({})", f.why) };
+            format!("- {} [{}] at {}: {}. {}{why}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail)
+        })
+        .collect();
+    let settled: String = round
+        .findings
+        .dismissed()
+        .map(|f| format!("- {} at {}: {} ({})\n", f.id, f.place, f.title, f.why))
         .collect();
     let mistakes = Material::text("mistakes", Weight::Truth, &mistakes);
     let prompt = Prompt::new(mark)
         .ours(format!("Revise the {} below.", brief.what))
         .theirs("Mistakes found mechanically; all of them must go", mistakes)
         .theirs("The reviewer's open findings", Material::text("findings", Weight::Words, &findings))
+        .theirs(
+            "What maintainers dismissed; nothing is to change for it",
+            Material::text("settled", Weight::Words, &settled),
+        )
         .theirs("What a maintainer asks for", maintainer(round))
         .section("How to answer", &edits::prompt_rules())
         .section("The form the document must keep", brief.rules)

@@ -72,6 +72,7 @@ itself a blocking finding.";
 pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Result<Reviewed, NoAnswer> {
     let document = round.document.ok_or_else(|| StepError::Bug(anyhow::anyhow!("nothing to review")))?;
     round.reviews += 1;
+    round.dismissed = false;
     if matches!(round.drafter, Some(Served { family: None, .. })) {
         // Whatever a reviewer said, it could not count: it is not paid for.
         let reviewed = Reviewed::inconclusive(None, Inconclusive::DrafterUnattested);
@@ -206,6 +207,10 @@ async fn book(
         }),
     )
     .await?;
+    book_findings(cx, round).await
+}
+
+pub(super) async fn book_findings(cx: &Cx, round: &Round) -> Result<(), StepError> {
     for finding in round.findings.all() {
         cx.record(
             &format!("finding-{}", finding.id),
@@ -249,7 +254,12 @@ fn prompt(
         .iter()
         .map(|f| {
             let (severity, status) = (f.severity.as_str(), f.status.as_str());
-            format!("- {} [{severity}, {status}] at {}: {}. {}\n", f.id, f.place, f.title, f.detail)
+            let said = match &f.reply {
+                Some(reply) => format!(" The author: {}, {}", reply.disposition.as_str(), reply.why),
+                None if f.why.is_empty() => String::new(),
+                None => format!(" ({})", f.why),
+            };
+            format!("- {} [{severity}, {status}] at {}: {}. {}{said}\n", f.id, f.place, f.title, f.detail)
         })
         .collect();
     let changes = before.map_or_else(String::new, |before| {
@@ -267,8 +277,9 @@ fn prompt(
         prompt = prompt.section("What this review is about", rules);
     }
     if !known.is_empty() {
-        let rules = "Say in `resolved` which of these the document now answers. Where one still stands, repeat it with its \
-                     id in `repeats`.";
+        let rules = "Say in `resolved` which of these the document now answers, and which the author's words answer. Where \
+                     one still stands, repeat it with its id in `repeats`. What is dismissed a maintainer settled: do not \
+                     repeat it.";
         prompt = prompt
             .section("Findings of earlier rounds", rules)
             .theirs("", Material::text("findings", Weight::Words, &known));

@@ -43,6 +43,9 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         return Err(StepError::Bug(anyhow::anyhow!("{} is no gate of this workflow", v.at.id)));
     };
     let Some(answer) = cx.answer() else {
+        if let Some(exit) = settled(s, v, asks).await? {
+            return Ok(exit);
+        }
         return match asks {
             Asks::Draft if !on => Ok(Exit::Pass),
             // One that was reviewed comes here from there, because somebody has to see it.
@@ -63,7 +66,7 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             };
             if let Some(objection) = objection {
                 answered(s, v, &objection).await?;
-                return send_back(s, v, &objection).await;
+                return send_back(s, v, &objection.text).await;
             }
             let kind = match asks {
                 Asks::Draft => None,
@@ -82,6 +85,36 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             Ok(Exit::Pass)
         }
     }
+}
+
+/// Hears what people said of findings since. What they insist on goes back to the drafter; where nothing that counts is
+/// left, the same bytes are reviewed again; and what else they settled is shown where they are asked.
+async fn settled(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Option<Exit>, StepError> {
+    let (cx, before) = (v.cx, s.round.heard());
+    let insisted = rounds::hear(cx, &mut s.round).await?;
+    if s.round.heard() == before || s.round.review.is_none() || asks == Asks::Unreviewed {
+        return Ok(None);
+    }
+    if !insisted.is_empty() {
+        let which = insisted.join(", ");
+        restate_asked(
+            s,
+            v,
+            Standing::Ended(format!("{which} must be fixed first, so the drafter has it again")),
+        )
+        .await?;
+        return send_back(s, v, &format!("{which} must be fixed.")).await.map(Some);
+    }
+    if s.round.to_review_again() {
+        let why = "what the review objected to was dismissed, so it is reviewed once more as it is";
+        restate_asked(s, v, Standing::Ended(why.to_owned())).await?;
+        (s.asked, s.approval, s.stop) = (None, None, None);
+        return Ok(Some(Exit::ReviewAgain));
+    }
+    let Some(asked) = &s.asked else { return Ok(None) };
+    let (line, spec) = (asked.line(v), spec(s, v, asks, asked));
+    restate_asked(s, v, Standing::Waits(line)).await?;
+    Ok(Some(Exit::Ask(spec)))
 }
 
 /// Writes down what publishing will ask for.
@@ -303,7 +336,10 @@ pub(super) async fn restate(
         _ => None,
     };
     let gate = show::gate(s, v, standing.clone(), None).await?;
-    let key = cx.answer().map_or("restated".to_owned(), |answer| format!("restated-{}", answer.cause));
+    let key = match cx.answer() {
+        Some(answer) => format!("restated-{}", answer.cause),
+        None => format!("restated-{}", s.round.heard()),
+    };
     let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
     let word = s.asked.as_ref().map_or(v.doc.about().stage, |asked| asked.word(v));
     let lines = format!("/approve {word} ");
@@ -362,7 +398,7 @@ pub(super) async fn take_over(
     s.approval = None;
     s.known = Some(document);
     if let Some(answer) = answer.filter(|a| a.verb == "revise") {
-        return send_back(s, v, answer).await;
+        return send_back(s, v, &answer.text).await;
     }
     let repo = cx.tools().repo(cx).await?;
     s.base = Some(cx.tools().fetch(cx, "their-base", &repo).await?);
@@ -371,13 +407,13 @@ pub(super) async fn take_over(
 }
 
 /// Back to the drafter with a person's words, and with the issue and the code as they are now.
-async fn send_back(s: &mut Stage, v: &Visit<'_>, answer: &Answer) -> Result<Exit, StepError> {
+async fn send_back(s: &mut Stage, v: &Visit<'_>, words: &str) -> Result<Exit, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
     s.issue = Some(cx.once("issue-again", |_| desk.issue(cx, &repo)).await?);
     let more = need(&s.policy)?.max_rounds;
-    s.round.send_back(&answer.text, more);
+    s.round.send_back(words, more);
     (s.asked, s.approval) = (None, None);
     s.stop = None;
     Ok(Exit::Reread)

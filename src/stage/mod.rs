@@ -108,6 +108,8 @@ pub enum Exit {
     Theirs,
     /// People have to be asked once more, about what is there now.
     AskAnew,
+    /// People dismissed what the review objected to: the same bytes are reviewed again.
+    ReviewAgain,
     /// There is no money for the next call.
     Money,
     /// There is money again for what it lacked for.
@@ -194,6 +196,10 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
     still_wanted(s, cx).await?;
+    rounds::hear(cx, &mut s.round).await?;
+    if s.round.to_review_again() {
+        return Ok(Exit::ReviewAgain);
+    }
     // On the straight way here nothing was shown yet. A visit that failed and is tried again may have shown something
     // and taken the knowledge with it.
     if s.status.url.is_none() && cx.visit() > straight_to(v) {
@@ -229,7 +235,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     match drafted {
         Drafted::Document => Ok(Exit::Pass),
         Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
-            Turn::Pass | Turn::Again => Ok(Exit::Redraft),
+            Turn::Pass | Turn::Again | Turn::ReviewAgain => Ok(Exit::Redraft),
             Turn::Stop(_) => {
                 let tries = s.round.number;
                 Err(StepError::User(format!("No usable draft after {tries} tries; at the last one, {why}.")))
@@ -278,7 +284,7 @@ pub async fn coverage(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
 fn settle_checks(s: &mut Stage, mistakes: Vec<Mistake>) -> Result<Exit, StepError> {
     match s.round.settle_checks(mistakes) {
         Turn::Pass => Ok(Exit::Pass),
-        Turn::Again => Ok(Exit::Redraft),
+        Turn::Again | Turn::ReviewAgain => Ok(Exit::Redraft),
         Turn::Stop(why) => Err(mechanical_halt(s, why)),
     }
 }
@@ -310,6 +316,7 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
     still_wanted(s, cx).await?;
+    rounds::hear(cx, &mut s.round).await?;
     show::working(s, v).await?;
     let body = text_of(cx, &issue.body).await?;
     let repository = repository(s, v).await?;
@@ -336,6 +343,7 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     };
     match s.round.settle_review(reviewed) {
         Turn::Again => Ok(Exit::Redraft),
+        Turn::ReviewAgain => Ok(Exit::ReviewAgain),
         Turn::Pass => {
             s.stop = None;
             Ok(Exit::Pass)

@@ -159,6 +159,7 @@ pub(super) async fn gate(
         inconclusive: review.and_then(|r| r.why.clone()),
         rationale: review.map(|r| r.rationale.clone()).unwrap_or_default(),
         findings: s.round.findings.open().cloned().collect(),
+        dismissed: s.round.findings.dismissed().cloned().collect(),
         summary: v.doc.summary(&design),
         role: Role::Write,
         override_role: (asks == Some(Asks::Verdict)).then_some(Role::Maintain),

@@ -164,6 +164,22 @@ pub struct AnswerRow {
     pub answer: Answer,
 }
 
+/// What a person says of a finding while the run lives: data, which starts nothing. A step reads it when it looks next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remark {
+    pub cause: Cause,
+    /// The word that was typed: `dismiss`.
+    pub verb: String,
+    /// The finding it is about: `F3`.
+    pub finding: String,
+    pub text: String,
+    pub by: Actor,
+    /// The role of `by` when they said it.
+    pub role: Role,
+    /// GitHub's time of the comment.
+    pub at: Timestamp,
+}
+
 /// Someone's wish that runs end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRow {
@@ -218,6 +234,8 @@ pub struct RunRow {
     pub gate: Option<GateRow>,
     /// The oldest answer at the open gate that no step has had yet.
     pub answer: Option<AnswerRow>,
+    /// How many of its remarks a step may read: those from before it was saved last.
+    pub remarks: u64,
     pub started_at: Timestamp,
     pub updated_at: Timestamp,
 }

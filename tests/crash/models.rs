@@ -74,9 +74,9 @@ impl Models {
         fs::create_dir(&package).unwrap();
         fs::write(package.join("claude"), program).unwrap();
         fs::set_permissions(package.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
-        let better = json!({ "edits": [{ "search": WEAK, "replace": STRONG }] });
+        let better = json!({ "edits": [{ "search": WEAK, "replace": STRONG }], "replies": [] });
         let asked = format!("A maintainer asked for more.\n\n{ANCHOR}");
-        let revised = json!({ "edits": [{ "search": ANCHOR, "replace": asked }] });
+        let revised = json!({ "edits": [{ "search": ANCHOR, "replace": asked }], "replies": [] });
         for (name, text, value) in [
             ("first", design(), None),
             ("better", String::new(), Some(better)),

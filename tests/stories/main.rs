@@ -32,6 +32,7 @@ mod prompts;
 mod refusals;
 mod resumed;
 mod script;
+mod settled;
 mod shell;
 mod strangers;
 mod threads;

@@ -39,6 +39,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         status: Status::Open,
         why: line.into(),
         must_fix: false,
+        reply: None,
     };
     posted(&GateCard {
         stage: "lld".into(),
@@ -50,7 +51,8 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         verdict: Some(Verdict::Approved),
         inconclusive: None,
         rationale,
-        findings: vec![finding],
+        findings: vec![finding.clone()],
+        dismissed: vec![finding],
         summary,
         role: Role::Write,
         override_role: Some(Role::Maintain),

@@ -116,6 +116,7 @@ impl Reader {
             cancel: None,
             gate: None,
             answer: None,
+            remarks: unsigned(row.get("remarks")?),
             started_at: time("started_at")?,
             updated_at: time("updated_at")?,
         };
@@ -181,6 +182,14 @@ fn slot(row: &Row<'_>) -> rusqlite::Result<Slot> {
         rank,
         installation: InstallationId(unsigned(row.get(4)?)),
     })
+}
+
+/// How many remarks a run was given so far.
+pub(super) fn given_remarks(tx: &Transaction<'_>, run: RunId) -> Result<u64, Fault> {
+    let newest = tx
+        .prepare_cached("SELECT COALESCE(MAX(number), 0) FROM remark WHERE run = ?1")?
+        .query_row([signed(run.seq)], |row| row.get(0))?;
+    Ok(unsigned(newest))
 }
 
 fn waiting_answer(tx: &Transaction<'_>, gate: u64) -> Result<Option<AnswerRow>, Fault> {

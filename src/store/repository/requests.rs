@@ -2,10 +2,13 @@
 
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use super::RepoDb;
+use super::{
+    RepoDb,
+    read::{given_remarks, json},
+};
 use crate::{
     store::{
-        Answer, Booked, CancelRow, GateRow, NewRun, Opened, Rerun, RunStatus, StoreError,
+        Answer, Booked, CancelRow, GateRow, NewRun, Opened, Remark, Rerun, RunStatus, StoreError,
         agenda::Became,
         database::{signed, unsigned},
         error::Fault,
@@ -95,6 +98,47 @@ impl RepoDb {
                 params![signed(gate.run.seq), now],
             )?;
             Ok((Booked::Taken, vec![at.became(tx, signed(gate.run.seq))?]))
+        })
+        .await
+    }
+
+    /// Keeps what was said of a finding of a run that lives; one that waits for people is saved anew, and so looks at it.
+    pub(in crate::store) async fn remark(
+        &self,
+        run: RunId,
+        remark: Remark,
+    ) -> Result<(Booked, Vec<Became>), StoreError> {
+        let (at, now) = (self.at(), self.clock.now().0);
+        self.write(move |tx| {
+            let sql = "SELECT EXISTS (SELECT 1 FROM remark WHERE cause = ?1)";
+            if tx.query_row(sql, [&remark.cause.0], |row| row.get(0))? {
+                return Ok((Booked::Duplicate, Vec::new()));
+            }
+            let Some(row) = at.run(tx, run.seq)?.filter(|row| row.status.live()) else {
+                return Ok((Booked::Changed, Vec::new()));
+            };
+            let (seq, number) = (signed(run.seq), signed(given_remarks(tx, run)? + 1));
+            tx.execute(
+                "INSERT INTO remark (run, number, cause, body, at) VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![seq, number, remark.cause.0, serde_json::to_string(&remark)?, now],
+            )?;
+            if row.status == RunStatus::Asking {
+                tx.execute("UPDATE run SET due = ?2 WHERE seq = ?1", [seq, now])?;
+            }
+            Ok((Booked::Taken, vec![at.became(tx, seq)?]))
+        })
+        .await
+    }
+
+    /// What was said of a run's findings, after so many and up to so many remarks.
+    pub async fn remarks(&self, run: RunId, after: u64, upto: u64) -> Result<Vec<Remark>, StoreError> {
+        self.read(move |tx| {
+            let sql =
+                "SELECT body FROM remark WHERE run = ?1 AND number > ?2 AND number <= ?3 ORDER BY number";
+            let mut statement = tx.prepare_cached(sql)?;
+            let keys = [signed(run.seq), signed(after), signed(upto)];
+            let rows = statement.query_map(keys, |row| row.get::<_, String>(0))?;
+            rows.map(|text| json(&text?)).collect()
         })
         .await
     }

@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{
     RepoDb,
-    read::{LIVE, Reader, status_text},
+    read::{LIVE, Reader, given_remarks, status_text},
 };
 use crate::{
     store::{
@@ -92,6 +92,7 @@ struct Columns<'a> {
     halt: Option<&'a str>,
     why: Option<&'a str>,
     outcome: Option<String>,
+    remarks: u64,
 }
 
 impl Save<'_> {
@@ -109,7 +110,9 @@ impl Save<'_> {
             halt: run.halt.as_deref(),
             why: None,
             outcome: None,
+            remarks: run.remarks,
         };
+        let remarks = given_remarks(self.tx, run.id)?;
         let (now, next) = (Some(self.now), run.visit + 1);
         match left {
             Checkpoint::Go { step, state, moves } => {
@@ -117,16 +120,28 @@ impl Save<'_> {
                 let (step, state) = (step.as_str(), state.as_slice());
                 self.next_visit("go", step, state)?;
                 let status = RunStatus::Ready;
-                self.update(Columns { status, step, state, visit: next, moves, due: now, ..as_it_was })
+                self.update(Columns {
+                    status,
+                    step,
+                    state,
+                    visit: next,
+                    moves,
+                    due: now,
+                    remarks,
+                    ..as_it_was
+                })
             }
             Checkpoint::Ask { state, gate } => {
-                let (status, state, due) = (RunStatus::Asking, state.as_slice(), self.open_gate(&gate)?);
-                self.update(Columns { status, state, due, ..as_it_was })
+                let (status, state, mut due) = (RunStatus::Asking, state.as_slice(), self.open_gate(&gate)?);
+                if remarks > run.remarks {
+                    due = now;
+                }
+                self.update(Columns { status, state, due, remarks, ..as_it_was })
             }
             Checkpoint::Wait { state, until, why } => {
                 let due = if self.answered_meanwhile()? { now } else { Some(until) };
                 let (status, state) = (RunStatus::Waiting, state.as_slice());
-                self.update(Columns { status, state, due, why: Some(&why), ..as_it_was })
+                self.update(Columns { status, state, due, why: Some(&why), remarks, ..as_it_was })
             }
             Checkpoint::Done { state, outcome } => {
                 self.close_gate()?;
@@ -162,7 +177,7 @@ impl Save<'_> {
         self.tx
             .prepare_cached(
                 "UPDATE run SET status = ?2, step = ?3, state = ?4, visit = ?5, moves = ?6, attempts = ?7, due = ?8,
-                     parked = ?9, halt = ?10, why = ?11, outcome = ?12, updated_at = ?13, lease = lease + 1
+                     parked = ?9, halt = ?10, why = ?11, outcome = ?12, updated_at = ?13, remarks = ?14, lease = lease + 1
                  WHERE seq = ?1",
             )?
             .execute(params![
@@ -178,7 +193,8 @@ impl Save<'_> {
                 to.halt,
                 to.why,
                 to.outcome,
-                self.now.0
+                self.now.0,
+                signed(to.remarks)
             ])?;
         Ok(())
     }
