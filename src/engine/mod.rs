@@ -32,6 +32,6 @@ pub use self::{
 };
 pub use crate::store::{
     Answer, AnswerRow, ApprovalKind, ApprovalRow, CallRow, CallStatus, Calls, CommitRow, Cut, Filter,
-    FindingRow, GateSpec, Ledger, Outcome, Pause, PauseScope, RaiseRow, Record, SectionRow, Tally, Trigger,
-    VerdictRow, Who,
+    FindingRow, GateSpec, Ledger, Outcome, Pause, PauseScope, RaiseRow, Record, SectionRow, Tally, TextKind,
+    TextRow, Trigger, VerdictRow, Who,
 };

@@ -9,7 +9,7 @@ use super::{Cx, Recent, fault};
 use crate::{
     codebase::{Index, TreeIndex},
     config::{BudgetSettings, REPOSITORY_FILE, RepoSettings, Settings, WorkflowSettings},
-    engine::StepError,
+    engine::{Record, StepError, TextKind, TextRow},
     git::{GitError, Mirrors, Snapshot},
     github::{Counter, GitHub, Repo, RepoInfo},
     providers::Providers,
@@ -138,6 +138,12 @@ impl Desk {
         }
         let digest = Hash::of_parts([issue.title.as_bytes(), issue.body.as_bytes()]);
         let body = cx.put(issue.body.as_bytes()).await?;
+        let read = TextRow {
+            title: Some(issue.title.clone()),
+            raw: Some(digest),
+            ..TextRow::of(TextKind::Issue, body)
+        };
+        cx.book("issue", Record::Text(read)).await?;
         Ok(IssueSnapshot {
             number: issue.number,
             title: issue.title,

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Asks, Exit, Gate, Stage, Target, Visit, document, show, still_wanted};
 use crate::{
-    engine::{Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError},
+    engine::{
+        Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError, TextKind, TextRow,
+    },
     messages::{self, ApproveLine, AskedBecause, CommitKind, Standing, State as Shown},
     publication::{self, Heard, Landed, Now, Publication},
     rounds::{self, Cx, IssueSnapshot, Urgency, need},
@@ -358,6 +360,7 @@ pub(super) async fn take_over(
         Some(answer) if answer.verb == "revise" => answered(s, v, answer).await?,
         _ => restate_asked(s, v, Standing::Replaced).await?,
     }
+    cx.book("theirs", Record::Text(TextRow::of(TextKind::Person, document))).await?;
     s.round.take_over(document);
     s.approval = None;
     s.known = Some(document);

@@ -25,7 +25,9 @@ use self::{
 use crate::{
     codebase,
     documents::Mistake,
-    engine::{ApprovalRow, GateSpec, Kind, Next, Outcome, Step, StepError, StepInfo},
+    engine::{
+        ApprovalRow, GateSpec, Kind, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow,
+    },
     messages::{self, AskedBecause, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{
@@ -243,6 +245,9 @@ pub async fn fix(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let before = document(s, v.cx).await?;
     let (after, fixes) = v.doc.fix(&before, need(&s.issue)?.number);
     let document = v.cx.put(after.as_bytes()).await?;
+    if s.round.document != Some(document) {
+        v.cx.book("fix", Record::Text(TextRow::of(TextKind::Fix, document))).await?;
+    }
     s.round.replace(document);
     s.repairs = fixes;
     Ok(Exit::Pass)

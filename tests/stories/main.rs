@@ -16,6 +16,7 @@ mod in_line;
 mod insisted;
 mod intake;
 mod known;
+mod lineage;
 mod lld;
 mod long_log;
 mod looks;
