@@ -24,7 +24,7 @@ pub use cost::{
 pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
 pub use failure::{FailureKind, Inconclusive};
-pub use gate::{AskedBecause, GateCard, Standing, gate, without_stale_lines};
+pub use gate::{AskedBecause, Authorship, GateCard, Standing, gate, without_stale_lines};
 pub use held::{Hold, ModelWait, with_pause};
 pub use labels::{DONE, LabelView, NEEDS_YOU, STOPPED, TRIGGER_COLOR, WORKING, trigger_description};
 pub use pull::{

@@ -15,6 +15,7 @@ pub use branch::{Landed, foreign, foreign_files};
 pub use remains::{OnBranch, Remains, remains};
 
 use crate::{
+    documents::visible::{visible, visible_line},
     engine::{Answer, Countersigned, Record, SectionRow, StepError},
     github::{Body, PullSpec, Repo, decorated},
     messages::{self, ApproveLine},
@@ -370,11 +371,14 @@ async fn edited(
     if Hash::of_parts([title.as_bytes(), body.as_bytes()]) == publication.issue.digest {
         return Ok(None);
     }
+    // In what models were shown: what people do not see of it cannot be held against that.
+    let (title, body) = (visible_line(&title).text, visible(&body).text);
     let then = text_of(cx, &publication.issue.body).await?;
     let before = format!("{}\n\n{then}\n", publication.issue.title);
     let after = format!("{title}\n\n{body}\n");
     let diff = similar::TextDiff::from_lines(&before, &after);
-    Ok(Some(diff.unified_diff().context_radius(2).to_string()))
+    let diff = diff.unified_diff().context_radius(2).to_string();
+    Ok(Some(if diff.is_empty() { "(only what people do not see of it)".to_owned() } else { diff }))
 }
 
 async fn stored(cx: &Cx, hash: &str) -> Result<String, StepError> {

@@ -35,7 +35,7 @@ pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::names;
 pub use recent::Recent;
 pub use review::{ReviewBrief, review};
-pub use standing::{fault, stop_label_on, stranger};
+pub use standing::{authorship, fault, stop_label_on, stranger};
 pub use status_comment::{STATUS_MARKER, StatusComment, Urgency, status_marker};
 
 use std::collections::{BTreeMap, BTreeSet};

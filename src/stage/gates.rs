@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Asks, Exit, Gate, Stage, Target, Visit, document, show, still_wanted};
 use crate::{
+    documents::visible::{gathered, visible},
     engine::{
         Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError, TextKind, TextRow,
     },
@@ -177,6 +178,8 @@ async fn ask(s: &mut Stage, v: &Visit<'_>, word: &str, asks: Asks) -> Result<Exi
         },
         Target::Issue => (subject_alone(s, v).await?, None),
     };
+    let repo = cx.tools().repo(cx).await?;
+    s.authorship = cx.once("authorship", |_| rounds::authorship(cx, &repo)).await?;
     let word = word.to_owned();
     let line = ApproveLine { stage: word.clone(), subject };
     let gate = show::gate(s, v, Standing::Waits(line), left).await?;
@@ -380,7 +383,9 @@ async fn send_back(s: &mut Stage, v: &Visit<'_>, answer: &Answer) -> Result<Exit
     let repo = desk.repo(cx).await?;
     s.issue = Some(cx.once("issue-again", |_| desk.issue(cx, &repo)).await?);
     let more = need(&s.policy)?.max_rounds;
-    s.round.send_back(&answer.text, more);
+    let words = visible(&answer.text);
+    s.hidden = gathered(s.hidden.iter().chain(&words.hidden));
+    s.round.send_back(&words.text, more);
     (s.asked, s.approval) = (None, None);
     s.stop = None;
     Ok(Exit::Reread)

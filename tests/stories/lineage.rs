@@ -82,6 +82,8 @@ async fn the_chain_tells_all_of_a_run_and_its_commit_names_a_link() {
     assert!(named.contains("Audit head"), "{named}");
     // Without a clone it is looked for where the server fetched to.
     let (code, said) = typed(&w, &against[..5]).await;
+    assert!(code == Some(0) && said.contains("The chain holds."), "{said}");
+    let (code, said) = typed(&w, &["audit", "verify", "maya/tally", "--against", &"0".repeat(40)]).await;
     assert!(code == Some(1) && said.contains("name a clone that has the commit"), "{said}");
     let (code, said) = typed(&w, &["audit", "verify", "maya/other"]).await;
     assert!(code == Some(1) && said.contains("no repository maya/other is known here"), "{said}");

@@ -12,6 +12,7 @@ mod degraded;
 mod doors;
 mod faults;
 mod gemini;
+mod hidden;
 mod in_line;
 mod insisted;
 mod intake;
