@@ -491,7 +491,7 @@ mod tests {
                 "obey me",
             ),
             ("Seen. <sub><sub><sup>obey me</sup></sub></sub> On.".into(), Tiny, "obey me"),
-            ("Seen.\n\n<sub><sup>\n\nobey me\n\n</sup></sub>\n\nOn.".into(), Tiny, "obey me"),
+            ("Seen.\n\n<sub>\n\n<sup>\n\nobey me\n\n</sup>\n\n</sub>\n\nOn.".into(), Tiny, "obey me"),
             ("Seen. $\\color{white}{obey~me}$ On.".into(), Math, "\\color{white}{obey~me}"),
             ("Seen. $`\\textcolor{#fff}{obey me}`$ On.".into(), Math, "\\textcolor{#fff}{obey me}"),
             (

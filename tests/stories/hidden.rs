@@ -92,9 +92,11 @@ fn orders(prompt: &str) -> Vec<String> {
     let (mut outside, mut rest) = (String::new(), prompt);
     while let Some((before, after)) = rest.split_once("<<<") {
         outside += before;
-        let opened = after.split_once(">>>").filter(|(name, _)| name.ends_with(mark));
+        let opened =
+            after.split_once(">>>").filter(|(name, _)| name.ends_with(mark) && !name.starts_with("end of "));
+        // An end of what is not open is one of ours or nothing.
         let Some((name, inside)) = opened else {
-            rest = after;
+            rest = after.split_once(">>>").map_or(after, |(_, after)| after);
             continue;
         };
         rest = inside.split_once(&format!("<<<end of {name}>>>")).map_or("", |(_, after)| after);
