@@ -96,7 +96,7 @@ fn orders(prompt: &str) -> Vec<String> {
             after.split_once(">>>").filter(|(name, _)| name.ends_with(mark) && !name.starts_with("end of "));
         // An end of what is not open is one of ours or nothing.
         let Some((name, inside)) = opened else {
-            rest = after.split_once(">>>").map_or(after, |(_, after)| after);
+            rest = after;
             continue;
         };
         rest = inside.split_once(&format!("<<<end of {name}>>>")).map_or("", |(_, after)| after);
