@@ -12,6 +12,7 @@ mod path;
 pub mod secrets;
 pub mod shorten;
 pub mod verdict;
+pub mod visible;
 
 use std::{borrow::Cow, fmt};
 

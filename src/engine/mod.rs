@@ -33,5 +33,5 @@ pub use self::{
 pub use crate::store::{
     Answer, AnswerRow, ApprovalKind, ApprovalRow, Booked, CallRow, CallStatus, Calls, CommitRow, Cut, Filter,
     FindingRow, GateSpec, Ledger, Outcome, Pause, PauseScope, RaiseRow, Record, Remark, SectionRow, Tally,
-    Trigger, VerdictRow, Who,
+    TextKind, TextRow, Trigger, VerdictRow, Who,
 };

@@ -130,6 +130,13 @@ impl Snapshot {
         Ok(Self { commit, mirror, listing: Arc::new(Listing { entries, sizes, by_path }) })
     }
 
+    /// What the commit says of itself.
+    pub async fn message(&self) -> Result<String, GitError> {
+        let log = command::on(&self.mirror).args(["log", "-1", "--format=%B"]).arg(self.commit.as_str());
+        let message = command::read("log", log).await?;
+        Ok(String::from_utf8_lossy(&message).into_owned())
+    }
+
     /// Every file, link and submodule, in git's order.
     pub fn entries(&self) -> &[Entry] {
         &self.listing.entries

@@ -54,6 +54,8 @@ pub struct GateCard {
     pub others: Vec<Changed>,
     /// The branch that somebody rewrote, where this is about the one that follows it.
     pub left: Option<String>,
+    /// What there is to know of whoever wrote the issue.
+    pub authorship: Vec<Authorship>,
     /// Why people are asked where the settings would ask nobody.
     pub because: Option<AskedBecause>,
     pub document_url: Option<String>,
@@ -72,6 +74,31 @@ pub enum AskedBecause {
     Stranger(String),
     /// The issue is not what the document was drafted from.
     IssueEdited,
+}
+
+/// What people should know of an issue's authors before they decide.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Authorship {
+    /// The author, nothing of whose is in the repository yet.
+    Newcomer(String),
+    /// Who edited text or title after the run was asked for.
+    Edited { by: String, at: Timestamp },
+}
+
+impl Authorship {
+    fn sentence(&self) -> String {
+        match self {
+            Self::Newcomer(login) => {
+                format!("The issue's author {} has contributed nothing here before.", code(login, 60))
+            }
+            Self::Edited { by, at } => format!(
+                "The issue was edited by {} on {}, after this run was asked for.",
+                code(by, 60),
+                day_and_clock(*at)
+            ),
+        }
+    }
 }
 
 /// How a gate stands. There is a line to paste for as long as it counts.
@@ -179,6 +206,9 @@ pub fn gate(card: &GateCard) -> Body {
             "The settings ask nobody about what a review approved. Here a person is asked all the same: the issue {why}."
         )
     }));
+    if card.standing.waits() && !card.authorship.is_empty() {
+        parts.push(card.authorship.iter().map(Authorship::sentence).collect::<Vec<_>>().join(" "));
+    }
     if card.standing.waits()
         && !card.others.is_empty()
         && matches!(card.verdict, None | Some(Verdict::Approved))
@@ -376,6 +406,7 @@ mod tests {
             },
             others: Vec::new(),
             left: None,
+            authorship: vec![],
             because: None,
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),

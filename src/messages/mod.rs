@@ -24,12 +24,12 @@ pub use cost::{
 pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
 pub use failure::{FailureKind, Inconclusive};
-pub use gate::{AskedBecause, GateCard, Standing, gate, without_stale_lines};
+pub use gate::{AskedBecause, Authorship, GateCard, Standing, gate, without_stale_lines};
 pub use held::{Hold, ModelWait, with_pause};
 pub use labels::{DONE, LabelView, NEEDS_YOU, STOPPED, TRIGGER_COLOR, WORKING, trigger_description};
 pub use pull::{
-    Acceptance, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message, pull_body,
-    pull_section, pull_title, review_log,
+    AUDIT_TRAILER, Acceptance, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message,
+    pull_body, pull_section, pull_title, review_log,
 };
 pub use replies::{
     HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_findings,

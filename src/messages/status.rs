@@ -5,6 +5,7 @@ use super::{
     rehearsal, sign,
 };
 use crate::{
+    documents::visible::{Hidden, HiddenKind},
     github::outbound::{Body, clean, code, plain},
     types::{Hash, Role, RunId, Timestamp, Verdict},
 };
@@ -27,6 +28,8 @@ pub struct StatusView {
     pub waiting: Option<Waiting>,
     pub draft: Option<DraftView>,
     pub notes: Vec<Note>,
+    /// What no model was shown, since people do not see it either.
+    pub hidden: Vec<Hidden>,
     /// None where it is not to be shown.
     pub cost: Option<CostView>,
     /// Where the result is, once there is one.
@@ -162,6 +165,10 @@ pub fn status(view: &StatusView) -> Body {
     if !view.notes.is_empty() {
         parts.push(view.notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>().join("\n"));
     }
+    if !view.hidden.is_empty() {
+        let lines: Vec<String> = view.hidden.iter().map(hidden).collect();
+        parts.push(folded("Hidden text, which no model was shown", &lines.join("\n")));
+    }
     if let Some(cost) = &view.cost {
         parts.push(cost.text());
     }
@@ -173,6 +180,24 @@ pub fn status(view: &StatusView) -> Body {
         day_and_clock(view.updated)
     ));
     Body::frame(rehearsal(view.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+fn hidden(row: &Hidden) -> String {
+    let (one, many) = match row.kind {
+        HiddenKind::Comment => ("comment in HTML", "comments in HTML"),
+        HiddenKind::Attribute => ("attribute of a tag", "attributes of tags"),
+        HiddenKind::Title => ("title of a link", "titles of links"),
+        HiddenKind::Tiny => ("text in letters too small to read", "texts in letters too small to read"),
+        HiddenKind::Math => ("formula that may not show", "formulas that may not show"),
+        HiddenKind::Tags => ("text in invisible letters", "texts in invisible letters"),
+        HiddenKind::Direction => {
+            ("sign that turns the direction of text", "signs that turn the direction of text")
+        }
+        HiddenKind::Invisible => ("invisible sign", "invisible signs"),
+        HiddenKind::Unshown => ("text that Markdown does not show", "texts that Markdown does not show"),
+    };
+    let says = if row.excerpt.is_empty() { String::new() } else { format!(": {}", code(&row.excerpt, 80)) };
+    format!("- {}{says}", count(row.count, one, many))
 }
 
 fn headline(view: &StatusView) -> String {
@@ -293,6 +318,7 @@ mod tests {
                 url: None,
             }),
             notes: vec![Note::Repaired(2)],
+            hidden: vec![],
             cost: None,
             outcome: None,
             updated: Timestamp(0),
@@ -339,6 +365,8 @@ mod tests {
         hostile.workflow = HOSTILE.into();
         hostile.rounds[0].drafter = model(HOSTILE, HOSTILE);
         hostile.notes = vec![Note::Said(HOSTILE.into())];
+        let kind = HiddenKind::Comment;
+        hostile.hidden = vec![Hidden { kind, count: 2, excerpt: HOSTILE.into() }];
         hostile.outcome = Some("javascript:alert(1)".into());
         hostile.draft = Some(DraftView {
             name: HOSTILE.into(),

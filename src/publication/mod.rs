@@ -15,6 +15,7 @@ pub use branch::{Landed, foreign, foreign_files};
 pub use remains::{OnBranch, Remains, remains};
 
 use crate::{
+    documents::visible::{visible, visible_line},
     engine::{Answer, Countersigned, Record, SectionRow, StepError},
     github::{Body, PullSpec, Repo, decorated},
     messages::{self, ApproveLine},
@@ -370,11 +371,14 @@ async fn edited(
     if Hash::of_parts([title.as_bytes(), body.as_bytes()]) == publication.issue.digest {
         return Ok(None);
     }
+    // In what models were shown: what people do not see of it cannot be held against that.
+    let (title, body) = (visible_line(&title).text, visible(&body).text);
     let then = text_of(cx, &publication.issue.body).await?;
     let before = format!("{}\n\n{then}\n", publication.issue.title);
     let after = format!("{title}\n\n{body}\n");
     let diff = similar::TextDiff::from_lines(&before, &after);
-    Ok(Some(diff.unified_diff().context_radius(2).to_string()))
+    let diff = diff.unified_diff().context_radius(2).to_string();
+    Ok(Some(if diff.is_empty() { "(only what people do not see of it)".to_owned() } else { diff }))
 }
 
 async fn stored(cx: &Cx, hash: &str) -> Result<String, StepError> {
@@ -414,9 +418,6 @@ pub async fn publish(
     land(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
 }
 
-/// The trailer that only the commit of an approved document has.
-const AUDIT: &str = "Countersign-Audit: ";
-
 /// The link of the audit chain that the commit names by which this run publishes, if that is there. The pull request
 /// knows, though its branch be gone and others have committed on top; one that GitHub does not show is taken for none.
 pub async fn published(cx: &Cx, proposal: &Proposal) -> Result<Option<Hash>, StepError> {
@@ -424,6 +425,8 @@ pub async fn published(cx: &Cx, proposal: &Proposal) -> Result<Option<Hash>, Ste
     let messages = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
     let run = format!("Countersign-Run: {}", cx.run().id);
     let ours = messages.iter().flatten().filter(|message| message.lines().any(|line| line == run));
-    let mut links = ours.flat_map(|message| message.lines()).filter_map(|line| line.strip_prefix(AUDIT));
+    let mut links = ours
+        .flat_map(|message| message.lines())
+        .filter_map(|line| line.strip_prefix(messages::AUDIT_TRAILER));
     Ok(links.find_map(|link| link.parse().ok()))
 }

@@ -12,7 +12,7 @@ use crate::{
     codebase::{History, Shown},
     config::BudgetSettings,
     documents::{edits, shorten},
-    engine::{Cut, StepError},
+    engine::{Cut, Record, StepError, TextKind, TextRow},
     limits,
     providers::CallRole,
     types::Hash,
@@ -181,6 +181,8 @@ async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<
         )));
     }
     let document = cx.put(text.as_bytes()).await?;
+    let row = TextRow { served: by.attested(), ..TextRow::of(TextKind::Draft, document) };
+    cx.book("draft", Record::Text(row)).await?;
     round.replace(document);
     round.drafted_by(by);
     Ok(Drafted::Document)

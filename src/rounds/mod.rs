@@ -35,7 +35,7 @@ pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::names;
 pub use recent::Recent;
 pub use review::{ReviewBrief, review};
-pub use standing::{fault, stop_label_on, stranger};
+pub use standing::{authorship, fault, stop_label_on, stranger};
 pub use status_comment::{STATUS_MARKER, StatusComment, Urgency, status_marker};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ use crate::{
     documents::{
         Mistake, Severity,
         findings::{Finding, Ledger},
-        verdict,
+        verdict, visible,
     },
     engine::{self, Remark, StepError},
     messages::Inconclusive,
@@ -246,7 +246,10 @@ impl Round {
             }
             let (id, by) = (&remark.finding, &remark.by.login);
             match remark.verb.as_str() {
-                DISMISS => self.dismissed |= self.findings.dismiss(id, &remark.text, by).is_ok(),
+                DISMISS => {
+                    let reason = visible::visible(&remark.text).text;
+                    self.dismissed |= self.findings.dismiss(id, &reason, by).is_ok();
+                }
                 _ => insisted.extend(self.findings.must_fix(id, by).ok().map(|finding| finding.id.clone())),
             }
         }

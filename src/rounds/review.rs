@@ -341,6 +341,7 @@ mod tests {
             author: crate::types::Actor { id: crate::types::UserId(1), login: "maya".into(), bot: false },
             url: String::new(),
             labels: Vec::new(),
+            hidden: Vec::new(),
         };
         let brief = ReviewBrief {
             what: "design",

@@ -25,6 +25,7 @@ use crate::{
     engine::StepError,
     github::{Fault, Issue, Problem, Repo, Whereabouts},
     limits,
+    messages::Authorship,
     store::RepoRow,
     types::{Actor, IssueNo, Role, UserId},
 };
@@ -119,12 +120,24 @@ impl Desk {
 
 /// Who had a hand in the issue as it is now, and may not write here; the first of them.
 pub async fn stranger(cx: &Cx, repo: &Repo) -> Result<Option<String>, StepError> {
-    for author in repo.authors(cx.run().trigger.issue).await.map_err(fault)? {
-        if repo.permission(&author).await.map_err(fault)?.role < Role::Write {
-            return Ok(Some(author.login));
+    for author in repo.authors(cx.run().trigger.issue).await.map_err(fault)?.all() {
+        if repo.permission(author).await.map_err(fault)?.role < Role::Write {
+            return Ok(Some(author.login.clone()));
         }
     }
     Ok(None)
+}
+
+/// What people should know of the issue's authors before they decide. GitHub's own time of the last edit is asked, since an
+/// issue's `updated_at` moves with every comment and label, and the webhook that asked for the run may have been a comment's.
+pub async fn authorship(cx: &Cx, repo: &Repo) -> Result<Vec<Authorship>, StepError> {
+    let authors = repo.authors(cx.run().trigger.issue).await.map_err(fault)?;
+    let asked = cx.run().trigger.at;
+    let edits = authors.edits.iter().filter(|(_, at)| *at >= asked);
+    let edited = edits.max_by_key(|(_, at)| *at);
+    let newcomer = authors.newcomer.then(|| Authorship::Newcomer(authors.author.login.clone()));
+    let edited = edited.map(|(by, at)| Authorship::Edited { by: by.login.clone(), at: *at });
+    Ok(newcomer.into_iter().chain(edited).collect())
 }
 
 /// Why the run is over, by the state of its pull request.

@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Asks, Exit, Gate, Stage, Target, Visit, document, show, still_wanted};
 use crate::{
-    engine::{Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError},
+    documents::visible::{gathered, visible},
+    engine::{
+        Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError, TextKind, TextRow,
+    },
     messages::{self, ApproveLine, AskedBecause, CommitKind, Standing, State as Shown},
     publication::{self, Heard, Landed, Now, Publication},
     rounds::{self, Cx, IssueSnapshot, Urgency, need},
@@ -208,6 +211,8 @@ async fn ask(s: &mut Stage, v: &Visit<'_>, word: &str, asks: Asks) -> Result<Exi
         },
         Target::Issue => (subject_alone(s, v).await?, None),
     };
+    let repo = cx.tools().repo(cx).await?;
+    s.authorship = cx.once("authorship", |_| rounds::authorship(cx, &repo)).await?;
     let word = word.to_owned();
     let line = ApproveLine { stage: word.clone(), subject };
     let gate = show::gate(s, v, Standing::Waits(line), left).await?;
@@ -394,6 +399,7 @@ pub(super) async fn take_over(
         Some(answer) if answer.verb == "revise" => answered(s, v, answer).await?,
         _ => restate_asked(s, v, Standing::Replaced).await?,
     }
+    cx.book("theirs", Record::Text(TextRow::of(TextKind::Person, document))).await?;
     s.round.take_over(document);
     s.approval = None;
     s.known = Some(document);
@@ -413,7 +419,9 @@ async fn send_back(s: &mut Stage, v: &Visit<'_>, words: &str) -> Result<Exit, St
     let repo = desk.repo(cx).await?;
     s.issue = Some(cx.once("issue-again", |_| desk.issue(cx, &repo)).await?);
     let more = need(&s.policy)?.max_rounds;
-    s.round.send_back(words, more);
+    let words = visible(words);
+    s.hidden = gathered(s.hidden.iter().chain(&words.hidden));
+    s.round.send_back(&words.text, more);
     (s.asked, s.approval) = (None, None);
     s.stop = None;
     Ok(Exit::Reread)

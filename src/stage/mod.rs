@@ -24,9 +24,11 @@ use self::{
 };
 use crate::{
     codebase,
-    documents::Mistake,
-    engine::{ApprovalRow, GateSpec, Kind, Next, Outcome, Step, StepError, StepInfo},
-    messages::{self, AskedBecause, CommitKind, Quote, State as Shown},
+    documents::{Mistake, visible::Hidden},
+    engine::{
+        ApprovalRow, GateSpec, Kind, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow,
+    },
+    messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{
         self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Policy, ReviewBrief, Round, StatusComment,
@@ -78,6 +80,12 @@ pub struct Stage {
     /// Why people are asked where the policy would ask nobody.
     #[serde(default)]
     asked_because: Option<AskedBecause>,
+    /// What no model was shown of people's words to the drafter, since people do not see it either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    hidden: Vec<Hidden>,
+    /// What people are told at the gate of whoever wrote the issue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    authorship: Vec<Authorship>,
 }
 
 /// One visit of a step.
@@ -249,6 +257,9 @@ pub async fn fix(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let before = document(s, v.cx).await?;
     let (after, fixes) = v.doc.fix(&before, need(&s.issue)?.number);
     let document = v.cx.put(after.as_bytes()).await?;
+    if s.round.document != Some(document) {
+        v.cx.book("fix", Record::Text(TextRow::of(TextKind::Fix, document))).await?;
+    }
     s.round.replace(document);
     s.repairs = fixes;
     Ok(Exit::Pass)

@@ -5,6 +5,7 @@
 use super::{Asks, Stage, Visit, document};
 use crate::{
     config::document_path_of,
+    documents::visible,
     engine::{ApprovalKind, ApprovalRow, CallRow, Kind, StepError},
     github::{Body, LabelSpec, LabelSwap, Repo, decorated},
     limits,
@@ -45,6 +46,7 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         rounds: s.round.history.iter().map(round).collect(),
         waiting: waiting(s, v, state),
         draft,
+        hidden: visible::gathered(s.issue.iter().flat_map(|issue| &issue.hidden).chain(&s.hidden)),
         notes: notes(s, issue_chars, &cx.ledger().await?.calls),
         cost: spent(s, cx).await?.map(|spent| CostView {
             stage: messages::stage_name(about.stage),
@@ -167,6 +169,7 @@ pub(super) async fn gate(
         reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
         others: publication::foreign_files(cx, s.foreign).await?,
         left,
+        authorship: s.authorship.clone(),
         because: s.asked_because.clone().filter(|_| verdict(s) == Verdict::Approved),
         document_url: proposal.map(|p| p.file_url.clone()),
         pull_url: proposal.map(|p| p.pull_url.clone()),

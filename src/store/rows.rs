@@ -653,9 +653,58 @@ pub struct ApprovalRow {
     pub kind: ApprovalKind,
 }
 
+/// How a text came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TextKind {
+    /// The issue, as models are shown it.
+    Issue,
+    /// A model wrote the document.
+    Draft,
+    /// Code mended its form.
+    Fix,
+    /// A person's own version took the place of ours.
+    Person,
+}
+
+impl TextKind {
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Issue => "the issue was read",
+            Self::Draft => "a model wrote the document",
+            Self::Fix => "code mended the document",
+            Self::Person => "a person's own version was taken over",
+        }
+    }
+}
+
+/// A text that the run worked from or made. It is on the audit chain alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextRow {
+    pub kind: TextKind,
+    /// Of the stored text.
+    pub text: Hash,
+    /// Of the issue: its title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Of the issue: the hash of title and body as they were on GitHub, with what was hidden in them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Hash>,
+    /// The model that wrote it, by its own word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<String>,
+}
+
+impl TextRow {
+    pub fn of(kind: TextKind, text: Hash) -> Self {
+        Self { kind, text, title: None, raw: None, served: None }
+    }
+}
+
 /// A row for one of the ledgers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
+    Text(TextRow),
     Call(CallRow),
     Verdict(VerdictRow),
     Finding(FindingRow),

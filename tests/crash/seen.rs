@@ -16,7 +16,8 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     let hubs = elsewhere.iter().chain([&own]).map(|a| (a.trim_end_matches('/').to_owned(), "HUB".to_owned()));
     let comments = view.comments.iter().enumerate();
     let comments = comments.map(|(n, c)| (format!("#issuecomment-{}", c.id), format!("#comment {n}")));
-    let links = chain.iter().enumerate().map(|(n, row)| (row.hash.to_string(), format!("AUDIT {n}")));
+    // How many there are is up to the calls that were lost.
+    let links = chain.iter().map(|row| (row.hash.to_string(), format!("AUDIT {}", row.what)));
     let names: Vec<(String, String)> = hubs.chain(comments).chain(links).collect();
     let plain = |text: &str| plain(text, &names);
     let sorted = |list: &[(String, String)]| {

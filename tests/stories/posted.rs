@@ -60,6 +60,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         reviewer: Author::Nobody,
         others: Vec::new(),
         left: None,
+        authorship: vec![],
         because: None,
         document_url: None,
         pull_url: None,

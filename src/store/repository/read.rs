@@ -218,7 +218,7 @@ fn read_cancel(tx: &Transaction<'_>, id: i64) -> Result<CancelRow, Fault> {
     Ok(CancelRow { cause: Cause(cause), by: json(&actor)?, why, at: Timestamp(at) })
 }
 
-pub(super) fn json<V: DeserializeOwned>(text: &str) -> Result<V, Fault> {
+pub(in crate::store) fn json<V: DeserializeOwned>(text: &str) -> Result<V, Fault> {
     Ok(serde_json::from_str(text)?)
 }
 

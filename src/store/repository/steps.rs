@@ -4,6 +4,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{
     RepoDb,
+    chain::Link,
     read::{LIVE, Reader, given_remarks, status_text},
 };
 use crate::{
@@ -43,7 +44,7 @@ impl RepoDb {
         if !left.has_state() {
             lease.gathered.drop_documents();
         }
-        self.write_with(&lease.gathered, seq, move |tx| {
+        self.write_with(&lease.gathered, lease.run.id, move |tx| {
             at.fenced(tx, &held)?;
             Save { at, tx, lease: &held, now }.apply(left)?;
             Ok(vec![at.became(tx, seq)?])
@@ -147,18 +148,25 @@ impl Save<'_> {
                 self.close_gate()?;
                 self.leave("done")?;
                 let (status, state) = (RunStatus::Done, state.as_slice());
-                let outcome = Some(serde_json::to_string(&outcome)?);
+                let outcome = serde_json::to_string(&outcome)?;
+                self.ends(RunStatus::Done, &outcome)?;
+                let outcome = Some(outcome);
                 self.update(Columns { status, state, due: None, outcome, ..as_it_was })
             }
             Checkpoint::Halt { halt, why } => {
                 self.close_gate()?;
                 self.next_visit("halt", &run.step, &run.state)?;
+                let detail = serde_json::json!({ "halt": halt, "why": why });
+                let name = "halt".to_owned();
+                Link { run: run.id, visit: run.visit, name, what: "the run was halted", detail }
+                    .add(self.tx, self.now.0)?;
                 let (status, halt, why) = (RunStatus::Halting, Some(halt.as_str()), Some(why.as_str()));
                 self.update(Columns { status, visit: next, due: now, halt, why, ..as_it_was })
             }
             Checkpoint::Ended { status, why } => {
                 self.close_gate()?;
                 self.leave("ended")?;
+                self.ends(status, &why)?;
                 self.update(Columns { status, due: None, why: Some(&why), ..as_it_was })
             }
             Checkpoint::Retry { attempts, due, why } => {
@@ -197,6 +205,11 @@ impl Save<'_> {
                 signed(to.remarks)
             ])?;
         Ok(())
+    }
+
+    fn ends(&self, status: RunStatus, why: &str) -> Result<(), Fault> {
+        let run = &self.lease.run;
+        Link::end(run.id, run.visit, status_text(status), why).add(self.tx, self.now.0)
     }
 
     fn leave(&self, how: &str) -> Result<(), Fault> {
