@@ -83,6 +83,11 @@ pub fn need<T>(left: &Option<T>) -> Result<&T, StepError> {
     left.as_ref().ok_or_else(|| StepError::Bug(anyhow::anyhow!("an earlier step left nothing here")))
 }
 
+/// Is it left out of what is saved?
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Where a document stands between its drafter, its reviewer and the people.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Round {
@@ -113,10 +118,10 @@ pub struct Round {
     /// A person's words to the drafter, not yet answered by a draft.
     pub feedback: Option<String>,
     /// How many of the run's remarks were heard.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     heard: u64,
     /// A person dismissed a finding since the last review was asked for.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     dismissed: bool,
     /// One line a round, for people.
     pub history: Vec<Line>,
