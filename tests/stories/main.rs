@@ -15,6 +15,7 @@ mod gemini;
 mod in_line;
 mod insisted;
 mod intake;
+mod issue;
 mod known;
 mod lld;
 mod long_log;

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     store::{
-        AuditEntry, AuditRow, CallRow, CommitRow, GateSpec, Gathered, Lease, Ledger, Record, SectionRow,
-        StoreError,
+        ArtifactRow, AuditEntry, AuditRow, CallRow, CommitRow, GateSpec, Gathered, Lease, Ledger, Record,
+        SectionRow, StoreError,
         database::{signed, unsigned},
         error::Fault,
         gathered::Booking,
@@ -65,6 +65,17 @@ impl RepoDb {
     /// What all runs of an issue said on its pull requests, the oldest first.
     pub async fn sections_of_issue(&self, issue: IssueNo) -> Result<Vec<SectionRow>, StoreError> {
         self.read(move |tx| of_issue(tx, "pull_section", issue)).await
+    }
+
+    /// What runs left for later stages of this issue, the oldest first.
+    pub async fn artifacts_of(&self, issue: IssueNo) -> Result<Vec<ArtifactRow>, StoreError> {
+        self.read(move |tx| {
+            let mut statement =
+                tx.prepare_cached("SELECT body FROM artifact WHERE body ->> 'issue' = ?1 ORDER BY rowid")?;
+            let rows = statement.query_map([signed(issue.0)], |row| row.get::<_, String>(0))?;
+            rows.map(|text| json(&text?)).collect()
+        })
+        .await
     }
 
     /// Adds a link to the chain and returns its hash; the same (run, visit, key) again returns the
@@ -130,6 +141,7 @@ pub(super) fn book(tx: &Transaction<'_>, run: i64, booking: &Booking, now: i64) 
         Record::Raise(row) => ("raise", serde_json::to_string(row)?),
         Record::Commit(row) => ("own_commit", serde_json::to_string(row)?),
         Record::Section(row) => ("pull_section", serde_json::to_string(row)?),
+        Record::Artifact(row) => ("artifact", serde_json::to_string(row)?),
     };
     tx.prepare_cached(&format!(
         "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)

@@ -44,6 +44,7 @@ const REPOSITORY: Schema = Schema {
         include_str!("../migrations/repository-3.sql"),
         include_str!("../migrations/repository-4.sql"),
         include_str!("../migrations/repository-5.sql"),
+        include_str!("../migrations/repository-6.sql"),
     ],
     traffic: Traffic::Quiet,
 };
