@@ -5,6 +5,7 @@
 //! out twice: files that look like holding them are not opened, and what looks like one in any other file is blacked
 //! out.
 
+mod alike;
 mod bm25;
 mod budget;
 mod context;
@@ -21,6 +22,7 @@ mod tokens;
 mod tree;
 mod words;
 
+pub use alike::alike;
 pub use context::{Asked, Context, Included, NeverShown, Plan, Report, Shown, gather, plan};
 pub use digest::Digest;
 pub use files::Why;

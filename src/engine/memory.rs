@@ -453,7 +453,7 @@ impl Inner {
                 Record::Raise(row) => ledger.raises.push(row),
                 Record::Commit(row) => ledger.commits.push(row),
                 // Read by issue, and by nobody who knows only the engine.
-                Record::Section(_) | Record::Text(_) => {}
+                Record::Section(_) | Record::Text(_) | Record::Artifact(_) => {}
             }
         }
         let needed =

@@ -337,13 +337,20 @@ impl Intake {
             {
                 return Ok(Reply::Words(messages::not_understood("budget", &error.to_string())));
             }
-            (Approve::default(), command.args.clone())
+            if command.name == "answer"
+                && let Err(error) = commands::parse_answers(&command.args)
+            {
+                return Ok(Reply::Words(messages::not_understood("answer", &error.to_string())));
+            }
+            let way = commands::way(&command.args).filter(|_| command.name == "override");
+            (Approve { way: way.map(str::to_owned), ..Approve::default() }, command.args.clone())
         };
         let answer = Answer {
             cause,
             verb: command.name.to_owned(),
             stage: approve.stage,
             hash: approve.hash,
+            way: approve.way,
             text,
             by: said.event.sender.clone(),
             role: said.role,

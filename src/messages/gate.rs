@@ -2,14 +2,14 @@
 
 use super::{
     ApproveLine, Author, Inconclusive, access, cost::spending, count, folded, held::day_and_clock, links,
-    others, rehearsal, sign, stage_name, status::place,
+    others, overrides, rehearsal, sign, stage_name, status::place,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     documents::findings::Finding,
     git::Changed,
-    github::outbound::{Body, clean, code, plain},
+    github::outbound::{Body, clean, code, fenced, plain},
     store::Spending,
     types::{Hash, Role, RunId, Timestamp, Verdict},
 };
@@ -56,6 +56,8 @@ pub struct GateCard {
     pub left: Option<String>,
     /// What there is to know of whoever wrote the issue.
     pub authorship: Vec<Authorship>,
+    /// How the issue was edited that would have given way to what was approved.
+    pub edited: Option<String>,
     /// Why people are asked where the settings would ask nobody.
     pub because: Option<AskedBecause>,
     pub document_url: Option<String>,
@@ -165,13 +167,15 @@ impl Standing {
 
 /// Takes the lines out of a comment of ours that begin so and cannot be pasted any more; none where there are none.
 pub fn without_stale_lines(text: &str, begins: &str, counts: Option<&ApproveLine>) -> Option<Body> {
-    let counts = counts.map(ApproveLine::text);
+    let counts = counts.map_or_else(Vec::new, ApproveLine::texts);
     let lines: Vec<&str> = text.split('\n').collect();
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some(line) = lines.get(at) {
         // A whole block and nothing else goes: inside code of a model's, that leaves its fences as they are.
         match lines[at..] {
-            ["```", stale, "```", ..] if stale.starts_with(begins) && counts.as_deref() != Some(stale) => {
+            ["```", stale, "```", ..]
+                if stale.starts_with(begins) && !counts.iter().any(|line| line == stale) =>
+            {
                 out.push("*This line does not count any more.*");
                 at += 3;
             }
@@ -209,6 +213,12 @@ pub fn gate(card: &GateCard) -> Body {
     if card.standing.waits() && !card.authorship.is_empty() {
         parts.push(card.authorship.iter().map(Authorship::sentence).collect::<Vec<_>>().join(" "));
     }
+    parts.extend(card.edited.as_ref().filter(|_| card.standing.waits()).map(|diff| {
+        let diff = fenced("diff", diff, 6_000);
+        format!(
+            "**The issue was edited** before this could take its place, so nothing was changed:\n\n{diff}"
+        )
+    }));
     if card.standing.waits()
         && !card.others.is_empty()
         && matches!(card.verdict, None | Some(Verdict::Approved))
@@ -295,7 +305,8 @@ fn decision(card: &GateCard) -> String {
     let over = card.override_role.map_or(String::new(), |over| {
         let over = access(over);
         format!(
-            "\n- `/override REASON`, by someone with {over}, accepts it all the same; the reason is recorded."
+            "\n- {}, by someone with {over}, accepts it all the same; the reason is recorded.",
+            overrides(line)
         )
     });
     format!(
@@ -383,7 +394,11 @@ mod tests {
     fn card(verdict: Verdict, findings: Vec<Finding>) -> GateCard {
         GateCard {
             stage: "lld".into(),
-            standing: Standing::Waits(ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") }),
+            standing: Standing::Waits(ApproveLine {
+                stage: "lld".into(),
+                subject: Hash::of(b"x"),
+                ways: Vec::new(),
+            }),
             final_word: false,
             run: RunId { repo: RepoId(8123), seq: 4 },
             document: Hash::of(b"d"),
@@ -408,6 +423,7 @@ mod tests {
             left: None,
             authorship: vec![],
             because: None,
+            edited: None,
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),
             status_url: None,

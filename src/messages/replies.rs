@@ -1,6 +1,6 @@
 //! Short answers to commands that could not be taken as they were.
 
-use super::{ApproveLine, access, count, link, others, paths};
+use super::{ApproveLine, access, count, link, others, overrides, paths};
 use crate::{
     git::Changed,
     github::outbound::{Body, code, fenced, plain},
@@ -63,6 +63,15 @@ pub fn too_soon(line: &ApproveLine) -> Body {
         "The document was posted only moments before that, so it may not be the one you read. To accept it:\n\n{}",
         line.block()
     ))
+}
+
+/// The way of accepting it was not named.
+pub fn no_way(verb: &str, line: &ApproveLine) -> Body {
+    let how = match verb {
+        "override" => format!("Write {}.", overrides(line)),
+        _ => format!("Write one of these:\n\n{}", line.block()),
+    };
+    said(&format!("Nothing was accepted: there is more than one way to. {how}"))
 }
 
 /// A bare approval, and more than one gate it may have meant.
@@ -261,7 +270,7 @@ mod tests {
 
     #[test]
     fn every_answer_says_what_to_write_and_acts_on_nothing() {
-        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") };
+        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x"), ways: Vec::new() };
         let run = RunId { repo: RepoId(8123), seq: 4 };
         let row = |usage: &str, label: Option<&str>| HelpRow {
             usage: usage.into(),

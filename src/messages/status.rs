@@ -2,7 +2,7 @@
 
 use super::{
     ApproveLine, Author, CostView, ModelWait, WayOn, access, count, folded, held::day_and_clock, link,
-    rehearsal, sign,
+    overrides, rehearsal, sign,
 };
 use crate::{
     documents::visible::{Hidden, HiddenKind},
@@ -13,6 +13,10 @@ use crate::{
 /// A draft longer than this is cut in the comment: the rest is on the branch, and the comment must
 /// stay one comment.
 const DRAFT_CHARS: usize = 45_000;
+
+/// Where a result may be.
+pub const ON_PULL: &str = "its pull request";
+pub const ON_ISSUE: &str = "the issue";
 
 #[derive(Debug, Clone)]
 pub struct StatusView {
@@ -32,8 +36,8 @@ pub struct StatusView {
     pub hidden: Vec<Hidden>,
     /// None where it is not to be shown.
     pub cost: Option<CostView>,
-    /// Where the result is, once there is one.
-    pub outcome: Option<String>,
+    /// What the result is and where, once there is one.
+    pub outcome: Option<(&'static str, String)>,
     pub updated: Timestamp,
 }
 
@@ -87,6 +91,8 @@ pub enum Waiting {
     },
     /// A model that cannot be asked now.
     Model(ModelWait),
+    /// Answers to the questions of this comment.
+    Answers { url: String, until: Timestamp },
     /// Money.
     Budget { way_on: WayOn, url: String },
 }
@@ -153,8 +159,8 @@ pub fn status(view: &StatusView) -> Body {
     if let Some(waiting) = &view.waiting {
         parts.push(waiting_text(waiting));
     }
-    if let Some(url) = &view.outcome {
-        parts.push(format!("The result is on {}.", link("its pull request", url)));
+    if let Some((what, url)) = &view.outcome {
+        parts.push(format!("The result is on {}.", link(what, url)));
     }
     if !view.steps.is_empty() {
         parts.push(view.steps.iter().map(step).collect::<Vec<_>>().join(" → "));
@@ -216,6 +222,11 @@ fn headline(view: &StatusView) -> String {
 fn waiting_text(waiting: &Waiting) -> String {
     match waiting {
         Waiting::Model(wait) => wait.sentence(),
+        Waiting::Answers { url, until } => format!(
+            "**Waits for answers** to {}, until {}; then the defaults hold.",
+            link("these questions", url),
+            day_and_clock(*until)
+        ),
         Waiting::Decision { line, verdict, role, gate_url } => {
             let gate =
                 gate_url.as_ref().map_or(String::new(), |url| format!(" ({})", link("what to decide", url)));
@@ -225,7 +236,8 @@ fn waiting_text(waiting: &Waiting) -> String {
                 }
                 Some(verdict) => format!(
                     "**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass. \
-                     `/revise TEXT` sends it back; `/override REASON` accepts it all the same."
+                     `/revise TEXT` sends it back; {} accepts it all the same.",
+                    overrides(line)
                 ),
             }
         }
@@ -285,7 +297,7 @@ mod tests {
     }
 
     fn view() -> StatusView {
-        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") };
+        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x"), ways: Vec::new() };
         StatusView {
             workflow: "lld".into(),
             run: RunId { repo: RepoId(8123), seq: 4 },
@@ -367,7 +379,7 @@ mod tests {
         hostile.notes = vec![Note::Said(HOSTILE.into())];
         let kind = HiddenKind::Comment;
         hostile.hidden = vec![Hidden { kind, count: 2, excerpt: HOSTILE.into() }];
-        hostile.outcome = Some("javascript:alert(1)".into());
+        hostile.outcome = Some((ON_PULL, "javascript:alert(1)".into()));
         hostile.draft = Some(DraftView {
             name: HOSTILE.into(),
             text: HOSTILE.repeat(3000),

@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use super::{Cx, Recent, fault};
 use crate::{
     codebase::{Index, TreeIndex},
-    config::{BudgetSettings, REPOSITORY_FILE, RepoSettings, Settings, WorkflowSettings},
+    config::{BudgetSettings, Filing, REPOSITORY_FILE, RepoSettings, Settings, WorkflowSettings},
     documents::visible::{self, Hidden},
     engine::{Record, StepError, TextKind, TextRow},
     git::{GitError, Mirrors, Snapshot},
@@ -59,6 +59,9 @@ pub struct Policy {
     pub verdict_gate: bool,
     /// Where the document goes; `{issue}` is its number.
     pub document_path: String,
+    /// What holds where the document is filed as an issue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filing: Option<Filing>,
     #[serde(default)]
     pub caps: BudgetSettings,
     /// May the thread tell what was spent? Everybody reads a public repository's.
@@ -173,7 +176,7 @@ impl Desk {
             Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
         };
         let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::of_server(settings));
-        let WorkflowSettings { max_rounds, draft_gate, verdict_gate, document_path } =
+        let WorkflowSettings { max_rounds, draft_gate, verdict_gate, document_path, filing } =
             workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
         Ok(Policy {
             drafter: settings.models.drafter.clone(),
@@ -183,6 +186,7 @@ impl Desk {
             // What the file asks for is not known: perhaps it is this.
             verdict_gate: verdict_gate || complaint.is_some(),
             document_path,
+            filing,
             caps: budget,
             shows_cost: settings.budget.show_on_public || info.private,
             complaint,

@@ -9,6 +9,7 @@
 
 mod announce;
 mod ask;
+mod conflicts;
 mod desk;
 mod detours;
 mod draft;
@@ -25,9 +26,10 @@ mod status_comment;
 
 pub use announce::{announce, comment_marker};
 pub use ask::Served;
+pub use conflicts::conflicts;
 pub use desk::{Base, Desk, IssueSnapshot, Policy, git_error};
 pub use detours::detours;
-pub use draft::{Brief, Drafted, draft, text_of};
+pub use draft::{Brief, Drafted, Extra, draft, text_of};
 pub use excerpt::{Excerpt, excerpt, shown};
 pub use held::{NoAnswer, Pending};
 pub use history::{history, remembered};
@@ -35,7 +37,7 @@ pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::names;
 pub use recent::Recent;
 pub use review::{ReviewBrief, review};
-pub use standing::{authorship, fault, stop_label_on, stranger};
+pub use standing::{as_it_was, authorship, fault, stop_label_on, stranger};
 pub use status_comment::{STATUS_MARKER, StatusComment, Urgency, status_marker};
 
 use std::collections::{BTreeMap, BTreeSet};

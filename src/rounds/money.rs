@@ -171,6 +171,7 @@ fn gate(cx: &Cx, stage: &str, capped: &Capped, shown_at: Timestamp) -> GateSpec 
         shown_at,
         needed: 1,
         expires: capped.until,
+        ways: Vec::new(),
     }
 }
 

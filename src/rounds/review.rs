@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Cx, Round, Served,
     ask::{Answered, Ask, ask},
-    draft::{issue, text_of, unshown, with_repository},
+    draft::{Extra, issue, text_of, unshown, with_extras, with_repository},
     held::NoAnswer,
     prompt::{Material, Prompt, Weight},
 };
@@ -28,6 +28,8 @@ pub struct ReviewBrief<'a> {
     pub issue: &'a super::IssueSnapshot,
     pub body: &'a str,
     pub shown: &'a Shown,
+    /// What else is known of the issue.
+    pub extras: &'a [Extra],
     pub rules: &'a str,
     pub spec: &'a str,
     /// What may be spent.
@@ -97,6 +99,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     for (key, prompt) in [("review", &prompt), ("review-again", &again)] {
         let asked = Ask {
             role: CallRole::Reviewer,
+            task: None,
             spec: brief.spec,
             system: SYSTEM,
             prompt,
@@ -284,11 +287,12 @@ fn prompt(
             .section("Findings of earlier rounds", rules)
             .theirs("", Material::text("findings", Weight::Words, &known));
     }
-    with_repository(prompt.section("The form the document must have", brief.rules), brief.shown)
+    let prompt = with_repository(prompt.section("The form the document must have", brief.rules), brief.shown)
         .theirs(
             "Warnings of the mechanical checks",
             Material::text("warnings", Weight::Words, brief.warnings),
-        )
+        );
+    with_extras(prompt, brief.extras)
         .theirs("The issue", issue(brief.issue, brief.body))
         .theirs("What changed since the last review", Material::text("changes", Weight::Words, &changes))
         .theirs("The document under review", Material::text("document", Weight::Whole, document))
@@ -348,6 +352,7 @@ mod tests {
             issue: &issue,
             body: "",
             shown: &Shown::default(),
+            extras: &[],
             rules: "",
             spec: "",
             caps: &BudgetSettings::default(),

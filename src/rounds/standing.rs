@@ -26,8 +26,8 @@ use crate::{
     github::{Fault, Issue, Problem, Repo, Whereabouts},
     limits,
     messages::Authorship,
-    store::RepoRow,
-    types::{Actor, IssueNo, Role, UserId},
+    store::{ArtifactRow, RepoRow},
+    types::{Actor, Hash, IssueNo, Role, UserId},
 };
 
 /// A step that GitHub's rate limit holds back looks this often whether it still does; nothing is sent for it.
@@ -120,8 +120,12 @@ impl Desk {
 
 /// Who had a hand in the issue as it is now, and may not write here; the first of them.
 pub async fn stranger(cx: &Cx, repo: &Repo) -> Result<Option<String>, StepError> {
+    let ours = repo.bot().await.map_err(fault)?.id;
     for author in repo.authors(cx.run().trigger.issue).await.map_err(fault)?.all() {
-        if repo.permission(author).await.map_err(fault)?.role < Role::Write {
+        // What we wrote there, a person approved; and who opened the issue is asked about all the same.
+        if (author.id != ours || ours == UserId(0))
+            && repo.permission(author).await.map_err(fault)?.role < Role::Write
+        {
             return Ok(Some(author.login.clone()));
         }
     }
@@ -133,11 +137,25 @@ pub async fn stranger(cx: &Cx, repo: &Repo) -> Result<Option<String>, StepError>
 pub async fn authorship(cx: &Cx, repo: &Repo) -> Result<Vec<Authorship>, StepError> {
     let authors = repo.authors(cx.run().trigger.issue).await.map_err(fault)?;
     let asked = cx.run().trigger.at;
-    let edits = authors.edits.iter().filter(|(_, at)| *at >= asked);
+    let ours = repo.bot().await.map_err(fault)?.id;
+    let edits = authors.edits.iter().filter(|(by, at)| *at >= asked && by.id != ours);
     let edited = edits.max_by_key(|(_, at)| *at);
     let newcomer = authors.newcomer.then(|| Authorship::Newcomer(authors.author.login.clone()));
     let edited = edited.map(|(by, at)| Authorship::Edited { by: by.login.clone(), at: *at });
     Ok(newcomer.into_iter().chain(edited).collect())
+}
+
+/// Is the issue what it was `then`? An edit of ours changes nothing of what people wanted.
+///
+/// # Errors
+/// `Bug` where the rows of our own edits cannot be read.
+pub async fn as_it_was(cx: &Cx, then: Hash, now: Hash) -> Result<bool, StepError> {
+    if then == now {
+        return Ok(true);
+    }
+    let (run, db) = (cx.run(), cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?);
+    let rows = db.artifacts_of(run.trigger.issue).await.map_err(anyhow::Error::new)?;
+    Ok(rows.iter().any(|row| row.kind == ArtifactRow::OWN_TEXT && row.hash == now))
 }
 
 /// Why the run is over, by the state of its pull request.

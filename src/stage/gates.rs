@@ -26,6 +26,9 @@ pub(super) struct Asked {
     /// What people type to approve; none: the stage's name.
     #[serde(default)]
     word: Option<String>,
+    /// The ways of accepting it, of which an approval names one.
+    #[serde(default)]
+    ways: Vec<String>,
 }
 
 impl Asked {
@@ -35,14 +38,14 @@ impl Asked {
 
     /// What a person pastes.
     pub(super) fn line(&self, v: &Visit<'_>) -> ApproveLine {
-        ApproveLine { stage: self.word(v).to_owned(), subject: self.subject }
+        ApproveLine { stage: self.word(v).to_owned(), subject: self.subject, ways: self.ways.clone() }
     }
 }
 
 /// A person decides, or the policy says that nobody needs to.
 pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
-    let Some(Gate { word, asks, on }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
+    let Some(Gate { word, asks, on, ways }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
         return Err(StepError::Bug(anyhow::anyhow!("{} is no gate of this workflow", v.at.id)));
     };
     let Some(answer) = cx.answer() else {
@@ -54,12 +57,12 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             // One that was reviewed comes here from there, because somebody has to see it.
             Asks::Beforehand if !on && s.round.review.is_none() => Ok(Exit::Pass),
             Asks::Verdict if !on && review_is_enough(s, v).await? => Ok(Exit::Pass),
-            _ => ask(s, v, word, asks).await,
+            _ => ask(s, v, (word, ways), asks).await,
         };
     };
     match hear(s, v, answer).await? {
         Heard::Again { subject, shown_at, now } => ask_again(s, v, asks, (subject, shown_at), now).await,
-        Heard::Rewritten => ask_anew(s, v, true).await,
+        Heard::Rewritten => ask_anew(s, v, Anew::Rewritten).await,
         Heard::Theirs(document) => take_over(s, v, document, Some(answer)).await,
         Heard::Yes => {
             let objection = match (answer.verb.as_str(), asks) {
@@ -151,8 +154,8 @@ pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<boo
     let issue: IssueSnapshot = cx.once("issue-now", |_| cx.tools().issue(cx, &repo)).await?;
     s.asked_because = match stranger {
         Some(login) => Some(AskedBecause::Stranger(login)),
-        None if issue.digest != need(&s.issue)?.digest => Some(AskedBecause::IssueEdited),
-        None => None,
+        None if rounds::as_it_was(cx, need(&s.issue)?.digest, issue.digest).await? => None,
+        None => Some(AskedBecause::IssueEdited),
     };
     if s.asked_because.is_some() {
         return Ok(false);
@@ -182,6 +185,7 @@ impl Texts {
     fn publication<'a>(&'a self, s: &'a Stage, v: &Visit<'_>) -> Result<Publication<'a>, StepError> {
         Ok(Publication {
             word: s.asked.as_ref().map_or(v.doc.about().stage, |asked| asked.word(v)),
+            ways: s.asked.as_ref().map_or(&[][..], |asked| asked.ways.as_slice()),
             gate: v.at.id,
             issue: need(&s.issue)?,
             base: need(&s.base)?,
@@ -190,6 +194,7 @@ impl Texts {
             files: &self.files,
             paths: &self.paths,
             policy: need(&s.policy)?,
+            on_issue: v.doc.about().target == Target::Issue,
         })
     }
 }
@@ -201,7 +206,12 @@ async fn subject_alone(s: &Stage, v: &Visit<'_>) -> Result<Hash, StepError> {
 }
 
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
-async fn ask(s: &mut Stage, v: &Visit<'_>, word: &str, asks: Asks) -> Result<Exit, StepError> {
+async fn ask(
+    s: &mut Stage,
+    v: &Visit<'_>,
+    (word, ways): (&str, &[&str]),
+    asks: Asks,
+) -> Result<Exit, StepError> {
     let cx = v.cx;
     still_wanted(s, cx).await?;
     let (subject, left) = match v.doc.about().target {
@@ -214,10 +224,11 @@ async fn ask(s: &mut Stage, v: &Visit<'_>, word: &str, asks: Asks) -> Result<Exi
     let repo = cx.tools().repo(cx).await?;
     s.authorship = cx.once("authorship", |_| rounds::authorship(cx, &repo)).await?;
     let word = word.to_owned();
-    let line = ApproveLine { stage: word.clone(), subject };
+    let ways: Vec<String> = ways.iter().map(|way| (*way).to_owned()).collect();
+    let line = ApproveLine { stage: word.clone(), subject, ways: ways.clone() };
     let gate = show::gate(s, v, Standing::Waits(line), left).await?;
     let (url, shown_at) = rounds::announce(cx, publication::GATE, &gate).await?;
-    let asked = Asked { subject, shown_at, url, visit: cx.visit(), word: Some(word) };
+    let asked = Asked { subject, shown_at, url, visit: cx.visit(), word: Some(word), ways };
     let spec = spec(s, v, asks, &asked);
     s.asked = Some(asked);
     show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
@@ -240,7 +251,7 @@ pub(super) async fn propose(
             Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
             Landed::AskAnew { rewritten, foreign } => {
                 s.foreign = foreign;
-                return ask_anew(s, v, rewritten).await.map(Err);
+                return ask_anew(s, v, Anew::of(rewritten)).await.map(Err);
             }
         };
     let subject = publication::subject(cx, publication.base, &publication, landing.foreign).await?;
@@ -267,18 +278,38 @@ fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> GateSpec {
         _ => verbs.push(("approve".to_owned(), Role::Write.into())),
     }
     let Asked { subject, shown_at, .. } = *asked;
-    GateSpec { stage: asked.word(v).to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
+    let (stage, ways) = (asked.word(v).to_owned(), asked.ways.clone());
+    GateSpec { stage, subject, verbs, shown_at, needed: 1, expires: None, ways }
+}
+
+/// Why people are asked anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anew {
+    /// Somebody rewrote the branch.
+    Rewritten,
+    /// Others changed what is on it.
+    Changed,
+    /// Others changed the issue whose place the document takes.
+    Edited,
+}
+
+impl Anew {
+    pub(super) fn of(rewritten: bool) -> Self {
+        if rewritten { Self::Rewritten } else { Self::Changed }
+    }
 }
 
 /// Asks anew at the same gate, of which nothing that was said counts, and its comment says so: about the branch as it is
 /// now, or about another where somebody rewrote it. That one's pull request is closed once the other has one, and is this
 /// run's no more.
-pub(super) async fn ask_anew(s: &mut Stage, v: &Visit<'_>, rewritten: bool) -> Result<Exit, StepError> {
-    let why = match rewritten {
-        true => "somebody rewrote the branch, and a newer comment asks about another one",
-        false => {
+pub(super) async fn ask_anew(s: &mut Stage, v: &Visit<'_>, why: Anew) -> Result<Exit, StepError> {
+    let rewritten = why == Anew::Rewritten;
+    let why = match why {
+        Anew::Rewritten => "somebody rewrote the branch, and a newer comment asks about another one",
+        Anew::Changed => {
             "others changed the branch before the approval was on it, and a newer comment asks about that"
         }
+        Anew::Edited => "the issue was edited before it could be filed, and a newer comment asks about that",
     };
     restate_asked(s, v, Standing::Ended(why.to_owned())).await?;
     if rewritten {
@@ -302,8 +333,9 @@ async fn ask_again(
     let spec = spec(s, v, asks, &asked);
     let line = asked.line(v);
     s.asked = Some(asked);
-    if let Some(Now { base, foreign }) = now {
+    if let Some(Now { base, foreign, issue }) = now {
         (s.base, s.foreign) = (Some(base), foreign);
+        s.issue = issue.map(|issue| *issue).or(s.issue.take());
         let standing = if subject == before { Standing::Waits(line) } else { Standing::WaitsAnew(line) };
         restate(s, v, cx.visit(), standing).await?;
         let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
@@ -422,7 +454,7 @@ async fn send_back(s: &mut Stage, v: &Visit<'_>, words: &str) -> Result<Exit, St
     let words = visible(words);
     s.hidden = gathered(s.hidden.iter().chain(&words.hidden));
     s.round.send_back(&words.text, more);
-    (s.asked, s.approval) = (None, None);
+    (s.asked, s.approval, s.edited) = (None, None, None);
     s.stop = None;
     Ok(Exit::Reread)
 }

@@ -2,7 +2,7 @@
 //!
 //! Views only: state in, typed values for `messages` out.
 
-use super::{Asks, Stage, Visit, document};
+use super::{Asks, Before, Stage, Visit, document, unclear::Questions};
 use crate::{
     config::document_path_of,
     documents::visible,
@@ -10,8 +10,8 @@ use crate::{
     github::{Body, LabelSpec, LabelSwap, Repo, decorated},
     limits,
     messages::{
-        self, Acceptance, Author, CommitCard, CommitKind, CostView, DraftView, GateCard, LabelView, Mark,
-        Note, PullCard, ReviewLog, RoundLine, RoundLog, Standing, StatusView, StepLine, Waiting,
+        self, Acceptance, Author, CommitCard, CommitKind, CostView, Credit, DraftView, GateCard, LabelView,
+        Mark, Note, PullCard, ReviewLog, RoundLine, RoundLog, Standing, StatusView, StepLine, Waiting,
     },
     publication,
     rounds::{self, Cx, Served, Urgency, fault, need},
@@ -53,10 +53,16 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
             quote: s.quote,
             spent,
         }),
-        outcome: s.proposal.as_ref().filter(|_| state == messages::State::Done).map(|p| p.pull_url.clone()),
+        outcome: outcome(s).filter(|_| state == messages::State::Done),
         updated: cx.clock().now(),
     };
     Ok(messages::status(&view))
+}
+
+/// Where the result is, and what that is.
+fn outcome(s: &Stage) -> Option<(&'static str, String)> {
+    let pull = s.proposal.as_ref().map(|proposal| (messages::ON_PULL, proposal.pull_url.clone()));
+    pull.or_else(|| s.filed.clone().map(|url| (messages::ON_ISSUE, url)))
 }
 
 fn steps(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<StepLine> {
@@ -64,6 +70,7 @@ fn steps(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<StepLine> {
     // A run that waits for money stands before the step it is for.
     let at = match s.paused.as_ref().filter(|_| v.at.kind == Kind::Pause) {
         Some(paused) => paused.before.step(v).unwrap_or(v.at),
+        None if v.at.kind == Kind::Pause => Before::Conflicts.step(v).unwrap_or(v.at),
         None => v.at,
     };
     let here = steps.iter().position(|step| step.id == at.id).unwrap_or_default();
@@ -103,7 +110,11 @@ fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Option<Waiting> 
     if let Some(paused) = s.paused.as_ref().filter(|_| state == messages::State::NeedsYou) {
         return Some(Waiting::Budget { way_on: paused.capped.way_on(), url: paused.url.clone()? });
     }
-    let asked = s.asked.as_ref().filter(|_| state == messages::State::NeedsYou)?;
+    let needs_you = state == messages::State::NeedsYou;
+    if let Some((url, until)) = s.questions.as_ref().filter(|_| needs_you).and_then(Questions::waits) {
+        return Some(Waiting::Answers { url, until });
+    }
+    let asked = s.asked.as_ref().filter(|_| needs_you)?;
     Some(Waiting::Decision {
         line: asked.line(v),
         verdict: s.round.review.as_ref().map(|r| r.verdict),
@@ -117,6 +128,7 @@ fn notes(s: &Stage, issue_chars: usize, calls: &[CallRow]) -> Vec<Note> {
     if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
         notes.push(Note::Said(format!("{complaint}. The server's own settings are used instead.")));
     }
+    notes.extend(s.said.iter().cloned().map(Note::Said));
     if issue_chars > limits::ISSUE_CHARS {
         notes.push(Note::IssueCut { shown: limits::ISSUE_CHARS, of: issue_chars });
     }
@@ -170,6 +182,10 @@ pub(super) async fn gate(
         others: publication::foreign_files(cx, s.foreign).await?,
         left,
         authorship: s.authorship.clone(),
+        edited: match s.edited {
+            Some(diff) => Some(rounds::text_of(cx, &diff).await?),
+            None => None,
+        },
         because: s.asked_because.clone().filter(|_| verdict(s) == Verdict::Approved),
         document_url: proposal.map(|p| p.file_url.clone()),
         pull_url: proposal.map(|p| p.pull_url.clone()),
@@ -421,6 +437,17 @@ fn drafter(document: Option<Hash>, served: Option<&Served>) -> Author {
         (None, _) => Author::Nobody,
         (Some(_), None) => Author::Person,
         (Some(_), Some(served)) => model(served),
+    }
+}
+
+/// Who made a document that is filed, and who stands for it.
+pub(super) fn credit(s: &Stage, cx: &Cx, approval: &ApprovalRow) -> Credit {
+    Credit {
+        run: cx.run().id,
+        drafter: drafter(s.round.document, s.round.drafter.as_ref()),
+        reviewer: reviewer(s.round.review.as_ref().and_then(|review| review.reviewer.as_ref())),
+        acceptance: acceptance(approval),
+        rehearsal: rehearsal(s, cx),
     }
 }
 

@@ -28,7 +28,8 @@ pub struct Told {
 }
 
 /// The tables whose rows have links, by what those are called.
-const TABLES: [&str; 7] = ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section"];
+const TABLES: [&str; 8] =
+    ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section", "artifact"];
 
 /// The repository last seen under this name.
 pub fn repository_named(root: &Path, name: &RepoName) -> Result<Option<RepoId>, StoreError> {

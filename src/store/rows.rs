@@ -44,6 +44,9 @@ pub struct GateSpec {
     pub needed: u32,
     /// When to run the step again although nobody answered.
     pub expires: Option<Timestamp>,
+    /// In which of several ways it may be accepted: an approval names one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<String>,
 }
 
 /// Who may give an answer: whoever has at least the role, or is one of the people.
@@ -96,6 +99,9 @@ pub struct Answer {
     pub stage: Option<String>,
     /// The beginning of a hash, as typed.
     pub hash: Option<String>,
+    /// Which way of accepting it names, if it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way: Option<String>,
     pub text: String,
     pub by: Actor,
     /// The role of `by` when they said it.
@@ -712,6 +718,22 @@ pub enum Record {
     Raise(RaiseRow),
     Commit(CommitRow),
     Section(SectionRow),
+    Artifact(ArtifactRow),
+}
+
+/// What a run left for the stages that follow on an issue, which need not be its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactRow {
+    pub issue: IssueNo,
+    /// `lld`, `answers`; of each the newest counts.
+    pub kind: String,
+    /// Of its text.
+    pub hash: Hash,
+}
+
+impl ArtifactRow {
+    /// The kind of what an issue's title and text hash to that we wrote there: no text is stored under that hash.
+    pub const OWN_TEXT: &'static str = "own-text";
 }
 
 /// Everything the ledgers hold about one run, each list in the order it was first written.

@@ -2,7 +2,10 @@
 
 use std::{fmt::Write as _, path::Path, process::Command};
 
-use countersign::engine::{Filter, Port};
+use countersign::{
+    engine::{Filter, Port},
+    types::IssueNo,
+};
 
 use crate::world::World;
 
@@ -31,6 +34,12 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
         .unwrap();
     for c in &view.comments {
         writeln!(out, "--- {} {:?}\n{}", c.author, sorted(&c.reactions), plain(&c.body)).unwrap();
+    }
+    writeln!(out, "{}", plain(&view.body)).unwrap();
+    let others = (1..).map(IssueNo).map_while(|number| w.hub.issue(w.repo, number));
+    for other in others.filter(|issue| issue.number != w.issue && issue.number.0 > 1) {
+        let title = (other.number, &other.title, &other.labels, other.comments.len());
+        writeln!(out, "=== {title:?}\n{}", plain(&other.body)).unwrap();
     }
     for pull in w.hub.pulls(w.repo) {
         let comments = w.hub.issue(w.repo, pull.number).unwrap().comments.len();

@@ -16,6 +16,7 @@ mod hidden;
 mod in_line;
 mod insisted;
 mod intake;
+mod issue;
 mod known;
 mod lineage;
 mod lld;

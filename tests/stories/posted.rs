@@ -44,7 +44,11 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
     posted(&GateCard {
         stage: "lld".into(),
         final_word: false,
-        standing: Standing::Waits(ApproveLine { stage: "lld".into(), subject: Hash::of(b"s") }),
+        standing: Standing::Waits(ApproveLine {
+            stage: "lld".into(),
+            subject: Hash::of(b"s"),
+            ways: Vec::new(),
+        }),
         document: Hash::of(b"d"),
         run: RunId { repo: RepoId(1), seq: 1 },
         round: 1,
@@ -61,6 +65,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         others: Vec::new(),
         left: None,
         authorship: vec![],
+        edited: None,
         because: None,
         document_url: None,
         pull_url: None,

@@ -55,7 +55,9 @@ async fn answer(State(models): State<Arc<Models>>, Json(request): Json<Value>) -
         models.sent.lock().unwrap().push(("drafter", prompt));
         draft
     } else {
-        let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap().to_owned();
+        // Not every question to a reviewer is about a verdict.
+        let nonce = prompt.split("Put the word `").nth(1).map_or("", |rest| rest.split('`').next().unwrap());
+        let nonce = nonce.to_owned();
         let review = (models.review)(&prompt);
         models.sent.lock().unwrap().push(("reviewer", prompt));
         review.to_string().replace("{{nonce}}", &nonce)

@@ -43,6 +43,11 @@ impl Script {
         self.with(json!({ "role": role, "error": error }))
     }
 
+    /// What contradicts itself in an issue, as the reviewer's model says when it is asked that.
+    pub(crate) fn conflicts(self, text: &str) -> Self {
+        self.with(json!({ "role": "reviewer", "task": "conflicts", "text": text }))
+    }
+
     /// The last answer is this model's alone.
     pub(crate) fn only(mut self, model: &str) -> Self {
         self.0.last_mut().unwrap()["model"] = json!(model);

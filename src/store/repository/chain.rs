@@ -32,6 +32,7 @@ const ROWS: &str = "SELECT run, visit, 'call/' || key, body FROM call
     UNION ALL SELECT run, visit, 'raise/' || key, body FROM raise
     UNION ALL SELECT run, visit, 'own_commit/' || key, body FROM own_commit
     UNION ALL SELECT run, visit, 'pull_section/' || key, body FROM pull_section
+    UNION ALL SELECT run, visit, 'artifact/' || key, body FROM artifact
     UNION ALL SELECT run, 0, 'answer/' || cause, subject || ' ' || body FROM answer
     UNION ALL SELECT run, 0, 'remark/' || cause, body FROM remark
     UNION ALL SELECT run.seq, 0, 'stop/' || cancel.cause, cancel.actor || ' ' || cancel.why
@@ -74,6 +75,7 @@ fn told(table: &str) -> (&'static str, Facts) {
         "own_commit" => ("a commit of ours", &["/branch", "/commit", "/files"]),
         "pull_section" => ("a section of the pull request", &["/branch", "/stage"]),
         "answer" => ("a person answered", &["/verb", "/by/id", "/by/login", "/role", "/hash", "/at"]),
+        "artifact" => ("something was left for later stages", &["/issue", "/kind", "/hash"]),
         "remark" => {
             ("a person spoke of a finding", &["/verb", "/finding", "/by/id", "/by/login", "/role", "/at"])
         }

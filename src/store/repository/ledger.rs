@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     store::{
-        CallRow, CommitRow, GateSpec, Lease, Ledger, Record, SectionRow, StoreError, database::signed,
-        error::Fault, gathered::Booking,
+        ArtifactRow, CallRow, CommitRow, GateSpec, Lease, Ledger, Record, SectionRow, StoreError,
+        database::signed, error::Fault, gathered::Booking,
     },
     types::{IssueNo, RunId},
 };
@@ -64,6 +64,17 @@ impl RepoDb {
     pub async fn sections_of_issue(&self, issue: IssueNo) -> Result<Vec<SectionRow>, StoreError> {
         self.read(move |tx| of_issue(tx, "pull_section", issue)).await
     }
+
+    /// What runs left for later stages of this issue, the oldest first.
+    pub async fn artifacts_of(&self, issue: IssueNo) -> Result<Vec<ArtifactRow>, StoreError> {
+        self.read(move |tx| {
+            let mut statement =
+                tx.prepare_cached("SELECT body FROM artifact WHERE body ->> 'issue' = ?1 ORDER BY rowid")?;
+            let rows = statement.query_map([signed(issue.0)], |row| row.get::<_, String>(0))?;
+            rows.map(|text| json(&text?)).collect()
+        })
+        .await
+    }
 }
 
 /// A call is of the day it was asked on, and not of the next if its answer comes after midnight.
@@ -77,6 +88,7 @@ pub(super) fn book(tx: &Transaction<'_>, run: RunId, booking: &Booking, now: i64
         Record::Raise(row) => ("raise", serde_json::to_string(row)?),
         Record::Commit(row) => ("own_commit", serde_json::to_string(row)?),
         Record::Section(row) => ("pull_section", serde_json::to_string(row)?),
+        Record::Artifact(row) => ("artifact", serde_json::to_string(row)?),
         Record::Text(row) => {
             let (name, detail) = (format!("text/{key}"), serde_json::to_value(row)?);
             return Link { run, visit: *visit, name, what: row.kind.what(), detail }.add(tx, now);

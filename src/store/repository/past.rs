@@ -146,6 +146,7 @@ mod tests {
             verb: "approve".into(),
             stage: None,
             hash: None,
+            way: None,
             text: String::new(),
             by,
             role: Role::Write,
