@@ -12,7 +12,7 @@ const LEAST: f64 = 2.0;
 
 /// The texts that are most like this one, best first, by their place among them; at most so many.
 pub fn alike(text: &str, others: &[String], most: usize) -> Vec<usize> {
-    let wanted = words::of(text);
+    let wanted: BTreeSet<_> = words::of(text).into_iter().filter(|word| !words::is_common(word)).collect();
     let read: Vec<BTreeMap<String, u32>> =
         others.iter().map(|other| words::counted(&words::names(other)).into_iter().collect()).collect();
     let length = |words: &BTreeMap<String, u32>| f64::from(words.values().sum::<u32>());
