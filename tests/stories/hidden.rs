@@ -82,7 +82,7 @@ async fn the_gate_tells_of_a_newcomer_and_of_an_edit_after_the_label() {
 fn edits() -> String {
     let heading = "## 12. Definition of Done";
     let edit = json!({ "search": heading, "replace": format!("{heading}\n") });
-    json!({ "edits": [edit] }).to_string()
+    json!({ "edits": [edit], "replies": [] }).to_string()
 }
 
 /// The orders in a prompt that stand in no fence of it, as a model reads it that obeys whatever is outside of them.

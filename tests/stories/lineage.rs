@@ -179,9 +179,10 @@ async fn what_became_of_an_issue_is_a_folder() {
     010-verdict.json
     011-commit.json
     012-answer.json
-    013-approval.json
-    014-commit.json
-    015-end.json
+    013-issue.md
+    014-approval.json
+    015-commit.json
+    016-end.json
     audit.jsonl
     costs.json
     findings.json

@@ -136,5 +136,8 @@ async fn a_run_is_started_anew_from_the_beginning() {
     w.comment("sam", "/stop").await;
     w.stands(Status::Stopped).await;
     w.find("started anew");
+    for comment in w.bots() {
+        w.look_at(comment.id);
+    }
     w.pull();
 }
