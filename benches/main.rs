@@ -32,6 +32,7 @@ const PARTS: &[Part] = &[
     ("hostile", hostile::main),
     ("recall", recall::main),
     ("older", recall::older),
+    ("fresh", recall::fresh),
     ("signatures", signatures::main),
 ];
 

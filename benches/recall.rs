@@ -1,6 +1,8 @@
 //! How often the files that a real commit changed are among the first ten that its message alone leads to, in the tree
-//! before it, and how many of the lines that it changed stand in what a model is shown. Beside us: two rankings by ripgrep's hits, and aider's map. Which commits is fixed in `recall/commits.txt`,
-//! by the rule in `recall/choose.sh`; the weights were chosen on others, those in `recall/older.txt`.
+//! before it, and how many of the lines that it changed stand in what a model is shown. Beside us: two rankings by
+//! ripgrep's hits, and aider's map. Which commits is fixed in `recall/commits.txt`, by the rule in `recall/choose.sh`; the
+//! weights were chosen on others, those in `recall/older.txt`, and checked on repositories that are in neither:
+//! `recall/fresh.txt`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,6 +32,7 @@ use crate::{
 
 const COMMITS: &str = include_str!("recall/commits.txt");
 const OLDER: &str = include_str!("recall/older.txt");
+const FRESH: &str = include_str!("recall/fresh.txt");
 const OFFERED: usize = 10;
 
 /// One commit's question and its answer.
@@ -100,6 +103,11 @@ pub(crate) fn main() {
 /// The same questions about the older commits.
 pub(crate) fn older() {
     ask("older", OLDER);
+}
+
+/// And about commits of repositories that nothing was chosen on.
+pub(crate) fn fresh() {
+    ask("fresh", FRESH);
 }
 
 fn ask(part: &str, commits: &'static str) {

@@ -63,8 +63,10 @@ impl Site {
         std::fs::create_dir_all(&bot).expect("a directory");
         write("key.pem", app.pem.expose_secret());
         write(".env", &format!("COUNTERSIGN_WEBHOOK_SECRET={SECRET}\n"));
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(bot.join("key.pem"), mode).expect("a mode");
+        for secret in ["key.pem", ".env"] {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(bot.join(secret), mode).expect("a mode");
+        }
         write(
             "countersign.toml",
             &format!(

@@ -174,12 +174,6 @@ pub const SIMILAR_WORDS: usize = 200;
 /// Bytes of an imported module's name; longer ones are not looked up.
 pub const IMPORT_LENGTH: usize = 500;
 
-/// Parts of a path that an import is followed along, and folders upwards that its root is looked for.
-pub const IMPORT_PARTS: usize = 32;
-
-/// Files of the same name among which the one that an import means is looked for.
-pub const IMPORT_CANDIDATES: usize = 512;
-
 /// Bytes of a source file whose structure is read; nothing of a longer one is. A megabyte of code is generated.
 pub const SUMMARY_BYTES: usize = 1_000_000;
 

@@ -563,6 +563,15 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     said
 }
 
+/// What is accepted takes the place of the issue's text.
+pub const IN_PLACE: &str = "in-place";
+
+/// It becomes an issue of its own.
+pub const NEW: &str = "new";
+
+/// The ways of accepting that an approval may name where a gate has several; no stage is called like one.
+pub const WAYS: &[&str] = &[IN_PLACE, NEW];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Prints the commits of a repository that `recall` asks about, newest first: choose.sh OWNER/NAME DIR [older]
+# Prints the commits of a repository that `recall` asks about, newest first: choose.sh OWNER/NAME DIR [older|fresh]
 #
 # The newest 12 before 1 September 2026 that are no merge, touch 30 files at most and change 1 to 10
 # source files that were there before; whose subject has three words and does not speak of dependencies, releases,
 # documentation, formatting or CI alone; no more than four of one author. Nothing else is looked at.
 #
 # With `older` the 24 that the same rule gives after those, authors counted anew: on them weights are chosen, so that
-# they are not judged by what they were made for.
+# they are not judged by what they were made for. With `fresh` the newest 20: of repositories that nothing was chosen on.
 set -euo pipefail
 name=$1 dir=$2
 wanted=12 each=4
 [[ ${3:-} == older ]] && skip=true || skip=false
+[[ ${3:-} == fresh ]] && wanted=20
 
 sources='\.(bash|sh|c|h|cc|cpp|cxx|hh|hpp|hxx|cs|go|java|cjs|js|jsx|mjs|php|py|pyi|rb|rs|tsx|cts|mts|ts)$'
 idle='^(docs?|chore|ci|build|style|release)(\(|:|!)|^(deps|bump|update .*(dependenc|deps)|merge|revert|release|v?[0-9]+\.[0-9]+)'

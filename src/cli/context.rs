@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::columns;
 use crate::{
     codebase::{self, Asked, Index, NeverShown, Report, TreeIndex},
+    documents::Tree as _,
     git::{self, Snapshot},
     limits,
 };
@@ -119,10 +120,6 @@ fn tell_report(snapshot: &Snapshot, report: &Report) {
             "no file is shown: name some with --files or in an issue with --issue, or give more with --budget",
         );
     }
-    for file in report.included.iter().filter(|file| !file.cuts.is_empty()) {
-        let cuts: Vec<_> = file.cuts.iter().map(|(section, lines)| cut(section, *lines)).collect();
-        tell(format_args!("left out of {}: {}", file.path, few(&cuts)));
-    }
     if !report.no_room.is_empty() {
         tell(format_args!("no room for {}: {}", report.no_room.len(), report.no_room.join(", ")));
     }
@@ -135,23 +132,11 @@ fn tell_report(snapshot: &Snapshot, report: &Report) {
     }
     if !report.timed_out.is_empty() {
         let paths = report.timed_out.join(", ");
-        tell(format_args!("known in part, since they took the parser too long here: {paths}"));
+        tell(format_args!("known in part, since the parser had not the time for them here: {paths}"));
     }
     if report.secrets > 0 {
         tell(format_args!("credentials blacked out: {}", report.secrets));
     }
-}
-
-fn cut(section: &str, lines: usize) -> String {
-    let section = if section.is_empty() { "what stands above the first heading" } else { section };
-    format!("{section} ({lines} {})", if lines == 1 { "line" } else { "lines" })
-}
-
-fn few(all: &[String]) -> String {
-    const FEW: usize = 8;
-    let more = all.len().saturating_sub(FEW);
-    let some = all.iter().take(FEW).cloned().collect::<Vec<_>>().join(", ");
-    if more == 0 { some } else { format!("{some} and {more} more") }
 }
 
 /// A line beside what is printed.

@@ -1,5 +1,6 @@
 //! The command line: one file a command. Exit code 0 for done, 1 for failed, 2 for wrong usage, 130 for interrupted.
 
+mod audit;
 mod backup;
 mod context;
 mod control;
@@ -83,6 +84,8 @@ enum Command {
     Forget(forget::Forget),
     Backup(backup::Backup),
     Check(backup::Check),
+    Audit(audit::Audit),
+    Export(audit::Export),
     Context(context::Context),
     Graph(graph::Graph),
     Models(models::Models),
@@ -127,6 +130,8 @@ pub fn main() -> ExitCode {
             Command::Forget(command) => command.run().await,
             Command::Backup(command) => command.run().await,
             Command::Check(command) => command.run().await,
+            Command::Audit(command) => command.run().await,
+            Command::Export(command) => command.run().await,
             Command::Context(command) => command.run().await,
             Command::Graph(command) => command.run(),
             Command::Models(command) => command.run(),

@@ -3,9 +3,9 @@
 /// How soon a word said again adds nothing more.
 const SATURATION: f64 = 1.2;
 
-/// How many times fewer the texts that have a word are than all; the logarithm of it is the word's rarity.
-pub(super) fn times_rarer(texts: usize, having: u32) -> f64 {
-    (texts as f64 + 1.0) / (f64::from(having) + 0.5)
+/// How rare a word is among texts; one that all have is not quite nothing.
+pub(super) fn rarity(texts: usize, having: u32) -> f64 {
+    ((texts as f64 + 1.0) / (f64::from(having) + 0.5)).ln_1p()
 }
 
 /// How often a text says a word, one so many times as long as others having to say it more often. `heed` is how far

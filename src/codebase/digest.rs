@@ -14,6 +14,8 @@ pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-7")
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
     summary: Summary,
+    /// There was no time for all of its structure.
+    timed_out: bool,
     words: Sorted,
     /// Beside the words.
     counts: Box<[u32]>,
@@ -34,17 +36,28 @@ pub(super) type Known = Result<(Language, Digest), Why>;
 
 impl Digest {
     pub fn of(language: Language, text: &str) -> Self {
+        let (summary, uses) = summary::read(language, text);
+        let timed_out = summary.timed_out;
+        Self { summary, timed_out, uses: Sorted::of(&uses), ..Self::of_words(text) }
+    }
+
+    /// Without a look at the structure, for which there was no time.
+    pub(super) fn of_words(text: &str) -> Self {
         let names = words::names(text);
         let (words, counts): (Vec<String>, Vec<u32>) = words::counted(&names).into_iter().unzip();
         let mut spelled: Vec<u32> = names.keys().map(|name| hash(name)).collect();
         spelled.sort_unstable();
-        let (summary, uses) = summary::read(language, text);
-        let (words, uses) = (Sorted::of(&words), Sorted::of(&uses));
-        Self { summary, words, counts: counts.into(), uses, spelled: spelled.into() }
+        let words = Sorted::of(&words);
+        Self { timed_out: true, words, counts: counts.into(), spelled: spelled.into(), ..Self::default() }
     }
 
     pub fn summary(&self) -> &Summary {
         &self.summary
+    }
+
+    /// Was there no time for all of its structure?
+    pub fn timed_out(&self) -> bool {
+        self.timed_out
     }
 
     /// How often a word occurs in its text.

@@ -8,8 +8,14 @@ use std::{collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Language, attributes::Attributes, tree::file_name};
-use crate::{documents::is_invisible, git::Mode};
+use super::{Language, tree::file_name};
+use crate::{
+    documents::is_invisible,
+    git::{Attributes, Mode},
+};
+
+/// The marks by which GitHub tells generated and vendored, and git binary: what has no diff.
+pub(super) const ATTRIBUTES: [&str; 3] = ["linguist-generated", "linguist-vendored", "diff"];
 
 /// A text of at least so many bytes is minified when its lines have so many on average, or one of them has so many.
 const MINIFIED_LEAST: usize = 2_000;
@@ -39,11 +45,13 @@ pub enum Why {
     TooLarge,
     /// The repository has more than is read.
     TooMany,
+    /// Its content is not in this copy of the repository.
+    Absent,
 }
 
-impl Why {
-    pub fn words(self) -> &'static str {
-        match self {
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Symlink => "a symbolic link, which is not followed",
             Self::Submodule => "a submodule",
             Self::Name => "its name is not plain text",
@@ -56,13 +64,8 @@ impl Why {
             Self::LfsPointer => "a pointer to large file storage",
             Self::TooLarge => "too large",
             Self::TooMany => "beyond the files that are read of one repository",
-        }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words())
+            Self::Absent => "missing from this copy of the repository, as in a clone with `--filter`",
+        })
     }
 }
 
@@ -78,21 +81,19 @@ pub(super) struct Kept {
 /// Judges the files of one commit before they are read.
 #[derive(Debug, Default)]
 pub(super) struct Sieve {
-    attributes: Attributes,
+    attributes: Attributes<3>,
     /// Folders where a build leaves its output, from the manifests that stand beside them.
     outputs: BTreeSet<String>,
 }
 
 impl Sieve {
-    pub(super) fn new<'p>(paths: impl Iterator<Item = &'p str>, attributes: Attributes) -> Self {
+    pub(super) fn new<'p>(paths: impl Iterator<Item = &'p str>, attributes: Attributes<3>) -> Self {
         let mut outputs = BTreeSet::new();
         for path in paths {
             let name = file_name(path);
-            for (manifest, folders) in BUILDS {
-                if name == *manifest {
-                    let place = &path[..path.len() - name.len()];
-                    outputs.extend(folders.iter().map(|folder| format!("{place}{folder}").to_lowercase()));
-                }
+            for (_, folders) in BUILDS.iter().filter(|(manifests, _)| among(manifests, name)) {
+                let place = &path[..path.len() - name.len()];
+                outputs.extend(folders.split(' ').map(|folder| format!("{place}{folder}").to_lowercase()));
             }
         }
         Self { attributes, outputs }
@@ -109,27 +110,27 @@ impl Sieve {
         if path.chars().any(is_unprintable) || path.split('/').any(lost) {
             return Err(Why::Name);
         }
-        let marks = self.attributes.of(path);
+        let [generated, vendored, diff] = self.attributes.get(path).copied().unwrap_or_default();
         let (language, lower) = (Language::of(path), path.to_lowercase());
         let name = file_name(&lower);
         match () {
             () if is_secret(&lower, name) => Err(Why::Secret),
-            () if marks.binary == Some(true) => Err(Why::Binary),
-            () if marks.vendored.unwrap_or_else(|| is_vendored(&lower, language)) => Err(Why::Vendored),
-            () if marks.generated.unwrap_or_else(|| self.is_generated(&lower, name, language)) => {
+            () if diff == Some(false) => Err(Why::Binary),
+            () if vendored.unwrap_or_else(|| is_vendored(&lower, language)) => Err(Why::Vendored),
+            () if generated.unwrap_or_else(|| self.is_generated(&lower, name, language)) => {
                 Err(Why::Generated)
             }
-            () if marks.binary.is_none() && has_ending(name, BINARY_ENDINGS) => Err(Why::Binary),
+            () if diff.is_none() && has_ending(name, BINARY_ENDINGS) => Err(Why::Binary),
             () if size > largest(language) => Err(Why::TooLarge),
-            () => Ok(Kept { language, by_hand: marks.generated == Some(false) }),
+            () => Ok(Kept { language, by_hand: generated == Some(false) }),
         }
     }
 
     fn is_generated(&self, lower: &str, name: &str, language: Language) -> bool {
         let mut folders = lower.match_indices('/').map(|(at, _)| &lower[..at]);
         name.ends_with(".lock")
-            || GENERATED_NAMES.contains(&name)
-            || GENERATED_ENDINGS.iter().any(|ending| name.ends_with(ending))
+            || among(GENERATED_NAMES, name)
+            || ends_with_any(name, GENERATED_ENDINGS)
             || name.starts_with("zz_generated.")
             || folders.any(|folder| match file_name(folder) {
                 "__snapshots__" | "__pycache__" => true,
@@ -191,216 +192,131 @@ pub(super) fn is_unprintable(c: char) -> bool {
     c.is_control() || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}' | char::REPLACEMENT_CHARACTER)
 }
 
-fn has_ending(name: &str, endings: &[&str]) -> bool {
-    name.rsplit_once('.').is_some_and(|(_, ending)| endings.contains(&ending))
+fn has_ending(name: &str, endings: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, ending)| among(endings, ending))
 }
 
 fn is_secret(path: &str, name: &str) -> bool {
     let sample = name.ends_with(".example") || name.ends_with(".sample") || name.ends_with(".template");
     let env =
         (matches!(name, ".env" | ".envrc") || name.starts_with(".env.") || name.ends_with(".env")) && !sample;
-    env || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
-        || SECRET_NAMES.contains(&name)
-        || SECRET_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+    env || ends_with_any(name, SECRET_ENDINGS)
+        || among(SECRET_NAMES, name)
+        || ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"].iter().any(|beginning| name.starts_with(beginning))
         || path.ends_with(".docker/config.json")
         || path.ends_with(".kube/config")
         || name.rsplit_once('.').is_some_and(|(stem, ending)| {
             let word = stem.split(['.', '-', '_']).next().unwrap_or_default();
-            matches!(word, "secret" | "secrets" | "credentials") && SETTINGS_ENDINGS.contains(&ending)
+            matches!(word, "secret" | "secrets" | "credentials") && among(SETTINGS_ENDINGS, ending)
         })
         || path.split('/').any(|part| matches!(part, ".ssh" | ".aws" | ".gnupg"))
 }
 
 /// In Java a folder below the sources is a package, and any word may name one.
 fn is_vendored(lower: &str, language: Language) -> bool {
-    let packages = language == Language::Java || has_ending(lower, &["kt", "scala", "groovy"]);
+    let packages = language == Language::Java || has_ending(lower, "kt scala groovy");
     let parents = || lower.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
     let folders = parents().take_while(|folder| !(packages && *folder == "src"));
-    parents().next() == Some("deps") || { folders }.any(|folder| VENDORED_FOLDERS.contains(&folder))
+    parents().next() == Some("deps") || { folders }.any(|folder| among(VENDORED_FOLDERS, folder))
 }
 
 /// What a build leaves beside its manifest.
-const BUILDS: &[(&str, &[&str])] = &[
-    ("Cargo.toml", &["target"]),
-    ("pom.xml", &["target"]),
-    ("build.sbt", &["target"]),
-    ("build.gradle", &["build", "out"]),
-    ("build.gradle.kts", &["build", "out"]),
-    ("package.json", &["dist", "build", "out", "coverage"]),
-    ("pyproject.toml", &["dist", "build"]),
-    ("setup.py", &["dist", "build"]),
-    ("CMakeLists.txt", &["build"]),
-    ("mix.exs", &["_build", "deps"]),
-    ("dune-project", &["_build"]),
+const BUILDS: &[(&str, &str)] = &[
+    ("Cargo.toml pom.xml build.sbt", "target"),
+    ("build.gradle build.gradle.kts", "build out"),
+    ("package.json", "dist build out coverage"),
+    ("pyproject.toml setup.py", "dist build"),
+    ("CMakeLists.txt", "build"),
+    ("mix.exs dune-project", "_build deps"),
 ];
 
-const VENDORED_FOLDERS: &[&str] = &[
-    "node_modules",
-    "bower_components",
-    "jspm_packages",
-    "vendor",
-    "third_party",
-    "third-party",
-    "thirdparty",
-    "3rdparty",
-    "godeps",
-    "pods",
-    "carthage",
-    "site-packages",
-    ".venv",
-    ".yarn",
-    ".git",
-];
+/// Is it a word of a list?
+fn among(list: &str, word: &str) -> bool {
+    list.split(' ').any(|known| known == word)
+}
 
-const GENERATED_NAMES: &[&str] = &[
-    "package-lock.json",
-    "npm-shrinkwrap.json",
-    "pnpm-lock.yaml",
-    "packages.lock.json",
-    "go.sum",
-    "go.work.sum",
-    "gradle.lockfile",
-    "package.resolved",
-    ".terraform.lock.hcl",
-    "gradlew",
-    "gradlew.bat",
-    "mvnw",
-    "mvnw.cmd",
-];
+fn ends_with_any(name: &str, endings: &str) -> bool {
+    endings.split(' ').any(|ending| name.ends_with(ending))
+}
 
-const GENERATED_ENDINGS: &[&str] = &[
-    ".min.js",
-    ".min.mjs",
-    ".min.css",
-    ".js.map",
-    ".mjs.map",
-    ".cjs.map",
-    ".ts.map",
-    ".css.map",
-    ".snap",
-    ".pb.go",
-    ".pb.cc",
-    ".pb.h",
-    "_pb2.py",
-    "_pb2.pyi",
-    "_pb2_grpc.py",
-    "_generated.go",
-    ".designer.cs",
-    ".g.cs",
-    ".g.dart",
-    ".freezed.dart",
-];
+const VENDORED_FOLDERS: &str = "node_modules bower_components jspm_packages vendor third_party third-party thirdparty 3rdparty godeps \
+     pods carthage site-packages .venv .yarn .git";
 
-const SECRET_ENDINGS: &[&str] = &[
-    ".pem",
-    ".key",
-    ".p12",
-    ".pfx",
-    ".jks",
-    ".keystore",
-    ".kdbx",
-    ".ppk",
-    ".tfvars",
-    ".tfvars.json",
-    ".tfstate",
-    ".tfstate.backup",
-];
+const GENERATED_NAMES: &str = "package-lock.json npm-shrinkwrap.json pnpm-lock.yaml packages.lock.json go.sum go.work.sum \
+     gradle.lockfile package.resolved .terraform.lock.hcl gradlew gradlew.bat mvnw mvnw.cmd";
 
-const SECRET_NAMES: &[&str] = &[
-    ".npmrc",
-    ".netrc",
-    ".pypirc",
-    ".pgpass",
-    ".htpasswd",
-    ".git-credentials",
-    ".dockercfg",
-    ".dockerconfigjson",
-    "credentials",
-    "kubeconfig",
-];
+const GENERATED_ENDINGS: &str = ".min.js .min.mjs .min.css .js.map .mjs.map .cjs.map .ts.map .css.map .snap .pb.go .pb.cc .pb.h \
+     _pb2.py _pb2.pyi _pb2_grpc.py _generated.go .designer.cs .g.cs .g.dart .freezed.dart";
 
-const SECRET_BEGINNINGS: &[&str] = &["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"];
+const SECRET_ENDINGS: &str =
+    ".pem .key .p12 .pfx .jks .keystore .kdbx .ppk .tfvars .tfvars.json .tfstate .tfstate.backup";
+
+const SECRET_NAMES: &str = ".npmrc .netrc .pypirc .pgpass .htpasswd .git-credentials .dockercfg .dockerconfigjson credentials \
+     kubeconfig";
 
 /// What secrets are written in; `secrets.rs` is code about them.
-const SETTINGS_ENDINGS: &[&str] =
-    &["yaml", "yml", "json", "toml", "txt", "ini", "cfg", "conf", "properties", "xml"];
+const SETTINGS_ENDINGS: &str = "yaml yml json toml txt ini cfg conf properties xml";
 
 const COMMENTS: &[&str] = &["//", "#", "/*", "*", "--", ";", "<!--", "\"\"\"", "'''", "%", "dnl"];
 
-const BINARY_ENDINGS: &[&str] = &[
-    "png", "jpg", "jpeg", "gif", "webp", "ico", "bmp", "tiff", "svgz", "pdf", "zip", "gz", "tgz", "bz2",
-    "xz", "zst", "7z", "jar", "war", "class", "so", "dylib", "dll", "exe", "a", "o", "wasm", "woff", "woff2",
-    "ttf", "otf", "eot", "mp3", "mp4", "mov", "webm", "ogg", "wav", "flac", "sqlite", "db", "bin", "dat",
-    "parquet", "pyc", "psd", "docx", "xlsx", "pptx", "lockb",
-];
+const BINARY_ENDINGS: &str = "png jpg jpeg gif webp ico bmp tiff svgz pdf zip gz tgz bz2 xz zst 7z jar war class so dylib dll exe a \
+     o wasm woff woff2 ttf otf eot mp3 mp4 mov webm ogg wav flac sqlite db bin dat parquet pyc psd docx \
+     xlsx pptx lockb";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn sieve() -> Sieve {
-        let attributes = Attributes::new(vec![(
-            ".gitattributes",
-            "/vendor/ours/** -linguist-vendored\n*.lock linguist-generated=false\napi.rs linguist-generated\nlegacy/** \
-             linguist-vendored\n*.blob binary\nplain.dat diff\n",
-        )]);
-        Sieve::new(["Cargo.toml", "web/package.json"].into_iter(), attributes)
+        let said = [
+            ("vendor/ours/x.rs", [None, Some(false), None]),
+            ("Cargo.lock", [Some(false), None, None]),
+            ("api.rs", [Some(true), None, None]),
+            ("legacy/x.rs", [None, Some(true), None]),
+            ("a.blob", [None, None, Some(false)]),
+            ("plain.dat", [None, None, Some(true)]),
+        ];
+        let said = said.into_iter().map(|(path, said)| (path.to_owned(), said)).collect();
+        Sieve::new(["Cargo.toml", "web/package.json"].into_iter(), said)
     }
 
     #[test]
     fn what_is_not_shown_and_why() {
-        for (path, why) in [
-            (".env", Some(Why::Secret)),
-            ("deploy/prod.env", Some(Why::Secret)),
-            (".env.example", None),
-            ("certs/server.PEM", Some(Why::Secret)),
-            ("home/.aws/config", Some(Why::Secret)),
-            ("config/secrets.yml", Some(Why::Secret)),
-            ("config/secrets.prod.yml", Some(Why::Secret)),
-            ("src/secrets.rs", None),
-            (".envrc", Some(Why::Secret)),
-            ("home/.docker/config.json", Some(Why::Secret)),
-            ("home/.kube/config", Some(Why::Secret)),
-            ("../a.rs", Some(Why::Name)),
-            ("/a.rs", Some(Why::Name)),
-            ("src//a.rs", Some(Why::Name)),
-            ("prod.tfvars", Some(Why::Secret)),
-            ("go.sum", Some(Why::Generated)),
-            ("Cargo.lock", None),
-            ("api.rs", Some(Why::Generated)),
-            ("web/node_modules/x/index.js", Some(Why::Vendored)),
-            ("web/Vendor/x.js", Some(Why::Vendored)),
-            ("vendor/ours/x.rs", None),
-            ("vendor/theirs/x.rs", Some(Why::Vendored)),
-            ("legacy/x.rs", Some(Why::Vendored)),
-            ("deps/lua/lua.c", Some(Why::Vendored)),
-            ("src/deps/lua.c", None),
-            ("orm/src/main/java/org/x/vendor/Adapter.java", None),
-            ("vendor/x/src/main/java/A.java", Some(Why::Vendored)),
-            ("src/build.rs", None),
-            ("target/debug/x.rs", Some(Why::Generated)),
-            ("aop/target/Source.java", None),
-            ("web/dist/app.js", Some(Why::Generated)),
-            ("build/package.sh", None),
-            ("src/snapshots/mod.rs", None),
-            ("src/snapshots/a.txt", Some(Why::Generated)),
-            ("logo.png", Some(Why::Binary)),
-            ("a.blob", Some(Why::Binary)),
-            ("a.dat", Some(Why::Binary)),
-            ("plain.dat", None),
-            ("app.js.map", Some(Why::Generated)),
-            ("levels/first.map", None),
-            ("src/lib.rs", None),
-            ("a\nb.rs", Some(Why::Name)),
-            ("a\u{2028}b.rs", Some(Why::Name)),
-            ("a\u{202e}b.rs", Some(Why::Name)),
-            ("a\u{200b}b.rs", Some(Why::Name)),
-            ("a\u{e0041}b.rs", Some(Why::Name)),
-            ("latin-\u{fffd}", Some(Why::Name)),
-            ("a \"quoted\" `name`.rs", None),
+        let judge = |path: &str| sieve().judge(path, Mode::File, 10).err();
+        for (why, paths) in [
+            (
+                Some(Why::Secret),
+                ".env deploy/prod.env certs/server.PEM home/.aws/config config/secrets.yml \
+                 config/secrets.prod.yml .envrc home/.docker/config.json home/.kube/config prod.tfvars",
+            ),
+            (
+                None,
+                ".env.example src/secrets.rs Cargo.lock vendor/ours/x.rs src/deps/lua.c \
+                 orm/src/main/java/org/x/vendor/Adapter.java src/build.rs aop/target/Source.java \
+                 build/package.sh src/snapshots/mod.rs plain.dat levels/first.map src/lib.rs",
+            ),
+            (Some(Why::Name), "../a.rs /a.rs src//a.rs"),
+            (
+                Some(Why::Generated),
+                "go.sum api.rs target/debug/x.rs web/dist/app.js src/snapshots/a.txt app.js.map",
+            ),
+            (
+                Some(Why::Vendored),
+                "web/node_modules/x/index.js web/Vendor/x.js vendor/theirs/x.rs legacy/x.rs deps/lua/lua.c \
+                 vendor/x/src/main/java/A.java",
+            ),
+            (Some(Why::Binary), "logo.png a.blob a.dat"),
         ] {
-            assert_eq!(sieve().judge(path, Mode::File, 10).err(), why, "{path}");
+            for path in paths.split(' ') {
+                assert_eq!(judge(path), why, "{path}");
+            }
         }
+        for path in
+            ["a\nb.rs", "a\u{2028}b.rs", "a\u{202e}b.rs", "a\u{200b}b.rs", "a\u{e0041}b.rs", "latin-\u{fffd}"]
+        {
+            assert_eq!(judge(path), Some(Why::Name), "{path}");
+        }
+        assert_eq!(judge("a \"quoted\" `name`.rs"), None);
         let judge = |path, mode, size| sieve().judge(path, mode, size).err();
         assert_eq!(judge("data.json", Mode::File, 10_000_000), Some(Why::TooLarge));
         assert_eq!(judge("lib.rs", Mode::Executable, 400_000), None);

@@ -3,11 +3,7 @@
 //!
 //! Pure: rows in, texts out, the same for the same. What comes out quotes models and strangers, and is told as that.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    iter,
-};
+use std::{cmp::Reverse, collections::BTreeSet, iter};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,14 +33,15 @@ const PATTERN: usize = 3;
 /// Two findings of this part of their words in common say the same.
 const ALIKE: f64 = 0.5;
 
-/// A design with less than this has nothing to do with the issue but for words that every text has.
-const LEAST: f64 = 3.0;
+/// A design with less than this has nothing to do with the issue.
+const LEAST: f64 = 2.5;
+
+/// A word that most of the designs have says nothing of one, nor does a short one, which may be in any text.
+const TELLING: f64 = 1.0;
+const SHORT: usize = 3;
 
 /// What naming a file that the design changes is worth, next to which words are little.
 const SAME_FILE: f64 = 8.0;
-
-/// How much a long design must say a word more often.
-const LENGTH: f64 = 0.75;
 
 /// Characters quoted of a text.
 const QUOTED: usize = 300;
@@ -69,35 +66,12 @@ pub fn history(
 /// An earlier design and how it touches on the issue.
 struct Touching<'p> {
     past: &'p PastDesign,
-    read: Read,
+    gist: Gist,
     /// Of the files it changes, those that the issue names.
     files: Vec<String>,
     /// Words they share, the rarest first.
     words: Vec<String>,
     score: f64,
-}
-
-/// What of a design is compared.
-struct Read {
-    title: String,
-    goal: String,
-    paths: Vec<String>,
-    words: BTreeMap<String, u32>,
-}
-
-impl Read {
-    fn of(text: &str) -> Self {
-        let Gist { title, goal, mut paths } = documents::gist(text);
-        paths.truncate(MOST_FILES);
-        let text = format!("{title}\n{goal}\n{}", paths.join("\n"));
-        let words = words::counted(&words::names(&text)).into_iter().collect();
-        Self { title, goal, paths, words }
-    }
-
-    /// In words.
-    fn length(&self) -> f64 {
-        f64::from(self.words.values().fold(0_u32, |sum, count| sum.saturating_add(*count)))
-    }
 }
 
 /// Best first. An earlier design of the same issue comes before all others, whatever its words.
@@ -111,33 +85,30 @@ fn touching<'p>(
     let mut seen = BTreeSet::new();
     // Of several runs of one issue the newest counts.
     let newest = designs.iter().filter(|past| seen.insert(past.issue));
-    let read: Vec<(&PastDesign, Read)> = newest.map(|past| (past, Read::of(&past.text))).collect();
-    let mut having = BTreeMap::<String, u32>::new();
-    for word in read.iter().flat_map(|(_, read)| read.words.keys()) {
-        *having.entry(word.clone()).or_default() += 1;
-    }
-    let all = read.len();
-    let mean = read.iter().map(|(_, read)| read.length()).sum::<f64>() / all as f64;
-    let mut touching: Vec<Touching<'_>> = Vec::new();
-    for (past, read) in read {
-        let length = read.length() / mean;
-        let worth = |(word, count): (&String, &u32)| {
-            let rarity = bm25::times_rarer(all, having[word]).ln();
-            let often = bm25::for_its_length(f64::from(*count), length, LENGTH);
-            (word.clone(), rarity * bm25::saturated(often))
-        };
-        let mut shared: Vec<(String, f64)> =
-            read.words.iter().filter(|(word, _)| wanted.contains(*word)).map(worth).collect();
+    let read = newest.map(|past| {
+        let mut gist = documents::gist(&past.text);
+        gist.paths.truncate(MOST_FILES);
+        let words = words::of(&format!("{}\n{}\n{}", gist.title, gist.goal, gist.paths.join("\n")));
+        (past, gist, words)
+    });
+    let read: Vec<_> = read.collect();
+    let rarity = |word: &String| {
+        let having = read.iter().filter(|(_, _, words)| words.contains(word)).count();
+        bm25::rarity(read.len(), u32::try_from(having).unwrap_or(u32::MAX))
+    };
+    let touching = read.iter().map(|(past, gist, words)| {
+        let shared = words.intersection(&wanted).filter(|word| word.len() > SHORT);
+        let mut shared: Vec<(&String, f64)> = shared.map(|word| (word, rarity(word))).collect();
+        shared.retain(|(_, rarity)| *rarity >= TELLING);
         shared.sort_by(|(left, a), (right, b)| b.total_cmp(a).then_with(|| left.cmp(right)));
         let files: Vec<String> =
-            read.paths.iter().filter(|path| names_path(text, path, alone)).cloned().collect();
+            gist.paths.iter().filter(|path| names_path(text, path, alone)).cloned().collect();
         let score = shared.iter().map(|(_, worth)| worth).sum::<f64>() + SAME_FILE * files.len() as f64;
-        if past.issue == issue || score >= LEAST {
-            let words = shared.into_iter().map(|(word, _)| word).collect();
-            touching.push(Touching { past, read, files, words, score });
-        }
-    }
+        let words = shared.into_iter().map(|(word, _)| word.clone()).collect();
+        Touching { past, gist: gist.clone(), files, words, score }
+    });
     let own = |touching: &Touching<'_>| touching.past.issue == issue;
+    let mut touching: Vec<_> = touching.filter(|touching| own(touching) || touching.score >= LEAST).collect();
     touching.sort_by(|a, b| {
         let order = own(b).cmp(&own(a)).then_with(|| b.score.total_cmp(&a.score));
         order.then_with(|| b.past.issue.cmp(&a.past.issue))
@@ -167,13 +138,13 @@ impl Touching<'_> {
             (true, verdict) => format!("Accepted by a person though the review said {verdict}"),
             (false, verdict) => format!("Of an earlier run of this issue; the review said {verdict}"),
         };
-        let mut told = format!("## #{of} {}\n\n{judged}.\n", line(&self.read.title));
+        let mut told = format!("## #{of} {}\n\n{judged}.\n", line(&self.gist.title));
         if !self.files.is_empty() {
             told.push_str(&format!("It changes files that the issue names: {}.\n", listed(&self.files)));
         } else if !self.words.is_empty() {
             told.push_str(&format!("It shares words with the issue: {}.\n", listed(&self.words)));
         }
-        told.push_str(&format!("Files: {}.\nGoal: {}\n", listed(&self.read.paths), line(&self.read.goal)));
+        told.push_str(&format!("Files: {}.\nGoal: {}\n", listed(&self.gist.paths), line(&self.gist.goal)));
         if of == issue {
             for past in findings.iter().filter(|past| past.issue == issue).take(10) {
                 let (status, title) = (&past.finding.status, line(&past.finding.title));
@@ -243,15 +214,9 @@ fn section(place: &str) -> String {
 
 /// The words of a finding without what is of one document only: names, paths and numbers.
 fn substance(title: &str) -> BTreeSet<String> {
-    let mut plain = String::new();
-    for (at, part) in title.split('`').enumerate() {
-        let words = part.split_whitespace().filter(|_| at % 2 == 0);
-        let own = |word: &&str| {
-            word.contains(['/', '_', '(']) || word.contains("::") || word.chars().any(char::is_numeric)
-        };
-        plain.extend(words.filter(|word| !own(word)).flat_map(|word| [word, " "]));
-    }
-    let words = words::of(&plain);
+    let plain = |word: &&str| word.trim_end_matches([',', ':', '.']).chars().all(char::is_alphabetic);
+    let mut words = words::of(&title.split_whitespace().filter(plain).collect::<Vec<_>>().join(" "));
+    words.retain(|word| word.len() > SHORT);
     // Of a title with nothing but such in it, its own letters are all there is.
     if words.is_empty() { BTreeSet::from([title.trim().to_lowercase()]) } else { words }
 }

@@ -114,7 +114,7 @@ impl Index {
     pub(super) fn told(mut self, past: &[Past]) -> Self {
         let few = past.iter().filter(|commit| commit.paths.len() <= TOLD_FILES);
         let told = few.map(|commit| Told {
-            words: words::of(&commit.subject).into_iter().collect(),
+            words: words::of(&commit.subject).into_iter().filter(|word| !words::is_common(word)).collect(),
             files: commit.paths.iter().filter_map(|path| self.place(path)).collect(),
         });
         self.past = told.filter(|told| !told.files.is_empty()).collect();

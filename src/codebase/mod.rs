@@ -5,36 +5,31 @@
 //! out twice: files that look like holding them are not opened, and what looks like one in any other file is blacked
 //! out.
 
-mod attributes;
+mod alike;
 mod bm25;
 mod budget;
 mod context;
-mod dependencies;
 mod digest;
 mod files;
 mod history;
-mod imports;
 mod index;
 mod language;
 mod names;
 mod reading;
 mod similar;
 mod summary;
-mod surroundings;
 mod tokens;
 mod tree;
 mod words;
 
+pub use alike::alike;
 pub use context::{Asked, Context, Included, NeverShown, Plan, Report, Shown, gather, plan};
-pub use dependencies::dependencies;
 pub use digest::Digest;
 pub use files::Why;
 pub use history::{History, history};
-pub use imports::{Resolved, Resolver};
 pub use index::{File, Index, LeftOut};
 pub use language::Language;
 pub use names::{Names, unread};
 pub use similar::{Offer, Request, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
-pub use surroundings::{Surroundings, surroundings};
 pub use tree::TreeIndex;

@@ -28,53 +28,65 @@ impl TreeIndex {
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }
+}
 
-    pub fn is_file(&self, path: &str) -> bool {
+impl Tree for TreeIndex {
+    fn is_file(&self, path: &str) -> bool {
         self.files.contains(path)
     }
 
-    pub fn is_dir(&self, path: &str) -> bool {
+    fn is_dir(&self, path: &str) -> bool {
         path.is_empty() || self.dirs.contains(path)
     }
 
-    /// A few existing files or folders that `path` may have meant, best first: the same name
-    /// elsewhere before one that is merely spelled alike.
-    pub fn nearest(&self, path: &str) -> Vec<String> {
+    /// The same name elsewhere comes before one that is merely spelled alike.
+    fn nearest(&self, path: &str) -> Vec<String> {
         let wanted = path.to_lowercase();
         let wanted_pairs = pairs(&wanted);
-        let name = file_name(&wanted);
-        let mut scored: Vec<(f64, &String)> = self
-            .files
-            .iter()
-            .chain(&self.dirs)
-            .filter_map(|known| {
-                let lower = known.to_lowercase();
-                let same_name = f64::from(u8::from(file_name(&lower) == name));
-                let score = likeness(&wanted_pairs, &pairs(&lower)) + same_name;
-                (score >= 0.5).then_some((score, known))
-            })
-            .collect();
+        let score = |known: &String| {
+            let lower = known.to_lowercase();
+            let same_name = f64::from(u8::from(file_name(&lower) == file_name(&wanted)));
+            likeness(&wanted_pairs, &pairs(&lower)) + same_name
+        };
+        let scored = self.files.iter().chain(&self.dirs).map(|known| (score(known), known));
+        let mut scored: Vec<_> = scored.filter(|(score, _)| *score >= 0.5).collect();
         scored.sort_by(|(a, left), (b, right)| b.total_cmp(a).then_with(|| left.cmp(right)));
         scored.into_iter().take(HINTS).map(|(_, known)| known.clone()).collect()
     }
 }
 
-impl Tree for TreeIndex {
-    fn is_file(&self, path: &str) -> bool {
-        self.is_file(path)
-    }
+pub(super) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
 
-    fn is_dir(&self, path: &str) -> bool {
-        self.is_dir(path)
-    }
+pub(super) fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
 
-    fn nearest(&self, path: &str) -> Vec<String> {
-        self.nearest(path)
+/// A file's name up to its first dot.
+pub(super) fn stem(name: &str) -> &str {
+    match name.find('.') {
+        Some(at) if at > 0 => &name[..at],
+        _ => name,
     }
 }
 
-pub(super) fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
+/// A folder and those above it, the root last.
+pub(super) fn upwards(folder: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(folder), |folder| (!folder.is_empty()).then(|| folder_of(folder)))
+}
+
+/// `path` as seen from `folder`, `.` and `..` followed. None if that leaves the repository.
+pub(super) fn relative(folder: &str, path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
 }
 
 /// The neighbouring bytes of a path, sorted, each once.

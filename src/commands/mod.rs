@@ -7,7 +7,7 @@
 
 mod lines;
 
-use crate::types::{MicroUsd, Role};
+use crate::types::{MicroUsd, Role, WAYS};
 
 /// One row of the command table: what people type, who may, and what `/help` says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum CommandKind {
 impl CommandSpec {
     /// Does it take free text, which may go on over several lines and must not be empty?
     pub fn takes_text(&self) -> bool {
-        self.usage.split_whitespace().any(|word| matches!(word, "TEXT" | "REASON"))
+        self.usage.split_whitespace().any(|word| matches!(word, "TEXT" | "REASON" | "…"))
     }
 }
 
@@ -70,6 +70,30 @@ pub const COMMON: &[CommandSpec] = &[
         kind: CommandKind::Answers,
     },
     CommandSpec {
+        name: "dismiss",
+        usage: "/dismiss F3 REASON",
+        about: "settle a finding that is none; a blocking one takes the role maintain",
+        role: Role::Write,
+        label: None,
+        kind: CommandKind::Controls,
+    },
+    CommandSpec {
+        name: "must-fix",
+        usage: "/must-fix F3",
+        about: "have a finding dealt with, whatever the review says later",
+        role: Role::Write,
+        label: None,
+        kind: CommandKind::Controls,
+    },
+    CommandSpec {
+        name: "answer",
+        usage: "/answer 1: … 2: …",
+        about: "answer the numbered questions; the issue's author may as well",
+        role: Role::Write,
+        label: None,
+        kind: CommandKind::Answers,
+    },
+    CommandSpec {
         name: "budget",
         usage: "/budget +N",
         about: "let a paused run spend N dollars more, up to the server's cap",
@@ -81,6 +105,14 @@ pub const COMMON: &[CommandSpec] = &[
         name: "retry",
         usage: "/retry",
         about: "go on with a run that halted, at the step where it did",
+        role: Role::Triage,
+        label: None,
+        kind: CommandKind::Controls,
+    },
+    CommandSpec {
+        name: "restart",
+        usage: "/restart [stage]",
+        about: "end the run and start its workflow from the beginning",
         role: Role::Triage,
         label: None,
         kind: CommandKind::Controls,
@@ -255,10 +287,17 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
-/// What `/approve` was given: the stage and the beginning of the hash, in any order.
+/// The way that these words begin with.
+pub fn way(text: &str) -> Option<&'static str> {
+    let first = text.split_whitespace().next()?.trim_matches(['`', '.', ',', '!', ':']);
+    WAYS.iter().find(|way| way.eq_ignore_ascii_case(first)).copied()
+}
+
+/// What `/approve` was given: the stage, the way and the beginning of the hash, in any order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Approve {
     pub stage: Option<String>,
+    pub way: Option<String>,
     pub hash: Option<String>,
 }
 
@@ -267,7 +306,7 @@ pub struct Approve {
 pub enum ApproveError {
     #[error("a hash needs at least its first 8 digits")]
     ShortHash,
-    #[error("after `/approve` may stand a stage and a hash, nothing more")]
+    #[error("after `/approve` may stand a stage, a way and a hash, nothing more")]
     TooMuch,
 }
 
@@ -282,6 +321,7 @@ impl Approve {
             let slot = match word.len() {
                 8..=64 if hex => &mut out.hash,
                 _ if hex && digits => return Err(ApproveError::ShortHash),
+                _ if way(word).is_some() => &mut out.way,
                 1..=20 if word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => &mut out.stage,
                 _ => return Err(ApproveError::TooMuch),
             };
@@ -291,6 +331,89 @@ impl Approve {
         }
         Ok(out)
     }
+}
+
+/// What `/dismiss` and `/must-fix` were given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FindingArgs {
+    /// `F3`
+    pub finding: String,
+    pub text: String,
+}
+
+/// Why one of them was not understood; each is said to the writer as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FindingError {
+    #[error("it takes the number of a finding first, as in F3")]
+    NoFinding,
+    #[error("it takes the reason after the finding")]
+    NoReason,
+}
+
+impl FindingArgs {
+    pub fn parse(command: &str, args: &str) -> Result<Self, FindingError> {
+        let args = args.trim();
+        let (word, text) = args.split_once(char::is_whitespace).unwrap_or((args, ""));
+        let word = word.trim_matches(['`', '.', ',', ':']).to_ascii_uppercase();
+        let number = word.strip_prefix('F').filter(|n| n.len() <= 4 && n.bytes().all(|b| b.is_ascii_digit()));
+        if number.is_none_or(str::is_empty) {
+            return Err(FindingError::NoFinding);
+        }
+        let text = text.trim();
+        if text.is_empty() && command == "dismiss" {
+            return Err(FindingError::NoReason);
+        }
+        Ok(Self { finding: word, text: text.to_owned() })
+    }
+}
+
+/// Why `/answer` was not understood; said to the writer as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("each answer begins with the number of its question, as in /answer 1: yes 2: at most 20")]
+pub struct AnswersError;
+
+/// What `/answer` was given, by the number of the question. A number counts at the beginning of a line, and within one
+/// where it is the next: `at 10:30` is a time. Of a number that stands there twice the later counts.
+///
+/// # Errors
+/// Where no number begins it.
+pub fn parse_answers(args: &str) -> Result<Vec<(usize, String)>, AnswersError> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for line in args.trim().lines().map(str::trim) {
+        let mut rest = line;
+        if let Some((number, after)) = numbered(line) {
+            found.push((number, String::new()));
+            rest = after;
+        }
+        loop {
+            let (number, text) = found.last_mut().ok_or(AnswersError)?;
+            let next = *number + 1;
+            let begins = format!(" {next}: ");
+            let (here, after) = rest.split_once(&begins).map_or((rest, None), |(a, b)| (a, Some(b)));
+            text.push_str(here);
+            text.push('\n');
+            let Some(after) = after else { break };
+            found.push((next, String::new()));
+            rest = after;
+        }
+    }
+    let mut answers: Vec<(usize, String)> = Vec::new();
+    for (number, text) in found {
+        answers.retain(|(known, _)| *known != number);
+        answers.push((number, text.trim().to_owned()));
+    }
+    // The dots of the usage are nobody's answer.
+    answers.retain(|(_, text)| !text.trim_matches(['…', '.', ' ', '\n']).is_empty());
+    if answers.is_empty() { Err(AnswersError) } else { Ok(answers) }
+}
+
+/// `2: text` to the number and what follows.
+fn numbered(line: &str) -> Option<(usize, &str)> {
+    let digits = line.len() - line.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let number = line[..digits].parse().ok().filter(|_| digits <= 2)?;
+    let after = line[digits..].strip_prefix([':', '.', ')'])?;
+    let apart = |c: char| c.is_whitespace() || (line[digits..].starts_with(':') && !c.is_ascii_digit());
+    after.chars().next().is_none_or(apart).then_some((number, after))
 }
 
 /// Why `/budget` was not understood; said to the writer as it stands.
@@ -391,9 +514,31 @@ mod tests {
     }
 
     #[test]
+    fn what_answer_is_given() {
+        let read = |args| {
+            parse_answers(args).map(|all| {
+                all.into_iter()
+                    .map(|(n, text)| format!("{n}={}", text.replace('\n', "/")))
+                    .collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(read("1: yes 2: at 10:30"), Ok(vec!["1=yes".into(), "2=at 10:30".into()]));
+        assert_eq!(
+            read("2) no\n1. it is\n\n- a list\n10:30 is a time"),
+            Ok(vec!["2=no".into(), "1=it is//- a list/10:30 is a time".into()])
+        );
+        assert_eq!(read("1: a\n1:b"), Ok(vec!["1=b".into()]));
+        assert_eq!(read("1: 3: x"), Ok(vec!["1=3: x".into()]), "3 does not follow 1");
+        assert_eq!(read("1:"), Err(AnswersError));
+        assert_eq!(read("yes to all"), Err(AnswersError));
+    }
+
+    #[test]
     fn what_approve_is_given() {
         let read =
             |args| Approve::parse(args).map(|a| (a.stage.unwrap_or_default(), a.hash.unwrap_or_default()));
+        let with_way = Approve::parse("issue In-Place 3f9c2ab1d4e7").unwrap();
+        assert_eq!((with_way.stage.as_deref(), with_way.way.as_deref()), (Some("issue"), Some("in-place")));
         assert_eq!(read(""), Ok((String::new(), String::new())));
         assert_eq!(read("LLD `3F9C2AB1d4e7`."), Ok(("lld".into(), "3f9c2ab1d4e7".into())));
         assert_eq!(read("3f9c2ab1d4e7 lld").unwrap().0, "lld");

@@ -33,7 +33,7 @@ pub use repository::RepoSettings;
 pub use secrets::Secrets;
 pub use timeouts::Timeouts;
 pub use workers::{Bulkhead, WorkerSettings};
-pub use workflows::{MOST_ROUNDS, WorkflowSettings, WorkflowTable, Workflows, document_path_of};
+pub use workflows::{Filing, MOST_ROUNDS, WorkflowSettings, WorkflowTable, Workflows, document_path_of};
 
 use crate::types::{Family, InstallationId};
 

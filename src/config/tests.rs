@@ -11,7 +11,7 @@ private_key_file = "app.pem"
 dir = "data"
 "#;
 
-const TABLES: &[WorkflowTable] = &[WorkflowTable { name: "lld", document_path: "docs/lld/LLD-{issue}.md" }];
+const TABLES: &[WorkflowTable] = &[WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md")];
 
 struct Place(tempfile::TempDir);
 

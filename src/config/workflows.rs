@@ -7,7 +7,7 @@ use std::{
     path::{Component, Path},
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::{
     Spanned,
     de::{DeTable, Deserializer, Error, ValueDeserializer},
@@ -25,7 +25,36 @@ pub struct WorkflowTable {
     pub name: &'static str,
     /// Where its document goes, if nothing is said of it; `{issue}` is the issue's number.
     pub document_path: &'static str,
+    /// What it makes is filed as an issue, of which more can be said, and its path in the repository is a mere name.
+    pub files_issue: bool,
 }
+
+impl WorkflowTable {
+    /// One whose document goes into the repository.
+    pub const fn of(name: &'static str, document_path: &'static str) -> Self {
+        Self { name, document_path, files_issue: false }
+    }
+}
+
+/// How a workflow goes whose document is filed as an issue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filing {
+    /// A model of another family reviews it; otherwise people decide on the draft.
+    pub review: bool,
+    /// How long people may answer questions before the defaults hold.
+    pub answer_hours: u32,
+    /// Labels it may put on the issue, of those that the repository has.
+    pub labels: Vec<String>,
+}
+
+/// A month: whoever has not answered by then does not.
+const MOST_ANSWER_HOURS: u32 = 720;
+
+/// More than that says nothing of an issue.
+const MOST_LABELS: usize = 20;
+
+/// What labels of ours begin with: they start and stop runs.
+const OUR_LABELS: &str = "countersign:";
 
 /// How a workflow goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,12 +67,16 @@ pub struct WorkflowSettings {
     pub verdict_gate: bool,
     /// Where the approved document goes in the repository; `{issue}` is the issue's number.
     pub document_path: String,
+    /// None: it goes into the repository.
+    pub filing: Option<Filing>,
 }
 
 impl WorkflowSettings {
     fn of(table: &WorkflowTable) -> Self {
         let document_path = table.document_path.to_owned();
-        Self { max_rounds: 3, draft_gate: false, verdict_gate: true, document_path }
+        let filing = Filing { review: true, answer_hours: 24, labels: Vec::new() };
+        let filing = table.files_issue.then_some(filing);
+        Self { max_rounds: 3, draft_gate: false, verdict_gate: true, document_path, filing }
     }
 
     /// The document's path for one issue.
@@ -65,6 +98,9 @@ pub(super) struct Table {
     draft_gate: Option<Spanned<bool>>,
     verdict_gate: Option<Spanned<bool>>,
     document_path: Option<Spanned<String>>,
+    review: Option<Spanned<bool>>,
+    answer_hours: Option<Spanned<u32>>,
+    labels: Option<Spanned<Vec<String>>>,
 }
 
 /// A value that can't be used: the byte where it stands, and why.
@@ -95,6 +131,14 @@ impl Table {
     /// The server's own word.
     pub(super) fn checked(self, defaults: &WorkflowTable) -> Result<WorkflowSettings, Refusal> {
         let mut settings = WorkflowSettings::of(defaults);
+        self.fits(settings.filing.is_some())?;
+        if let Some(filing) = &mut settings.filing {
+            filing.review = self.review.map_or(filing.review, Spanned::into_inner);
+            if let Some(hours) = self.answer_hours {
+                filing.answer_hours = hours_in(&hours, 1)?;
+            }
+            filing.labels = self.labels.map_or(Ok(Vec::new()), |labels| labels_in(&labels))?;
+        }
         if let Some(rounds) = self.max_rounds {
             if !(1..=MOST_ROUNDS).contains(rounds.as_ref()) {
                 let message = format!("max_rounds = {} is outside 1 to {MOST_ROUNDS}", rounds.as_ref());
@@ -117,9 +161,61 @@ impl Table {
         Ok(settings)
     }
 
+    /// Refuses what means nothing for such a workflow, or must not be.
+    fn fits(&self, files_issue: bool) -> Result<(), Refusal> {
+        if !files_issue {
+            let spans = [
+                ("review", self.review.as_ref().map(Spanned::span)),
+                ("answer_hours", self.answer_hours.as_ref().map(Spanned::span)),
+                ("labels", self.labels.as_ref().map(Spanned::span)),
+            ];
+            return match spans.into_iter().find_map(|(name, span)| Some((name, span?))) {
+                Some((name, span)) => {
+                    Err((span.start, format!("{name} is for [issue] alone; remove the line")))
+                }
+                None => Ok(()),
+            };
+        }
+        if let Some(gate) = self.verdict_gate.as_ref().filter(|gate| !*gate.as_ref()) {
+            let message = "verdict_gate = false is not for [issue]: what is filed takes the place of somebody's words, or \
+                           speaks in this repository's name, and that takes a person; remove the line";
+            return Err((gate.span().start, message.to_owned()));
+        }
+        match &self.document_path {
+            Some(path) => Err((
+                path.span().start,
+                "document_path is not for [issue], which is filed as one; remove the line".into(),
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// A repository's word, which may tighten the server's and never loosen it.
     pub(super) fn tighten(self, server: &WorkflowSettings) -> Result<WorkflowSettings, Refusal> {
         let mut settings = server.clone();
+        self.fits(settings.filing.is_some())?;
+        if let Some(filing) = &mut settings.filing {
+            if let Some(review) = self.review {
+                if filing.review && !*review.as_ref() {
+                    let message = "review = false would take away a review the server demands; remove the line or set it \
+                                   to true";
+                    return Err((review.span().start, message.to_owned()));
+                }
+                filing.review = review.into_inner();
+            }
+            if let Some(hours) = self.answer_hours {
+                filing.answer_hours = hours_in(&hours, filing.answer_hours)?;
+            }
+            if let Some(labels) = self.labels {
+                let own = labels_in(&labels)?;
+                if let Some(other) = own.iter().find(|label| !filing.labels.contains(label)) {
+                    let message =
+                        format!("labels holds {other:?}, which the server does not allow; remove it");
+                    return Err((labels.span().start, message));
+                }
+                filing.labels = own;
+            }
+        }
         if let Some(rounds) = self.max_rounds {
             let (asked, allowed) = (*rounds.as_ref(), server.max_rounds);
             if asked == 0 || asked > allowed {
@@ -150,6 +246,36 @@ impl Table {
         }
         Ok(settings)
     }
+}
+
+fn hours_in(hours: &Spanned<u32>, least: u32) -> Result<u32, Refusal> {
+    let given = *hours.as_ref();
+    let message = || format!("answer_hours = {given} is outside {least} to {MOST_ANSWER_HOURS}");
+    if (least..=MOST_ANSWER_HOURS).contains(&given) {
+        Ok(given)
+    } else {
+        Err((hours.span().start, message()))
+    }
+}
+
+fn labels_in(labels: &Spanned<Vec<String>>) -> Result<Vec<String>, Refusal> {
+    let given = labels.as_ref();
+    let refuse = |message: String| Err((labels.span().start, message));
+    if given.len() > MOST_LABELS {
+        return refuse(format!("labels holds {} names; {MOST_LABELS} are allowed", given.len()));
+    }
+    for label in given {
+        // GitHub takes none that is longer.
+        if label.trim().is_empty() || label.chars().count() > 50 || label.contains([',', '`', '\n']) {
+            return refuse(format!("labels holds {label:?}, which is no label's name"));
+        }
+        if label.to_lowercase().starts_with(OUR_LABELS) {
+            return refuse(format!(
+                "labels holds {label:?}: what begins with {OUR_LABELS} starts and stops runs"
+            ));
+        }
+    }
+    Ok(given.clone())
 }
 
 fn document_path(path: &str, defaults: &WorkflowTable) -> Result<(), String> {

@@ -16,10 +16,48 @@ pub struct Edit {
     pub replace: String,
 }
 
-#[derive(Deserialize)]
+/// What the author says of an open finding: for the reviewer to judge, and for nobody to believe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EditsJson {
-    edits: Vec<Edit>,
+pub struct Reply {
+    /// Its id: `F3`.
+    pub finding: String,
+    pub disposition: Disposition,
+    /// How it was fixed, why it is none, or why it can wait.
+    pub why: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Disposition {
+    Fixed,
+    Rebutted,
+    Deferred,
+}
+
+impl Disposition {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Rebutted => "rebutted",
+            Self::Deferred => "deferred",
+        }
+    }
+}
+
+/// A revision: what to change, and what is said to the findings.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Revision {
+    pub edits: Vec<Edit>,
+    pub replies: Vec<Reply>,
+}
+
+impl Revision {
+    /// Does it answer findings and leave the document as it is?
+    pub fn only_replies(&self) -> bool {
+        self.edits.is_empty()
+    }
 }
 
 /// Why an answer is no list of edits.
@@ -27,9 +65,9 @@ struct EditsJson {
 pub enum Invalid {
     #[error("the answer is not one JSON object that fits the schema")]
     NotOneObject,
-    #[error("the answer holds no edit")]
+    #[error("the answer holds no edit, and no finding that it rebuts or defers")]
     NoEdits,
-    #[error("the answer holds more than {MOST_EDITS} edits")]
+    #[error("the answer holds more than {MOST_EDITS} edits or replies")]
     TooMany,
 }
 
@@ -49,6 +87,7 @@ pub enum EditError {
 }
 
 const MOST_EDITS: usize = 200;
+const WHY_CHARS: usize = 1_000;
 
 /// JSON Schema of the answer.
 pub fn schema() -> Value {
@@ -65,8 +104,21 @@ pub fn schema() -> Value {
                     "additionalProperties": false,
                 },
             },
+            "replies": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "finding": text,
+                        "disposition": { "type": "string", "enum": ["fixed", "rebutted", "deferred"] },
+                        "why": text,
+                    },
+                    "required": ["finding", "disposition", "why"],
+                    "additionalProperties": false,
+                },
+            },
         },
-        "required": ["edits"],
+        "required": ["edits", "replies"],
         "additionalProperties": false,
     })
 }
@@ -74,25 +126,32 @@ pub fn schema() -> Value {
 /// The schema's rules in words, for the prompt.
 pub fn prompt_rules() -> String {
     format!(
-        "Answer with one JSON object `{{\"edits\": [{{\"search\": …, \"replace\": …}}]}}` and nothing else. Each \
+        "Answer with one JSON object `{{\"edits\": [{{\"search\": …, \"replace\": …}}], \"replies\": [{{\"finding\": \
+         \"F1\", \"disposition\": …, \"why\": …}}]}}` and nothing else. Each \
          `search` is copied exactly from the document, blanks and line breaks included, and is long enough to occur \
          in it exactly once. All searches are made in the document as it is now, and no two touch the same text. An \
-         empty `replace` deletes. At most {MOST_EDITS} edits; what no edit names stays as it is.\n"
+         empty `replace` deletes. At most {MOST_EDITS} edits; what no edit names stays as it is. \
+         `replies` answers each open finding, and is empty where there is none: `fixed` and how, `rebutted` and why it is no fault of \
+         the document, or `deferred` and why it can wait. The reviewer judges each; `why` has at most {WHY_CHARS} characters.\n"
     )
 }
 
 /// Reads an answer: one JSON object and nothing else.
-pub fn parse(answer: &str) -> Result<Vec<Edit>, Invalid> {
+pub fn parse(answer: &str) -> Result<Revision, Invalid> {
     let object = one_json_object(answer).ok_or(Invalid::NotOneObject)?;
-    accept(serde_json::from_str(object).map_err(|_| Invalid::NotOneObject)?)
-}
-
-fn accept(answer: EditsJson) -> Result<Vec<Edit>, Invalid> {
-    match answer.edits.len() {
-        0 => Err(Invalid::NoEdits),
-        n if n > MOST_EDITS => Err(Invalid::TooMany),
-        _ => Ok(answer.edits),
+    let mut revision: Revision = serde_json::from_str(object).map_err(|_| Invalid::NotOneObject)?;
+    if revision.edits.len().max(revision.replies.len()) > MOST_EDITS {
+        return Err(Invalid::TooMany);
     }
+    if revision.edits.is_empty() && revision.replies.iter().all(|r| r.disposition == Disposition::Fixed) {
+        return Err(Invalid::NoEdits);
+    }
+    for reply in &mut revision.replies {
+        if let Some((end, _)) = reply.why.char_indices().nth(WHY_CHARS) {
+            reply.why.truncate(end);
+        }
+    }
+    Ok(revision)
 }
 
 /// Makes all edits or none. Every search is looked for in `text` as it stands, so that no edit
@@ -179,14 +238,22 @@ mod tests {
 
     #[test]
     fn only_a_whole_answer_is_a_list_of_edits() {
-        let good = r#"{"edits":[{"search":"a","replace":""}]}"#;
-        assert_eq!(parse(good), Ok(vec![edit("a", "")]));
-        assert_eq!(parse(r#"{"edits": []}"#), Err(Invalid::NoEdits));
+        let good = r#"{"edits":[{"search":"a","replace":""}],"replies":[]}"#;
+        assert_eq!(parse(good).unwrap().edits, [edit("a", "")]);
+        assert_eq!(parse(r#"{"edits": [], "replies": []}"#), Err(Invalid::NoEdits));
+        let reply = |word: &str| {
+            parse(&format!(
+                r#"{{"edits": [], "replies": [{{"finding":"F1","disposition":"{word}","why":"w"}}]}}"#
+            ))
+        };
+        assert_eq!(reply("fixed"), Err(Invalid::NoEdits), "nothing was changed");
+        assert!(reply("rebutted").unwrap().only_replies());
+        assert_eq!(reply("dismissed"), Err(Invalid::NotOneObject), "that is for people");
         for bad in [
             "",
             "# A whole document",
             r#"{"edits":[{"search":"a"}]}"#,
-            r#"{"edits":[],"edits":[]}"#,
+            r#"{"edits":[],"edits":[],"replies":[]}"#,
             &format!("{good}{good}"),
         ] {
             assert_eq!(parse(bad), Err(Invalid::NotOneObject), "{bad}");

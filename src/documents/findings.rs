@@ -7,7 +7,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::verdict::{RawFinding, Review, Severity};
+use super::{
+    edits::{Disposition, Reply},
+    verdict::{RawFinding, Review, Severity},
+};
 use crate::types::Verdict;
 
 /// How a finding stands.
@@ -16,6 +19,10 @@ use crate::types::Verdict;
 pub enum Status {
     Open,
     Fixed,
+    /// The author said why it is none, and the reviewer agreed.
+    Rebutted,
+    /// The author left it for later, and the reviewer agreed.
+    Deferred,
     Dismissed,
 }
 
@@ -24,6 +31,8 @@ impl Status {
         match self {
             Self::Open => "open",
             Self::Fixed => "fixed",
+            Self::Rebutted => "rebutted",
+            Self::Deferred => "deferred",
             Self::Dismissed => "dismissed",
         }
     }
@@ -46,6 +55,9 @@ pub struct Finding {
     pub why: String,
     /// A person wants it dealt with, whatever the reviewer says later.
     pub must_fix: bool,
+    /// What the author's newest draft says to it, on which no review has ruled yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<Reply>,
 }
 
 impl Finding {
@@ -56,6 +68,11 @@ impl Finding {
     /// Does it have to be dealt with, or is it advice?
     pub fn counts(&self) -> bool {
         self.must_fix || self.severity >= Severity::High
+    }
+
+    /// It is as a person left it: no model has a word in that.
+    fn settle(&mut self, status: Status, why: String) {
+        (self.status, self.why, self.reply) = (status, why, None);
     }
 }
 
@@ -93,6 +110,10 @@ impl Ledger {
         self.findings.iter().filter(|f| f.is_open())
     }
 
+    pub fn dismissed(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|f| f.status == Status::Dismissed)
+    }
+
     pub fn get(&self, id: &str) -> Option<&Finding> {
         self.findings.iter().find(|f| f.id.eq_ignore_ascii_case(id))
     }
@@ -123,7 +144,7 @@ impl Ledger {
             let why = if late.contains(&index) {
                 "new, though its place had not changed since the last review; counted as a suggestion"
             } else if unplaced.contains(&index) {
-                "said to be blocking, but its place does not exist; counted as high"
+                "its place does not exist; counted as advice"
             } else {
                 ""
             };
@@ -174,10 +195,15 @@ impl Ledger {
         match finding.status {
             // A person settled it; a model does not unsettle it.
             Status::Dismissed => return,
-            Status::Fixed => finding.why = format!("came back in round {round}"),
+            Status::Fixed | Status::Rebutted | Status::Deferred => {
+                finding.why = format!("came back in round {round}");
+            }
+            Status::Open if finding.reply.is_some() => {
+                finding.why = format!("the author's answer was not accepted in round {round}");
+            }
             Status::Open => {}
         }
-        finding.status = Status::Open;
+        (finding.status, finding.reply) = (Status::Open, None);
         finding.severity = raw.severity;
         finding.detail.clone_from(&raw.detail);
         if !seen.repeated.contains(&finding.id) && !seen.opened.contains(&finding.id) {
@@ -199,8 +225,22 @@ impl Ledger {
             status: Status::Open,
             why: why.to_owned(),
             must_fix: false,
+            reply: None,
         });
         id
+    }
+
+    /// Books what a draft says to the findings. Only a review says whether that holds.
+    pub fn reply(&mut self, replies: Vec<Reply>) {
+        for reply in replies {
+            let open = self
+                .findings
+                .iter_mut()
+                .find(|f| f.is_open() && f.id.eq_ignore_ascii_case(reply.finding.trim()));
+            if let Some(finding) = open {
+                finding.reply = Some(reply);
+            }
+        }
     }
 
     /// The reviewer holds it fixed, and has not said it again in the same breath.
@@ -209,8 +249,17 @@ impl Ledger {
             return;
         };
         if finding.is_open() && finding.last_round < round {
-            finding.status = Status::Fixed;
-            finding.why = format!("the reviewer held it fixed in round {round}");
+            let (status, why) = match finding.reply.take() {
+                Some(Reply { disposition: Disposition::Rebutted, why, .. }) => {
+                    (Status::Rebutted, format!("the reviewer agreed in round {round} that it is none: {why}"))
+                }
+                Some(Reply { disposition: Disposition::Deferred, why, .. }) => (
+                    Status::Deferred,
+                    format!("the reviewer agreed in round {round} to leave it for later: {why}"),
+                ),
+                _ => (Status::Fixed, format!("the reviewer held it fixed in round {round}")),
+            };
+            finding.settle(status, why);
             seen.fixed.push(finding.id.clone());
         }
     }
@@ -222,8 +271,7 @@ impl Ledger {
             f.is_open() && f.last_round < round && !f.must_fix && f.severity != Severity::Blocking
         };
         for finding in self.findings.iter_mut().filter(unsaid) {
-            finding.status = Status::Fixed;
-            finding.why = format!("not repeated when round {round} approved");
+            finding.settle(Status::Fixed, format!("not repeated when round {round} approved"));
             seen.fixed.push(finding.id.clone());
         }
     }
@@ -234,17 +282,16 @@ impl Ledger {
         if !finding.is_open() {
             return Err(LedgerError::Settled(finding.id.clone(), finding.status.as_str()));
         }
-        finding.status = Status::Dismissed;
         finding.must_fix = false;
-        finding.why = format!("dismissed by {by}: {reason}");
+        finding.settle(Status::Dismissed, format!("dismissed by {by}: {reason}"));
         Ok(finding)
     }
 
     /// A person insists on a finding: it counts, and is open again if it was settled.
-    pub fn must_fix(&mut self, id: &str) -> Result<&Finding, LedgerError> {
+    pub fn must_fix(&mut self, id: &str, by: &str) -> Result<&Finding, LedgerError> {
         let finding = self.find_mut(id)?;
         finding.must_fix = true;
-        finding.status = Status::Open;
+        finding.settle(Status::Open, format!("{by} insists on it"));
         Ok(finding)
     }
 
@@ -392,12 +439,12 @@ mod tests {
         let one = review(Verdict::Revise, vec![raw("a", Blocking, None), raw("b", Suggestion, None)], &[]);
         ledger.observe(1, &one, &[], &[]);
         assert_eq!(ledger.dismiss("f1", "by design", "mona").unwrap().why, "dismissed by mona: by design");
-        ledger.must_fix("F2").unwrap();
+        ledger.must_fix("F2", "x").unwrap();
         ledger.observe(2, &one, &[], &[]);
         assert_eq!(open(&ledger), ["F2"], "a dismissed finding stays dismissed");
         ledger.observe(3, &review(Verdict::Approved, vec![], &[]), &[], &[]);
         assert_eq!(open(&ledger), ["F2"], "what a person insists on is not closed by silence");
-        assert!(ledger.dismiss("F1", "", "x").is_err() && ledger.must_fix("F9").is_err());
+        assert!(ledger.dismiss("F1", "", "x").is_err() && ledger.must_fix("F9", "x").is_err());
     }
 
     #[test]

@@ -4,21 +4,24 @@
 //! seen only through [`Tree`] and [`Repository`]. The text *is* the document: a parsed view points into it by byte
 //! ranges, and Markdown a model wrote is never rendered anew.
 
+pub mod conflicts;
 pub mod edits;
 pub mod findings;
+pub mod issue;
 pub mod lld;
 pub(crate) mod markdown;
 mod path;
 pub mod secrets;
 pub mod shorten;
 pub mod verdict;
+pub mod visible;
 
 use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
 
 /// What a document says in short, whatever its kind.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Gist {
     pub title: String,
     /// What is to be reached.
@@ -29,6 +32,11 @@ pub struct Gist {
 
 /// Reads a document of any kind that a workflow here publishes.
 pub fn gist(text: &str) -> Gist {
+    let issue = issue::parse(text);
+    if let Some(goal) = issue.section("Summary").filter(|_| !issue.criteria.is_empty()) {
+        let paths = issue.files.into_iter().map(|file| file.path).collect();
+        return Gist { title: issue.title, goal: text[goal].trim().to_owned(), paths };
+    }
     let design = lld::parse(text);
     let goal = design.section("1").map_or("", |section| &text[section.body.clone()]);
     let goal = goal.split("\n#").next().unwrap_or_default().trim().to_owned();

@@ -65,13 +65,12 @@ impl Review {
         self.findings.iter().any(|f| f.severity == Severity::Blocking)
     }
 
-    /// A blocking finding must point to a place that exists; one that does not is lowered to high.
-    /// Says which, by index.
+    /// A finding must point to a place that exists; one that does not is advice. Says which, by index.
     pub fn demote_unplaced(&mut self, exists: impl Fn(&str) -> bool) -> Vec<usize> {
         let mut demoted = Vec::new();
         for (index, finding) in self.findings.iter_mut().enumerate() {
-            if finding.severity == Severity::Blocking && !exists(&finding.place) {
-                finding.severity = Severity::High;
+            if finding.severity > Severity::Suggestion && !exists(&finding.place) {
+                finding.severity = Severity::Suggestion;
                 demoted.push(index);
             }
         }
@@ -150,10 +149,11 @@ pub fn prompt_rules() -> String {
          - `findings` (at most {FINDINGS}): `severity` is blocking (wrong, unsafe or impossible as written), high \
          (should change) or suggestion. `category` is one word such as correctness, security, data-loss, scope, tests. `place` is \
          exactly one section number (`2.1`), requirement (`REQ-3`), scenario id (`010`) or path of the repository; \
-         a blocking finding whose place does not exist is not counted as blocking. `title` is one line (at most \
+         a finding whose place does not exist counts as a suggestion. `title` is one line (at most \
          {TITLE_CHARS} characters); `detail` says what is wrong and what would settle it (at most {DETAIL_CHARS}). \
          `repeats` is the id of the earlier finding (`F2`) this says again, else null.\n\
-         - `resolved`: the ids of earlier findings that are now fixed. APPROVED accounts for every open finding that \
+         - `resolved`: the ids of earlier findings that are settled: fixed now, or the author's answer to them convinces \
+         you. What does not convince you is repeated as a finding. APPROVED accounts for every open finding that \
          is blocking: its id stands here, or a finding that is not blocking repeats it.\n"
     )
 }
@@ -295,7 +295,7 @@ mod tests {
     fn a_blocking_claim_needs_a_place_that_exists() {
         let value = answer("REVISE", vec![finding("blocking"), finding("high")]);
         let mut review = parse(&value.to_string(), NONCE).unwrap();
-        assert_eq!(review.demote_unplaced(|place| place == "3"), [0]);
+        assert_eq!(review.demote_unplaced(|place| place == "3"), [0, 1]);
         assert!(!review.has_blocking());
     }
 

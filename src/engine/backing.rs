@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use crate::{
     store::{
         Answer, AuditEntry, Begun, Booked, CallRow, CancelRow, Checkpoint, Filter, GateRow, Lease, Ledger,
-        NewRun, Opened, Pause, PauseScope, Record, Rerun, RunRow, Store, StoreError,
+        NewRun, Opened, Pause, PauseScope, Record, Remark, Rerun, RunRow, Store, StoreError,
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -36,6 +36,16 @@ pub trait Backing: Send + Sync + 'static {
     /// # Errors
     /// Those of the repository's database.
     fn has_answer<'a>(&'a self, repo: RepoId, cause: &'a Cause) -> Kept<'a, bool>;
+    /// Keeps what was said of a finding of a run that lives. One that waits for people runs its step again.
+    ///
+    /// # Errors
+    /// Those of the repository's database; the remark is not kept then.
+    fn remark(&self, run: RunId, remark: Remark) -> Kept<'_, Booked>;
+    /// The remarks that the lease may read, but for the first so many.
+    ///
+    /// # Errors
+    /// Those of the repository's database; [`StoreError::Row`] for a row that cannot be read.
+    fn remarks<'a>(&'a self, lease: &'a Lease, after: u64) -> Kept<'a, Vec<Remark>>;
     /// Notes that the live runs of an issue, or one of them, are to end; which they are.
     ///
     /// # Errors
@@ -168,6 +178,15 @@ impl Backing for Store {
                 None => Ok(false),
             }
         })
+    }
+
+    fn remark(&self, run: RunId, remark: Remark) -> Kept<'_, Booked> {
+        Box::pin(self.book_remark(run, remark))
+    }
+
+    fn remarks<'a>(&'a self, lease: &'a Lease, after: u64) -> Kept<'a, Vec<Remark>> {
+        let (run, upto) = (lease.run.id, lease.run.remarks);
+        Box::pin(async move { self.repo(run.repo).await?.remarks(run, after, upto).await })
     }
 
     fn cancel(

@@ -154,6 +154,7 @@ mod tests {
             verb: APPROVE.into(),
             stage: None,
             hash: None,
+            way: None,
             text: String::new(),
             by: Actor { id: UserId(person), login: format!("user-{person}"), bot: false },
             role: Role::Write,

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     clock::{Clock, SharedClock},
     limits,
-    store::{Answer, AuditEntry, Begun, CallRow, Lease, Ledger, Record, Tally, Trigger},
+    store::{Answer, AuditEntry, Begun, CallRow, Lease, Ledger, Record, Remark, Tally, Trigger},
     types::{Hash, RunId, Timestamp},
 };
 
@@ -131,6 +131,17 @@ impl<T> Cx<T> {
     /// asking again refuses it, waiting keeps it.
     pub fn answer(&self) -> Option<&Answer> {
         self.lease.run.answer.as_ref().map(|row| &row.answer)
+    }
+
+    /// What people said of the run's findings, but for the first so many: the same at every attempt between two saves.
+    ///
+    /// # Errors
+    /// `Bug` when they cannot be read.
+    pub async fn remarks(&self, after: u64) -> Result<Vec<Remark>, StepError> {
+        if self.lease.run.remarks <= after {
+            return Ok(Vec::new());
+        }
+        self.backing.remarks(&self.lease, after).await.map_err(StepError::bug)
     }
 
     /// Does `work` once per visit: a later attempt reads back the value that was reached. Calls

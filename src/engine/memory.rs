@@ -16,8 +16,8 @@ use crate::{
     limits,
     store::{
         Answer, AnswerRow, AuditEntry, AuditRow, Begun, Booked, CallRow, Calls, CancelRow, Checkpoint,
-        Filter, GateRow, GateSpec, Lease, Ledger, NewRun, Opened, Pause, PauseScope, Record, Rerun, RunRow,
-        RunStatus, StoreError,
+        Filter, GateRow, GateSpec, Lease, Ledger, NewRun, Opened, Pause, PauseScope, Record, Remark, Rerun,
+        RunRow, RunStatus, StoreError,
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -64,6 +64,7 @@ struct Inner {
     audit: Vec<AuditRow>,
     /// Causes of retries that were granted.
     retries: HashSet<Cause>,
+    remarks: Vec<(RunId, Remark)>,
     pauses: Vec<Pause>,
     claims: u64,
     /// The claim a repository was last served by.
@@ -148,6 +149,7 @@ impl Inner {
             cancel: None,
             gate: None,
             answer: None,
+            remarks: 0,
             started_at: now,
             updated_at: now,
         };
@@ -189,6 +191,24 @@ impl Inner {
         let row = AnswerRow { id, gate: gate.id, subject: gate.spec.subject, answer };
         self.answers.push(Booking { row, run: gate.run, waiting: true });
         Booked::Taken
+    }
+
+    fn remark(&mut self, id: RunId, remark: Remark, now: Timestamp) -> Booked {
+        if self.remarks.iter().any(|(_, kept)| kept.cause == remark.cause) {
+            return Booked::Duplicate;
+        }
+        let Some(run) = self.runs.get_mut(&id).filter(|run| run.row.status.live()) else {
+            return Booked::Changed;
+        };
+        if run.row.status == RunStatus::Asking {
+            run.row.due = Some(now);
+        }
+        self.remarks.push((id, remark));
+        Booked::Taken
+    }
+
+    fn remarks(&self, run: RunId) -> impl Iterator<Item = &Remark> {
+        self.remarks.iter().filter(move |(of, _)| *of == run).map(|(_, remark)| remark)
     }
 
     fn cancel(&mut self, repo: RepoId, issue: IssueNo, only: Option<RunId>, cancel: CancelRow) -> Vec<RunId> {
@@ -330,8 +350,11 @@ impl Inner {
             Checkpoint::Wait { until, .. } => Some(if self.answered_meanwhile(lease) { now } else { *until }),
             Checkpoint::Retry { .. } | Checkpoint::Park { .. } => None,
         };
-        let epoch = self.epoch;
+        let (epoch, given) = (self.epoch, self.remarks(lease.run.id).count() as u64);
         let run = self.held(lease)?;
+        if matches!(left, Checkpoint::Go { .. } | Checkpoint::Ask { .. } | Checkpoint::Wait { .. }) {
+            run.row.remarks = given;
+        }
         (run.taken, run.parked, run.lease) = (None, None, run.lease + 1);
         let row = &mut run.row;
         let Calls { calls, writes } = lease.gathered.tally().take();
@@ -344,7 +367,9 @@ impl Inner {
                 run.next_visit();
             }
             Checkpoint::Ask { state, .. } => {
-                (row.status, row.state, row.due) = (RunStatus::Asking, state, next_due);
+                let more = given > lease.run.remarks;
+                let due = if more { Some(now) } else { next_due };
+                (row.status, row.state, row.due) = (RunStatus::Asking, state, due);
                 run.saves += 1;
             }
             Checkpoint::Wait { state, why, .. } => {
@@ -428,7 +453,7 @@ impl Inner {
                 Record::Raise(row) => ledger.raises.push(row),
                 Record::Commit(row) => ledger.commits.push(row),
                 // Read by issue, and by nobody who knows only the engine.
-                Record::Section(_) => {}
+                Record::Section(_) | Record::Text(_) | Record::Artifact(_) => {}
             }
         }
         let needed =
@@ -518,6 +543,18 @@ impl Backing for Memory {
 
     fn has_answer<'a>(&'a self, _repo: RepoId, cause: &'a Cause) -> Kept<'a, bool> {
         self.with(|inner, _| Ok(inner.answers.iter().any(|booking| booking.row.answer.cause == *cause)))
+    }
+
+    fn remark(&self, run: RunId, remark: Remark) -> Kept<'_, Booked> {
+        self.with(|inner, now| Ok(inner.remark(run, remark, now)))
+    }
+
+    fn remarks<'a>(&'a self, lease: &'a Lease, after: u64) -> Kept<'a, Vec<Remark>> {
+        let (run, upto) = (lease.run.id, lease.run.remarks);
+        self.with(|inner, _| {
+            let read = (after as usize)..(upto.max(after) as usize);
+            Ok(inner.remarks(run).skip(read.start).take(read.len()).cloned().collect())
+        })
     }
 
     fn cancel(

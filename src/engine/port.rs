@@ -11,8 +11,8 @@ use super::{
 use crate::{
     limits,
     store::{
-        Answer, Calls, Filter, GateRow, Outcome, Pause, PauseScope, RunRow, RunStatus, StoreError, Trigger,
-        Who,
+        Answer, Booked, Calls, Filter, GateRow, Outcome, Pause, PauseScope, Remark, RunRow, RunStatus,
+        StoreError, Trigger, Who,
     },
     types::{Actor, Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -81,6 +81,8 @@ pub enum Signalled {
     TooSoon(GateView),
     /// Without a hash, and more than one gate waits.
     Several(Vec<GateView>),
+    /// The gate can be accepted in several ways, and none of them was named.
+    NoWay(GateView),
     NotAllowed {
         needs: Who,
         gate: GateView,
@@ -204,6 +206,8 @@ pub struct GateView {
     pub verbs: Vec<(String, Who)>,
     pub shown_at: Timestamp,
     pub needed: u32,
+    /// The ways of which an approval names one.
+    pub ways: Vec<String>,
     /// Answers accepted so far.
     pub answers: u32,
 }
@@ -218,6 +222,7 @@ impl From<&GateRow> for GateView {
             verbs: spec.verbs,
             shown_at: spec.shown_at,
             needed: spec.needed,
+            ways: spec.ways,
             answers: row.answers,
         }
     }
@@ -284,6 +289,12 @@ pub trait Port: Send + Sync {
     /// # Errors
     /// The store's; the answer may be handed in again then.
     fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>>;
+    /// Hands in what a person says of one of a run's findings; the run looks at it before its next draft or review, and
+    /// at once where it waits for people.
+    ///
+    /// # Errors
+    /// The store's; it may be handed in again then.
+    fn remark(&self, run: RunId, remark: Remark) -> BoxFuture<'_, Result<Booked, EngineError>>;
     /// Asks the runs of an issue to end, or one of them.
     ///
     /// # Errors
@@ -333,6 +344,7 @@ pub(super) enum Match<'a> {
     WrongStage,
     Stale(&'a GateRow),
     TooSoon(&'a GateRow),
+    NoWay(&'a GateRow),
     Several,
     NotAllowed(&'a Who, &'a GateRow),
 }
@@ -357,6 +369,14 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
             return Match::WrongStage;
         }
     }
+    let binding = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
+    // Of a reason that merely begins with such a word only a gate that has ways makes one.
+    if let Some(way) = answer.way.as_ref().filter(|_| answer.verb == APPROVE) {
+        fitting.retain(|(gate, _)| gate.spec.ways.contains(way));
+        if fitting.is_empty() {
+            return Match::WrongStage;
+        }
+    }
     if let Some(prefix) = &answer.hash {
         let stale = fitting[0].0;
         fitting.retain(|(gate, _)| gate.spec.subject.starts_with(prefix));
@@ -365,7 +385,6 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
         }
     }
     let (gate, who) = fitting[0];
-    let binding = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
     let several = if answer.hash.is_none() && binding { gates.len() > 1 } else { fitting.len() > 1 };
     if several {
         return Match::Several;
@@ -376,6 +395,10 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
     let seen_since = gate.spec.shown_at.plus(limits::SEEN_BEFORE_APPROVAL);
     if answer.hash.is_none() && binding && answer.at < seen_since {
         return Match::TooSoon(gate);
+    }
+    let unsaid = answer.way.as_ref().is_none_or(|way| !gate.spec.ways.contains(way));
+    if binding && unsaid && !gate.spec.ways.is_empty() {
+        return Match::NoWay(gate);
     }
     Match::Gate(gate)
 }
@@ -396,6 +419,7 @@ mod tests {
             shown_at: Timestamp(0),
             needed: 1,
             expires: None,
+            ways: Vec::new(),
         };
         let run = RunId { repo: RepoId(1), seq: id };
         GateRow { id, run, spec, answers: 0 }
@@ -407,6 +431,7 @@ mod tests {
             verb: verb.into(),
             stage: stage.map(str::to_owned),
             hash: hash.map(|hash| hash.short()),
+            way: None,
             text: String::new(),
             by: Actor { id: UserId(1), login: "ada".into(), bot: false },
             role: Role::Write,

@@ -13,7 +13,7 @@ use super::{
     workflow::Saved,
 };
 use crate::{
-    store::{Booked, CancelRow, Filter, NewRun, Opened, Pause, PauseScope, Rerun, RunRow},
+    store::{Booked, CancelRow, Filter, NewRun, Opened, Pause, PauseScope, Remark, Rerun, RunRow},
     types::RunId,
 };
 
@@ -57,6 +57,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 Match::Several => return Ok(Signalled::Several(views())),
                 Match::Stale(gate) => return Ok(Signalled::Stale(gate.into())),
                 Match::TooSoon(gate) => return Ok(Signalled::TooSoon(gate.into())),
+                Match::NoWay(gate) => return Ok(Signalled::NoWay(gate.into())),
                 Match::NotAllowed(needs, gate) => {
                     return Ok(Signalled::NotAllowed { needs: needs.clone(), gate: gate.into() });
                 }
@@ -111,6 +112,14 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
 
     fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>> {
         Box::pin(self.book(signal))
+    }
+
+    fn remark(&self, run: RunId, remark: Remark) -> BoxFuture<'_, Result<Booked, EngineError>> {
+        Box::pin(async move {
+            let booked = self.backing.remark(run, remark).await?;
+            self.woken.notify_one();
+            Ok(booked)
+        })
     }
 
     fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>> {

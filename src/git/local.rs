@@ -105,6 +105,9 @@ mod tests {
     async fn nothing_that_the_repository_names_is_run() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
+        std::fs::write(work.join(".gitattributes"), "* diff=x filter=x\n").unwrap();
+        git(&work, &["add", "."]).await;
+        git(&work, &["commit", "--quiet", "-m", "second"]).await;
         let trace = root.path().join("trace");
         let run = format!("touch {}", trace.display());
         for name in [
@@ -120,7 +123,6 @@ mod tests {
         ] {
             git(&work, &["config", name, &run]).await;
         }
-        std::fs::write(work.join(".gitattributes"), "* diff=x filter=x\n").unwrap();
         std::fs::write(work.join(".git/hooks/post-checkout"), format!("#!/bin/sh\n{run}\n")).unwrap();
         // A partial clone asks its remote for what it lacks.
         let url = format!("ext::sh -c {}", run.replace(' ', "% "));
@@ -138,7 +140,12 @@ mod tests {
         let blob = &snapshot.entry("src/a.rs").unwrap().oid.as_str().to_owned();
         std::fs::remove_file(work.join(".git/objects").join(&blob[..2]).join(&blob[2..])).unwrap();
         assert!(snapshot.read_path("src/a.rs").await.is_err());
-        assert!(open(&work, "HEAD").await.is_err());
+        let again = open(&work, "HEAD").await.unwrap();
+        assert!(
+            again.read_path("src/a.rs").await.is_err(),
+            "what is lacking keeps nothing else from being read"
+        );
+        assert_eq!(again.attributes(["diff"]).await.unwrap().len(), 2);
         assert!(!trace.exists(), "something was run");
     }
 }

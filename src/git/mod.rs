@@ -17,7 +17,7 @@ use crate::{
 pub use command::{Version, try_out};
 pub use local::open;
 pub use mirror::Mirrors;
-pub use snapshot::{Changed, Entry, Mode, Past, Snapshot};
+pub use snapshot::{Attributes, Changed, Entry, Mode, Past, Snapshot};
 
 /// Why git could not do what was asked. Says nothing a token could be in.
 #[derive(Debug, thiserror::Error)]
@@ -42,12 +42,10 @@ pub enum GitError {
     NotOurs { path: PathBuf },
     #[error("{} has no commit `{revision}`; `git log --all` lists those it has, if it has any", path.display())]
     NoSuchRevision { path: PathBuf, revision: String },
-    #[error("object {oid} is missing from the mirror, or is not a file of that commit")]
+    #[error("object {oid} is missing from the repository, as in a partial clone")]
     NoSuchObject { oid: Oid },
     #[error("file {oid} has {size} bytes, more than the {limit} that are read")]
     TooLarge { oid: Oid, size: u64, limit: u64 },
-    #[error("object {oid} is missing, as in a partial clone; clone the repository without `--filter`")]
-    Partial { oid: String },
     #[error("git could not do its part of the work ({what}); it says: {stderr}")]
     Failed { what: &'static str, stderr: String },
     #[error("git {what} printed what could not be read: {why}")]

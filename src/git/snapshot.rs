@@ -4,11 +4,13 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
 use foldhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use super::{GitError, command};
 use crate::{limits, types::Oid};
@@ -18,6 +20,10 @@ const TREE_BYTES: usize = 128 * 1024 * 1024;
 
 /// Bytes of blobs asked of one `cat-file`: well under what a child process may print.
 const BATCH_BYTES: u64 = limits::CHILD_OUTPUT_BYTES as u64 / 2;
+
+/// For what `.gitattributes` say of all files of a commit. A real one takes a hundredth of it, but each line in them is
+/// held against each path.
+const ATTRIBUTES_TIME: Duration = Duration::from_secs(10);
 
 /// What an entry of a tree is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -56,9 +62,10 @@ pub struct Entry {
     pub path: String,
     pub mode: Mode,
     pub oid: Oid,
-    /// In bytes; 0 for a submodule.
+    /// In bytes; 0 for a submodule, and for what the repository lacks.
     pub size: u64,
     readable: bool,
+    absent: bool,
 }
 
 /// A path that two commits do not have alike.
@@ -82,6 +89,9 @@ pub struct Past {
     pub subject: String,
     pub paths: Vec<String>,
 }
+
+/// By path, in the order of the names that were asked for.
+pub type Attributes<const N: usize> = HashMap<String, [Option<bool>; N], RandomState>;
 
 /// A commit's files, as they were when it was made. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -108,7 +118,7 @@ impl Snapshot {
         let entries = parse_tree(&command::read("ls-tree", list).await?)?;
         let sizes = entries
             .iter()
-            .filter(|entry| entry.mode != Mode::Submodule)
+            .filter(|entry| entry.mode != Mode::Submodule && !entry.absent)
             .map(|entry| (entry.oid.clone(), entry.size))
             .collect();
         let by_path = entries
@@ -118,6 +128,13 @@ impl Snapshot {
             .map(|(index, entry)| (entry.path.clone(), index))
             .collect();
         Ok(Self { commit, mirror, listing: Arc::new(Listing { entries, sizes, by_path }) })
+    }
+
+    /// What the commit says of itself.
+    pub async fn message(&self) -> Result<String, GitError> {
+        let log = command::on(&self.mirror).args(["log", "-1", "--format=%B"]).arg(self.commit.as_str());
+        let message = command::read("log", log).await?;
+        Ok(String::from_utf8_lossy(&message).into_owned())
     }
 
     /// Every file, link and submodule, in git's order.
@@ -131,21 +148,22 @@ impl Snapshot {
 
     /// The bytes of a file; `None` when the path is no file (a link and a submodule are none).
     pub async fn read_path(&self, path: &str) -> Result<Option<Bytes>, GitError> {
-        match self.entry(path) {
-            Some(entry) if entry.mode.is_file() => {
-                Ok(self.read(std::slice::from_ref(&entry.oid)).await?.pop())
-            }
-            _ => Ok(None),
-        }
+        let Some(entry) = self.entry(path).filter(|entry| entry.mode.is_file()) else { return Ok(None) };
+        let read = self.read(std::slice::from_ref(&entry.oid)).await?.pop().flatten();
+        read.map(Some).ok_or_else(|| GitError::NoSuchObject { oid: entry.oid.clone() })
     }
 
-    /// The bytes of several files of this commit, in the order asked. They share memory: who keeps one keeps others.
-    pub async fn read(&self, oids: &[Oid]) -> Result<Vec<Bytes>, GitError> {
-        let mut contents = Vec::with_capacity(oids.len());
+    /// The bytes of several files, in the order asked; none of what the repository lacks, as a partial clone does, and of
+    /// what is no file of this commit. They share memory: who keeps one keeps others.
+    pub async fn read(&self, oids: &[Oid]) -> Result<Vec<Option<Bytes>>, GitError> {
+        let mut contents = HashMap::<&Oid, Option<Bytes>, RandomState>::default();
         let mut batch: Vec<&Oid> = Vec::new();
         let mut bytes = 0;
         for oid in oids {
-            let size = self.size(oid)?;
+            let Some(&size) = self.listing.sizes.get(oid) else { continue };
+            if size > limits::BLOB_BYTES {
+                return Err(GitError::TooLarge { oid: oid.clone(), size, limit: limits::BLOB_BYTES });
+            }
             if !batch.is_empty() && bytes + size > BATCH_BYTES {
                 contents.extend(self.read_batch(&batch).await?);
                 batch.clear();
@@ -157,15 +175,53 @@ impl Snapshot {
         if !batch.is_empty() {
             contents.extend(self.read_batch(&batch).await?);
         }
-        Ok(contents)
+        Ok(oids.iter().map(|oid| contents.get(oid).cloned().flatten()).collect())
     }
 
-    /// The same by path and as text, in which U+FFFD stands for what is none.
+    /// The same by path and as text, in which U+FFFD stands for what is none; without what the repository lacks.
     pub async fn texts(&self, entries: &[&Entry]) -> Result<Vec<(String, String)>, GitError> {
         let oids: Vec<Oid> = entries.iter().map(|entry| entry.oid.clone()).collect();
-        let texts = self.read(&oids).await?.into_iter();
-        let texts = texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        Ok(entries.iter().map(|entry| entry.path.clone()).zip(texts).collect())
+        let texts = self.read(&oids).await?.into_iter().zip(entries);
+        let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(texts.filter_map(|(bytes, entry)| Some((entry.path.clone(), text(bytes?)))).collect())
+    }
+
+    /// What the commit's `.gitattributes` say of its files, attribute by attribute, where they say something: whether it
+    /// is set, to whatever but `false`. Where git cannot tell, as before 2.40, or takes too long, nothing is said.
+    pub async fn attributes<const N: usize>(&self, names: [&str; N]) -> Result<Attributes<N>, GitError> {
+        let mut found = Attributes::default();
+        let files = || self.entries().iter().filter(|entry| entry.readable && entry.mode.is_file());
+        let says = |entry: &Entry| entry.path.rsplit('/').next() == Some(".gitattributes");
+        if !files().any(says) {
+            return Ok(found);
+        }
+        let paths: String = files().map(|entry| format!("{}\0", entry.path)).collect();
+        let ask = command::on(&self.mirror)
+            .env("GIT_ATTR_NOSYSTEM", "1")
+            // A program that the repository's own config names.
+            .args(["-c", "core.fsmonitor=false", "-c", "core.attributesFile=/dev/null", "check-attr"])
+            .arg(format!("--source={}", self.commit))
+            .args(["--stdin", "-z"])
+            .args(names)
+            .stdin(paths.into_bytes())
+            .output_limit(TREE_BYTES);
+        let said = match command::run("check-attr", ask, ATTRIBUTES_TIME, &CancellationToken::new()).await {
+            Err(error @ (GitError::Failed { .. } | GitError::Process { .. })) => {
+                tracing::warn!(%error, "what .gitattributes say is not heeded: it takes git 2.40 and few patterns");
+                return Ok(found);
+            }
+            said => said?.stdout,
+        };
+        let said = String::from_utf8_lossy(&said);
+        let mut fields = said.split('\0');
+        while let (Some(path), Some(name), Some(value)) = (fields.next(), fields.next(), fields.next()) {
+            let at = names.iter().position(|known| *known == name).filter(|_| value != "unspecified");
+            if let Some(at) = at {
+                let set = !matches!(value, "unset" | "false");
+                found.entry(path.to_owned()).or_insert([None; N])[at] = Some(set);
+            }
+        }
+        Ok(found)
     }
 
     /// The best common ancestors of this commit and another: several where histories were merged crosswise, none where
@@ -241,17 +297,7 @@ impl Snapshot {
         Ok(commits.collect())
     }
 
-    fn size(&self, oid: &Oid) -> Result<u64, GitError> {
-        match self.listing.sizes.get(oid) {
-            None => Err(GitError::NoSuchObject { oid: oid.clone() }),
-            Some(&size) if size > limits::BLOB_BYTES => {
-                Err(GitError::TooLarge { oid: oid.clone(), size, limit: limits::BLOB_BYTES })
-            }
-            Some(&size) => Ok(size),
-        }
-    }
-
-    async fn read_batch(&self, oids: &[&Oid]) -> Result<Vec<Bytes>, GitError> {
+    async fn read_batch<'o>(&self, oids: &[&'o Oid]) -> Result<Vec<(&'o Oid, Option<Bytes>)>, GitError> {
         let asked: String = oids.iter().map(|oid| format!("{oid}\n")).collect();
         let cat =
             command::on(&self.mirror).args(["cat-file", "--batch", "--buffer"]).stdin(asked.into_bytes());
@@ -267,16 +313,7 @@ fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
 /// `<mode> <type> <oid> <size padded left>\t<path>\0`, as often as there are entries.
 fn parse_tree(listing: &[u8]) -> Result<Vec<Entry>, GitError> {
     let lines = listing.split(|byte| *byte == 0).filter(|line| !line.is_empty());
-    lines.map(|line| parse_entry(line).ok_or_else(|| unlisted(line))).collect()
-}
-
-/// Git says `BAD` for the size of what it does not have.
-fn unlisted(line: &[u8]) -> GitError {
-    let head = String::from_utf8_lossy(line.split(|byte| *byte == b'\t').next().unwrap_or_default());
-    match head.split_ascii_whitespace().collect::<Vec<_>>()[..] {
-        [_, _, oid, "BAD"] => GitError::Partial { oid: oid.to_owned() },
-        _ => unreadable("ls-tree", line),
-    }
+    lines.map(|line| parse_entry(line).ok_or_else(|| unreadable("ls-tree", line))).collect()
 }
 
 fn parse_entry(line: &[u8]) -> Option<Entry> {
@@ -285,31 +322,29 @@ fn parse_entry(line: &[u8]) -> Option<Entry> {
     let mut fields = head.split_ascii_whitespace();
     let mode = Mode::parse(fields.next()?)?;
     let oid = fields.nth(1)?.parse().ok()?;
-    let size = match fields.next()? {
-        "-" => 0,
-        size => size.parse().ok()?,
-    };
+    let size = fields.next()?;
+    // What git does not have is `BAD`.
+    let absent = size == "BAD";
+    let size = if matches!(size, "-" | "BAD") { 0 } else { size.parse().ok()? };
     let readable = std::str::from_utf8(path).is_ok();
-    Some(Entry { path: String::from_utf8_lossy(path).into_owned(), mode, oid, size, readable })
+    Some(Entry { path: String::from_utf8_lossy(path).into_owned(), mode, oid, size, readable, absent })
 }
 
 /// `<oid> <type> <size>\n<bytes>\n`, or `<oid> missing\n`, in the order asked.
-fn parse_batch(mut output: Bytes, oids: &[&Oid]) -> Result<Vec<Bytes>, GitError> {
+fn parse_batch<'o>(mut output: Bytes, oids: &[&'o Oid]) -> Result<Vec<(&'o Oid, Option<Bytes>)>, GitError> {
     let mut contents = Vec::with_capacity(oids.len());
     for oid in oids {
         let end = output.iter().position(|byte| *byte == b'\n').unwrap_or(output.len());
-        let head = String::from_utf8_lossy(&output[..end]);
-        let Some(size) =
-            head.strip_prefix(&format!("{oid} blob ")).and_then(|size| size.parse::<usize>().ok())
-        else {
-            return Err(GitError::NoSuchObject { oid: (*oid).clone() });
-        };
+        let head = String::from_utf8_lossy(&output[..end]).into_owned();
         let mut rest = output.split_off((end + 1).min(output.len()));
-        if rest.len() < size {
-            return Err(unreadable("cat-file", b"its answer was cut"));
-        }
-        contents.push(rest.split_to(size));
-        rest.advance(rest.len().min(1));
+        let size = head.strip_prefix(&format!("{oid} blob ")).and_then(|size| size.parse::<usize>().ok());
+        let content = match size {
+            Some(size) if rest.len() > size => Some(rest.split_to(size)),
+            None if head == format!("{oid} missing") => None,
+            _ => return Err(unreadable("cat-file", head.as_bytes())),
+        };
+        rest.advance(usize::from(content.is_some()));
+        contents.push((*oid, content));
         output = rest;
     }
     Ok(contents)
@@ -318,8 +353,6 @@ fn parse_batch(mut output: Bytes, oids: &[&Oid]) -> Result<Vec<Bytes>, GitError>
 #[cfg(test)]
 mod tests {
     use std::{os::unix::ffi::OsStrExt, path::Path};
-
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::{git::Mirrors, proc::Command, types::RepoId};
@@ -388,7 +421,37 @@ mod tests {
         let oids: Vec<Oid> =
             snapshot.entries().iter().filter(|e| e.mode.is_file()).map(|e| e.oid.clone()).collect();
         let all = snapshot.read(&oids).await.unwrap();
-        assert_eq!(all.iter().map(Bytes::len).collect::<Vec<_>>(), [16, 12, 0, 1, 4]);
+        assert_eq!(all.iter().flatten().map(Bytes::len).collect::<Vec<_>>(), [16, 12, 0, 1, 4]);
+    }
+
+    #[tokio::test]
+    async fn attributes_are_read_as_git_reads_them_at_that_commit() {
+        let root = tempfile::tempdir().unwrap();
+        let mirrors = mirrors(root.path()).await;
+        let (work, mirror) = (root.path().join("work"), mirrors.path(RepoId(7)));
+        std::fs::write(
+            work.join(".gitattributes"),
+            "[attr]made a -b\n*.md made\nempty b=false\nsrc/** b=x\n",
+        )
+        .unwrap();
+        std::fs::write(work.join("src/.gitattributes"), "* !b a\n").unwrap();
+        git(&work, &["add", "."]).await;
+        git(&work, &["commit", "--quiet", "-m", "second"]).await;
+        let before = mirrors.snapshot(RepoId(7), "main").await.unwrap();
+        assert!(before.attributes(["a", "b"]).await.unwrap().is_empty());
+        git(&mirror, &["fetch", "--quiet", work.to_str().unwrap(), "+main:main"]).await;
+        let after = mirrors.snapshot(RepoId(7), "main").await.unwrap();
+        let said = after.attributes(["a", "b"]).await.unwrap();
+        let said: BTreeSet<_> = said.iter().map(|(path, said)| (path.as_str(), *said)).collect();
+        assert_eq!(
+            said.into_iter().collect::<Vec<_>>(),
+            [
+                ("README.md", [Some(true), Some(false)]),
+                ("empty", [None, Some(false)]),
+                ("src/.gitattributes", [Some(true), None]),
+                ("src/bytes with space", [Some(true), None]),
+            ]
+        );
     }
 
     #[tokio::test]
@@ -453,6 +516,6 @@ mod tests {
         assert!(matches!(mirrors.snapshot(RepoId(7), "--all").await, Err(GitError::Name { .. })));
         let snapshot = mirrors.snapshot(RepoId(7), "main").await.unwrap();
         let foreign: Oid = "2".repeat(40).parse().unwrap();
-        assert!(matches!(snapshot.read(&[foreign]).await, Err(GitError::NoSuchObject { .. })));
+        assert_eq!(snapshot.read(&[foreign]).await.unwrap(), [None]);
     }
 }

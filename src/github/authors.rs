@@ -4,12 +4,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{error::Fault, graphql::Mutated, manifest::AUTHORS, repo::Repo};
-use crate::types::{Actor, IssueNo, UserId};
+use crate::types::{Actor, IssueNo, Timestamp, UserId};
 
 const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) {
   repository(owner: $owner, name: $name) { issue(number: $number) {
-    author { ...who } editor { ...who } lastEditedAt
-    timelineItems(itemTypes: [RENAMED_TITLE_EVENT], last: 1) { nodes { ... on RenamedTitleEvent { actor { ...who } } } }
+    author { ...who } authorAssociation editor { ...who } lastEditedAt
+    timelineItems(itemTypes: [RENAMED_TITLE_EVENT], last: 1) { nodes { ... on RenamedTitleEvent { actor { ...who } createdAt } } }
   } }
 }
 fragment who on Actor { login ... on User { databaseId } ... on Bot { databaseId } }";
@@ -18,6 +18,8 @@ fragment who on Actor { login ... on User { databaseId } ... on Bot { databaseId
 #[serde(rename_all = "camelCase")]
 struct Found {
     author: Option<Who>,
+    #[serde(default)]
+    author_association: String,
     editor: Option<Who>,
     last_edited_at: Option<String>,
     timeline_items: Items,
@@ -29,8 +31,10 @@ struct Items {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Renamed {
     actor: Option<Who>,
+    created_at: String,
 }
 
 #[derive(Deserialize)]
@@ -41,9 +45,24 @@ struct Who {
     database_id: Option<u64>,
 }
 
+/// Who had a hand in an issue as it is. An account that is gone is `ghost`, number 0.
+#[derive(Debug)]
+pub struct Authors {
+    pub author: Actor,
+    /// Nothing of the author's is in the repository yet, as GitHub has it. It grants and refuses nothing.
+    pub newcomer: bool,
+    /// Who edited the text last and who the title, and when.
+    pub edits: Vec<(Actor, Timestamp)>,
+}
+
+impl Authors {
+    pub fn all(&self) -> impl Iterator<Item = &Actor> {
+        std::iter::once(&self.author).chain(self.edits.iter().map(|(by, _)| by))
+    }
+}
+
 impl Repo {
-    /// Who opened the issue, who edited its text last and who its title. An account that is gone is `ghost`, number 0.
-    pub async fn authors(&self, issue: IssueNo) -> Result<Vec<Actor>, Fault> {
+    pub async fn authors(&self, issue: IssueNo) -> Result<Authors, Fault> {
         let name = self.name();
         let variables = json!({ "owner": name.owner, "name": name.name, "number": issue });
         let request = self.bare(&AUTHORS).body(json!({ "query": QUERY, "variables": variables }));
@@ -54,13 +73,16 @@ impl Repo {
             return Err(Fault::NotFound { call });
         }
         let found = Found::deserialize(found).map_err(|error| Fault::unexpected(&call, error))?;
-        let renamed = found.timeline_items.nodes.into_iter().map(|renamed| renamed.actor);
-        let mut authors = vec![actor(found.author)];
-        if found.editor.is_some() || found.last_edited_at.is_some() {
-            authors.push(actor(found.editor));
+        let renamed =
+            found.timeline_items.nodes.into_iter().map(|renamed| (renamed.actor, renamed.created_at));
+        let edited = found.last_edited_at.map(|at| (found.editor, at));
+        let mut edits = Vec::new();
+        for (who, at) in edited.into_iter().chain(renamed) {
+            edits.push((actor(who), Timestamp::parse(&at).map_err(|error| Fault::unexpected(&call, error))?));
         }
-        authors.extend(renamed.map(actor));
-        Ok(authors)
+        let newcomer = ["FIRST_TIME_CONTRIBUTOR", "FIRST_TIMER", "NONE"];
+        let newcomer = newcomer.contains(&found.author_association.as_str());
+        Ok(Authors { author: actor(found.author), newcomer, edits })
     }
 }
 

@@ -416,7 +416,7 @@ pub(super) fn first_piece(body: &Body) -> String {
 }
 
 /// The line by which a comment is recognised; pieces after the first carry their number.
-fn marker_line(marker: &str, piece: usize) -> Result<String, Fault> {
+pub(super) fn marker_line(marker: &str, piece: usize) -> Result<String, Fault> {
     let sound = (1..=MARKER_CHARS).contains(&marker.len())
         && !marker.contains("--")
         && marker.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:/#".contains(&b));

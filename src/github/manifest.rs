@@ -79,6 +79,8 @@ calls! {
     PERMISSION: GET "/repos/{owner}/{repo}/collaborators/{login}/permission" METADATA;
 
     ISSUES_LIST: GET "/repos/{owner}/{repo}/issues" ISSUES;
+    CREATE_ISSUE: POST "/repos/{owner}/{repo}/issues" DISCUSS;
+    EDIT_ISSUE: PATCH "/repos/{owner}/{repo}/issues/{issue}" DISCUSS;
     ISSUE_EVENTS: GET "/repos/{owner}/{repo}/issues/{issue}/events" ISSUES;
     ISSUE: GET "/repos/{owner}/{repo}/issues/{issue}" ISSUES;
     COMMENTS: GET "/repos/{owner}/{repo}/issues/{issue}/comments" ISSUES;

@@ -1,5 +1,5 @@
 //! May this person do that here? Asked live of GitHub, by what they may do in the repository now;
-//! what a payload says about its author's association is never used.
+//! what a payload says about its author's association decides nothing.
 
 use serde::Deserialize;
 

@@ -186,6 +186,11 @@ impl Repo {
         self.installation
     }
 
+    /// The App's own account.
+    pub async fn bot(&self) -> Result<Actor, Fault> {
+        self.github.bot_seen_by(self.installation).await
+    }
+
     /// Did a call of this handle have to be sent to another address, because the name is an old one?
     pub fn was_redirected(&self) -> bool {
         self.redirected.load(Ordering::Relaxed)
@@ -440,6 +445,11 @@ impl Repo {
             },
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Does the repository have this label?
+    pub async fn has_label(&self, name: &str) -> Result<bool, Fault> {
+        Ok(self.label(name).await?.is_some())
     }
 
     async fn label(&self, name: &str) -> Result<Option<LabelNode>, Fault> {

@@ -35,7 +35,7 @@ impl Intake {
             let live = self.engine.list(live).await?;
             moved_on(live.iter().filter(|run| concerns(&answer, run)), answer.at)?
         };
-        let (verb, stage) = (answer.verb.clone(), answer.stage.clone());
+        let (verb, stage) = (answer.verb.clone(), answer.stage.clone().or_else(|| answer.way.clone()));
         Ok(Reply::Words(match self.engine.signal(Signal { repo, issue, answer, late }).await? {
             Signalled::Taken(run) => return Ok(Reply::Note(format!("`/{verb}` taken by {run}"))),
             Signalled::Duplicate => return Ok(Reply::Note("heard before".to_owned())),
@@ -52,6 +52,7 @@ impl Intake {
             Signalled::Several(gates) => messages::several(&lines(&gates)),
             Signalled::Stale(gate) => messages::stale(&approve_line(&gate)),
             Signalled::TooSoon(gate) => messages::too_soon(&approve_line(&gate)),
+            Signalled::NoWay(gate) => messages::no_way(&verb, &approve_line(&gate)),
         }))
     }
 
@@ -129,7 +130,7 @@ fn concerns(answer: &Answer, run: &RunView) -> bool {
 
 /// The line a person pastes.
 fn approve_line(gate: &GateView) -> ApproveLine {
-    ApproveLine { stage: gate.stage.clone(), subject: gate.subject }
+    ApproveLine { stage: gate.stage.clone(), subject: gate.subject, ways: gate.ways.clone() }
 }
 
 fn lines(gates: &[GateView]) -> Vec<ApproveLine> {
@@ -158,6 +159,7 @@ mod tests {
             verbs: vec![("revise".to_owned(), Role::Write.into())],
             shown_at: at,
             needed: 1,
+            ways: Vec::new(),
             answers: 0,
         };
         RunView {
@@ -199,6 +201,7 @@ mod tests {
             verb: "revise".to_owned(),
             stage: stage.map(str::to_owned),
             hash: None,
+            way: None,
             text: String::new(),
             by: ada(),
             role: Role::Write,

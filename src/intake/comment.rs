@@ -11,6 +11,7 @@ use crate::{
     engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger, Who},
     github::{Body, Fault, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
     messages::{self, HelpRow},
+    rounds::{DISMISS, MUST_FIX},
     store::{Pause, Spending, Taken},
     types::{Cause, IssueNo, Role},
 };
@@ -19,20 +20,21 @@ use crate::{
 const COMMANDS_PER_COMMENT: usize = 5;
 
 /// Everything one command needs to be answered.
-struct Said<'a> {
+pub(super) struct Said<'a> {
     taken: &'a Taken,
     cause: Cause,
-    event: &'a CommentEvent,
-    at: IssueRef<'a>,
+    pub(super) event: &'a CommentEvent,
+    pub(super) at: IssueRef<'a>,
     repo: Repo,
     /// What the sender may do here, asked of GitHub now.
-    role: Role,
+    pub(super) role: Role,
     /// Runs of ours that are alive on this issue.
-    live: Vec<RunView>,
+    pub(super) live: Vec<RunView>,
     /// All runs there were on it when we were told late: one of them may have overtaken a start.
     known: Vec<RunView>,
-    /// The run that `/retry` would mean; looked for only when it was said.
-    halted: Option<RunView>,
+    /// The newest run, where it goes on no more: `/retry` and `/restart` may mean it, and it is looked for only when one of
+    /// them was said.
+    pub(super) ended: Option<RunView>,
 }
 
 impl Said<'_> {
@@ -140,10 +142,10 @@ impl Intake {
                 || self.router.row(command.name).is_some_and(|row| row.kind == CommandKind::Starts)
         };
         // What halted is alive no more, and is what `/retry` is for.
-        let retry = found.iter().flatten().any(|command| command.name == RETRY);
-        let halted = if retry { self.halted(e, issue).await? } else { None };
+        let said = |name| found.iter().flatten().any(|command| command.name == name);
+        let ended = if said(RETRY) || said(RESTART) { self.ended(e, issue).await? } else { None };
         let any = found.iter().any(|c| match c {
-            Ok(command) if command.name == RETRY => meant(command) || halted.is_some(),
+            Ok(command) if means(command.name, ended.as_ref()) => true,
             Ok(command) => meant(command),
             Err(Mistake::Unknown { addressed: true, .. }) => true,
             Err(_) => live.iter().any(|run| run.gate.is_some()),
@@ -158,22 +160,21 @@ impl Intake {
         } else {
             Vec::new()
         };
-        Ok(Some(Said { taken, cause, event: e, at, repo, role, live, known, halted }))
+        Ok(Some(Said { taken, cause, event: e, at, repo, role, live, known, ended }))
     }
 
-    /// The newest run of the issue, if it came to nothing by itself or cannot be read. One that was begun only after the
-    /// comment had been written, which came late, is not meant.
-    async fn halted(&self, e: &CommentEvent, issue: IssueNo) -> Result<Option<RunView>, Trouble> {
+    /// The newest run of the issue, if it ended or cannot be read. One that was begun only after the comment had been
+    /// written, which came late, is not meant.
+    async fn ended(&self, e: &CommentEvent, issue: IssueNo) -> Result<Option<RunView>, Trouble> {
         let filter = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: false };
         let newest = self.engine.list(filter).await?.into_iter().max_by_key(|run| run.id);
-        let meant = |run: &RunView| {
-            matches!(run.status, Status::Failed | Status::Parked) && run.started_at <= e.created_at
-        };
-        Ok(newest.filter(meant))
+        let over = |run: &RunView| !run.status.live() || run.status == Status::Parked;
+        Ok(newest.filter(|run| over(run) && run.started_at <= e.created_at))
     }
 
     async fn retry(&self, said: &Said<'_>, cause: Cause) -> Result<Reply, Trouble> {
-        let Some(run) = said.halted.as_ref().map(|run| run.id) else {
+        let halted = said.ended.as_ref().filter(|run| means(RETRY, Some(run)));
+        let Some(run) = halted.map(|run| run.id) else {
             return Ok(Reply::Words(messages::nothing_to_retry()));
         };
         let retry = Retry { run, cause, by: said.event.sender.login.clone() };
@@ -213,8 +214,8 @@ impl Intake {
         let Some(row) = self.router.row(command.name) else {
             return Ok(Reply::Note("not a word of ours".to_owned()));
         };
-        let retry = row.name == RETRY && said.halted.is_some();
-        if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts && !retry {
+        let again = means(row.name, said.ended.as_ref());
+        if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts && !again {
             return Ok(Reply::Note(format!("`/{}` is not meant for us here", row.name)));
         }
         let needs = needed(row, &said.live);
@@ -292,6 +293,8 @@ impl Intake {
             }
             "cost" => self.cost(said).await,
             RETRY => self.retry(said, cause).await,
+            RESTART => self.restart(said, command, cause).await,
+            DISMISS | MUST_FIX => self.settle(said, command, cause).await,
             _ => self.answer(said, command, cause).await,
         }
     }
@@ -334,13 +337,20 @@ impl Intake {
             {
                 return Ok(Reply::Words(messages::not_understood("budget", &error.to_string())));
             }
-            (Approve::default(), command.args.clone())
+            if command.name == "answer"
+                && let Err(error) = commands::parse_answers(&command.args)
+            {
+                return Ok(Reply::Words(messages::not_understood("answer", &error.to_string())));
+            }
+            let way = commands::way(&command.args).filter(|_| command.name == "override");
+            (Approve { way: way.map(str::to_owned), ..Approve::default() }, command.args.clone())
         };
         let answer = Answer {
             cause,
             verb: command.name.to_owned(),
             stage: approve.stage,
             hash: approve.hash,
+            way: approve.way,
             text,
             by: said.event.sender.clone(),
             role: said.role,
@@ -377,8 +387,16 @@ fn needed(row: &CommandSpec, live: &[RunView]) -> Role {
     if live.is_empty() { row.role.max(Role::Triage) } else { row.role }
 }
 
-/// It is the one word that means a run which is alive no more.
+/// The two words that may mean a run which is alive no more: one that halted, and any.
 const RETRY: &str = "retry";
+const RESTART: &str = "restart";
+
+fn means(command: &str, ended: Option<&RunView>) -> bool {
+    ended.is_some_and(|run| match command {
+        RETRY => matches!(run.status, Status::Failed | Status::Parked),
+        _ => command == RESTART,
+    })
+}
 
 /// Marks the comment that `/help`, `/status` and `/cost` are answered in.
 const ANSWERS: &str = "answers";

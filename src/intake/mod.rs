@@ -18,6 +18,7 @@ mod patrol;
 mod pauses;
 mod reactions;
 mod route;
+mod settle;
 mod sweep;
 mod workers;
 

@@ -152,6 +152,7 @@ impl Intake {
                 verb: verb.to_owned(),
                 stage: None,
                 hash: None,
+                way: None,
                 text: e.body.clone(),
                 by: e.sender.clone(),
                 role,

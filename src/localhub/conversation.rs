@@ -129,6 +129,7 @@ impl Change<'_> {
             body,
             author: by,
             editor: None,
+            edited_at: None,
             open: true,
             locked: false,
             state_reason: None,
@@ -166,8 +167,9 @@ impl Change<'_> {
             self.trace(repo, number, event);
         }
         if let Some(body) = body.filter(|b| Some(*b) != old_body.as_deref()) {
+            let at = self.at;
             let issue = self.issue_mut(repo, number)?;
-            (issue.body, issue.editor) = (Some(body.to_owned()), Some(by));
+            (issue.body, issue.editor, issue.edited_at) = (Some(body.to_owned()), Some(by), Some(at));
             changes.insert("body".into(), json!({ "from": old_body.unwrap_or_default() }));
         }
         if changes.is_empty() {

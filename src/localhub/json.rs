@@ -173,7 +173,7 @@ impl Json<'_> {
         labels_of(repo, issue).into_iter().map(|l| self.label(repo, l)).collect()
     }
 
-    pub(super) fn association(&self, repo: &Repository, user: UserId) -> &'static str {
+    pub(in crate::localhub) fn association(&self, repo: &Repository, user: UserId) -> &'static str {
         if user == repo.owner {
             "OWNER"
         } else if repo.roles.get(&user).is_some_and(|r| *r > Role::None) {

@@ -133,6 +133,8 @@ pub(super) struct Issue {
     /// Who last edited the body.
     #[serde(default)]
     pub(super) editor: Option<UserId>,
+    #[serde(default)]
+    pub(super) edited_at: Option<Timestamp>,
     pub(super) open: bool,
     /// Collaborators alone may speak, and nobody may react.
     #[serde(default)]

@@ -2,14 +2,14 @@
 
 use super::{
     ApproveLine, Author, Inconclusive, access, cost::spending, count, folded, held::day_and_clock, links,
-    others, rehearsal, sign, stage_name, status::place,
+    others, overrides, rehearsal, sign, stage_name, status::place,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     documents::findings::Finding,
     git::Changed,
-    github::outbound::{Body, clean, code, plain},
+    github::outbound::{Body, clean, code, fenced, plain},
     store::Spending,
     types::{Hash, Role, RunId, Timestamp, Verdict},
 };
@@ -40,6 +40,8 @@ pub struct GateCard {
     pub rationale: String,
     /// What is open, in order.
     pub findings: Vec<Finding>,
+    /// What people dismissed.
+    pub dismissed: Vec<Finding>,
     /// What the document says, in short; the drafter's words.
     pub summary: String,
     /// Who may pass an approved document.
@@ -52,6 +54,10 @@ pub struct GateCard {
     pub others: Vec<Changed>,
     /// The branch that somebody rewrote, where this is about the one that follows it.
     pub left: Option<String>,
+    /// What there is to know of whoever wrote the issue.
+    pub authorship: Vec<Authorship>,
+    /// How the issue was edited that would have given way to what was approved.
+    pub edited: Option<String>,
     /// Why people are asked where the settings would ask nobody.
     pub because: Option<AskedBecause>,
     pub document_url: Option<String>,
@@ -70,6 +76,31 @@ pub enum AskedBecause {
     Stranger(String),
     /// The issue is not what the document was drafted from.
     IssueEdited,
+}
+
+/// What people should know of an issue's authors before they decide.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Authorship {
+    /// The author, nothing of whose is in the repository yet.
+    Newcomer(String),
+    /// Who edited text or title after the run was asked for.
+    Edited { by: String, at: Timestamp },
+}
+
+impl Authorship {
+    fn sentence(&self) -> String {
+        match self {
+            Self::Newcomer(login) => {
+                format!("The issue's author {} has contributed nothing here before.", code(login, 60))
+            }
+            Self::Edited { by, at } => format!(
+                "The issue was edited by {} on {}, after this run was asked for.",
+                code(by, 60),
+                day_and_clock(*at)
+            ),
+        }
+    }
 }
 
 /// How a gate stands. There is a line to paste for as long as it counts.
@@ -136,13 +167,15 @@ impl Standing {
 
 /// Takes the lines out of a comment of ours that begin so and cannot be pasted any more; none where there are none.
 pub fn without_stale_lines(text: &str, begins: &str, counts: Option<&ApproveLine>) -> Option<Body> {
-    let counts = counts.map(ApproveLine::text);
+    let counts = counts.map_or_else(Vec::new, ApproveLine::texts);
     let lines: Vec<&str> = text.split('\n').collect();
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some(line) = lines.get(at) {
         // A whole block and nothing else goes: inside code of a model's, that leaves its fences as they are.
         match lines[at..] {
-            ["```", stale, "```", ..] if stale.starts_with(begins) && counts.as_deref() != Some(stale) => {
+            ["```", stale, "```", ..]
+                if stale.starts_with(begins) && !counts.iter().any(|line| line == stale) =>
+            {
                 out.push("*This line does not count any more.*");
                 at += 3;
             }
@@ -177,6 +210,15 @@ pub fn gate(card: &GateCard) -> Body {
             "The settings ask nobody about what a review approved. Here a person is asked all the same: the issue {why}."
         )
     }));
+    if card.standing.waits() && !card.authorship.is_empty() {
+        parts.push(card.authorship.iter().map(Authorship::sentence).collect::<Vec<_>>().join(" "));
+    }
+    parts.extend(card.edited.as_ref().filter(|_| card.standing.waits()).map(|diff| {
+        let diff = fenced("diff", diff, 6_000);
+        format!(
+            "**The issue was edited** before this could take its place, so nothing was changed:\n\n{diff}"
+        )
+    }));
     if card.standing.waits()
         && !card.others.is_empty()
         && matches!(card.verdict, None | Some(Verdict::Approved))
@@ -189,12 +231,13 @@ pub fn gate(card: &GateCard) -> Body {
         let rationale = clean(&card.rationale, RATIONALE_CHARS);
         parts.push(format!("**The reviewer's reason**\n\n{rationale}"));
     }
-    if card.findings.is_empty() {
-        if card.verdict.is_some() {
-            parts.push("No open findings.".to_owned());
-        }
-    } else {
-        parts.push(table(&card.findings));
+    if card.findings.is_empty() && card.verdict.is_some() {
+        parts.push("No open findings.".to_owned());
+    }
+    if !card.findings.is_empty() || !card.dismissed.is_empty() {
+        parts.push(table(&card.findings) + &dismissed(&card.dismissed));
+    }
+    if !card.findings.is_empty() {
         parts.push(details(&card.findings));
     }
     if !card.summary.trim().is_empty() {
@@ -262,7 +305,8 @@ fn decision(card: &GateCard) -> String {
     let over = card.override_role.map_or(String::new(), |over| {
         let over = access(over);
         format!(
-            "\n- `/override REASON`, by someone with {over}, accepts it all the same; the reason is recorded."
+            "\n- {}, by someone with {over}, accepts it all the same; the reason is recorded.",
+            overrides(line)
         )
     });
     format!(
@@ -281,12 +325,26 @@ pub(super) fn table(findings: &[Finding]) -> String {
     out
 }
 
+/// Rows of the same table.
+fn dismissed(findings: &[Finding]) -> String {
+    let row = |finding: &Finding| {
+        let (place, title, why) =
+            (place(&finding.place), plain(&finding.title, 200), plain(&finding.why, 300));
+        format!("\n| ~~{}~~ | dismissed | {place} | ~~{title}~~ ({why}) |", finding.id)
+    };
+    findings.iter().map(row).collect()
+}
+
 fn details(findings: &[Finding]) -> String {
     let mut out = String::new();
     for finding in findings.iter().take(DETAILED) {
         let why =
             if finding.why.is_empty() { String::new() } else { format!(" ({})", plain(&finding.why, 200)) };
         out.push_str(&format!("**{}**{why}\n\n{}\n\n", finding.id, clean(&finding.detail, DETAIL_CHARS)));
+        if let Some(reply) = &finding.reply {
+            let (what, why) = (reply.disposition.as_str(), clean(&reply.why, DETAIL_CHARS));
+            out.push_str(&format!("The author: {what}.\n\n{why}\n\n"));
+        }
     }
     if findings.len() > DETAILED {
         out.push_str(&format!("… and {} more, in the review log.\n", findings.len() - DETAILED));
@@ -315,6 +373,7 @@ mod tests {
             status: Status::Open,
             why: String::new(),
             must_fix: false,
+            reply: None,
         }
     }
 
@@ -335,7 +394,11 @@ mod tests {
     fn card(verdict: Verdict, findings: Vec<Finding>) -> GateCard {
         GateCard {
             stage: "lld".into(),
-            standing: Standing::Waits(ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") }),
+            standing: Standing::Waits(ApproveLine {
+                stage: "lld".into(),
+                subject: Hash::of(b"x"),
+                ways: Vec::new(),
+            }),
             final_word: false,
             run: RunId { repo: RepoId(8123), seq: 4 },
             document: Hash::of(b"d"),
@@ -344,6 +407,7 @@ mod tests {
             inconclusive: None,
             rationale: "Sound.".into(),
             findings,
+            dismissed: Vec::new(),
             summary: "Reads a file.".into(),
             role: Role::Write,
             override_role: Some(Role::Maintain),
@@ -357,7 +421,9 @@ mod tests {
             },
             others: Vec::new(),
             left: None,
+            authorship: vec![],
             because: None,
+            edited: None,
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),
             status_url: None,

@@ -183,6 +183,7 @@ mod tests {
                     rounds: Vec::new(),
                     waiting: None,
                     draft: None,
+                    hidden: vec![],
                     notes: Vec::new(),
                     cost: None,
                     outcome: None,

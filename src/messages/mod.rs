@@ -10,10 +10,12 @@ mod cost;
 mod detour;
 mod endings;
 mod failure;
+mod filed;
 mod gate;
 mod held;
 mod labels;
 mod pull;
+mod questions;
 mod replies;
 mod status;
 
@@ -24,24 +26,29 @@ pub use cost::{
 pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
 pub use failure::{FailureKind, Inconclusive};
-pub use gate::{AskedBecause, GateCard, Standing, gate, without_stale_lines};
+pub use filed::{Credit, Origin, conflicts_unknown, filed_issue, filed_title, labels_lacking, similar};
+pub use gate::{AskedBecause, Authorship, GateCard, Standing, gate, without_stale_lines};
 pub use held::{Hold, ModelWait, with_pause};
 pub use labels::{DONE, LabelView, NEEDS_YOU, STOPPED, TRIGGER_COLOR, WORKING, trigger_description};
 pub use pull::{
-    Acceptance, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message, pull_body,
-    pull_section, pull_title, review_log,
+    AUDIT_TRAILER, Acceptance, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message,
+    pull_body, pull_section, pull_title, review_log,
 };
+pub use questions::{Answering, QuestionView, QuestionsCard, no_such_question, questions};
 pub use replies::{
-    HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_gate,
-    no_such_verb, not_understood, not_yet, nothing_to_retry, runs, several, stale, together, too_soon,
-    unknown_command, wrong_stage,
+    HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_findings,
+    no_gate, no_such_finding, no_such_verb, no_way, not_understood, not_yet, nothing_to_restart,
+    nothing_to_retry, runs, settled_already, several, stale, together, too_soon, unknown_command,
+    wrong_stage,
 };
-pub use status::{DraftView, Mark, Note, RoundLine, State, StatusView, StepLine, Waiting, status};
+pub use status::{
+    DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoundLine, State, StatusView, StepLine, Waiting, status,
+};
 
 use crate::{
     git::{Changed, Mode},
     github::outbound,
-    types::{Family, Hash, Role, Verdict, count},
+    types::{Family, Hash, IN_PLACE, NEW, Role, Verdict, count},
 };
 
 /// The line a person pastes to pass a gate.
@@ -49,16 +56,44 @@ use crate::{
 pub struct ApproveLine {
     pub stage: String,
     pub subject: Hash,
+    /// Where it can be accepted in several ways, there is a line for each.
+    pub ways: Vec<String>,
 }
 
 impl ApproveLine {
-    /// `/approve lld 3f9c2ab1d4e7`
-    pub fn text(&self) -> String {
-        format!("/approve {} {}", outbound::line(&self.stage, 20), self.subject.short())
+    /// `/approve lld 3f9c2ab1d4e7`, or `/approve issue in-place 3f9c2ab1d4e7` and its like.
+    pub fn texts(&self) -> Vec<String> {
+        let (stage, hash) = (outbound::line(&self.stage, 20), self.subject.short());
+        if self.ways.is_empty() {
+            return vec![format!("/approve {stage} {hash}")];
+        }
+        self.ways.iter().map(|way| format!("/approve {stage} {} {hash}", outbound::line(way, 20))).collect()
     }
 
     fn block(&self) -> String {
-        block(&self.text())
+        let about = |at: usize| self.ways.get(at).map_or("", |way| way_about(way));
+        let blocks: Vec<_> =
+            self.texts().iter().enumerate().map(|(at, text)| block(text) + about(at)).collect();
+        blocks.join("\n\n")
+    }
+}
+
+/// What a maintainer writes to accept what the review did not approve.
+fn overrides(line: &ApproveLine) -> String {
+    if line.ways.is_empty() {
+        return "`/override REASON`".to_owned();
+    }
+    let ways: Vec<_> =
+        line.ways.iter().map(|way| outbound::code(&format!("/override {way} REASON"), 60)).collect();
+    ways.join(" or ")
+}
+
+/// What comes of it, below its line.
+fn way_about(way: &str) -> &'static str {
+    match way {
+        IN_PLACE => "\n\nrewrites title and text of this issue, and keeps what is there now folded below;",
+        NEW => "\n\nopens a new issue that links this one.",
+        _ => "",
     }
 }
 

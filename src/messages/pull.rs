@@ -154,6 +154,9 @@ pub struct CommitCard {
     pub audit: Option<Hash>,
 }
 
+/// What only the commit of an approved document has: the link of the audit chain by which it was countersigned.
+pub const AUDIT_TRAILER: &str = "Countersign-Audit: ";
+
 /// The message of a commit that holds documents only: `[skip ci]`, and trailers by which a repeat
 /// is recognised and the audit chain can be followed.
 pub fn commit_message(card: &CommitCard) -> String {
@@ -162,7 +165,7 @@ pub fn commit_message(card: &CommitCard) -> String {
         CommitKind::Proposal => ("propose", String::new()),
         CommitKind::Approval(acceptance) => ("accept", acceptance.sentence() + "\n"),
     };
-    let audit = card.audit.map_or(String::new(), |hash| format!("\nCountersign-Audit: {hash}"));
+    let audit = card.audit.map_or(String::new(), |hash| format!("\n{AUDIT_TRAILER}{hash}"));
     format!(
         "docs: {verb} {stage} for #{issue} [skip ci]\n\n{title}\n{body}\nCountersign-Run: {run}\nCountersign-Document: {document}{audit}\n",
         issue = card.issue,
@@ -366,6 +369,7 @@ mod tests {
             status: Status::Fixed,
             why: why.into(),
             must_fix: false,
+            reply: None,
         };
         let mut log = ReviewLog {
             issue: IssueNo(42),

@@ -1,6 +1,6 @@
 //! Short answers to commands that could not be taken as they were.
 
-use super::{ApproveLine, access, count, link, others, paths};
+use super::{ApproveLine, access, count, link, others, overrides, paths};
 use crate::{
     git::Changed,
     github::outbound::{Body, code, fenced, plain},
@@ -63,6 +63,15 @@ pub fn too_soon(line: &ApproveLine) -> Body {
         "The document was posted only moments before that, so it may not be the one you read. To accept it:\n\n{}",
         line.block()
     ))
+}
+
+/// The way of accepting it was not named.
+pub fn no_way(verb: &str, line: &ApproveLine) -> Body {
+    let how = match verb {
+        "override" => format!("Write {}.", overrides(line)),
+        _ => format!("Write one of these:\n\n{}", line.block()),
+    };
+    said(&format!("Nothing was accepted: there is more than one way to. {how}"))
 }
 
 /// A bare approval, and more than one gate it may have meant.
@@ -131,6 +140,30 @@ pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> 
     ))
 }
 
+/// Nothing was reviewed yet that a person could settle something of.
+pub fn no_findings() -> Body {
+    said("There is no finding to settle: no review of a run that is at work here has found anything.")
+}
+
+pub fn no_such_finding<'o>(finding: &str, open: impl Iterator<Item = &'o str>) -> Body {
+    let open: Vec<_> = open.map(|id| plain(id, 10).to_string()).collect();
+    let there = match &open[..] {
+        [] => "None is open.".to_owned(),
+        [one] => format!("The open one is {one}."),
+        all => format!("Open are {}.", all.join(", ")),
+    };
+    said(&format!("There is no finding {}. {there}", plain(finding, 10)))
+}
+
+pub fn settled_already(finding: &str, status: &str) -> Body {
+    said(&format!("Nothing was done: {} is {} already.", plain(finding, 10), plain(status, 20)))
+}
+
+/// `/restart`, and there is no run of which it could be.
+pub fn nothing_to_restart() -> Body {
+    said("There is nothing to start anew: no such run is at work here, and the newest one was another.")
+}
+
 /// `/retry`, and nothing on the issue halted.
 pub fn nothing_to_retry() -> Body {
     said("There is nothing to try again: the newest run on this issue did not halt.")
@@ -140,10 +173,14 @@ pub fn nothing_to_retry() -> Body {
 pub fn empty_args(command: &str) -> Body {
     let what = match command {
         "revise" => "what should change",
-        "override" => "the reason",
+        "override" | "dismiss" => "the reason",
         _ => "the text",
     };
-    let placeholder = if command == "override" { "REASON" } else { "TEXT" };
+    let placeholder = match command {
+        "override" => "REASON",
+        "dismiss" => "F3 REASON",
+        _ => "TEXT",
+    };
     let usage = code(&format!("/{command} {placeholder}"), 40);
     said(&format!("Nothing was done: the command needs {what} after it, as in {usage}."))
 }
@@ -233,7 +270,7 @@ mod tests {
 
     #[test]
     fn every_answer_says_what_to_write_and_acts_on_nothing() {
-        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") };
+        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x"), ways: Vec::new() };
         let run = RunId { repo: RepoId(8123), seq: 4 };
         let row = |usage: &str, label: Option<&str>| HelpRow {
             usage: usage.into(),

@@ -2,9 +2,10 @@
 
 use super::{
     ApproveLine, Author, CostView, ModelWait, WayOn, access, count, folded, held::day_and_clock, link,
-    rehearsal, sign,
+    overrides, rehearsal, sign,
 };
 use crate::{
+    documents::visible::{Hidden, HiddenKind},
     github::outbound::{Body, clean, code, plain},
     types::{Hash, Role, RunId, Timestamp, Verdict},
 };
@@ -12,6 +13,10 @@ use crate::{
 /// A draft longer than this is cut in the comment: the rest is on the branch, and the comment must
 /// stay one comment.
 const DRAFT_CHARS: usize = 45_000;
+
+/// Where a result may be.
+pub const ON_PULL: &str = "its pull request";
+pub const ON_ISSUE: &str = "the issue";
 
 #[derive(Debug, Clone)]
 pub struct StatusView {
@@ -27,10 +32,12 @@ pub struct StatusView {
     pub waiting: Option<Waiting>,
     pub draft: Option<DraftView>,
     pub notes: Vec<Note>,
+    /// What no model was shown, since people do not see it either.
+    pub hidden: Vec<Hidden>,
     /// None where it is not to be shown.
     pub cost: Option<CostView>,
-    /// Where the result is, once there is one.
-    pub outcome: Option<String>,
+    /// What the result is and where, once there is one.
+    pub outcome: Option<(&'static str, String)>,
     pub updated: Timestamp,
 }
 
@@ -84,6 +91,8 @@ pub enum Waiting {
     },
     /// A model that cannot be asked now.
     Model(ModelWait),
+    /// Answers to the questions of this comment.
+    Answers { url: String, until: Timestamp },
     /// Money.
     Budget { way_on: WayOn, url: String },
 }
@@ -150,8 +159,8 @@ pub fn status(view: &StatusView) -> Body {
     if let Some(waiting) = &view.waiting {
         parts.push(waiting_text(waiting));
     }
-    if let Some(url) = &view.outcome {
-        parts.push(format!("The result is on {}.", link("its pull request", url)));
+    if let Some((what, url)) = &view.outcome {
+        parts.push(format!("The result is on {}.", link(what, url)));
     }
     if !view.steps.is_empty() {
         parts.push(view.steps.iter().map(step).collect::<Vec<_>>().join(" → "));
@@ -161,6 +170,10 @@ pub fn status(view: &StatusView) -> Body {
     }
     if !view.notes.is_empty() {
         parts.push(view.notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>().join("\n"));
+    }
+    if !view.hidden.is_empty() {
+        let lines: Vec<String> = view.hidden.iter().map(hidden).collect();
+        parts.push(folded("Hidden text, which no model was shown", &lines.join("\n")));
     }
     if let Some(cost) = &view.cost {
         parts.push(cost.text());
@@ -173,6 +186,24 @@ pub fn status(view: &StatusView) -> Body {
         day_and_clock(view.updated)
     ));
     Body::frame(rehearsal(view.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+fn hidden(row: &Hidden) -> String {
+    let (one, many) = match row.kind {
+        HiddenKind::Comment => ("comment in HTML", "comments in HTML"),
+        HiddenKind::Attribute => ("attribute of a tag", "attributes of tags"),
+        HiddenKind::Title => ("title of a link", "titles of links"),
+        HiddenKind::Tiny => ("text in letters too small to read", "texts in letters too small to read"),
+        HiddenKind::Math => ("formula that may not show", "formulas that may not show"),
+        HiddenKind::Tags => ("text in invisible letters", "texts in invisible letters"),
+        HiddenKind::Direction => {
+            ("sign that turns the direction of text", "signs that turn the direction of text")
+        }
+        HiddenKind::Invisible => ("invisible sign", "invisible signs"),
+        HiddenKind::Unshown => ("text that Markdown does not show", "texts that Markdown does not show"),
+    };
+    let says = if row.excerpt.is_empty() { String::new() } else { format!(": {}", code(&row.excerpt, 80)) };
+    format!("- {}{says}", count(row.count, one, many))
 }
 
 fn headline(view: &StatusView) -> String {
@@ -191,6 +222,11 @@ fn headline(view: &StatusView) -> String {
 fn waiting_text(waiting: &Waiting) -> String {
     match waiting {
         Waiting::Model(wait) => wait.sentence(),
+        Waiting::Answers { url, until } => format!(
+            "**Waits for answers** to {}, until {}; then the defaults hold.",
+            link("these questions", url),
+            day_and_clock(*until)
+        ),
         Waiting::Decision { line, verdict, role, gate_url } => {
             let gate =
                 gate_url.as_ref().map_or(String::new(), |url| format!(" ({})", link("what to decide", url)));
@@ -200,7 +236,8 @@ fn waiting_text(waiting: &Waiting) -> String {
                 }
                 Some(verdict) => format!(
                     "**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass. \
-                     `/revise TEXT` sends it back; `/override REASON` accepts it all the same."
+                     `/revise TEXT` sends it back; {} accepts it all the same.",
+                    overrides(line)
                 ),
             }
         }
@@ -260,7 +297,7 @@ mod tests {
     }
 
     fn view() -> StatusView {
-        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x") };
+        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x"), ways: Vec::new() };
         StatusView {
             workflow: "lld".into(),
             run: RunId { repo: RepoId(8123), seq: 4 },
@@ -293,6 +330,7 @@ mod tests {
                 url: None,
             }),
             notes: vec![Note::Repaired(2)],
+            hidden: vec![],
             cost: None,
             outcome: None,
             updated: Timestamp(0),
@@ -339,7 +377,9 @@ mod tests {
         hostile.workflow = HOSTILE.into();
         hostile.rounds[0].drafter = model(HOSTILE, HOSTILE);
         hostile.notes = vec![Note::Said(HOSTILE.into())];
-        hostile.outcome = Some("javascript:alert(1)".into());
+        let kind = HiddenKind::Comment;
+        hostile.hidden = vec![Hidden { kind, count: 2, excerpt: HOSTILE.into() }];
+        hostile.outcome = Some((ON_PULL, "javascript:alert(1)".into()));
         hostile.draft = Some(DraftView {
             name: HOSTILE.into(),
             text: HOSTILE.repeat(3000),

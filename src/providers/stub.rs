@@ -37,8 +37,10 @@ struct Answer {
     role: Role,
     /// Where it is one model's alone.
     model: Option<String>,
-    /// Where it is for runs of one workflow alone.
+    /// Where it is for runs of one workflow alone, which then get no others.
     workflow: Option<String>,
+    /// Where it is for something else than the role's usual task.
+    task: Option<String>,
     text: Option<String>,
     json: Option<Value>,
     error: Option<Failure>,
@@ -177,9 +179,16 @@ impl Stub {
         let theirs = |answer: &&Answer| {
             answer.role == role
                 && answer.model.as_ref().is_none_or(|model| *model == call.model)
-                && answer.workflow.as_ref().is_none_or(|name| call.facts.get("workflow") == Some(name))
+                && answer.task.as_ref() == call.facts.get("task")
         };
-        let answers: Vec<_> = self.script.answers.iter().filter(theirs).collect();
+        let mut answers: Vec<_> = self.script.answers.iter().filter(theirs).collect();
+        let of_it = |answer: &&Answer| {
+            answer.workflow.as_ref().is_some_and(|name| call.facts.get("workflow") == Some(name))
+        };
+        match answers.iter().any(of_it) {
+            true => answers.retain(of_it),
+            false => answers.retain(|answer| answer.workflow.is_none()),
+        }
         let number = ["call", "round"].iter().find_map(|fact| call.facts.get(*fact)?.parse::<usize>().ok());
         let index = number.unwrap_or(1).max(1) - 1;
         answers.get(index).or(answers.last()).copied()

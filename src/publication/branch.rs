@@ -321,12 +321,12 @@ async fn is_ours(
     changed: &Changed,
     ours: &HashSet<(String, Hash)>,
 ) -> Result<bool, StepError> {
-    let Some((Mode::File, oid)) = &changed.now else { return Ok(false) };
+    let Some((Mode::File, _)) = &changed.now else { return Ok(false) };
     let small = head.entry(&changed.path).is_some_and(|entry| entry.size <= limits::BLOB_BYTES);
     if !small || !ours.iter().any(|(path, _)| *path == changed.path) {
         return Ok(false);
     }
-    let bytes = head.read(std::slice::from_ref(oid)).await.map_err(git_error)?;
+    let bytes = head.read_path(&changed.path).await.map_err(git_error)?;
     Ok(bytes.iter().any(|bytes| ours.contains(&(changed.path.clone(), Hash::of(bytes)))))
 }
 

@@ -9,24 +9,31 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 mod branch;
+mod filing;
 mod remains;
 
 pub use branch::{Landed, foreign, foreign_files};
+pub use filing::{FiledAt, Filing, file, filed, labels_there};
 pub use remains::{OnBranch, Remains, remains};
 
 use crate::{
     engine::{Answer, Countersigned, Record, SectionRow, StepError},
     github::{Body, PullSpec, Repo, decorated},
     messages::{self, ApproveLine},
-    rounds::{Base, Cx, IssueSnapshot, Policy, STATUS_MARKER, announce, comment_marker, fault, text_of},
+    rounds::{
+        Base, Cx, IssueSnapshot, Policy, STATUS_MARKER, announce, as_it_was, comment_marker, fault, text_of,
+    },
     types::{Hash, IssueNo, Oid, Timestamp},
 };
 use branch::{BranchView, Expected, Landing, Only, land, read_branch};
 
 /// A document on its way to people.
+#[derive(Clone, Copy)]
 pub struct Publication<'a> {
     /// The word people type to approve it: "lld".
     pub word: &'a str,
+    /// The ways of accepting it, where there are several.
+    pub ways: &'a [String],
     /// The step that asks. Two gates about the same bytes ask different things, and an answer to the first is
     /// none to the second.
     pub gate: &'static str,
@@ -40,6 +47,14 @@ pub struct Publication<'a> {
     /// The files the document speaks of; what they hold now is part of what is approved.
     pub paths: &'a [String],
     pub policy: &'a Policy,
+    /// It may take the place of the issue's text, so that is approved with it.
+    pub on_issue: bool,
+}
+
+impl Publication<'_> {
+    fn line(&self, subject: Hash) -> ApproveLine {
+        ApproveLine { stage: self.word.to_owned(), subject, ways: self.ways.to_vec() }
+    }
 }
 
 /// A document as it stands on the issue's branch, with the pull request that shows it.
@@ -72,6 +87,8 @@ pub enum Heard {
 pub struct Now {
     pub base: Base,
     pub foreign: Option<Hash>,
+    /// The issue, where it is another one and may have to give way.
+    pub issue: Option<Box<IssueSnapshot>>,
 }
 
 /// What an approval binds: the gate and its policy, the document, what the files it names hold, and the list of what
@@ -94,6 +111,7 @@ pub async fn subject(
     let mut parts = vec![gate, document.as_bytes(), files.as_slice(), policy.as_slice()];
     parts.extend(foreign.as_ref().map(|list| list.bytes().as_slice()));
     parts.extend((!publication.files.is_empty()).then_some(manifest.as_slice()));
+    parts.extend(publication.on_issue.then(|| publication.issue.digest.bytes().as_slice()));
     Ok(Hash::of_parts(parts))
 }
 
@@ -264,10 +282,10 @@ pub async fn hear(
     let again = || Ok(Heard::Again { subject: asked, shown_at, now: None });
     // An override is a maintainer's own reason and carries no hash; what it was about is in the audit.
     let bare = answer.hash.is_none() && answer.verb == "approve";
-    let line = |subject: Hash| ApproveLine { stage: publication.word.to_owned(), subject };
-    let edited = async || match edited(cx, &key("issue"), &repo, publication).await?.filter(|_| bare) {
-        Some(diff) => {
-            announce(cx, &key("changed"), &messages::issue_changed(&diff, &line(asked))).await.map(|_| true)
+    let edited = async || match edited(cx, &key("edited"), &repo, publication.issue).await?.filter(|_| bare) {
+        Some((_, diff)) => {
+            let changed = messages::issue_changed(&diff, &publication.line(asked));
+            announce(cx, &key("changed"), &changed).await.map(|_| true)
         }
         None => Ok(false),
     };
@@ -275,11 +293,17 @@ pub async fn hear(
         if answer.verb == "revise" {
             return Ok(Heard::Yes);
         }
-        if edited().await? {
-            return again();
-        }
         let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
-        return covered(cx, answer, publication, asked, Now { base, foreign: None }).await;
+        if let Some((issue, diff)) = self::edited(cx, &key("edited"), &repo, publication.issue).await? {
+            // What was read is not what would give way.
+            let other = Publication { issue: &issue, ..*publication };
+            let subject = subject(cx, &base, &other, None).await?;
+            let changed = messages::issue_changed(&diff, &publication.line(subject));
+            let (_, shown_at) = announce(cx, &key("changed"), &changed).await?;
+            let now = Now { base, foreign: None, issue: Some(Box::new(issue)) };
+            return Ok(Heard::Again { subject, shown_at, now: Some(now) });
+        }
+        return covered(cx, answer, publication, asked, Now { base, foreign: None, issue: None }).await;
     };
     let place = Expected {
         path: &proposal.path,
@@ -314,7 +338,7 @@ pub async fn hear(
     if edited().await? {
         return again();
     }
-    covered(cx, answer, publication, asked, Now { base: seen.base, foreign: seen.foreign }).await
+    covered(cx, answer, publication, asked, Now { base: seen.base, foreign: seen.foreign, issue: None }).await
 }
 
 /// Does the answer cover what is there now, as it covered what was `asked` about?
@@ -332,7 +356,7 @@ async fn covered(
     }
     let files = changed(cx, publication, &now.base).await?;
     let others = foreign_files(cx, now.foreign).await?;
-    let line = approves.then(|| ApproveLine { stage: publication.word.to_owned(), subject: current });
+    let line = approves.then(|| publication.line(current));
     let stale = messages::not_yet(&files, &others, line.as_ref());
     let (_, shown_at) = announce(cx, &format!("stale-{}", answer.cause), &stale).await?;
     Ok(Heard::Again { subject: current, shown_at, now: Some(now) })
@@ -351,35 +375,27 @@ fn there(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
     Err(StepError::User(why))
 }
 
-/// How the issue differs from what the run read, if it was edited.
-async fn edited(
+/// The issue as it is now and how it differs from what the run read, if somebody else than we edited it.
+///
+/// # Errors
+/// Those of reading it: also that it is closed.
+pub async fn edited(
     cx: &Cx,
     key: &str,
     repo: &Repo,
-    publication: &Publication<'_>,
-) -> Result<Option<String>, StepError> {
-    let now: (String, String) = cx
-        .once(key, |_| async {
-            let issue = repo.issue(publication.issue.number).await.map_err(fault)?;
-            let title = cx.put(issue.title.as_bytes()).await?;
-            let body = cx.put(issue.body.as_bytes()).await?;
-            Ok((title.to_string(), body.to_string()))
-        })
-        .await?;
-    let (title, body) = (stored(cx, &now.0).await?, stored(cx, &now.1).await?);
-    if Hash::of_parts([title.as_bytes(), body.as_bytes()]) == publication.issue.digest {
+    then: &IssueSnapshot,
+) -> Result<Option<(IssueSnapshot, String)>, StepError> {
+    let now: IssueSnapshot = cx.once(key, |_| cx.tools().issue(cx, repo)).await?;
+    if as_it_was(cx, then.digest, now.digest).await? {
         return Ok(None);
     }
-    let then = text_of(cx, &publication.issue.body).await?;
-    let before = format!("{}\n\n{then}\n", publication.issue.title);
-    let after = format!("{title}\n\n{body}\n");
+    // In what models were shown: what people do not see of it cannot be held against that.
+    let before = format!("{}\n\n{}\n", then.title, text_of(cx, &then.body).await?);
+    let after = format!("{}\n\n{}\n", now.title, text_of(cx, &now.body).await?);
     let diff = similar::TextDiff::from_lines(&before, &after);
-    Ok(Some(diff.unified_diff().context_radius(2).to_string()))
-}
-
-async fn stored(cx: &Cx, hash: &str) -> Result<String, StepError> {
-    let hash: Hash = hash.parse().map_err(anyhow::Error::new)?;
-    text_of(cx, &hash).await
+    let diff = diff.unified_diff().context_radius(2).to_string();
+    let diff = if diff.is_empty() { "(only what people do not see of it)".to_owned() } else { diff };
+    Ok(Some((now, diff)))
 }
 
 /// The files of the document that hold something else at `now` than they did.
@@ -414,9 +430,6 @@ pub async fn publish(
     land(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
 }
 
-/// The trailer that only the commit of an approved document has.
-const AUDIT: &str = "Countersign-Audit: ";
-
 /// The link of the audit chain that the commit names by which this run publishes, if that is there. The pull request
 /// knows, though its branch be gone and others have committed on top; one that GitHub does not show is taken for none.
 pub async fn published(cx: &Cx, proposal: &Proposal) -> Result<Option<Hash>, StepError> {
@@ -424,6 +437,8 @@ pub async fn published(cx: &Cx, proposal: &Proposal) -> Result<Option<Hash>, Ste
     let messages = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
     let run = format!("Countersign-Run: {}", cx.run().id);
     let ours = messages.iter().flatten().filter(|message| message.lines().any(|line| line == run));
-    let mut links = ours.flat_map(|message| message.lines()).filter_map(|line| line.strip_prefix(AUDIT));
+    let mut links = ours
+        .flat_map(|message| message.lines())
+        .filter_map(|line| line.strip_prefix(messages::AUDIT_TRAILER));
     Ok(links.find_map(|link| link.parse().ok()))
 }

@@ -95,6 +95,8 @@ impl Failure {
 /// What is asked of a model.
 pub(super) struct Ask<'a> {
     pub role: CallRole,
+    /// What the role is asked for, where that is not its usual task: such calls are counted by themselves.
+    pub task: Option<&'static str>,
     /// `provider:model`, or another name for one or several, as configured.
     pub spec: &'a str,
     pub system: &'a str,
@@ -155,7 +157,8 @@ struct Aside {
 impl Ask<'_> {
     /// The number of the next call of this role.
     fn count(&mut self) -> u32 {
-        let calls = self.calls.entry(self.role.to_string()).or_default();
+        let name = self.task.map_or(self.role.to_string(), str::to_owned);
+        let calls = self.calls.entry(name).or_default();
         *calls += 1;
         *calls
     }
@@ -182,6 +185,7 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
         let number = ask.count();
         ask.facts.insert("call".to_owned(), number.to_string());
         ask.facts.insert("workflow".to_owned(), cx.run().workflow.clone());
+        ask.facts.extend(ask.task.map(|task| ("task".to_owned(), task.to_owned())));
         let mut aside = Aside::default();
         let this = Try { key: &key, number: attempt, bytes_a_token };
         let bought = cx.once(&key, |entry| buy(cx, ask, this, entry.interrupted, &mut aside)).await;

@@ -8,8 +8,9 @@ use tokio::sync::Mutex;
 use super::{Cx, Recent, fault};
 use crate::{
     codebase::{Index, TreeIndex},
-    config::{BudgetSettings, REPOSITORY_FILE, RepoSettings, Settings, WorkflowSettings},
-    engine::StepError,
+    config::{BudgetSettings, Filing, REPOSITORY_FILE, RepoSettings, Settings, WorkflowSettings},
+    documents::visible::{self, Hidden},
+    engine::{Record, StepError, TextKind, TextRow},
     git::{GitError, Mirrors, Snapshot},
     github::{Counter, GitHub, Repo, RepoInfo},
     providers::Providers,
@@ -58,6 +59,9 @@ pub struct Policy {
     pub verdict_gate: bool,
     /// Where the document goes; `{issue}` is its number.
     pub document_path: String,
+    /// What holds where the document is filed as an issue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filing: Option<Filing>,
     #[serde(default)]
     pub caps: BudgetSettings,
     /// May the thread tell what was spent? Everybody reads a public repository's.
@@ -67,18 +71,21 @@ pub struct Policy {
     pub complaint: Option<String>,
 }
 
-/// The issue as it was when the run read it. A later edit is noticed by `digest`.
+/// The issue as people saw it when the run read it. A later edit is noticed by `digest`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssueSnapshot {
     pub number: IssueNo,
     pub title: String,
     /// The body's text, stored.
     pub body: Hash,
-    /// Of title and body together.
+    /// Of title and body together, as they are on GitHub.
     pub digest: Hash,
     pub author: Actor,
     pub url: String,
     pub labels: Vec<String>,
+    /// What of it people do not see on GitHub: no model is shown it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hidden: Vec<Hidden>,
 }
 
 /// The commit a run works from. Recorded, not bound: a busy default branch moves all day.
@@ -137,15 +144,23 @@ impl Desk {
             return Err(StepError::User("The issue is closed. Reopen it, then start anew.".to_owned()));
         }
         let digest = Hash::of_parts([issue.title.as_bytes(), issue.body.as_bytes()]);
-        let body = cx.put(issue.body.as_bytes()).await?;
+        let (title, text) = (visible::visible_line(&issue.title), visible::visible(&issue.body));
+        let body = cx.put(text.text.as_bytes()).await?;
+        let read = TextRow {
+            title: Some(title.text.clone()),
+            raw: Some(digest),
+            ..TextRow::of(TextKind::Issue, body)
+        };
+        cx.book("issue", Record::Text(read)).await?;
         Ok(IssueSnapshot {
             number: issue.number,
-            title: issue.title,
+            title: title.text,
             body,
             digest,
             author: issue.author,
             url: issue.url,
             labels: issue.labels,
+            hidden: visible::gathered(title.hidden.iter().chain(&text.hidden)),
         })
     }
 
@@ -161,7 +176,7 @@ impl Desk {
             Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
         };
         let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::of_server(settings));
-        let WorkflowSettings { max_rounds, draft_gate, verdict_gate, document_path } =
+        let WorkflowSettings { max_rounds, draft_gate, verdict_gate, document_path, filing } =
             workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
         Ok(Policy {
             drafter: settings.models.drafter.clone(),
@@ -171,6 +186,7 @@ impl Desk {
             // What the file asks for is not known: perhaps it is this.
             verdict_gate: verdict_gate || complaint.is_some(),
             document_path,
+            filing,
             caps: budget,
             shows_cost: settings.budget.show_on_public || info.private,
             complaint,

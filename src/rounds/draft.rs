@@ -12,7 +12,7 @@ use crate::{
     codebase::{History, Shown},
     config::BudgetSettings,
     documents::{edits, shorten},
-    engine::{Cut, StepError},
+    engine::{Cut, Record, StepError, TextKind, TextRow},
     limits,
     providers::CallRole,
     types::Hash,
@@ -29,6 +29,8 @@ pub struct Brief<'a> {
     pub shown: &'a Shown,
     /// What earlier runs of the repository came to.
     pub history: &'a History,
+    /// What else is known of the issue.
+    pub extras: &'a [Extra],
     /// The form the document must have, as the parser and validator know it.
     pub rules: &'a str,
     /// The provider and model that draft.
@@ -39,6 +41,15 @@ pub struct Brief<'a> {
     pub caps: &'a BudgetSettings,
     /// A source file that exists, for scripted answers.
     pub sample_path: Option<&'a str>,
+}
+
+/// Something that is known of an issue besides its text: what people answered, what an earlier stage left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extra {
+    /// Our words for what it is.
+    pub heading: String,
+    /// Anybody's words, and told as that.
+    pub text: String,
 }
 
 /// What the drafter's turn came to.
@@ -102,8 +113,16 @@ async fn revise(
         Err(why) => return Ok(Drafted::Unusable(why)),
     };
     let failed = match edits::parse(&answered) {
-        Ok(list) => match edits::apply(&before, &list) {
-            Ok(after) => return accept(cx, round, after, by).await,
+        // What it has to say of the findings is for the reviewer, who looks at the same bytes once more.
+        Ok(revision) if revision.only_replies() => {
+            round.findings.reply(revision.replies);
+            return Ok(Drafted::Document);
+        }
+        Ok(revision) => match edits::apply(&before, &revision.edits) {
+            Ok(after) => {
+                round.findings.reply(revision.replies);
+                return accept(cx, round, after, by).await;
+            }
             Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
         },
         Err(error) => error.to_string(),
@@ -143,7 +162,20 @@ async fn answer(
     let (calls, waits) = (&mut round.calls, &mut round.waits);
     let labels = &brief.issue.labels;
     let (role, spec, caps) = (CallRole::Drafter, brief.spec, brief.caps);
-    let asked = Ask { role, spec, system, prompt, schema, not_families, labels, facts, caps, calls, waits };
+    let asked = Ask {
+        role,
+        task: None,
+        spec,
+        system,
+        prompt,
+        schema,
+        not_families,
+        labels,
+        facts,
+        caps,
+        calls,
+        waits,
+    };
     let answered = ask(cx, key, asked).await?;
     round.unshown = unshown(&answered.cut);
     match answered.outcome {
@@ -173,6 +205,8 @@ async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<
         )));
     }
     let document = cx.put(text.as_bytes()).await?;
+    let row = TextRow { served: by.attested(), ..TextRow::of(TextKind::Draft, document) };
+    cx.book("draft", Record::Text(row)).await?;
     round.replace(document);
     round.drafted_by(by);
     Ok(Drafted::Document)
@@ -227,13 +261,19 @@ pub(super) fn issue(snapshot: &IssueSnapshot, body: &str) -> Material {
     Material::markdown("issue", Weight::Source, &text, shorten::of_an_issue).at_most(limits::ISSUE_CHARS)
 }
 
+pub(super) fn with_extras(prompt: Prompt, extras: &[Extra]) -> Prompt {
+    extras.iter().fold(prompt, |prompt, Extra { heading, text }| {
+        prompt.theirs(heading.clone(), Material::text("known", Weight::Source, text))
+    })
+}
+
 fn first_prompt(round: &Round, brief: &Brief<'_>, mark: &str) -> Prompt {
     let prompt = Prompt::new(mark)
         .ours(format!("Write the {} for issue #{} of this repository.", brief.what, brief.issue.number))
         .section("The form it must have", brief.rules);
-    with_history(with_repository(prompt, brief.shown), brief.history)
-        .theirs("What a maintainer asks for", maintainer(round))
-        .theirs("The issue", issue(brief.issue, brief.body))
+    let prompt = with_history(with_repository(prompt, brief.shown), brief.history)
+        .theirs("What a maintainer asks for", maintainer(round));
+    with_extras(prompt, brief.extras).theirs("The issue", issue(brief.issue, brief.body))
 }
 
 fn maintainer(round: &Round) -> Material {
@@ -252,19 +292,31 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
     let findings: String = round
         .findings
         .open()
-        .map(|f| format!("- {} [{}] at {}: {}. {}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail))
+        .map(|f| {
+            let why = if f.why.is_empty() { String::new() } else { format!(" ({})", f.why) };
+            format!("- {} [{}] at {}: {}. {}{why}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail)
+        })
+        .collect();
+    let settled: String = round
+        .findings
+        .dismissed()
+        .map(|f| format!("- {} at {}: {} ({})\n", f.id, f.place, f.title, f.why))
         .collect();
     let mistakes = Material::text("mistakes", Weight::Truth, &mistakes);
     let prompt = Prompt::new(mark)
         .ours(format!("Revise the {} below.", brief.what))
         .theirs("Mistakes found mechanically; all of them must go", mistakes)
         .theirs("The reviewer's open findings", Material::text("findings", Weight::Words, &findings))
+        .theirs(
+            "What maintainers dismissed; nothing is to change for it",
+            Material::text("settled", Weight::Words, &settled),
+        )
         .theirs("What a maintainer asks for", maintainer(round))
         .section("How to answer", &edits::prompt_rules())
         .section("The form the document must keep", brief.rules)
         .theirs("The document", Material::text("document", Weight::Whole, before));
-    with_history(with_repository(prompt, brief.shown), brief.history)
-        .theirs("The issue", issue(brief.issue, brief.body))
+    let prompt = with_history(with_repository(prompt, brief.shown), brief.history);
+    with_extras(prompt, brief.extras).theirs("The issue", issue(brief.issue, brief.body))
 }
 
 /// A text that was stored.

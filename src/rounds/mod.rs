@@ -9,6 +9,7 @@
 
 mod announce;
 mod ask;
+mod conflicts;
 mod desk;
 mod detours;
 mod draft;
@@ -25,9 +26,10 @@ mod status_comment;
 
 pub use announce::{announce, comment_marker};
 pub use ask::Served;
+pub use conflicts::conflicts;
 pub use desk::{Base, Desk, IssueSnapshot, Policy, git_error};
 pub use detours::detours;
-pub use draft::{Brief, Drafted, draft, text_of};
+pub use draft::{Brief, Drafted, Extra, draft, text_of};
 pub use excerpt::{Excerpt, excerpt, shown};
 pub use held::{NoAnswer, Pending};
 pub use history::{history, remembered};
@@ -35,7 +37,7 @@ pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::names;
 pub use recent::Recent;
 pub use review::{ReviewBrief, review};
-pub use standing::{fault, stop_label_on, stranger};
+pub use standing::{as_it_was, authorship, fault, stop_label_on, stranger};
 pub use status_comment::{STATUS_MARKER, StatusComment, Urgency, status_marker};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,18 +46,48 @@ use review::Reviewed;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    documents::{Mistake, Severity, findings::Ledger},
-    engine::{self, StepError},
+    documents::{
+        Mistake, Severity,
+        findings::{Finding, Ledger},
+        verdict, visible,
+    },
+    engine::{self, Remark, StepError},
     messages::Inconclusive,
-    types::{Family, Hash, Verdict},
+    types::{Family, Hash, Role, Verdict},
 };
 
 /// What a step of ours is handed.
 pub type Cx = engine::Cx<Desk>;
 
+/// The word that settles a finding, and the one that insists on it.
+pub const DISMISS: &str = "dismiss";
+pub const MUST_FIX: &str = "must-fix";
+
+/// The least role that may say such a word of a finding.
+pub fn may_settle(verb: &str, blocking: bool) -> Role {
+    if verb == DISMISS && blocking { Role::Maintain } else { Role::Write }
+}
+
+/// Takes in what people said of the round's findings since it heard them last, and books how they stand. Says which they
+/// insist on.
+pub async fn hear(cx: &Cx, round: &mut Round) -> Result<Vec<String>, StepError> {
+    let remarks = cx.remarks(round.heard()).await?;
+    if remarks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let insisted = round.hear(&remarks);
+    review::book_findings(cx, round).await?;
+    Ok(insisted)
+}
+
 /// What an earlier step must have left in the state.
 pub fn need<T>(left: &Option<T>) -> Result<&T, StepError> {
     left.as_ref().ok_or_else(|| StepError::Bug(anyhow::anyhow!("an earlier step left nothing here")))
+}
+
+/// Is it left out of what is saved?
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Where a document stands between its drafter, its reviewer and the people.
@@ -87,6 +119,12 @@ pub struct Round {
     compared: Option<Hash>,
     /// A person's words to the drafter, not yet answered by a draft.
     pub feedback: Option<String>,
+    /// How many of the run's remarks were heard.
+    #[serde(default, skip_serializing_if = "is_default")]
+    heard: u64,
+    /// A person dismissed a finding since the last review was asked for.
+    #[serde(default, skip_serializing_if = "is_default")]
+    dismissed: bool,
     /// One line a round, for people.
     pub history: Vec<Line>,
     /// The reviewed document with the fewest open objections, kept so that a loop never ends worse than
@@ -142,6 +180,8 @@ pub enum Turn {
     Pass,
     /// Back to the drafter.
     Again,
+    /// Nothing that was found counts any more, for people dismissed it: the same bytes are reviewed once more.
+    ReviewAgain,
     /// The loop may not go on by itself; a person decides.
     Stop(Stop),
 }
@@ -201,6 +241,44 @@ impl Round {
         self.strikes = 0;
     }
 
+    /// Takes in what people said of findings. Who may not settle one as it stands by now is not heeded. Says which they
+    /// insist on.
+    pub fn hear(&mut self, remarks: &[Remark]) -> Vec<String> {
+        let mut insisted = Vec::new();
+        for remark in remarks {
+            self.heard += 1;
+            let Some(finding) = self.findings.get(&remark.finding) else { continue };
+            if remark.role < may_settle(&remark.verb, finding.severity == verdict::Severity::Blocking) {
+                continue;
+            }
+            let (id, by) = (&remark.finding, &remark.by.login);
+            match remark.verb.as_str() {
+                DISMISS => {
+                    let reason = visible::visible(&remark.text).text;
+                    self.dismissed |= self.findings.dismiss(id, &reason, by).is_ok();
+                }
+                _ => insisted.extend(self.findings.must_fix(id, by).ok().map(|finding| finding.id.clone())),
+            }
+        }
+        insisted
+    }
+
+    /// How many of the run's remarks were heard.
+    pub fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// Did people dismiss what the review of this version objected to? A dismissal changes no verdict, so the same bytes are
+    /// reviewed again, and no draft is bought.
+    pub fn to_review_again(&self) -> bool {
+        let refused = |review: &Reviewed| matches!(review.verdict, Verdict::Revise | Verdict::Blocked);
+        self.dismissed
+            && self.feedback.is_none()
+            && self.review.as_ref().is_some_and(refused)
+            && !self.mistakes.iter().any(Mistake::is_error)
+            && !self.findings.open().any(Finding::counts)
+    }
+
     /// After the mechanical checks: on, or back with all mistakes at once.
     pub fn settle_checks(&mut self, mut mistakes: Vec<Mistake>) -> Turn {
         self.leave_to_review(&mut mistakes);
@@ -258,6 +336,11 @@ impl Round {
         match verdict {
             Verdict::Approved => Turn::Pass,
             Verdict::Inconclusive => Turn::Stop(Stop::Inconclusive),
+            Verdict::Revise | Verdict::Blocked if self.to_review_again() => Turn::ReviewAgain,
+            // What it still objects to people have dismissed, and no draft answers that.
+            Verdict::Revise | Verdict::Blocked if self.findings.open().next().is_none() => {
+                Turn::Stop(Stop::Stalled)
+            }
             Verdict::Revise | Verdict::Blocked if self.findings.stalled() => {
                 self.restore_best();
                 Turn::Stop(Stop::Stalled)

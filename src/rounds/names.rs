@@ -45,8 +45,8 @@ pub async fn names(
     };
     let code = entries().filter(|entry| left_out.contains(entry.path.as_str())).filter(fits);
     let code: Vec<&Entry> = code.take(UNREAD_FILES).collect();
-    let all = code.len() == left_out.len();
     let unread = texts(&snapshot, code).await?;
+    let all = unread.len() == left_out.len();
     let judged =
         tokio::task::spawn_blocking(move || judge(&Names::new(&index, &tree, &go).reading(&unread, all)));
     tokio::select! {

@@ -5,6 +5,8 @@
 //! files whole or down to their interfaces, everything else from its end. What was cut is told to the caller, who keeps it
 //! with the call. Pure: the same segments, mark and room give the same prompt.
 
+use std::borrow::Cow;
+
 use crate::{
     documents::shorten::{self, Rank, Shortened},
     engine::Cut,
@@ -198,7 +200,7 @@ enum Part {
     /// Our words.
     Ours(String),
     Theirs {
-        heading: &'static str,
+        heading: Cow<'static, str>,
         material: Material,
     },
 }
@@ -237,9 +239,9 @@ impl Prompt {
     }
 
     /// Nothing where there is no material, not even the heading.
-    pub(super) fn theirs(mut self, heading: &'static str, material: Material) -> Self {
+    pub(super) fn theirs(mut self, heading: impl Into<Cow<'static, str>>, material: Material) -> Self {
         if !material.is_blank() {
-            self.parts.push(Part::Theirs { heading, material });
+            self.parts.push(Part::Theirs { heading: heading.into(), material });
         }
         self
     }

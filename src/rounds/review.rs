@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Cx, Round, Served,
     ask::{Answered, Ask, ask},
-    draft::{issue, text_of, unshown, with_repository},
+    draft::{Extra, issue, text_of, unshown, with_extras, with_repository},
     held::NoAnswer,
     prompt::{Material, Prompt, Weight},
 };
@@ -28,6 +28,8 @@ pub struct ReviewBrief<'a> {
     pub issue: &'a super::IssueSnapshot,
     pub body: &'a str,
     pub shown: &'a Shown,
+    /// What else is known of the issue.
+    pub extras: &'a [Extra],
     pub rules: &'a str,
     pub spec: &'a str,
     /// What may be spent.
@@ -72,6 +74,7 @@ itself a blocking finding.";
 pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Result<Reviewed, NoAnswer> {
     let document = round.document.ok_or_else(|| StepError::Bug(anyhow::anyhow!("nothing to review")))?;
     round.reviews += 1;
+    round.dismissed = false;
     if matches!(round.drafter, Some(Served { family: None, .. })) {
         // Whatever a reviewer said, it could not count: it is not paid for.
         let reviewed = Reviewed::inconclusive(None, Inconclusive::DrafterUnattested);
@@ -96,6 +99,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     for (key, prompt) in [("review", &prompt), ("review-again", &again)] {
         let asked = Ask {
             role: CallRole::Reviewer,
+            task: None,
             spec: brief.spec,
             system: SYSTEM,
             prompt,
@@ -206,6 +210,10 @@ async fn book(
         }),
     )
     .await?;
+    book_findings(cx, round).await
+}
+
+pub(super) async fn book_findings(cx: &Cx, round: &Round) -> Result<(), StepError> {
     for finding in round.findings.all() {
         cx.record(
             &format!("finding-{}", finding.id),
@@ -249,7 +257,12 @@ fn prompt(
         .iter()
         .map(|f| {
             let (severity, status) = (f.severity.as_str(), f.status.as_str());
-            format!("- {} [{severity}, {status}] at {}: {}. {}\n", f.id, f.place, f.title, f.detail)
+            let said = match &f.reply {
+                Some(reply) => format!(" The author: {}, {}", reply.disposition.as_str(), reply.why),
+                None if f.why.is_empty() => String::new(),
+                None => format!(" ({})", f.why),
+            };
+            format!("- {} [{severity}, {status}] at {}: {}. {}{said}\n", f.id, f.place, f.title, f.detail)
         })
         .collect();
     let changes = before.map_or_else(String::new, |before| {
@@ -267,17 +280,19 @@ fn prompt(
         prompt = prompt.section("What this review is about", rules);
     }
     if !known.is_empty() {
-        let rules = "Say in `resolved` which of these the document now answers. Where one still stands, repeat it with its \
-                     id in `repeats`.";
+        let rules = "Say in `resolved` which of these the document now answers, and which the author's words answer. Where \
+                     one still stands, repeat it with its id in `repeats`. What is dismissed a maintainer settled: do not \
+                     repeat it.";
         prompt = prompt
             .section("Findings of earlier rounds", rules)
             .theirs("", Material::text("findings", Weight::Words, &known));
     }
-    with_repository(prompt.section("The form the document must have", brief.rules), brief.shown)
+    let prompt = with_repository(prompt.section("The form the document must have", brief.rules), brief.shown)
         .theirs(
             "Warnings of the mechanical checks",
             Material::text("warnings", Weight::Words, brief.warnings),
-        )
+        );
+    with_extras(prompt, brief.extras)
         .theirs("The issue", issue(brief.issue, brief.body))
         .theirs("What changed since the last review", Material::text("changes", Weight::Words, &changes))
         .theirs("The document under review", Material::text("document", Weight::Whole, document))
@@ -330,12 +345,14 @@ mod tests {
             author: crate::types::Actor { id: crate::types::UserId(1), login: "maya".into(), bot: false },
             url: String::new(),
             labels: Vec::new(),
+            hidden: Vec::new(),
         };
         let brief = ReviewBrief {
             what: "design",
             issue: &issue,
             body: "",
             shown: &Shown::default(),
+            extras: &[],
             rules: "",
             spec: "",
             caps: &BudgetSettings::default(),

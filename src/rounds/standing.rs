@@ -25,8 +25,9 @@ use crate::{
     engine::StepError,
     github::{Fault, Issue, Problem, Repo, Whereabouts},
     limits,
-    store::RepoRow,
-    types::{Actor, IssueNo, Role, UserId},
+    messages::Authorship,
+    store::{ArtifactRow, RepoRow},
+    types::{Actor, Hash, IssueNo, Role, UserId},
 };
 
 /// A step that GitHub's rate limit holds back looks this often whether it still does; nothing is sent for it.
@@ -119,12 +120,42 @@ impl Desk {
 
 /// Who had a hand in the issue as it is now, and may not write here; the first of them.
 pub async fn stranger(cx: &Cx, repo: &Repo) -> Result<Option<String>, StepError> {
-    for author in repo.authors(cx.run().trigger.issue).await.map_err(fault)? {
-        if repo.permission(&author).await.map_err(fault)?.role < Role::Write {
-            return Ok(Some(author.login));
+    let ours = repo.bot().await.map_err(fault)?.id;
+    for author in repo.authors(cx.run().trigger.issue).await.map_err(fault)?.all() {
+        // What we wrote there, a person approved; and who opened the issue is asked about all the same.
+        if (author.id != ours || ours == UserId(0))
+            && repo.permission(author).await.map_err(fault)?.role < Role::Write
+        {
+            return Ok(Some(author.login.clone()));
         }
     }
     Ok(None)
+}
+
+/// What people should know of the issue's authors before they decide. GitHub's own time of the last edit is asked, since an
+/// issue's `updated_at` moves with every comment and label, and the webhook that asked for the run may have been a comment's.
+pub async fn authorship(cx: &Cx, repo: &Repo) -> Result<Vec<Authorship>, StepError> {
+    let authors = repo.authors(cx.run().trigger.issue).await.map_err(fault)?;
+    let asked = cx.run().trigger.at;
+    let ours = repo.bot().await.map_err(fault)?.id;
+    let edits = authors.edits.iter().filter(|(by, at)| *at >= asked && by.id != ours);
+    let edited = edits.max_by_key(|(_, at)| *at);
+    let newcomer = authors.newcomer.then(|| Authorship::Newcomer(authors.author.login.clone()));
+    let edited = edited.map(|(by, at)| Authorship::Edited { by: by.login.clone(), at: *at });
+    Ok(newcomer.into_iter().chain(edited).collect())
+}
+
+/// Is the issue what it was `then`? An edit of ours changes nothing of what people wanted.
+///
+/// # Errors
+/// `Bug` where the rows of our own edits cannot be read.
+pub async fn as_it_was(cx: &Cx, then: Hash, now: Hash) -> Result<bool, StepError> {
+    if then == now {
+        return Ok(true);
+    }
+    let (run, db) = (cx.run(), cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?);
+    let rows = db.artifacts_of(run.trigger.issue).await.map_err(anyhow::Error::new)?;
+    Ok(rows.iter().any(|row| row.kind == ArtifactRow::OWN_TEXT && row.hash == now))
 }
 
 /// Why the run is over, by the state of its pull request.

@@ -6,8 +6,9 @@ use crate::{
     codebase::TreeIndex,
     commands::CommandSpec,
     documents::{Mistake, Repository},
-    engine::{Countersigned, Outcome, Proof, StepError, StepInfo},
-    rounds::{Cx, Policy},
+    engine::{Countersigned, Kind, Outcome, Proof, StepError, StepInfo},
+    messages::Credit,
+    rounds::{Cx, IssueSnapshot, Policy},
     types::IssueNo,
 };
 
@@ -57,6 +58,44 @@ pub struct Gate {
     pub asks: Asks,
     /// Off: nobody is asked about a draft, nor about what was approved; the rest is for people all the same.
     pub on: bool,
+    /// The ways of accepting it, of which an approval names one; none where there is but one.
+    pub ways: &'static [&'static str],
+}
+
+/// What an earlier stage left on the issue and this one builds on.
+#[derive(Debug, Clone, Copy)]
+pub struct Input {
+    /// As the other stage calls it.
+    pub kind: &'static str,
+    /// Our words for it, in the prompts.
+    pub heading: &'static str,
+    /// The command that makes it, where there is no going on without.
+    pub made_by: Option<&'static str>,
+}
+
+/// A document that was countersigned, on its way to the issue.
+pub struct Accepted<'a> {
+    pub text: &'a str,
+    pub signed: &'a Countersigned,
+    /// The issue as it was approved that this takes its place.
+    pub issue: &'a IssueSnapshot,
+    pub credit: Credit,
+}
+
+/// What came of filing it.
+#[derive(Debug)]
+pub enum Filed {
+    /// On this issue, which need not be the run's.
+    On(Placed),
+    /// Somebody edited the issue: nobody approved that this goes.
+    Edited,
+}
+
+/// Where it is.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    pub issue: IssueNo,
+    pub outcome: Outcome,
 }
 
 /// Looks up in the code what a text takes from it.
@@ -65,6 +104,16 @@ pub type NamesCheck = fn(&str, &dyn Repository) -> Vec<Mistake>;
 /// A workflow's own part of a stage. Pure, but for [`names`](Self::names): text in, facts out.
 pub trait Document: Send + Sync {
     fn about(&self) -> About;
+
+    /// The first step that shows people something.
+    fn shows_from(&self) -> Option<&'static str> {
+        self.about().steps.iter().find(|step| step.kind == Kind::Draft).map(|step| step.id)
+    }
+
+    /// What earlier stages left that this one is told.
+    fn inputs(&self) -> &'static [Input] {
+        &[]
+    }
 
     /// The gate of this step, if it is one.
     fn gate(&self, step: &str, policy: &Policy) -> Option<Gate>;
@@ -117,17 +166,12 @@ pub trait Document: Send + Sync {
     }
 
     /// Publishes on the issue, where that is the [`Target`]; it may be done twice, and the second time changes nothing.
-    fn file<'a>(
-        &'a self,
-        _text: &'a str,
-        _signed: &'a Countersigned,
-        _cx: &'a Cx,
-    ) -> BoxFuture<'a, Result<Outcome, StepError>> {
+    fn file<'a>(&'a self, _accepted: Accepted<'a>, _cx: &'a Cx) -> BoxFuture<'a, Result<Filed, StepError>> {
         Box::pin(async { Err(StepError::Bug(anyhow::anyhow!("this is not published on the issue"))) })
     }
 
     /// What [`file`](Self::file) put on the issue in this run, if it did: asked where the run ends before that was saved.
-    fn filed<'a>(&'a self, _cx: &'a Cx) -> BoxFuture<'a, Result<Option<Outcome>, StepError>> {
+    fn filed<'a>(&'a self, _cx: &'a Cx) -> BoxFuture<'a, Result<Option<Placed>, StepError>> {
         Box::pin(async { Ok(None) })
     }
 

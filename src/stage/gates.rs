@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Asks, Exit, Gate, Stage, Target, Visit, document, show, still_wanted};
 use crate::{
-    engine::{Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError},
+    documents::visible::{gathered, visible},
+    engine::{
+        Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError, TextKind, TextRow,
+    },
     messages::{self, ApproveLine, AskedBecause, CommitKind, Standing, State as Shown},
     publication::{self, Heard, Landed, Now, Publication},
     rounds::{self, Cx, IssueSnapshot, Urgency, need},
@@ -23,6 +26,9 @@ pub(super) struct Asked {
     /// What people type to approve; none: the stage's name.
     #[serde(default)]
     word: Option<String>,
+    /// The ways of accepting it, of which an approval names one.
+    #[serde(default)]
+    ways: Vec<String>,
 }
 
 impl Asked {
@@ -32,28 +38,31 @@ impl Asked {
 
     /// What a person pastes.
     pub(super) fn line(&self, v: &Visit<'_>) -> ApproveLine {
-        ApproveLine { stage: self.word(v).to_owned(), subject: self.subject }
+        ApproveLine { stage: self.word(v).to_owned(), subject: self.subject, ways: self.ways.clone() }
     }
 }
 
 /// A person decides, or the policy says that nobody needs to.
 pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
-    let Some(Gate { word, asks, on }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
+    let Some(Gate { word, asks, on, ways }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
         return Err(StepError::Bug(anyhow::anyhow!("{} is no gate of this workflow", v.at.id)));
     };
     let Some(answer) = cx.answer() else {
+        if let Some(exit) = settled(s, v, asks).await? {
+            return Ok(exit);
+        }
         return match asks {
             Asks::Draft if !on => Ok(Exit::Pass),
             // One that was reviewed comes here from there, because somebody has to see it.
             Asks::Beforehand if !on && s.round.review.is_none() => Ok(Exit::Pass),
             Asks::Verdict if !on && review_is_enough(s, v).await? => Ok(Exit::Pass),
-            _ => ask(s, v, word, asks).await,
+            _ => ask(s, v, (word, ways), asks).await,
         };
     };
     match hear(s, v, answer).await? {
         Heard::Again { subject, shown_at, now } => ask_again(s, v, asks, (subject, shown_at), now).await,
-        Heard::Rewritten => ask_anew(s, v, true).await,
+        Heard::Rewritten => ask_anew(s, v, Anew::Rewritten).await,
         Heard::Theirs(document) => take_over(s, v, document, Some(answer)).await,
         Heard::Yes => {
             let objection = match (answer.verb.as_str(), asks) {
@@ -63,7 +72,7 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             };
             if let Some(objection) = objection {
                 answered(s, v, &objection).await?;
-                return send_back(s, v, &objection).await;
+                return send_back(s, v, &objection.text).await;
             }
             let kind = match asks {
                 Asks::Draft => None,
@@ -82,6 +91,36 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             Ok(Exit::Pass)
         }
     }
+}
+
+/// Hears what people said of findings since. What they insist on goes back to the drafter; where nothing that counts is
+/// left, the same bytes are reviewed again; and what else they settled is shown where they are asked.
+async fn settled(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Option<Exit>, StepError> {
+    let (cx, before) = (v.cx, s.round.heard());
+    let insisted = rounds::hear(cx, &mut s.round).await?;
+    if s.round.heard() == before || s.round.review.is_none() || asks == Asks::Unreviewed {
+        return Ok(None);
+    }
+    if !insisted.is_empty() {
+        let which = insisted.join(", ");
+        restate_asked(
+            s,
+            v,
+            Standing::Ended(format!("{which} must be fixed first, so the drafter has it again")),
+        )
+        .await?;
+        return send_back(s, v, &format!("{which} must be fixed.")).await.map(Some);
+    }
+    if s.round.to_review_again() {
+        let why = "what the review objected to was dismissed, so it is reviewed once more as it is";
+        restate_asked(s, v, Standing::Ended(why.to_owned())).await?;
+        (s.asked, s.approval, s.stop) = (None, None, None);
+        return Ok(Some(Exit::ReviewAgain));
+    }
+    let Some(asked) = &s.asked else { return Ok(None) };
+    let (line, spec) = (asked.line(v), spec(s, v, asks, asked));
+    restate_asked(s, v, Standing::Waits(line)).await?;
+    Ok(Some(Exit::Ask(spec)))
 }
 
 /// Writes down what publishing will ask for.
@@ -115,8 +154,8 @@ pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<boo
     let issue: IssueSnapshot = cx.once("issue-now", |_| cx.tools().issue(cx, &repo)).await?;
     s.asked_because = match stranger {
         Some(login) => Some(AskedBecause::Stranger(login)),
-        None if issue.digest != need(&s.issue)?.digest => Some(AskedBecause::IssueEdited),
-        None => None,
+        None if rounds::as_it_was(cx, need(&s.issue)?.digest, issue.digest).await? => None,
+        None => Some(AskedBecause::IssueEdited),
     };
     if s.asked_because.is_some() {
         return Ok(false);
@@ -146,6 +185,7 @@ impl Texts {
     fn publication<'a>(&'a self, s: &'a Stage, v: &Visit<'_>) -> Result<Publication<'a>, StepError> {
         Ok(Publication {
             word: s.asked.as_ref().map_or(v.doc.about().stage, |asked| asked.word(v)),
+            ways: s.asked.as_ref().map_or(&[][..], |asked| asked.ways.as_slice()),
             gate: v.at.id,
             issue: need(&s.issue)?,
             base: need(&s.base)?,
@@ -154,6 +194,7 @@ impl Texts {
             files: &self.files,
             paths: &self.paths,
             policy: need(&s.policy)?,
+            on_issue: v.doc.about().target == Target::Issue,
         })
     }
 }
@@ -165,7 +206,12 @@ async fn subject_alone(s: &Stage, v: &Visit<'_>) -> Result<Hash, StepError> {
 }
 
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
-async fn ask(s: &mut Stage, v: &Visit<'_>, word: &str, asks: Asks) -> Result<Exit, StepError> {
+async fn ask(
+    s: &mut Stage,
+    v: &Visit<'_>,
+    (word, ways): (&str, &[&str]),
+    asks: Asks,
+) -> Result<Exit, StepError> {
     let cx = v.cx;
     still_wanted(s, cx).await?;
     let (subject, left) = match v.doc.about().target {
@@ -175,11 +221,14 @@ async fn ask(s: &mut Stage, v: &Visit<'_>, word: &str, asks: Asks) -> Result<Exi
         },
         Target::Issue => (subject_alone(s, v).await?, None),
     };
+    let repo = cx.tools().repo(cx).await?;
+    s.authorship = cx.once("authorship", |_| rounds::authorship(cx, &repo)).await?;
     let word = word.to_owned();
-    let line = ApproveLine { stage: word.clone(), subject };
+    let ways: Vec<String> = ways.iter().map(|way| (*way).to_owned()).collect();
+    let line = ApproveLine { stage: word.clone(), subject, ways: ways.clone() };
     let gate = show::gate(s, v, Standing::Waits(line), left).await?;
     let (url, shown_at) = rounds::announce(cx, publication::GATE, &gate).await?;
-    let asked = Asked { subject, shown_at, url, visit: cx.visit(), word: Some(word) };
+    let asked = Asked { subject, shown_at, url, visit: cx.visit(), word: Some(word), ways };
     let spec = spec(s, v, asks, &asked);
     s.asked = Some(asked);
     show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
@@ -202,7 +251,7 @@ pub(super) async fn propose(
             Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
             Landed::AskAnew { rewritten, foreign } => {
                 s.foreign = foreign;
-                return ask_anew(s, v, rewritten).await.map(Err);
+                return ask_anew(s, v, Anew::of(rewritten)).await.map(Err);
             }
         };
     let subject = publication::subject(cx, publication.base, &publication, landing.foreign).await?;
@@ -229,18 +278,38 @@ fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> GateSpec {
         _ => verbs.push(("approve".to_owned(), Role::Write.into())),
     }
     let Asked { subject, shown_at, .. } = *asked;
-    GateSpec { stage: asked.word(v).to_owned(), subject, verbs, shown_at, needed: 1, expires: None }
+    let (stage, ways) = (asked.word(v).to_owned(), asked.ways.clone());
+    GateSpec { stage, subject, verbs, shown_at, needed: 1, expires: None, ways }
+}
+
+/// Why people are asked anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anew {
+    /// Somebody rewrote the branch.
+    Rewritten,
+    /// Others changed what is on it.
+    Changed,
+    /// Others changed the issue whose place the document takes.
+    Edited,
+}
+
+impl Anew {
+    pub(super) fn of(rewritten: bool) -> Self {
+        if rewritten { Self::Rewritten } else { Self::Changed }
+    }
 }
 
 /// Asks anew at the same gate, of which nothing that was said counts, and its comment says so: about the branch as it is
 /// now, or about another where somebody rewrote it. That one's pull request is closed once the other has one, and is this
 /// run's no more.
-pub(super) async fn ask_anew(s: &mut Stage, v: &Visit<'_>, rewritten: bool) -> Result<Exit, StepError> {
-    let why = match rewritten {
-        true => "somebody rewrote the branch, and a newer comment asks about another one",
-        false => {
+pub(super) async fn ask_anew(s: &mut Stage, v: &Visit<'_>, why: Anew) -> Result<Exit, StepError> {
+    let rewritten = why == Anew::Rewritten;
+    let why = match why {
+        Anew::Rewritten => "somebody rewrote the branch, and a newer comment asks about another one",
+        Anew::Changed => {
             "others changed the branch before the approval was on it, and a newer comment asks about that"
         }
+        Anew::Edited => "the issue was edited before it could be filed, and a newer comment asks about that",
     };
     restate_asked(s, v, Standing::Ended(why.to_owned())).await?;
     if rewritten {
@@ -264,8 +333,9 @@ async fn ask_again(
     let spec = spec(s, v, asks, &asked);
     let line = asked.line(v);
     s.asked = Some(asked);
-    if let Some(Now { base, foreign }) = now {
+    if let Some(Now { base, foreign, issue }) = now {
         (s.base, s.foreign) = (Some(base), foreign);
+        s.issue = issue.map(|issue| *issue).or(s.issue.take());
         let standing = if subject == before { Standing::Waits(line) } else { Standing::WaitsAnew(line) };
         restate(s, v, cx.visit(), standing).await?;
         let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
@@ -303,7 +373,10 @@ pub(super) async fn restate(
         _ => None,
     };
     let gate = show::gate(s, v, standing.clone(), None).await?;
-    let key = cx.answer().map_or("restated".to_owned(), |answer| format!("restated-{}", answer.cause));
+    let key = match cx.answer() {
+        Some(answer) => format!("restated-{}", answer.cause),
+        None => format!("restated-{}", s.round.heard()),
+    };
     let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
     let word = s.asked.as_ref().map_or(v.doc.about().stage, |asked| asked.word(v));
     let lines = format!("/approve {word} ");
@@ -358,11 +431,12 @@ pub(super) async fn take_over(
         Some(answer) if answer.verb == "revise" => answered(s, v, answer).await?,
         _ => restate_asked(s, v, Standing::Replaced).await?,
     }
+    cx.book("theirs", Record::Text(TextRow::of(TextKind::Person, document))).await?;
     s.round.take_over(document);
     s.approval = None;
     s.known = Some(document);
     if let Some(answer) = answer.filter(|a| a.verb == "revise") {
-        return send_back(s, v, answer).await;
+        return send_back(s, v, &answer.text).await;
     }
     let repo = cx.tools().repo(cx).await?;
     s.base = Some(cx.tools().fetch(cx, "their-base", &repo).await?);
@@ -371,14 +445,16 @@ pub(super) async fn take_over(
 }
 
 /// Back to the drafter with a person's words, and with the issue and the code as they are now.
-async fn send_back(s: &mut Stage, v: &Visit<'_>, answer: &Answer) -> Result<Exit, StepError> {
+async fn send_back(s: &mut Stage, v: &Visit<'_>, words: &str) -> Result<Exit, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
     s.issue = Some(cx.once("issue-again", |_| desk.issue(cx, &repo)).await?);
     let more = need(&s.policy)?.max_rounds;
-    s.round.send_back(&answer.text, more);
-    (s.asked, s.approval) = (None, None);
+    let words = visible(words);
+    s.hidden = gathered(s.hidden.iter().chain(&words.hidden));
+    s.round.send_back(&words.text, more);
+    (s.asked, s.approval, s.edited) = (None, None, None);
     s.stop = None;
     Ok(Exit::Reread)
 }

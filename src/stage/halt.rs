@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Published, Stage, Target, Visit, before_drafting, conclude, gates, show,
+    Published, Stage, Target, Visit, before_showing, conclude, gates, show,
     show::{label, label_left, path, rehearsal, say_turn},
-    straight_to,
+    straight_to, unclear,
 };
 use crate::{
     engine::{Halt, Kind, Outcome, StepError},
     github::{Fault, Repo, decorated},
-    messages::{self, HaltCard, HaltReason, Kept, Standing},
+    messages::{self, Answering, HaltCard, HaltReason, Kept, Standing},
     publication::{self, OnBranch, Remains},
     rounds::{self, Cx, announce, fault},
 };
@@ -64,7 +64,7 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     let mut s = s.clone();
     s.label = found.label.or(s.label);
     // Its first draft made it, or was about to; or an earlier end of the same run did.
-    if !before_drafting(v) || cx.visit() > straight_to(v) + 1 {
+    if !before_showing(v) || cx.visit() > straight_to(v) + 1 {
         s.status = s.status.in_doubt();
     }
     let published = published(&s, v).await?;
@@ -108,10 +108,14 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     if v.at.kind == Kind::Pause {
         gates::unpause(&s, cx).await?;
     }
-    let ended = Standing::Ended(match halt {
+    let why = match halt {
         Halt::Stopped { .. } => format!("the run was {}", halt.sentence()),
         _ => "the run could not go on, as the newest comment says".to_owned(),
-    });
+    };
+    if s.questions.as_ref().is_some_and(|questions| questions.waits().is_some()) {
+        unclear::restate(&s, v, Answering::Ended(why.clone())).await?;
+    }
+    let ended = Standing::Ended(why);
     if v.at.kind == Kind::Gate {
         // The visit before this one asked.
         gates::restate(&s, v, cx.visit() - 1, ended).await?;

@@ -14,16 +14,21 @@ use crate::{
 pub enum Before {
     Draft,
     Review,
+    /// Whether parts of the issue contradict each other.
+    Conflicts,
 }
 
 impl Before {
     /// The workflow's step that makes the call.
     pub(super) fn step(self, v: &Visit<'_>) -> Option<StepInfo> {
-        let kind = match self {
-            Self::Draft => Kind::Draft,
-            Self::Review => Kind::Review,
+        let steps = v.doc.about().steps;
+        let of_kind = |kind| steps.iter().find(|step| step.kind == kind);
+        let found = match self {
+            Self::Draft => of_kind(Kind::Draft),
+            Self::Review => of_kind(Kind::Review),
+            Self::Conflicts => steps.iter().take_while(|step| step.kind != Kind::Draft).last(),
         };
-        v.doc.about().steps.into_iter().find(|step| step.kind == kind)
+        found.copied()
     }
 }
 

@@ -5,28 +5,35 @@
 //! its own steps and its own table of edges, and one function of it says where each [`Exit`] leads: so what may follow
 //! what is read in one table, and nothing here knows a workflow's name.
 
+mod artifacts;
 mod document;
 mod gates;
 mod halt;
 mod held;
 mod show;
+mod unclear;
 
-pub use document::{About, Asks, Document, Gate, NamesCheck, Target};
+pub use artifacts::Known;
+pub use document::{About, Accepted, Asks, Document, Filed, Gate, Input, NamesCheck, Placed, Target};
 pub use gates::gate;
 pub use halt::halted;
 pub use held::{Before, budget};
+pub use unclear::{Question, conflicts, questions};
 
 use serde::{Deserialize, Serialize};
 
 use self::{
-    gates::{Asked, ask_anew, take_over},
+    gates::{Anew, Asked, ask_anew, take_over},
     held::Paused,
+    unclear::Questions,
 };
 use crate::{
     codebase,
-    documents::Mistake,
-    engine::{ApprovalRow, GateSpec, Kind, Next, Outcome, Step, StepError, StepInfo},
-    messages::{self, AskedBecause, CommitKind, Quote, State as Shown},
+    documents::{Mistake, visible::Hidden},
+    engine::{
+        ApprovalRow, GateSpec, Kind, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow,
+    },
+    messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{
         self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Policy, ReviewBrief, Round, StatusComment,
@@ -78,6 +85,69 @@ pub struct Stage {
     /// Why people are asked where the policy would ask nobody.
     #[serde(default)]
     asked_because: Option<AskedBecause>,
+    /// What no model was shown of people's words to the drafter, since people do not see it either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    hidden: Vec<Hidden>,
+    /// What people are told at the gate of whoever wrote the issue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    authorship: Vec<Authorship>,
+    /// What else is known of the issue, for the models.
+    #[serde(default)]
+    beside: Vec<Known>,
+    /// Sentences for the status comment.
+    #[serde(default)]
+    said: Vec<String>,
+    /// What people are asked before anything is drafted.
+    #[serde(default)]
+    questions: Option<Questions>,
+    /// How the issue was edited before it could give way to what was approved: a stored text.
+    #[serde(default)]
+    edited: Option<Hash>,
+    /// Where it was filed.
+    #[serde(default)]
+    filed: Option<String>,
+}
+
+/// What a workflow's own steps may look at and leave.
+impl Stage {
+    /// The issue as the run read it.
+    ///
+    /// # Errors
+    /// `Bug` before it was read, as for the next two.
+    pub fn issue(&self) -> Result<&IssueSnapshot, StepError> {
+        need(&self.issue)
+    }
+
+    pub fn policy(&self) -> Result<&Policy, StepError> {
+        need(&self.policy)
+    }
+
+    pub fn base(&self) -> Result<&Base, StepError> {
+        need(&self.base)
+    }
+
+    /// Was nothing drafted yet?
+    pub fn fresh(&self) -> bool {
+        self.round.number == 0
+    }
+
+    /// Something the models are told besides the issue.
+    pub fn know(&mut self, known: Known) {
+        self.beside.retain(|other| other.kind != known.kind);
+        self.beside.push(known);
+    }
+
+    /// A sentence for the status comment, if it is not there yet.
+    pub fn say(&mut self, sentence: String) {
+        if !self.said.contains(&sentence) {
+            self.said.push(sentence);
+        }
+    }
+
+    /// What people are to be asked by [`questions`].
+    pub fn ask(&mut self, questions: Vec<Question>) {
+        self.questions = Some(Questions::new(questions));
+    }
 }
 
 /// One visit of a step.
@@ -100,6 +170,8 @@ pub enum Exit {
     Pass,
     /// The review leads nowhere; people have to decide.
     Undecided,
+    /// People have to be asked what the issue leaves open.
+    Unclear,
     /// Back to the drafter.
     Redraft,
     /// A person sent the document back: issue and code are read anew.
@@ -108,6 +180,8 @@ pub enum Exit {
     Theirs,
     /// People have to be asked once more, about what is there now.
     AskAnew,
+    /// People dismissed what the review objected to: the same bytes are reviewed again.
+    ReviewAgain,
     /// There is no money for the next call.
     Money,
     /// There is money again for what it lacked for.
@@ -163,6 +237,7 @@ pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             desk.policy(v.doc.about().workflow, &repo, &info).await
         })
         .await?;
+    s.beside = artifacts::inputs(v).await?;
     show::offer_label(v, &repo).await?;
     s.quote = cx.once("quote", |_| rounds::quote(cx)).await?;
     s.round = Round::new(policy.max_rounds);
@@ -186,6 +261,21 @@ pub async fn analyze(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     Ok(Exit::Pass)
 }
 
+/// On the straight way here nothing was shown yet. A visit that failed and is tried again may have shown something and
+/// taken the knowledge with it.
+async fn doubt(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
+    let cx = v.cx;
+    if s.status.url.is_none() && cx.visit() > straight_to(v) {
+        s.status = s.status.clone().in_doubt();
+        let (repo, number) = (cx.tools().repo(cx).await?, need(&s.issue)?.number);
+        let left = cx.once("label-left", |_| async {
+            Ok(show::label_left(&repo.issue(number).await.map_err(fault)?.labels))
+        });
+        s.label = left.await?;
+    }
+    Ok(())
+}
+
 /// Buys a draft.
 pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     if let Some(exit) = held::still(s, v).await? {
@@ -194,27 +284,23 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
     still_wanted(s, cx).await?;
-    // On the straight way here nothing was shown yet. A visit that failed and is tried again may have shown something
-    // and taken the knowledge with it.
-    if s.status.url.is_none() && cx.visit() > straight_to(v) {
-        s.status = s.status.clone().in_doubt();
-        let repo = cx.tools().repo(cx).await?;
-        let left = cx.once("label-left", |_| async {
-            let issue = repo.issue(issue.number).await.map_err(fault)?;
-            Ok(show::label_left(&issue.labels))
-        });
-        s.label = left.await?;
+    rounds::hear(cx, &mut s.round).await?;
+    if s.round.to_review_again() {
+        return Ok(Exit::ReviewAgain);
     }
+    doubt(s, v).await?;
     show::working(s, v).await?;
     let body = text_of(cx, &issue.body).await?;
     let repository = repository(s, v).await?;
     let history = rounds::remembered(cx, s.history).await?;
+    let extras = artifacts::told(s, cx).await?;
     let brief = Brief {
         what: v.doc.about().what,
         issue: &issue,
         body: &body,
         shown: &repository,
         history: &history,
+        extras: &extras,
         rules: &v.doc.rules(),
         spec: &policy.drafter,
         reviewer: &policy.reviewer,
@@ -229,7 +315,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     match drafted {
         Drafted::Document => Ok(Exit::Pass),
         Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
-            Turn::Pass | Turn::Again => Ok(Exit::Redraft),
+            Turn::Pass | Turn::Again | Turn::ReviewAgain => Ok(Exit::Redraft),
             Turn::Stop(_) => {
                 let tries = s.round.number;
                 Err(StepError::User(format!("No usable draft after {tries} tries; at the last one, {why}.")))
@@ -243,6 +329,9 @@ pub async fn fix(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let before = document(s, v.cx).await?;
     let (after, fixes) = v.doc.fix(&before, need(&s.issue)?.number);
     let document = v.cx.put(after.as_bytes()).await?;
+    if s.round.document != Some(document) {
+        v.cx.book("fix", Record::Text(TextRow::of(TextKind::Fix, document))).await?;
+    }
     s.round.replace(document);
     s.repairs = fixes;
     Ok(Exit::Pass)
@@ -278,7 +367,7 @@ pub async fn coverage(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
 fn settle_checks(s: &mut Stage, mistakes: Vec<Mistake>) -> Result<Exit, StepError> {
     match s.round.settle_checks(mistakes) {
         Turn::Pass => Ok(Exit::Pass),
-        Turn::Again => Ok(Exit::Redraft),
+        Turn::Again | Turn::ReviewAgain => Ok(Exit::Redraft),
         Turn::Stop(why) => Err(mechanical_halt(s, why)),
     }
 }
@@ -310,17 +399,20 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
     still_wanted(s, cx).await?;
+    rounds::hear(cx, &mut s.round).await?;
     show::working(s, v).await?;
     let body = text_of(cx, &issue.body).await?;
     let repository = repository(s, v).await?;
     let source = document(s, cx).await?;
     let base = need(&s.base)?;
     let tree = cx.tools().tree(cx, base).await?;
+    let extras = artifacts::told(s, cx).await?;
     let brief = ReviewBrief {
         what: v.doc.about().what,
         issue: &issue,
         body: &body,
         shown: &repository,
+        extras: &extras,
         rules: &v.doc.rules(),
         spec: &policy.reviewer,
         caps: &policy.caps,
@@ -336,6 +428,7 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     };
     match s.round.settle_review(reviewed) {
         Turn::Again => Ok(Exit::Redraft),
+        Turn::ReviewAgain => Ok(Exit::ReviewAgain),
         Turn::Pass => {
             s.stop = None;
             Ok(Exit::Pass)
@@ -359,7 +452,7 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             return Err(StepError::Bug(anyhow::anyhow!("a gate that is on was gone around")));
         }
         if !gates::review_is_enough(s, v).await? {
-            return ask_anew(s, v, false).await;
+            return ask_anew(s, v, Anew::Changed).await;
         }
     }
     let signed = cx.countersigned(document, about.proofs).await?;
@@ -373,7 +466,7 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         return match gates::propose(s, v).await? {
             Err(exit) => Ok(exit),
             // Nobody was shown what others have there.
-            Ok(_) if s.foreign.is_some() => ask_anew(s, v, false).await,
+            Ok(_) if s.foreign.is_some() => ask_anew(s, v, Anew::Changed).await,
             // What is proposed is kept before it is published.
             Ok(_) => Ok(held::again(cx)),
         };
@@ -392,8 +485,17 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         Target::Branch => need(&s.proposal)?.clone(),
         Target::Issue => {
             let text = text_of(cx, &document).await?;
-            let filed = Published::Filed(v.doc.file(&text, &signed, cx).await?);
-            return Ok(Exit::Done(conclude(s, v, filed).await?));
+            let issue = need(&s.issue)?.clone();
+            let accepted = Accepted {
+                text: &text,
+                signed: &signed,
+                issue: &issue,
+                credit: show::credit(s, cx, approval),
+            };
+            return match v.doc.file(accepted, cx).await? {
+                Filed::On(placed) => Ok(Exit::Done(conclude(s, v, Published::Filed(placed)).await?)),
+                Filed::Edited => edited(s, v).await,
+            };
         }
     };
     let message = show::commit(s, v, CommitKind::Approval(show::acceptance(approval)), Some(audit))?;
@@ -403,19 +505,30 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await,
         Landed::AskAnew { rewritten, foreign } => {
             s.foreign = foreign;
-            return ask_anew(s, v, rewritten).await;
+            return ask_anew(s, v, Anew::of(rewritten)).await;
         }
     };
     s.proposal = Some(Proposal { commit: landing.commit, ..proposal });
     Ok(Exit::Done(conclude(s, v, Published::Commit { audit }).await?))
 }
 
+/// The issue that was to give way is another one: people are shown how, and asked anew.
+async fn edited(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    let repo = cx.tools().repo(cx).await?;
+    if let Some((now, diff)) = publication::edited(cx, "edited", &repo, need(&s.issue)?).await? {
+        s.edited = Some(cx.put(diff.as_bytes()).await?);
+        s.issue = Some(now);
+    }
+    ask_anew(s, v, Anew::Edited).await
+}
+
 /// What was accepted, where it is now.
 enum Published {
     /// In a commit on the branch, which names this link of the audit chain.
     Commit { audit: Hash },
-    /// On the issue.
-    Filed(Outcome),
+    /// As an issue, or on one.
+    Filed(Placed),
 }
 
 /// What is left to do once it is published.
@@ -423,13 +536,18 @@ async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<
     let outcome = match published {
         Published::Commit { audit } => {
             show::update_pull(s, v, "retitle", Some(audit), None).await?;
+            artifacts::hand_on(s, v, need(&s.issue)?.number).await?;
             let proposal = need(&s.proposal)?;
             Outcome {
                 summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
                 url: Some(proposal.pull_url.clone()),
             }
         }
-        Published::Filed(outcome) => outcome,
+        Published::Filed(placed) => {
+            s.filed = placed.outcome.url.clone();
+            artifacts::hand_on(s, v, placed.issue).await?;
+            placed.outcome
+        }
     };
     show::turn(s, v, Shown::Done, messages::DONE).await?;
     Ok(outcome)
@@ -438,13 +556,18 @@ async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<
 /// The number of the visit that comes to this step first, if nothing is visited twice.
 fn straight_to(v: &Visit<'_>) -> u64 {
     let steps = v.doc.about().steps;
-    steps.iter().zip(1..).find(|(step, _)| step.id == v.at.id).map_or(u64::MAX, |(_, number)| number)
+    // Where people are asked before the first draft, that is put off by as much.
+    let is = |step: &StepInfo| match v.at.kind {
+        Kind::Pause => step.kind == Kind::Draft,
+        _ => step.id == v.at.id,
+    };
+    steps.iter().zip(1..).find(|(step, _)| is(step)).map_or(u64::MAX, |(_, number)| number)
 }
 
-/// Does the step come before any draft? Then nothing was shown to anybody yet.
-fn before_drafting(v: &Visit<'_>) -> bool {
-    let steps = v.doc.about().steps;
-    steps.iter().take_while(|step| step.kind != Kind::Draft).any(|step| step.id == v.at.id)
+/// Does the step come before any that shows something? Then nothing was shown to anybody yet.
+fn before_showing(v: &Visit<'_>) -> bool {
+    let (steps, from) = (v.doc.about().steps, v.doc.shows_from());
+    steps.iter().take_while(|step| Some(step.id) != from).any(|step| step.id == v.at.id)
 }
 
 /// Before a stage: is this still wanted?

@@ -2,15 +2,16 @@
 //!
 //! Views only: state in, typed values for `messages` out.
 
-use super::{Asks, Stage, Visit, document};
+use super::{Asks, Before, Stage, Visit, document, unclear::Questions};
 use crate::{
     config::document_path_of,
+    documents::visible,
     engine::{ApprovalKind, ApprovalRow, CallRow, Kind, StepError},
     github::{Body, LabelSpec, LabelSwap, Repo, decorated},
     limits,
     messages::{
-        self, Acceptance, Author, CommitCard, CommitKind, CostView, DraftView, GateCard, LabelView, Mark,
-        Note, PullCard, ReviewLog, RoundLine, RoundLog, Standing, StatusView, StepLine, Waiting,
+        self, Acceptance, Author, CommitCard, CommitKind, CostView, Credit, DraftView, GateCard, LabelView,
+        Mark, Note, PullCard, ReviewLog, RoundLine, RoundLog, Standing, StatusView, StepLine, Waiting,
     },
     publication,
     rounds::{self, Cx, Served, Urgency, fault, need},
@@ -45,16 +46,23 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         rounds: s.round.history.iter().map(round).collect(),
         waiting: waiting(s, v, state),
         draft,
+        hidden: visible::gathered(s.issue.iter().flat_map(|issue| &issue.hidden).chain(&s.hidden)),
         notes: notes(s, issue_chars, &cx.ledger().await?.calls),
         cost: spent(s, cx).await?.map(|spent| CostView {
             stage: messages::stage_name(about.stage),
             quote: s.quote,
             spent,
         }),
-        outcome: s.proposal.as_ref().filter(|_| state == messages::State::Done).map(|p| p.pull_url.clone()),
+        outcome: outcome(s).filter(|_| state == messages::State::Done),
         updated: cx.clock().now(),
     };
     Ok(messages::status(&view))
+}
+
+/// Where the result is, and what that is.
+fn outcome(s: &Stage) -> Option<(&'static str, String)> {
+    let pull = s.proposal.as_ref().map(|proposal| (messages::ON_PULL, proposal.pull_url.clone()));
+    pull.or_else(|| s.filed.clone().map(|url| (messages::ON_ISSUE, url)))
 }
 
 fn steps(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<StepLine> {
@@ -62,6 +70,7 @@ fn steps(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<StepLine> {
     // A run that waits for money stands before the step it is for.
     let at = match s.paused.as_ref().filter(|_| v.at.kind == Kind::Pause) {
         Some(paused) => paused.before.step(v).unwrap_or(v.at),
+        None if v.at.kind == Kind::Pause => Before::Conflicts.step(v).unwrap_or(v.at),
         None => v.at,
     };
     let here = steps.iter().position(|step| step.id == at.id).unwrap_or_default();
@@ -101,7 +110,11 @@ fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Option<Waiting> 
     if let Some(paused) = s.paused.as_ref().filter(|_| state == messages::State::NeedsYou) {
         return Some(Waiting::Budget { way_on: paused.capped.way_on(), url: paused.url.clone()? });
     }
-    let asked = s.asked.as_ref().filter(|_| state == messages::State::NeedsYou)?;
+    let needs_you = state == messages::State::NeedsYou;
+    if let Some((url, until)) = s.questions.as_ref().filter(|_| needs_you).and_then(Questions::waits) {
+        return Some(Waiting::Answers { url, until });
+    }
+    let asked = s.asked.as_ref().filter(|_| needs_you)?;
     Some(Waiting::Decision {
         line: asked.line(v),
         verdict: s.round.review.as_ref().map(|r| r.verdict),
@@ -115,6 +128,7 @@ fn notes(s: &Stage, issue_chars: usize, calls: &[CallRow]) -> Vec<Note> {
     if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
         notes.push(Note::Said(format!("{complaint}. The server's own settings are used instead.")));
     }
+    notes.extend(s.said.iter().cloned().map(Note::Said));
     if issue_chars > limits::ISSUE_CHARS {
         notes.push(Note::IssueCut { shown: limits::ISSUE_CHARS, of: issue_chars });
     }
@@ -159,6 +173,7 @@ pub(super) async fn gate(
         inconclusive: review.and_then(|r| r.why.clone()),
         rationale: review.map(|r| r.rationale.clone()).unwrap_or_default(),
         findings: s.round.findings.open().cloned().collect(),
+        dismissed: s.round.findings.dismissed().cloned().collect(),
         summary: v.doc.summary(&design),
         role: Role::Write,
         override_role: (asks == Some(Asks::Verdict)).then_some(Role::Maintain),
@@ -166,6 +181,11 @@ pub(super) async fn gate(
         reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
         others: publication::foreign_files(cx, s.foreign).await?,
         left,
+        authorship: s.authorship.clone(),
+        edited: match s.edited {
+            Some(diff) => Some(rounds::text_of(cx, &diff).await?),
+            None => None,
+        },
         because: s.asked_because.clone().filter(|_| verdict(s) == Verdict::Approved),
         document_url: proposal.map(|p| p.file_url.clone()),
         pull_url: proposal.map(|p| p.pull_url.clone()),
@@ -417,6 +437,17 @@ fn drafter(document: Option<Hash>, served: Option<&Served>) -> Author {
         (None, _) => Author::Nobody,
         (Some(_), None) => Author::Person,
         (Some(_), Some(served)) => model(served),
+    }
+}
+
+/// Who made a document that is filed, and who stands for it.
+pub(super) fn credit(s: &Stage, cx: &Cx, approval: &ApprovalRow) -> Credit {
+    Credit {
+        run: cx.run().id,
+        drafter: drafter(s.round.document, s.round.drafter.as_ref()),
+        reviewer: reviewer(s.round.review.as_ref().and_then(|review| review.reviewer.as_ref())),
+        acceptance: acceptance(approval),
+        rehearsal: rehearsal(s, cx),
     }
 }
 

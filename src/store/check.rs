@@ -8,7 +8,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 
-use super::{AuditRow, StoreError, error::Fault, packer, repository::audit_row};
+use super::{StoreError, error::Fault, packer, repository::walk};
 use crate::{
     limits,
     types::{Hash, RepoId, count},
@@ -29,7 +29,7 @@ pub struct Checked {
 const NAMED: usize = 5;
 
 /// Where a repository's database may name a document, besides the columns that must.
-const MENTIONS: [&str; 10] = [
+const MENTIONS: [&str; 11] = [
     "SELECT state FROM run",
     "SELECT request FROM run",
     "SELECT state FROM trail",
@@ -40,6 +40,7 @@ const MENTIONS: [&str; 10] = [
     "SELECT body FROM verdict",
     "SELECT body FROM finding",
     "SELECT body FROM approval",
+    "SELECT detail FROM audit",
 ];
 
 /// Looks at every database of a data directory.
@@ -52,21 +53,29 @@ pub fn check(root: &Path) -> Result<Vec<Checked>, StoreError> {
     Ok(all)
 }
 
+/// Reads a database as it is at one moment, on a connection of its own.
+pub(super) fn glimpse<R>(
+    file: &Path,
+    inside: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>,
+) -> Result<R, Fault> {
+    let mut connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    connection.busy_timeout(limits::FILE_LOCK)?;
+    let tx = connection.transaction()?;
+    inside(&tx)
+}
+
 fn check_file(
     root: &Path,
     file: PathBuf,
     inside: impl Fn(&Transaction<'_>, &mut Vec<String>) -> Result<String, Fault>,
 ) -> Checked {
-    let read = || -> Result<(String, Vec<String>), Fault> {
-        let mut connection = Connection::open_with_flags(root.join(&file), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(limits::FILE_LOCK)?;
-        let tx = connection.transaction()?;
-        let mut wrong = sqlites_own(&tx)?;
+    let read = glimpse(&root.join(&file), |tx| {
+        let mut wrong = sqlites_own(tx)?;
         // What SQLite itself cannot read says nothing about what we wrote into it.
-        let holds = if wrong.is_empty() { inside(&tx, &mut wrong)? } else { String::new() };
+        let holds = if wrong.is_empty() { inside(tx, &mut wrong)? } else { String::new() };
         Ok((holds, wrong))
-    };
-    let (holds, wrong) = read().unwrap_or_else(|fault| (String::new(), vec![fault.at(&file).to_string()]));
+    });
+    let (holds, wrong) = read.unwrap_or_else(|fault| (String::new(), vec![fault.at(&file).to_string()]));
     Checked { file, holds, wrong }
 }
 
@@ -102,12 +111,19 @@ fn repository(tx: &Transaction<'_>, repo: RepoId, wrong: &mut Vec<String>) -> Re
     let (documents, damaged) = documents(tx)?;
     wrong.extend(damaged.line());
     wrong.extend(missing(tx, &documents)?.line());
-    let (links, broken) = chain(tx, repo)?;
-    wrong.extend(broken.line());
+    let walked = walk(tx, repo, |_, _| ())?;
+    for (what, examples) in [
+        ("links of the audit chain do not hold", walked.broken),
+        ("rows are not what the audit chain says", walked.altered),
+    ] {
+        let mut named = Named::new(what);
+        examples.into_iter().for_each(|example| named.add(example));
+        wrong.extend(named.line());
+    }
     let idle = unmentioned(tx, &documents)?;
     let idle = if idle == 0 { String::new() } else { format!(" ({idle} of them left over by a crash)") };
     let documents = count(documents.len(), "document", "documents");
-    Ok(format!("{runs}, {documents}{idle}, {}", count(links, "audit link", "audit links")))
+    Ok(format!("{runs}, {documents}{idle}, {}", count(walked.links, "audit link", "audit links")))
 }
 
 fn rows(tx: &Transaction<'_>, table: &str) -> Result<usize, Fault> {
@@ -147,26 +163,6 @@ fn missing(tx: &Transaction<'_>, documents: &HashSet<String>) -> Result<Named, F
         }
     }
     Ok(missing)
-}
-
-fn chain(tx: &Transaction<'_>, repo: RepoId) -> Result<(usize, Named), Fault> {
-    let mut broken = Named::new("links of the audit chain do not hold");
-    let (mut links, mut head) = (0, Hash::of(b""));
-    let mut statement = tx.prepare("SELECT * FROM audit ORDER BY seq")?;
-    let rows = statement.query_map([], |row| Ok(audit_row(repo, row)))?;
-    for row in rows {
-        links += 1;
-        match row? {
-            Ok(row) => {
-                if row.previous != head || !AuditRow::sound(&row) {
-                    broken.add(format!("link {links} (`{}` of run {})", row.what, row.run));
-                }
-                head = row.hash;
-            }
-            Err(_) => broken.add(format!("link {links} (unreadable)")),
-        }
-    }
-    Ok((links, broken))
 }
 
 /// How many documents nothing points to: written, and the process died before it said what for.

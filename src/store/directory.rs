@@ -190,7 +190,7 @@ fn by_id(tx: &Transaction<'_>, id: RepoId) -> Result<Option<RepoRow>, Fault> {
     Ok(tx.prepare_cached(sql)?.query_row([signed(id.0)], repository).optional()?)
 }
 
-fn owns(tx: &Transaction<'_>, name: &RepoName) -> Result<Option<RepoRow>, Fault> {
+pub(super) fn owns(tx: &Transaction<'_>, name: &RepoName) -> Result<Option<RepoRow>, Fault> {
     let sql = "SELECT id, installation, owner, name FROM repository
                WHERE owner = ?1 AND name = ?2 AND gone_at IS NULL ORDER BY seen DESC LIMIT 1";
     Ok(tx.prepare_cached(sql)?.query_row([&name.owner, &name.name], repository).optional()?)

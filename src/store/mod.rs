@@ -17,6 +17,7 @@ mod gathered;
 mod gone;
 mod hints;
 mod inbox;
+mod lineage;
 mod open_databases;
 mod outages;
 mod packer;
@@ -53,9 +54,10 @@ pub use self::{
     error::StoreError,
     gathered::{Calls, Gathered, Tally},
     inbox::{Accepted, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
+    lineage::{Told, audit, lineage, repository_named},
     outages::Outage,
     patrol::LabelingKey,
-    repository::RepoDb,
+    repository::{RepoDb, Walked},
     resting::{Rest, RestingKey, resting_keys},
     rows::*,
     spend::{Reservation, Reserved, SharedCap},

@@ -44,6 +44,9 @@ pub struct GateSpec {
     pub needed: u32,
     /// When to run the step again although nobody answered.
     pub expires: Option<Timestamp>,
+    /// In which of several ways it may be accepted: an approval names one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<String>,
 }
 
 /// Who may give an answer: whoever has at least the role, or is one of the people.
@@ -96,6 +99,9 @@ pub struct Answer {
     pub stage: Option<String>,
     /// The beginning of a hash, as typed.
     pub hash: Option<String>,
+    /// Which way of accepting it names, if it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way: Option<String>,
     pub text: String,
     pub by: Actor,
     /// The role of `by` when they said it.
@@ -164,6 +170,22 @@ pub struct AnswerRow {
     pub answer: Answer,
 }
 
+/// What a person says of a finding while the run lives: data, which starts nothing. A step reads it when it looks next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remark {
+    pub cause: Cause,
+    /// The word that was typed: `dismiss`.
+    pub verb: String,
+    /// The finding it is about: `F3`.
+    pub finding: String,
+    pub text: String,
+    pub by: Actor,
+    /// The role of `by` when they said it.
+    pub role: Role,
+    /// GitHub's time of the comment.
+    pub at: Timestamp,
+}
+
 /// Someone's wish that runs end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRow {
@@ -218,6 +240,8 @@ pub struct RunRow {
     pub gate: Option<GateRow>,
     /// The oldest answer at the open gate that no step has had yet.
     pub answer: Option<AnswerRow>,
+    /// How many of its remarks a step may read: those from before it was saved last.
+    pub remarks: u64,
     pub started_at: Timestamp,
     pub updated_at: Timestamp,
 }
@@ -635,9 +659,58 @@ pub struct ApprovalRow {
     pub kind: ApprovalKind,
 }
 
+/// How a text came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TextKind {
+    /// The issue, as models are shown it.
+    Issue,
+    /// A model wrote the document.
+    Draft,
+    /// Code mended its form.
+    Fix,
+    /// A person's own version took the place of ours.
+    Person,
+}
+
+impl TextKind {
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Issue => "the issue was read",
+            Self::Draft => "a model wrote the document",
+            Self::Fix => "code mended the document",
+            Self::Person => "a person's own version was taken over",
+        }
+    }
+}
+
+/// A text that the run worked from or made. It is on the audit chain alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextRow {
+    pub kind: TextKind,
+    /// Of the stored text.
+    pub text: Hash,
+    /// Of the issue: its title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Of the issue: the hash of title and body as they were on GitHub, with what was hidden in them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Hash>,
+    /// The model that wrote it, by its own word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<String>,
+}
+
+impl TextRow {
+    pub fn of(kind: TextKind, text: Hash) -> Self {
+        Self { kind, text, title: None, raw: None, served: None }
+    }
+}
+
 /// A row for one of the ledgers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
+    Text(TextRow),
     Call(CallRow),
     Verdict(VerdictRow),
     Finding(FindingRow),
@@ -645,6 +718,22 @@ pub enum Record {
     Raise(RaiseRow),
     Commit(CommitRow),
     Section(SectionRow),
+    Artifact(ArtifactRow),
+}
+
+/// What a run left for the stages that follow on an issue, which need not be its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactRow {
+    pub issue: IssueNo,
+    /// `lld`, `answers`; of each the newest counts.
+    pub kind: String,
+    /// Of its text.
+    pub hash: Hash,
+}
+
+impl ArtifactRow {
+    /// The kind of what an issue's title and text hash to that we wrote there: no text is stored under that hash.
+    pub const OWN_TEXT: &'static str = "own-text";
 }
 
 /// Everything the ledgers hold about one run, each list in the order it was first written.

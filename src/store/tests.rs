@@ -249,7 +249,8 @@ async fn documents_are_kept_by_hash_and_the_audit_chain_shows_tampering() {
     let second = repo.audit(&lease.gathered, entry("lin")).await.unwrap();
     assert_eq!(repo.audit(&lease.gathered, entry("ada")).await.unwrap(), first);
     let mut chain = repo.audit_chain().await.unwrap();
-    assert_eq!((chain.len(), chain[1].previous, chain[1].hash), (2, first, second));
+    // The start of the run is the first.
+    assert_eq!((chain.len(), chain[2].previous, chain[2].hash), (3, first, second));
     assert!(chain.iter().all(AuditRow::sound));
     chain[0].detail = serde_json::json!({ "by": "eve" });
     assert!(!chain[0].sound());
@@ -312,7 +313,7 @@ async fn what_somebody_stopped_waiting_for_is_opened_all_the_same_and_once() {
     assert!(store.repositories.at_hand(RepoId(1)).is_none());
     drop(seized);
     let opened = after.await.unwrap();
-    assert_eq!(opened.audit_chain().await.unwrap(), []);
+    assert_eq!(opened.audit_chain().await.unwrap().len(), 1);
     assert!(Arc::ptr_eq(&opened, &store.repo(RepoId(1)).await.unwrap()));
 }
 

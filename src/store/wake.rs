@@ -5,8 +5,8 @@ use std::{collections::HashSet, sync::Arc};
 use futures_util::future::BoxFuture;
 
 use super::{
-    Answer, Booked, CancelRow, Checkpoint, GateRow, Gathered, Lease, NewRun, Opened, RepoDb, Rerun, RunRow,
-    Store, StoreError,
+    Answer, Booked, CancelRow, Checkpoint, GateRow, Gathered, Lease, NewRun, Opened, Remark, RepoDb, Rerun,
+    RunRow, Store, StoreError,
     agenda::{Looking, Picked},
     gathered::Document,
 };
@@ -36,6 +36,17 @@ impl Store {
         let db = self.repo(repo).await?;
         let doubt = self.agenda.doubt(repo);
         let (booked, runs) = db.answer(gate, answer).await?;
+        doubt.settle(&runs);
+        Ok(booked)
+    }
+
+    /// A run that lives has its hint already.
+    pub async fn book_remark(&self, run: RunId, remark: Remark) -> Result<Booked, StoreError> {
+        let order = self.agenda.order(run.repo);
+        let _order = order.lock().await;
+        let Some(db) = self.repo_if_any(run.repo).await? else { return Ok(Booked::Changed) };
+        let doubt = self.agenda.doubt(run.repo);
+        let (booked, runs) = db.remark(run, remark).await?;
         doubt.settle(&runs);
         Ok(booked)
     }

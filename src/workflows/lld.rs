@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::issue;
 use crate::{
     codebase::TreeIndex,
     commands::{CommandKind, CommandSpec},
@@ -15,7 +16,7 @@ use crate::{
     documents::{Mistake, lld},
     engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, Trigger, Workflow},
     rounds::{Cx, Desk, Policy},
-    stage::{self, About, Asks, Before, Document, Exit, Gate, NamesCheck, Stage, Target, Visit},
+    stage::{self, About, Asks, Before, Document, Exit, Gate, Input, NamesCheck, Stage, Target, Visit},
     types::{IssueNo, Role},
 };
 
@@ -23,8 +24,7 @@ use crate::{
 pub struct Lld;
 
 /// What its settings are called, and its defaults.
-pub(super) const TABLE: WorkflowTable =
-    WorkflowTable { name: Lld::NAME, document_path: "docs/lld/LLD-{issue}.md" };
+pub(super) const TABLE: WorkflowTable = WorkflowTable::of(Lld::NAME, "docs/lld/LLD-{issue}.md");
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -96,13 +96,13 @@ impl Workflow<Desk> for Lld {
     const GRAPH: &'static [(At, &'static [At])] = &[
         (At::Load, &[At::Analyze]),
         (At::Analyze, &[At::Draft]),
-        (At::Draft, &[At::Fix, At::Draft, At::Budget]),
+        (At::Draft, &[At::Fix, At::Draft, At::Review, At::Budget]),
         (At::Fix, &[At::Check]),
         (At::Check, &[At::TestPlan, At::Draft]),
         (At::TestPlan, &[At::DraftGate, At::Draft]),
         (At::DraftGate, &[At::Review, At::Analyze, At::Check, At::DraftGate]),
-        (At::Review, &[At::VerdictGate, At::Draft, At::Budget]),
-        (At::VerdictGate, &[At::Finalize, At::Analyze, At::Check, At::VerdictGate]),
+        (At::Review, &[At::VerdictGate, At::Draft, At::Review, At::Budget]),
+        (At::VerdictGate, &[At::Finalize, At::Analyze, At::Check, At::VerdictGate, At::Review]),
         (At::Finalize, &[At::Check, At::VerdictGate]),
         (At::Budget, &[At::Draft, At::Review]),
     ];
@@ -164,7 +164,7 @@ fn edge(at: At, exit: &Exit) -> Option<At> {
         (At::Fix, Exit::Pass) | (_, Exit::Theirs) => At::Check,
         (At::Check, Exit::Pass) => At::TestPlan,
         (At::TestPlan, Exit::Pass) => At::DraftGate,
-        (At::DraftGate, Exit::Pass) | (_, Exit::Resume(Before::Review)) => At::Review,
+        (At::DraftGate, Exit::Pass) | (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => At::Review,
         (At::DraftGate, Exit::AskAnew) => At::DraftGate,
         (At::Review, Exit::Pass | Exit::Undecided) | (_, Exit::AskAnew) => At::VerdictGate,
         (At::VerdictGate, Exit::Pass) => At::Finalize,
@@ -189,10 +189,14 @@ impl Document for Design {
         }
     }
 
+    fn inputs(&self) -> &'static [Input] {
+        issue::LEFT
+    }
+
     fn gate(&self, step: &str, policy: &Policy) -> Option<Gate> {
         match step {
-            "N2" => Some(Gate { word: "lld", asks: Asks::Draft, on: policy.draft_gate }),
-            "N4" => Some(Gate { word: "lld", asks: Asks::Verdict, on: policy.verdict_gate }),
+            "N2" => Some(Gate { word: "lld", asks: Asks::Draft, on: policy.draft_gate, ways: &[] }),
+            "N4" => Some(Gate { word: "lld", asks: Asks::Verdict, on: policy.verdict_gate, ways: &[] }),
             _ => None,
         }
     }

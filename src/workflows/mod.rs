@@ -1,5 +1,6 @@
 //! The workflows. Adding one is a file here and three lines below.
 
+pub mod issue;
 pub mod lld;
 
 use std::path::Path;
@@ -11,10 +12,10 @@ use crate::{
 };
 
 /// Every workflow there is, in the order `/help` shows them.
-pub static ALL: &[&dyn AnyWorkflow<Desk>] = &[&lld::Lld];
+pub static ALL: &[&dyn AnyWorkflow<Desk>] = &[&issue::Issue, &lld::Lld];
 
 /// Their settings.
-pub const TABLES: &[WorkflowTable] = &[lld::TABLE];
+pub const TABLES: &[WorkflowTable] = &[issue::TABLE, lld::TABLE];
 
 /// Reads the server's settings, those of every workflow among them.
 ///

@@ -74,11 +74,12 @@ impl Models {
         fs::create_dir(&package).unwrap();
         fs::write(package.join("claude"), program).unwrap();
         fs::set_permissions(package.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
-        let better = json!({ "edits": [{ "search": WEAK, "replace": STRONG }] });
+        let better = json!({ "edits": [{ "search": WEAK, "replace": STRONG }], "replies": [] });
         let asked = format!("A maintainer asked for more.\n\n{ANCHOR}");
-        let revised = json!({ "edits": [{ "search": ANCHOR, "replace": asked }] });
+        let revised = json!({ "edits": [{ "search": ANCHOR, "replace": asked }], "replies": [] });
         for (name, text, value) in [
             ("first", design(), None),
+            ("issue", issue(), None),
             ("better", String::new(), Some(better)),
             ("revised", String::new(), Some(revised)),
         ] {
@@ -141,6 +142,7 @@ const PROGRAM: &str = r#"#!/bin/sh
 if [ "$1" = --version ]; then echo 2.1.329; exit; fi
 echo called >>"$CLAUDE_CONFIG_DIR/calls"
 case "$(cat)" in
+'Write the issue'*) answer=issue ;;
 'Write the'*) answer=first ;;
 *'What a maintainer asks for'*) answer=revised ;;
 *) answer=better ;;
@@ -169,6 +171,24 @@ fn transcript(text: &str, value: Option<Value>) -> String {
     format!("{said}\n{result}\n")
 }
 
+/// The rehearsal's first draft of an issue.
+fn issue() -> String {
+    let rehearsal: toml::Value =
+        toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
+    let mut all = rehearsal["answer"].as_array().unwrap().iter();
+    let first = all.find(|a| a.get("workflow").is_some() && a["role"].as_str() == Some("drafter")).unwrap();
+    let text = first["text"].as_str().unwrap();
+    text.replace("{{issue}}", "1").replace("{{title}}", "weeks").replace("{{path}}", "src/lib.rs")
+}
+
+/// What the sample's first issue could be held to contradict itself in.
+fn conflict() -> Value {
+    json!({ "conflicts": [{
+        "criterion_a": "`--by week` groups by ISO week", "criterion_b": "its output does not change by a byte",
+        "diverging_situation": "both are given", "question": "Which holds?", "default": "The first.",
+    }] })
+}
+
 /// The rehearsal's first draft, for the first issue of the sample.
 fn design() -> String {
     let rehearsal: toml::Value =
@@ -193,6 +213,9 @@ async fn review(
     }
     tokio::time::sleep(reviewer.thinking).await;
     let prompt = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
+    if prompt.starts_with("Find what contradicts itself") {
+        return gemini(&conflict());
+    }
     let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap();
     let findings = json!([{
         "severity": "high", "category": "tests", "place": "3", "title": "Requirement 2 can't be tested as written",
@@ -209,7 +232,11 @@ async fn review(
         "nonce": nonce, "verdict": verdict, "rationale": "A reason in one sentence.", "findings": findings,
         "resolved": resolved,
     });
-    let parts = json!([{ "text": review.to_string() }]);
+    gemini(&review)
+}
+
+fn gemini(answer: &Value) -> Json<Value> {
+    let parts = json!([{ "text": answer.to_string() }]);
     Json(json!({
         "candidates": [{ "content": { "role": "model", "parts": parts }, "finishReason": "STOP" }],
         "usageMetadata": { "promptTokenCount": READ, "candidatesTokenCount": ANSWERED },

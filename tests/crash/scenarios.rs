@@ -77,10 +77,28 @@ pub(crate) const ALL: &[Scenario] = &[
         killed_in: &[],
         end: "lld: done",
     },
+    Scenario {
+        workflow: "issue",
+        name: "asked, answered, and filed as a new one",
+        acts: &[LABEL_IDEA, ANSWER, Act { act: |t| t.say("sam", &t.way("new")), ..APPROVE }],
+        cap: USUAL_CAP,
+        toml: "",
+        killed_in: &[],
+        end: "issue: done",
+    },
 ];
 
 /// Documents that are published otherwise: in another order, on another target, with several files, unasked.
 pub(crate) const OTHERWISE: &[Scenario] = &[
+    Scenario {
+        workflow: "issue",
+        name: "filed in place, which no model reviewed",
+        acts: &[LABEL_IDEA, ANSWER, Act { act: |t| t.say("sam", &t.way("in-place")), ..APPROVE }],
+        cap: USUAL_CAP,
+        toml: "[issue]\nreview = false\n",
+        killed_in: &["\"DraftGate\"", "\"File\""],
+        end: "issue: done",
+    },
     Scenario {
         workflow: "note",
         name: "approved before each of its reviews, and filed",
@@ -138,6 +156,15 @@ const LABEL: Act = Act {
     act: |t| t.label("countersign:lld"),
 };
 
+const LABEL_IDEA: Act = Act { act: |t| t.label("countersign:issue"), ..LABEL };
+
+const ANSWER: Act = Act {
+    what: "maya answers what she is asked",
+    done: |t| t.said("maya", "/answer"),
+    ready: |t| t.view().comments.iter().any(|c| c.body.contains("before this is drafted")),
+    act: |t| t.say("maya", "/answer 1: the second one"),
+};
+
 const REVISE: Act = Act {
     what: "sam has it revised",
     done: |t| t.said("sam", "/revise"),
@@ -183,6 +210,11 @@ impl Thread<'_> {
 
     fn sent_back(&self) -> bool {
         self.view().comments.iter().any(|c| c.body.contains("was sent back"))
+    }
+
+    /// The line to copy for this way of accepting.
+    fn way(&self, way: &str) -> String {
+        self.gates().last().unwrap().replace(" in-place ", &format!(" {way} "))
     }
 
     /// The line to copy from each comment that asks a person.

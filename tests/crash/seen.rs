@@ -2,7 +2,10 @@
 
 use std::{fmt::Write as _, path::Path, process::Command};
 
-use countersign::engine::{Filter, Port};
+use countersign::{
+    engine::{Filter, Port},
+    types::IssueNo,
+};
 
 use crate::world::World;
 
@@ -16,7 +19,8 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     let hubs = elsewhere.iter().chain([&own]).map(|a| (a.trim_end_matches('/').to_owned(), "HUB".to_owned()));
     let comments = view.comments.iter().enumerate();
     let comments = comments.map(|(n, c)| (format!("#issuecomment-{}", c.id), format!("#comment {n}")));
-    let links = chain.iter().enumerate().map(|(n, row)| (row.hash.to_string(), format!("AUDIT {n}")));
+    // How many there are is up to the calls that were lost.
+    let links = chain.iter().map(|row| (row.hash.to_string(), format!("AUDIT {}", row.what)));
     let names: Vec<(String, String)> = hubs.chain(comments).chain(links).collect();
     let plain = |text: &str| plain(text, &names);
     let sorted = |list: &[(String, String)]| {
@@ -30,6 +34,12 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
         .unwrap();
     for c in &view.comments {
         writeln!(out, "--- {} {:?}\n{}", c.author, sorted(&c.reactions), plain(&c.body)).unwrap();
+    }
+    writeln!(out, "{}", plain(&view.body)).unwrap();
+    let others = (1..).map(IssueNo).map_while(|number| w.hub.issue(w.repo, number));
+    for other in others.filter(|issue| issue.number != w.issue && issue.number.0 > 1) {
+        let title = (other.number, &other.title, &other.labels, other.comments.len());
+        writeln!(out, "=== {title:?}\n{}", plain(&other.body)).unwrap();
     }
     for pull in w.hub.pulls(w.repo) {
         let comments = w.hub.issue(w.repo, pull.number).unwrap().comments.len();

@@ -170,8 +170,7 @@ async fn silence_ends_at_the_deadline_and_a_word_ends_it_sooner() {
     let mut silent = question("gemini");
     silent.deadline = Duration::from_millis(300);
     let error = ask(&settings, "gemini:pro", silent).await.unwrap_err();
-    let CallErrorKind::Timeout { idle: false, elapsed } = error.kind else { panic!("{error:?}") };
-    assert!(elapsed >= Duration::from_millis(300));
+    assert!(matches!(error.kind, CallErrorKind::Timeout { idle: false, .. }), "{error:?}");
 
     let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
     let (provider, _) = providers.resolve("gemini:pro").unwrap();

@@ -21,7 +21,7 @@ async fn turn(role: CallRole, number: u32) -> Reply {
 }
 
 fn edited(text: &str, answer: &Reply) -> String {
-    edits::apply(text, &edits::parse(&answer.text).unwrap()).unwrap()
+    edits::apply(text, &edits::parse(&answer.text).unwrap().edits).unwrap()
 }
 
 fn mistakes(text: &str) -> Vec<String> {

@@ -504,7 +504,8 @@ async fn a_design_costs_few_mails_and_few_calls() {
     // A repository's labels are made once, whatever comes after.
     let once = calls.iter().filter(|r| r.method == "POST" && r.path == "/repos/maya/tally/labels").count();
     let (count, writes, list) = (calls.len(), writes - once, list.join("\n"));
-    assert!(count <= 60 && writes <= 13, "one revision cost {count} calls, {writes} of them writes:\n{list}");
+    // One of them only asks: GraphQL knows no other method.
+    assert!(count <= 60 && writes <= 14, "one revision cost {count} calls, {writes} of them writes:\n{list}");
 }
 
 #[tokio::test]
@@ -521,7 +522,8 @@ async fn a_design_that_takes_its_time_stays_within_sixteen_writes() {
     w.approved_by("sam").await;
     let made = |r: &&RequestView| r.method == "POST" && r.path == "/repos/maya/tally/labels";
     let once = w.hub.requests().iter().filter(made).count();
-    assert!(w.hub.writes() - writes - once <= 16, "{} writes", w.hub.writes() - writes - once);
+    // And one that only asks, since GraphQL knows no other method.
+    assert!(w.hub.writes() - writes - once <= 17, "{} writes", w.hub.writes() - writes - once);
     let edits = w.find("Rehearsal").edits;
     assert_eq!(edits, 5, "two reviews, a second draft, the question and the end are each shown");
 }

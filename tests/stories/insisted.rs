@@ -19,7 +19,7 @@ fn strange() -> String {
 }
 
 fn edit(search: &str, replace: &str) -> String {
-    json!({ "edits": [{ "search": search, "replace": replace }] }).to_string()
+    json!({ "edits": [{ "search": search, "replace": replace }], "replies": [] }).to_string()
 }
 
 /// What the drafter is told is wrong.

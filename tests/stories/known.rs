@@ -23,7 +23,7 @@ fn about(words: &str) -> String {
 }
 
 fn edit(search: &str, replace: &str) -> String {
-    json!({ "edits": [{ "search": search, "replace": replace }] }).to_string()
+    json!({ "edits": [{ "search": search, "replace": replace }], "replies": [] }).to_string()
 }
 
 #[tokio::test]

@@ -129,7 +129,7 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
         [("max", 3_000_000)]
     );
     let audited = db.audit_chain().await.unwrap();
-    assert!(audited.iter().any(|row| row.what.contains("budget") && row.detail["microusd"] == 3_000_000));
+    assert!(audited.iter().any(|row| row.what.contains("budget") && row.detail["amount"] == 3_000_000));
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use crate::world::{World, world};
 const LABEL: &str = "countersign:lld";
 
 impl World {
-    fn data(&self) -> &Path {
+    pub(crate) fn data(&self) -> &Path {
         &self.app.settings.data_dir
     }
 
@@ -56,7 +56,7 @@ impl World {
     }
 
     /// The repository's database in some data directory.
-    fn checkpoints(&self, data: &Path) -> rusqlite::Connection {
+    pub(crate) fn checkpoints(&self, data: &Path) -> rusqlite::Connection {
         rusqlite::Connection::open(data.join(format!("repos/{}/checkpoints.db", self.repo))).unwrap()
     }
 }

@@ -21,7 +21,13 @@ impl Script {
     /// Revises by replacing what stands once in the document.
     pub(crate) fn edits(self, search: &str, replace: &str) -> Self {
         let edits = json!([{ "search": search, "replace": replace }]);
-        self.with(json!({ "role": "drafter", "json": { "edits": edits } }))
+        self.with(json!({ "role": "drafter", "json": { "edits": edits, "replies": [] } }))
+    }
+
+    /// Leaves the document as it is and says why a finding is none.
+    pub(crate) fn rebuts(self, finding: &str, why: &str) -> Self {
+        let reply = json!({ "finding": finding, "disposition": "rebutted", "why": why });
+        self.with(json!({ "role": "drafter", "json": { "edits": [], "replies": [reply] } }))
     }
 
     pub(crate) fn reviews(self, review: &Value) -> Self {
@@ -35,6 +41,11 @@ impl Script {
 
     pub(crate) fn fails(self, role: &str, error: &str) -> Self {
         self.with(json!({ "role": role, "error": error }))
+    }
+
+    /// What contradicts itself in an issue, as the reviewer's model says when it is asked that.
+    pub(crate) fn conflicts(self, text: &str) -> Self {
+        self.with(json!({ "role": "reviewer", "task": "conflicts", "text": text }))
     }
 
     /// The last answer is this model's alone.

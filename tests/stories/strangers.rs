@@ -12,8 +12,8 @@ use std::{
 use countersign::{
     clock::Clock,
     engine::{
-        Cancel, Cancelled, EngineError, Filter, Pause, PauseScope, Port, Retried, Retry, RunView, Signal,
-        Signalled, Start, Started, Status,
+        Booked, Cancel, Cancelled, EngineError, Filter, Pause, PauseScope, Port, Remark, Retried, Retry,
+        RunView, Signal, Signalled, Start, Started, Status,
     },
     intake::{Intake, IntakeOptions},
     localhub::{CommentView, Fault},
@@ -274,6 +274,10 @@ impl Port for Startling {
 
     fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>> {
         self.engine.signal(signal)
+    }
+
+    fn remark(&self, run: RunId, remark: Remark) -> BoxFuture<'_, Result<Booked, EngineError>> {
+        self.engine.remark(run, remark)
     }
 
     fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>> {

@@ -37,6 +37,9 @@ pub(super) struct Demo {
     /// Answer the gates with yes and exit when the design is final.
     #[arg(long)]
     yes: bool,
+    /// What is played: an issue to its design, or a rough idea to an issue and then to its design.
+    #[arg(long, value_enum, default_value_t = Story::Design, conflicts_with = "repo")]
+    story: Story,
     /// Who drafts and reviews: scripted answers, or Claude and Gemini.
     #[arg(long, value_enum, default_value_t = Models::Stub)]
     models: Models,
@@ -63,6 +66,28 @@ pub(super) enum Models {
     Real,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Story {
+    /// An issue that says what is wanted becomes a design.
+    Design,
+    /// A rough idea becomes an issue first.
+    Issue,
+}
+
+impl Story {
+    /// What the maintainer puts on the issue, one after the other.
+    fn labels(self) -> &'static [&'static str] {
+        match self {
+            Self::Design => &["countersign:lld"],
+            Self::Issue => &["countersign:issue", "countersign:lld"],
+        }
+    }
+}
+
+/// What `--yes` answers to what the rough idea leaves open.
+const ANSWERS: &str =
+    "/answer 1: a line a week, and a total 2: months are not part of it 3: default 4: default";
+
 /// How often the demo looks for something new to tell.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -75,7 +100,7 @@ impl Demo {
         let data = self.data.clone().unwrap_or_else(|| temporary.path().to_owned());
         let material = match (&self.repo, &self.issue) {
             (Some(repo), Some(issue)) => Material::yours(repo, issue)?,
-            _ => Material::sample(),
+            _ => Material::sample(self.story),
         };
         if self.models == Models::Real {
             say("Real models: parts of the code and the issue go to the companies whose models are asked:");
@@ -141,8 +166,11 @@ impl Demo {
         let mut asked = None;
         let mut ended: Option<RunView> = None;
         let mut progress = Progress::new();
+        let mut labels = self.story.labels().iter();
         if stage.run().await?.is_none() {
-            stage.label()?;
+            stage.label(labels.next().unwrap_or(&"countersign:lld"))?;
+        } else {
+            labels.next();
         }
         loop {
             transcript.tell(stage, &mut progress).await?;
@@ -156,6 +184,16 @@ impl Demo {
                 if !run.status.live() {
                     // What happened between the last look and the end.
                     transcript.tell(stage, &mut progress).await?;
+                    if run.status == Status::Done && run.workflow == "issue" {
+                        if let Some(outcome) = &run.outcome {
+                            say(format_args!("\nFiled: {}.\n", outcome.summary));
+                        }
+                        if let Some(next) = labels.next() {
+                            stage.label(next)?;
+                            stage.until_after(&run).await?;
+                            continue;
+                        }
+                    }
                     conclude(stage, &run, typing, self.data.as_deref())?;
                     if typing {
                         say("\nThe pages stay open. Press Enter or Ctrl-C to leave.");
@@ -163,12 +201,18 @@ impl Demo {
                     ended = Some(run);
                     continue;
                 }
+                let answers =
+                    run.gate.as_ref().is_some_and(|gate| gate.verbs.iter().any(|(verb, _)| verb == "answer"));
                 if let Some(gate) = &run.gate
                     && asked != Some(gate.subject)
-                    && stage.gate_is_shown(gate.subject)
+                    && (answers || stage.gate_is_shown(gate.subject))
                 {
                     asked = Some(gate.subject);
-                    let line = format!("/approve {} {}", gate.stage, gate.subject.short());
+                    let way = gate.ways.first().map_or(String::new(), |way| format!("{way} "));
+                    let line = match answers {
+                        true => ANSWERS.to_owned(),
+                        false => format!("/approve {} {way}{}", gate.stage, gate.subject.short()),
+                    };
                     if self.yes {
                         stage.say_once(&line)?;
                     } else {
@@ -242,6 +286,14 @@ fn conclude(stage: &Stage, run: &RunView, open: bool, data: Option<&Path>) -> an
 }
 
 impl Stage {
+    /// Waits until there is a newer run than this: it has ended, and another was asked for.
+    async fn until_after(&self, run: &RunView) -> anyhow::Result<()> {
+        while self.run().await?.is_none_or(|newest| newest.id <= run.id) {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
     /// The newest run on the demo's issue.
     async fn run(&self) -> anyhow::Result<Option<RunView>> {
         let filter = Filter { repo: Some(self.repo), issue: Some(self.issue), live_only: false };

@@ -13,7 +13,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{super::say, Models};
+use super::{super::say, Models, Story};
 use crate::{
     app::App,
     clock::{Clock, SystemClock},
@@ -30,14 +30,36 @@ pub(super) struct Material {
     name: String,
     source: RepoSource,
     issues: Vec<(String, String)>,
+    /// The one that is worked on.
+    on: IssueNo,
+}
+
+/// A rough idea, as people have them.
+const IDEA: (&str, &str) = (
+    "The weeks",
+    "It would be cool to have weeks in the sums, too. I add them up by hand at the end of a month.\n",
+);
+
+impl Story {
+    fn number(self, issues: &[(String, String)]) -> IssueNo {
+        match self {
+            Self::Design => IssueNo(1),
+            Self::Issue => IssueNo(issues.len() as u64),
+        }
+    }
 }
 
 impl Material {
-    pub(super) fn sample() -> Self {
+    pub(super) fn sample(story: Story) -> Self {
         let sample = localhub::sample();
         let files = sample.files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
         let issues = sample.issues.iter().map(|(t, b)| ((*t).to_owned(), (*b).to_owned())).collect();
-        Self { name: "tally".to_owned(), source: RepoSource::Files(files), issues }
+        let mut issues: Vec<(String, String)> = issues;
+        if story == Story::Issue {
+            let (title, body) = IDEA;
+            issues.push((title.to_owned(), body.to_owned()));
+        }
+        Self { name: "tally".to_owned(), source: RepoSource::Files(files), on: story.number(&issues), issues }
     }
 
     /// A clone of the user's repository, with the one issue of the file.
@@ -62,6 +84,7 @@ impl Material {
             name: if name.is_empty() { "yours".to_owned() } else { name },
             source: RepoSource::Clone(path),
             issues: vec![(title.to_owned(), body.trim_start().to_owned())],
+            on: IssueNo(1),
         })
     }
 }
@@ -173,13 +196,15 @@ impl Stage {
         self.hub.page_of(self.repo, &format!("pull/{number}"))
     }
 
-    /// The maintainer puts the label on, unless they did before this demo was interrupted.
-    pub(super) fn label(&self) -> anyhow::Result<()> {
+    /// The maintainer puts this label on, unless they did before this demo was interrupted.
+    pub(super) fn label(&self, label: &str) -> anyhow::Result<()> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
-        if issue.timeline.iter().any(|item| item.event == "labeled" && item.actor == MAINTAINER) {
+        let mut of_theirs =
+            issue.timeline.iter().filter(|item| item.event == "labeled" && item.actor == MAINTAINER);
+        if of_theirs.any(|item| item.detail.as_deref() == Some(label)) {
             return Ok(());
         }
-        Ok(self.hub.label(self.repo, self.issue, self.maintainer, "countersign:lld")?)
+        Ok(self.hub.label(self.repo, self.issue, self.maintainer, label)?)
     }
 
     /// The maintainer writes a comment.
@@ -294,7 +319,7 @@ fn furnish(
     let env = format!("COUNTERSIGN_WEBHOOK_SECRET={}\n", credentials.webhook_secret.expose_secret());
     crate::cli::setup::write_secret(&files.env, &env)?;
     let port = hub.base_url().port().unwrap_or_default();
-    let remembered = Remembered { app: credentials.id, installation, repo, issue: IssueNo(1), port };
+    let remembered = Remembered { app: credentials.id, installation, repo, issue: material.on, port };
     files.remember(&remembered)?;
     Ok(remembered)
 }

@@ -3,13 +3,9 @@
 use super::{
     Candidate, Role,
     parts::Part,
-    roles,
     write::{self, Text},
 };
-use crate::{
-    codebase::{Detail, File, dependencies, tokens},
-    documents::{self, shorten},
-};
+use crate::codebase::{Detail, File, Language, tokens};
 
 /// A file as it would be shown.
 #[derive(Debug, Clone)]
@@ -22,8 +18,6 @@ pub(super) struct Form {
     pub(super) share: f64,
     /// Credentials blacked out in it.
     pub(super) secrets: usize,
-    /// What of a shortened text it lacks.
-    pub(super) cuts: Vec<shorten::Cut>,
 }
 
 /// How much of a file it is.
@@ -32,12 +26,6 @@ pub(super) enum FormKind {
     Whole,
     /// The parts that say most; of a file that is named beside its interface.
     Parts,
-    /// Prose without its less needed sections.
-    Shortened,
-    /// What of it names other packages.
-    Dependencies,
-    /// What it runs.
-    Commands,
     Interface,
     Names,
 }
@@ -47,9 +35,6 @@ impl FormKind {
         match self {
             Self::Whole => "whole",
             Self::Parts => "parts",
-            Self::Shortened => "shortened",
-            Self::Dependencies => "dependencies",
-            Self::Commands => "commands",
             Self::Interface => "interface",
             Self::Names => "names",
         }
@@ -61,14 +46,14 @@ impl FormKind {
     }
 }
 
-/// Bytes shown of prose that matters a little, and what of its value they give.
-const SHORT_PROSE: [(usize, f64); 2] = [(4000, 0.9), (1500, 0.7)];
-
 /// How many parts of one file may be shown.
 const PARTS: [usize; 9] = [24, 16, 12, 8, 6, 4, 3, 2, 1];
 
 /// So many bytes of the best parts are worth what the whole of another file is.
 const PARTS_BYTES: f64 = 4000.0;
+
+/// So many of the best of what a repository says of itself are all that it is worth.
+const ENOUGH: f64 = 1000.0;
 
 /// What it is worth that a file is there at all: a glance at it; of one that is named its interface.
 const GLANCE: f64 = 0.05;
@@ -94,7 +79,8 @@ pub(super) fn of(
         forms.of_text(text, parts, &pages);
         // Beside its text, what it defines says little of a file that was found; so do headings of prose, or keys of what
         // is run.
-        let by_text = matches!(candidate.role, Role::Found | Role::Automation) || is_prose(&candidate.path);
+        let by_text =
+            matches!(candidate.role, Role::Found | Role::Automation) || file.language == Language::Markdown;
         if by_text && !forms.forms.is_empty() {
             return forms.forms;
         }
@@ -159,13 +145,12 @@ impl Forms<'_> {
         if tokens <= self.most && self.forms.iter().all(|longer| longer.tokens > tokens) {
             // A text may have had such a word before.
             let secrets = text.matches(write::REDACTED).count().min(secrets);
-            self.forms.push(Form { kind, text, tokens, share, secrets, cuts: Vec::new() });
+            self.forms.push(Form { kind, text, tokens, share, secrets });
         }
     }
 
     fn of_text(&mut self, text: &Text, parts: &[Part], pages: &[Page]) {
         let Text { text, secrets } = text;
-        let path = &self.candidate.path;
         if text.trim().is_empty() {
             if self.candidate.role == Role::Named {
                 self.add(FormKind::Whole, 1.0, &one("It is empty", ""), 0);
@@ -176,23 +161,14 @@ impl Forms<'_> {
         let (base, unit) = match self.candidate.role {
             Role::Named => (INTERFACE, PARTS_BYTES),
             Role::Found => (GLANCE, PARTS_BYTES),
-            _ => (0.0, worth),
+            // What a repository says of itself is soon said.
+            _ => (0.0, worth.min(ENOUGH)),
         };
-        let share = |parts: &[Part]| base + parts.iter().map(self::worth).sum::<f64>() / unit;
+        let share = |parts: &[Part]| {
+            let share = base + parts.iter().map(self::worth).sum::<f64>() / unit;
+            if base > 0.0 { share } else { share.min(1.0) }
+        };
         self.add(FormKind::Whole, share(parts), &one("The whole file", text), *secrets);
-        if is_prose(path) && self.candidate.role != Role::Found {
-            return self.of_prose(text, *secrets);
-        }
-        let dependencies: String = dependencies(path, text)
-            .iter()
-            .map(|(name, version)| write::one_line(&format!("{name} {version}")).trim_end().to_owned() + "\n")
-            .collect();
-        if !dependencies.is_empty() {
-            self.add(FormKind::Dependencies, 0.9, &one("What it depends on", &dependencies), *secrets);
-        }
-        if self.candidate.role == Role::Automation {
-            self.add(FormKind::Commands, 0.9, &one("What it runs", &roles::commands(text)), *secrets);
-        }
         self.of_parts(text, *secrets, parts, &share, pages);
     }
 
@@ -220,19 +196,6 @@ impl Forms<'_> {
             });
             let bodies: Vec<_> = page.clone().into_iter().chain(shown).collect();
             self.add(FormKind::Parts, share(&best), &bodies, secrets);
-        }
-    }
-
-    fn of_prose(&mut self, text: &str, secrets: usize) {
-        // A document of ours gives way by its schema.
-        let rank = documents::ranks(text).unwrap_or(roles::prose_rank);
-        for (room, share) in SHORT_PROSE {
-            let shortened = shorten::shorten(text, &rank, room);
-            let before = self.forms.len();
-            self.add(FormKind::Shortened, share, &one("Shortened", &shortened.text), secrets);
-            if let Some(form) = self.forms.get_mut(before) {
-                form.cuts = shortened.cuts;
-            }
         }
     }
 }
@@ -273,9 +236,4 @@ fn some_names(page: &str) -> String {
         some.push('\n');
     }
     some
-}
-
-pub(super) fn is_prose(path: &str) -> bool {
-    let path = path.to_lowercase();
-    [".md", ".mdx", ".markdown"].iter().any(|ending| path.ends_with(ending))
 }

@@ -44,14 +44,13 @@ pub(super) fn of(index: &Index, offers: &[Offer], most: usize) -> String {
 
 /// As many lines as fit, with a word of what is missing.
 fn first_lines(list: &str, fits: &dyn Fn(&str) -> bool) -> String {
-    let lines: Vec<&str> = list.lines().collect();
-    let with = |count: usize| format!("{}\n… and {} more\n", lines[..count].join("\n"), lines.len() - count);
-    let (mut shown, mut beyond) = (0, lines.len());
-    while beyond - shown > 1 {
-        let middle = shown.midpoint(beyond);
-        if fits(&with(middle)) { shown = middle } else { beyond = middle }
+    let ends: Vec<usize> = list.match_indices('\n').map(|(at, _)| at + 1).collect();
+    let with = |count: usize| format!("{}… and {} more\n", &list[..ends[count - 1]], ends.len() - count);
+    let counts: Vec<usize> = (1..ends.len()).collect();
+    match counts.partition_point(|count| fits(&with(*count))) {
+        0 => String::new(),
+        count => with(count),
     }
-    if shown == 0 { String::new() } else { with(shown) }
 }
 
 /// Folders of the best offers, each once, in their order.

@@ -109,8 +109,6 @@ enum Role {
     Convention,
     /// It says what the project depends on.
     Manifest,
-    /// It says how code is formatted and checked.
-    Settings,
     /// It says what is run for each change.
     Automation,
     /// It was found.
@@ -123,7 +121,8 @@ pub async fn gather(index: Arc<Index>, snapshot: &Snapshot, asked: Asked) -> Res
     let wanted: Vec<_> = plan.wants().filter_map(|path| snapshot.entry(path)).cloned().collect();
     let oids: Vec<_> = wanted.iter().map(|entry| entry.oid.clone()).collect();
     let read = snapshot.read(&oids).await?;
-    let contents = wanted.into_iter().map(|entry| entry.path).zip(read).collect();
+    let contents =
+        wanted.into_iter().zip(read).filter_map(|(entry, bytes)| Some((entry.path, bytes?))).collect();
     off_thread(move || plan.fill(contents)).await
 }
 
@@ -149,13 +148,13 @@ fn candidates(index: &Index, named: Vec<String>, offers: &[Offer]) -> Vec<Candid
     let best = offers.iter().find(|offer| !named.contains(&offer.path));
     let best = best.map_or(1.0, |offer| offer.score).max(f64::MIN_POSITIVE);
     let no_tests = offers.iter().map(|offer| &offer.path).filter(|path| !is_test(path));
-    let around = named.iter().chain(no_tests.take(BEST)).cloned().collect();
+    let around: Vec<String> = named.iter().chain(no_tests.take(BEST)).cloned().collect();
     let named = named.into_iter().map(|path| (path, Role::Named, NAMED_VALUE));
     let found = offers.iter().take(limits::CONTEXT_FILES);
     // Half as near is a quarter of the worth: else a handful of small files outweighs the code of one that matters.
     let found = found.map(|offer| (offer.path.clone(), Role::Found, (offer.score / best).powi(2)));
     let mut seen = BTreeSet::new();
-    let all = named.chain(roles::about(index, around)).chain(found);
+    let all = named.chain(roles::about(index, &around)).chain(found);
     let mut candidates: Vec<Candidate> = all
         .filter(|(path, ..)| seen.insert(path.clone()))
         .map(|(path, role, value)| {
@@ -173,7 +172,6 @@ fn why(role: Role, offer: Option<&Offer>) -> String {
         Role::Named => Some("named as a file of this work"),
         Role::Convention => Some("says how people work here"),
         Role::Manifest => Some("says what it is built from"),
-        Role::Settings => Some("says how code is formatted and checked"),
         Role::Automation => Some("says what is run for each change"),
         Role::Found => None,
     };

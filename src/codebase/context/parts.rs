@@ -45,7 +45,7 @@ pub(super) fn of(texts: &[Option<&str>], query: &Query) -> Vec<Vec<Part>> {
     let says = |(part, words): &(Part, BTreeMap<usize, u32>)| -> f64 {
         let worth = |(word, often): (&usize, &u32)| {
             let often = bm25::for_its_length(f64::from(*often), part.bytes as f64 / mean.max(1.0), LENGTH);
-            query.words[*word].1 * bm25::times_rarer(count, having[*word]).ln_1p() * bm25::saturated(often)
+            query.words[*word].1 * bm25::rarity(count, having[*word]) * bm25::saturated(often)
         };
         words.iter().map(worth).sum()
     };

@@ -26,7 +26,7 @@ pub struct Report {
     pub refused: Vec<(String, String)>,
     /// Files no model is shown, by the reason.
     pub left_out: Vec<NeverShown>,
-    /// Files that took the parser too long here, and of which another machine may know more.
+    /// Files that the parser had not the time for here, and of which another machine may know more: the first of them.
     #[serde(default)]
     pub timed_out: Vec<String>,
     /// Credentials blacked out.
@@ -41,8 +41,6 @@ pub struct Included {
     pub form: String,
     pub tokens: usize,
     pub why: String,
-    /// The sections that a shortened text lacks, or parts of, each with how many lines.
-    pub cuts: Vec<(String, usize)>,
 }
 
 /// Files that are left out for one reason.
@@ -73,7 +71,7 @@ impl Report {
             count,
             some,
         };
-        let timed_out = index.files().iter().filter(|file| file.digest.summary().timed_out);
+        let timed_out = index.files().iter().filter(|file| file.digest.timed_out());
         Self {
             left_out: by_reason.into_iter().map(never).collect(),
             timed_out: timed_out.take(SOME).map(|file| write::one_line(&file.path)).collect(),
@@ -88,7 +86,6 @@ impl Report {
             form: form.kind.as_str().to_owned(),
             tokens: form.tokens,
             why: candidate.why.clone(),
-            cuts: form.cuts.iter().map(|cut| (write::one_line(&cut.section), cut.lines)).collect(),
         });
     }
 

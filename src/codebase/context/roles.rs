@@ -1,11 +1,13 @@
 //! Files that matter by what they are: named ones, and those in which a repository speaks of itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Asked, Role, write};
 use crate::{
-    codebase::{Index, surroundings, tree::file_name},
-    documents::shorten::{Rank, has_word},
+    codebase::{
+        Index,
+        tree::{file_name, folder_of, stem, upwards},
+    },
     limits,
 };
 
@@ -34,97 +36,55 @@ pub(super) fn named(index: &Index, asked: &Asked) -> (Vec<String>, Vec<(String, 
     (named, refused)
 }
 
-/// What stands around some files: where the repository says how people, and models, work in it.
-pub(super) fn about(index: &Index, files: Vec<String>) -> Vec<(String, Role, f64)> {
-    let around = surroundings(index, &files);
-    let conventions = around.conventions.into_iter().map(|path| {
-        let name = file_name(&path).to_lowercase();
-        let everywhere = name.starts_with("readme") || name.starts_with("contributing");
-        // Most have these two, and many say little in them.
-        (path, Role::Convention, if everywhere { 0.3 } else { 0.5 })
-    });
-    let manifests = around.manifests.into_iter().map(|path| (path, Role::Manifest, 0.25));
-    let settings = around.settings.into_iter().map(|path| (path, Role::Settings, 0.1));
-    let (checks, others): (Vec<String>, Vec<String>) =
-        around.checks.into_iter().partition(|path| has_word(file_name(path), CHECKS));
-    let checks = if checks.is_empty() { others } else { checks };
-    let checks = checks.into_iter().take(MOST_CHECKS).map(|path| (path, Role::Automation, 0.08));
-    conventions.chain(manifests).chain(settings).chain(checks).collect()
-}
+/// The files in which a repository speaks of itself, by their names in small letters, prose without its ending; and what
+/// each is worth. Most have a README, and many say little in it.
+const ABOUT: &[(Role, f64, &str)] = &[
+    (Role::Convention, 0.5, ".cursorrules agents architecture claude copilot-instructions style styleguide"),
+    (Role::Convention, 0.3, "contributing readme"),
+    (
+        Role::Manifest,
+        0.25,
+        "build.gradle build.gradle.kts cargo.toml cmakelists composer.json gemfile go.mod mix.exs package.json \
+         pom.xml pyproject.toml requirements setup.cfg setup.py",
+    ),
+    (
+        Role::Automation,
+        0.08,
+        ".gitlab-ci.yml .travis.yml azure-pipelines.yml build.yml check.yml ci.yaml ci.yml jenkinsfile justfile \
+         makefile taskfile.yml test.yml tests.yml",
+    ),
+];
 
-/// Files of automation that are shown at most; large projects have dozens, most of them for other things than checks.
-const MOST_CHECKS: usize = 2;
-const CHECKS: &[&str] = &["ci ", "test", "check", "build", "lint", "makefile ", "justfile "];
-
-/// What a section of a repository's own prose is worth to whoever is to change it.
-pub(super) fn prose_rank(title: &str) -> Option<Rank> {
-    const NEEDED: &[&str] = &[
-        "convention",
-        "rule",
-        "guideline",
-        "style",
-        "architect",
-        "structure",
-        "layout",
-        "design",
-        "test",
-        "build",
-        "develop",
-        "lint",
-        "format",
-        "commit",
-        "header",
-    ];
-    const NEEDLESS: &[&str] = &[
-        "licen",
-        "sponsor",
-        "backer",
-        "thank",
-        "acknowledg",
-        "credit",
-        "author ",
-        "authors ",
-        "contributors ",
-        "communit",
-        "badge",
-        "changelog",
-        "release",
-        "table of contents ",
-        "contents ",
-        "support ",
-        "supporters ",
-        "star history ",
-        "code of conduct ",
-    ];
-    match () {
-        () if title.is_empty() => Some(3),
-        () if has_word(title, NEEDED) => Some(1),
-        () if has_word(title, NEEDLESS) => Some(9),
-        () => None,
-    }
-}
-
-/// The commands of a workflow, word for word, each once.
-pub(super) fn commands(text: &str) -> String {
-    let mut commands: Vec<&str> = Vec::new();
-    let mut seen = BTreeSet::new();
-    // How far right the key stands whose block goes on.
-    let mut block: Option<usize> = None;
-    for line in text.lines() {
-        let indent = line.len() - line.trim_start().len();
-        if block.is_some_and(|key| indent > key || line.trim().is_empty()) {
-            commands.extend(Some(line.trim()).filter(|line| !line.is_empty() && seen.insert(*line)));
-            continue;
-        }
-        block = None;
-        let Some(command) = line.trim_start().trim_start_matches("- ").strip_prefix("run:") else { continue };
-        match command.trim() {
-            "" | "|" | "|-" | "|+" | ">" | ">-" | ">+" => block = line.find("run:"),
-            command => commands.extend(Some(command).filter(|command| seen.insert(*command))),
+/// What stands around some files: of each such name the nearest above each of them, and that of the root.
+pub(super) fn about(index: &Index, files: &[String]) -> Vec<(String, Role, f64)> {
+    let mut standing: BTreeMap<&str, BTreeMap<String, (&str, Role, f64)>> = BTreeMap::new();
+    for file in index.files() {
+        let (path, folder) = (file.path.as_str(), folder_of(&file.path));
+        let name = file_name(path).to_lowercase();
+        let (bare, ending) = name.split_at(stem(&name).len());
+        let prose = matches!(ending, "" | ".adoc" | ".markdown" | ".md" | ".mdx" | ".rst" | ".txt");
+        let name = if prose { bare.to_owned() } else { name };
+        let is_known = |(_, _, names): &&(Role, f64, &str)| names.split(' ').any(|known| known == name);
+        let Some((role, value, _)) = ABOUT.iter().find(is_known) else { continue };
+        // What stands there is about the folder that holds it.
+        let above = |inner: &&str| {
+            folder.strip_suffix(*inner).is_some_and(|above| above.is_empty() || above.ends_with('/'))
+        };
+        let inner = [".github/workflows", ".github", "docs"].into_iter().find(above);
+        let about = inner.map_or(folder, |inner| folder[..folder.len() - inner.len()].trim_end_matches('/'));
+        let names = standing.entry(about).or_default();
+        if about == folder || !names.contains_key(&name) {
+            names.insert(name, (path, *role, *value));
         }
     }
-    commands.iter().take(COMMANDS).map(|command| format!("{command}\n")).collect()
+    let mut found = BTreeMap::new();
+    for folder in files.iter().map(|path| folder_of(path)).chain([""]) {
+        let mut seen = BTreeSet::new();
+        for (name, (path, role, value)) in upwards(folder).filter_map(|above| standing.get(above)).flatten() {
+            if seen.insert(name) {
+                found.insert((*path).to_owned(), (*role, *value));
+            }
+        }
+    }
+    found.into_iter().map(|(path, (role, value))| (path, role, value)).collect()
 }
-
-/// Lines of commands that are shown of one workflow.
-const COMMANDS: usize = 40;

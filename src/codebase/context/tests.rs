@@ -204,32 +204,6 @@ fn a_named_file_that_defines_very_much_has_a_short_form() {
 }
 
 #[test]
-fn prose_is_shortened_by_what_its_sections_are_worth() {
-    let long = "A sentence that says little.\n".repeat(200);
-    let design = format!(
-        "# 3 - Feature: T\n\n## 6. Diagram\n\n{long}\n### 2.1 Files Changed\n\n| File | Change Type | Description |\n\
-         |---|---|---|\n| `src/a.rs` | Modify | x |\n\n## 3. Requirements\n\n1. It counts.\n"
-    );
-    let design = forms(Role::Convention, "docs/lld/LLD-3.md", &design, "");
-    let short = design.iter().find(|form| form.kind == FormKind::Shortened).unwrap();
-    assert!(short.text.contains("| `src/a.rs` | Modify | x |") && short.text.contains("1. It counts."));
-    assert_eq!(short.cuts[0].section, "6. Diagram");
-    let readme =
-        format!("# Coins\n\n## Sponsors\n\n{long}\n## 2.1 License\n\n{long}\n## Tests\n\nRun all.\n");
-    let readme = forms(Role::Convention, "README.md", &readme, "");
-    let short = readme.iter().find(|form| form.kind == FormKind::Shortened).unwrap();
-    assert!(short.text.contains("Run all.") && short.cuts.len() == 2, "{}", short.text);
-}
-
-#[test]
-fn what_a_workflow_runs() {
-    let workflow = "on: push\njobs:\n  test:\n    steps:\n      - run: cargo test\n      - name: Lint\n        run: |\n          \
-                    cargo fmt --check\n\n          cargo clippy\n        env:\n          A: 1\n      - run: cargo test\n";
-    assert_eq!(roles::commands(workflow), "cargo test\ncargo fmt --check\ncargo clippy\n");
-    assert_eq!(roles::commands("script:\n  - make\n"), "");
-}
-
-#[test]
 fn what_was_found_comes_before_what_the_repository_says_of_itself() {
     let code = "    step();\n".repeat(200);
     let [a, b, c] = ["total", "purse_total", "purse"]
@@ -250,27 +224,6 @@ fn what_was_found_comes_before_what_the_repository_says_of_itself() {
     assert!(order[2..].contains(&("README.md", "whole")), "{order:?}");
     assert_eq!(shown.least.len(), 1);
     assert!(shown.least[0].contains("## `src/a.rs`\n\nIts interface") && !shown.least[0].contains("step()"));
-}
-
-#[test]
-fn large_files_that_matter_are_shown_in_part_beside_tiny_ones() {
-    let many: String = (0..800).map(|n| format!("pub fn purse_{n}() {{}}\n")).collect();
-    let big =
-        format!("/// A purse overflows.\npub struct Purse {{\n{}}}\n{many}", "    coin: u8,\n".repeat(3000));
-    let mut repo = vec![("src/purse.rs".to_owned(), big)];
-    repo.extend((0..15).map(|n| {
-        (format!("src/named_{n}.rs"), format!("pub fn named_{n}() {{\n{}}}\n", "    x();\n".repeat(2000)))
-    }));
-    repo.extend((0..80).map(|n| (format!("src/tiny_{n}.rs"), "pub use overflow;\n".to_owned())));
-    let texts: Vec<_> = repo.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let found = context(&texts, &Asked { text: "Purse overflow".into(), files: vec![], budget: 3000 }).report;
-    assert!(found.included.iter().any(|file| file.path == "src/purse.rs"), "{found:?}");
-    let files: Vec<String> = (0..15).map(|n| format!("src/named_{n}.rs")).collect();
-    let named =
-        context(&texts, &Asked { text: "Purse overflow".into(), files: files.clone(), budget: 4000 }).report;
-    for path in &files {
-        assert!(named.included.iter().any(|file| &file.path == path), "{path}: {named:?}");
-    }
 }
 
 #[test]
@@ -308,20 +261,41 @@ fn nothing_hides_in_what_is_shown() {
 }
 
 #[test]
-fn a_member_of_a_workspace_has_its_own_surroundings() {
-    let code = "pub fn overflow() {}\n";
-    let repo = [
-        ("Cargo.toml", "[workspace]\n"),
-        ("packages/a/Cargo.toml", "[dependencies]\nserde = \"1\"\n"),
-        ("packages/a/src/lib.rs", code),
-        ("packages/b/Cargo.toml", "[dependencies]\n"),
-        ("rustfmt.toml", "max_width = 110\n"),
+fn the_nearest_of_each_and_those_of_the_root_stand_around_a_file() {
+    let paths = [
+        ".github/CONTRIBUTING.md",
+        ".github/workflows/ci.yml",
+        ".github/workflows/notes.txt",
+        "AGENTS.md",
+        "Cargo.toml",
+        "Makefile",
+        "Readme.rst",
+        "agents.py",
+        "crates/a/AGENTS.md",
+        "crates/a/Cargo.toml",
+        "crates/a/src/lib.rs",
+        "crates/b/Cargo.toml",
+        "crates/b/README.md",
+        "docs/Cargo.toml",
+        "docs/README.md",
     ];
-    let report = context(&repo, &asked(4000)).report;
-    let why = |path: &str| report.included.iter().find(|file| file.path == path).map(|file| file.why.clone());
-    assert_eq!(why("packages/a/Cargo.toml").unwrap(), "says what it is built from");
-    assert_eq!(why("rustfmt.toml").unwrap(), "says how code is formatted and checked");
-    assert_eq!(why("packages/b/Cargo.toml"), None);
+    let index = Index::of_texts(paths.map(|path| (path, "")));
+    let about = |files: &[String]| roles::about(&index, files).into_iter().map(|(path, ..)| path);
+    let root: Vec<_> = about(&[]).collect();
+    assert_eq!(root, [0, 1, 3, 4, 5, 6].map(|at| paths[at]));
+    let inner: Vec<_> = about(&["crates/a/src/lib.rs".to_owned()]).collect();
+    assert_eq!(inner, [0, 1, 3, 4, 5, 6, 8, 9].map(|at| paths[at]));
+}
+
+#[test]
+fn a_long_text_of_the_repository_itself_is_shown_in_part() {
+    let section = |n: usize| format!("## Part {n}\n\n{}\n", "A sentence that says little.\n".repeat(20));
+    let sections: String = (0..30).map(section).collect();
+    let readme = format!("{sections}## Tests\n\nThe purse is tested by `make`.\n\n{sections}");
+    let forms = forms(Role::Convention, "README.md", &readme, "purse");
+    let short = forms.last().unwrap();
+    assert!(short.kind == FormKind::Parts && short.text.contains("tested by `make`"), "{}", short.text);
+    assert!(forms[0].share <= 1.0 && short.share < forms[0].share);
 }
 
 #[test]

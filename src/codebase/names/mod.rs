@@ -6,10 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    File, Index, Item, Kind, Language, LeftOut, TreeIndex, Why,
-    imports::{folder_of, relative, stem, upwards},
-    summarize,
-    tree::{file_name, likeness, pairs},
+    File, Index, Item, Kind, Language, LeftOut, TreeIndex, Why, summarize,
+    tree::{file_name, folder_of, likeness, pairs, relative, stem, upwards},
     words,
 };
 use crate::documents::{Repository, Stray, Tree};
@@ -30,10 +28,8 @@ const ALIKE: f64 = 0.5;
 /// The code of a commit that its index does not know.
 pub fn unread(index: &Index) -> impl Iterator<Item = &str> {
     let code = |left: &&LeftOut| {
-        let text = matches!(
-            left.why,
-            Why::Vendored | Why::Generated | Why::Minified | Why::Encoding | Why::TooLarge | Why::TooMany
-        );
+        use Why::{Binary, LfsPointer, Name, Secret, Submodule, Symlink};
+        let text = !matches!(left.why, Binary | LfsPointer | Name | Secret | Submodule | Symlink);
         text && Language::of(&left.path).is_code()
     };
     index.left_out().iter().filter(code).map(|left| left.path.as_str())

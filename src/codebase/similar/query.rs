@@ -19,7 +19,7 @@ pub(in crate::codebase) struct Query {
 
 impl Query {
     pub(in crate::codebase) fn of(text: &str) -> Self {
-        let text = &without_addresses(head(text, limits::SIMILAR_TEXT));
+        let text = &without_addresses(&text[..text.floor_char_boundary(limits::SIMILAR_TEXT)]);
         let (title, body) = text.trim_start().split_once('\n').unwrap_or((text.trim_start(), ""));
         let mut query = Self { words: weighed(title, body), ..Self::default() };
         query.note_names(text);
@@ -40,7 +40,7 @@ impl Query {
                     let called = part[end..].starts_with("()");
                     if self.names.len() < SIMILAR_NAMES
                         && (3..=100).contains(&name.len())
-                        && is_name(name)
+                        && !name.starts_with(char::is_numeric)
                         && (quoted || called || looks_like_code(name))
                     {
                         self.names.insert(name.to_owned());
@@ -78,6 +78,7 @@ fn weighed(title: &str, body: &str) -> Vec<(String, f64)> {
         *weights.entry(word).or_default() += 2.0;
     }
     let mut weights: Vec<_> = weights.into_iter().collect();
+    weights.retain(|(word, _)| !words::is_common(word));
     if weights.len() > limits::SIMILAR_WORDS {
         weights.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         weights.truncate(limits::SIMILAR_WORDS);
@@ -86,23 +87,9 @@ fn weighed(title: &str, body: &str) -> Vec<(String, f64)> {
     weights
 }
 
-fn is_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.chars().all(|c| c.is_alphanumeric() || c == '_')
-        && !name.starts_with(|c: char| c.is_numeric())
-}
-
 /// Divided by `_`, or by a capital after a small letter.
 fn looks_like_code(name: &str) -> bool {
     let inner = name.trim_matches('_');
-    inner.contains('_')
-        || inner
-            .as_bytes()
-            .windows(2)
-            .any(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase())
-}
-
-/// The longest beginning of at most so many bytes.
-fn head(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+    let turns = |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
+    inner.contains('_') || inner.as_bytes().windows(2).any(turns)
 }

@@ -4,8 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::codebase::{
     Index,
-    imports::{folder_of, stem},
-    tree::file_name,
+    tree::{file_name, folder_of, stem},
 };
 
 /// Parts of a path, from its end, that are compared with another's: deeper trees say no more.

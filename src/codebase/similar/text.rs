@@ -6,7 +6,10 @@ use rayon::prelude::*;
 
 use super::query::Query;
 use crate::codebase::{
-    File, Index, Item, Language, bm25, imports::folder_of, reading::in_parallel, tree::file_name, words,
+    File, Index, Item, Language, bm25,
+    reading::in_parallel,
+    tree::{file_name, folder_of},
+    words,
 };
 
 /// A word in a file's name counts as this many in the text; in a folder's name half of it. And a word in the name of
@@ -53,7 +56,7 @@ pub(super) fn search<'a>(index: &'a Index, query: &Query) -> Vec<Found<'a>> {
     for word in hits.iter().flat_map(|hits| hits.words.keys()) {
         files_with[*word] += 1;
     }
-    let rarity = files_with.iter().map(|with| bm25::times_rarer(files.len(), *with).ln_1p());
+    let rarity = files_with.iter().map(|with| bm25::rarity(files.len(), *with));
     let telling: Vec<f64> =
         query.words.iter().zip(rarity).map(|((_, weight), rarity)| weight * rarity).collect();
     by_past(index, query, &mut hits);
@@ -145,36 +148,16 @@ impl<'a> Hits<'a> {
 
 /// Code of any language, whether it has a grammar here or not.
 fn is_source(file: &File) -> bool {
-    let ending = file_name(&file.path).rsplit_once('.').map_or("", |(_, ending)| ending);
+    let ending = file_name(&file.path).rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
     match file.language {
-        Language::Other => !NO_CODE.contains(&ending.to_ascii_lowercase().as_str()),
+        Language::Other => !ending.is_empty() && !NO_CODE.split(' ').any(|known| known == ending),
         language => language.is_code(),
     }
 }
 
 /// Endings of what is no code among the files of no known language. One without an ending is none either.
-const NO_CODE: &[&str] = &[
-    "",
-    "adoc",
-    "csv",
-    "diff",
-    "htm",
-    "html",
-    "jsonl",
-    "log",
-    "org",
-    "out",
-    "patch",
-    "pot",
-    "po",
-    "properties",
-    "rst",
-    "svg",
-    "tex",
-    "tsv",
-    "txt",
-    "xml",
-];
+const NO_CODE: &str =
+    "adoc csv diff htm html jsonl log org out patch pot po properties rst svg tex tsv txt xml";
 
 /// The places in the query of the words of a name.
 pub(in crate::codebase) fn for_words(text: &str, query: &Query, mut found: impl FnMut(usize)) {

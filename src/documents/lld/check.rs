@@ -39,7 +39,7 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
 }
 
 /// What a person who reads the rendered design would not see, and a model would.
-fn unseen(text: &str, out: &mut Vec<Mistake>) {
+pub(in crate::documents) fn unseen(text: &str, out: &mut Vec<Mistake>) {
     /// Enough to see what kind of text this is.
     const MOST: usize = 20;
     let outline = markdown::outline(text);
@@ -267,7 +267,7 @@ fn done_names_only_listed_paths(text: &str, lld: &Lld, tree: &dyn Tree, out: &mu
         })
     };
     let mut seen = BTreeSet::new();
-    for named in paths_in(&text[section.body.clone()], tree) {
+    for named in paths_named(&text[section.body.clone()], tree) {
         if listed(&named) || !seen.insert(named.clone()) {
             continue;
         }
@@ -292,7 +292,7 @@ fn done_names_only_listed_paths(text: &str, lld: &Lld, tree: &dyn Tree, out: &mu
 }
 
 /// Words with a slash that are meant as paths: they end in a file name, or start in a known folder.
-fn paths_in(text: &str, tree: &dyn Tree) -> Vec<String> {
+pub(in crate::documents) fn paths_named(text: &str, tree: &dyn Tree) -> Vec<String> {
     let legal = |c: char| c.is_alphanumeric() || "_-./@+".contains(c);
     text.split(|c: char| c.is_whitespace() || "`\"'()[]|,;<>*".contains(c))
         .map(|word| word.trim_end_matches(['.', ':', '!', '?', '/']).trim_start_matches("./"))

@@ -16,7 +16,13 @@ pub struct Fix {
     pub note: String,
 }
 
-type Repair = fn(&str, IssueNo) -> Option<(String, String)>;
+pub(in crate::documents) type Repair = fn(&str, IssueNo) -> Option<(String, String)>;
+
+/// Those that fit any document of ours.
+pub(in crate::documents) fn repairs() -> impl Iterator<Item = &'static (&'static str, Repair)> + Clone {
+    const FORM: &[&str] = &["line-ends", "outer-fence", "preamble", "trailing-space", "blank-before-heading"];
+    REPAIRS.iter().filter(|(rule, _)| FORM.contains(rule))
+}
 
 /// In this order: each may rely on those before it.
 const REPAIRS: &[(&str, Repair)] = &[
@@ -33,12 +39,21 @@ const REPAIRS: &[(&str, Repair)] = &[
 
 /// Repairs until nothing is left to repair, so that a second call changes nothing.
 pub fn fix(text: &str, issue: IssueNo) -> (String, Vec<Fix>) {
+    repair(text, issue, REPAIRS.iter())
+}
+
+/// The same with these repairs.
+pub(in crate::documents) fn repair<'r>(
+    text: &str,
+    issue: IssueNo,
+    repairs: impl Iterator<Item = &'r (&'static str, Repair)> + Clone,
+) -> (String, Vec<Fix>) {
     let mut text = text.to_owned();
     let mut fixes: Vec<Fix> = Vec::new();
     // A repair can bring another's work to light (an unwrapped fence, a moved row); a few passes settle it.
     for _ in 0..8 {
         let before = text.clone();
-        for (rule, repair) in REPAIRS {
+        for (rule, repair) in repairs.clone() {
             if let Some((repaired, note)) = repair(&text, issue)
                 && repaired != text
             {

@@ -10,8 +10,10 @@ mod place;
 mod summary;
 
 pub use check::check;
+pub(in crate::documents) use check::{paths_named, unseen};
 pub use coverage::coverage;
 pub use fix::{Fix, fix};
+pub(in crate::documents) use fix::{Repair, repair, repairs};
 pub use names::names;
 pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse};
 pub use place::{place_exists, unchanged_at};
@@ -224,11 +226,11 @@ pub fn rank(heading: &str) -> Option<Rank> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::documents::Tree;
 
-    pub(super) struct Repo;
+    pub(in crate::documents) struct Repo;
 
     impl Tree for Repo {
         fn is_file(&self, path: &str) -> bool {

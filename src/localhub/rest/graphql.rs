@@ -160,17 +160,21 @@ impl Call<'_> {
         let repo = self.repo(word("owner"), word("name"), &[("issues", Level::Read)])?;
         let number = variables.get("number").and_then(Value::as_u64).unwrap_or_default();
         let issue = self.state(|s| {
-            let issue = s.repositories.get(&repo)?.issues.get(&number)?;
+            let home = s.repositories.get(&repo)?;
+            let issue = home.issues.get(&number)?;
             let who = |id: UserId| {
                 let account = s.accounts.get(&id)?;
                 Some(json!({ "login": account.login, "databaseId": id }))
             };
             let renamed = issue.events.iter().rev().find(|event| event.event == "renamed");
-            let nodes: Vec<_> =
-                renamed.map(|event| json!({ "actor": who(event.actor) })).into_iter().collect();
+            let nodes: Vec<_> = renamed
+                .map(|event| json!({ "actor": who(event.actor), "createdAt": event.at.to_string() }))
+                .into_iter()
+                .collect();
             Some(json!({
                 "author": who(issue.author), "editor": issue.editor.and_then(who),
-                "lastEditedAt": issue.editor.map(|_| issue.updated_at.to_string()),
+                "authorAssociation": self.json(s).association(home, issue.author),
+                "lastEditedAt": issue.edited_at.map(|at| at.to_string()),
                 "timelineItems": { "nodes": nodes },
             }))
         });

@@ -24,6 +24,20 @@ struct TextBody {
 }
 
 #[derive(Deserialize)]
+struct NewIssue {
+    title: String,
+    body: Option<String>,
+    #[serde(default)]
+    labels: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct IssuePatch {
+    title: Option<String>,
+    body: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct ReactionBody {
     content: String,
 }
@@ -54,6 +68,9 @@ impl Call<'_> {
                 let body = self.with_issue(repo()?, number, |s, r, i| self.json(s).issue(r, i))?;
                 Ok(self.ok(&body))
             }
+            ("POST", ["issues"]) => self.new_issue(repo()?),
+            // GitHub takes POST for PATCH on what exists.
+            ("PATCH" | "POST", ["issues", number]) => self.patch_issue(repo()?, number),
             ("GET", ["issues", number, "comments"]) => self.comments(repo()?, number),
             ("POST", ["issues", number, "comments"]) => self.new_comment(repo()?, number),
             ("GET", ["issues", number, "events"]) => self.history(repo()?, number),
@@ -74,20 +91,66 @@ impl Call<'_> {
             self.request.query("labels").unwrap_or_default().split(',').filter(|l| !l.is_empty()).collect();
         let since = self.since()?;
         let oldest_first = self.request.query("direction") == Some("asc");
+        let by_update = self.request.query("sort") == Some("updated");
+        let creator = self.request.query("creator").map(|login| {
+            self.state(|s| s.account_named(login).map(|account| account.id))
+                .ok_or_else(|| Refusal::new(422, "Validation Failed"))
+        });
+        let creator = creator.transpose()?;
         let wanted = |i: &&Issue| {
             (state == "all" || (state == "open") == i.open)
                 && labels.iter().all(|l| i.labels.iter().any(|x| x.eq_ignore_ascii_case(l)))
                 && since.is_none_or(|t| i.updated_at >= t)
+                && creator.is_none_or(|id| i.author == id)
         };
         let rows = self.state(|s| {
             let row = s.repositories.get(&repo)?;
             let mut found: Vec<&Issue> = row.issues.values().rev().filter(wanted).collect();
+            if by_update {
+                found.sort_by_key(|i| std::cmp::Reverse(i.updated_at));
+            }
             if oldest_first {
                 found.reverse();
             }
             Some(found.into_iter().map(|i| self.json(s).issue(row, i)).collect())
         });
         Ok(self.list(rows.unwrap_or_default()))
+    }
+
+    /// A label that the repository lacks is made, as by whoever may push.
+    fn new_issue(&self, repo: RepoId) -> RestResult {
+        let (by, asked): (_, NewIssue) = (self.actor()?, self.body()?);
+        self.check_title(Some(&asked.title))?;
+        self.check_text("Issue", asked.body.as_deref(), false)?;
+        let NewIssue { title, body, labels } = asked;
+        let number =
+            self.hub.change(|c| c.open_issue(repo, by, &title, body, &labels).map_err(Refusal::from))?;
+        let body = self.with_issue(repo, &number.to_string(), |s, r, i| self.json(s).issue(r, i))?;
+        Ok(self.created(&body))
+    }
+
+    fn patch_issue(&self, repo: RepoId, number: &str) -> RestResult {
+        let (by, number) = (self.actor()?, self.number(repo, number)?);
+        let asked: IssuePatch = self.body()?;
+        self.check_title(asked.title.as_deref())?;
+        self.check_text("Issue", asked.body.as_deref(), false)?;
+        let (title, text) = (asked.title.as_deref(), asked.body.as_deref());
+        self.hub.change(|c| c.edit_issue(repo, number, by, title, text).map_err(Refusal::from))?;
+        let body = self.with_issue(repo, &number.to_string(), |s, r, i| self.json(s).issue(r, i))?;
+        Ok(self.ok(&body))
+    }
+
+    fn check_title(&self, title: Option<&str>) -> Result<(), Refusal> {
+        match title {
+            Some(title) if title.trim().is_empty() => {
+                Err(Refusal::invalid("Issue", "title", "missing_field", None))
+            }
+            Some(title) if title.chars().count() > 256 => {
+                let message = "title is too long (maximum is 256 characters)";
+                Err(Refusal::invalid("Issue", "title", "custom", Some(message)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn since(&self) -> Result<Option<Timestamp>, Refusal> {

@@ -41,13 +41,13 @@ impl RepoDb {
 
     pub async fn journal_done(&self, lease: &Lease, key: &str, value: Vec<u8>) -> Result<(), StoreError> {
         let (at, now, key) = (self.at(), self.clock.now().0, key.to_owned());
-        let (held, run, visit) = (lease.clone(), signed(lease.run.id.seq), signed(lease.run.visit));
+        let (held, run, visit) = (lease.clone(), lease.run.id, signed(lease.run.visit));
         self.write_with(&lease.gathered, run, move |tx| {
             at.fenced(tx, &held)?;
             tx.prepare_cached(
                 "UPDATE journal SET value = ?4, done_at = ?5 WHERE run = ?1 AND visit = ?2 AND key = ?3",
             )?
-            .execute(params![run, visit, key, value, now])?;
+            .execute(params![signed(run.seq), visit, key, value, now])?;
             Ok(())
         })
         .await

@@ -1,21 +1,19 @@
-//! Evidence: calls, verdicts, findings, approvals, and the audit chain.
+//! Evidence: calls, verdicts, findings, approvals.
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use serde::de::DeserializeOwned;
 
 use super::{
     RepoDb,
+    chain::Link,
     read::{answer, json},
 };
 use crate::{
     store::{
-        AuditEntry, AuditRow, CallRow, CommitRow, GateSpec, Gathered, Lease, Ledger, Record, SectionRow,
-        StoreError,
-        database::{signed, unsigned},
-        error::Fault,
-        gathered::Booking,
+        ArtifactRow, CallRow, CommitRow, GateSpec, Lease, Ledger, Record, SectionRow, StoreError,
+        database::signed, error::Fault, gathered::Booking,
     },
-    types::{Hash, IssueNo, RepoId, RunId, Timestamp},
+    types::{IssueNo, RunId},
 };
 
 impl RepoDb {
@@ -23,7 +21,7 @@ impl RepoDb {
     /// refused: what was paid was paid.
     pub async fn record(&self, lease: &Lease, key: &str, record: Record) -> Result<(), StoreError> {
         let now = self.clock.now().0;
-        let (run, visit) = (signed(lease.run.id.seq), lease.run.visit);
+        let (run, visit) = (lease.run.id, lease.run.visit);
         let booking = Booking { visit, key: key.to_owned(), record };
         self.write_with(&lease.gathered, run, move |tx| book(tx, run, &booking, now)).await
     }
@@ -67,60 +65,20 @@ impl RepoDb {
         self.read(move |tx| of_issue(tx, "pull_section", issue)).await
     }
 
-    /// Adds a link to the chain and returns its hash; the same (run, visit, key) again returns the
-    /// hash it got the first time.
-    pub async fn audit(&self, gathered: &Gathered, entry: AuditEntry) -> Result<Hash, StoreError> {
-        let (repo, now) = (self.repo, self.clock.now());
-        let seq = signed(entry.run.seq);
-        self.write_with(gathered, seq, move |tx| {
-            let known = tx
-                .query_row(
-                    "SELECT * FROM audit WHERE run = ?1 AND visit = ?2 AND key = ?3",
-                    params![signed(entry.run.seq), signed(entry.visit), entry.key],
-                    |row| Ok(audit_row(repo, row)),
-                )
-                .optional()?;
-            if let Some(known) = known {
-                return Ok(known?.hash);
-            }
-            let head: Option<String> = tx
-                .query_row("SELECT hash FROM audit ORDER BY seq DESC LIMIT 1", [], |row| row.get(0))
-                .optional()?;
-            let head = head.map(|text| text.parse()).transpose()?;
-            let row = AuditRow::after(head, entry, now);
-            tx.execute(
-                "INSERT INTO audit (run, visit, key, what, detail, at, previous, hash)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                params![
-                    signed(row.run.seq),
-                    signed(row.visit),
-                    row.key,
-                    row.what,
-                    row.detail.to_string(),
-                    row.at.0,
-                    row.previous.to_string(),
-                    row.hash.to_string()
-                ],
-            )?;
-            Ok(row.hash)
-        })
-        .await
-    }
-
-    /// The repository's whole audit chain, the oldest link first.
-    pub async fn audit_chain(&self) -> Result<Vec<AuditRow>, StoreError> {
-        let repo = self.repo;
+    /// What runs left for later stages of this issue, the oldest first.
+    pub async fn artifacts_of(&self, issue: IssueNo) -> Result<Vec<ArtifactRow>, StoreError> {
         self.read(move |tx| {
-            let mut statement = tx.prepare("SELECT * FROM audit ORDER BY seq")?;
-            let rows = statement.query_map([], |row| Ok(audit_row(repo, row)))?;
-            rows.map(|row| row?).collect()
+            let mut statement =
+                tx.prepare_cached("SELECT body FROM artifact WHERE body ->> 'issue' = ?1 ORDER BY rowid")?;
+            let rows = statement.query_map([signed(issue.0)], |row| row.get::<_, String>(0))?;
+            rows.map(|text| json(&text?)).collect()
         })
         .await
     }
 }
 
 /// A call is of the day it was asked on, and not of the next if its answer comes after midnight.
-pub(super) fn book(tx: &Transaction<'_>, run: i64, booking: &Booking, now: i64) -> Result<(), Fault> {
+pub(super) fn book(tx: &Transaction<'_>, run: RunId, booking: &Booking, now: i64) -> Result<(), Fault> {
     let Booking { visit, key, record } = booking;
     let (table, body) = match record {
         Record::Call(row) => ("call", serde_json::to_string(row)?),
@@ -130,14 +88,19 @@ pub(super) fn book(tx: &Transaction<'_>, run: i64, booking: &Booking, now: i64) 
         Record::Raise(row) => ("raise", serde_json::to_string(row)?),
         Record::Commit(row) => ("own_commit", serde_json::to_string(row)?),
         Record::Section(row) => ("pull_section", serde_json::to_string(row)?),
+        Record::Artifact(row) => ("artifact", serde_json::to_string(row)?),
+        Record::Text(row) => {
+            let (name, detail) = (format!("text/{key}"), serde_json::to_value(row)?);
+            return Link { run, visit: *visit, name, what: row.kind.what(), detail }.add(tx, now);
+        }
     };
     tx.prepare_cached(&format!(
         "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (run, visit, key) DO UPDATE SET body = excluded.body,
              at = IIF(excluded.body ->> 'status' = 'reserved', excluded.at, at)"
     ))?
-    .execute(params![run, signed(*visit), key, body, now])?;
-    Ok(())
+    .execute(params![signed(run.seq), signed(*visit), key, body, now])?;
+    Link::of((run, *visit), table, key, &body)?.add(tx, now)
 }
 
 fn bodies<V: DeserializeOwned>(tx: &Transaction<'_>, table: &str, run: RunId) -> Result<Vec<V>, Fault> {
@@ -165,17 +128,4 @@ fn answers(tx: &Transaction<'_>, run: RunId) -> Result<Vec<(crate::store::Answer
         Ok((answer?, json::<GateSpec>(&spec)?.needed))
     })
     .collect()
-}
-
-pub(in crate::store) fn audit_row(repo: RepoId, row: &Row<'_>) -> Result<AuditRow, Fault> {
-    Ok(AuditRow {
-        run: RunId { repo, seq: unsigned(row.get("run")?) },
-        visit: unsigned(row.get("visit")?),
-        key: row.get("key")?,
-        what: row.get("what")?,
-        detail: json(&row.get::<_, String>("detail")?)?,
-        at: Timestamp(row.get("at")?),
-        previous: row.get::<_, String>("previous")?.parse()?,
-        hash: row.get::<_, String>("hash")?.parse()?,
-    })
 }

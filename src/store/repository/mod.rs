@@ -3,6 +3,7 @@
 //! What wakes or takes a run is reached only through [`Store`](super::Store), which commits the wake hint first
 //! and keeps the agenda.
 
+mod chain;
 mod costs;
 mod journal;
 mod ledger;
@@ -11,7 +12,10 @@ mod read;
 mod requests;
 mod steps;
 
-pub(super) use ledger::audit_row;
+pub use chain::Walked;
+pub(super) use chain::walk;
+pub(super) use past::text;
+pub(super) use read::json;
 
 use std::{
     path::Path,
@@ -28,7 +32,10 @@ use super::{
     gathered::Load,
     open_databases::Opening,
 };
-use crate::{clock::SharedClock, types::RepoId};
+use crate::{
+    clock::SharedClock,
+    types::{RepoId, RunId},
+};
 
 /// What one open repository database may keep in memory of its pages.
 const REPOSITORY_CACHE_KIB: u32 = 256;
@@ -44,6 +51,7 @@ const REPOSITORY: Schema = Schema {
         include_str!("../migrations/repository-3.sql"),
         include_str!("../migrations/repository-4.sql"),
         include_str!("../migrations/repository-5.sql"),
+        include_str!("../migrations/repository-6.sql"),
     ],
     traffic: Traffic::Quiet,
 };
@@ -131,7 +139,7 @@ impl RepoDb {
     async fn write_with<R: Send + 'static>(
         &self,
         gathered: &Gathered,
-        run: i64,
+        run: RunId,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
     ) -> Result<R, StoreError> {
         let (load, now) = (gathered.load(), self.clock.now().0);
@@ -157,7 +165,7 @@ impl RepoDb {
     }
 }
 
-fn unload(tx: &Transaction<'_>, run: i64, load: &Load, now: i64) -> Result<(), Fault> {
+fn unload(tx: &Transaction<'_>, run: RunId, load: &Load, now: i64) -> Result<(), Fault> {
     for (hash, document) in &load.documents {
         tx.prepare_cached(
             "INSERT INTO document (hash, bytes, zstd, created_at) VALUES (?1, ?2, ?3, ?4)
@@ -173,7 +181,7 @@ fn unload(tx: &Transaction<'_>, run: i64, load: &Load, now: i64) -> Result<(), F
         tx.prepare_cached(
             "UPDATE run SET api_calls = api_calls + ?2, api_writes = api_writes + ?3 WHERE seq = ?1",
         )?
-        .execute([run, signed(calls), signed(writes)])?;
+        .execute([run.seq, calls, writes].map(signed))?;
     }
     Ok(())
 }

@@ -114,7 +114,7 @@ fn finding(row: &Row<'_>) -> Result<PastFinding, Fault> {
 }
 
 /// A stored text, if there is one under this hash.
-fn text(tx: &Transaction<'_>, hash: Hash) -> Result<Option<String>, Fault> {
+pub(in crate::store) fn text(tx: &Transaction<'_>, hash: Hash) -> Result<Option<String>, Fault> {
     let found: Option<(i64, Vec<u8>)> = tx
         .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
         .query_row([hash.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -146,6 +146,7 @@ mod tests {
             verb: "approve".into(),
             stage: None,
             hash: None,
+            way: None,
             text: String::new(),
             by,
             role: Role::Write,

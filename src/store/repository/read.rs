@@ -116,6 +116,7 @@ impl Reader {
             cancel: None,
             gate: None,
             answer: None,
+            remarks: unsigned(row.get("remarks")?),
             started_at: time("started_at")?,
             updated_at: time("updated_at")?,
         };
@@ -183,6 +184,14 @@ fn slot(row: &Row<'_>) -> rusqlite::Result<Slot> {
     })
 }
 
+/// How many remarks a run was given so far.
+pub(super) fn given_remarks(tx: &Transaction<'_>, run: RunId) -> Result<u64, Fault> {
+    let newest = tx
+        .prepare_cached("SELECT COALESCE(MAX(number), 0) FROM remark WHERE run = ?1")?
+        .query_row([signed(run.seq)], |row| row.get(0))?;
+    Ok(unsigned(newest))
+}
+
 fn waiting_answer(tx: &Transaction<'_>, gate: u64) -> Result<Option<AnswerRow>, Fault> {
     tx.prepare_cached(
         "SELECT id, gate, subject, body FROM answer WHERE gate = ?1 AND state = 'waiting' ORDER BY id LIMIT 1",
@@ -209,7 +218,7 @@ fn read_cancel(tx: &Transaction<'_>, id: i64) -> Result<CancelRow, Fault> {
     Ok(CancelRow { cause: Cause(cause), by: json(&actor)?, why, at: Timestamp(at) })
 }
 
-pub(super) fn json<V: DeserializeOwned>(text: &str) -> Result<V, Fault> {
+pub(in crate::store) fn json<V: DeserializeOwned>(text: &str) -> Result<V, Fault> {
     Ok(serde_json::from_str(text)?)
 }
 

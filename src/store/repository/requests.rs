@@ -2,10 +2,14 @@
 
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use super::RepoDb;
+use super::{
+    RepoDb,
+    chain::{Link, NO_VISIT},
+    read::{given_remarks, json},
+};
 use crate::{
     store::{
-        Answer, Booked, CancelRow, GateRow, NewRun, Opened, Rerun, RunStatus, StoreError,
+        Answer, Booked, CancelRow, GateRow, NewRun, Opened, Remark, Rerun, RunStatus, StoreError,
         agenda::Became,
         database::{signed, unsigned},
         error::Fault,
@@ -49,6 +53,7 @@ impl RepoDb {
                     params![seq, new.step, new.state, now],
                 )?;
                 let run = RunId { repo: at.repo, seq: unsigned(seq) };
+                Link::of((run, NO_VISIT), "run", "", &request)?.add(tx, now)?;
                 Ok((Opened::New(run), vec![at.became(tx, seq)?]))
             })
             .await
@@ -78,23 +83,62 @@ impl RepoDb {
             if !asks_the_same || !run.status.live() {
                 return Ok((Booked::Changed, Vec::new()));
             }
+            let (body, subject) = (serde_json::to_string(&answer)?, gate.spec.subject.to_string());
+            let link = Link::of((gate.run, NO_VISIT), "answer", &answer.cause.0, &body)?;
+            link.sealing(&format!("{subject} {body}")).add(tx, now)?;
             tx.execute(
                 "INSERT INTO answer (cause, gate, run, subject, body, state, received_at)
                      VALUES (?1, ?2, ?3, ?4, ?5, 'waiting', ?6)",
-                params![
-                    answer.cause.0,
-                    signed(gate.id),
-                    signed(gate.run.seq),
-                    gate.spec.subject.to_string(),
-                    serde_json::to_string(&answer)?,
-                    now
-                ],
+                params![answer.cause.0, signed(gate.id), signed(gate.run.seq), subject, body, now],
             )?;
             tx.execute(
                 "UPDATE run SET due = MIN(COALESCE(due, ?2), ?2), updated_at = ?2 WHERE seq = ?1",
                 params![signed(gate.run.seq), now],
             )?;
             Ok((Booked::Taken, vec![at.became(tx, signed(gate.run.seq))?]))
+        })
+        .await
+    }
+
+    /// Keeps what was said of a finding of a run that lives; one that waits for people is saved anew, and so looks at it.
+    pub(in crate::store) async fn remark(
+        &self,
+        run: RunId,
+        remark: Remark,
+    ) -> Result<(Booked, Vec<Became>), StoreError> {
+        let (at, now) = (self.at(), self.clock.now().0);
+        self.write(move |tx| {
+            let sql = "SELECT EXISTS (SELECT 1 FROM remark WHERE cause = ?1)";
+            if tx.query_row(sql, [&remark.cause.0], |row| row.get(0))? {
+                return Ok((Booked::Duplicate, Vec::new()));
+            }
+            let Some(row) = at.run(tx, run.seq)?.filter(|row| row.status.live()) else {
+                return Ok((Booked::Changed, Vec::new()));
+            };
+            let (seq, number) = (signed(run.seq), signed(given_remarks(tx, run)? + 1));
+            let body = serde_json::to_string(&remark)?;
+            Link::of((run, NO_VISIT), "remark", &remark.cause.0, &body)?.add(tx, now)?;
+            tx.execute(
+                "INSERT INTO remark (run, number, cause, body, at) VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![seq, number, remark.cause.0, body, now],
+            )?;
+            if row.status == RunStatus::Asking {
+                tx.execute("UPDATE run SET due = ?2 WHERE seq = ?1", [seq, now])?;
+            }
+            Ok((Booked::Taken, vec![at.became(tx, seq)?]))
+        })
+        .await
+    }
+
+    /// What was said of a run's findings, after so many and up to so many remarks.
+    pub async fn remarks(&self, run: RunId, after: u64, upto: u64) -> Result<Vec<Remark>, StoreError> {
+        self.read(move |tx| {
+            let sql =
+                "SELECT body FROM remark WHERE run = ?1 AND number > ?2 AND number <= ?3 ORDER BY number";
+            let mut statement = tx.prepare_cached(sql)?;
+            let keys = [signed(run.seq), signed(after), signed(upto)];
+            let rows = statement.query_map(keys, |row| row.get::<_, String>(0))?;
+            rows.map(|text| json(&text?)).collect()
         })
         .await
     }
@@ -116,7 +160,7 @@ impl RepoDb {
         run: Option<RunId>,
         cancel: CancelRow,
     ) -> Result<(Vec<RunId>, Vec<Became>), StoreError> {
-        let at = self.at();
+        let (at, now) = (self.at(), self.clock.now().0);
         self.write(move |tx| {
                 let fresh = tx.execute(
                     "INSERT INTO cancel (cause, actor, why, at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (cause) DO NOTHING",
@@ -136,7 +180,15 @@ impl RepoDb {
                 let marked = statement
                     .query_map([signed(issue.0), id], |row| row.get(0))?
                     .collect::<Result<Vec<i64>, _>>()?;
-                let runs = marked.iter().map(|seq| RunId { repo: at.repo, seq: unsigned(*seq) }).collect();
+                let runs: Vec<_> =
+                    marked.iter().map(|seq| RunId { repo: at.repo, seq: unsigned(*seq) }).collect();
+                for run in runs.iter().filter(|_| fresh == 1) {
+                    let detail = serde_json::json!({ "by": cancel.by, "why": cancel.why, "at": cancel.at });
+                    let said = format!("{} {}", serde_json::to_string(&cancel.by)?, cancel.why);
+                    let name = format!("stop/{}", cancel.cause);
+                    let what = "somebody asked that the run end";
+                    Link { run: *run, visit: NO_VISIT, name, what, detail }.sealing(&said).add(tx, now)?;
+                }
                 let became = marked.iter().map(|seq| at.became(tx, *seq)).collect::<Result<_, _>>()?;
                 Ok((runs, became))
             })
@@ -171,6 +223,9 @@ impl RepoDb {
                 "INSERT INTO retry (cause, run, by, at) VALUES (?1, ?2, ?3, ?4)",
                 params![cause.0, signed(run.seq), by, now],
             )?;
+            let (name, what) = (format!("retry/{cause}"), "the run was tried again");
+            let detail = serde_json::json!({ "by": by });
+            Link { run, visit: NO_VISIT, name, what, detail }.sealing(&by).add(tx, now)?;
             let seq = signed(run.seq);
             if parked {
                 tx.execute("UPDATE run SET parked = NULL, due = ?2 WHERE seq = ?1", [seq, now])?;

@@ -4,7 +4,8 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{
     RepoDb,
-    read::{LIVE, Reader, status_text},
+    chain::Link,
+    read::{LIVE, Reader, given_remarks, status_text},
 };
 use crate::{
     store::{
@@ -43,7 +44,7 @@ impl RepoDb {
         if !left.has_state() {
             lease.gathered.drop_documents();
         }
-        self.write_with(&lease.gathered, seq, move |tx| {
+        self.write_with(&lease.gathered, lease.run.id, move |tx| {
             at.fenced(tx, &held)?;
             Save { at, tx, lease: &held, now }.apply(left)?;
             Ok(vec![at.became(tx, seq)?])
@@ -92,6 +93,7 @@ struct Columns<'a> {
     halt: Option<&'a str>,
     why: Option<&'a str>,
     outcome: Option<String>,
+    remarks: u64,
 }
 
 impl Save<'_> {
@@ -109,7 +111,9 @@ impl Save<'_> {
             halt: run.halt.as_deref(),
             why: None,
             outcome: None,
+            remarks: run.remarks,
         };
+        let remarks = given_remarks(self.tx, run.id)?;
         let (now, next) = (Some(self.now), run.visit + 1);
         match left {
             Checkpoint::Go { step, state, moves } => {
@@ -117,33 +121,52 @@ impl Save<'_> {
                 let (step, state) = (step.as_str(), state.as_slice());
                 self.next_visit("go", step, state)?;
                 let status = RunStatus::Ready;
-                self.update(Columns { status, step, state, visit: next, moves, due: now, ..as_it_was })
+                self.update(Columns {
+                    status,
+                    step,
+                    state,
+                    visit: next,
+                    moves,
+                    due: now,
+                    remarks,
+                    ..as_it_was
+                })
             }
             Checkpoint::Ask { state, gate } => {
-                let (status, state, due) = (RunStatus::Asking, state.as_slice(), self.open_gate(&gate)?);
-                self.update(Columns { status, state, due, ..as_it_was })
+                let (status, state, mut due) = (RunStatus::Asking, state.as_slice(), self.open_gate(&gate)?);
+                if remarks > run.remarks {
+                    due = now;
+                }
+                self.update(Columns { status, state, due, remarks, ..as_it_was })
             }
             Checkpoint::Wait { state, until, why } => {
                 let due = if self.answered_meanwhile()? { now } else { Some(until) };
                 let (status, state) = (RunStatus::Waiting, state.as_slice());
-                self.update(Columns { status, state, due, why: Some(&why), ..as_it_was })
+                self.update(Columns { status, state, due, why: Some(&why), remarks, ..as_it_was })
             }
             Checkpoint::Done { state, outcome } => {
                 self.close_gate()?;
                 self.leave("done")?;
                 let (status, state) = (RunStatus::Done, state.as_slice());
-                let outcome = Some(serde_json::to_string(&outcome)?);
+                let outcome = serde_json::to_string(&outcome)?;
+                self.ends(RunStatus::Done, &outcome)?;
+                let outcome = Some(outcome);
                 self.update(Columns { status, state, due: None, outcome, ..as_it_was })
             }
             Checkpoint::Halt { halt, why } => {
                 self.close_gate()?;
                 self.next_visit("halt", &run.step, &run.state)?;
+                let detail = serde_json::json!({ "halt": halt, "why": why });
+                let name = "halt".to_owned();
+                Link { run: run.id, visit: run.visit, name, what: "the run was halted", detail }
+                    .add(self.tx, self.now.0)?;
                 let (status, halt, why) = (RunStatus::Halting, Some(halt.as_str()), Some(why.as_str()));
                 self.update(Columns { status, visit: next, due: now, halt, why, ..as_it_was })
             }
             Checkpoint::Ended { status, why } => {
                 self.close_gate()?;
                 self.leave("ended")?;
+                self.ends(status, &why)?;
                 self.update(Columns { status, due: None, why: Some(&why), ..as_it_was })
             }
             Checkpoint::Retry { attempts, due, why } => {
@@ -162,7 +185,7 @@ impl Save<'_> {
         self.tx
             .prepare_cached(
                 "UPDATE run SET status = ?2, step = ?3, state = ?4, visit = ?5, moves = ?6, attempts = ?7, due = ?8,
-                     parked = ?9, halt = ?10, why = ?11, outcome = ?12, updated_at = ?13, lease = lease + 1
+                     parked = ?9, halt = ?10, why = ?11, outcome = ?12, updated_at = ?13, remarks = ?14, lease = lease + 1
                  WHERE seq = ?1",
             )?
             .execute(params![
@@ -178,9 +201,15 @@ impl Save<'_> {
                 to.halt,
                 to.why,
                 to.outcome,
-                self.now.0
+                self.now.0,
+                signed(to.remarks)
             ])?;
         Ok(())
+    }
+
+    fn ends(&self, status: RunStatus, why: &str) -> Result<(), Fault> {
+        let run = &self.lease.run;
+        Link::end(run.id, run.visit, status_text(status), why).add(self.tx, self.now.0)
     }
 
     fn leave(&self, how: &str) -> Result<(), Fault> {

@@ -388,6 +388,7 @@ fn gate() -> GateSpec {
         shown_at: BEGINNING,
         needed: 1,
         expires: None,
+        ways: Vec::new(),
     }
 }
 

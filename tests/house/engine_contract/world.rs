@@ -395,7 +395,15 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
         ("override".to_owned(), Role::Maintain.into()),
     ];
     let expires = (state.mode == "expire").then(|| BEGINNING.plus(Duration::from_secs(600)));
-    let mut spec = GateSpec { stage: "lld".into(), subject: subject(), verbs, shown_at, needed: 1, expires };
+    let mut spec = GateSpec {
+        stage: "lld".into(),
+        subject: subject(),
+        verbs,
+        shown_at,
+        needed: 1,
+        expires,
+        ways: Vec::new(),
+    };
     let Some(answer) = cx.answer() else {
         toys.saw("asked");
         return Ok(Next::Ask(spec));
@@ -636,6 +644,7 @@ pub(super) fn says(verb: &str, cause: &str) -> Answer {
         verb: verb.into(),
         stage: None,
         hash: None,
+        way: None,
         text: String::new(),
         by: person("grace", 1002),
         role: Role::Maintain,

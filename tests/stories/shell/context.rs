@@ -100,7 +100,7 @@ fn what_is_missing_is_named_with_the_fix() {
 }
 
 #[test]
-fn a_partial_clone_and_a_full_disk_are_no_success() {
+fn a_partial_clone_says_what_it_lacks_and_a_full_disk_is_no_success() {
     let full = repository();
     commit(full.path(), &[("src/purse.rs", PURSE)]);
     git(full.path(), &["config", "uploadpack.allowFilter", "true"]);
@@ -110,7 +110,7 @@ fn a_partial_clone_and_a_full_disk_are_no_success() {
     let partial = at.path().join("partial");
     let output = finished(&["context", "--repo", partial.to_str().unwrap()]);
     let said = text(&output.stderr);
-    assert!(!output.status.success() && said.contains("clone the repository without `--filter`"), "{said}");
+    assert!(output.status.success() && said.contains("clone with `--filter`: 1 (src/purse.rs)"), "{said}");
 
     let mut context = Command::new(env!("CARGO_BIN_EXE_countersign"));
     context.args(["context", "--repo", full.path().to_str().unwrap()]);

@@ -32,6 +32,27 @@ fn commits(data: &Path) -> String {
 }
 
 #[test]
+fn a_rough_idea_becomes_an_issue_and_then_a_design() {
+    let output = finished(&["demo", "--yes", "--story", "issue"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
+    in_order(
+        &said,
+        &[
+            "maya labels #4 `countersign:issue`",
+            "4 questions before this is drafted",
+            "/answer 1: ",
+            "APPROVED: the issue waits for a person",
+            "/approve issue in-place ",
+            "Filed: issue #4 says now what was accepted.",
+            "maya labels #4 `countersign:lld`",
+            "APPROVED: the LLD waits for a person",
+            "lld: done",
+        ],
+    );
+}
+
+#[test]
 fn yes_plays_it_to_the_end_in_order_and_keeps_the_commit() {
     let home = tempdir().unwrap();
     let data = home.path().join("data");

@@ -12,13 +12,15 @@ use countersign::{
 };
 
 /// The product's, and the toys.
-pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] = &[&workflows::lld::Lld, &note::Note, &pages::Pages];
+pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] =
+    &[&workflows::issue::Issue, &workflows::lld::Lld, &note::Note, &pages::Pages];
 
 /// The settings of all of them.
 pub(crate) const TABLES: &[WorkflowTable] = &[
-    WorkflowTable { name: "lld", document_path: "docs/lld/LLD-{issue}.md" },
-    WorkflowTable { name: "note", document_path: "NOTE-{issue}.md" },
-    WorkflowTable { name: "pages", document_path: "docs/pages/{issue}/index.md" },
+    WorkflowTable { name: "issue", document_path: "issue-{issue}.md", files_issue: true },
+    WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md"),
+    WorkflowTable::of("note", "NOTE-{issue}.md"),
+    WorkflowTable::of("pages", "docs/pages/{issue}/index.md"),
 ];
 
 /// A step in a line.

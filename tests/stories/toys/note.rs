@@ -2,10 +2,10 @@
 
 use countersign::{
     commands::{CommandKind, CommandSpec},
-    engine::{Countersigned, Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
+    engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
     github::{Body, outbound::clean},
     rounds::{Cx, Desk, Policy, fault},
-    stage::{self, About, Asks, Before, Document, Exit, Gate, Stage, Target, Visit},
+    stage::{self, About, Accepted, Asks, Before, Document, Exit, Filed, Gate, Placed, Stage, Target, Visit},
     types::Role,
 };
 use futures_util::future::BoxFuture;
@@ -123,8 +123,9 @@ fn marker(cx: &Cx) -> String {
     format!("filed-{}", cx.run().id)
 }
 
-fn outcome(url: String) -> Outcome {
-    Outcome { summary: "the note is filed".to_owned(), url: Some(url) }
+fn placed(cx: &Cx, url: String) -> Placed {
+    let outcome = Outcome { summary: "the note is filed".to_owned(), url: Some(url) };
+    Placed { issue: cx.run().trigger.issue, outcome }
 }
 
 impl Document for Text {
@@ -140,7 +141,7 @@ impl Document for Text {
         }
     }
     fn gate(&self, _step: &str, policy: &Policy) -> Option<Gate> {
-        Some(Gate { word: "text", asks: Asks::Beforehand, on: policy.verdict_gate })
+        Some(Gate { word: "text", asks: Asks::Beforehand, on: policy.verdict_gate, ways: &[] })
     }
     fn rules(&self) -> String {
         "A text.".to_owned()
@@ -148,15 +149,10 @@ impl Document for Text {
     fn summary(&self, text: &str) -> String {
         text.chars().take(200).collect()
     }
-    fn file<'a>(
-        &'a self,
-        text: &'a str,
-        _signed: &'a Countersigned,
-        cx: &'a Cx,
-    ) -> BoxFuture<'a, Result<Outcome, StepError>> {
+    fn file<'a>(&'a self, accepted: Accepted<'a>, cx: &'a Cx) -> BoxFuture<'a, Result<Filed, StepError>> {
         Box::pin(async move {
             let repo = cx.tools().repo(cx).await?;
-            let body = Body::frame(format!("Filed:\n\n{}", clean(text, 300)));
+            let body = Body::frame(format!("Filed:\n\n{}", clean(accepted.text, 300)));
             let marker = marker(cx);
             let url: String = cx
                 .once("filed", |entry| async move {
@@ -165,14 +161,14 @@ impl Document for Text {
                     posted.map(|comment| comment.url).map_err(fault)
                 })
                 .await?;
-            Ok(outcome(url))
+            Ok(Filed::On(placed(cx, url)))
         })
     }
-    fn filed<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Option<Outcome>, StepError>> {
+    fn filed<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Option<Placed>, StepError>> {
         Box::pin(async move {
             let repo = cx.tools().repo(cx).await?;
             let found = repo.read_comment(cx.run().trigger.issue, &marker(cx)).await.map_err(fault)?;
-            Ok(found.map(|(comment, _)| outcome(comment.url)))
+            Ok(found.map(|(comment, _)| placed(cx, comment.url)))
         })
     }
 }

@@ -135,7 +135,7 @@ impl Document for Text {
         }
     }
     fn gate(&self, _step: &str, policy: &Policy) -> Option<Gate> {
-        Some(Gate { word: "pages", asks: Asks::Verdict, on: policy.verdict_gate })
+        Some(Gate { word: "pages", asks: Asks::Verdict, on: policy.verdict_gate, ways: &[] })
     }
     fn rules(&self) -> String {
         "A text.".to_owned()

@@ -100,31 +100,19 @@ fn paths_and_imports_that_lead_nowhere() {
 }
 
 #[test]
-fn what_is_long_and_hostile_is_told_in_few_words() {
-    for unit in
-        ["`a_b` ", "`a` ", "`A::b` ", "x", "`src/x.rs`", "\n```rust\nuse a;\n```\n", "\n# 2.5 A\n`a_b`\n"]
-    {
-        let text = unit.repeat(262_144 / unit.len());
-        let told = names(&format!("## 2. Proposed Changes\n\n{text}"), &Bare);
-        assert!(told.len() <= 3 * NAMED_MISTAKES, "{unit}");
-    }
-}
-
-#[test]
-fn no_text_makes_it_panic_and_no_message_is_long() {
+fn no_text_makes_it_panic_and_what_it_says_is_short() {
     use crate::documents::lld::check::tests::nasty;
-    let mut texts = nasty();
+    let units =
+        ["`a_b` ", "`a` ", "`A::b` ", "x", "`src/x.rs`", "\n```rust\nuse a;\n```\n", "\n# 2.5 A\n`a_b`\n"];
+    let long = units.map(|unit| format!("## 2. Proposed Changes\n\n{}", unit.repeat(262_144 / unit.len())));
     let design = "# 1 - Feature: x\n\n## 2. Proposed Changes\n\n`src/b.rs` `a_b::éc_d()?.x->y#` in `src/a.rs`\n\n```rust\nuse x;é (: =\n``` \n\n";
-    texts.push(design.repeat(200));
-    texts.extend(design.char_indices().map(|(at, _)| design[..at].to_owned()));
-    for text in texts {
+    let cut = design.char_indices().map(|(at, _)| design[..at].to_owned());
+    for text in nasty().into_iter().chain(long).chain([design.repeat(200)]).chain(cut) {
         let mistakes = names(&text, &Bare);
         assert!(mistakes.len() <= 3 * NAMED_MISTAKES);
         for mistake in mistakes {
-            assert!(
-                mistake.message.len() < 1500 && !mistake.message.contains(['\n', '\u{202e}']),
-                "{mistake}"
-            );
+            let message = &mistake.message;
+            assert!(message.len() < 1500 && !message.contains(['\n', '\u{202e}']), "{mistake}");
         }
     }
 }

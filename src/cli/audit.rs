@@ -1,0 +1,282 @@
+//! `countersign audit` and `export`: does the audit chain hold, and what it tells of an issue, as files.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::{ConfigFlag, absolute_path, columns, must_hold_data, say};
+use crate::{
+    git, messages,
+    store::{self, AuditRow, TextKind, TextRow, Told},
+    types::{Hash, IssueNo, RepoId, RepoName, count},
+    workflows,
+};
+
+/// Which data directory is read, and of which repository.
+#[derive(clap::Args)]
+struct Source {
+    #[arg(value_name = "OWNER/REPO")]
+    repo: RepoName,
+    /// The data directory, in place of that of the settings: of a backup, for example.
+    #[arg(long, value_name = "DIR", value_parser = absolute_path())]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+impl Source {
+    fn find(&self) -> anyhow::Result<(PathBuf, RepoId)> {
+        let data = match &self.data {
+            Some(data) => data.clone(),
+            None => workflows::settings(&self.config.config)?.data_dir,
+        };
+        must_hold_data(&data)?;
+        let Some(repo) = store::repository_named(&data, &self.repo)? else {
+            bail!(
+                "no repository {} is known here; check the name, as GitHub writes it now: OWNER/REPO",
+                self.repo
+            )
+        };
+        Ok((data, repo))
+    }
+}
+
+/// Look into a repository's audit chain.
+///
+/// Each link holds the hash of the one before it, and the hash of the row it is about: runs, calls of models, verdicts,
+/// findings, answers, approvals, raised budgets, commits and ends. Texts are links with their own hash.
+#[derive(clap::Args)]
+pub(super) struct Audit {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Verify(Verify),
+}
+
+/// Walk the chain, and hold the rows against it.
+///
+/// Prints every link and the head. What was altered, taken out or put in another order is named, and the exit code is 1.
+/// Only somebody who holds an earlier head can tell whether all of the chain was written anew: each commit of an approved
+/// document carries one (Countersign-Audit), and so does its pull request; --against looks one up. Reads only, also beside a
+/// server at work.
+#[derive(clap::Args)]
+struct Verify {
+    #[command(flatten)]
+    source: Source,
+    /// A commit whose trailer Countersign-Audit must be a link of the chain.
+    #[arg(long, value_name = "COMMIT")]
+    against: Option<String>,
+    /// A clone that has this commit; without it, the server's own mirror is looked at, which has what it fetched last.
+    #[arg(long, value_name = "PATH", requires = "against")]
+    clone: Option<PathBuf>,
+}
+
+impl Audit {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        match self.what {
+            What::Verify(verify) => verify.run().await,
+        }
+    }
+}
+
+impl Verify {
+    async fn run(self) -> anyhow::Result<ExitCode> {
+        let (data, repo) = self.source.find()?;
+        let mut links: Vec<(usize, AuditRow)> = Vec::new();
+        let walked = store::audit(&data, repo, |ordinal, link| links.push((ordinal, link)))?;
+        let head = ["LINK", "AT", "RUN", "WHAT", "KEY", "HASH"].map(str::to_owned);
+        let row = |(ordinal, link): &(usize, AuditRow)| {
+            let AuditRow { run, what, key, at, hash, .. } = link;
+            [
+                ordinal.to_string(),
+                at.to_string(),
+                run.to_string(),
+                what.clone(),
+                key.clone(),
+                hash.short().to_string(),
+            ]
+        };
+        let rows: Vec<_> = std::iter::once(head).chain(links.iter().map(row)).collect();
+        columns(&rows).iter().for_each(say);
+        say(format_args!("{}, head {}", count(walked.links, "link", "links"), walked.head));
+        if walked.uncovered > 0 {
+            let rows = count(walked.uncovered, "row", "rows");
+            say(format_args!("not covered: {rows} of runs that began before rows had links"));
+        }
+        walked.broken.iter().chain(&walked.altered).for_each(|wrong| say(format_args!("WRONG: {wrong}")));
+        let mut sound = walked.sound();
+        if let Some(commit) = &self.against {
+            let place = match self.clone {
+                Some(clone) => clone,
+                None => data.join("repos").join(repo.to_string()).join("mirror.git"),
+            };
+            let link = trailer(&place, commit).await?;
+            match links.iter().find(|(_, row)| row.hash == link) {
+                Some((ordinal, _)) => say(format_args!("commit {commit} names link {ordinal} of this chain")),
+                None => {
+                    sound = false;
+                    say(format_args!("WRONG: commit {commit} names {link}, which is no link of this chain"));
+                }
+            }
+        }
+        say(if sound { "The chain holds." } else { "The chain does NOT hold." });
+        Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// The link that a commit names.
+async fn trailer(place: &Path, commit: &str) -> anyhow::Result<Hash> {
+    let found = git::open(place, commit).await.context(
+        "name a clone that has the commit with --clone; the mirror has it once its branch was merged and fetched",
+    )?;
+    let message = found.message().await?;
+    let link = message.lines().rev().find_map(|line| line.strip_prefix(messages::AUDIT_TRAILER));
+    let Some(link) = link else {
+        bail!("commit {commit} has no line {}", messages::AUDIT_TRAILER.trim());
+    };
+    link.parse().with_context(|| format!("commit {commit} names no hash"))
+}
+
+/// Write what the audit chain tells of an issue, as a folder or as lines of JSON.
+///
+/// The folder has, numbered in the order they came: the issue as models were shown it, each draft and what code mended of
+/// it, verdicts, people's answers, approvals, commits, the end; and costs.json, findings.json and audit.jsonl. With --jsonl a
+/// line for each link goes to standard output instead, with its row and its text. Reads only, also beside a server at work.
+/// Exit code 1 where the chain does not hold; `countersign audit verify` says why.
+#[derive(clap::Args)]
+pub(super) struct Export {
+    #[command(flatten)]
+    source: Source,
+    /// The issue's number.
+    #[arg(long, value_name = "N")]
+    issue: u64,
+    /// The folder to write; issue-N where none is named.
+    #[arg(long, value_name = "DIR", value_parser = absolute_path())]
+    out: Option<PathBuf>,
+    /// Write into a folder that holds something: files of the same names are replaced, others stay.
+    #[arg(long)]
+    force: bool,
+    /// Print lines of JSON, and write no folder.
+    #[arg(long, conflicts_with_all = ["out", "force"])]
+    jsonl: bool,
+}
+
+impl Export {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let (data, repo) = self.source.find()?;
+        let (walked, told) = store::lineage(&data, repo, IssueNo(self.issue))?;
+        if told.is_empty() {
+            bail!("the chain of {} tells of no run of issue {}", self.source.repo, self.issue);
+        }
+        if self.jsonl {
+            for told in &told {
+                let mut line = link(told);
+                line["row"] = json!(told.row);
+                line["text"] = json!(told.text);
+                say(line);
+            }
+        } else {
+            let out = match self.out {
+                Some(out) => out,
+                None => std::path::absolute(format!("issue-{}", self.issue))?,
+            };
+            let files = files(&told)?;
+            write(&out, &files, self.force)?;
+            say(format_args!("{} holds {}", out.display(), count(files.len(), "file", "files")));
+        }
+        if walked.sound() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let note = "the audit chain does not hold; `countersign audit verify` says where";
+        let _ = writeln!(std::io::stderr(), "countersign: {note}");
+        Ok(ExitCode::FAILURE)
+    }
+}
+
+/// One link as JSON.
+fn link(told: &Told) -> Value {
+    let AuditRow { run, visit, key, what, detail, at, previous, hash } = &told.link;
+    json!({
+        "link": told.ordinal, "run": run, "visit": visit, "key": key, "what": what, "detail": detail,
+        "at": at.to_string(), "previous": previous, "hash": hash,
+    })
+}
+
+/// The files of the folder, by names of ours.
+fn files(told: &[Told]) -> anyhow::Result<Vec<(String, String)>> {
+    let (mut files, mut lines) = (Vec::new(), String::new());
+    let (mut costs, mut findings) = (Vec::new(), BTreeMap::new());
+    for told in told {
+        let link = link(told);
+        lines += &format!("{link}\n");
+        let mut add = |name: &str, text: String| files.push((format!("{:03}-{name}", files.len() + 1), text));
+        let table = told.link.key.split(['/', ' ']).next().unwrap_or_default();
+        match (table, &told.row) {
+            ("text", _) => {
+                let row: TextRow = serde_json::from_value(told.link.detail.clone())?;
+                let text = told.text.clone().unwrap_or_default();
+                match row.kind {
+                    TextKind::Issue => {
+                        add("issue.md", format!("# {}\n\n{text}", row.title.unwrap_or_default()))
+                    }
+                    TextKind::Draft => add("draft.md", text),
+                    TextKind::Fix => add("draft-mended.md", text),
+                    TextKind::Person => add("draft-of-a-person.md", text),
+                }
+            }
+            ("verdict" | "answer" | "approval" | "raise", Some(row)) => {
+                add(&format!("{table}.json"), pretty(row)?);
+            }
+            ("own_commit", Some(row)) => add("commit.json", pretty(row)?),
+            ("halt" | "end" | "stop" | "retry", _) => {
+                add(&format!("{table}.json"), pretty(&told.link.detail)?);
+            }
+            ("call", Some(row)) => {
+                costs.push(
+                    json!({ "run": told.link.run, "at": link["at"], "key": told.link.key, "call": row }),
+                );
+            }
+            ("finding", Some(row)) => {
+                // Each review writes all of them anew.
+                let number = row["id"].as_str().unwrap_or_default().trim_start_matches('F').parse::<u64>();
+                findings.insert(
+                    (told.link.run, number.unwrap_or(u64::MAX)),
+                    json!({ "run": told.link.run, "at": link["at"], "finding": row }),
+                );
+            }
+            _ => {}
+        }
+    }
+    files.push(("costs.json".to_owned(), pretty(&json!(costs))?));
+    files.push(("findings.json".to_owned(), pretty(&json!(findings.into_values().collect::<Vec<_>>()))?));
+    files.push(("audit.jsonl".to_owned(), lines));
+    Ok(files)
+}
+
+fn pretty(value: &Value) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
+fn write(out: &Path, files: &[(String, String)], force: bool) -> anyhow::Result<()> {
+    let shown = out.display();
+    let cannot = || format!("{shown} cannot be written");
+    fs::create_dir_all(out).with_context(cannot)?;
+    if !force && fs::read_dir(out).with_context(cannot)?.next().is_some() {
+        bail!("{shown} holds something; name another folder with --out, or add --force");
+    }
+    for (name, text) in files {
+        fs::write(out.join(name), text).with_context(cannot)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! What code can find wrong with a draft of an issue, all of it at once, and what code can mend in it.
+
+use std::{collections::BTreeSet, ops::Range};
+
+use super::{
+    CRITERIA, DETERMINISM, DOCUMENT_CHARS, FILES, IN_SCOPE, LABELS, OUT_OF_SCOPE, SCOPE, SECTIONS, SIGNAL,
+    TITLE_CHARS,
+    parse::{Issue, items, parse},
+    rubric::{Title, example, signal, title, vague},
+};
+use crate::{
+    documents::{
+        Mistake, Tree,
+        lld::{Repair, repair, repairs, unseen},
+        markdown, path, secrets, shown_path,
+    },
+    types::IssueNo,
+};
+
+/// All mistakes; what a rule of thumb cannot be sure of is a warning, and for the reviewer to judge.
+pub fn check(text: &str, labels: &[String], tree: &dyn Tree) -> Vec<Mistake> {
+    let length = text.chars().count();
+    if text.trim().is_empty() || length > DOCUMENT_CHARS {
+        let message =
+            format!("the document has {length} characters; it needs some, and {DOCUMENT_CHARS} are allowed");
+        return vec![Mistake::error("length", "document", message)];
+    }
+    let issue = parse(text);
+    let mut out = Vec::new();
+    unseen(text, &mut out);
+    heading(&issue, &mut out);
+    sections(text, &issue, &mut out);
+    acceptance(&issue, &mut out);
+    scope(text, &issue, &mut out);
+    files(text, &issue, tree, &mut out);
+    let body = |title| issue.section(title).map(|body| &text[body]);
+    if body(DETERMINISM).is_some_and(|body| !example(body)) {
+        let message = "no example with an exact input and result could be made out here";
+        out.push(Mistake::warning("determinism", DETERMINISM, message));
+    }
+    if body(SIGNAL).is_some_and(|body| !signal(body)) {
+        let message = "no command, test or output to look at could be made out here";
+        out.push(Mistake::warning("signal", SIGNAL, message));
+    }
+    for label in issue.labels.iter().filter(|label| !labels.contains(label)) {
+        let message =
+            format!("`{}` is none of the labels to choose from and will not be put on", shown_path(label));
+        out.push(Mistake::warning("label", LABELS, message));
+    }
+    if !secrets::find(text).is_empty() {
+        let message = "a text that looks like a credential stands here; take it out";
+        out.push(Mistake::error("secret", "document", message));
+    }
+    out
+}
+
+fn heading(issue: &Issue, out: &mut Vec<Mistake>) {
+    if issue.title.trim().is_empty() {
+        return out.push(Mistake::error(
+            "title.missing",
+            "title",
+            "there is no first line `# TITLE`; write one",
+        ));
+    }
+    if issue.title.chars().count() > TITLE_CHARS {
+        let message = format!("it is longer than {TITLE_CHARS} characters; say it shorter");
+        out.push(Mistake::error("title.long", "title", message));
+    }
+    let message = "it does not begin with a verb that says what is to be done, as `Add` or `Report` do";
+    match title(&issue.title) {
+        Title::Verb => {}
+        Title::Unknown => out.push(Mistake::warning("title.verb", "title", format!("perhaps {message}"))),
+        Title::None => out.push(Mistake::error("title.verb", "title", message)),
+    }
+}
+
+fn sections(text: &str, issue: &Issue, out: &mut Vec<Mistake>) {
+    for spec in SECTIONS {
+        let bodies: Vec<_> = issue.sections.iter().filter(|(title, _)| *title == spec.title).collect();
+        let mut say = |rule, message: String| out.push(Mistake::error(rule, spec.title, message));
+        match bodies.as_slice() {
+            [] => say("section.missing", format!("the section is missing; add `## {}`", spec.title)),
+            [(_, body)] if text[body.clone()].trim().is_empty() => {
+                say("section.empty", format!("it is empty; it holds {}", spec.rule));
+            }
+            [(_, body)] if !spec.sample.is_empty() && text[body.clone()].contains(spec.sample) => {
+                say("placeholder", format!("`{}` is the format's own text; replace it", spec.sample));
+            }
+            [_] => {}
+            _ => say("section.twice", "the section stands here twice; keep one".to_owned()),
+        }
+    }
+}
+
+fn acceptance(issue: &Issue, out: &mut Vec<Mistake>) {
+    if issue.criteria.is_empty() {
+        if issue.section(CRITERIA).is_some() {
+            let message = "no criterion could be read; write them as `- [ ] AC-1 …`";
+            out.push(Mistake::error("criteria.none", CRITERIA, message));
+        }
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for criterion in &issue.criteria {
+        let place = if criterion.id.is_empty() { CRITERIA.to_owned() } else { criterion.id.clone() };
+        if !seen.insert(criterion.text.to_lowercase()) {
+            out.push(Mistake::error("criteria.twice", place.clone(), "it stands here twice; keep one"));
+        }
+        if let Some(word) = vague(&criterion.text) {
+            let message = format!("`{word}` cannot be answered yes or no; say what is seen or measured");
+            out.push(Mistake::error("criteria.vague", place, message));
+        }
+    }
+}
+
+fn scope(text: &str, issue: &Issue, out: &mut Vec<Mistake>) {
+    let Some(body) = issue.section(SCOPE) else { return };
+    let outline = markdown::outline(text);
+    for wanted in [IN_SCOPE, OUT_OF_SCOPE] {
+        let part = issue
+            .parts
+            .iter()
+            .find(|(title, at)| title.eq_ignore_ascii_case(wanted) && body.contains(&at.start));
+        let listed = part.is_some_and(|(_, at)| items(&outline, at).next().is_some());
+        if !listed {
+            let message = format!("there is no `### {wanted}` with a list below it");
+            out.push(Mistake::error("scope", SCOPE, message));
+        }
+    }
+}
+
+fn files(text: &str, issue: &Issue, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+    let Some(body) = issue.section(FILES).map(|body| text[body].trim()) else { return };
+    if issue.files.is_empty() && !body.is_empty() && !body.to_lowercase().starts_with("none") {
+        let message = "no path in backticks could be read; list them, or write `None known.`";
+        out.push(Mistake::error("files.none", FILES, message));
+    }
+    for file in &issue.files {
+        let shown = shown_path(&file.path);
+        let mut say = |rule, message: String| out.push(Mistake::error(rule, FILES, message));
+        let bare = file.path.trim_end_matches('/');
+        let there = tree.is_file(bare) || tree.is_dir(bare);
+        match path::refused(&file.path) {
+            Some(why) => say("files.path", format!("`{shown}` {why}")),
+            None if file.new && there => {
+                say("files.new", format!("`{shown}` exists already; take ` (new)` away"))
+            }
+            None if !file.new && !there => {
+                let near = tree
+                    .nearest(&file.path)
+                    .first()
+                    .map_or(String::new(), |near| format!("; did you mean `{}`?", shown_path(near)));
+                say(
+                    "files.missing",
+                    format!("`{shown}` does not exist{near} Put ` (new)` behind a file that is to be made"),
+                );
+            }
+            None => {}
+        }
+    }
+}
+
+/// The form mended, so that what code can do is not sent back to a model; and in how many ways it was.
+pub fn fix(text: &str, issue: IssueNo) -> (String, usize) {
+    const OWN: &[(&str, Repair)] = &[("headings", headings), ("criteria", numbers)];
+    let (text, fixes) = repair(text, issue, repairs().chain(OWN));
+    (text, fixes.len())
+}
+
+/// Sections of ours at their level and as the format spells them.
+fn headings(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let mut edits = Vec::new();
+    for heading in markdown::outline(text).headings {
+        let bare = heading.text.trim().trim_end_matches(':');
+        let wanted = [(3, IN_SCOPE), (3, OUT_OF_SCOPE)];
+        let specs = SECTIONS.iter().map(|spec| (2, spec.title)).chain(wanted);
+        let Some((level, title)) = specs.into_iter().find(|(_, title)| title.eq_ignore_ascii_case(bare))
+        else {
+            continue;
+        };
+        // The first line is the title, whatever it says.
+        if heading.range.start > 0 {
+            edits.push((heading.range, format!("{} {title}\n", "#".repeat(level))));
+        }
+    }
+    Some((edited(text, edits), "headings brought into form".into()))
+}
+
+/// Criteria as a checklist, numbered in their order.
+fn numbers(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let issue = parse(text);
+    let mut edits = Vec::new();
+    for (criterion, number) in issue.criteria.iter().zip(1..) {
+        let line_end = text[criterion.range.clone()]
+            .find('\n')
+            .map_or(criterion.range.end, |n| criterion.range.start + n);
+        let line = &text[criterion.range.start..line_end];
+        let words = match line.strip_prefix(['-', '*', '+']) {
+            Some(words) => words,
+            None => line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches(['.', ')']),
+        };
+        let words = words.trim_start();
+        let words = ["[ ]", "[x]", "[X]"]
+            .iter()
+            .find_map(|mark| words.strip_prefix(mark))
+            .unwrap_or(words)
+            .trim_start();
+        let words = match criterion.id.len() {
+            0 => words,
+            length => words.get(length..)?.trim_start_matches([':', '.', '–', '-', ' ']),
+        };
+        edits.push((criterion.range.start..line_end, format!("- [ ] AC-{number} {words}")));
+    }
+    Some((edited(text, edits), "criteria numbered".into()))
+}
+
+fn edited(text: &str, edits: Vec<(Range<usize>, String)>) -> String {
+    let mut out = text.to_owned();
+    for (range, new) in edits.into_iter().rev() {
+        out.replace_range(range, &new);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::SOUND, *};
+    use crate::documents::lld::tests::Repo;
+
+    fn said(text: &str) -> String {
+        let found = check(text, &["bug".to_owned(), "none-such".to_owned()], &Repo);
+        found.iter().map(|m| format!("{:?} {m}", m.severity)).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_sound_issue_has_no_mistake() {
+        assert_eq!(said(SOUND), "");
+        assert_eq!(fix(SOUND, IssueNo(1)), (SOUND.to_owned(), 0));
+        let other = check(SOUND, &[], &Repo);
+        assert!(other.iter().all(|m| m.rule == "label" && !m.is_error()) && other.len() == 2, "{other:?}");
+    }
+
+    #[test]
+    fn all_mistakes_come_at_once() {
+        let text = SOUND
+            .replace("# Report time by week", "# The week is wrong")
+            .replace("ends with status 0", "is fast")
+            .replace("`tally --by week x`", "the report")
+            .replace("### Out of scope\n\n- months\n\n", "")
+            .replace("`src/lib.rs`", "`src/lob.rs`")
+            .replace("(new)", "")
+            .replace("2027-01-01 is in week 53 of 2026.", "It always does the same.")
+            .replace("`cargo test`", "We will know.")
+            .replace("## Summary", "## Sumary");
+        insta::assert_snapshot!(said(&text), @r##"
+        Error title: it does not begin with a verb that says what is to be done, as `Add` or `Report` do [title.verb]
+        Error Summary: the section is missing; add `## Summary` [section.missing]
+        Error AC-1: `fast` cannot be answered yes or no; say what is seen or measured [criteria.vague]
+        Error Scope: there is no `### Out of scope` with a list below it [scope]
+        Error Files: `src/lob.rs` does not exist; did you mean `src/lib.rs`? Put ` (new)` behind a file that is to be made [files.missing]
+        Error Files: `src/week.rs` does not exist; did you mean `src/lib.rs`? Put ` (new)` behind a file that is to be made [files.missing]
+        Warning Determinism: no example with an exact input and result could be made out here [determinism]
+        Warning Test signal: no command, test or output to look at could be made out here [signal]
+        "##);
+    }
+
+    #[test]
+    fn what_code_can_mend_is_mended() {
+        let text = SOUND
+            .replace("- [ ] AC-1 ", "1. ")
+            .replace("- [ ] AC-2 ", "2. [x] AC-7: ")
+            .replace("## Scope", "# scope:")
+            .replace("### In scope", "## In Scope");
+        let (mended, count) = fix(&format!("Sure!\n\n```markdown\n{text}```\n"), IssueNo(1));
+        assert_eq!(mended, SOUND);
+        assert!(count >= 2);
+        assert_eq!(fix(&mended, IssueNo(1)).1, 0);
+    }
+}

@@ -1,0 +1,186 @@
+//! The issue that comes of a rough idea: one table of sections from which the prompt's rules, the parser and the checks
+//! are made. What a good issue needs is the rubric of [`gaps`], which is held against the idea as it was written and, as
+//! checks, against each draft.
+
+mod check;
+mod parse;
+mod rubric;
+
+pub use check::{check, fix};
+pub use parse::{Criterion, Issue, parse};
+pub use rubric::{Gap, Part, criteria, gaps};
+
+use std::ops::Range;
+
+use super::{Tree, path};
+
+/// One row of the schema.
+#[derive(Debug)]
+struct SectionSpec {
+    title: &'static str,
+    /// What a writer is told about it.
+    rule: &'static str,
+    /// Words of the rule's example that nobody may leave as they are.
+    sample: &'static str,
+}
+
+const fn section(title: &'static str, rule: &'static str, sample: &'static str) -> SectionSpec {
+    SectionSpec { title, rule, sample }
+}
+
+const SUMMARY: &str = "Summary";
+const CRITERIA: &str = "Acceptance criteria";
+const SCOPE: &str = "Scope";
+const FILES: &str = "Files";
+const DETERMINISM: &str = "Determinism";
+const SIGNAL: &str = "Test signal";
+const LABELS: &str = "Labels";
+const IN_SCOPE: &str = "In scope";
+const OUT_OF_SCOPE: &str = "Out of scope";
+
+/// The order in which they stand.
+const SECTIONS: &[SectionSpec] = &[
+    section(
+        SUMMARY,
+        "what is wrong or missing today, for whom, and what will be different, in a few sentences",
+        "{what will be different}",
+    ),
+    section(
+        CRITERIA,
+        "a checklist of `- [ ] AC-1 …`, `- [ ] AC-2 …`. Each can be answered yes or no by who looks: it names a number, an \
+         exact text, a status or a file. A word such as `fast`, `properly`, `works` or `etc.` says nothing by itself",
+        "{one thing that can be seen}",
+    ),
+    section(
+        SCOPE,
+        "the headings `### In scope` and `### Out of scope`, each with a list of at least one item",
+        "{what stays as it is}",
+    ),
+    section(
+        FILES,
+        "a list of the files it is about, each path from the root of the repository in backticks, with ` (new)` behind a \
+         path that is not there yet; or the plain words `None known.`",
+        "{path/from/the/root}",
+    ),
+    section(
+        DETERMINISM,
+        "an example that is not the usual case, with its exact input and result; and what could make the result differ from \
+         one time to the next (clock, order, network, chance), with what is done about it",
+        "{input and result}",
+    ),
+    section(
+        SIGNAL,
+        "what shows that it is done: a command in backticks, the name of a test, or an output to look at",
+        "{command}",
+    ),
+    section(
+        LABELS,
+        "one line: names from the list you are given, separated by commas, or the plain word `None.`",
+        "",
+    ),
+];
+
+/// Longer ones are cut in lists and mails.
+const TITLE_CHARS: usize = 150;
+
+/// With the text that it takes the place of, folded below, it stays one issue.
+const DOCUMENT_CHARS: usize = 30_000;
+
+/// The format in words, for a prompt; `labels` are those it may choose from.
+pub fn format_rules(labels: &[String]) -> String {
+    let mut out = format!(
+        "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, no closing \
+         remark. Its first line is `# {{title}}`; the title begins with a verb (`Add`, `Report`, `Refuse`) and has at most \
+         {TITLE_CHARS} characters. Its sections, all of them, in this order, with exactly these headings:\n"
+    );
+    for spec in SECTIONS {
+        out.push_str(&format!("- `## {}`: {}.\n", spec.title, spec.rule));
+    }
+    let names: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+    out.push_str(&match names.as_slice() {
+        [] => "There are no labels to choose from.\n".to_owned(),
+        names => format!("The labels to choose from: {}.\n", names.join(", ")),
+    });
+    out.push_str(
+        "Say what is wanted and how one sees it, never how it is to be built. Where people answered a question, their answer \
+         holds. Write no review, no cost and no claim that something was run: code adds those.\n",
+    );
+    out
+}
+
+/// The whole of it but for its title: an issue is short, and whoever decides about one reads it.
+pub fn summary(text: &str) -> String {
+    let issue = parse(text);
+    format!("**{}**\n\n{}", issue.title, text[issue.body.clone()].trim())
+}
+
+/// Does the place a reviewer points to exist: the title, a section, a criterion, a file?
+pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+    let place = bare(place);
+    (1..=400).contains(&place.len())
+        && (stands_at(&parse(text), place).is_some()
+            || (path::refused(place).is_none()
+                && (tree.is_file(place) || tree.is_dir(place.trim_end_matches('/')))))
+}
+
+/// Does the same stand at this place in both? Of a place that is not in both nothing is known.
+pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
+    let at = |text| stands_at(&parse(text), bare(place));
+    at(before).zip(at(now)).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
+}
+
+fn bare(place: &str) -> &str {
+    place.trim().trim_start_matches(['§', '#', ' ']).trim_matches('`').trim()
+}
+
+fn stands_at(issue: &Issue, place: &str) -> Option<Range<usize>> {
+    let is = |name: &str| place.eq_ignore_ascii_case(name);
+    if is("title") || is("h1") || is(&issue.title) {
+        return issue.heading.clone();
+    }
+    let (word, _) = place.split_once([' ', ':', ',', '(']).unwrap_or((place, ""));
+    let section = issue.sections.iter().find(|(title, _)| is(title)).map(|(_, body)| body.clone());
+    let criterion =
+        || issue.criteria.iter().find(|c| c.id.eq_ignore_ascii_case(word)).map(|c| c.range.clone());
+    let file = || issue.files.iter().find(|file| file.path == word).map(|file| file.range.clone());
+    section.or_else(criterion).or_else(file)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::documents::lld::tests::Repo;
+
+    pub(crate) const SOUND: &str = "# Report time by week\n\n## Summary\n\nWeeks are added up by hand today.\n\n\
+        ## Acceptance criteria\n\n- [ ] AC-1 `tally --by week x` ends with status 0\n- [ ] AC-2 a date that does not exist is \
+        refused with status 1\n\n## Scope\n\n### In scope\n\n- weeks\n\n### Out of scope\n\n- months\n\n## Files\n\n- \
+        `src/lib.rs`\n- `src/week.rs` (new)\n\n## Determinism\n\n2027-01-01 is in week 53 of 2026.\n\n## Test signal\n\n`cargo \
+        test`\n\n## Labels\n\nbug, none-such\n";
+
+    #[test]
+    fn a_place_is_the_title_a_section_a_criterion_or_a_file() {
+        for real in [
+            "title",
+            "Report time by week",
+            "Scope",
+            "## Test signal",
+            "AC-2",
+            "ac-1",
+            "`src/week.rs`",
+            "src/lib.rs",
+        ] {
+            assert!(place_exists(SOUND, real, &Repo), "{real}");
+        }
+        for unreal in ["", "AC-9", "Months", "src/none.rs", "../src/lib.rs"] {
+            assert!(!place_exists(SOUND, unreal, &Repo), "{unreal}");
+        }
+        let now = SOUND.replace("status 1", "status 2");
+        assert!(!unchanged_at(SOUND, &now, "AC-2") && unchanged_at(SOUND, &now, "AC-1"));
+    }
+
+    #[test]
+    fn the_rules_name_every_section_and_the_labels_there_are() {
+        let rules = format_rules(&["bug".to_owned()]);
+        assert!(SECTIONS.iter().all(|spec| rules.contains(spec.title)) && rules.contains("`bug`"), "{rules}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Text to a view of it. Never fails and never judges: what is not there is empty.
+
+use std::ops::Range;
+
+use super::{CRITERIA, FILES, LABELS, SECTIONS};
+use crate::documents::markdown::{self, Outline};
+
+/// An issue as its text shows it; every range points into that text.
+#[derive(Debug, Default)]
+pub struct Issue {
+    pub title: String,
+    pub heading: Option<Range<usize>>,
+    /// Below the title, without the labels.
+    pub body: Range<usize>,
+    /// The sections of the schema with what stands in them, in the order in which they are there.
+    pub sections: Vec<(&'static str, Range<usize>)>,
+    /// Titles under a section, with what stands below each.
+    pub parts: Vec<(String, Range<usize>)>,
+    pub criteria: Vec<Criterion>,
+    pub files: Vec<File>,
+    pub labels: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Criterion {
+    /// `AC-3`, or empty where none stands there.
+    pub id: String,
+    pub text: String,
+    pub range: Range<usize>,
+}
+
+#[derive(Debug)]
+pub struct File {
+    pub path: String,
+    /// It is not there yet.
+    pub new: bool,
+    pub range: Range<usize>,
+}
+
+impl Issue {
+    pub fn section(&self, title: &str) -> Option<Range<usize>> {
+        self.sections.iter().find(|(known, _)| *known == title).map(|(_, body)| body.clone())
+    }
+}
+
+/// Reads an issue. Total: any text gives a view.
+pub fn parse(text: &str) -> Issue {
+    let outline = markdown::outline(text);
+    let mut issue = Issue { body: 0..text.len(), ..Issue::default() };
+    if let Some(first) = outline.headings.iter().find(|h| h.level == 1) {
+        issue.title = first.text.clone();
+        issue.heading = Some(first.range.clone());
+        issue.body = first.range.end.min(text.len())..text.len();
+    }
+    for (at, heading) in outline.headings.iter().enumerate() {
+        let end = |level: usize| {
+            let next = outline.headings[at + 1..].iter().find(|h| h.level <= level);
+            next.map_or(text.len(), |h| h.range.start)
+        };
+        let body = |end: usize| heading.range.end.min(end)..end;
+        match SECTIONS.iter().find(|spec| spec.title.eq_ignore_ascii_case(&heading.text)) {
+            Some(spec) if heading.level == 2 => {
+                // The labels are put on, and are no part of the text.
+                if spec.title == LABELS && end(2) == text.len() {
+                    issue.body.end = heading.range.start.max(issue.body.start);
+                }
+                issue.sections.push((spec.title, body(end(2))));
+            }
+            _ if heading.level == 3 => issue.parts.push((heading.text.clone(), body(end(3)))),
+            _ => {}
+        }
+    }
+    if let Some(body) = issue.section(CRITERIA) {
+        issue.criteria =
+            items(&outline, &body).map(|item| criterion(&item.text, item.range.clone())).collect();
+    }
+    if let Some(body) = issue.section(FILES) {
+        let spans = outline.code_spans.iter().filter(|span| body.contains(&span.range.start));
+        let listed = |at: usize| items(&outline, &body).any(|item| item.range.contains(&at));
+        issue.files = spans.filter(|span| listed(span.range.start)).map(|span| file(text, span)).collect();
+    }
+    if let Some(body) = issue.section(LABELS) {
+        let line = text[body].trim().lines().next().unwrap_or_default();
+        let names =
+            line.split(',').map(|name| name.trim().trim_matches(['`', '*', '.', '-', ' ']).to_owned());
+        issue.labels = names.filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("none")).collect();
+    }
+    issue
+}
+
+pub(super) fn items<'o>(
+    outline: &'o Outline,
+    body: &Range<usize>,
+) -> impl Iterator<Item = &'o markdown::Item> {
+    let body = body.clone();
+    outline.items.iter().filter(move |item| body.contains(&item.range.start))
+}
+
+fn criterion(text: &str, range: Range<usize>) -> Criterion {
+    let (text, none) = (text.trim(), (String::new(), text.trim()));
+    let (id, text) = match text.get(..3).filter(|start| start.eq_ignore_ascii_case("AC-")) {
+        Some(_) => {
+            let digits = text[3..].find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len() - 3);
+            match digits {
+                0 => none,
+                _ => (
+                    text[..3 + digits].to_uppercase(),
+                    text[3 + digits..].trim_start_matches([':', '.', ' ', '-', '–']),
+                ),
+            }
+        }
+        None => none,
+    };
+    Criterion { id, text: text.trim().to_owned(), range }
+}
+
+fn file(text: &str, span: &markdown::Span) -> File {
+    let after = text[span.range.end..].lines().next().unwrap_or_default();
+    let new = after.trim_start().to_ascii_lowercase().starts_with("(new)");
+    File { path: span.text.trim().trim_start_matches("./").to_owned(), new, range: span.range.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::SOUND, *};
+
+    #[test]
+    fn an_issue_is_read() {
+        let issue = parse(SOUND);
+        assert_eq!(issue.title, "Report time by week");
+        let criteria: Vec<_> = issue.criteria.iter().map(|c| (c.id.as_str(), c.text.as_str())).collect();
+        assert_eq!(criteria[0], ("AC-1", "tally --by week x ends with status 0"));
+        let files: Vec<_> = issue.files.iter().map(|f| (f.path.as_str(), f.new)).collect();
+        assert_eq!(files, [("src/lib.rs", false), ("src/week.rs", true)]);
+        assert_eq!(issue.labels, ["bug", "none-such"]);
+        let body = &SOUND[issue.body];
+        assert!(
+            body.contains("cargo test") && !body.contains("none-such") && !body.contains("# Report"),
+            "{body}"
+        );
+        for text in [
+            "",
+            "#",
+            "# \n## Labels",
+            "## Files\n\n- `",
+            "- [ ] AC-",
+            "## Labels\n\n```\n",
+            "# é\n## Files\n- `é` (new",
+        ] {
+            let _ = (parse(text), super::super::summary(text));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What a good issue needs, held against a rough idea: a title with a verb, criteria that can be answered yes or no, a
+//! scope, paths that exist, an example, and what shows that it is done.
+//!
+//! Rules of thumb, in English. Each says something only where it is sure: people whose good text is objected to read no
+//! objection any more.
+
+use serde::{Deserialize, Serialize};
+
+use super::parse::{Criterion, items};
+use crate::documents::{Tree, head, lld::paths_named, markdown, shorten, shown_path};
+
+/// The six parts, the most important first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    Criteria,
+    Scope,
+    Determinism,
+    Signal,
+    Paths,
+    Title,
+}
+
+/// What an idea lacks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    pub part: Part,
+    /// For models and people: what is missing.
+    pub said: String,
+    /// What only a person knows, if they are to be asked for it; and what holds where nobody answers.
+    pub question: Option<(String, String)>,
+}
+
+/// What of the six parts the idea lacks, at most one gap a part.
+pub fn gaps(name: &str, body: &str, tree: &dyn Tree) -> Vec<Gap> {
+    let mut gaps = Vec::new();
+    let mut say = |part, said: String, question: Option<(String, &str)>| {
+        gaps.push(Gap { part, said, question: question.map(|(asked, default)| (asked, default.to_owned())) });
+    };
+    let criteria = criteria(body);
+    let by_drafter = "The drafter words a check, and whoever approves it judges it.";
+    if criteria.is_empty() {
+        let asked = "How would one see that it is done? Name what can be answered yes or no.";
+        say(
+            Part::Criteria,
+            "no acceptance criterion could be made out".into(),
+            Some((asked.into(), by_drafter)),
+        );
+    } else if let Some((criterion, word)) = criteria.iter().find_map(|c| Some((c, vague(&c.text)?))) {
+        let quoted = head(&criterion.text, 120);
+        let asked = format!("“{quoted}”: what would one look at or measure to say yes or no to “{word}”?");
+        say(
+            Part::Criteria,
+            format!("`{word}` in a criterion cannot be answered yes or no"),
+            Some((asked, by_drafter)),
+        );
+    }
+    if !has_any(body, LIMITS) {
+        let asked = "What is not part of this?";
+        let default = "Nothing but what the issue says; all that it does not mention stays as it is.";
+        say(Part::Scope, "nothing says what is out of scope".into(), Some((asked.into(), default)));
+    }
+    if !example(body) {
+        let asked = "Which example besides the usual case shows it, with its input and its result?";
+        let default = "The drafter makes one up and says that it did.";
+        say(
+            Part::Determinism,
+            "there is no example with an exact input and result".into(),
+            Some((asked.into(), default)),
+        );
+    }
+    if !signal(body) {
+        let asked = "What shows that it works: a command, a test, an output?";
+        say(
+            Part::Signal,
+            "nothing says how one sees that it works".into(),
+            Some((asked.into(), "A new automated test.")),
+        );
+    }
+    let strays = paths_named(body, tree);
+    if let Some(path) =
+        strays.iter().find(|path| !tree.is_file(path) && !tree.is_dir(path.trim_end_matches('/')))
+    {
+        let shown = shown_path(path);
+        let question = tree.nearest(path).first().map(|near| {
+            let near = shown_path(near);
+            (
+                format!("`{shown}` does not exist. Which file is meant, or is it to be made?"),
+                format!("`{near}` is meant."),
+            )
+        });
+        let question = question.as_ref().map(|(asked, default)| (asked.clone(), default.as_str()));
+        say(Part::Paths, format!("`{shown}` does not exist"), question);
+    }
+    if title(name) == Title::None {
+        // What the drafter can mend from the text is no question.
+        say(Part::Title, "the title does not say with a verb what is to be done".into(), None);
+    }
+    gaps
+}
+
+/// What in an idea reads like a criterion: the items of lists under a heading for such, of all lists where there is none;
+/// sentences that demand where there is no list.
+pub fn criteria(body: &str) -> Vec<Criterion> {
+    const DEMANDS: &str = "must/should/shall/has to/have to/needs to/never/always";
+    const WANTED: &[&str] =
+        &["accept", "criteri", "expected", "require", "want", "would like", "must", "done"];
+    let outline = markdown::outline(body);
+    let wanted = |title: &str| shorten::has_word(title, WANTED);
+    let under =
+        |at: usize| outline.headings.iter().rfind(|h| h.range.start < at).is_some_and(|h| wanted(&h.text));
+    let all: Vec<_> = items(&outline, &(0..body.len())).collect();
+    let listed: Vec<_> = all.iter().filter(|item| under(item.range.start)).collect();
+    let chosen = if listed.is_empty() { all.iter().collect() } else { listed };
+    let item = |(item, number): (&&&markdown::Item, usize)| Criterion {
+        id: format!("AC-{number}"),
+        text: body[item.range.clone()].trim().trim_start_matches(['-', '*', '+', ' ']).to_owned(),
+        range: item.range.clone(),
+    };
+    let found: Vec<Criterion> = chosen.iter().zip(1..).map(item).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let mut from = 0;
+    let mut sentences = Vec::new();
+    for (at, c) in body.char_indices().chain([(body.len(), '\n')]) {
+        let ends = c == '\n' || (matches!(c, '.' | '!' | '?') && body[at + 1..].starts_with([' ', '\n']));
+        if ends {
+            let sentence = &body[from..at];
+            if has_any(sentence, DEMANDS) && !outline.code_blocks.iter().any(|b| b.range.contains(&from)) {
+                let id = format!("AC-{}", sentences.len() + 1);
+                sentences.push(Criterion { id, text: sentence.trim().to_owned(), range: from..at });
+            }
+            from = (at + 1).min(body.len());
+        }
+    }
+    sentences
+}
+
+/// Words that say what something is not about.
+const LIMITS: &str = "out of scope/not/no/don't/doesn't/without/only/stays/stay/keep/keeps/unchanged/except/\
+    non-goal/non-goals/never/nothing/but";
+
+/// The first word that nobody can answer yes or no to, if nothing beside it says what is meant: a number, code, a quotation.
+pub(super) fn vague(text: &str) -> Option<&'static str> {
+    const VAGUE: &str = "fast/faster/quick/quickly/slow/properly/appropriate/appropriately/reasonable/reasonably/\
+        user-friendly/intuitive/intuitively/easy/easily/robust/robustly/efficient/efficiently/\
+        better/nice/nicely/graceful/gracefully/sensible/sensibly/etc/and so on/as needed/\
+        as expected/works/work well/seamless/seamlessly/smooth/smoothly/good";
+    let measured = text.chars().any(|c| c.is_ascii_digit()) || text.contains(['`', '"', '“']);
+    VAGUE.split('/').find(|word| has_word(text, word)).filter(|_| !measured)
+}
+
+/// Is there an exact input or result?
+pub(super) fn example(text: &str) -> bool {
+    const FIXED: &str = "seed/sorted/no clock/no network/same order";
+    text.contains('`') || text.chars().any(|c| c.is_ascii_digit()) || has_any(text, FIXED)
+}
+
+/// Is there something to run or look at?
+pub(super) fn signal(text: &str) -> bool {
+    const SEEN: &str = "test/tests/tested/run/runs/print/prints/printed/output/outputs/show/shows/return/returns/\
+        exit/exits/status/command/see/log/logs/error/message/benchmark";
+    text.contains('`') || has_any(text, SEEN)
+}
+
+/// Does a title begin with a verb?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Title {
+    Verb,
+    /// Perhaps: no list has all verbs.
+    Unknown,
+    None,
+}
+
+pub(super) fn title(title: &str) -> Title {
+    const VERBS: &str = "accept add adopt allow announce apply archive attach audit avoid ban begin block build bump cache \
+        cancel change check clarify clean close collect compare compress compute configure convert copy count create cut \
+        debounce decode deduplicate define delay delete deny deprecate describe detect disable display do document download \
+        drop emit enable encode encrypt end enforce ensure escape expire explain export expose extend extract fail fetch \
+        filter find finish fix flag flush follow force format forbid generate give group guard handle hide highlight honor \
+        honour ignore implement import improve include index inform inline insert install introduce invalidate join keep \
+        kill lazily let limit link list load localize lock log lower make map mark measure memoize merge migrate mock move \
+        name normalize notify offer omit open optimize order page paginate parallelize parse pass persist pin port preserve \
+        prevent print process protect prove provide prune publish push put raise read rebuild record redact reduce refactor \
+        refuse register reject release reload remember remove rename render reorder replace report require reset resolve \
+        respect restart restore restrict retry return reuse revert rewrite rotate round run sanitize save say scan schedule \
+        search select send separate set share shorten show simplify skip sort specify speed split start stop store stream \
+        strip summarize support suppress surface switch sync tell terminate test throttle tidy track translate treat trim \
+        truncate turn unify update upgrade upload use validate verify wait warn wrap write";
+    const NONE: &str = "a an the this that these those it its it's i we you they my our there when where why how \
+        what which who if is are was were can could should would will does did bug feature idea \
+        question wish problem issue some no not in on for with";
+    let first = title.split_whitespace().next().unwrap_or_default();
+    let word = first.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+    match word.as_str() {
+        "" => Title::None,
+        word if VERBS.split_whitespace().any(|verb| verb == word) => Title::Verb,
+        word if NONE.split(' ').any(|none| none == word) || first.ends_with(':') => Title::None,
+        _ => Title::Unknown,
+    }
+}
+
+fn has_any(text: &str, words: &'static str) -> bool {
+    words.split('/').any(|word| has_word(text, word))
+}
+
+/// As a word, whatever its case.
+fn has_word(text: &str, word: &str) -> bool {
+    let text = text.to_lowercase().replace('’', "'");
+    let part = |c: char| c.is_alphanumeric() || c == '-';
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(part) && !text[at + word.len()..].starts_with(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::lld::tests::Repo;
+
+    fn lacks(title: &str, body: &str) -> Vec<Part> {
+        gaps(title, body, &Repo).into_iter().map(|gap| gap.part).collect()
+    }
+
+    #[test]
+    fn a_rough_idea_lacks_nearly_all() {
+        let found = gaps("The weeks", "It would be cool to have weeks in the sums.", &Repo);
+        let parts: Vec<Part> = found.iter().map(|gap| gap.part).collect();
+        assert_eq!(parts, [Part::Criteria, Part::Scope, Part::Determinism, Part::Signal, Part::Title]);
+        assert_eq!(found.iter().filter(|gap| gap.question.is_some()).count(), 4, "the drafter words a title");
+    }
+
+    #[test]
+    fn the_issues_of_the_sample_lack_nothing() {
+        for text in [
+            include_str!("../../../fixtures/sample/issues/1.md"),
+            include_str!("../../../fixtures/sample/issues/2.md"),
+            include_str!("../../../fixtures/sample/issues/3.md"),
+        ] {
+            let (title, body) = text.split_once('\n').unwrap();
+            assert_eq!(lacks(title.trim_start_matches("# "), body), [], "{title}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_vague_where_nothing_says_what_is_meant() {
+        assert_eq!(vague("It is fast"), Some("fast"));
+        assert_eq!(vague("It answers fast, in 200 ms"), None);
+        assert_eq!(vague("Errors are handled gracefully"), Some("gracefully"));
+        assert_eq!(vague("The breakfast is not served"), None);
+        let found = gaps("Add it", "- it works, etc.\n- `x` prints 1, not 2", &Repo);
+        let asked = &found[0].question.as_ref().unwrap().0;
+        assert!(found[0].part == Part::Criteria && asked.contains("“it works, etc.”"), "{found:?}");
+    }
+
+    #[test]
+    fn a_path_that_does_not_exist_is_asked_about() {
+        let found = gaps("Add it", "- `src/lob.rs` must print 1, not 2", &Repo);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let question = found[0].question.as_ref().unwrap();
+        assert_eq!(question.1, "`src/lib.rs` is meant.");
+    }
+
+    #[test]
+    fn a_title_is_only_doubted() {
+        assert_eq!(title("Report time by week"), Title::Verb);
+        assert_eq!(title("Bug: it crashes"), Title::None);
+        assert_eq!(title("Yodel at noon"), Title::Unknown);
+        assert_eq!(title("Durations wrap around"), Title::Unknown);
+    }
+
+    #[test]
+    fn criteria_are_items_or_demands() {
+        let texts = |body| criteria(body).into_iter().map(|c| c.text).collect::<Vec<_>>();
+        assert_eq!(texts("- seen\n\n## Expected\n\n- a\n- b"), ["a", "b"]);
+        assert_eq!(texts("- one\n- two"), ["one", "two"]);
+        assert_eq!(
+            texts("It must stop. It is nice. It should never wrap."),
+            ["It must stop", "It should never wrap."]
+        );
+    }
+}

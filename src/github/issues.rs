@@ -1,0 +1,129 @@
+//! Issues that we write: a new one, filed once however often it is tried, and the text of one that is there.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    comments::{first_piece, marker_line},
+    error::Fault,
+    manifest::{ADD_LABELS, CREATE_ISSUE, EDIT_ISSUE, ISSUES_LIST},
+    outbound::Body,
+    pace::Urgency,
+    repo::Repo,
+    wire::User,
+};
+use crate::{limits, types::IssueNo};
+
+/// An open issue, to be compared with others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenIssue {
+    pub number: IssueNo,
+    pub title: String,
+    pub body: String,
+}
+
+/// An issue of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub number: IssueNo,
+    pub url: String,
+    pub title: String,
+    pub body: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Listed {
+    number: u64,
+    #[serde(default)]
+    html_url: String,
+    title: String,
+    body: Option<String>,
+    user: Option<User>,
+    pull_request: Option<serde::de::IgnoredAny>,
+}
+
+impl From<Listed> for Written {
+    fn from(found: Listed) -> Self {
+        let (number, body) = (IssueNo(found.number), found.body.unwrap_or_default());
+        Self { number, url: found.html_url, title: found.title, body }
+    }
+}
+
+/// The text of an issue as we write it: it ends in a marker that people do not see.
+///
+/// # Errors
+/// [`Fault::Invalid`] for a marker that could not be told from text.
+pub fn marked(body: &Body, marker: &str) -> Result<String, Fault> {
+    Ok(format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?))
+}
+
+impl Repo {
+    /// The open issues that changed last, at most a hundred; pull requests are none.
+    pub async fn open_issues(&self) -> Result<Vec<OpenIssue>, Fault> {
+        let request = self.request(&ISSUES_LIST, &[]).query("state", "open").query("sort", "updated");
+        let found: Vec<Listed> = self.send(request.query("per_page", 100)).await?.items(None)?;
+        let issues = found.into_iter().filter(|issue| issue.pull_request.is_none());
+        let issue = |listed: Listed| OpenIssue {
+            number: IssueNo(listed.number),
+            title: listed.title,
+            body: listed.body.unwrap_or_default(),
+        };
+        Ok(issues.map(issue).collect())
+    }
+
+    /// Files an issue. When an earlier attempt may have got through (`interrupted`), it is looked for until it would
+    /// surely show; that takes several calls, each [`Fault::Transient`]. The labels must be there: GitHub makes those that
+    /// are not.
+    pub async fn ensure_issue(
+        &self,
+        marker: &str,
+        (title, body): (&str, &Body),
+        labels: &[String],
+        interrupted: bool,
+    ) -> Result<Written, Fault> {
+        let about = format!("{} new issue {marker}", self.id());
+        if interrupted {
+            let (doubts, now) = (self.github().doubts(), self.github().now());
+            if let Some(found) = self.issue_marked(marker).await? {
+                doubts.settle(&about);
+                return Ok(found);
+            }
+            if doubts.since(&about, now) < limits::LAG {
+                let why = "it may have been filed; it is looked for until it would show";
+                return Err(Fault::transient(&about, why));
+            }
+            doubts.settle(&about);
+        }
+        let text = marked(body, marker)?;
+        let create =
+            self.request(&CREATE_ISSUE, &[]).body(json!({ "title": title, "body": text, "labels": labels }));
+        Ok(self.write(create.urgency(Urgency::Said)).await?.json::<Listed>()?.into())
+    }
+
+    /// The issue of ours with this marker, the first of them where GitHub hid one from us. Anyone can write a marker; it
+    /// counts in an issue that our own account opened.
+    pub async fn issue_marked(&self, marker: &str) -> Result<Option<Written>, Fault> {
+        let (bot, line) = (self.github().bot_seen_by(self.installation()).await?, marker_line(marker, 0)?);
+        let request = self.request(&ISSUES_LIST, &[]).query("state", "all").query("creator", &bot.login);
+        let request = request.query("sort", "created").query("per_page", 100);
+        let found: Vec<Listed> = self.send(request).await?.items(None)?;
+        let ours = found.into_iter().filter(|issue| {
+            let by_us = issue.user.as_ref().is_some_and(|user| user.id == bot.id.0);
+            by_us && issue.body.as_deref().is_some_and(|body| body.trim_end().ends_with(&line))
+        });
+        Ok(ours.min_by_key(|issue| issue.number).map(Written::from))
+    }
+
+    /// Gives an issue another title and text.
+    pub async fn edit_issue(&self, number: IssueNo, title: &str, text: &str) -> Result<Written, Fault> {
+        let edit =
+            self.request(&EDIT_ISSUE, &[&number.to_string()]).body(json!({ "title": title, "body": text }));
+        Ok(self.write(edit.urgency(Urgency::Said)).await?.json::<Listed>()?.into())
+    }
+
+    /// Puts labels on an issue that the repository has; GitHub makes those that it has not.
+    pub async fn add_labels(&self, number: IssueNo, labels: &[String]) -> Result<(), Fault> {
+        let add = self.request(&ADD_LABELS, &[&number.to_string()]).body(json!({ "labels": labels }));
+        self.write(add.urgency(Urgency::Decoration)).await.map(drop)
+    }
+}

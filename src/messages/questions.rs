@@ -1,0 +1,132 @@
+//! What people are asked before anything is drafted, and what they said.
+
+use super::{access, held::day_and_clock, rehearsal};
+use crate::{
+    github::outbound::{Body, plain},
+    types::{Role, RunId, Timestamp, count},
+};
+
+const QUESTION_CHARS: usize = 700;
+const ANSWER_CHARS: usize = 500;
+
+/// A question with what was said to it.
+#[derive(Debug, Clone)]
+pub struct QuestionView {
+    pub text: String,
+    pub default: String,
+    /// What, and who said it.
+    pub answer: Option<(String, String)>,
+}
+
+#[derive(Debug, Clone)]
+pub struct QuestionsCard {
+    pub run: RunId,
+    pub questions: Vec<QuestionView>,
+    pub until: Timestamp,
+    pub standing: Answering,
+    pub rehearsal: bool,
+}
+
+/// Are they still waited for?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answering {
+    Waits,
+    /// All are answered.
+    Answered,
+    /// The time is over.
+    Over,
+    /// The run ended; why, in a sentence of ours.
+    Ended(String),
+}
+
+pub fn questions(card: &QuestionsCard) -> Body {
+    let open = card.questions.iter().filter(|question| question.answer.is_none()).count();
+    let asked = count(card.questions.len(), "question", "questions");
+    let headline = match card.standing {
+        Answering::Waits => format!("### ✋ {asked} before this is drafted"),
+        _ => format!("### {asked} before this was drafted"),
+    };
+    let until = day_and_clock(card.until);
+    let how = match &card.standing {
+        Answering::Waits => format!(
+            "Whoever opened the issue, or someone with {}, answers in a comment: `/answer 1: … 2: …`. `/answer 1: default` \
+             takes what is said below. What is not answered by {until} goes by its default.",
+            access(Role::Write)
+        ),
+        Answering::Answered => "**All are answered.** Nobody needs to answer them any more.".to_owned(),
+        Answering::Over => format!(
+            "**The time was over on {until}**: {} by the default.",
+            count(open, "question goes", "questions go")
+        ),
+        Answering::Ended(why) => {
+            format!("**Nobody needs to answer this any more**: {}.", plain(why, 500).trim_end_matches('.'))
+        }
+    };
+    let line = |(question, number): (&QuestionView, usize)| {
+        let (asked, default) =
+            (plain(&question.text, QUESTION_CHARS), plain(&question.default, QUESTION_CHARS));
+        let said = match &question.answer {
+            Some((text, by)) => format!("**{}**: {}", plain(by, 60), plain(text, ANSWER_CHARS)),
+            None if card.standing == Answering::Over => format!("**By default**: {default}"),
+            None => format!("Otherwise: {default}"),
+        };
+        format!("{number}. {asked}\n   - {said}")
+    };
+    let lines: Vec<String> = card.questions.iter().zip(1..).map(line).collect();
+    let sub = format!(
+        "<sub>Run {} · answers are told to the models as they are, and start nothing</sub>",
+        card.run
+    );
+    let parts = [headline, how, lines.join("\n"), sub];
+    Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+/// A number of which there is no question.
+pub fn no_such_question(numbers: &[usize], there_are: usize) -> Body {
+    let all: Vec<String> = numbers.iter().map(usize::to_string).collect();
+    let questions = count(there_are, "question", "questions");
+    Body::frame(format!("There is no question {}: {questions} can be answered here.", all.join(" or ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::*, *};
+    use crate::types::RepoId;
+
+    #[test]
+    fn questions_as_people_read_them_and_nothing_in_them_acts() {
+        let view = |text: &str, answer: Option<(&str, &str)>| QuestionView {
+            text: text.into(),
+            default: "The first.".into(),
+            answer: answer.map(|(text, by)| (text.into(), by.into())),
+        };
+        let mut card = QuestionsCard {
+            run: RunId { repo: RepoId(8123), seq: 4 },
+            questions: vec![view("Which?", None), view("How many?", Some(("Twenty", "mona")))],
+            until: Timestamp(0),
+            standing: Answering::Waits,
+            rehearsal: false,
+        };
+        insta::assert_snapshot!(questions(&card).as_str(), @r##"
+        ### ✋ 2 questions before this is drafted
+
+        Whoever opened the issue, or someone with write access, answers in a comment: `/answer 1: … 2: …`. `/answer 1: default` takes what is said below. What is not answered by 1970-01-01 00:00 UTC goes by its default.
+
+        1. Which?
+           - Otherwise: The first.
+        2. How many?
+           - **mona**: Twenty
+
+        <sub>Run 8123-4 · answers are told to the models as they are, and start nothing</sub>
+        "##);
+        card.questions = vec![view(HOSTILE, Some((HOSTILE, HOSTILE)))];
+        for standing in
+            [Answering::Waits, Answering::Answered, Answering::Over, Answering::Ended(HOSTILE.into())]
+        {
+            card.standing = standing;
+            assert_inert(questions(&card).as_str());
+        }
+        let one = no_such_question(&[7, 9], 1);
+        assert_eq!(one.as_str(), "There is no question 7 or 9: 1 question can be answered here.");
+    }
+}

@@ -1,0 +1,137 @@
+//! An accepted text becomes an issue: in place of the one it was made of, or one of its own; never twice, and never over
+//! what somebody wrote since.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    engine::{ArtifactRow, Record, StepError},
+    github::{decorated, marked},
+    messages::{self, Credit, Origin},
+    rounds::{Cx, IssueSnapshot, as_it_was, fault, text_of},
+    types::{Hash, IssueNo},
+};
+
+/// What is filed.
+pub struct Filing<'a> {
+    pub title: &'a str,
+    /// Below the title.
+    pub text: &'a str,
+    /// Those that it may have and the repository has are put on.
+    pub labels: Vec<String>,
+    /// The issue it was made of, as it was when people accepted that it gives way.
+    pub issue: &'a IssueSnapshot,
+    /// It takes that one's place.
+    pub in_place: bool,
+    pub credit: Credit,
+}
+
+/// Where something is filed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FiledAt {
+    pub issue: IssueNo,
+    pub url: String,
+}
+
+/// Ends the text of what this run filed.
+fn marker(cx: &Cx) -> String {
+    format!("issue-{}", cx.run().id)
+}
+
+fn digest(title: &str, text: &str) -> Hash {
+    Hash::of_parts([title.as_bytes(), text.as_bytes()])
+}
+
+/// Files it. None: somebody edited the issue that was to give way, and it is left as it is.
+///
+/// # Errors
+/// GitHub's.
+pub async fn file(cx: &Cx, filing: Filing<'_>) -> Result<Option<FiledAt>, StepError> {
+    let Filing { title, text, labels, issue, in_place, credit } = filing;
+    let labels: Vec<String> = cx.once("labels", |_| labels_there(cx, &labels)).await?;
+    let body = text_of(cx, &issue.body).await?;
+    let origin = match in_place {
+        true => Origin::InPlaceOf(issue.title.clone(), body),
+        false => Origin::From(issue.number),
+    };
+    let title = messages::filed_title(title);
+    let filed = messages::filed_issue(text.trim(), &origin, &credit);
+    let (repo, marker) = (cx.tools().repo(cx).await?, marker(cx));
+    if !in_place {
+        return cx
+            .once("filed", |entry| {
+                let (repo, marker, labels) = (&repo, &marker, &labels);
+                let new = (title.as_str(), &filed);
+                async move {
+                    let written = repo.ensure_issue(marker, new, labels, entry.interrupted).await;
+                    written.map(|issue| Some(FiledAt { issue: issue.number, url: issue.url })).map_err(fault)
+                }
+            })
+            .await;
+    }
+    let text = marked(&filed, &marker).map_err(fault)?;
+    let at: Option<FiledAt> = cx
+        .once("filed", |_| async {
+            let now = cx.tools().issue(cx, &repo).await?;
+            let ours = digest(&title, &text);
+            if now.digest != ours {
+                if !as_it_was(cx, issue.digest, now.digest).await? {
+                    return Ok(None);
+                }
+                // Written down before it is done: an edit of ours makes nobody's gate stale.
+                own(cx, issue.number, ours).await?;
+                let written = repo.edit_issue(issue.number, &title, &text).await.map_err(fault)?;
+                own(cx, issue.number, digest(&written.title, &written.body)).await?;
+            }
+            Ok(Some(FiledAt { issue: issue.number, url: issue.url.clone() }))
+        })
+        .await?;
+    if at.is_some() && !labels.is_empty() {
+        let number = issue.number;
+        cx.once("labelled", |_| async {
+            decorated(repo.add_labels(number, &labels).await).map(drop).map_err(fault)
+        })
+        .await?;
+    }
+    Ok(at)
+}
+
+async fn own(cx: &Cx, issue: IssueNo, hash: Hash) -> Result<(), StepError> {
+    let kind = ArtifactRow::OWN_TEXT.to_owned();
+    cx.record("own-text", Record::Artifact(ArtifactRow { issue, kind, hash })).await
+}
+
+/// What this run filed, where it ended before it knew.
+///
+/// # Errors
+/// GitHub's.
+pub async fn filed(cx: &Cx) -> Result<Option<FiledAt>, StepError> {
+    let repo = cx.tools().repo(cx).await?;
+    cx.once("filed-already", |_| async {
+        let number = cx.run().trigger.issue;
+        let now = repo.issue(number).await.map_err(fault)?;
+        let line = format!("countersign:{} -->", marker(cx));
+        let own = as_it_was(cx, Hash::of(b""), digest(&now.title, &now.body)).await?;
+        // Anyone can write the marker, and another run of ours the text: it takes both.
+        if own && now.body.ends_with(&line) {
+            return Ok(Some(FiledAt { issue: number, url: now.url }));
+        }
+        let new = repo.issue_marked(&marker(cx)).await.map_err(fault)?;
+        Ok(new.map(|issue| FiledAt { issue: issue.number, url: issue.url }))
+    })
+    .await
+}
+
+/// Of these labels those that the repository has: GitHub makes the others.
+///
+/// # Errors
+/// GitHub's.
+pub async fn labels_there(cx: &Cx, labels: &[String]) -> Result<Vec<String>, StepError> {
+    let repo = cx.tools().repo(cx).await?;
+    let mut there = Vec::new();
+    for label in labels {
+        if repo.has_label(label).await.map_err(fault)? {
+            there.push(label.clone());
+        }
+    }
+    Ok(there)
+}

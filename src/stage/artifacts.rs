@@ -1,0 +1,113 @@
+//! What stages leave for those that follow on an issue, and what is told of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Stage, Target, Visit};
+use crate::{
+    engine::{ArtifactRow, Record, StepError},
+    rounds::{Cx, Extra, need, text_of},
+    types::{Hash, IssueNo},
+};
+
+/// Something that is known of the issue besides its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// `answers`
+    pub kind: String,
+    /// Our words for it, in the prompts.
+    pub heading: String,
+    /// A stored text, of whoever.
+    pub text: Hash,
+    /// It came of this run, and stages that follow are told as well.
+    pub left: bool,
+}
+
+/// The issue as it was before it was worded anew.
+pub(super) const BRIEF: &str = "brief";
+
+/// What earlier stages left for this one on the issue.
+pub(super) async fn inputs(v: &Visit<'_>) -> Result<Vec<Known>, StepError> {
+    let inputs = v.doc.inputs();
+    if inputs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let cx = v.cx;
+    let rows: Vec<ArtifactRow> = cx
+        .once("artifacts", |_| async {
+            let db = cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
+            Ok(db.artifacts_of(cx.run().trigger.issue).await.map_err(anyhow::Error::new)?)
+        })
+        .await?;
+    let mut known = Vec::new();
+    for input in inputs {
+        let newest = rows.iter().rfind(|row| row.kind == input.kind);
+        let Some(row) = (match input.made_by {
+            Some(command) => Some(need_artifact(newest, input.heading, command)?),
+            None => newest,
+        }) else {
+            continue;
+        };
+        let (kind, heading) = (input.kind.to_owned(), input.heading.to_owned());
+        known.push(Known { kind, heading, text: row.hash, left: false });
+    }
+    Ok(known)
+}
+
+/// What a stage cannot do without, or which command makes it.
+fn need_artifact<'r>(
+    row: Option<&'r ArtifactRow>,
+    what: &str,
+    command: &str,
+) -> Result<&'r ArtifactRow, StepError> {
+    row.ok_or_else(|| {
+        StepError::User(format!(
+            "There is nothing to begin with: {what} is missing. Write `{command}` first, then start anew."
+        ))
+    })
+}
+
+/// As the prompts tell it.
+pub(super) async fn told(s: &Stage, cx: &Cx) -> Result<Vec<Extra>, StepError> {
+    let mut extras = Vec::new();
+    for known in &s.beside {
+        extras.push(Extra { heading: known.heading.clone(), text: text_of(cx, &known.text).await? });
+    }
+    Ok(extras)
+}
+
+/// Leaves the document for stages that follow on this issue, and with it what this run knows of it.
+pub(super) async fn hand_on(s: &Stage, v: &Visit<'_>, issue: IssueNo) -> Result<(), StepError> {
+    let cx = v.cx;
+    let mut left: Vec<(String, Hash)> = vec![(v.doc.about().stage.to_owned(), *need(&s.round.document)?)];
+    left.extend(s.beside.iter().filter(|known| known.left).map(|known| (known.kind.clone(), known.text)));
+    let snapshot = need(&s.issue)?;
+    if v.doc.about().target == Target::Issue && issue != snapshot.number {
+        // It stands on another issue, which nobody reads who is on this one.
+        let text =
+            format!("#{} {}\n\n{}", snapshot.number, snapshot.title, text_of(cx, &snapshot.body).await?);
+        left.push((BRIEF.to_owned(), cx.put(text.as_bytes()).await?));
+    }
+    for (kind, hash) in left {
+        let key = format!("artifact-{kind}");
+        cx.record(&key, Record::Artifact(ArtifactRow { issue, kind, hash })).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_without_its_input_says_which_command_makes_it() {
+        let row = ArtifactRow { issue: IssueNo(7), kind: "lld".into(), hash: Hash::of(b"") };
+        assert_eq!(need_artifact(Some(&row), "the design", "/lld").unwrap().hash, row.hash);
+        let StepError::User(said) = need_artifact(None, "the approved design", "/lld").unwrap_err() else {
+            panic!()
+        };
+        assert_eq!(
+            said,
+            "There is nothing to begin with: the approved design is missing. Write `/lld` first, then start anew."
+        );
+    }
+}

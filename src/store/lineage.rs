@@ -1,0 +1,91 @@
+//! The audit chain and what it is about, read without the lock, beside a server at work or in a copy.
+
+use std::{collections::HashMap, path::Path};
+
+use rusqlite::{OptionalExtension, Transaction, params};
+use serde_json::Value;
+
+use super::{
+    AuditRow, StoreError, Walked,
+    check::glimpse,
+    database::signed,
+    directory,
+    error::Fault,
+    repository::{self, json, text, walk},
+};
+use crate::types::{Hash, IssueNo, RepoId, RepoName};
+
+/// One link of an issue's runs.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// In the repository's chain, from 1.
+    pub ordinal: usize,
+    pub link: AuditRow,
+    /// The row it is about, where no later link is about the same one.
+    pub row: Option<Value>,
+    /// The text it is about.
+    pub text: Option<String>,
+}
+
+/// The tables whose rows have links, by what those are called.
+const TABLES: [&str; 8] =
+    ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section", "artifact"];
+
+/// The repository last seen under this name.
+pub fn repository_named(root: &Path, name: &RepoName) -> Result<Option<RepoId>, StoreError> {
+    let file = root.join("main.db");
+    let row = glimpse(&file, |tx| directory::owns(tx, name)).map_err(|fault| fault.at(&file))?;
+    Ok(row.map(|row| row.id))
+}
+
+/// Walks a repository's audit chain; `each` sees every link with its ordinal.
+pub fn audit(root: &Path, repo: RepoId, each: impl FnMut(usize, AuditRow)) -> Result<Walked, StoreError> {
+    let file = root.join("repos").join(repo.to_string()).join(repository::FILE);
+    glimpse(&file, |tx| walk(tx, repo, each)).map_err(|fault| fault.at(&file))
+}
+
+/// Everything the chain tells of an issue's runs, the oldest first, with the rows and texts it is about.
+pub fn lineage(root: &Path, repo: RepoId, issue: IssueNo) -> Result<(Walked, Vec<Told>), StoreError> {
+    let file = root.join("repos").join(repo.to_string()).join(repository::FILE);
+    let read = glimpse(&file, |tx| {
+        let mut told = Vec::new();
+        let walked = walk(tx, repo, |ordinal, link| told.push((ordinal, link)))?;
+        let mut runs = tx.prepare("SELECT seq FROM run WHERE issue = ?1")?;
+        let runs = runs.query_map([signed(issue.0)], |row| row.get::<_, i64>(0))?;
+        let runs = runs.collect::<Result<Vec<_>, _>>()?;
+        told.retain(|(_, link)| runs.contains(&signed(link.run.seq)));
+        let name = |link: &AuditRow| Some((link.run, link.visit, link.detail["row"].as_str()?.to_owned()));
+        let last: HashMap<_, _> =
+            told.iter().filter_map(|(ordinal, link)| Some((name(link)?, *ordinal))).collect();
+        let told = told.into_iter().map(|(ordinal, link)| {
+            let newest = name(&link).filter(|name| last.get(name) == Some(&ordinal));
+            let row = match newest {
+                Some((.., name)) => body(tx, &link, &name)?,
+                None => None,
+            };
+            let hash = link.detail["text"].as_str().map(str::parse::<Hash>).transpose()?;
+            let text = hash.map(|hash| text(tx, hash)).transpose()?.flatten();
+            Ok(Told { ordinal, link, row, text })
+        });
+        Ok((walked, told.collect::<Result<_, Fault>>()?))
+    });
+    read.map_err(|fault| fault.at(&file))
+}
+
+/// The body of the row that a link is about.
+fn body(tx: &Transaction<'_>, link: &AuditRow, name: &str) -> Result<Option<Value>, Fault> {
+    let (table, key) = name.split_once('/').unwrap_or((name, ""));
+    let (run, visit) = (signed(link.run.seq), signed(link.visit));
+    let found: Option<String> = match TABLES.iter().find(|known| **known == table) {
+        Some(table) => tx
+            .prepare_cached(&format!("SELECT body FROM {table} WHERE run = ?1 AND visit = ?2 AND key = ?3"))?
+            .query_row(params![run, visit, key], |row| row.get(0))
+            .optional()?,
+        None if table == "answer" => tx
+            .prepare_cached("SELECT body FROM answer WHERE run = ?1 AND cause = ?2")?
+            .query_row(params![run, key], |row| row.get(0))
+            .optional()?,
+        None => None,
+    };
+    found.map(|body| json(&body)).transpose()
+}

@@ -1,0 +1,228 @@
+//! What is kept of a run can be proven, and taken out as files.
+
+use std::path::Path;
+
+use countersign::{
+    engine::Status,
+    store::{audit, backup},
+    types::Hash,
+};
+use serde_json::Value;
+
+use crate::{
+    operator::typed,
+    script::Script,
+    world::{Setting, World},
+};
+
+/// One run: a finding, a person who sends it back, an approval; and one that is stopped.
+async fn told() -> World {
+    let mut w = World::new(Setting::default()).await;
+    w.comes_to_the_gate().await;
+    w.comment("sam", "/revise say what happens to an empty file").await;
+    w.newest();
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    w.stands(Status::Done).await;
+    w
+}
+
+fn links(w: &World) -> Vec<(String, String, Value)> {
+    let mut links = Vec::new();
+    let walked = audit(w.data(), w.repo, |_, link| links.push((link.key, link.what, link.detail))).unwrap();
+    assert!(walked.sound() && walked.links == links.len() && walked.uncovered == 0, "{walked:?}");
+    links
+}
+
+#[tokio::test]
+async fn the_chain_tells_all_of_a_run_and_its_commit_names_a_link() {
+    let w = told().await;
+    let links = links(&w);
+    let keys: Vec<&str> = links.iter().map(|(key, ..)| key.as_str()).collect();
+    for key in [
+        "run",
+        "text/issue",
+        "call/draft/1",
+        "call/draft/1 (2)",
+        "text/draft",
+        "verdict/verdict",
+        "finding/finding-F1",
+        "own_commit/propose-1",
+        "pull_section/section",
+        "approval/approval",
+        "approved",
+        "own_commit/publish-1",
+        "end",
+    ] {
+        assert!(keys.contains(&key), "{key} is not among {keys:#?}");
+    }
+    let heard: Vec<_> = links.iter().filter(|(key, ..)| key.starts_with("answer/")).collect();
+    let verbs: Vec<_> = heard.iter().map(|(.., detail)| (&detail["verb"], &detail["by/login"])).collect();
+    assert_eq!(
+        format!("{verbs:?}"),
+        r#"[(String("revise"), String("sam")), (String("approve"), String("sam"))]"#
+    );
+    let settled = links.iter().find(|(key, ..)| key == "call/draft/1 (2)").unwrap();
+    assert_eq!(
+        (&settled.2["status"], &settled.2["role"]),
+        (&"done".into(), &"drafter".into()),
+        "{settled:?}"
+    );
+    let drafted = links.iter().filter(|(_, what, _)| what == "a model wrote the document").count();
+    assert!(drafted >= 3, "{links:#?}");
+
+    let head = w.hub.log(w.repo, &w.branch())[0].oid.to_string();
+    let clone = w.hub.git_dir(w.repo);
+    let against = ["audit", "verify", "maya/tally", "--against", &head, "--clone", clone.to_str().unwrap()];
+    let (code, said) = typed(&w, &against).await;
+    assert!(code == Some(0) && said.contains(" of this chain\nThe chain holds."), "{code:?} {said}");
+    let named = w.pull().body;
+    let shown = links.iter().position(|(key, ..)| key == "approved").unwrap() + 1;
+    assert!(said.contains(&format!("commit {head} names link {shown} ")), "{said}");
+    assert!(named.contains("Audit head"), "{named}");
+    // Without a clone it is looked for where the server fetched to.
+    let (code, said) = typed(&w, &against[..5]).await;
+    assert!(code == Some(0) && said.contains("The chain holds."), "{said}");
+    let (code, said) = typed(&w, &["audit", "verify", "maya/tally", "--against", &"0".repeat(40)]).await;
+    assert!(code == Some(1) && said.contains("name a clone that has the commit"), "{said}");
+    let (code, said) = typed(&w, &["audit", "verify", "maya/other"]).await;
+    assert!(code == Some(1) && said.contains("no repository maya/other is known here"), "{said}");
+}
+
+/// What `audit verify` says of a copy after something was done to it.
+async fn harmed(w: &World, name: &str, harm: &str) -> String {
+    let copy = w.data().with_file_name(name);
+    backup(w.data(), &copy).unwrap();
+    let database = w.checkpoints(&copy);
+    database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+    assert!(database.execute(harm, []).unwrap() > 0, "{harm}");
+    drop(database);
+    let (code, said) = typed(w, &["audit", "verify", "maya/tally", "--data", copy.to_str().unwrap()]).await;
+    assert_eq!(code, Some(1), "{name}: {said}");
+    said
+}
+
+#[tokio::test]
+async fn a_changed_byte_is_named_with_its_row() {
+    let w = told().await;
+    for (name, harm, words) in [
+        (
+            "call",
+            "UPDATE call SET body = replace(body, '\"drafter\"', '\"Drafter\"') WHERE key = 'draft/1'",
+            "call/draft/1 of run ",
+        ),
+        (
+            "verdict",
+            "UPDATE verdict SET body = replace(body, 'REVISE', 'APPROVED')",
+            "verdict/verdict of run ",
+        ),
+        (
+            "finding",
+            "UPDATE finding SET body = replace(body, '\"F1\"', '\"F2\"') WHERE rowid = 1",
+            "finding/finding-F1 of run ",
+        ),
+        ("answer", "UPDATE answer SET body = replace(body, 'empty', 'full')", "answer/"),
+        ("subject", "UPDATE answer SET subject = '00' || substr(subject, 3) WHERE id = 1", "answer/"),
+        ("approval", "UPDATE approval SET body = replace(body, 'sam', 'tom')", "approval/approval of run "),
+        ("started", "UPDATE run SET request = replace(request, 'maya', 'sam')", "run of run "),
+        ("ended", "UPDATE run SET outcome = replace(outcome, 'approved', 'refused')", "end of run "),
+        ("removed", "DELETE FROM finding WHERE rowid = 1", "is gone, and link "),
+        (
+            "added",
+            "INSERT INTO verdict SELECT run, visit, 'x', body, at FROM verdict LIMIT 1",
+            "verdict/x of run ",
+        ),
+        (
+            "detail",
+            "UPDATE audit SET detail = replace(detail, 'done', 'lost') WHERE key = 'call/draft/1 (2)'",
+            "link ",
+        ),
+        ("cut", "DELETE FROM audit WHERE seq = 3", "does not follow the one before it"),
+        ("tail", "DELETE FROM audit WHERE seq > (SELECT MAX(seq) - 4 FROM audit)", " has no link"),
+        (
+            "swapped",
+            "UPDATE audit SET seq = CASE seq WHEN 2 THEN 900 ELSE seq + 1000 END WHERE seq IN (2, 3)",
+            "does not follow the one before it",
+        ),
+    ] {
+        let said = harmed(&w, name, harm).await;
+        let wrong: Vec<_> = said.lines().filter(|line| line.starts_with("WRONG: ")).collect();
+        assert!(wrong.iter().any(|line| line.contains(words)), "{name}: {said}");
+    }
+}
+
+fn listed(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn what_became_of_an_issue_is_a_folder() {
+    let w = told().await;
+    let out = w.data().with_file_name("out");
+    let folder = out.to_str().unwrap();
+    let export = ["export", "maya/tally", "--issue", "1", "--out", folder];
+    let (code, said) = typed(&w, &export).await;
+    assert_eq!(code, Some(0), "{said}");
+    insta::assert_snapshot!(listed(&out).join("\n"), @r"
+    001-issue.md
+    002-draft.md
+    003-verdict.json
+    004-draft.md
+    005-verdict.json
+    006-commit.json
+    007-answer.json
+    008-issue.md
+    009-draft.md
+    010-verdict.json
+    011-commit.json
+    012-answer.json
+    013-issue.md
+    014-approval.json
+    015-commit.json
+    016-end.json
+    audit.jsonl
+    costs.json
+    findings.json
+    ");
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    assert!(read("001-issue.md").starts_with("# Report time by week as well as by project\n\n"));
+    let approved = listed(&out).into_iter().find(|name| name.ends_with("approval.json")).unwrap();
+    let approval: Value = serde_json::from_str(&read(&approved)).unwrap();
+    let last = listed(&out).into_iter().rfind(|name| name.contains("draft")).unwrap();
+    assert_eq!(approval["document"], Hash::of(read(&last).as_bytes()).to_string());
+    let costs: Vec<Value> = serde_json::from_str(&read("costs.json")).unwrap();
+    let findings: Vec<Value> = serde_json::from_str(&read("findings.json")).unwrap();
+    assert!(costs.len() >= 4 && findings[0]["finding"]["id"] == "F1", "{costs:?} {findings:?}");
+
+    let (code, said) = typed(&w, &export).await;
+    assert!(code == Some(1) && said.contains("add --force"), "{said}");
+    assert_eq!(typed(&w, &[&export[..], &["--force"]].concat()).await.0, Some(0));
+    let (code, lines) = typed(&w, &["export", "maya/tally", "--issue", "1", "--jsonl"]).await;
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(code == Some(0) && lines.len() == links(&w).len() && lines[1]["text"].is_string(), "{lines:?}");
+    assert_eq!(read("audit.jsonl").lines().count(), lines.len());
+    let (code, said) = typed(&w, &["export", "maya/tally", "--issue", "9"]).await;
+    assert!(code == Some(1) && said.contains("tells of no run of issue 9"), "{said}");
+}
+
+#[tokio::test]
+async fn a_stop_and_a_halt_are_on_the_chain() {
+    let mut w = World::new(Setting::default()).await;
+    w.comes_to_the_gate().await;
+    w.comment("maya", "/stop").await;
+    w.stands(Status::Stopped).await;
+    let said = links(&w);
+    let of = |start: &str| said.iter().any(|(key, ..)| key.starts_with(start));
+    assert!(of("stop/") && of("halt") && of("end"), "{said:#?}");
+    drop(w);
+    let script = Script::default().drafts("# A heading\n").fails("drafter", "rejected");
+    let mut w = World::new(Setting { script: Some(script.toml()), ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("lld: halted");
+    w.find("Halted at");
+    w.stands(Status::Failed).await;
+    assert!(links(&w).iter().any(|(key, _, detail)| key == "end" && detail["status"] == "failed"));
+}

@@ -1,0 +1,143 @@
+//! Findings that people settle, and those that the author answers: what becomes of each, and who may.
+
+use countersign::engine::Status;
+use serde_json::{Value, json};
+
+use crate::{
+    script::{Script, approved, design, finding, review},
+    world::{Setting, World},
+};
+
+/// One round, then people decide.
+async fn reviewed(script: Script) -> World {
+    let script = Some(script.toml());
+    let mut w =
+        World::new(Setting { script, toml: "[lld]\nmax_rounds = 1\n".into(), ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Asking).await;
+    w
+}
+
+fn blocking(title: &str) -> Value {
+    let mut found = finding(title, None);
+    found["severity"] = json!("blocking");
+    found
+}
+
+#[tokio::test]
+async fn what_is_dismissed_is_no_verdict_but_the_same_bytes_are_reviewed_again() {
+    let refuses = review("REVISE", &[finding("One", None), finding("Two", None)], &[]);
+    let mut w = reviewed(Script::default().drafts(&design()).reviews(&refuses).reviews(&approved())).await;
+    let commits = w.commits().len();
+    w.comment("sam", "/dismiss F1 that is how we do it here\n/must-fix F9").await;
+    assert!(w.newest().contains("There is no finding F9. Open are F1, F2."), "{}", w.thread());
+    w.stands(Status::Asking).await;
+    let gate = w.find("REVISE: the LLD waits for a person (1 open finding)").body;
+    assert!(
+        gate.contains("| ~~F1~~ | dismissed |") && gate.contains("sam: that is how we do it here"),
+        "{gate}"
+    );
+    // Whoever settles the last of them has asked for another review, and for no other text.
+    w.comment("sam", "/dismiss f2 `out of scope` @mona").await;
+    w.stands(Status::Asking).await;
+    let gate = w.find("APPROVED: the LLD waits for a person").body;
+    assert!(gate.contains("| ~~F2~~ | dismissed |") && !gate.contains(" @mona"), "{gate}");
+    assert_eq!(w.commits().len(), commits, "the document is the one that was there");
+    assert!(
+        w.status().body.contains("| 1 | APPROVED |") || w.status().body.contains("APPROVED"),
+        "{}",
+        w.thread()
+    );
+    w.approved_by("sam").await;
+    w.stands(Status::Done).await;
+    w.pull();
+}
+
+#[tokio::test]
+async fn a_blocking_finding_is_for_maintainers_to_dismiss_and_once() {
+    let refuses = review("BLOCKED", &[blocking("No")], &[]);
+    let mut w = reviewed(Script::default().drafts(&design()).reviews(&refuses).reviews(&approved())).await;
+    let before = w.bots().len();
+    w.comment("sam", "/dismiss F1 I know better").await;
+    assert_eq!(w.bots().len(), before, "a thumb, and no prose");
+    w.comment("max", "/dismiss F1").await;
+    assert!(w.newest().contains("it takes the reason after the finding"), "{}", w.thread());
+    w.comment("max", "/dismiss everything there is").await;
+    assert!(w.newest().contains("it takes the number of a finding first, as in F3"), "{}", w.thread());
+    w.comment("max", "/dismiss F1 accepted risk").await;
+    w.stands(Status::Asking).await;
+    assert!(w.gate().contains("APPROVED"), "{}", w.thread());
+    w.comment("max", "/dismiss F1 once more").await;
+    assert!(w.newest().contains("F1 is dismissed already"), "{}", w.thread());
+    w.comment("max", "/stop").await;
+    w.stands(Status::Stopped).await;
+}
+
+#[tokio::test]
+async fn what_somebody_insists_on_goes_back_to_the_drafter_and_stands_until_it_is_settled() {
+    let advice = review("APPROVED", &[finding("One", None)], &[]);
+    let script = Script::default()
+        .drafts(&design())
+        .reviews(&advice)
+        .edits("The goal of a real design", "The aim of a real design")
+        .reviews(&review("APPROVED", &[], &[]))
+        .edits("The aim of a real design", "The point of a real design")
+        .reviews(&review("APPROVED", &[], &["F1"]));
+    let mut w = reviewed(script).await;
+    w.comment("sam", "/must-fix F1").await;
+    w.stands(Status::Asking).await;
+    w.find("F1 must be fixed first");
+    // A review that passes over it in silence does not end it.
+    assert!(w.gate().contains("| F1 | must fix |"), "{}", w.thread());
+    w.comment("sam", "/must-fix F1").await;
+    w.stands(Status::Asking).await;
+    assert!(w.gate().contains("No open findings."), "{}", w.thread());
+    w.approved_by("sam").await;
+    w.pull();
+}
+
+#[tokio::test]
+async fn what_the_author_rebuts_the_reviewer_rules_on() {
+    let refuses = review("REVISE", &[finding("One", None), finding("Two", None)], &[]);
+    let script = Script::default()
+        .drafts(&design())
+        .reviews(&refuses)
+        .rebuts("F1", "section 3 says so")
+        .reviews(&review("REVISE", &[finding("Two", Some("F2"))], &["F1"]))
+        .rebuts("F2", "there is no such case")
+        .reviews(&review("APPROVED", &[finding("Two", Some("F2"))], &[]));
+    let script = Some(script.toml());
+    let mut w = World::new(Setting { script, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Asking).await;
+    let gate = w.gate();
+    assert!(gate.contains("the author's answer was not accepted in round 3"), "{gate}");
+    assert!(!gate.contains("| F1 |"), "{gate}");
+    w.approved_by("sam").await;
+    let log = w.hub.branch_file(w.repo, &w.branch(), "docs/lld/LLD-1.review.md").unwrap();
+    let log = String::from_utf8(log).unwrap();
+    assert!(log.contains("rebutted") && log.contains("section 3 says so"), "{log}");
+    w.pull();
+}
+
+#[tokio::test]
+async fn a_run_is_started_anew_from_the_beginning() {
+    let refuses = review("REVISE", &[finding("One", None)], &[]);
+    let mut w = reviewed(Script::default().drafts(&design()).reviews(&refuses)).await;
+    let first = w.run().await.unwrap().id;
+    w.comment("sam", "/restart spec").await;
+    assert!(w.newest().contains("There is nothing to start anew"), "{}", w.thread());
+    w.comment("sam", "/restart").await;
+    // It begins once the other has told people that it ends.
+    w.wait(60).await;
+    w.stands(Status::Asking).await;
+    let second = w.run().await.unwrap();
+    assert!(second.id > first && second.started_by.login == "sam", "{second:?}");
+    w.comment("sam", "/stop").await;
+    w.stands(Status::Stopped).await;
+    w.find("started anew");
+    for comment in w.bots() {
+        w.look_at(comment.id);
+    }
+    w.pull();
+}
