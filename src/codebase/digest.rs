@@ -8,7 +8,7 @@ use super::{Language, Summary, files::Why, summary, words};
 
 /// Changes whenever another digest comes of the same text, which a test of summaries notices. What was kept by another
 /// version is worked out anew.
-pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-7");
+pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-8");
 
 /// What is known of a file's content, whatever its path. Kept by the content's hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
