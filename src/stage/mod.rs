@@ -31,7 +31,7 @@ use crate::{
     codebase,
     documents::{Mistake, visible::Hidden},
     engine::{
-        ApprovalRow, GateSpec, Kind, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow,
+        ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow,
     },
     messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
@@ -276,6 +276,12 @@ async fn doubt(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
     Ok(())
 }
 
+/// Shows that the run is at work, before anything is paid for or asked: so its status comment comes first.
+pub async fn at_work(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
+    doubt(s, v).await?;
+    show::working(s, v).await
+}
+
 /// Buys a draft.
 pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     if let Some(exit) = held::still(s, v).await? {
@@ -288,8 +294,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     if s.round.to_review_again() {
         return Ok(Exit::ReviewAgain);
     }
-    doubt(s, v).await?;
-    show::working(s, v).await?;
+    at_work(s, v).await?;
     let body = text_of(cx, &issue.body).await?;
     let repository = repository(s, v).await?;
     let history = rounds::remembered(cx, s.history).await?;
@@ -556,12 +561,7 @@ async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<
 /// The number of the visit that comes to this step first, if nothing is visited twice.
 fn straight_to(v: &Visit<'_>) -> u64 {
     let steps = v.doc.about().steps;
-    // Where people are asked before the first draft, that is put off by as much.
-    let is = |step: &StepInfo| match v.at.kind {
-        Kind::Pause => step.kind == Kind::Draft,
-        _ => step.id == v.at.id,
-    };
-    steps.iter().zip(1..).find(|(step, _)| is(step)).map_or(u64::MAX, |(_, number)| number)
+    steps.iter().zip(1..).find(|(step, _)| step.id == v.at.id).map_or(u64::MAX, |(_, number)| number)
 }
 
 /// Does the step come before any that shows something? Then nothing was shown to anybody yet.

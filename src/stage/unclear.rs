@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Before, Exit, Known, Stage, Visit, doubt, held, show, still_wanted};
+use super::{Before, Exit, Known, Stage, Visit, at_work, held, show, still_wanted};
 use crate::{
     commands,
     documents::conflicts::Conflict,
@@ -103,7 +103,7 @@ pub async fn conflicts(
     if let Some(exit) = held::still(s, v).await? {
         return Ok(Err(exit));
     }
-    doubt(s, v).await?;
+    at_work(s, v).await?;
     let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
     let body = text_of(cx, &issue.body).await?;
     let before = s.round.clone();
@@ -151,7 +151,6 @@ async fn ask(s: &mut Stage, v: &Visit<'_>, mut questions: Questions) -> Result<E
     let spec = gate(s, v, &questions, &posted)?;
     questions.posted = Some(posted);
     s.questions = Some(questions);
-    doubt(s, v).await?;
     show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
     Ok(Exit::Ask(spec))
 }

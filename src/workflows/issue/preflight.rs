@@ -44,6 +44,8 @@ pub(super) async fn preflight(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, Step
             Ok(None) => s.say(messages::conflicts_unknown()),
             Err(exit) => return Ok(exit),
         }
+    } else {
+        stage::at_work(s, v).await?;
     }
     let known = rubric(&gaps, &conflicts);
     if !known.is_empty() {
