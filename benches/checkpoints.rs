@@ -15,8 +15,8 @@ use countersign::{
     clock::SystemClock,
     commands::CommandSpec,
     engine::{
-        AnyWorkflow, Cx, Engine, Halt, Kind, Next, Outcome, Port, Start, Started, Step, StepError, Trigger,
-        Workflow,
+        AnyWorkflow, Cx, Engine, Halt, Kind, Next, Outcome, Port, Start, Started, Step, StepError, StepInfo,
+        Trigger, Workflow,
     },
     store::Store,
     types::{Actor, Cause, Hash, InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
@@ -43,16 +43,9 @@ struct Row;
 struct Node(u8);
 
 impl Step for Node {
-    fn id(self) -> &'static str {
-        ["N0", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8", "N9"][usize::from(self.0)]
-    }
-
-    fn title(self) -> &'static str {
-        "Write"
-    }
-
-    fn kind(self) -> Kind {
-        Kind::Work
+    fn info(self) -> StepInfo {
+        let id = ["N0", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8", "N9"][usize::from(self.0)];
+        StepInfo { id, title: "Write", kind: Kind::Work }
     }
 }
 

@@ -70,7 +70,7 @@ pub const COMMON: &[CommandSpec] = &[
         kind: CommandKind::Answers,
     },
     CommandSpec {
-        name: "dismiss",
+        name: DISMISS,
         usage: "/dismiss F3 REASON",
         about: "settle a finding that is none; a blocking one takes the role maintain",
         role: Role::Write,
@@ -78,7 +78,7 @@ pub const COMMON: &[CommandSpec] = &[
         kind: CommandKind::Controls,
     },
     CommandSpec {
-        name: "must-fix",
+        name: MUST_FIX,
         usage: "/must-fix F3",
         about: "have a finding dealt with, whatever the review says later",
         role: Role::Write,
@@ -333,6 +333,10 @@ impl Approve {
     }
 }
 
+/// The word that settles a finding, and the one that insists on it.
+pub const DISMISS: &str = "dismiss";
+pub const MUST_FIX: &str = "must-fix";
+
 /// What `/dismiss` and `/must-fix` were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FindingArgs {
@@ -360,7 +364,7 @@ impl FindingArgs {
             return Err(FindingError::NoFinding);
         }
         let text = text.trim();
-        if text.is_empty() && command == "dismiss" {
+        if text.is_empty() && command == DISMISS {
             return Err(FindingError::NoReason);
         }
         Ok(Self { finding: word, text: text.to_owned() })

@@ -12,15 +12,11 @@ type Graph<S> = [(S, &'static [S])];
 /// A step as people see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepInfo {
+    /// As the plan numbers it: `N1.5`.
     pub id: &'static str,
+    /// As people read it: `Mechanical validation`.
     pub title: &'static str,
     pub kind: Kind,
-}
-
-impl StepInfo {
-    pub fn of(step: impl Step) -> Self {
-        Self { id: step.id(), title: step.title(), kind: step.kind() }
-    }
 }
 
 /// A graph that may not be run.
@@ -159,7 +155,7 @@ pub(super) fn mermaid<S: Step>(graph: &Graph<S>) -> String {
             Kind::Pause => ("[/", "/]", "pause"),
             Kind::Publish => ("[[", "]]", "publish"),
         };
-        let label = format!("{} · {}", step.id(), step.title()).replace('"', "#quot;");
+        let label = format!("{} · {}", step.id(), step.info().title).replace('"', "#quot;");
         let _ = writeln!(text, "    {}{open}\"{label}\"{close}:::{class}", node(*step));
     }
     for (step, next) in graph {
@@ -200,14 +196,15 @@ mod tests {
     use At::{Draft, Gate, Load, Publish, Review};
 
     impl Step for At {
-        fn id(self) -> &'static str {
-            ["N0", "N1.5", "N3", "N4", "N5"][self as usize]
-        }
-        fn title(self) -> &'static str {
-            ["Load \"it\"", "Draft", "Review", "Gate", "Publish"][self as usize]
-        }
-        fn kind(self) -> Kind {
-            [Kind::Work, Kind::Draft, Kind::Review, Kind::Gate, Kind::Publish][self as usize]
+        fn info(self) -> StepInfo {
+            let (id, title, kind) = match self {
+                Load => ("N0", "Load \"it\"", Kind::Work),
+                Draft => ("N1.5", "Draft", Kind::Draft),
+                Review => ("N3", "Review", Kind::Review),
+                Gate => ("N4", "Gate", Kind::Gate),
+                Publish => ("N5", "Publish", Kind::Publish),
+            };
+            StepInfo { id, title, kind }
         }
     }
 

@@ -43,11 +43,15 @@ pub enum Proof {
 
 /// A place in a workflow: a plain enum, saved by its serde name.
 pub trait Step: Copy + Eq + StdHash + Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// As the plan numbers it: `N1.5`.
-    fn id(self) -> &'static str;
-    /// As people read it: `Mechanical validation`.
-    fn title(self) -> &'static str;
-    fn kind(self) -> Kind;
+    fn info(self) -> StepInfo;
+
+    fn id(self) -> &'static str {
+        self.info().id
+    }
+
+    fn kind(self) -> Kind {
+        self.info().kind
+    }
 }
 
 /// What a step wants next.
@@ -257,7 +261,7 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
     }
 
     fn steps(&self) -> Vec<StepInfo> {
-        W::GRAPH.iter().map(|(step, _)| StepInfo::of(*step)).collect()
+        W::GRAPH.iter().map(|(step, _)| step.info()).collect()
     }
 
     fn check(&self) -> Result<(), GraphError> {
@@ -273,7 +277,7 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
     }
 
     fn step(&self, saved: &str) -> Option<StepInfo> {
-        serde_json::from_str::<W::Step>(saved).ok().map(StepInfo::of)
+        serde_json::from_str::<W::Step>(saved).ok().map(Step::info)
     }
 
     fn begin(&self, trigger: &Trigger) -> Result<Saved, StepError> {

@@ -7,11 +7,10 @@ use super::{
     route::{IssueRef, TOLD},
 };
 use crate::{
-    commands::{self, Approve, Command, CommandKind, CommandSpec, Mistake},
+    commands::{self, Approve, Command, CommandKind, CommandSpec, DISMISS, MUST_FIX, Mistake},
     engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger, Who},
     github::{Body, Fault, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
     messages::{self, HelpRow},
-    rounds::{DISMISS, MUST_FIX},
     store::{Pause, Spending, Taken},
     types::{Cause, IssueNo, Role},
 };
@@ -41,6 +40,22 @@ impl Said<'_> {
     /// Where it is shown that this was heard.
     fn on(&self) -> On {
         On::Comment(self.event.comment)
+    }
+
+    /// A start that this comment asks for.
+    pub(super) fn trigger(&self, command: &str, args: &str, cause: Cause) -> Trigger {
+        Trigger {
+            command: command.to_owned(),
+            args: args.to_owned(),
+            repo: self.at.repo.id,
+            installation: self.at.installation,
+            issue: self.at.issue,
+            actor: self.event.sender.clone(),
+            role: self.role,
+            cause,
+            at: self.event.created_at,
+            comment: Some(self.event.comment),
+        }
     }
 
     /// Has this workflow been at work here since the comment was written, for another cause?
@@ -136,17 +151,15 @@ impl Intake {
         let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let live =
             self.engine.list(Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true }).await?;
-        let meant = |command: &Command| {
-            command.addressed
-                || !live.is_empty()
-                || self.router.row(command.name).is_some_and(|row| row.kind == CommandKind::Starts)
-        };
-        // What halted is alive no more, and is what `/retry` is for.
         let said = |name| found.iter().flatten().any(|command| command.name == name);
         let ended = if said(RETRY) || said(RESTART) { self.ended(e, issue).await? } else { None };
         let any = found.iter().any(|c| match c {
-            Ok(command) if means(command.name, ended.as_ref()) => true,
-            Ok(command) => meant(command),
+            Ok(command) => {
+                command.addressed
+                    || !live.is_empty()
+                    || self.router.row(command.name).is_some_and(|row| row.kind == CommandKind::Starts)
+                    || means(command.name, ended.as_ref())
+            }
             Err(Mistake::Unknown { addressed: true, .. }) => true,
             Err(_) => live.iter().any(|run| run.gate.is_some()),
         });
@@ -250,19 +263,7 @@ impl Intake {
             if said.overtaken(workflow, &cause) {
                 return Ok(Reply::Words(messages::came_late(row.name)));
             }
-            let trigger = Trigger {
-                command: row.name.to_owned(),
-                args: command.args.clone(),
-                repo: said.at.repo.id,
-                installation: said.at.installation,
-                issue: said.at.issue,
-                actor: said.event.sender.clone(),
-                role: said.role,
-                cause,
-                at: said.event.created_at,
-                comment: Some(said.event.comment),
-            };
-            return self.start(workflow, trigger).await;
+            return self.start(workflow, said.trigger(row.name, &command.args, cause)).await;
         }
         match row.name {
             "stop" => {

@@ -2,16 +2,13 @@
 
 use super::{Intake, Trouble, answer::Reply, comment::Said};
 use crate::{
-    commands::{Command, FindingArgs},
-    engine::{Booked, Cancel, FindingRow, Remark, RunView, Start, Started, Trigger},
+    commands::{Command, DISMISS, FindingArgs},
+    documents::{findings::Status, verdict::Severity},
+    engine::{Booked, Cancel, FindingRow, Remark, RunView, Start, Started},
     messages,
     rounds::may_settle,
     types::Cause,
 };
-
-/// The serde words of a finding's ledger row.
-const OPEN: &str = "open";
-const BLOCKING: &str = "blocking";
 
 impl Intake {
     /// Hands in a `/dismiss` or `/must-fix`. It is about the newest live run that found anything.
@@ -31,13 +28,13 @@ impl Intake {
             return Ok(Reply::Words(messages::no_findings()));
         };
         let Some(row) = found.iter().find(|row| row.id == finding) else {
-            let open = found.iter().filter(|row| row.status == OPEN).map(|row| row.id.as_str());
+            let open = found.iter().filter(|row| open(row)).map(|row| row.id.as_str());
             return Ok(Reply::Words(messages::no_such_finding(&finding, open)));
         };
-        if command.name == crate::rounds::DISMISS && row.status != OPEN {
+        if command.name == DISMISS && !open(row) {
             return Ok(Reply::Words(messages::settled_already(&finding, &row.status)));
         }
-        let needs = may_settle(command.name, row.severity == BLOCKING);
+        let needs = may_settle(command.name, row.severity == Severity::Blocking.as_str());
         if said.role < needs {
             return Ok(Reply::No(format!("refused: {} of {finding} needs {needs}", command.name)));
         }
@@ -108,18 +105,7 @@ impl Intake {
                 .cancel(Cancel { repo, issue, run, cause: cause.clone(), by: by.clone(), why })
                 .await?;
         }
-        let trigger = Trigger {
-            command: row.to_owned(),
-            args: String::new(),
-            repo,
-            installation: said.at.installation,
-            issue,
-            actor: by,
-            role: said.role,
-            cause,
-            at: said.event.created_at,
-            comment: Some(said.event.comment),
-        };
+        let trigger = said.trigger(row, "", cause);
         Ok(match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
             Started::New(run) | Started::Duplicate(run) => {
                 Reply::Note(format!("started {workflow} anew as {run}"))
@@ -128,4 +114,8 @@ impl Intake {
             Started::Already(_) => return Err(Trouble::Opening),
         })
     }
+}
+
+fn open(row: &FindingRow) -> bool {
+    row.status == Status::Open.as_str()
 }

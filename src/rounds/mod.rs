@@ -46,6 +46,7 @@ use review::Reviewed;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    commands::DISMISS,
     documents::{
         Mistake, Severity,
         findings::{Finding, Ledger},
@@ -58,10 +59,6 @@ use crate::{
 
 /// What a step of ours is handed.
 pub type Cx = engine::Cx<Desk>;
-
-/// The word that settles a finding, and the one that insists on it.
-pub const DISMISS: &str = "dismiss";
-pub const MUST_FIX: &str = "must-fix";
 
 /// The least role that may say such a word of a finding.
 pub fn may_settle(verb: &str, blocking: bool) -> Role {

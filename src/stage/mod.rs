@@ -30,9 +30,7 @@ use self::{
 use crate::{
     codebase,
     documents::{Mistake, visible::Hidden},
-    engine::{
-        ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow,
-    },
+    engine::{ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow},
     messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{
@@ -159,7 +157,7 @@ pub struct Visit<'a> {
 
 impl<'a> Visit<'a> {
     pub fn new(doc: &'a dyn Document, at: impl Step, cx: &'a Cx) -> Self {
-        Self { doc, at: StepInfo::of(at), cx }
+        Self { doc, at: at.info(), cx }
     }
 }
 
@@ -216,7 +214,7 @@ impl Exit {
 
 /// A graph's steps, for [`About::steps`].
 pub fn steps<S: Step>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
-    graph.iter().map(|(step, _)| StepInfo::of(*step)).collect()
+    graph.iter().map(|(step, _)| step.info()).collect()
 }
 
 /// Reads the issue and what holds for the run.

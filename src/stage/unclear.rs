@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::{Before, Exit, Known, Stage, Visit, at_work, held, show, still_wanted};
 use crate::{
     commands,
-    documents::conflicts::Conflict,
-    engine::{Answer, GateSpec, StepError, Who},
+    documents::{
+        conflicts::Conflict,
+        visible::{gathered, visible},
+    },
+    engine::{GateSpec, StepError, Who},
     messages::{self, Answering, QuestionView, QuestionsCard, State as Shown},
     publication,
     rounds::{self, announce, need, text_of},
@@ -64,17 +67,16 @@ impl Questions {
         Some((posted.url.clone(), posted.until))
     }
 
-    fn hear(&mut self, answer: &Answer) -> Vec<usize> {
+    fn hear(&mut self, text: &str, by: &str) -> Vec<usize> {
         let mut unknown = Vec::new();
-        for (number, text) in commands::parse_answers(&answer.text).unwrap_or_default() {
+        for (number, text) in commands::parse_answers(text).unwrap_or_default() {
             if !(1..=self.asked.len()).contains(&number) {
                 unknown.push(number);
             } else if text.eq_ignore_ascii_case(DEFAULT) {
-                self.answers
-                    .insert(number, (self.asked[number - 1].default.clone(), answer.by.login.clone()));
+                self.answers.insert(number, (self.asked[number - 1].default.clone(), by.to_owned()));
             } else {
                 let text = text.chars().take(ANSWER_CHARS).collect();
-                self.answers.insert(number, (text, answer.by.login.clone()));
+                self.answers.insert(number, (text, by.to_owned()));
             }
         }
         unknown
@@ -128,7 +130,9 @@ pub async fn questions(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> 
         }
         return over(s, v, questions, Answering::Over).await;
     };
-    let unknown = questions.hear(answer);
+    let text = visible(&answer.text);
+    s.hidden = gathered(s.hidden.iter().chain(&text.hidden));
+    let unknown = questions.hear(&text.text, &answer.by.login);
     if !unknown.is_empty() {
         let body = messages::no_such_question(&unknown, questions.asked.len());
         announce(cx, &format!("unknown-{}", answer.cause), &body).await?;
@@ -215,28 +219,12 @@ fn gate(s: &Stage, v: &Visit<'_>, questions: &Questions, posted: &Posted) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Actor, Cause, UserId};
 
     #[test]
     fn the_newest_answer_holds_and_the_rest_goes_by_its_default() {
         let question = |text: &str| Question { text: text.into(), default: "As it is.".into() };
         let mut questions = Questions::new(vec![question("Which?"), question("How many?"), question("Why?")]);
-        let mut says = |text: &str| {
-            let by = Actor { id: UserId(1), login: "ada".into(), bot: false };
-            questions.hear(&Answer {
-                cause: Cause("c".into()),
-                verb: ANSWER.into(),
-                stage: None,
-                hash: None,
-                way: None,
-                text: text.into(),
-                by,
-                role: Role::Write,
-                at: Timestamp(0),
-                url: None,
-                commit: None,
-            })
-        };
+        let mut says = |text: &str| questions.hear(text, "ada");
         assert_eq!(says("1: this 9: what 0: x"), Vec::<usize>::new());
         assert_eq!(says("1: that\n9: what"), [9]);
         assert_eq!(says("2: default"), Vec::<usize>::new());
@@ -245,30 +233,7 @@ mod tests {
             "1. Which?\n   Answer by ada: that\n2. How many?\n   Answer by ada: As it is.\n3. Why?\n   Nobody answered, so \
              this holds: As it is.\n"
         );
-        let long = format!("3: {}", "x".repeat(70_000));
-        says_again(&mut questions, &long);
+        questions.hear(&format!("3: {}", "x".repeat(70_000)), "ada");
         assert!(questions.told().len() < 3000);
-    }
-
-    fn says_again(questions: &mut Questions, text: &str) {
-        let number = commands::parse_answers(text).unwrap();
-        assert_eq!(number.len(), 1);
-        let by = Actor { id: UserId(1), login: "ada".into(), bot: false };
-        let (verb, text) = (ANSWER.into(), text.into());
-        let (cause, role, at) = (Cause("c".into()), Role::Write, Timestamp(0));
-        let answer = Answer {
-            cause,
-            verb,
-            stage: None,
-            hash: None,
-            way: None,
-            text,
-            by,
-            role,
-            at,
-            url: None,
-            commit: None,
-        };
-        questions.hear(&answer);
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     commands::{CommandKind, CommandSpec},
     config::{MOST_ROUNDS, WorkflowTable},
     documents::{Mistake, lld},
-    engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, Trigger, Workflow},
+    engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
     rounds::{Cx, Desk, Policy},
     stage::{self, About, Asks, Before, Document, Exit, Gate, Input, NamesCheck, Stage, Target, Visit},
     types::{IssueNo, Role},
@@ -43,47 +43,21 @@ pub enum At {
 }
 
 impl Step for At {
-    fn id(self) -> &'static str {
-        match self {
-            Self::Load => "N0",
-            Self::Analyze => "N0b",
-            Self::Draft => "N1",
-            Self::Fix => "NP",
-            Self::Check => "N1.5",
-            Self::TestPlan => "N1b",
-            Self::DraftGate => "N2",
-            Self::Review => "N3",
-            Self::VerdictGate => "N4",
-            Self::Finalize => "N5",
-            Self::Budget => "NM",
-        }
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            Self::Load => "Load the issue",
-            Self::Analyze => "Analyze the codebase",
-            Self::Draft => "Draft the design",
-            Self::Fix => "Fix mechanically",
-            Self::Check => "Validate mechanically",
-            Self::TestPlan => "Validate the test plan",
-            Self::DraftGate => "Human gate: draft",
-            Self::Review => "Adversarial review",
-            Self::VerdictGate => "Human gate: verdict",
-            Self::Finalize => "Finalize",
-            Self::Budget => "Wait for money",
-        }
-    }
-
-    fn kind(self) -> Kind {
-        match self {
-            Self::Load | Self::Analyze | Self::Fix | Self::Check | Self::TestPlan => Kind::Work,
-            Self::Budget => Kind::Pause,
-            Self::Draft => Kind::Draft,
-            Self::Review => Kind::Review,
-            Self::DraftGate | Self::VerdictGate => Kind::Gate,
-            Self::Finalize => Kind::Publish,
-        }
+    fn info(self) -> StepInfo {
+        let (id, title, kind) = match self {
+            Self::Load => ("N0", "Load the issue", Kind::Work),
+            Self::Analyze => ("N0b", "Analyze the codebase", Kind::Work),
+            Self::Draft => ("N1", "Draft the design", Kind::Draft),
+            Self::Fix => ("NP", "Fix mechanically", Kind::Work),
+            Self::Check => ("N1.5", "Validate mechanically", Kind::Work),
+            Self::TestPlan => ("N1b", "Validate the test plan", Kind::Work),
+            Self::DraftGate => ("N2", "Human gate: draft", Kind::Gate),
+            Self::Review => ("N3", "Adversarial review", Kind::Review),
+            Self::VerdictGate => ("N4", "Human gate: verdict", Kind::Gate),
+            Self::Finalize => ("N5", "Finalize", Kind::Publish),
+            Self::Budget => ("NM", "Wait for money", Kind::Pause),
+        };
+        StepInfo { id, title, kind }
     }
 }
 

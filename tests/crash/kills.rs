@@ -90,6 +90,11 @@ impl Site {
             if until.is_some_and(|until| born.elapsed() >= until) {
                 break false;
             }
+            if bot.child.try_wait().unwrap().is_some() {
+                // While it was down a connection of somebody's may have been given its port.
+                let (_, said) = std::mem::replace(&mut bot, self.serve()).end();
+                assert!(said.contains("in use"), "it ended by itself:\n{said}");
+            }
             if self.listens() {
                 redeliver(&self.hub);
             }
@@ -100,7 +105,7 @@ impl Site {
                 }
                 _ => {}
             }
-            assert!(born.elapsed() < PATIENCE, "it comes to no end: {:#?}", thread.view().comments);
+            assert!(born.elapsed() < PATIENCE, "{}:\n{:#?}", bot.said(), thread.view().comments);
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         bot.signal(Signal::KILL);

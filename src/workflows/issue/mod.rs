@@ -57,8 +57,8 @@ pub enum At {
     Budget,
 }
 
-impl At {
-    const fn info(self) -> StepInfo {
+impl Step for At {
+    fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
             Self::Load => ("N0", "Load the brief", Kind::Work),
             Self::Preflight => ("N1", "Preflight", Kind::Work),
@@ -71,20 +71,6 @@ impl At {
             Self::Budget => ("NM", "Wait for money", Kind::Pause),
         };
         StepInfo { id, title, kind }
-    }
-}
-
-impl Step for At {
-    fn id(self) -> &'static str {
-        self.info().id
-    }
-
-    fn title(self) -> &'static str {
-        self.info().title
-    }
-
-    fn kind(self) -> Kind {
-        self.info().kind
     }
 }
 

@@ -10,7 +10,7 @@ use countersign::{
     commands::CommandSpec,
     engine::{
         Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, Outcome, PauseScope, Port, Retried, Retry, Saved,
-        Signalled, Started, Status, Step, StepError, Trigger, Who, Workflow,
+        Signalled, Started, Status, Step, StepError, StepInfo, Trigger, Who, Workflow,
     },
     limits,
     store::Checkpoint,
@@ -417,14 +417,8 @@ enum Only {
 }
 
 impl Step for Only {
-    fn id(self) -> &'static str {
-        "N1"
-    }
-    fn title(self) -> &'static str {
-        "Think"
-    }
-    fn kind(self) -> Kind {
-        Kind::Work
+    fn info(self) -> StepInfo {
+        StepInfo { id: "N1", title: "Think", kind: Kind::Work }
     }
 }
 
@@ -489,14 +483,8 @@ enum Now {
 }
 
 impl Step for Now {
-    fn id(self) -> &'static str {
-        "N1"
-    }
-    fn title(self) -> &'static str {
-        "Write"
-    }
-    fn kind(self) -> Kind {
-        Kind::Work
+    fn info(self) -> StepInfo {
+        StepInfo { id: "N1", title: "Write", kind: Kind::Work }
     }
 }
 

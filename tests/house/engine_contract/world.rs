@@ -16,7 +16,7 @@ use countersign::{
     engine::{
         Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Backing, CallRow, CallStatus, Cancel, Cancelled, Cx,
         Engine, Filter, GateSpec, Halt, Kind, Next, Outcome, Port, Record, RunView, Signal, Signalled, Start,
-        Started, Step, StepError, Trigger, VerdictRow, Workflow, memory::Memory,
+        Started, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow, memory::Memory,
     },
     limits,
     store::Store,
@@ -132,31 +132,14 @@ pub(super) enum At {
 }
 
 impl Step for At {
-    fn id(self) -> &'static str {
-        match self {
-            Self::Draft => "N1",
-            Self::Review => "N1.5",
-            Self::Gate => "N2",
-            Self::Publish => "N3",
-        }
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            Self::Draft => "Draft",
-            Self::Review => "Review",
-            Self::Gate => "Human gate",
-            Self::Publish => "Publish",
-        }
-    }
-
-    fn kind(self) -> Kind {
-        match self {
-            Self::Draft => Kind::Draft,
-            Self::Review => Kind::Review,
-            Self::Gate => Kind::Gate,
-            Self::Publish => Kind::Publish,
-        }
+    fn info(self) -> StepInfo {
+        let (id, title, kind) = match self {
+            Self::Draft => ("N1", "Draft", Kind::Draft),
+            Self::Review => ("N1.5", "Review", Kind::Review),
+            Self::Gate => ("N2", "Human gate", Kind::Gate),
+            Self::Publish => ("N3", "Publish", Kind::Publish),
+        };
+        StepInfo { id, title, kind }
     }
 }
 

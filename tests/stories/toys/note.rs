@@ -26,8 +26,8 @@ pub(crate) enum At {
     Money,
 }
 
-impl At {
-    const fn info(self) -> StepInfo {
+impl Step for At {
+    fn info(self) -> StepInfo {
         match self {
             Self::Load => step("A0", "Load", Kind::Work),
             Self::Analyze => step("A1", "Analyze", Kind::Work),
@@ -37,18 +37,6 @@ impl At {
             Self::File => step("A5", "File", Kind::Publish),
             Self::Money => step("AM", "Wait for money", Kind::Pause),
         }
-    }
-}
-
-impl Step for At {
-    fn id(self) -> &'static str {
-        self.info().id
-    }
-    fn title(self) -> &'static str {
-        self.info().title
-    }
-    fn kind(self) -> Kind {
-        self.info().kind
     }
 }
 

@@ -25,8 +25,8 @@ pub(crate) enum At {
     Money,
 }
 
-impl At {
-    const fn info(self) -> StepInfo {
+impl Step for At {
+    fn info(self) -> StepInfo {
         match self {
             Self::Load => step("B0", "Load", Kind::Work),
             Self::Analyze => step("B1", "Analyze", Kind::Work),
@@ -37,18 +37,6 @@ impl At {
             Self::Publish => step("B6", "Publish", Kind::Publish),
             Self::Money => step("BM", "Wait for money", Kind::Pause),
         }
-    }
-}
-
-impl Step for At {
-    fn id(self) -> &'static str {
-        self.info().id
-    }
-    fn title(self) -> &'static str {
-        self.info().title
-    }
-    fn kind(self) -> Kind {
-        self.info().kind
     }
 }
 
