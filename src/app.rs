@@ -113,7 +113,7 @@ impl App {
         let starts = workflows.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
         let allow: BTreeSet<_> = settings.allowed_installations.iter().copied().collect();
         let shows_cost_on_public = settings.budget.show_on_public;
-        let options = IntakeOptions { starts, allow, shows_cost_on_public };
+        let options = IntakeOptions { starts, allow, shows_cost_on_public, people: settings.people.clone() };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
         let secrets = settings.webhook_secrets.clone();
         let refusals = Arc::default();

@@ -149,7 +149,7 @@ fn looser(a: Option<MicroUsd>, b: Option<MicroUsd>) -> bool {
     }
 }
 
-fn amount(key: &str, given: &Spanned<String>) -> Result<Option<MicroUsd>, Misplaced> {
+pub(super) fn amount(key: &str, given: &Spanned<String>) -> Result<Option<MicroUsd>, Misplaced> {
     if given.as_ref() == "none" {
         return Ok(None);
     }

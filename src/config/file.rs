@@ -17,7 +17,7 @@ use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, GeminiKey, GeminiSettings,
     GeminiTier, GitHubSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings, Price,
     ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings, WorkflowTable, budget::Budget,
-    from_toml, is_loopback, line_of, pools, program, timeouts, workers, workflows,
+    from_toml, is_loopback, line_of, people::People, pools, program, timeouts, workers, workflows,
 };
 use crate::types::{Family, InstallationId};
 
@@ -64,6 +64,8 @@ struct File {
     workers: workers::Table,
     #[serde(default)]
     budget: Budget,
+    #[serde(default)]
+    people: People,
 }
 
 #[derive(Deserialize)]
@@ -231,6 +233,7 @@ pub(super) fn parse(
         models,
         data_dir,
         budget: file.budget.checked().map_err(refused)?,
+        people: file.people.checked().map_err(refused)?,
         workflows: workflows
             .iter()
             .zip(tables)

@@ -8,6 +8,7 @@
 
 mod budget;
 mod file;
+mod people;
 mod pools;
 mod program;
 mod repository;
@@ -27,6 +28,7 @@ use secrecy::SecretString;
 use url::{Host, Url};
 
 pub use budget::BudgetSettings;
+pub use people::PeopleSettings;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;
 pub use repository::RepoSettings;
@@ -79,6 +81,7 @@ pub struct Settings {
     pub allowed_installations: Vec<InstallationId>,
     pub models: ModelSettings,
     pub budget: BudgetSettings,
+    pub people: PeopleSettings,
     workflows: Workflows,
     /// One to sign with, or two while a secret is being changed; the current one first.
     pub webhook_secrets: Vec<SecretString>,

@@ -12,6 +12,8 @@ use super::{
 /// The settings that hold for one repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoSettings {
+    /// Does the repository want any work of ours?
+    pub enabled: bool,
     pub budget: BudgetSettings,
     pub workflows: Workflows,
 }
@@ -19,13 +21,14 @@ pub struct RepoSettings {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct File {
+    enabled: Option<bool>,
     budget: RepoBudget,
 }
 
 impl RepoSettings {
     /// What holds where the repository says nothing, or says something that can't be used.
     pub fn of_server(settings: &Settings) -> Self {
-        Self { budget: settings.budget.clone(), workflows: settings.workflows.clone() }
+        Self { enabled: true, budget: settings.budget.clone(), workflows: settings.workflows.clone() }
     }
 
     /// Reads the repository's file against what the server allows.
@@ -41,6 +44,7 @@ impl RepoSettings {
         let workflows = tightened
             .map(|((name, table), server)| Ok((name, table.tighten(server).map_err(refused)?)))
             .collect::<Result<_, ConfigError>>()?;
-        Ok(Self { budget: file.budget.tighten(&settings.budget).map_err(refused)?, workflows })
+        let enabled = file.enabled.unwrap_or(true);
+        Ok(Self { enabled, budget: file.budget.tighten(&settings.budget).map_err(refused)?, workflows })
     }
 }

@@ -138,7 +138,7 @@ impl Intake {
         label: &str,
         labeling: Labeling,
     ) -> Handled {
-        if self.router.by_label(label).is_none() {
+        if self.router.by_label(label).is_none() && label != self.people.opt_out_label {
             return Ok(Note::Nothing("not a label of ours".into()));
         }
         let (key, found) = (key(at, label, &labeling), Labeling::was_found(&taken.id));

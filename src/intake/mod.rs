@@ -37,6 +37,7 @@ use tokio::sync::Notify;
 use crate::{
     clock::SharedClock,
     commands::CommandSpec,
+    config::PeopleSettings,
     engine::{EngineError, Port},
     github::{Event, Fault, GitHub},
     limits::{self, LAG},
@@ -64,6 +65,7 @@ pub struct Intake {
     router: Router,
     allow: BTreeSet<InstallationId>,
     shows_cost_on_public: bool,
+    people: PeopleSettings,
     clock: SharedClock,
     woken: Arc<Notify>,
     reactions: reactions::Memory,
@@ -83,6 +85,8 @@ pub struct IntakeOptions {
     pub allow: BTreeSet<InstallationId>,
     /// Is `/cost` answered where everybody reads it?
     pub shows_cost_on_public: bool,
+    /// What one person may ask for in a day, and how an issue is kept from us.
+    pub people: PeopleSettings,
 }
 
 /// Chooses the work that something on GitHub asks for. One place, so that a third way to ask (free text)
@@ -165,6 +169,7 @@ impl Intake {
             router: Router::new(options.starts),
             allow: options.allow,
             shows_cost_on_public: options.shows_cost_on_public,
+            people: options.people,
             clock,
             woken: Arc::default(),
             reactions: reactions::Memory::default(),

@@ -2,6 +2,7 @@
 
 use super::{Handled, Intake, Note, Trouble, answer::Reply, cause};
 use crate::{
+    config::PeopleSettings,
     engine::{Answer, Filter, Start, Started, Trigger},
     github::{
         Labeling, On, Repo, decorated,
@@ -61,6 +62,9 @@ impl Intake {
         sender: &Actor,
         when: Timestamp,
     ) -> Handled {
+        if label == self.people.opt_out_label {
+            return self.stop(taken, at, sender, "its issue is to be left alone, says a label").await;
+        }
         let Some(row) = self.router.by_label(label) else {
             return Ok(Note::Nothing("not a label of ours".into()));
         };
@@ -108,7 +112,24 @@ impl Intake {
         Ok(Note::Done(note))
     }
 
+    /// What keeps a person from starting another run today, in words.
+    pub(super) async fn too_much(&self, trigger: &Trigger) -> Result<Option<Reply>, Trouble> {
+        let Some(db) = self.store.repo_if_any(trigger.repo).await? else { return Ok(None) };
+        let today = self.clock.now().day_start();
+        let (runs, spent) = db.of_person(trigger.actor.id, today, &trigger.cause).await?;
+        let PeopleSettings { runs_a_day, cost_a_day, .. } = self.people;
+        let said = match (runs_a_day, cost_a_day) {
+            (Some(most), _) if runs >= u64::from(most) => Some(messages::too_many_runs(most)),
+            (_, Some(most)) if spent >= most => Some(messages::too_much_spent()),
+            _ => None,
+        };
+        Ok(said.map(Reply::Words))
+    }
+
     pub(super) async fn start(&self, workflow: &str, trigger: Trigger) -> Result<Reply, Trouble> {
+        if let Some(refused) = self.too_much(&trigger).await? {
+            return Ok(refused);
+        }
         Ok(match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
             Started::New(run) => Reply::Note(format!("started {workflow} as {run}")),
             Started::Duplicate(run) => Reply::Note(format!("{run} was started by the same before")),

@@ -97,6 +97,10 @@ impl Intake {
                 return Ok(Reply::Words(messages::not_understood(command.name, why)));
             }
         };
+        let trigger = said.trigger(row, "", cause.clone());
+        if let Some(refused) = self.too_much(&trigger).await? {
+            return Ok(refused);
+        }
         let (repo, issue, by) = (said.at.repo.id, said.at.issue, said.event.sender.clone());
         for run in here.iter().filter(|run| run.status.live() && run.trigger.cause != cause) {
             let why = "started anew".to_owned();
@@ -105,7 +109,6 @@ impl Intake {
                 .cancel(Cancel { repo, issue, run, cause: cause.clone(), by: by.clone(), why })
                 .await?;
         }
-        let trigger = said.trigger(row, "", cause);
         Ok(match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
             Started::New(run) | Started::Duplicate(run) => {
                 Reply::Note(format!("started {workflow} anew as {run}"))

@@ -11,7 +11,7 @@ use crate::{
     git::Changed,
     github::outbound::{Body, clean, code, fenced, plain},
     store::Spending,
-    types::{Hash, Role, RunId, Timestamp, Verdict},
+    types::{Hash, IssueNo, Role, RunId, Timestamp, Verdict},
 };
 
 const SUMMARY_LINES: usize = 40;
@@ -56,6 +56,8 @@ pub struct GateCard {
     pub left: Option<String>,
     /// What there is to know of whoever wrote the issue.
     pub authorship: Vec<Authorship>,
+    /// Issues whose open work touches the same files, and some of these.
+    pub overlaps: Vec<(IssueNo, Vec<String>)>,
     /// How the issue was edited that would have given way to what was approved.
     pub edited: Option<String>,
     /// Why people are asked where the settings would ask nobody.
@@ -212,6 +214,14 @@ pub fn gate(card: &GateCard) -> Body {
     }));
     if card.standing.waits() && !card.authorship.is_empty() {
         parts.push(card.authorship.iter().map(Authorship::sentence).collect::<Vec<_>>().join(" "));
+    }
+    if card.standing.waits() && !card.overlaps.is_empty() {
+        let other = |(issue, paths): &(IssueNo, Vec<String>)| {
+            let paths: Vec<_> = paths.iter().map(|path| code(path, 100).to_string()).collect();
+            format!("{} ({})", code(&format!("#{issue}"), 30), paths.join(", "))
+        };
+        let others: Vec<_> = card.overlaps.iter().map(other).collect();
+        parts.push(format!("Open work on other issues touches the same files: {}.", others.join("; ")));
     }
     parts.extend(card.edited.as_ref().filter(|_| card.standing.waits()).map(|diff| {
         let diff = fenced("diff", diff, 6_000);
@@ -422,6 +432,7 @@ mod tests {
             others: Vec::new(),
             left: None,
             authorship: vec![],
+            overlaps: vec![],
             because: None,
             edited: None,
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),

@@ -38,8 +38,8 @@ pub use questions::{Answering, QuestionView, QuestionsCard, no_such_question, qu
 pub use replies::{
     HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_findings,
     no_gate, no_such_finding, no_such_verb, no_way, not_understood, not_yet, nothing_to_restart,
-    nothing_to_retry, runs, settled_already, several, stale, together, too_soon, unknown_command,
-    wrong_stage,
+    nothing_to_retry, runs, settled_already, several, stale, together, too_many_runs, too_much_spent,
+    too_soon, unknown_command, wrong_stage,
 };
 pub use status::{
     DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoundLine, State, StatusView, StepLine, Waiting, status,

@@ -140,6 +140,22 @@ pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> 
     ))
 }
 
+/// A person has started enough for a day.
+pub fn too_many_runs(most: u32) -> Body {
+    said(&format!(
+        "You have started {most} runs in this repository today, which is as many as one person may in a day of UTC. \
+         Somebody else may, or you tomorrow; whoever runs the server can raise `runs_a_day` in its settings."
+    ))
+}
+
+/// What a person started has cost enough for a day.
+pub fn too_much_spent() -> Body {
+    said(
+        "The runs you started in this repository today have cost as much as those of one person may in a day of UTC. \
+         Somebody else may start this, or you tomorrow; whoever runs the server can raise `cost_a_day` in its settings.",
+    )
+}
+
 /// Nothing was reviewed yet that a person could settle something of.
 pub fn no_findings() -> Body {
     said("There is no finding to settle: no review of a run that is at work here has found anything.")

@@ -175,7 +175,11 @@ impl Desk {
             // It may quote the file, and the file may be long.
             Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
         };
-        let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::of_server(settings));
+        let own = own.unwrap_or_else(|| RepoSettings::of_server(settings));
+        let RepoSettings { enabled, budget, workflows } = own;
+        if !enabled {
+            return Err(StepError::User(format!("{} Set it to true, then start anew.", switched_off())));
+        }
         let WorkflowSettings { max_rounds, draft_gate, verdict_gate, document_path, filing } =
             workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
         Ok(Policy {
@@ -286,6 +290,10 @@ impl Desk {
         let snapshot = self.snapshot(cx, base).await?;
         Ok(TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str())))
     }
+}
+
+pub(super) fn switched_off() -> String {
+    format!("{REPOSITORY_FILE} has switched all work off here (enabled = false).")
 }
 
 pub(super) fn stopping() -> StepError {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use super::{Cx, Desk};
 use crate::{
     commands,
+    config::{REPOSITORY_FILE, RepoSettings},
     engine::StepError,
     github::{Fault, Issue, Problem, Repo, Whereabouts},
     limits,
@@ -45,6 +46,10 @@ impl Desk {
         let over = match pull {
             _ if !issue.state_open => Some("the issue was closed"),
             _ if stop_label_on(&issue.labels).is_some() => Some("asked to by the label"),
+            _ if issue.labels.contains(&self.settings.people.opt_out_label) => {
+                Some("its issue is to be left alone, says a label")
+            }
+            _ if self.switched_off(&repo).await? => Some("work here was switched off"),
             Some(number) => over(&repo, number).await?,
             None => None,
         };
@@ -52,6 +57,13 @@ impl Desk {
         // Who did it is in the webhook that was lost.
         let by = Actor { id: UserId(0), login: "someone".to_owned(), bot: false };
         Err(StepError::Stopped { by, why: why.to_owned() })
+    }
+
+    /// Does the repository say now that it wants no work of ours? What of its settings cannot be read says nothing.
+    async fn switched_off(&self, repo: &Repo) -> Result<bool, StepError> {
+        let file = repo.file(REPOSITORY_FILE, "HEAD").await.map_err(fault)?;
+        let own = file.map(|bytes| RepoSettings::parse(&String::from_utf8_lossy(&bytes), &self.settings));
+        Ok(own.is_some_and(|own| own.is_ok_and(|own| !own.enabled)))
     }
 
     /// The run's issue as it is now. One that does not show is waited for, since GitHub's reads lag its

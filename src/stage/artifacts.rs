@@ -1,10 +1,12 @@
 //! What stages leave for those that follow on an issue, and what is told of it.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Stage, Target, Visit};
 use crate::{
-    engine::{ArtifactRow, Record, StepError},
+    engine::{ArtifactRow, Filter, Record, StepError},
     rounds::{Cx, Extra, need, text_of},
     types::{Hash, IssueNo},
 };
@@ -92,6 +94,44 @@ pub(super) async fn hand_on(s: &Stage, v: &Visit<'_>, issue: IssueNo) -> Result<
         cx.record(&key, Record::Artifact(ArtifactRow { issue, kind, hash })).await?;
     }
     Ok(())
+}
+
+/// The paths that a document touches which people were asked about; one a line.
+const TOUCHES: &str = "touches";
+
+/// Issues that are named to people, and paths of each.
+const MOST_OVERLAPS: usize = 5;
+
+/// Leaves the paths of what people are about to be asked about, and finds other open work that touches them as well.
+pub(super) async fn overlaps(
+    v: &Visit<'_>,
+    paths: &[String],
+) -> Result<Vec<(IssueNo, Vec<String>)>, StepError> {
+    let (cx, issue) = (v.cx, v.cx.run().trigger.issue);
+    let hash = cx.put(paths.join("\n").as_bytes()).await?;
+    cx.record(TOUCHES, Record::Artifact(ArtifactRow { issue, kind: TOUCHES.to_owned(), hash })).await?;
+    cx.once("overlaps", |_| async {
+        let db = cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
+        let live = Filter { repo: Some(cx.run().id.repo), issue: None, live_only: true };
+        let live = db.runs(live).await.map_err(anyhow::Error::new)?;
+        let others: BTreeSet<_> = live.iter().map(|run| run.trigger.issue).filter(|n| *n != issue).collect();
+        let mut found = Vec::new();
+        for other in others {
+            let rows = db.artifacts_of(other).await.map_err(anyhow::Error::new)?;
+            let Some(row) = rows.iter().rfind(|row| row.kind == TOUCHES) else { continue };
+            let theirs = text_of(cx, &row.hash).await?;
+            let both = theirs.lines().filter(|path| paths.iter().any(|own| own == path));
+            let both: Vec<String> = both.take(MOST_OVERLAPS).map(str::to_owned).collect();
+            if !both.is_empty() {
+                found.push((other, both));
+            }
+            if found.len() == MOST_OVERLAPS {
+                break;
+            }
+        }
+        Ok(found)
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Asks, Exit, Gate, Stage, Target, Visit, document, show, still_wanted};
+use super::{Asks, Exit, Gate, Stage, Target, Visit, artifacts, document, show, still_wanted};
 use crate::{
     documents::visible::{gathered, visible},
     engine::{
@@ -223,6 +223,8 @@ async fn ask(
     };
     let repo = cx.tools().repo(cx).await?;
     s.authorship = cx.once("authorship", |_| rounds::authorship(cx, &repo)).await?;
+    let paths = Texts::of(s, v).await?.paths;
+    s.overlaps = artifacts::overlaps(v, &paths).await?;
     let word = word.to_owned();
     let ways: Vec<String> = ways.iter().map(|way| (*way).to_owned()).collect();
     let line = ApproveLine { stage: word.clone(), subject, ways: ways.clone() };

@@ -37,7 +37,7 @@ use crate::{
         self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Policy, ReviewBrief, Round, StatusComment,
         Stop, Turn, fault, need, text_of,
     },
-    types::{Hash, Timestamp},
+    types::{Hash, IssueNo, Timestamp},
 };
 
 /// Everything a run knows between its steps.
@@ -89,6 +89,9 @@ pub struct Stage {
     /// What people are told at the gate of whoever wrote the issue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     authorship: Vec<Authorship>,
+    /// Other open work that touches the same files, as people are told at the gate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    overlaps: Vec<(IssueNo, Vec<String>)>,
     /// What else is known of the issue, for the models.
     #[serde(default)]
     beside: Vec<Known>,
@@ -223,6 +226,12 @@ pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
     let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
+    let opt_out = &desk.settings.people.opt_out_label;
+    if issue.labels.contains(opt_out) {
+        return Err(StepError::User(format!(
+            "The label “{opt_out}” says that this issue is to be left alone. Take it off, then start anew."
+        )));
+    }
     if text_of(cx, &issue.body).await?.trim().is_empty() {
         return Err(StepError::User(
             "The issue has no text. Say in it what is wanted and how one would know it is done, then start anew."

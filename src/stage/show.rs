@@ -182,6 +182,7 @@ pub(super) async fn gate(
         others: publication::foreign_files(cx, s.foreign).await?,
         left,
         authorship: s.authorship.clone(),
+        overlaps: s.overlaps.clone(),
         edited: match s.edited {
             Some(diff) => Some(rounds::text_of(cx, &diff).await?),
             None => None,

@@ -105,7 +105,7 @@ impl Site {
                 }
                 _ => {}
             }
-            assert!(born.elapsed() < PATIENCE, "{}:\n{:#?}", bot.said(), thread.view().comments);
+            assert!(born.elapsed() < PATIENCE, "it comes to no end: {:#?}", thread.view().comments);
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         bot.signal(Signal::KILL);

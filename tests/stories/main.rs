@@ -29,6 +29,7 @@ mod money;
 mod operator;
 mod outage;
 mod paced;
+mod people;
 mod pools;
 mod posted;
 mod prompts;

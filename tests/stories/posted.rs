@@ -17,7 +17,7 @@ use countersign::{
     },
     github::{Body, outbound::clean},
     messages::{ApproveLine, Author, GateCard, Standing, gate as posted, together},
-    types::{Hash, RepoId, Role, RunId, Verdict},
+    types::{Hash, IssueNo, RepoId, Role, RunId, Verdict},
 };
 
 const BATCH: usize = 500;
@@ -65,6 +65,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         others: Vec::new(),
         left: None,
         authorship: vec![],
+        overlaps: vec![(IssueNo(7), vec![line.into()])],
         edited: None,
         because: None,
         document_url: None,

@@ -324,8 +324,12 @@ async fn startled(w: &World, first: impl Fn() + Send + Sync + 'static) -> Intake
     w.hub.settled().await;
     let engine =
         Startling { engine: w.app.engine.clone(), asked: AtomicUsize::new(0), first: Box::new(first) };
-    let options =
-        IntakeOptions { starts: Vec::new(), allow: [w.installation].into(), shows_cost_on_public: false };
+    let options = IntakeOptions {
+        starts: Vec::new(),
+        allow: [w.installation].into(),
+        shows_cost_on_public: false,
+        people: w.app.settings.people.clone(),
+    };
     let (store, github, clock) = (w.app.store.clone(), w.app.github.clone(), w.clock.clone());
     Intake::new(store, github, Arc::new(engine), clock, options)
 }

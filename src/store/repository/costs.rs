@@ -9,7 +9,7 @@ use crate::{
         database::{signed, unsigned},
         error::Fault,
     },
-    types::{InstallationId, IssueNo, MicroUsd, RepoId, RunId, Timestamp},
+    types::{Cause, InstallationId, IssueNo, MicroUsd, RepoId, RunId, Timestamp, UserId},
 };
 
 const ROWS: &str = "SELECT call.run, call.visit, call.key, call.body, call.at, run.workflow, run.issue,
@@ -27,6 +27,27 @@ impl RepoDb {
             };
             let sql = format!("{ROWS} WHERE {which} AND call.at >= ?2 ORDER BY call.rowid");
             rows(tx, repo, &sql, params![run.map(|run| signed(run.seq)), since.0])
+        })
+        .await
+    }
+
+    /// How many runs this person has begun since then, but for that cause, and what counts against caps of all they began.
+    pub async fn of_person(
+        &self,
+        person: UserId,
+        since: Timestamp,
+        but: &Cause,
+    ) -> Result<(u64, MicroUsd), StoreError> {
+        let (repo, but) = (self.repo, but.0.clone());
+        self.read(move |tx| {
+            const THEIRS: &str = "CAST(run.request ->> '$.actor.id' AS INTEGER) = ?1";
+            let begun =
+                format!("SELECT COUNT(*) FROM run WHERE {THEIRS} AND started_at >= ?2 AND cause <> ?3");
+            let runs = tx.query_row(&begun, params![signed(person.0), since.0, but], |row| row.get(0))?;
+            let sql = format!("{ROWS} WHERE {THEIRS} AND call.at >= ?2");
+            let calls = rows(tx, repo, &sql, params![signed(person.0), since.0])?;
+            let spent = calls.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.call.counted()));
+            Ok((unsigned(runs), spent))
         })
         .await
     }

@@ -82,12 +82,6 @@ impl Running {
         }
     }
 
-    /// All that it said until now.
-    pub(crate) fn said(&mut self) -> String {
-        self.heard.extend(self.lines.try_iter());
-        self.heard.join("\n")
-    }
-
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

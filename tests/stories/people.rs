@@ -1,0 +1,116 @@
+//! What maintainers ask of such a bot: a measure for each person, a label that keeps it away, a switch that turns it off, and
+//! word of other open work on the same files.
+
+use countersign::{engine::Status, types::IssueNo};
+
+use crate::world::{Setting, World};
+
+const LABEL: &str = "countersign:lld";
+const OFF: &[u8] = b"enabled = false\n";
+const SETTINGS: &str = ".github/countersign.toml";
+
+async fn measured(toml: &str) -> World {
+    World::new(Setting { toml: toml.to_owned(), ..Setting::default() }).await
+}
+
+impl World {
+    fn another_issue(&mut self) -> IssueNo {
+        let body = "Print the sum of all lines at the end. It is done when `--sum` prints it.";
+        let (before, maya) = (self.issue, self.user("maya"));
+        self.issue = self.hub.open_issue(self.repo, maya, "Print a sum", body).unwrap();
+        before
+    }
+
+    fn set(&self, text: &[u8]) {
+        self.hub.push_commit(self.repo, "main", self.user("maya"), &[(SETTINGS, text)], "Settings").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_person_starts_so_many_runs_a_day_and_others_start_theirs() {
+    let mut w = measured("[people]\nruns_a_day = 1\n").await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Asking).await;
+    w.another_issue();
+    w.label("maya", LABEL).await;
+    assert!(w.run().await.is_none());
+    let said = w.find("as many as one person may").body;
+    assert!(said.contains("You have started 1 runs in this repository today"), "{said}");
+    w.comment("maya", "/restart lld").await;
+    assert!(w.run().await.is_none(), "there is nothing to restart");
+    w.comment("sam", "/lld").await;
+    w.stands(Status::Asking).await;
+    // The next day of UTC.
+    w.another_issue();
+    w.pass(24 * 3600);
+    w.comment("maya", "/lld").await;
+    w.stands(Status::Asking).await;
+}
+
+#[tokio::test]
+async fn an_issue_that_is_to_be_left_alone_is_and_what_is_under_way_on_it_stops_at_once() {
+    let mut w = measured("").await;
+    w.hub.label(w.repo, w.issue, w.user("tess"), "no-agent").unwrap();
+    w.label("maya", LABEL).await;
+    w.stands(Status::Failed).await;
+    let said = w.find("Halted at").body;
+    assert!(said.contains("The label “no-agent” says that this issue is to be left alone."), "{said}");
+    w.another_issue();
+    w.label("maya", LABEL).await;
+    w.stands(Status::Asking).await;
+    w.label("tess", "no-agent").await;
+    w.stands(Status::Stopped).await;
+    // Nobody told of it: the next look at the issue sees it.
+    w.another_issue();
+    w.label("maya", LABEL).await;
+    w.lose_webhooks(true);
+    w.hub.label(w.repo, w.issue, w.user("tess"), "no-agent").unwrap();
+    w.lose_webhooks(false);
+    w.comment("sam", "/revise say more").await;
+    w.stands(Status::Stopped).await;
+}
+
+#[tokio::test]
+async fn a_repository_that_switches_it_off_is_left_alone_at_the_next_step() {
+    let mut w = measured("").await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Asking).await;
+    w.set(OFF);
+    w.comment("sam", "/revise say more").await;
+    w.stands(Status::Stopped).await;
+    w.comment("maya", "/lld").await;
+    w.stands(Status::Failed).await;
+    let said = w.find("Halted at").body;
+    assert!(
+        said.contains(".github/countersign.toml has switched all work off here (enabled = false)."),
+        "{said}"
+    );
+    w.set(b"enabled = true\n");
+    w.comment("maya", "/lld").await;
+    w.stands(Status::Asking).await;
+}
+
+#[tokio::test]
+async fn open_work_that_touches_the_same_files_is_named_at_the_gate() {
+    let mut w = measured("").await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Asking).await;
+    assert!(!w.find("waits for a person").body.contains("touches the same files"));
+    let first = w.another_issue();
+    w.label("maya", LABEL).await;
+    w.stands(Status::Asking).await;
+    let gate = w.find("waits for a person").body;
+    assert!(
+        gate.contains(&format!("Open work on other issues touches the same files: `#{first}` (")),
+        "{gate}"
+    );
+    w.comment("sam", "/stop").await;
+    w.stands(Status::Stopped).await;
+    w.find("was not decided");
+    w.issue = first;
+    w.comment("sam", "/revise say more").await;
+    w.stands(Status::Asking).await;
+    w.find("was sent back");
+    let again = w.last("waits for a person").body;
+    assert!(!again.contains("touches the same files"), "what was stopped is no open work: {again}");
+}
