@@ -170,6 +170,11 @@ impl GitHub {
         &self.inner.web_url
     }
 
+    /// The App's own number.
+    pub fn app_id(&self) -> u64 {
+        self.inner.app_id
+    }
+
     pub(crate) fn api(&self) -> &Api {
         &self.inner.api
     }

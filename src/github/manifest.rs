@@ -60,6 +60,8 @@ const COMMIT: Needs = Needs::Permission("contents", Level::Write);
 const ISSUES: Needs = Needs::Permission("issues", Level::Read);
 const DISCUSS: Needs = Needs::Permission("issues", Level::Write);
 const PULLS: Needs = Needs::Permission("pull_requests", Level::Read);
+const SEE_CHECKS: Needs = Needs::Permission("checks", Level::Read);
+const CHECK: Needs = Needs::Permission("checks", Level::Write);
 const PROPOSE: Needs = Needs::Permission("pull_requests", Level::Write);
 
 calls! {
@@ -109,6 +111,10 @@ calls! {
     PULLS_LIST: GET "/repos/{owner}/{repo}/pulls" PULLS;
     CREATE_PULL: POST "/repos/{owner}/{repo}/pulls" PROPOSE;
     EDIT_PULL: PATCH "/repos/{owner}/{repo}/pulls/{pull}" PROPOSE;
+
+    CHECKS: GET "/repos/{owner}/{repo}/commits/{commit}/check-runs" SEE_CHECKS;
+    CREATE_CHECK: POST "/repos/{owner}/{repo}/check-runs" CHECK;
+    EDIT_CHECK: PATCH "/repos/{owner}/{repo}/check-runs/{check}" CHECK;
 }
 
 impl Call {

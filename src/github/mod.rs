@@ -8,6 +8,7 @@
 mod api;
 mod app;
 mod authors;
+mod checks;
 mod client;
 mod comments;
 mod commits;
@@ -30,6 +31,7 @@ mod wire;
 
 pub use api::Counter;
 pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewApp, convert_manifest};
+pub use checks::{ANNOTATIONS, Annotation, AnnotationLevel, CheckPlace, CheckSeen, CheckState, CheckText};
 pub use comments::{Comment, On, Reaction};
 pub use commits::{Commit, CommitInfo, CommitSpec};
 pub use deliveries::{Attempt, Further, LogPage};

@@ -142,11 +142,12 @@ impl Repo {
         Ok(self.send(self.request(&PULL, &[&number.to_string()]).kept()).await?.json::<Found>()?.into())
     }
 
-    /// The messages of a pull request's commits, the oldest first: the first hundred, in one call. GitHub shows them
+    /// A pull request's commits and their messages, the oldest first: the first hundred, in one call. GitHub shows them
     /// also when it is closed or merged and when its branch is gone.
-    pub async fn commits_of_pull(&self, number: IssueNo) -> Result<Vec<String>, Fault> {
+    pub async fn commits_of_pull(&self, number: IssueNo) -> Result<Vec<(Oid, String)>, Fault> {
         #[derive(Deserialize)]
         struct Listed {
+            sha: Oid,
             commit: Described,
         }
         #[derive(Deserialize)]
@@ -155,7 +156,7 @@ impl Repo {
         }
         let request = self.request(&PULL_COMMITS, &[&number.to_string()]).query("per_page", 100);
         let listed: Vec<Listed> = self.send(request).await?.json()?;
-        Ok(listed.into_iter().map(|listed| listed.commit.message).collect())
+        Ok(listed.into_iter().map(|listed| (listed.sha, listed.commit.message)).collect())
     }
 
     /// Every pull request that came from this branch, open or not.

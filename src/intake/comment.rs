@@ -12,7 +12,7 @@ use crate::{
     github::{Body, Fault, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
     messages::{self, HelpRow},
     store::{Pause, Spending, Taken},
-    types::{Cause, IssueNo, Role},
+    types::{Actor, Cause, IssueNo, Role, RunId},
 };
 
 /// Commands of one comment that are obeyed; nobody means more at once.
@@ -190,20 +190,32 @@ impl Intake {
         let Some(run) = halted.map(|run| run.id) else {
             return Ok(Reply::Words(messages::nothing_to_retry()));
         };
-        let retry = Retry { run, cause, by: said.event.sender.login.clone() };
-        Ok(match self.engine.retry(retry).await? {
-            Retried::Going | Retried::Duplicate => {
-                // The halt put this label there; the run's state is that of before, and knows nothing of it.
-                let (old, now) = (messages::STOPPED.name, messages::WORKING);
-                let new = LabelSpec { name: now.name, color: now.color, description: now.description };
-                decorated(said.repo.swap_label(&LabelSwap { issue: said.at.issue, old, new }).await)?;
-                Reply::Note(format!("{run} is tried again"))
-            }
+        Ok(match self.try_again(&said.repo, said.at.issue, run, cause, &said.event.sender).await? {
+            Retried::Going | Retried::Duplicate => Reply::Note(format!("{run} is tried again")),
             Retried::NoRun | Retried::NotFailed(_) => Reply::Words(messages::nothing_to_retry()),
             Retried::Another(other) => {
                 Reply::Words(messages::already_running(other.id, &other.workflow, None))
             }
         })
+    }
+
+    /// Lets a run that halted go on.
+    pub(super) async fn try_again(
+        &self,
+        repo: &Repo,
+        issue: IssueNo,
+        run: RunId,
+        cause: Cause,
+        by: &Actor,
+    ) -> Result<Retried, Trouble> {
+        let retried = self.engine.retry(Retry { run, cause, by: by.login.clone() }).await?;
+        if matches!(retried, Retried::Going | Retried::Duplicate) {
+            // The halt put this label there; the run's state is that of before, and knows nothing of it.
+            let (old, now) = (messages::STOPPED.name, messages::WORKING);
+            let new = LabelSpec { name: now.name, color: now.color, description: now.description };
+            decorated(repo.swap_label(&LabelSwap { issue, old, new }).await)?;
+        }
+        Ok(retried)
     }
 
     /// What the work on this issue has cost, unless everybody would read it.
@@ -389,10 +401,10 @@ fn needed(row: &CommandSpec, live: &[RunView]) -> Role {
 }
 
 /// The two words that may mean a run which is alive no more: one that halted, and any.
-const RETRY: &str = "retry";
+pub(super) const RETRY: &str = "retry";
 const RESTART: &str = "restart";
 
-fn means(command: &str, ended: Option<&RunView>) -> bool {
+pub(super) fn means(command: &str, ended: Option<&RunView>) -> bool {
     ended.is_some_and(|run| match command {
         RETRY => matches!(run.status, Status::Failed | Status::Parked),
         _ => command == RESTART,

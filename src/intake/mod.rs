@@ -10,6 +10,7 @@
 
 mod answer;
 mod cause;
+mod checks;
 mod closing;
 mod comment;
 mod labels;

@@ -48,6 +48,7 @@ impl Intake {
             Event::Comment(e) => self.comment(taken, e).await,
             Event::Review(e) => self.review(taken, e).await,
             Event::PullRequest(e) => self.pull(taken, e).await,
+            Event::Rerequested(e) => self.rerequested(taken, e).await,
             Event::Ping => Ok(Note::Nothing("pong".into())),
             Event::Ignored { why } => Ok(Note::Nothing(format!("ignored: {why}").into())),
             _ => Ok(Note::Nothing("nothing to do yet".into())),

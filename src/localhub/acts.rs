@@ -288,6 +288,7 @@ impl Change<'_> {
             issues: BTreeMap::new(),
             deleted: BTreeSet::new(),
             refuses_drafts: false,
+            checks: vec![],
         };
         self.state.renamed.remove(&format!("{login}/{name}").to_ascii_lowercase());
         self.state.repositories.insert(id, row);

@@ -32,7 +32,7 @@ pub enum Fault {
     PrimaryLimit { status: u16, until: Timestamp },
     /// Reads of what the path names are 404 until then, as they are for a moment after an event.
     HiddenUntil { path_contains: String, until: Timestamp },
-    /// Reads of issues, comments, labels, branches and pull requests show what was this long ago.
+    /// Reads of issues, comments, labels, branches, checks and pull requests show what was this long ago.
     ReadsLag { by: Duration },
 }
 

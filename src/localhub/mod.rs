@@ -11,6 +11,7 @@
 
 mod acts;
 mod change;
+mod checks;
 mod conversation;
 mod error;
 mod faults;
@@ -43,9 +44,11 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 pub use acts::{AppCredentials, AppSpec, RepoSource};
+pub use checks::CheckView;
 pub use error::HubError;
 pub use faults::Fault;
 pub use git::GitError;
+pub use model::Annotation;
 pub use sample::{Sample, sample};
 pub use views::{
     CommentView, CommitView, DeliveryView, HubEvent, IssueView, PullView, RequestView, ReviewView,

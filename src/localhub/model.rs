@@ -113,6 +113,42 @@ pub(super) struct Repository {
     /// Numbers of deleted issues, answered with 410.
     pub(super) deleted: BTreeSet<u64>,
     pub(super) refuses_drafts: bool,
+    #[serde(default)]
+    pub(super) checks: Vec<CheckRun>,
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct CheckRun {
+    pub(super) id: u64,
+    /// Shared by an App's checks on a commit.
+    pub(super) suite: u64,
+    pub(super) app: u64,
+    pub(super) name: String,
+    pub(super) head: Oid,
+    /// The branch that stood there when it was made.
+    pub(super) branch: Option<String>,
+    pub(super) external_id: Option<String>,
+    pub(super) details_url: Option<String>,
+    /// `queued`, `in_progress` or `completed`.
+    pub(super) status: String,
+    pub(super) conclusion: Option<String>,
+    pub(super) title: Option<String>,
+    pub(super) summary: Option<String>,
+    pub(super) annotations: Vec<Annotation>,
+    pub(super) started_at: Timestamp,
+    pub(super) completed_at: Option<Timestamp>,
+}
+
+/// A remark on lines of a file.
+#[derive(Debug, Serialize, Deserialize, Clone, PartialEq, Eq)]
+pub struct Annotation {
+    pub path: String,
+    pub start_line: u64,
+    pub end_line: u64,
+    /// `notice`, `warning` or `failure`.
+    pub annotation_level: String,
+    pub title: Option<String>,
+    pub message: String,
 }
 
 #[derive(Serialize, Deserialize, Clone)]

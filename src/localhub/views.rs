@@ -128,6 +128,7 @@ pub enum What {
     PullEdited { title: String },
     PullMerged,
     Reviewed { state: String, body: String },
+    Checked { name: String, state: String, title: String },
     BranchMoved { branch: String, new: bool, to: Option<Oid>, subject: String },
 }
 

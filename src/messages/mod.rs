@@ -6,6 +6,7 @@
 //!
 //! [`Body`]: crate::github::outbound::Body
 
+mod check;
 mod cost;
 mod detour;
 mod endings;
@@ -19,6 +20,7 @@ mod questions;
 mod replies;
 mod status;
 
+pub use check::{CheckCard, CheckStands, check, check_name};
 pub use cost::{
     Amounts, Cap, CostView, PauseCard, Quote, WayOn, costs, costs_not_shown, paused, raise_refused,
     raise_useless, spending,

@@ -430,15 +430,16 @@ pub async fn publish(
     land(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
 }
 
-/// The link of the audit chain that the commit names by which this run publishes, if that is there. The pull request
-/// knows, though its branch be gone and others have committed on top; one that GitHub does not show is taken for none.
-pub async fn published(cx: &Cx, proposal: &Proposal) -> Result<Option<Hash>, StepError> {
+/// The link of the audit chain that the commit names by which this run publishes, and that commit, if it is there. The
+/// pull request knows, though its branch be gone and others have committed on top; one that GitHub does not show is taken
+/// for none.
+pub async fn published(cx: &Cx, proposal: &Proposal) -> Result<Option<(Hash, Oid)>, StepError> {
     let repo = cx.tools().repo(cx).await?;
-    let messages = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
+    let commits = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
     let run = format!("Countersign-Run: {}", cx.run().id);
-    let ours = messages.iter().flatten().filter(|message| message.lines().any(|line| line == run));
-    let mut links = ours
-        .flat_map(|message| message.lines())
-        .filter_map(|line| line.strip_prefix(messages::AUDIT_TRAILER));
-    Ok(links.find_map(|link| link.parse().ok()))
+    Ok(commits.into_iter().flatten().find_map(|(commit, message)| {
+        let ours = message.lines().any(|line| line == run);
+        let mut links = message.lines().filter_map(|line| line.strip_prefix(messages::AUDIT_TRAILER));
+        Some((links.find_map(|link| link.parse().ok()).filter(|_| ours)?, commit))
+    }))
 }

@@ -159,6 +159,12 @@ pub trait Document: Send + Sync {
         text.contains(place.trim())
     }
 
+    /// The line of the text, from 1, that such a place is at.
+    fn line_of(&self, text: &str, place: &str) -> Option<usize> {
+        let place = place.trim();
+        text.lines().position(|line| !place.is_empty() && line.contains(place)).map(|before| before + 1)
+    }
+
     /// Files that are published with the text, each with its path. They are made from it alone, so who approves the
     /// text approves them.
     fn files(&self, _text: &str) -> Vec<(String, String)> {

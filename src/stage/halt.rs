@@ -66,6 +66,7 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     // Its first draft made it, or was about to; or an earlier end of the same run did.
     if !before_showing(v) || cx.visit() > straight_to(v) + 1 {
         s.status = s.status.in_doubt();
+        s.check.doubt();
     }
     let published = published(&s, v).await?;
     let ours = published.is_some();
@@ -132,8 +133,8 @@ async fn published(s: &Stage, v: &Visit<'_>) -> Result<Option<Published>, StepEr
         _ if v.at.kind != Kind::Publish => Ok(None),
         (Target::Issue, _) => Ok(v.doc.filed(cx).await?.map(Published::Filed)),
         (Target::Branch, Some(proposal)) => {
-            let audit = cx.once("published", |_| publication::published(cx, proposal)).await?;
-            Ok(audit.map(|audit| Published::Commit { audit }))
+            let there = cx.once("published-at", |_| publication::published(cx, proposal)).await?;
+            Ok(there.map(|(audit, commit)| Published::Commit { audit, commit }))
         }
         (Target::Branch, None) => Ok(None),
     }

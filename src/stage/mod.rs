@@ -6,6 +6,7 @@
 //! what is read in one table, and nothing here knows a workflow's name.
 
 mod artifacts;
+mod check;
 mod document;
 mod gates;
 mod halt;
@@ -37,7 +38,7 @@ use crate::{
         self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Policy, ReviewBrief, Round, StatusComment,
         Stop, Turn, fault, need, text_of,
     },
-    types::{Hash, IssueNo, Timestamp},
+    types::{Hash, IssueNo, Oid, Timestamp},
 };
 
 /// Everything a run knows between its steps.
@@ -107,6 +108,9 @@ pub struct Stage {
     /// Where it was filed.
     #[serde(default)]
     filed: Option<String>,
+    /// On the head of the issue's branch.
+    #[serde(default)]
+    check: check::Check,
 }
 
 /// What a workflow's own steps may look at and leave.
@@ -125,6 +129,11 @@ impl Stage {
 
     pub fn base(&self) -> Result<&Base, StepError> {
         need(&self.base)
+    }
+
+    /// A step begins.
+    pub fn visited(&mut self, v: &Visit<'_>) {
+        self.check.begin(v.cx.visit());
     }
 
     /// Was nothing drafted yet?
@@ -520,8 +529,7 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             return ask_anew(s, v, Anew::of(rewritten)).await;
         }
     };
-    s.proposal = Some(Proposal { commit: landing.commit, ..proposal });
-    Ok(Exit::Done(conclude(s, v, Published::Commit { audit }).await?))
+    Ok(Exit::Done(conclude(s, v, Published::Commit { audit, commit: landing.commit }).await?))
 }
 
 /// The issue that was to give way is another one: people are shown how, and asked anew.
@@ -537,8 +545,8 @@ async fn edited(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
 
 /// What was accepted, where it is now.
 enum Published {
-    /// In a commit on the branch, which names this link of the audit chain.
-    Commit { audit: Hash },
+    /// In this commit on the branch, which names that link of the audit chain.
+    Commit { audit: Hash, commit: Oid },
     /// As an issue, or on one.
     Filed(Placed),
 }
@@ -546,7 +554,9 @@ enum Published {
 /// What is left to do once it is published.
 async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Outcome, StepError> {
     let outcome = match published {
-        Published::Commit { audit } => {
+        Published::Commit { audit, commit } => {
+            s.proposal = Some(Proposal { commit, ..need(&s.proposal)?.clone() });
+            s.check.published(audit);
             show::update_pull(s, v, "retitle", Some(audit), None).await?;
             artifacts::hand_on(s, v, need(&s.issue)?.number).await?;
             let proposal = need(&s.proposal)?;

@@ -2,7 +2,7 @@
 //!
 //! Views only: state in, typed values for `messages` out.
 
-use super::{Asks, Before, Stage, Visit, document, unclear::Questions};
+use super::{Asks, Before, Stage, Visit, check, document, unclear::Questions};
 use crate::{
     config::document_path_of,
     documents::visible,
@@ -102,7 +102,7 @@ fn round(line: &rounds::Line) -> RoundLine {
     }
 }
 
-fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Option<Waiting> {
+pub(super) fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Option<Waiting> {
     let going = matches!(state, messages::State::Working | messages::State::Parked);
     if let Some(held) = s.round.held().filter(|_| going) {
         return Some(Waiting::Model(held.view()));
@@ -353,6 +353,8 @@ async fn label_as(s: &mut Stage, cx: &Cx, repo: &Repo, key: &str, view: LabelVie
 pub(super) async fn working(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
     let shown = status(s, v, messages::State::Working).await?;
     s.status.show(v.cx, "status", &shown, Urgency::Progress).await?;
+    let repo = v.cx.tools().repo(v.cx).await?;
+    check::turn(s, v, &repo, "status", messages::State::Working).await?;
     label(s, v.cx, messages::WORKING).await
 }
 
@@ -394,7 +396,8 @@ pub(super) async fn say_turn(
     if s.status.turn(cx, key, &shown, Urgency::Turning, swap).await? {
         s.label = Some(view.name.to_owned());
     }
-    Ok(())
+    let repo = cx.tools().repo(cx).await?.asking();
+    check::turn(s, v, &repo, key, state).await
 }
 
 fn spec(view: LabelView) -> LabelSpec<'static> {

@@ -103,6 +103,7 @@ impl Workflow<Desk> for Lld {
 
     async fn run<'a>(&'a self, at: At, s: &'a mut Stage, cx: &'a Cx) -> Result<Next<At>, StepError> {
         let visit = &Visit::new(&Design, at, cx);
+        s.visited(visit);
         let exit = match at {
             At::Load => stage::load(s, visit).await?,
             At::Analyze => stage::analyze(s, visit).await?,
@@ -215,6 +216,10 @@ impl Document for Design {
 
     fn place_exists(&self, text: &str, place: &str, tree: &TreeIndex) -> bool {
         lld::place_exists(text, place, tree)
+    }
+
+    fn line_of(&self, text: &str, place: &str) -> Option<usize> {
+        lld::line_of(text, place)
     }
 
     fn unchanged_at(&self, before: &str, now: &str, place: &str) -> bool {

@@ -46,12 +46,19 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
         let state = (&pull.state, pull.draft, &pull.head, &pull.base, &pull.labels, comments);
         writeln!(out, "=== pull {} {:?} {state:?}\n{}", pull.number, pull.title, plain(&pull.body)).unwrap();
     }
-    let git_dir = w.hub.git_dir(w.repo);
+    let (git_dir, checks) = (w.hub.git_dir(w.repo), w.hub.checks(w.repo));
+    writeln!(out, "checks {}", checks.len()).unwrap();
     for (branch, _) in w.hub.branches(w.repo) {
         writeln!(out, "=== branch {branch}").unwrap();
         for commit in w.hub.log(w.repo, &branch) {
             writeln!(out, "--- by {} {}\n{}", commit.author, commit.committer, plain(&commit.message))
                 .unwrap();
+            for check in checks.iter().filter(|check| check.head == commit.oid) {
+                let (id, state) = (&check.external_id, (&check.status, &check.conclusion));
+                let (says, url) = (plain(&check.summary), check.details_url.as_deref().map(plain));
+                let remarks = check.annotations.len();
+                writeln!(out, "check {id} {state:?} {:?} {says:?} {url:?} {remarks}", check.title).unwrap();
+            }
             for line in git(&git_dir, &["ls-tree", "-r", commit.oid.as_str()]).lines() {
                 let (object, path) = line.split_once('\t').unwrap();
                 // The log of the reviews names commits and times.

@@ -535,6 +535,7 @@ async fn a_repository_given_back_in_time_is_as_it_was() {
     );
     assert_eq!(w.pulls().len(), 1);
     w.pull();
+    assert_eq!(w.check_says(), "action_required: APPROVED: waits for a person");
 }
 
 #[tokio::test]

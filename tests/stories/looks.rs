@@ -1,8 +1,8 @@
 //! How a story looks at its thread. Whatever is looked at here counts as seen, as it is at that moment.
 
 use countersign::{
-    engine::Status,
-    localhub::{CommentView, PullView},
+    engine::{RunView, Status},
+    localhub::{CheckView, CommentView, PullView, RequestView},
     types::{CommentId, Hash, IssueNo},
 };
 
@@ -171,7 +171,60 @@ impl World {
         }
         if !self.pulls().is_empty() {
             self.document_stands(status, &said);
+            self.check_stands(&run);
         }
+    }
+
+    /// A page of the hub's, as a browser gets it.
+    pub(crate) async fn page(&self, path: &str) -> String {
+        let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        let entered = client.get(self.hub.page_of(self.repo, path).unwrap()).send().await.unwrap();
+        let header = |name: &str| entered.headers()[name].to_str().unwrap().to_owned();
+        let (url, cookie) = (self.hub.base_url().join(&header("location")).unwrap(), header("set-cookie"));
+        let cookie = cookie.split(';').next().unwrap();
+        client.get(url).header("cookie", cookie).send().await.unwrap().text().await.unwrap()
+    }
+
+    /// The checks on the repository's commits, the oldest first.
+    pub(crate) fn checks(&self) -> Vec<CheckView> {
+        self.unseen.saw(self.repo, Act::Checks);
+        self.hub.checks(self.repo)
+    }
+
+    /// What the newest of them says.
+    pub(crate) fn check_says(&self) -> String {
+        let newest = self.checks().pop().expect("there is a check");
+        format!("{}: {}", newest.conclusion.unwrap_or(newest.status), newest.title)
+    }
+
+    /// The run's newest check says how it stands, on a commit of the branch; none before it goes on, or says that all is
+    /// well.
+    fn check_stands(&self, run: &RunView) {
+        let of_it =
+            |check: &CheckView| check.external_id.starts_with(&format!("{}/{}/", run.id, run.workflow));
+        let (pull, mut checks) = (self.pull(), self.checks());
+        let main = self.hub.branches(self.repo).into_iter().find(|(name, _)| name == "main").unwrap().1;
+        assert!(checks.iter().all(|check| check.head != main), "{checks:#?}");
+        checks.retain(of_it);
+        let Some(newest) = checks.pop() else {
+            let refused = |r: &RequestView| r.path.ends_with("/check-runs") && r.status >= 400;
+            let refused = self.hub.requests().iter().any(refused);
+            return assert!(refused || !pull.body.contains(&format!("<sub>Run {}</sub>", run.id)));
+        };
+        let expected = match run.status {
+            Status::Asking => "action_required",
+            Status::Done => "success",
+            Status::Stopped => "cancelled",
+            Status::Failed => "failure",
+            _ => "in_progress",
+        };
+        assert_eq!(newest.conclusion.as_ref().unwrap_or(&newest.status), expected, "{newest:#?}");
+        let ended = |check: &CheckView| check.conclusion.as_ref().is_some_and(|word| word != "success");
+        assert!(checks.iter().all(ended), "{checks:#?}");
+        assert!(checks.iter().all(|check| check.external_id != newest.external_id), "{checks:#?}");
+        let log = self.hub.log(self.repo, &pull.head);
+        let live = matches!(run.status, Status::Asking | Status::Done);
+        assert!(!live || log.iter().any(|commit| commit.oid == newest.head), "{newest:#?}");
     }
 
     /// The pull request and the branch hold one document, and say what became of it.

@@ -8,6 +8,7 @@ mod anthropic;
 mod apis;
 mod bad_input;
 mod branch;
+mod checks;
 mod degraded;
 mod doors;
 mod faults;

@@ -301,13 +301,7 @@ async fn nothing_a_model_writes_acts() {
 
 /// The thread as a browser gets it: no fold broken open or left open, nothing that runs or loads.
 async fn page_is_whole(w: &World) {
-    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
-    let url = w.hub.page_of(w.repo, &format!("issues/{}", w.issue)).unwrap();
-    let entered = client.get(url).send().await.unwrap();
-    let header = |name: &str| entered.headers()[name].to_str().unwrap().to_owned();
-    let (url, cookie) = (w.hub.base_url().join(&header("location")).unwrap(), header("set-cookie"));
-    let cookie = cookie.split(';').next().unwrap();
-    let page = client.get(url).header("cookie", cookie).send().await.unwrap().text().await.unwrap();
+    let page = w.page(&format!("issues/{}", w.issue)).await;
     assert!(page.contains("The goal of a real design"), "the thread is on the page:\n{page}");
     assert_eq!(page.matches("<details").count(), page.matches("</details>").count());
     for acting in ["href=\"javascript:", "<script>alert"] {

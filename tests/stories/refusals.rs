@@ -63,6 +63,7 @@ async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
     assert!(w.status().body.contains("lld: done") && w.gate().contains("was accepted"), "{}", w.thread());
     assert_eq!(w.commits()[0], "docs: accept LLD for #1 [skip ci]");
     w.pull();
+    assert_eq!(w.check_says(), "success: Countersigned");
 }
 
 #[tokio::test]

@@ -25,6 +25,8 @@ pub(crate) enum Act {
     Gone(CommentId),
     Labels(IssueNo),
     Branch(String),
+    /// The checks of the repository's commits.
+    Checks,
     /// Title, text and state of a pull request; or of an issue, which no story should see changed.
     Text(IssueNo),
 }
@@ -107,6 +109,7 @@ impl Inner {
                 let what = format!("commit: {branch}: {subject}");
                 (Act::Branch(branch), what)
             }
+            What::Checked { name, title, .. } => (Act::Checks, format!("check: {name}: {title}")),
             other => (Act::Text(number), format!("{other:?}").chars().take(120).collect()),
         };
         self.acts.insert((event.repo, act), format!("#{number} {what}"));

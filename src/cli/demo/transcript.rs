@@ -132,6 +132,9 @@ fn event_lines(event: &HubEvent) -> Vec<String> {
             format!("{who} commits to {branch}: {subject}")
         }
         What::Reviewed { state, .. } => format!("{who} reviews {issue}: {state}"),
+        What::Checked { name, state, title } => {
+            format!("{who} shows the check {name}: {} ({title})", state.replace('_', " "))
+        }
         What::IssueClosed => format!("{who} closes {issue}"),
         _ => return Vec::new(),
     };

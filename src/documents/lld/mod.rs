@@ -16,7 +16,7 @@ pub use fix::{Fix, fix};
 pub(in crate::documents) use fix::{Repair, repair, repairs};
 pub use names::names;
 pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse};
-pub use place::{place_exists, unchanged_at};
+pub use place::{line_of, place_exists, unchanged_at};
 pub use summary::summary;
 
 use super::shorten::{self, Rank};

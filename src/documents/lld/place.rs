@@ -18,6 +18,13 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
         || markdown::outline(text).headings.iter().any(|h| h.text.eq_ignore_ascii_case(place))
 }
 
+/// The line, from 1, at which a place begins; none where it is not in the text itself.
+pub fn line_of(text: &str, place: &str) -> Option<usize> {
+    let range = stands_at(&parse(text), place.trim().trim_matches('`').trim())?;
+    let blank = text[range.clone()].len() - text[range.clone()].trim_start().len();
+    Some(text[..range.start + blank].matches('\n').count() + 1)
+}
+
 /// Does the same stand at this place in both, word for word? Of a place that is not in both, nothing is known.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let place = place.trim().trim_matches('`').trim();
@@ -80,6 +87,10 @@ mod tests {
         ] {
             assert!(place_exists(&text, real, &Repo), "{real}");
         }
+        let line = |place| line_of(&text, place).map(|line| text.lines().nth(line - 1).unwrap().to_owned());
+        assert!(line("REQ-1").unwrap().starts_with("1. "), "{:?}", line("REQ-1"));
+        assert!(line("`src/lib.rs`").unwrap().starts_with("| `src/lib.rs` |"), "{:?}", line("`src/lib.rs`"));
+        assert_eq!((line("9.9"), line_of("", "1")), (None, None));
         for unreal in ["", "2.9", "REQ-9", "src/none.rs", "../src/lib.rs", "somewhere", "020", ":", "§"] {
             assert!(!place_exists(&text, unreal, &Repo), "{unreal}");
         }

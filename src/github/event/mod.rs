@@ -44,6 +44,8 @@ pub enum Event {
     CheckRun(CheckEvent),
     CheckSuite(CheckEvent),
     WorkflowRun(CheckEvent),
+    /// Somebody wants a check, or all of a suite, run again.
+    Rerequested(RerequestEvent),
     Status(StatusEvent),
     Repository(RepositoryEvent),
     Installation(InstallationEvent),
@@ -184,6 +186,19 @@ pub struct CheckEvent {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RerequestEvent {
+    pub repo: RepoRef,
+    pub installation: InstallationId,
+    /// The App whose check it is.
+    pub app: u64,
+    /// Empty for a suite.
+    pub name: String,
+    pub head_oid: Oid,
+    pub head_branch: Option<String>,
+    pub sender: Actor,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusEvent {
     pub repo: RepoRef,
     pub installation: InstallationId,
@@ -267,6 +282,7 @@ impl Event {
             Self::Review(e) => Some(e.installation),
             Self::ReviewComment(e) => Some(e.installation),
             Self::CheckRun(e) | Self::CheckSuite(e) | Self::WorkflowRun(e) => Some(e.installation),
+            Self::Rerequested(e) => Some(e.installation),
             Self::Status(e) => Some(e.installation),
             Self::Repository(e) => Some(e.installation),
             Self::Installation(e) => Some(e.installation),
@@ -284,6 +300,7 @@ impl Event {
             Self::Review(e) => Some(&e.repo),
             Self::ReviewComment(e) => Some(&e.repo),
             Self::CheckRun(e) | Self::CheckSuite(e) | Self::WorkflowRun(e) => Some(&e.repo),
+            Self::Rerequested(e) => Some(&e.repo),
             Self::Status(e) => Some(&e.repo),
             Self::Repository(e) => Some(&e.repo),
             Self::Installation(_) | Self::InstallationRepositories { .. } => None,

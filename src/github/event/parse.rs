@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{
     CheckEvent, CommentEvent, Event, InstallationAction, InstallationEvent, IssueAction, IssueEvent,
-    PayloadError, PullAction, PullEvent, RepositoryAction, RepositoryEvent, ReviewCommentEvent, ReviewEvent,
-    ReviewState, StatusEvent, payload::Payload,
+    PayloadError, PullAction, PullEvent, RepositoryAction, RepositoryEvent, RerequestEvent,
+    ReviewCommentEvent, ReviewEvent, ReviewState, StatusEvent, payload::Payload,
 };
 use crate::types::{CommentId, RepoId};
 
@@ -18,9 +18,9 @@ pub(super) fn parse(event: &str, body: &[u8]) -> Parsed {
         "pull_request" => pull_request,
         "pull_request_review" => review,
         "pull_request_review_comment" => review_comment,
-        "check_run" => |p| check(p, "check_run").map(|c| c.map_or_else(incomplete, Event::CheckRun)),
-        "check_suite" => |p| check(p, "check_suite").map(|c| c.map_or_else(incomplete, Event::CheckSuite)),
-        "workflow_run" => |p| check(p, "workflow_run").map(|c| c.map_or_else(incomplete, Event::WorkflowRun)),
+        "check_run" => |p| check(p, "check_run", Event::CheckRun),
+        "check_suite" => |p| check(p, "check_suite", Event::CheckSuite),
+        "workflow_run" => |p| check(p, "workflow_run", Event::WorkflowRun),
         "status" => status,
         "repository" => repository,
         "installation" => installation,
@@ -41,10 +41,6 @@ pub(super) fn parse(event: &str, body: &[u8]) -> Parsed {
 
 fn ignored(why: impl Into<String>) -> Event {
     Event::Ignored { why: why.into() }
-}
-
-fn incomplete() -> Event {
-    ignored("only a completed one acts")
 }
 
 fn unknown_action(payload: Payload<'_>) -> Event {
@@ -182,25 +178,35 @@ fn review_comment(p: Payload<'_>) -> Parsed {
 }
 
 /// Check runs, suites and workflow runs differ in little but the key they are under.
-fn check(p: Payload<'_>, key: &str) -> Result<Option<CheckEvent>, PayloadError> {
-    if p.text_or_empty("action") != "completed" {
-        return Ok(None);
-    }
+fn check(p: Payload<'_>, key: &str, completed: fn(CheckEvent) -> Event) -> Parsed {
     let branch = if key == "check_run" {
         "check_run.check_suite.head_branch".into()
     } else {
         format!("{key}.head_branch")
     };
-    Ok(Some(CheckEvent {
-        repo: p.repo()?,
-        installation: p.installation()?,
-        id: p.number(&format!("{key}.id"))?,
-        name: p.text_or_empty(&format!("{key}.name")).to_owned(),
-        head_oid: p.oid(&format!("{key}.head_sha"))?,
-        head_branch: p.owned(&branch),
-        conclusion: p.text_or_empty(&format!("{key}.conclusion")).to_owned(),
-        pulls: p.pulls(&format!("{key}.pull_requests")),
-    }))
+    let at = |field: &str| format!("{key}.{field}");
+    match p.text_or_empty("action") {
+        "completed" => Ok(completed(CheckEvent {
+            repo: p.repo()?,
+            installation: p.installation()?,
+            id: p.number(&at("id"))?,
+            name: p.text_or_empty(&at("name")).to_owned(),
+            head_oid: p.oid(&at("head_sha"))?,
+            head_branch: p.owned(&branch),
+            conclusion: p.text_or_empty(&at("conclusion")).to_owned(),
+            pulls: p.pulls(&at("pull_requests")),
+        })),
+        "rerequested" if key != "workflow_run" => Ok(Event::Rerequested(RerequestEvent {
+            repo: p.repo()?,
+            installation: p.installation()?,
+            app: p.number(&at("app.id"))?,
+            name: p.text_or_empty(&at("name")).to_owned(),
+            head_oid: p.oid(&at("head_sha"))?,
+            head_branch: p.owned(&branch),
+            sender: p.sender()?,
+        })),
+        _ => Ok(ignored("only one that is completed, or asked for again, acts")),
+    }
 }
 
 fn status(p: Payload<'_>) -> Parsed {

@@ -411,3 +411,47 @@ async fn where_drafts_are_unknown_a_normal_one_says_so() {
     let titles: Vec<Value> = fake.writes().iter().map(|seen| seen.body["title"].clone()).collect();
     assert_eq!(titles, ["Design", "[WIP] Design"]);
 }
+
+#[tokio::test]
+async fn a_check_is_made_on_a_commit_of_ours_alone_and_looked_for_twice_before_it_is_made_again() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "GET /repos/o/r/git/ref/heads/main" => {
+            let object = json!({ "sha": oid('a'), "type": "commit" });
+            answer(200, json!({ "ref": "refs/heads/main", "object": object }))
+        }
+        line if line.contains("/check-runs?") => answer(200, json!({ "total_count": 0, "check_runs": [] })),
+        "POST /repos/o/r/check-runs" => answer(
+            201,
+            json!({ "id": 7, "status": "completed", "conclusion": seen.body["conclusion"], "external_id": "9-4/lld/12-status" }),
+        ),
+        _ => None,
+    })
+    .await;
+    let place = |branch: &str, head| CheckPlace {
+        branch: branch.into(),
+        head,
+        name: "countersign / lld".into(),
+        run: "9-4".parse().unwrap(),
+        turn: "lld/12-status".into(),
+    };
+    let text = CheckText {
+        state: CheckState::Failure,
+        title: "Halted".into(),
+        summary: body("It halted."),
+        url: None,
+        annotations: Vec::new(),
+    };
+    let repo = fake.repo();
+    for refused in [place("countersign/issue-1", oid('a')), place("main", oid('b'))] {
+        let made = repo.ensure_check(&refused, &text, false, false).await;
+        assert!(matches!(made, Err(Fault::Invalid(_))), "{made:?}");
+    }
+    assert!(fake.writes().is_empty());
+    let ours = place("countersign/issue-1", oid('b'));
+    assert_eq!(repo.ensure_check(&ours, &text, false, false).await, Ok(7));
+    let sent = &fake.writes()[0].body;
+    assert_eq!((&sent["external_id"], &sent["conclusion"]), (&json!("9-4/lld/12-status"), &json!("failure")));
+    let unsure = repo.ensure_check(&ours, &text, true, false).await;
+    assert!(matches!(unsure, Err(Fault::Transient { .. })), "{unsure:?}");
+    assert_eq!(fake.writes().len(), 1);
+}

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     localhub::{
         json::REACTIONS,
-        model::{Comment, Issue, IssueEvent, Reaction, Repository, Review, State},
+        model::{CheckRun, Comment, Issue, IssueEvent, Reaction, Repository, Review, State},
         views::labels_of,
     },
     types::{CommentId, RepoId, Role, Timestamp, UserId},
@@ -53,10 +53,11 @@ impl Visit<'_> {
         let base = self.issue_path(s, r, issue);
         let merge = if issue.pull.is_some() { self.merge_box(r, issue, &base) } else { String::new() };
         format!(
-            "{}<div class=columns><div class=thread><div id=thread data-live>{}{merge}</div>{}</div>\
+            "{}<div class=columns><div class=thread><div id=thread data-live>{}{}{merge}</div>{}</div>\
              <aside><div id=side data-live>{}</div>{}</aside></div>",
             self.heading(s, r, issue, "conversation"),
             self.conversation(s, r, issue, &base),
+            checks_line(r, issue),
             self.comment_box(s, r, issue, &base),
             labels_and_people(self, s, r, issue, &base),
             self.label_box(r, &base),
@@ -283,6 +284,25 @@ impl Visit<'_> {
              <datalist id=known>{known}<option value=\"countersign:lld\"></datalist><button>Add label</button></form>",
             self.csrf()
         )
+    }
+}
+
+/// What the checks on a pull request's head say, the newest of each name, in one line.
+fn checks_line(r: &Repository, issue: &Issue) -> String {
+    let Some(pull) = &issue.pull else { return String::new() };
+    let here: Vec<_> = r.checks.iter().filter(|c| c.head == pull.head_oid).collect();
+    let newest = here.iter().filter(|c| here.iter().all(|other| other.name != c.name || other.id <= c.id));
+    let one = |c: &&&CheckRun| {
+        let state = c.conclusion.as_ref().unwrap_or(&c.status).replace('_', " ");
+        let (name, title) = (Esc(&c.name), c.title.as_deref().unwrap_or_default());
+        let link = c.details_url.as_deref().unwrap_or_default();
+        format!("<a href=\"{}\">{name}</a> <b>{}</b> {}", Esc(link), Esc(&state), Esc(title))
+    };
+    let all: Vec<String> = newest.map(|c| one(&c)).collect();
+    if all.is_empty() {
+        String::new()
+    } else {
+        format!("<div class=event><span>{}</span></div>", all.join(" · "))
     }
 }
 

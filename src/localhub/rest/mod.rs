@@ -3,6 +3,7 @@
 
 mod apps;
 pub(super) mod auth;
+mod checks;
 mod git_data;
 mod graphql;
 mod issues;
@@ -171,7 +172,7 @@ fn lags(segments: &[String]) -> bool {
         Some("repositories") => segments.get(2),
         _ => None,
     };
-    kind.is_some_and(|kind| matches!(kind.as_str(), "issues" | "labels" | "pulls" | "git"))
+    kind.is_some_and(|kind| matches!(kind.as_str(), "issues" | "labels" | "pulls" | "git" | "commits"))
 }
 
 /// Says by which tag an answer is known, or only that it is still the one the caller has.
@@ -279,6 +280,7 @@ impl Call<'_> {
         match rest {
             ["issues" | "labels", ..] => self.issue_route(method, owner, name, rest),
             ["git", rest @ ..] => self.git_route(method, owner, name, rest),
+            ["check-runs", ..] | ["commits", _, "check-runs"] => self.check_route(method, owner, name, rest),
             ["pulls", rest @ ..] => self.pull_route(method, owner, name, rest),
             _ => self.repo_route(method, owner, name, rest),
         }

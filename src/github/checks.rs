@@ -1,0 +1,225 @@
+//! Check runs: how a run stands, shown on a commit of ours. A check carries a marker, by which a restarted step
+//! recognises the one it had already made. GitHub lets none that is over go on, and deletes none: another takes its place,
+//! and of one name the newest is shown.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    comments::first_piece,
+    error::Fault,
+    manifest::{CHECKS, CREATE_CHECK, EDIT_CHECK},
+    outbound::Body,
+    pace::Urgency,
+    repo::Repo,
+};
+use crate::{
+    limits,
+    types::{Hash, IssueNo, Oid, RunId},
+};
+
+/// GitHub takes so many annotations in one request.
+pub const ANNOTATIONS: usize = 50;
+
+/// Where a check is, or is to be: on a commit of this branch.
+#[derive(Debug, Clone)]
+pub struct CheckPlace {
+    pub branch: String,
+    pub head: Oid,
+    pub name: String,
+    pub run: RunId,
+    /// Tells it from the run's others.
+    pub turn: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckState {
+    InProgress,
+    Success,
+    ActionRequired,
+    Failure,
+    Cancelled,
+}
+
+/// What a check says.
+#[derive(Debug, Clone)]
+pub struct CheckText {
+    pub state: CheckState,
+    /// One line without Markdown.
+    pub title: String,
+    pub summary: Body,
+    /// Where there is more.
+    pub url: Option<String>,
+    pub annotations: Vec<Annotation>,
+}
+
+/// A remark on a line of a file; texts without Markdown.
+#[derive(Debug, Clone)]
+pub struct Annotation {
+    pub path: String,
+    pub line: usize,
+    pub level: AnnotationLevel,
+    pub title: String,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnnotationLevel {
+    Notice,
+    Warning,
+    Failure,
+}
+
+/// A check of ours as GitHub shows it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct CheckSeen {
+    id: u64,
+    external_id: Option<String>,
+    status: String,
+    conclusion: Option<String>,
+}
+
+impl CheckPlace {
+    fn marker(&self) -> String {
+        format!("{}/{}", self.run, self.turn)
+    }
+}
+
+impl CheckSeen {
+    /// The run that it tells of.
+    pub fn run(&self) -> Option<RunId> {
+        self.external_id.as_ref()?.split_once('/')?.0.parse().ok()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.status != "completed"
+    }
+}
+
+impl CheckState {
+    /// None while it goes on.
+    fn conclusion(self) -> Option<&'static str> {
+        match self {
+            Self::InProgress => None,
+            Self::Success => Some("success"),
+            Self::ActionRequired => Some("action_required"),
+            Self::Failure => Some("failure"),
+            Self::Cancelled => Some("cancelled"),
+        }
+    }
+
+    pub fn goes_on(self) -> bool {
+        self.conclusion().is_none()
+    }
+}
+
+impl CheckText {
+    /// Of all but the annotations.
+    pub fn digest(&self) -> Hash {
+        Hash::of(Self { annotations: Vec::new(), ..self.clone() }.body().to_string().as_bytes())
+    }
+
+    fn body(&self) -> Value {
+        let level = |level| match level {
+            AnnotationLevel::Notice => "notice",
+            AnnotationLevel::Warning => "warning",
+            AnnotationLevel::Failure => "failure",
+        };
+        let annotations = self.annotations.iter().take(ANNOTATIONS).map(|a| {
+            json!({ "path": a.path, "start_line": a.line, "end_line": a.line, "annotation_level": level(a.level),
+                    "title": a.title, "message": a.message })
+        });
+        let output = json!({ "title": self.title, "summary": first_piece(&self.summary),
+                             "annotations": annotations.collect::<Value>() });
+        let mut body = match self.state.conclusion() {
+            None => json!({ "status": "in_progress", "output": output }),
+            Some(conclusion) => {
+                json!({ "status": "completed", "conclusion": conclusion, "output": output })
+            }
+        };
+        if let Some(url) = &self.url {
+            body["details_url"] = json!(url);
+        }
+        body
+    }
+}
+
+impl Repo {
+    /// Makes a check and says its number. When an earlier attempt may have got through (`interrupted`), it looks for that
+    /// one first: twice, since what is there may not show yet. When one of the run's may be there of which nobody knows
+    /// (`lost`), that one is let say this, if it goes on or came to the same.
+    ///
+    /// # Errors
+    /// [`Fault::Invalid`] for a branch that is not ours, or a commit on which the default branch stands.
+    pub async fn ensure_check(
+        &self,
+        place: &CheckPlace,
+        text: &CheckText,
+        interrupted: bool,
+        lost: bool,
+    ) -> Result<u64, Fault> {
+        let marker = place.marker();
+        if interrupted || lost {
+            let (doubts, now) = (self.github().doubts(), self.github().now());
+            let about = format!("{} check {marker} on {}", self.id(), place.head);
+            let same = |check: &&CheckSeen| {
+                let comes_to = check.goes_on() || check.conclusion.as_deref() == text.state.conclusion();
+                check.external_id.as_ref() == Some(&marker)
+                    || (lost && check.run() == Some(place.run) && comes_to)
+            };
+            let there = self.checks_on(&place.head, &place.name).await?;
+            if let Some(check) = there.iter().filter(same).max_by_key(|check| check.id) {
+                doubts.settle(&about);
+                self.edit_check(check.id, text, interrupted || !check.goes_on()).await?;
+                return Ok(check.id);
+            }
+            if interrupted && doubts.since(&about, now) < limits::LOOK_GAP {
+                let why = "an earlier one may have got through; it is looked for once more";
+                return Err(Fault::transient(&about, why));
+            }
+            doubts.settle(&about);
+        }
+        let refuse = |why: &str| Err(Fault::Invalid(format!("a check on {why}")));
+        if IssueNo::of_branch(&place.branch).is_none() {
+            return refuse("a branch that is not ours");
+        }
+        let default = self.known().await?.default_branch.clone();
+        if self.branch(&default).await?.as_ref() == Some(&place.head) {
+            return refuse("the head of the default branch");
+        }
+        let mut body = text.body();
+        body["name"] = json!(place.name);
+        body["head_sha"] = json!(place.head);
+        body["external_id"] = json!(marker);
+        let create = self.request(&CREATE_CHECK, &[]).body(body).urgency(Urgency::Decoration);
+        Ok(self.write(create).await?.json::<CheckSeen>()?.id)
+    }
+
+    /// Lets a check say something else. GitHub adds annotations at each edit and takes none away, so an edit that may have
+    /// got through before (`again`) leaves them out.
+    pub async fn edit_check(&self, id: u64, text: &CheckText, again: bool) -> Result<(), Fault> {
+        let mut body = text.body();
+        if again {
+            body["output"]["annotations"] = json!([]);
+        }
+        let edit = self.request(&EDIT_CHECK, &[&id.to_string()]).body(body);
+        self.write(edit.urgency(Urgency::Decoration)).await.map(drop)
+    }
+
+    /// Shows a check again as it stands: GitHub holds its suite for unfinished once somebody asked for it to be run again.
+    pub async fn repeat_check(&self, check: &CheckSeen) -> Result<(), Fault> {
+        let mut body = json!({ "status": check.status });
+        if let Some(conclusion) = &check.conclusion {
+            body["conclusion"] = json!(conclusion);
+        }
+        self.write(self.request(&EDIT_CHECK, &[&check.id.to_string()]).body(body)).await.map(drop)
+    }
+
+    /// The checks of ours on a commit; of all names where this one is empty.
+    pub async fn checks_on(&self, head: &Oid, name: &str) -> Result<Vec<CheckSeen>, Fault> {
+        let request = self.request(&CHECKS, &[head.as_str()]).query("app_id", self.github().app_id());
+        let request = request.query("filter", "all").query("per_page", 100);
+        let request = if name.is_empty() { request } else { request.query("check_name", name) };
+        self.send(request).await?.items(Some("check_runs"))
+    }
+}

@@ -1,0 +1,198 @@
+//! Check runs: what an App says of a commit.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Hub, HubError,
+    change::Change,
+    json::{Json, node},
+    model::{Annotation, CheckRun, Repository},
+    views::What,
+};
+use crate::types::{Oid, RepoId, UserId};
+
+/// A check run as a person sees it on its commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckView {
+    pub id: u64,
+    pub name: String,
+    pub head: Oid,
+    pub external_id: String,
+    pub details_url: Option<String>,
+    pub status: String,
+    pub conclusion: Option<String>,
+    pub title: String,
+    pub summary: String,
+    pub annotations: Vec<Annotation>,
+}
+
+/// What a request may say of a check.
+#[derive(Deserialize)]
+pub(super) struct CheckBody {
+    pub(super) name: Option<String>,
+    pub(super) head_sha: Option<Oid>,
+    external_id: Option<String>,
+    details_url: Option<String>,
+    pub(super) status: Option<String>,
+    pub(super) conclusion: Option<String>,
+    pub(super) output: Option<Output>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Output {
+    title: String,
+    summary: String,
+    #[serde(default)]
+    pub(super) annotations: Vec<Annotation>,
+}
+
+impl Hub {
+    /// The checks of a repository, oldest first.
+    pub fn checks(&self, repo: RepoId) -> Vec<CheckView> {
+        let view = |check: &CheckRun| CheckView {
+            id: check.id,
+            name: check.name.clone(),
+            head: check.head.clone(),
+            external_id: check.external_id.clone().unwrap_or_default(),
+            details_url: check.details_url.clone(),
+            status: check.status.clone(),
+            conclusion: check.conclusion.clone(),
+            title: check.title.clone().unwrap_or_default(),
+            summary: check.summary.clone().unwrap_or_default(),
+            annotations: check.annotations.clone(),
+        };
+        self.read(|s| {
+            s.repositories.get(&repo).map(|r| r.checks.iter().map(view).collect()).unwrap_or_default()
+        })
+    }
+
+    /// Someone presses *Re-run* at a check, or *Re-run all checks* of its commit and App. GitHub changes nothing itself but
+    /// the suite's state, and tells the App.
+    pub fn rerequest(&self, repo: RepoId, check: u64, user: UserId, suite: bool) -> Result<(), HubError> {
+        self.change(|c| {
+            let found = c.repo(repo)?.checks.iter().find(|known| known.id == check).cloned();
+            let found = found.ok_or_else(|| HubError::Missing(format!("check run {check}")))?;
+            c.hook_check(repo, &found, if suite { "check_suite" } else { "check_run" }, "rerequested", user)
+        })
+    }
+}
+
+impl Change<'_> {
+    /// Makes a check of `app`'s, or changes the one with this number.
+    pub(super) fn put_check(
+        &mut self,
+        repo: RepoId,
+        app: u64,
+        id: Option<u64>,
+        said: CheckBody,
+    ) -> Result<CheckRun, HubError> {
+        let (at, by) = (self.at, self.state.apps.get(&app).map(|a| a.bot));
+        let by = by.ok_or_else(|| HubError::Missing(format!("App {app}")))?;
+        let mut check = match id {
+            Some(id) => {
+                let found = self.repo(repo)?.checks.iter().find(|check| check.id == id).cloned();
+                found.ok_or_else(|| HubError::Missing(format!("check run {id}")))?
+            }
+            None => self.new_check(repo, app, said.head_sha.clone())?,
+        };
+        check.name = said.name.unwrap_or(check.name);
+        check.external_id = said.external_id.or(check.external_id);
+        check.details_url = said.details_url.or(check.details_url);
+        if let Some(output) = said.output {
+            (check.title, check.summary) = (Some(output.title), Some(output.summary));
+            check.annotations.extend(output.annotations);
+        }
+        if let Some(status) = said.status.or(said.conclusion.as_ref().map(|_| "completed".to_owned())) {
+            check.status = status;
+            check.conclusion = said.conclusion;
+            check.completed_at = check.conclusion.is_some().then_some(at);
+        }
+        let checks = &mut self.repo_mut(repo)?.checks;
+        checks.retain(|known| known.id != check.id);
+        checks.push(check.clone());
+        checks.sort_by_key(|check| check.id);
+        let state = check.conclusion.as_ref().unwrap_or(&check.status).clone();
+        let (name, title) = (check.name.clone(), check.title.clone().unwrap_or_default());
+        self.tell(repo, None, by, What::Checked { name, state, title });
+        let action = match (id, &check.conclusion) {
+            (_, Some(_)) => "completed",
+            (None, None) => "created",
+            (Some(_), None) => return Ok(check),
+        };
+        self.hook_check(repo, &check, "check_run", action, by)?;
+        Ok(check)
+    }
+
+    fn new_check(&mut self, repo: RepoId, app: u64, head: Option<Oid>) -> Result<CheckRun, HubError> {
+        let unknown = |head: &str| HubError::Refused(format!("No commit found for SHA: {head}"));
+        let head = head.ok_or_else(|| unknown(""))?;
+        let git = self.git(repo);
+        if git.read_commit(&head).is_err() {
+            return Err(unknown(head.as_str()));
+        }
+        let suite = self.repo(repo)?.checks.iter().find(|c| c.app == app && c.head == head).map(|c| c.suite);
+        Ok(CheckRun {
+            suite: suite.unwrap_or_else(|| self.state.fresh_id()),
+            id: self.state.fresh_id(),
+            app,
+            name: String::new(),
+            branch: git.branches().into_iter().find(|(_, oid)| *oid == head).map(|(name, _)| name),
+            head,
+            external_id: None,
+            details_url: None,
+            status: "queued".to_owned(),
+            conclusion: None,
+            title: None,
+            summary: None,
+            annotations: vec![],
+            started_at: self.at,
+            completed_at: None,
+        })
+    }
+
+    /// GitHub tells only the App itself when its check is asked for again, and here nobody else has any.
+    fn hook_check(
+        &mut self,
+        repo: RepoId,
+        check: &CheckRun,
+        event: &str,
+        action: &str,
+        by: UserId,
+    ) -> Result<(), HubError> {
+        let row = self.repo(repo)?;
+        let json = self.json();
+        let body = if event == "check_suite" { json.check_suite(check) } else { json.check_run(row, check) };
+        self.hook(repo, event, Some(action), by, vec![(event, body)]);
+        Ok(())
+    }
+}
+
+impl Json<'_> {
+    pub(super) fn check_run(&self, repo: &Repository, check: &CheckRun) -> Value {
+        let url = format!("{}/check-runs/{}", self.repo_api(repo), check.id);
+        let web = format!("{}/runs/{}", self.repo_web(repo), check.id);
+        json!({
+            "id": check.id, "head_sha": check.head, "node_id": node("CR", check.id),
+            "external_id": check.external_id.clone().unwrap_or_default(), "url": url, "html_url": web,
+            "details_url": check.details_url.as_ref().unwrap_or(&web), "status": check.status,
+            "conclusion": check.conclusion, "started_at": check.started_at.to_string(),
+            "completed_at": check.completed_at.map(|at| at.to_string()), "name": check.name,
+            "output": { "title": check.title, "summary": check.summary, "text": null,
+                        "annotations_count": check.annotations.len(), "annotations_url": format!("{url}/annotations") },
+            "check_suite": self.check_suite(check), "app": self.check_app(check), "pull_requests": [],
+        })
+    }
+
+    fn check_suite(&self, check: &CheckRun) -> Value {
+        json!({
+            "id": check.suite, "node_id": node("CS", check.suite), "head_branch": check.branch,
+            "head_sha": check.head, "status": check.status, "conclusion": check.conclusion,
+            "app": self.check_app(check), "pull_requests": [],
+        })
+    }
+
+    fn check_app(&self, check: &CheckRun) -> Value {
+        self.state.apps.get(&check.app).map_or(Value::Null, |app| self.app(app))
+    }
+}

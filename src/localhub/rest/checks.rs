@@ -1,0 +1,101 @@
+//! Check runs: an App makes them and alone may change them.
+
+use serde_json::{Value, json};
+
+use super::{Call, Level, Refusal, RestResult, auth::Caller};
+use crate::{
+    localhub::{checks::CheckBody, model::CheckRun},
+    types::RepoId,
+};
+
+/// GitHub takes so many annotations at once.
+const ANNOTATIONS: usize = 50;
+
+const CONCLUSIONS: [&str; 7] =
+    ["success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required"];
+
+impl Call<'_> {
+    pub(super) fn check_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
+        let level = if method == "GET" { Level::Read } else { Level::Write };
+        let repo = self.repo(owner, name, &[("checks", level)])?;
+        match (method, rest) {
+            ("POST", ["check-runs"]) => self.put_check(repo, None),
+            ("PATCH", ["check-runs", id]) => {
+                self.put_check(repo, Some(id.parse().map_err(|_| Refusal::not_found())?))
+            }
+            ("GET", ["commits", revision, "check-runs"]) => self.checks(repo, revision),
+            _ => self.unknown_route(),
+        }
+    }
+
+    fn put_check(&self, repo: RepoId, id: Option<u64>) -> RestResult {
+        let Caller::Installation { app, .. } = self.caller else {
+            return Err(Refusal::new(403, "You must authenticate via a GitHub App."));
+        };
+        let asked: CheckBody = self.body()?;
+        let invalid = |field, code| Err(Refusal::invalid("CheckRun", field, code, None));
+        if id.is_none() && asked.name.as_ref().is_none_or(|name| name.trim().is_empty()) {
+            return invalid("name", "missing_field");
+        }
+        if id.is_none() && asked.head_sha.is_none() {
+            return invalid("head_sha", "missing_field");
+        }
+        let status = asked.status.as_deref().unwrap_or("queued");
+        if !["queued", "in_progress", "completed"].contains(&status) {
+            return invalid("status", "invalid");
+        }
+        if status == "completed" && asked.conclusion.is_none() {
+            return invalid("conclusion", "missing_field");
+        }
+        if asked.conclusion.as_ref().is_some_and(|word| !CONCLUSIONS.contains(&word.as_str())) {
+            return invalid("conclusion", "invalid");
+        }
+        if asked.output.as_ref().is_some_and(|output| output.annotations.len() > ANNOTATIONS) {
+            return invalid("annotations", "too_many");
+        }
+        // So say those who tried; the documentation does not.
+        let over = |check: &CheckRun| Some(check.id) == id && check.status == "completed";
+        let goes_on = asked.conclusion.is_none() && asked.status.is_some();
+        let known = |wanted: &dyn Fn(&CheckRun) -> bool| {
+            self.state(|s| s.repositories.get(&repo).is_some_and(|r| r.checks.iter().any(wanted)))
+        };
+        if goes_on && known(&over) {
+            return invalid("status", "invalid");
+        }
+        let of_another = |check: &CheckRun| Some(check.id) == id && check.app != app;
+        if known(&of_another) {
+            let message =
+                "Invalid app_id - check run can only be modified by the GitHub App that created it.";
+            return Err(Refusal::new(403, message));
+        }
+        let check = self.hub.change(|c| c.put_check(repo, app, id, asked))?;
+        let body = self.hub.read(|s| s.repositories.get(&repo).map(|r| self.json(s).check_run(r, &check)));
+        let body = body.ok_or_else(Refusal::not_found)?;
+        Ok(if id.is_some() { self.ok(&body) } else { self.created(&body) })
+    }
+
+    /// Of several with one name the newest, unless all are asked for.
+    fn checks(&self, repo: RepoId, revision: &str) -> RestResult {
+        let head = self.git(repo).commit_at(revision);
+        let head = head.ok_or_else(|| Refusal::new(422, format!("No commit found for SHA: {revision}")))?;
+        let (name, app) = (self.request.query("check_name"), self.request.query("app_id"));
+        let all = self.request.query("filter") == Some("all");
+        let rows: Vec<Value> = self.state(|s| {
+            let Some(row) = s.repositories.get(&repo) else { return vec![] };
+            let wanted = |c: &&CheckRun| {
+                c.head == head
+                    && name.is_none_or(|name| c.name == name)
+                    && app.is_none_or(|app| c.app.to_string() == app)
+            };
+            let mut found: Vec<&CheckRun> = row.checks.iter().rev().filter(wanted).collect();
+            let mut seen = vec![];
+            found.retain(|c| {
+                let new = !seen.contains(&(c.app, &c.name));
+                seen.push((c.app, &c.name));
+                all || new
+            });
+            found.into_iter().map(|c| self.json(s).check_run(row, c)).collect()
+        });
+        Ok(self.list_in("check_runs", json!({}), rows))
+    }
+}
