@@ -106,6 +106,7 @@ calls! {
 
     PULL: GET "/repos/{owner}/{repo}/pulls/{pull}" PULLS;
     PULL_COMMITS: GET "/repos/{owner}/{repo}/pulls/{pull}/commits" PULLS;
+    REVIEW_COMMENTS: GET "/repos/{owner}/{repo}/pulls/{pull}/reviews/{review}/comments" PULLS;
     PULLS_LIST: GET "/repos/{owner}/{repo}/pulls" PULLS;
     CREATE_PULL: POST "/repos/{owner}/{repo}/pulls" PROPOSE;
     EDIT_PULL: PATCH "/repos/{owner}/{repo}/pulls/{pull}" PROPOSE;

@@ -17,6 +17,7 @@ mod lifecycle;
 mod patrol;
 mod pauses;
 mod reactions;
+mod review;
 mod route;
 mod settle;
 mod sweep;
