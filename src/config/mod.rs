@@ -8,6 +8,7 @@
 
 mod budget;
 mod file;
+mod gates;
 mod pools;
 mod program;
 mod repository;
@@ -27,6 +28,7 @@ use secrecy::SecretString;
 use url::{Host, Url};
 
 pub use budget::BudgetSettings;
+pub use gates::GateRules;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;
 pub use repository::RepoSettings;

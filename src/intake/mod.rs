@@ -21,6 +21,7 @@ mod review;
 mod route;
 mod settle;
 mod sweep;
+mod touched;
 mod workers;
 
 pub use labels::Labels;

@@ -45,6 +45,7 @@ impl Intake {
                 }
             }
             Event::Comment(e) => self.comment(taken, e).await,
+            Event::Touched(e) => self.touched(taken, e).await,
             Event::Review(e) => self.review(taken, e).await,
             Event::PullRequest(e) => self.pull(taken, e).await,
             Event::Ping => Ok(Note::Nothing("pong".into())),

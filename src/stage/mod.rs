@@ -5,6 +5,7 @@
 //! its own steps and its own table of edges, and one function of it says where each [`Exit`] leads: so what may follow
 //! what is read in one table, and nothing here knows a workflow's name.
 
+mod approvals;
 mod artifacts;
 mod document;
 mod gates;
@@ -23,6 +24,7 @@ pub use unclear::{Question, conflicts, questions};
 use serde::{Deserialize, Serialize};
 
 use self::{
+    approvals::Rules,
     gates::{Anew, Asked, ask_anew, take_over},
     held::Paused,
     unclear::Questions,
@@ -30,9 +32,7 @@ use self::{
 use crate::{
     codebase,
     documents::{Mistake, visible::Hidden},
-    engine::{
-        ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow,
-    },
+    engine::{ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow},
     messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{
@@ -70,6 +70,9 @@ pub struct Stage {
     foreign: Option<Hash>,
     /// What the open gate waits for an answer on, or the one whose approval is being published.
     asked: Option<Asked>,
+    /// Whom it asks besides a role.
+    #[serde(default)]
+    rules: Rules,
     /// The state label on the issue.
     label: Option<String>,
     /// Why the loop handed the decision to people, when the verdict is not APPROVED.

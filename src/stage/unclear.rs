@@ -9,7 +9,7 @@ use super::{Before, Exit, Known, Stage, Visit, at_work, held, show, still_wanted
 use crate::{
     commands,
     documents::conflicts::Conflict,
-    engine::{Answer, GateSpec, StepError, Who},
+    engine::{Answer, Approvers, GateSpec, StepError, Who},
     messages::{self, Answering, QuestionView, QuestionsCard, State as Shown},
     publication,
     rounds::{self, announce, need, text_of},
@@ -206,7 +206,7 @@ fn gate(s: &Stage, v: &Visit<'_>, questions: &Questions, posted: &Posted) -> Res
         subject: Hash::of(&asked),
         verbs: vec![(ANSWER.to_owned(), Who::Either { people, role: Some(Role::Write) })],
         shown_at: posted.shown_at,
-        needed: 1,
+        approvers: Approvers::default(),
         expires: Some(posted.until),
         ways: Vec::new(),
     })
