@@ -48,7 +48,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: "approve",
         usage: "/approve [stage] [hash]",
-        about: "pass the gate that waits; the hash is the one the gate shows",
+        about: "pass the gate that waits, with the hash it shows; where an issue is filed: `/approve new` or `/approve in-place`",
         role: Role::Write,
         label: None,
         kind: CommandKind::Answers,

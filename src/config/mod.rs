@@ -8,6 +8,7 @@
 
 mod budget;
 mod file;
+mod gates;
 mod people;
 mod pools;
 mod program;
@@ -28,6 +29,7 @@ use secrecy::SecretString;
 use url::{Host, Url};
 
 pub use budget::BudgetSettings;
+pub use gates::GateRules;
 pub use people::PeopleSettings;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;

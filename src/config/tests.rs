@@ -78,6 +78,11 @@ fn mistakes_name_their_line_and_the_fix() {
         ("[server]\nprivate_listen = \"0.0.0.0:8009\"\n", 1, "this machine only"),
         ("[server]\nlisten = \"127.0.0.1:8009\"\n", 1, "another port"),
         ("[lld]\ndraft_gate = 3\n", 1, "expected a boolean"),
+        ("[lld]\napprovals = 0\n", 1, "outside 1 to 6"),
+        ("[issue]\napprovals = 7\n", 1, "outside 1 to 6"),
+        ("[lld]\nremind_days = 366\n", 1, "outside 0 to 365"),
+        ("[issue]\nverdict_gate = false\n", 1, "that takes a person"),
+        ("[issue]\nlabels = [\"Countersign:auto\"]\n", 1, "starts and stops runs"),
         ("[lld\n", 0, ""),
     ] {
         let (at, message) = with(more);
@@ -222,6 +227,21 @@ fn a_repository_may_tighten_and_never_loosen() {
     let lld = &tight.workflows["lld"];
     assert_eq!((lld.max_rounds, lld.draft_gate), (2, true));
     assert_eq!(RepoSettings::parse("", &settings).unwrap(), RepoSettings::of_server(&settings));
+    let text = "[lld]\napprovals = 2\ncode_owners = true\nremind_days = 0\nexpire_days = 14\n";
+    let gates = &RepoSettings::parse(text, &settings).unwrap().workflows["lld"].gates;
+    assert_eq!((gates.approvals, gates.code_owners, gates.remind_days, gates.expire_days), (2, true, 0, 14));
+    let strict = "approvals = 2\napprover_not_requester = true\ncode_owners = true\n";
+    let strict = Place::new(&format!("{GOOD}[lld]\n{strict}"), ENV).load().unwrap();
+    for looser in [
+        "approvals = 1",
+        "approver_not_requester = false",
+        "code_owners = false",
+        "expire_days = 0",
+        "expire_days = 31",
+    ] {
+        let error = RepoSettings::parse(&format!("[lld]\n{looser}\n"), &strict).unwrap_err();
+        assert_eq!(error.line, Some(2), "{looser}: {error}");
+    }
     for (text, line) in [
         ("[lld]\nmax_rounds = 4\n", 2),
         ("[lld]\nmax_rounds = 0\n", 2),

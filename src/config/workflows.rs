@@ -13,6 +13,7 @@ use toml::{
     de::{DeTable, Deserializer, Error, ValueDeserializer},
 };
 
+use super::gates::{GateRules, number_in};
 use crate::types::IssueNo;
 
 /// More rounds than this is a quarrel, not a review.
@@ -65,6 +66,8 @@ pub struct WorkflowSettings {
     pub draft_gate: bool,
     /// A person decides on what the reviewer approved.
     pub verdict_gate: bool,
+    /// Whom its gates ask, and how long.
+    pub gates: GateRules,
     /// Where the approved document goes in the repository; `{issue}` is the issue's number.
     pub document_path: String,
     /// None: it goes into the repository.
@@ -76,7 +79,8 @@ impl WorkflowSettings {
         let document_path = table.document_path.to_owned();
         let filing = Filing { review: true, answer_hours: 24, labels: Vec::new() };
         let filing = table.files_issue.then_some(filing);
-        Self { max_rounds: 3, draft_gate: false, verdict_gate: true, document_path, filing }
+        let gates = GateRules::default();
+        Self { max_rounds: 3, draft_gate: false, verdict_gate: true, gates, document_path, filing }
     }
 
     /// The document's path for one issue.
@@ -101,10 +105,15 @@ pub(super) struct Table {
     review: Option<Spanned<bool>>,
     answer_hours: Option<Spanned<u32>>,
     labels: Option<Spanned<Vec<String>>>,
+    pub(super) approvals: Option<Spanned<u32>>,
+    pub(super) approver_not_requester: Option<Spanned<bool>>,
+    pub(super) code_owners: Option<Spanned<bool>>,
+    pub(super) remind_days: Option<Spanned<u32>>,
+    pub(super) expire_days: Option<Spanned<u32>>,
 }
 
 /// A value that can't be used: the byte where it stands, and why.
-type Refusal = (usize, String);
+pub(super) type Refusal = (usize, String);
 
 /// The settings of every workflow, by its name.
 pub type Workflows = BTreeMap<&'static str, WorkflowSettings>;
@@ -132,10 +141,11 @@ impl Table {
     pub(super) fn checked(self, defaults: &WorkflowTable) -> Result<WorkflowSettings, Refusal> {
         let mut settings = WorkflowSettings::of(defaults);
         self.fits(settings.filing.is_some())?;
+        settings.gates = self.gates(&settings.gates, true)?;
         if let Some(filing) = &mut settings.filing {
             filing.review = self.review.map_or(filing.review, Spanned::into_inner);
             if let Some(hours) = self.answer_hours {
-                filing.answer_hours = hours_in(&hours, 1)?;
+                filing.answer_hours = number_in("answer_hours", &hours, 1..=MOST_ANSWER_HOURS)?;
             }
             filing.labels = self.labels.map_or(Ok(Vec::new()), |labels| labels_in(&labels))?;
         }
@@ -194,6 +204,7 @@ impl Table {
     pub(super) fn tighten(self, server: &WorkflowSettings) -> Result<WorkflowSettings, Refusal> {
         let mut settings = server.clone();
         self.fits(settings.filing.is_some())?;
+        settings.gates = self.gates(&server.gates, false)?;
         if let Some(filing) = &mut settings.filing {
             if let Some(review) = self.review {
                 if filing.review && !*review.as_ref() {
@@ -204,7 +215,8 @@ impl Table {
                 filing.review = review.into_inner();
             }
             if let Some(hours) = self.answer_hours {
-                filing.answer_hours = hours_in(&hours, filing.answer_hours)?;
+                let within = filing.answer_hours..=MOST_ANSWER_HOURS;
+                filing.answer_hours = number_in("answer_hours", &hours, within)?;
             }
             if let Some(labels) = self.labels {
                 let own = labels_in(&labels)?;
@@ -245,16 +257,6 @@ impl Table {
             *gate = given.into_inner();
         }
         Ok(settings)
-    }
-}
-
-fn hours_in(hours: &Spanned<u32>, least: u32) -> Result<u32, Refusal> {
-    let given = *hours.as_ref();
-    let message = || format!("answer_hours = {given} is outside {least} to {MOST_ANSWER_HOURS}");
-    if (least..=MOST_ANSWER_HOURS).contains(&given) {
-        Ok(given)
-    } else {
-        Err((hours.span().start, message()))
     }
 }
 

@@ -10,6 +10,7 @@ pub mod findings;
 pub mod issue;
 pub mod lld;
 pub(crate) mod markdown;
+pub mod owners;
 mod path;
 pub mod secrets;
 pub mod shorten;

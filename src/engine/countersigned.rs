@@ -7,7 +7,7 @@ use super::{
     workflow::Proof,
 };
 use crate::{
-    store::{ApprovalKind, ApprovalRow, Ledger, VerdictRow},
+    store::{Answer, ApprovalKind, ApprovalRow, Approvers, Ledger, VerdictRow},
     types::{Hash, Verdict},
 };
 
@@ -46,6 +46,8 @@ pub enum Missing {
     OtherFamily(Hash),
     #[error("document {document:?} has {found} of the {needed} approvals its gate asks for")]
     Approvals { document: Hash, found: usize, needed: u32 },
+    #[error("document {0:?} lacks the approval of an owner of its files")]
+    Owners(Hash),
 }
 
 pub(super) fn prove(document: Hash, ledger: &Ledger, proofs: &[Proof]) -> Result<Countersigned, Missing> {
@@ -59,17 +61,10 @@ pub(super) fn prove(document: Hash, ledger: &Ledger, proofs: &[Proof]) -> Result
     }
     let proof =
         |approval: &ApprovalRow| Countersigned { verdict: verdict.cloned(), approval: approval.clone() };
-    // (approval, needed): rows whose answer was really accepted, at a gate about that subject.
-    let given: Vec<_> = ledger
-        .approvals
-        .iter()
-        .filter(|row| row.document == document && newest.is_some_and(|newest| row.subject == newest.subject))
-        .filter(|row| row.kind != ApprovalKind::Unreviewed || alone)
-        .filter_map(|row| Some((row, accepted(row, ledger)?)))
-        .collect();
-
-    if let Some((waiver, _)) = given.iter().rev().find(|(row, _)| row.kind == ApprovalKind::Override) {
-        return Ok(proof(waiver));
+    let mut given = newest.map_or_else(Vec::new, |newest| accepted(document, newest.subject, ledger));
+    given.retain(|given| given.row.kind != ApprovalKind::Unreviewed || alone);
+    if let Some(waiver) = given.iter().rev().find(|given| given.row.kind == ApprovalKind::Override) {
+        return Ok(proof(waiver.row));
     }
     if let Some(verdict) = verdict {
         if verdict.verdict != Verdict::Approved {
@@ -85,15 +80,32 @@ pub(super) fn prove(document: Hash, ledger: &Ledger, proofs: &[Proof]) -> Result
         }
         _ => {}
     }
-    let Some((last, needed)) = given.last().copied() else {
+    let Some(last) = given.last() else {
         return Err(Missing::Approvals { document, found: 0, needed: 1 });
     };
-    let people: HashSet<_> =
-        given.iter().filter_map(|(row, _)| row.answer.as_ref()).map(|answer| answer.by.id).collect();
-    if people.len() < usize::try_from(needed).unwrap_or(usize::MAX) {
-        return Err(Missing::Approvals { document, found: people.len(), needed });
+    let answers: Vec<_> = given.iter().map(|given| given.answer).collect();
+    let (found, needed) = (people(&answers).len(), last.rule.needed);
+    if last.rule.enough(&answers) {
+        Ok(proof(last.row))
+    } else if found < usize::try_from(needed).unwrap_or(usize::MAX) {
+        Err(Missing::Approvals { document, found, needed })
+    } else {
+        Err(Missing::Owners(document))
     }
-    Ok(proof(last))
+}
+
+/// The approvals of `subject` that count so far, one of each person, and whether they are enough.
+pub(super) fn approvals(document: Hash, subject: Hash, ledger: &Ledger) -> (Vec<Answer>, bool) {
+    let mut given = accepted(document, subject, ledger);
+    given.retain(|given| given.row.kind != ApprovalKind::Override);
+    let answers: Vec<_> = given.iter().map(|given| given.answer).collect();
+    let enough = given.last().is_some_and(|last| last.rule.enough(&answers));
+    (people(&answers).into_iter().cloned().collect(), enough)
+}
+
+fn people<'a>(answers: &[&'a Answer]) -> Vec<&'a Answer> {
+    let mut heard = HashSet::new();
+    answers.iter().copied().filter(|answer| heard.insert(answer.by.id)).collect()
 }
 
 /// Is the reviewer's family known, and another than the drafter's? A person has no family; a model
@@ -106,8 +118,26 @@ fn independent(verdict: &VerdictRow) -> bool {
     }
 }
 
-/// Was this row's answer accepted at a gate about its subject? Then how many that gate needs.
-fn accepted(row: &ApprovalRow, ledger: &Ledger) -> Option<u32> {
+/// A person's acceptance, and the rule of the gate it was said at.
+struct Given<'a> {
+    row: &'a ApprovalRow,
+    answer: &'a Answer,
+    gate: u64,
+    rule: &'a Approvers,
+}
+
+/// What people accepted of this document at the gate that asked last about this subject: rows whose answer was taken there
+/// and is one that counts there.
+fn accepted(document: Hash, subject: Hash, ledger: &Ledger) -> Vec<Given<'_>> {
+    let rows = ledger.approvals.iter().filter(|row| row.document == document && row.subject == subject);
+    let mut given: Vec<_> = rows.filter_map(|row| taken(row, ledger)).collect();
+    let last = given.last().map(|given| given.gate);
+    given.retain(|given| Some(given.gate) == last);
+    given
+}
+
+/// Was this row's answer taken at a gate about its subject, by whose rule it counts?
+fn taken<'a>(row: &'a ApprovalRow, ledger: &'a Ledger) -> Option<Given<'a>> {
     let verb = match row.kind {
         ApprovalKind::Approve | ApprovalKind::Unreviewed => APPROVE,
         ApprovalKind::Override => OVERRIDE,
@@ -119,15 +149,17 @@ fn accepted(row: &ApprovalRow, ledger: &Ledger) -> Option<u32> {
         .answers
         .iter()
         .find(|(stored, _)| stored.answer == *answer && stored.subject == row.subject)
-        .filter(|_| answer.verb == verb && reasoned)
-        .map(|(_, needed)| *needed)
+        .filter(|(_, rule)| {
+            answer.verb == verb && reasoned && rule.refuse(answer, verb == OVERRIDE).is_none()
+        })
+        .map(|(stored, rule)| Given { row, answer, gate: stored.gate, rule })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        store::{Answer, AnswerRow},
+        store::{AnswerRow, Who},
         types::{Actor, Cause, Family, Role, Timestamp, UserId},
     };
 
@@ -149,6 +181,7 @@ mod tests {
     /// The person's answer as it was accepted, and the row a step made of it.
     fn approved(ledger: &mut Ledger, document: Hash, subject: Hash, person: u64, needed: u32) {
         let id = ledger.answers.len() as u64 + 1;
+        let rule = Approvers { needed, ..Approvers::default() };
         let answer = Answer {
             cause: Cause(format!("delivery-{id}#0")),
             verb: APPROVE.into(),
@@ -162,12 +195,13 @@ mod tests {
             url: None,
             commit: None,
         };
-        ledger.answers.push((AnswerRow { id, gate: 1, subject, answer: answer.clone() }, needed));
+        ledger.answers.push((AnswerRow { id, gate: 1, subject, answer: answer.clone() }, rule));
         ledger.approvals.push(ApprovalRow {
             document,
             subject,
             answer: Some(answer),
             kind: ApprovalKind::Approve,
+            with: Vec::new(),
         });
     }
 
@@ -188,6 +222,32 @@ mod tests {
             prove(document, &ledger, &[]).unwrap().approval().answer.as_ref().unwrap().by.id,
             UserId(3)
         );
+    }
+
+    #[test]
+    fn an_owner_of_each_file_and_never_who_asked_for_it() {
+        let (document, subject) = (Hash::of(b"design"), Hash::of(b"design and policy"));
+        let mut ledger = Ledger { verdicts: vec![verdict(document, Verdict::Approved)], ..Ledger::default() };
+        let owner = |person| Who::Either { people: vec![UserId(person)], role: None };
+        let rule = Approvers { needed: 1, not: Some(UserId(4)), owners: vec![owner(1), owner(2)] };
+        let mut approve = |person| {
+            approved(&mut ledger, document, subject, person, 1);
+            ledger.answers.last_mut().unwrap().1 = rule.clone();
+            let (given, enough) = approvals(document, subject, &ledger);
+            let by: Vec<u64> = given.iter().map(|answer| answer.by.id.0).collect();
+            let proof = prove(document, &ledger, &[]).map(drop);
+            assert_eq!(enough, proof.is_ok());
+            (by, proof)
+        };
+        assert_eq!(approve(4).0, [0; 0], "who asked for it");
+        assert_eq!(approve(3).0, [0; 0], "who owns none of it");
+        assert_eq!(approve(1), (vec![1], Err(Missing::Owners(document))));
+        assert_eq!(approve(2), (vec![1, 2], Ok(())));
+        // What was said at an earlier gate about the same is of no use once it was sent back from there.
+        approved(&mut ledger, document, subject, 1, 2);
+        ledger.answers.last_mut().unwrap().0.gate = 2;
+        let refused = Missing::Approvals { document, found: 1, needed: 2 };
+        assert_eq!(prove(document, &ledger, &[]).unwrap_err(), refused);
     }
 
     #[test]
@@ -227,7 +287,8 @@ mod tests {
     #[test]
     fn a_lesser_proof_counts_only_where_it_is_declared() {
         let document = Hash::of(b"design");
-        let policy = || ApprovalRow { document, subject: document, answer: None, kind: ApprovalKind::Policy };
+        let (kind, with) = (ApprovalKind::Policy, Vec::new());
+        let policy = || ApprovalRow { document, subject: document, answer: None, kind, with: with.clone() };
         let reviewed = |verdicts: &[Verdict]| Ledger {
             verdicts: verdicts.iter().map(|given| verdict(document, *given)).collect(),
             approvals: vec![policy()],

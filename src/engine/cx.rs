@@ -133,6 +133,11 @@ impl<T> Cx<T> {
         self.lease.run.answer.as_ref().map(|row| &row.answer)
     }
 
+    /// What somebody did last to the comment of this visit's open gate.
+    pub fn touched(&self) -> Option<&Remark> {
+        self.lease.run.gate.as_ref()?.touched.as_ref()
+    }
+
     /// What people said of the run's findings, but for the first so many: the same at every attempt between two saves.
     ///
     /// # Errors
@@ -283,6 +288,14 @@ impl<T> Cx<T> {
     pub async fn countersigned(&self, document: Hash, proofs: &[Proof]) -> Result<Countersigned, StepError> {
         let ledger = self.ledger().await?;
         countersigned::prove(document, &ledger, proofs).map_err(|missing| StepError::Bug(missing.into()))
+    }
+
+    /// The people's approvals of `subject` that count at its gate so far, and whether they are enough.
+    ///
+    /// # Errors
+    /// `Bug` when they cannot be read.
+    pub async fn approvals(&self, document: Hash, subject: Hash) -> Result<(Vec<Answer>, bool), StepError> {
+        Ok(countersigned::approvals(document, subject, &self.ledger().await?))
     }
 
     fn enter(&self, key: &str) -> Result<Inside<'_>, StepError> {

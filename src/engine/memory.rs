@@ -164,7 +164,8 @@ impl Inner {
         row.parked = run.parked == Some(self.epoch);
         row.gate = self.gates.iter().find(|gate| gate.open && gate.row.run == row.id).map(|gate| {
             let answers = self.answers.iter().filter(|booking| booking.row.gate == gate.row.id).count();
-            GateRow { answers: u32::try_from(answers).unwrap_or(u32::MAX), ..gate.row.clone() }
+            let touched = self.remarks(row.id).filter(|remark| remark.touches(row.visit)).last().cloned();
+            GateRow { answers: u32::try_from(answers).unwrap_or(u32::MAX), touched, ..gate.row.clone() }
         });
         row.answer = row.gate.as_ref().and_then(|gate| {
             let mut bookings = self.answers.iter();
@@ -436,7 +437,7 @@ impl Inner {
             }
         } else {
             let id = self.gates.len() as u64 + 1;
-            let row = GateRow { id, run, spec: spec.clone(), answers: 0 };
+            let row = GateRow { id, run, spec: spec.clone(), answers: 0, touched: None };
             self.gates.push(Gate { row, open: true });
         }
         if more { Some(now) } else { spec.expires.filter(|at| *at > now) }
@@ -456,10 +457,10 @@ impl Inner {
                 Record::Section(_) | Record::Text(_) | Record::Artifact(_) => {}
             }
         }
-        let needed =
-            |gate: u64| self.gates.iter().find(|g| g.row.id == gate).map_or(1, |g| g.row.spec.needed);
+        let gate = |id: u64| self.gates.iter().find(|gate| gate.row.id == id);
+        let rule = |id| gate(id).map(|gate| gate.row.spec.approvers.clone()).unwrap_or_default();
         let bookings = self.answers.iter().filter(|booking| booking.run == run);
-        ledger.answers = bookings.map(|booking| (booking.row.clone(), needed(booking.row.gate))).collect();
+        ledger.answers = bookings.map(|booking| (booking.row.clone(), rule(booking.row.gate))).collect();
         ledger
     }
 

@@ -31,7 +31,7 @@ pub use self::{
     workflow::{AnyWorkflow, Attempt, Halt, Kind, Moved, Next, Proof, Saved, Step, StepError, Workflow},
 };
 pub use crate::store::{
-    Answer, AnswerRow, ApprovalKind, ApprovalRow, ArtifactRow, Booked, CallRow, CallStatus, Calls, CommitRow,
-    Cut, Filter, FindingRow, GateSpec, Ledger, Outcome, Pause, PauseScope, RaiseRow, Record, Remark,
-    SectionRow, Tally, TextKind, TextRow, Trigger, VerdictRow, Who,
+    Answer, AnswerRow, ApprovalKind, ApprovalRow, Approvers, ArtifactRow, Booked, CallRow, CallStatus, Calls,
+    CommitRow, Cut, Filter, FindingRow, GateSpec, Ledger, NotTheirs, Outcome, Pause, PauseScope, RaiseRow,
+    Record, Remark, SectionRow, Tally, TextKind, TextRow, Trigger, VerdictRow, Who,
 };

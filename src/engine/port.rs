@@ -11,8 +11,8 @@ use super::{
 use crate::{
     limits,
     store::{
-        Answer, Booked, Calls, Filter, GateRow, Outcome, Pause, PauseScope, Remark, RunRow, RunStatus,
-        StoreError, Trigger, Who,
+        Answer, Booked, Calls, Filter, GateRow, NotTheirs, Outcome, Pause, PauseScope, Remark, RunRow,
+        RunStatus, StoreError, Trigger, Who,
     },
     types::{Actor, Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -77,7 +77,8 @@ pub enum Signalled {
     WrongStage(Vec<GateView>),
     /// The hash that was given is not what the gate asks about.
     Stale(GateView),
-    /// Without a hash, and written before the subject had been on the page long enough.
+    /// Without a hash, and written before the subject had been on the page long enough, or where what stood on it was not
+    /// only ours.
     TooSoon(GateView),
     /// Without a hash, and more than one gate waits.
     Several(Vec<GateView>),
@@ -87,6 +88,8 @@ pub enum Signalled {
         needs: Who,
         gate: GateView,
     },
+    /// Their role is enough, and their word does not count at this gate all the same.
+    NotTheirs(NotTheirs),
 }
 
 /// A wish that runs end.
@@ -210,6 +213,8 @@ pub struct GateView {
     pub ways: Vec<String>,
     /// Answers accepted so far.
     pub answers: u32,
+    /// Who changed the comment that asks, if anybody did: an approval names the hash then.
+    pub touched_by: Option<String>,
 }
 
 impl From<&GateRow> for GateView {
@@ -221,9 +226,10 @@ impl From<&GateRow> for GateView {
             subject: spec.subject,
             verbs: spec.verbs,
             shown_at: spec.shown_at,
-            needed: spec.needed,
+            needed: spec.approvers.needed,
             ways: spec.ways,
             answers: row.answers,
+            touched_by: row.touched.as_ref().map(|remark| remark.by.login.clone()),
         }
     }
 }
@@ -347,6 +353,7 @@ pub(super) enum Match<'a> {
     NoWay(&'a GateRow),
     Several,
     NotAllowed(&'a Who, &'a GateRow),
+    NotTheirs(NotTheirs),
 }
 
 /// Which of an issue's open gates an answer is for. An approval without a hash counts only when
@@ -392,8 +399,13 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
     if !may(who) {
         return Match::NotAllowed(who, gate);
     }
+    if let Some(why) = binding.then(|| gate.spec.approvers.refuse(answer, answer.verb == OVERRIDE)).flatten()
+    {
+        return Match::NotTheirs(why);
+    }
     let seen_since = gate.spec.shown_at.plus(limits::SEEN_BEFORE_APPROVAL);
-    if answer.hash.is_none() && binding && answer.at < seen_since {
+    let touched = gate.touched.is_some() && answer.verb == APPROVE;
+    if answer.hash.is_none() && binding && (touched || answer.at < seen_since) {
         return Match::TooSoon(gate);
     }
     let unsaid = answer.way.as_ref().is_none_or(|way| !gate.spec.ways.contains(way));
@@ -407,7 +419,7 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
 mod tests {
     use super::*;
     use crate::{
-        store::GateSpec,
+        store::{Approvers, GateSpec},
         types::{Role, UserId},
     };
 
@@ -417,12 +429,12 @@ mod tests {
             subject: Hash::of(stage.as_bytes()),
             verbs: verbs.iter().map(|verb| ((*verb).to_owned(), Role::Write.into())).collect(),
             shown_at: Timestamp(0),
-            needed: 1,
+            approvers: Approvers::default(),
             expires: None,
             ways: Vec::new(),
         };
         let run = RunId { repo: RepoId(1), seq: id };
-        GateRow { id, run, spec, answers: 0 }
+        GateRow { id, run, spec, answers: 0, touched: None }
     }
 
     fn answer(verb: &str, stage: Option<&str>, hash: Option<Hash>) -> Answer {

@@ -57,6 +57,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 Match::Several => return Ok(Signalled::Several(views())),
                 Match::Stale(gate) => return Ok(Signalled::Stale(gate.into())),
                 Match::TooSoon(gate) => return Ok(Signalled::TooSoon(gate.into())),
+                Match::NotTheirs(why) => return Ok(Signalled::NotTheirs(why)),
                 Match::NoWay(gate) => return Ok(Signalled::NoWay(gate.into())),
                 Match::NotAllowed(needs, gate) => {
                     return Ok(Signalled::NotAllowed { needs: needs.clone(), gate: gate.into() });

@@ -65,7 +65,7 @@ impl Repo {
     pub async fn authors(&self, issue: IssueNo) -> Result<Authors, Fault> {
         let name = self.name();
         let variables = json!({ "owner": name.owner, "name": name.name, "number": issue });
-        let request = self.bare(&AUTHORS).body(json!({ "query": QUERY, "variables": variables }));
+        let request = self.bare(&AUTHORS, &[]).body(json!({ "query": QUERY, "variables": variables }));
         let answer: Mutated = self.send(request).await?.json()?;
         let found = &answer.field(&AUTHORS, "repository")?["issue"];
         let call = AUTHORS.to_string();

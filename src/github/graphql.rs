@@ -113,7 +113,7 @@ impl Repo {
         let query = format!("mutation({}) {{ {} }}", takes.join(", "), does.join(" "));
         let variables: serde_json::Map<_, _> =
             fields.iter().map(|f| (f.alias.to_owned(), f.input.clone())).collect();
-        let request = self.bare(call).body(json!({ "query": query, "variables": variables }));
+        let request = self.bare(call, &[]).body(json!({ "query": query, "variables": variables }));
         let answer = self.write(request.urgency(urgency)).await?;
         let mutated: Mutated = answer.json()?;
         if mutated.errors.iter().any(Problem::is_rate_limit) {

@@ -19,6 +19,8 @@ pub enum Needs {
     App,
     /// A permission of the installation, by the name it has in the manifest.
     Permission(&'static str, Level),
+    /// A permission that the App does not ask for and somebody may have given it. A refusal is an answer.
+    IfGiven(&'static str, Level),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -75,6 +77,7 @@ calls! {
     CONVERT_MANIFEST: POST "/app-manifests/{code}/conversions" Needs::Nothing;
     INSTALLATION_REPOSITORIES: GET "/installation/repositories" METADATA;
     USER: GET "/users/{login}" Needs::Nothing;
+    TEAM_MEMBERS: GET "/orgs/{organization}/teams/{team}/members" Needs::IfGiven("members", Level::Read);
 
     REPOSITORY: GET "/repos/{owner}/{repo}" METADATA;
     REPOSITORY_BY_ID: GET "/repositories/{id}" METADATA;
@@ -108,6 +111,7 @@ calls! {
 
     PULL: GET "/repos/{owner}/{repo}/pulls/{pull}" PULLS;
     PULL_COMMITS: GET "/repos/{owner}/{repo}/pulls/{pull}/commits" PULLS;
+    REVIEW_COMMENTS: GET "/repos/{owner}/{repo}/pulls/{pull}/reviews/{review}/comments" PULLS;
     PULLS_LIST: GET "/repos/{owner}/{repo}/pulls" PULLS;
     CREATE_PULL: POST "/repos/{owner}/{repo}/pulls" PROPOSE;
     EDIT_PULL: PATCH "/repos/{owner}/{repo}/pulls/{pull}" PROPOSE;

@@ -43,7 +43,7 @@ pub use manifest::{CALLS, Manifest};
 pub use outbound::Body;
 pub use pace::Pacing;
 pub use permit::Permission;
-pub use pulls::{Pull, PullSpec};
+pub use pulls::{LineComment, Pull, PullSpec};
 pub use repo::{Issue, LabelSpec, LabelSwap, Repo, RepoInfo, Whereabouts};
 
 #[cfg(test)]

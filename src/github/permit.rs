@@ -3,8 +3,12 @@
 
 use serde::Deserialize;
 
-use super::{error::Fault, manifest::PERMISSION, repo::Repo};
-use crate::types::{Actor, Role};
+use super::{
+    error::Fault,
+    manifest::{PERMISSION, TEAM_MEMBERS, USER},
+    repo::Repo,
+};
+use crate::types::{Actor, Role, UserId};
 
 /// What someone may do in a repository, as GitHub said a moment ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,24 @@ impl Repo {
             Err(fault) => return Err(fault),
         };
         Ok(Permission { role })
+    }
+
+    /// The number of an account; none where there is none of that name.
+    pub async fn person(&self, login: &str) -> Result<Option<UserId>, Fault> {
+        match self.send(self.bare(&USER, &[login]).kept()).await {
+            Ok(answer) => Ok(Some(UserId(answer.json::<Person>()?.id))),
+            Err(Fault::NotFound { .. }) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Who is in a team; none where there is no such team or GitHub does not tell us.
+    pub async fn team(&self, organization: &str, team: &str) -> Result<Option<Vec<UserId>>, Fault> {
+        match self.paged::<Person>(self.bare(&TEAM_MEMBERS, &[organization, team])).await {
+            Ok(people) => Ok(Some(people.into_iter().map(|person| UserId(person.id)).collect())),
+            Err(Fault::NotFound { .. } | Fault::Forbidden { .. }) => Ok(None),
+            Err(fault) => Err(fault),
+        }
     }
 }
 

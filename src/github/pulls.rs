@@ -7,7 +7,7 @@ use super::{
     api::Request,
     comments::first_piece,
     error::Fault,
-    manifest::{CREATE_PULL, EDIT_PULL, PULL, PULL_COMMITS, PULLS_LIST},
+    manifest::{CREATE_PULL, EDIT_PULL, PULL, PULL_COMMITS, PULLS_LIST, REVIEW_COMMENTS},
     outbound::Body,
     repo::Repo,
 };
@@ -76,6 +76,24 @@ impl From<Found> for Pull {
             head_repo: found.head.repo.map(|repo| RepoId(repo.id)),
         }
     }
+}
+
+/// What somebody said at a line of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineComment {
+    pub path: String,
+    /// None: about the whole file.
+    pub line: Option<u64>,
+    pub body: String,
+}
+
+/// The line of the new file that a part of a diff ends at, which is the one that a comment on it is about: GitHub does not
+/// always tell its number.
+fn last_line(hunk: &str) -> Option<u64> {
+    let (header, lines) = hunk.split_once('\n')?;
+    let first: u64 = header.split_once('+')?.1.split([',', ' ']).next()?.parse().ok()?;
+    let shown = lines.lines().filter(|line| !line.starts_with(['-', '\\'])).count();
+    (first + shown as u64).checked_sub(1)
 }
 
 impl Repo {
@@ -157,6 +175,26 @@ impl Repo {
         let request = self.request(&PULL_COMMITS, &[&number.to_string()]).query("per_page", 100);
         let listed: Vec<Listed> = self.send(request).await?.json()?;
         Ok(listed.into_iter().map(|listed| (listed.sha, listed.commit.message)).collect())
+    }
+
+    /// What a review says at lines of the files.
+    pub async fn review_comments(&self, pull: IssueNo, review: u64) -> Result<Vec<LineComment>, Fault> {
+        #[derive(Deserialize)]
+        struct Listed {
+            path: String,
+            body: Option<String>,
+            line: Option<u64>,
+            original_line: Option<u64>,
+            #[serde(default)]
+            diff_hunk: String,
+        }
+        let request = self.request(&REVIEW_COMMENTS, &[&pull.to_string(), &review.to_string()]);
+        let listed: Vec<Listed> = self.paged(request).await?;
+        let comment = |listed: Listed| {
+            let line = listed.line.or(listed.original_line).or_else(|| last_line(&listed.diff_hunk));
+            LineComment { path: listed.path, line, body: listed.body.unwrap_or_default() }
+        };
+        Ok(listed.into_iter().map(comment).collect())
     }
 
     /// Every pull request that came from this branch, open or not.

@@ -210,8 +210,8 @@ impl Repo {
     }
 
     /// A call whose route names no repository.
-    pub(super) fn bare(&self, call: &'static Call) -> Request {
-        Request::to(call, &[]).counted(self.counter.clone())
+    pub(super) fn bare(&self, call: &'static Call, values: &[&str]) -> Request {
+        Request::to(call, values).counted(self.counter.clone())
     }
 
     /// Sends, and follows a redirect that leads to this same repository under its new name. Any

@@ -43,6 +43,7 @@ impl Intake {
             Signalled::NotAllowed { needs, .. } => {
                 return Ok(Reply::No(format!("refused: `/{verb}` needs {needs} here")));
             }
+            Signalled::NotTheirs(why) => return Ok(Reply::No(format!("refused: `/{verb}` {why} here"))),
             Signalled::NoGate(runs) if runs.iter().any(|run| run.opening) => return Err(Trouble::Opening),
             Signalled::NoGate(runs) => self.no_gate(&verb, &runs),
             Signalled::NoRun => messages::runs(&[]),
@@ -51,7 +52,7 @@ impl Intake {
             }
             Signalled::Several(gates) => messages::several(&lines(&gates)),
             Signalled::Stale(gate) => messages::stale(&approve_line(&gate)),
-            Signalled::TooSoon(gate) => messages::too_soon(&approve_line(&gate)),
+            Signalled::TooSoon(gate) => messages::too_soon(&approve_line(&gate), gate.touched_by.as_deref()),
             Signalled::NoWay(gate) => messages::no_way(&verb, &approve_line(&gate)),
         }))
     }
@@ -161,6 +162,7 @@ mod tests {
             needed: 1,
             ways: Vec::new(),
             answers: 0,
+            touched_by: None,
         };
         RunView {
             id: RunId { repo, seq: 1 },

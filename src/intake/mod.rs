@@ -18,9 +18,11 @@ mod lifecycle;
 mod patrol;
 mod pauses;
 mod reactions;
+mod review;
 mod route;
 mod settle;
 mod sweep;
+mod touched;
 mod workers;
 
 pub use labels::Labels;

@@ -3,10 +3,10 @@
 use super::{Handled, Intake, Note, Trouble, answer::Reply, cause};
 use crate::{
     config::PeopleSettings,
-    engine::{Answer, Filter, Start, Started, Trigger},
+    engine::{Start, Started, Trigger},
     github::{
         Labeling, On, Repo, decorated,
-        event::{Event, IssueAction, RepoRef, ReviewEvent, ReviewState},
+        event::{Event, IssueAction, RepoRef},
     },
     messages,
     store::{RepoRow, Taken},
@@ -46,6 +46,7 @@ impl Intake {
                 }
             }
             Event::Comment(e) => self.comment(taken, e).await,
+            Event::Touched(e) => self.touched(taken, e).await,
             Event::Review(e) => self.review(taken, e).await,
             Event::PullRequest(e) => self.pull(taken, e).await,
             Event::Rerequested(e) => self.rerequested(taken, e).await,
@@ -136,62 +137,6 @@ impl Intake {
             Started::Duplicate(run) => Reply::Note(format!("{run} was started by the same before")),
             Started::Already(run) => Reply::Words(messages::already_running(run.id, workflow, None)),
         })
-    }
-
-    /// GitHub's own review buttons on the run's pull request mean `/approve` and `/revise`.
-    async fn review(&self, taken: &Taken, e: &ReviewEvent) -> Handled {
-        if e.sender.bot || e.sender.id == self.bot().await?.id {
-            return Ok(Note::Nothing("a bot's review never acts".into()));
-        }
-        let verb = match e.state {
-            ReviewState::Approved => "approve",
-            ReviewState::ChangesRequested => "revise",
-            ReviewState::Commented => return Ok(Note::Nothing("a review without a decision".into())),
-        };
-        let here = IssueRef { repo: &e.repo, installation: e.installation, issue: e.pull };
-        let Some(issue) = self.issue_of_pull(&here).await? else {
-            return Ok(Note::Nothing("not a pull request of ours".into()));
-        };
-        let at = IssueRef { issue, ..here };
-        let role = self.repo(&at).permission(&e.sender).await?.role;
-        if self.router.row(verb).is_none_or(|row| role < row.role) {
-            return Ok(Note::Done(format!("refused: {role} may not {verb}")));
-        }
-        // Reviews go on after the work has ended, and are then no business of ours.
-        let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
-        if self.engine.list(live).await?.is_empty() {
-            return Ok(Note::Nothing("a review where nothing runs".into()));
-        }
-        let cause = cause::review(e.review);
-        if !self.store.inbox().owns(&taken.id, &cause).await? {
-            return Ok(Note::Nothing(TOLD.into()));
-        }
-        let reply = if verb == "revise" && e.body.trim().is_empty() {
-            Reply::Words(messages::empty_args(verb))
-        } else {
-            let answer = Answer {
-                cause: cause::nth(&cause, 0),
-                verb: verb.to_owned(),
-                stage: None,
-                hash: None,
-                way: None,
-                text: e.body.clone(),
-                by: e.sender.clone(),
-                role,
-                at: e.submitted_at,
-                url: Some(e.url.clone()),
-                commit: e.commit_id.clone(),
-            };
-            self.signal(taken, (e.repo.id, issue), answer).await?
-        };
-        match reply {
-            // A review takes no thumb.
-            Reply::Note(note) | Reply::No(note) => Ok(Note::Done(format!("a review: {note}"))),
-            Reply::Words(body) | Reply::Shown(body) => {
-                self.say(taken, &cause, &self.repo(&at), (e.pull, at.issue), &[body]).await?;
-                Ok(Note::Done("a review: answered".to_owned()))
-            }
-        }
     }
 
     /// The issue that a pull request of ours grew from.

@@ -15,7 +15,7 @@ use super::{
     change::Change,
     git::{Git, NewEntry, Signature},
     json::Json,
-    model::{Account, App, Installation, Pull, Repository, Review},
+    model::{Account, App, Installation, LineComment, Pull, Repository, Review},
     views::What,
 };
 use crate::types::{InstallationId, IssueNo, Oid, RepoId, Role, Timestamp, UserId};
@@ -172,7 +172,20 @@ impl Hub {
         state: &str,
         body: &str,
     ) -> Result<u64, HubError> {
-        self.change(|c| c.review(repo, pull, user, state, body))
+        self.review_at(repo, pull, user, state, body, &[])
+    }
+
+    /// The same with comments: path, line and text of each.
+    pub fn review_at(
+        &self,
+        repo: RepoId,
+        pull: IssueNo,
+        user: UserId,
+        state: &str,
+        body: &str,
+        comments: &[(&str, u64, &str)],
+    ) -> Result<u64, HubError> {
+        self.change(|c| c.review(repo, pull, user, (state, body), comments))
     }
 
     /// Merges a pull request by a merge commit and closes it.
@@ -482,10 +495,17 @@ impl Change<'_> {
         repo: RepoId,
         number: IssueNo,
         by: UserId,
-        state: &str,
-        body: &str,
+        (state, body): (&str, &str),
+        comments: &[(&str, u64, &str)],
     ) -> Result<u64, HubError> {
         let (id, at) = (self.state.fresh_id(), self.at);
+        let comments = comments.iter().map(|(path, line, body)| LineComment {
+            id: self.state.fresh_id(),
+            path: (*path).to_owned(),
+            line: *line,
+            body: (*body).to_owned(),
+        });
+        let comments = comments.collect();
         let missing = || HubError::Missing(format!("pull request {number}"));
         let pull = self.issue_mut(repo, number)?.pull.as_mut().ok_or_else(missing)?;
         let review = Review {
@@ -495,6 +515,7 @@ impl Change<'_> {
             body: body.to_owned(),
             commit: pull.head_oid.clone(),
             at,
+            comments,
         };
         pull.reviews.push(review.clone());
         self.tell(repo, Some(number), by, What::Reviewed { state: state.to_owned(), body: body.to_owned() });

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     git::{Commit, FileDiff, Git, Signature},
     json::{Json, merge, node},
-    model::{Issue, Pull, Repository, Review},
+    model::{Issue, LineComment, Pull, Repository, Review},
     views::{labels_of, state_word},
 };
 use crate::types::Oid;
@@ -85,6 +85,27 @@ impl Json<'_> {
             "_links": { "html": { "href": web }, "pull_request": { "href": pull } },
             "submitted_at": review.at.to_string(), "commit_id": review.commit,
             "author_association": self.association(repo, review.user),
+        })
+    }
+
+    /// A review's comment. As GitHub does here, the line's number is left out: the end of the hunk is its line.
+    pub(super) fn line_comment(
+        &self,
+        repo: &Repository,
+        issue: &Issue,
+        of: &Review,
+        said: &LineComment,
+    ) -> Value {
+        let pull = format!("{}/pulls/{}", self.repo_api(repo), issue.number);
+        let web = format!("{}#discussion_r{}", self.issue_web(repo, issue), said.id);
+        json!({
+            "id": said.id, "node_id": node("PRRC", said.id), "pull_request_review_id": of.id, "path": said.path,
+            "position": 1, "original_position": 1, "commit_id": of.commit, "original_commit_id": of.commit,
+            "diff_hunk": format!("@@ -{0},1 +{0},1 @@\n+a line", said.line), "user": self.account(of.user),
+            "body": said.body, "created_at": of.at.to_string(), "updated_at": of.at.to_string(), "html_url": web,
+            "url": format!("{}/pulls/comments/{}", self.repo_api(repo), said.id), "pull_request_url": pull,
+            "author_association": self.association(repo, of.user),
+            "_links": { "html": { "href": web }, "pull_request": { "href": pull } },
         })
     }
 

@@ -243,6 +243,17 @@ pub(super) struct Review {
     pub(super) body: String,
     pub(super) commit: Oid,
     pub(super) at: Timestamp,
+    #[serde(default)]
+    pub(super) comments: Vec<LineComment>,
+}
+
+/// What a review says at a line of a file.
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct LineComment {
+    pub(super) id: u64,
+    pub(super) path: String,
+    pub(super) line: u64,
+    pub(super) body: String,
 }
 
 /// One webhook delivery; its body lies in `deliveries/<guid>.json`.

@@ -1,8 +1,8 @@
 //! The gate comment: the one that sends mail, because a person must decide. Once that is over it is edited to say so.
 
 use super::{
-    ApproveLine, Author, Inconclusive, access, cost::spending, count, folded, held::day_and_clock, links,
-    others, overrides, rehearsal, sign, stage_name, status::place,
+    Approvals, ApproveLine, Author, Inconclusive, access, approvals::approvals, cost::spending, count,
+    folded, held::day_and_clock, link, links, others, overrides, rehearsal, sign, stage_name, status::place,
 };
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,7 @@ const RATIONALE_CHARS: usize = 1_500;
 /// Findings whose detail is shown here; the review log has all.
 const DETAILED: usize = 25;
 const DETAIL_CHARS: usize = 1_000;
+const DIFF_CHARS: usize = 6_000;
 
 #[derive(Debug, Clone)]
 pub struct GateCard {
@@ -58,6 +59,10 @@ pub struct GateCard {
     pub authorship: Vec<Authorship>,
     /// Issues whose open work touches the same files, and some of these.
     pub overlaps: Vec<(IssueNo, Vec<String>)>,
+    /// Whom it asks besides a role.
+    pub approvals: Option<Approvals>,
+    /// Who changed the comment, which was put back.
+    pub touched_by: Option<String>,
     /// How the issue was edited that would have given way to what was approved.
     pub edited: Option<String>,
     /// Why people are asked where the settings would ask nobody.
@@ -117,8 +122,8 @@ pub enum Standing {
         by: String,
         at: Timestamp,
     },
-    /// A person's own version of the document is on the branch.
-    Replaced,
+    /// A person's own version of the document is on the branch; how it differs from ours.
+    Replaced(String),
     /// No answer to it counts any more; why, in a sentence of ours.
     Ended(String),
 }
@@ -142,9 +147,9 @@ impl Standing {
                     "override" => "Accepted against the review",
                     _ => "Accepted",
                 };
-                format!("**{what} by {}** on {}.", plain(by, 60), day_and_clock(*at))
+                format!("**{what} by {}** on {}.", plain(by, 300), day_and_clock(*at))
             }
-            Self::Replaced => {
+            Self::Replaced(_) => {
                 "**Nobody needs to answer this any more**: somebody changed the document on its branch. Their version is \
                  reviewed next, and then asked about."
                     .to_owned()
@@ -161,7 +166,7 @@ impl Standing {
             Self::Waits(_) | Self::WaitsAnew(_) => "waits for a person",
             Self::Answered { verb, .. } if verb == "revise" => "was sent back",
             Self::Answered { .. } => "was accepted",
-            Self::Replaced => "was replaced",
+            Self::Replaced(_) => "was replaced",
             Self::Ended(_) => "was not decided",
         }
     }
@@ -201,6 +206,14 @@ pub fn gate(card: &GateCard) -> Body {
         )
     }));
     parts.push(decision(card) + &others(&card.others));
+    parts.extend(asks(card));
+    parts.extend(card.touched_by.as_ref().filter(|_| card.standing.waits()).map(|login| {
+        let login = code(login, 60);
+        format!("{login} changed this comment, and it was put back. So `/approve` does not pass here without the hash.")
+    }));
+    if let Standing::Replaced(diff) = &card.standing {
+        parts.push(folded("What changed", &fenced("diff", diff, DIFF_CHARS)));
+    }
     parts.extend(card.because.as_ref().map(|because| {
         let why = match because {
             AskedBecause::Stranger(login) => {
@@ -224,7 +237,7 @@ pub fn gate(card: &GateCard) -> Body {
         parts.push(format!("Open work on other issues touches the same files: {}.", others.join("; ")));
     }
     parts.extend(card.edited.as_ref().filter(|_| card.standing.waits()).map(|diff| {
-        let diff = fenced("diff", diff, 6_000);
+        let diff = fenced("diff", diff, DIFF_CHARS);
         format!(
             "**The issue was edited** before this could take its place, so nothing was changed:\n\n{diff}"
         )
@@ -272,6 +285,27 @@ pub fn gate(card: &GateCard) -> Body {
     }
     parts.push(format!("<sub>Run {} · the hash to approve covers the document (sha256 {}), the files it names and this gate's rules</sub>", card.run, card.document));
     Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+/// Once, where nobody has answered for long.
+pub fn reminder(card: &GateCard, gate_url: &str) -> Body {
+    let stage = stage_name(&card.stage);
+    let mut parts = vec![format!("### ⏰ The {stage} still waits for a person"), decision(card)];
+    parts.extend(asks(card));
+    parts.push(link("What is asked", gate_url));
+    Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+/// Why the run ends.
+pub fn nobody_answered(days: u32) -> String {
+    format!("Nobody decided for {days} days, so the run was ended.")
+}
+
+/// Whom an approval takes besides a role.
+fn asks(card: &GateCard) -> Option<String> {
+    let passes = matches!(card.verdict, None | Some(Verdict::Approved));
+    let waits = card.standing.waits() && passes;
+    card.approvals.as_ref().filter(|_| waits).map(approvals).filter(|said| !said.is_empty())
 }
 
 fn headline(card: &GateCard) -> String {
@@ -434,6 +468,8 @@ mod tests {
             authorship: vec![],
             overlaps: vec![],
             because: None,
+            approvals: None,
+            touched_by: None,
             edited: None,
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),

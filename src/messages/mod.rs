@@ -6,6 +6,7 @@
 //!
 //! [`Body`]: crate::github::outbound::Body
 
+mod approvals;
 mod check;
 mod cost;
 mod detour;
@@ -20,6 +21,7 @@ mod questions;
 mod replies;
 mod status;
 
+pub use approvals::{Approvals, OwnedFiles, names};
 pub use check::{CheckCard, CheckStands, check, check_name};
 pub use cost::{
     Amounts, Cap, CostView, PauseCard, Quote, WayOn, costs, costs_not_shown, paused, raise_refused,
@@ -29,7 +31,9 @@ pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted};
 pub use failure::{FailureKind, Inconclusive};
 pub use filed::{Credit, Origin, conflicts_unknown, filed_issue, filed_title, labels_lacking, similar};
-pub use gate::{AskedBecause, Authorship, GateCard, Standing, gate, without_stale_lines};
+pub use gate::{
+    AskedBecause, Authorship, GateCard, Standing, gate, nobody_answered, reminder, without_stale_lines,
+};
 pub use held::{Hold, ModelWait, with_pause};
 pub use labels::{DONE, LabelView, NEEDS_YOU, STOPPED, TRIGGER_COLOR, WORKING, trigger_description};
 pub use pull::{

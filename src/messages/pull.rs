@@ -25,20 +25,24 @@ pub enum Acceptance {
 impl Acceptance {
     pub(super) fn text(&self) -> String {
         match self {
-            Self::Approved { by, at } => format!("approved by {} at {at}", plain(by, 60)),
+            Self::Approved { by, at } => format!("approved by {} at {at}", plain(by, 300)),
             Self::Overridden { by, at, reason } => {
-                format!("**verdict overridden** by {} at {at}: {}", plain(by, 60), plain(reason, 500))
+                format!("**verdict overridden** by {} at {at}: {}", plain(by, 300), plain(reason, 500))
             }
-            Self::Unreviewed { by, at } => format!("approved by {} at {at}, without a review", plain(by, 60)),
+            Self::Unreviewed { by, at } => {
+                format!("approved by {} at {at}, without a review", plain(by, 300))
+            }
             Self::Policy => "the reviewer's APPROVED is enough by the settings; nobody was asked".to_owned(),
         }
     }
 
     fn sentence(&self) -> String {
         match self {
-            Self::Approved { by, .. } => format!("Accepted by {}.", line(by, 60)),
-            Self::Overridden { by, .. } => format!("Accepted by {}, who overrode the verdict.", line(by, 60)),
-            Self::Unreviewed { by, .. } => format!("Accepted by {} without a review.", line(by, 60)),
+            Self::Approved { by, .. } => format!("Accepted by {}.", line(by, 300)),
+            Self::Overridden { by, .. } => {
+                format!("Accepted by {}, who overrode the verdict.", line(by, 300))
+            }
+            Self::Unreviewed { by, .. } => format!("Accepted by {} without a review.", line(by, 300)),
             Self::Policy => "Accepted by its review alone: the settings ask nobody.".to_owned(),
         }
     }

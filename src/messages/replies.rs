@@ -57,12 +57,18 @@ pub fn left(branch: &str, follows: &str, pull_url: &str) -> Body {
     ))
 }
 
-/// A bare approval came when its writer could not have read what waits.
-pub fn too_soon(line: &ApproveLine) -> Body {
-    said(&format!(
-        "The document was posted only moments before that, so it may not be the one you read. To accept it:\n\n{}",
-        line.block()
-    ))
+/// A bare approval came when its writer could not have read what waits, or may have read what this login wrote.
+pub fn too_soon(line: &ApproveLine, touched_by: Option<&str>) -> Body {
+    let why = match touched_by {
+        Some(login) => format!(
+            "The comment that asks was changed by {}, so what you read may not have been ours",
+            code(login, 60)
+        ),
+        None => {
+            "The document was posted only moments before that, so it may not be the one you read".to_owned()
+        }
+    };
+    said(&format!("{why}. To accept it:\n\n{}", line.block()))
 }
 
 /// The way of accepting it was not named.
@@ -296,7 +302,7 @@ mod tests {
         };
         let all = [
             stale(&line),
-            too_soon(&line),
+            too_soon(&line, Some(HOSTILE)),
             several(&[line.clone(), line.clone()]),
             wrong_stage(HOSTILE, std::slice::from_ref(&line)),
             no_gate(run, "Review", Some("https://x/1")),

@@ -18,12 +18,12 @@ pub use remains::{OnBranch, Remains, remains};
 
 use crate::{
     engine::{Answer, Countersigned, Record, SectionRow, StepError},
-    github::{Body, PullSpec, Repo, decorated},
+    github::{Body, Fault, PullSpec, Repo, decorated},
     messages::{self, ApproveLine},
     rounds::{
         Base, Cx, IssueSnapshot, Policy, STATUS_MARKER, announce, as_it_was, comment_marker, fault, text_of,
     },
-    types::{Hash, IssueNo, Oid, Timestamp},
+    types::{CommentId, Hash, IssueNo, Oid, RunId, Timestamp},
 };
 use branch::{BranchView, Expected, Landing, Only, land, read_branch};
 
@@ -236,6 +236,34 @@ pub(super) fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String
 /// The key of a gate comment, by which [`restate`] finds it again.
 pub const GATE: &str = "gate";
 
+/// The marker of a gate comment.
+pub fn gate_marker(run: RunId, visit: u64) -> String {
+    format!("{GATE}-{run}-{visit}")
+}
+
+/// Writes the gate comment of this visit again as it was, or anew where it is gone. Says where it is and since when; none
+/// where GitHub does not take it.
+pub async fn put_back(
+    cx: &Cx,
+    key: &str,
+    comment: CommentId,
+    body: &Body,
+) -> Result<Option<(String, Timestamp)>, StepError> {
+    let repo = cx.tools().repo(cx).await?.asking();
+    let marker = gate_marker(cx.run().id, cx.visit());
+    cx.once(key, |_| async {
+        let written = match repo.edit_comment(comment, &marker, body).await {
+            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {
+                repo.renew_comment(cx.run().trigger.issue, &marker, body).await
+            }
+            edited => edited,
+        };
+        let written = decorated(written).map_err(fault)?;
+        Ok(written.map(|comment| (comment.url, comment.updated_at)))
+    })
+    .await
+}
+
 /// Says in the gate comment of a visit how the gate stands now, and takes the lines that begin so and no longer count
 /// out of whatever else we said. That is for readers alone: what GitHub does not let us edit stays as it is.
 pub async fn restate(
@@ -392,10 +420,14 @@ pub async fn edited(
     // In what models were shown: what people do not see of it cannot be held against that.
     let before = format!("{}\n\n{}\n", then.title, text_of(cx, &then.body).await?);
     let after = format!("{}\n\n{}\n", now.title, text_of(cx, &now.body).await?);
-    let diff = similar::TextDiff::from_lines(&before, &after);
-    let diff = diff.unified_diff().context_radius(2).to_string();
+    let diff = diff(&before, &after);
     let diff = if diff.is_empty() { "(only what people do not see of it)".to_owned() } else { diff };
     Ok(Some((now, diff)))
+}
+
+/// How a text was changed, for people.
+pub fn diff(before: &str, after: &str) -> String {
+    similar::TextDiff::from_lines(before, after).unified_diff().context_radius(2).to_string()
 }
 
 /// The files of the document that hold something else at `now` than they did.

@@ -5,10 +5,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use super::{Cx, Recent, fault};
+use super::{Cx, Recent, fault, is_default};
 use crate::{
     codebase::{Index, TreeIndex},
-    config::{BudgetSettings, Filing, REPOSITORY_FILE, RepoSettings, Settings, WorkflowSettings},
+    config::{BudgetSettings, Filing, GateRules, REPOSITORY_FILE, RepoSettings, Settings, WorkflowSettings},
     documents::visible::{self, Hidden},
     engine::{Record, StepError, TextKind, TextRow},
     git::{GitError, Mirrors, Snapshot},
@@ -57,6 +57,9 @@ pub struct Policy {
     /// subject hangs on these bytes.
     #[serde(default = "on", skip_serializing_if = "Clone::clone")]
     pub verdict_gate: bool,
+    /// Whom gates ask, and how long; left out where it is the usual, for the same reason.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gates: GateRules,
     /// Where the document goes; `{issue}` is its number.
     pub document_path: String,
     /// What holds where the document is filed as an issue.
@@ -180,7 +183,7 @@ impl Desk {
         if !enabled {
             return Err(StepError::User(format!("{} Set it to true, then start anew.", switched_off())));
         }
-        let WorkflowSettings { max_rounds, draft_gate, verdict_gate, document_path, filing } =
+        let WorkflowSettings { max_rounds, draft_gate, verdict_gate, gates, document_path, filing } =
             workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
         Ok(Policy {
             drafter: settings.models.drafter.clone(),
@@ -188,7 +191,8 @@ impl Desk {
             max_rounds,
             draft_gate,
             // What the file asks for is not known: perhaps it is this.
-            verdict_gate: verdict_gate || complaint.is_some(),
+            verdict_gate: verdict_gate || complaint.is_some() || gates.ask_for_somebody(),
+            gates,
             document_path,
             filing,
             caps: budget,

@@ -244,7 +244,8 @@ impl Round {
         let mut insisted = Vec::new();
         for remark in remarks {
             self.heard += 1;
-            let Some(finding) = self.findings.get(&remark.finding) else { continue };
+            let about = (remark.verb != Remark::TOUCHED).then_some(&remark.finding);
+            let Some(finding) = about.and_then(|id| self.findings.get(id)) else { continue };
             if remark.role < may_settle(&remark.verb, finding.severity == verdict::Severity::Blocking) {
                 continue;
             }

@@ -11,7 +11,7 @@ use super::{Cx, Policy, announce};
 use crate::{
     commands,
     config::BudgetSettings,
-    engine::{CallRow, GateSpec, Ledger, RaiseRow, Record, StepError},
+    engine::{Approvers, CallRow, GateSpec, Ledger, RaiseRow, Record, StepError},
     messages::{self, Amounts, Cap, PauseCard, Quote, WayOn},
     providers::CallRole,
     store::{Reservation, Reserved, SharedCap, Spending},
@@ -169,7 +169,7 @@ fn gate(cx: &Cx, stage: &str, capped: &Capped, shown_at: Timestamp) -> GateSpec 
         subject: Hash::of_parts([BUDGET, &run, &visit].map(str::as_bytes)),
         verbs: vec![(BUDGET.to_owned(), Role::Maintain.into())],
         shown_at,
-        needed: 1,
+        approvers: Approvers::default(),
         expires: capped.until,
         ways: Vec::new(),
     }

@@ -1,17 +1,23 @@
 //! The gates: showing people a document and asking, hearing the answer, and the ways back.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Asks, Exit, Gate, Stage, Target, Visit, artifacts, document, show, still_wanted};
+use super::{
+    Asks, Exit, Gate, Stage, Target, Visit,
+    approvals::{Rules, accept},
+    artifacts, document, show, still_wanted,
+};
 use crate::{
     documents::visible::{gathered, visible},
     engine::{
-        Answer, AnswerRow, ApprovalKind, ApprovalRow, GateSpec, Proof, Record, StepError, TextKind, TextRow,
+        Answer, AnswerRow, ApprovalKind, GateSpec, Proof, Record, Remark, StepError, TextKind, TextRow,
     },
     messages::{self, ApproveLine, AskedBecause, CommitKind, Standing, State as Shown},
     publication::{self, Heard, Landed, Now, Publication},
-    rounds::{self, Cx, IssueSnapshot, Urgency, need},
-    types::{Hash, Role, Timestamp, Verdict},
+    rounds::{self, Cx, IssueSnapshot, Urgency, announce, need, text_of},
+    types::{CommentId, Hash, Role, Timestamp, Verdict},
 };
 
 /// What the open gate waits for an answer on.
@@ -29,6 +35,12 @@ pub(super) struct Asked {
     /// The ways of accepting it, of which an approval names one.
     #[serde(default)]
     ways: Vec<String>,
+    /// What was done to the comment last, which was put back since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) touched: Option<Remark>,
+    /// People were reminded.
+    #[serde(default)]
+    reminded: bool,
 }
 
 impl Asked {
@@ -48,9 +60,16 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let Some(Gate { word, asks, on, ways }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
         return Err(StepError::Bug(anyhow::anyhow!("{} is no gate of this workflow", v.at.id)));
     };
+    let asked_here = s.asked.as_ref().is_some_and(|asked| asked.visit == cx.visit());
+    if asked_here {
+        put_back(s, v).await?;
+    }
     let Some(answer) = cx.answer() else {
         if let Some(exit) = settled(s, v, asks).await? {
             return Ok(exit);
+        }
+        if asked_here {
+            return waits_on(s, v, asks).await;
         }
         return match asks {
             Asks::Draft if !on => Ok(Exit::Pass),
@@ -81,8 +100,11 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
                 Asks::Beforehand | Asks::Verdict => Some(ApprovalKind::Approve),
             };
             if let Some(kind) = kind {
-                let subject = need(&s.asked)?.subject;
-                accept(s, cx, subject, kind, Some(answer.clone())).await?;
+                let asked = need(&s.asked)?.clone();
+                if !accept(s, v, asked.subject, kind, Some(answer.clone())).await? {
+                    restate(s, v, cx.visit(), Standing::Waits(asked.line(v))).await?;
+                    return Ok(Exit::Ask(spec(s, v, asks, &asked)?));
+                }
             }
             answered(s, v, answer).await?;
             if asks == Asks::Draft {
@@ -118,23 +140,56 @@ async fn settled(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Option<Exit
         return Ok(Some(Exit::ReviewAgain));
     }
     let Some(asked) = &s.asked else { return Ok(None) };
-    let (line, spec) = (asked.line(v), spec(s, v, asks, asked));
-    restate_asked(s, v, Standing::Waits(line)).await?;
-    Ok(Some(Exit::Ask(spec)))
+    restate_asked(s, v, Standing::Waits(asked.line(v))).await?;
+    Ok(None)
 }
 
-/// Writes down what publishing will ask for.
-async fn accept(
-    s: &mut Stage,
-    cx: &Cx,
-    subject: Hash,
-    kind: ApprovalKind,
-    answer: Option<Answer>,
-) -> Result<(), StepError> {
-    let row = ApprovalRow { document: *need(&s.round.document)?, subject, answer, kind };
-    cx.record("approval", Record::Approval(row.clone())).await?;
-    s.approval = Some(row);
+/// Puts the comment that asks back, where somebody changed it since.
+async fn put_back(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
+    let (cx, mut asked) = (v.cx, need(&s.asked)?.clone());
+    let Some(touched) = cx.touched().filter(|touched| asked.touched.as_ref() != Some(touched)) else {
+        return Ok(());
+    };
+    asked.touched = Some(touched.clone());
+    s.asked = Some(asked.clone());
+    let gate = show::gate(s, v, Standing::Waits(asked.line(v)), None).await?;
+    let comment = CommentId(touched.text.parse().map_err(anyhow::Error::new)?);
+    let key = format!("put-back-{}", touched.cause);
+    if let Some((url, shown_at)) = publication::put_back(cx, &key, comment, &gate).await? {
+        s.asked = Some(Asked { url, shown_at, ..asked });
+    }
     Ok(())
+}
+
+/// Nobody has answered: looks at what time has brought about.
+async fn waits_on(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    still_wanted(s, cx).await?;
+    let mut asked = need(&s.asked)?.clone();
+    // Time only goes on: what is said here by the clock, a later attempt says as well.
+    let (now, [remind, expire]) = (cx.clock().now(), times(s, &asked)?);
+    if expire.is_some_and(|at| at <= now) {
+        let days = need(&s.policy)?.gates.expire_days;
+        return Err(StepError::User(messages::nobody_answered(days)));
+    }
+    if remind.is_some_and(|at| at <= now) {
+        let gate = show::card(s, v, Standing::Waits(asked.line(v)), None).await?;
+        announce(cx, "reminder", &messages::reminder(&gate, &asked.url)).await?;
+        asked.reminded = true;
+    }
+    let spec = spec(s, v, asks, &asked)?;
+    s.asked = Some(asked);
+    Ok(Exit::Ask(spec))
+}
+
+/// When people are reminded, if they are yet, and when the run ends without them.
+fn times(s: &Stage, asked: &Asked) -> Result<[Option<Timestamp>; 2], StepError> {
+    let rules = &need(&s.policy)?.gates;
+    let after = |days: u32| {
+        let day = Duration::from_secs(24 * 3600);
+        (days > 0).then(|| asked.shown_at.plus(day * days))
+    };
+    Ok([after(rules.remind_days).filter(|_| !asked.reminded), after(rules.expire_days)])
 }
 
 /// Where the policy asks nobody about what the reviewer approved: is there nothing else that a person has to see? Others'
@@ -161,7 +216,7 @@ pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<boo
         return Ok(false);
     }
     let subject = subject_alone(s, v).await?;
-    accept(s, cx, subject, ApprovalKind::Policy, None).await?;
+    accept(s, v, subject, ApprovalKind::Policy, None).await?;
     Ok(true)
 }
 
@@ -222,6 +277,7 @@ async fn ask(
         Target::Issue => (subject_alone(s, v).await?, None),
     };
     let repo = cx.tools().repo(cx).await?;
+    s.rules = Rules::of(s, v, asks).await?;
     s.authorship = cx.once("authorship", |_| rounds::authorship(cx, &repo)).await?;
     let paths = Texts::of(s, v).await?.paths;
     s.overlaps = artifacts::overlaps(v, &paths).await?;
@@ -229,9 +285,10 @@ async fn ask(
     let ways: Vec<String> = ways.iter().map(|way| (*way).to_owned()).collect();
     let line = ApproveLine { stage: word.clone(), subject, ways: ways.clone() };
     let gate = show::gate(s, v, Standing::Waits(line), left).await?;
-    let (url, shown_at) = rounds::announce(cx, publication::GATE, &gate).await?;
-    let asked = Asked { subject, shown_at, url, visit: cx.visit(), word: Some(word), ways };
-    let spec = spec(s, v, asks, &asked);
+    let (url, shown_at) = announce(cx, publication::GATE, &gate).await?;
+    let (visit, word) = (cx.visit(), Some(word));
+    let asked = Asked { subject, shown_at, url, visit, word, ways, touched: None, reminded: false };
+    let spec = spec(s, v, asks, &asked)?;
     s.asked = Some(asked);
     show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
     Ok(Exit::Ask(spec))
@@ -268,7 +325,7 @@ pub(super) async fn propose(
     Ok(Ok((subject, landing.left)))
 }
 
-fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> GateSpec {
+fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> Result<GateSpec, StepError> {
     let mut verbs = vec![("revise".to_owned(), Role::Write.into())];
     let refused = s.round.review.as_ref().is_some_and(|review| review.verdict != Verdict::Approved);
     match asks {
@@ -281,7 +338,8 @@ fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> GateSpec {
     }
     let Asked { subject, shown_at, .. } = *asked;
     let (stage, ways) = (asked.word(v).to_owned(), asked.ways.clone());
-    GateSpec { stage, subject, verbs, shown_at, needed: 1, expires: None, ways }
+    let (approvers, expires) = (s.rules.approvers(), times(s, asked)?.into_iter().flatten().min());
+    Ok(GateSpec { stage, subject, verbs, shown_at, approvers, expires, ways })
 }
 
 /// Why people are asked anew.
@@ -332,7 +390,7 @@ async fn ask_again(
     let cx = v.cx;
     let before = need(&s.asked)?.subject;
     let asked = Asked { subject, shown_at, ..need(&s.asked)?.clone() };
-    let spec = spec(s, v, asks, &asked);
+    let spec = spec(s, v, asks, &asked)?;
     let line = asked.line(v);
     s.asked = Some(asked);
     if let Some(Now { base, foreign, issue }) = now {
@@ -407,7 +465,9 @@ pub(super) async fn unpause(s: &Stage, cx: &Cx) -> Result<(), StepError> {
 
 /// As [`restate`], for the answer that ends this visit's gate.
 async fn answered(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<(), StepError> {
-    let (verb, by, at) = (answer.verb.clone(), answer.by.login.clone(), answer.at);
+    let all = s.approval.as_ref().filter(|row| row.answer.as_ref() == Some(answer)).map(show::accepted_by);
+    let by = all.unwrap_or_else(|| answer.by.login.clone());
+    let (verb, at) = (answer.verb.clone(), answer.at);
     restate(s, v, v.cx.visit(), Standing::Answered { verb, by, at }).await
 }
 
@@ -431,7 +491,10 @@ pub(super) async fn take_over(
     let cx = v.cx;
     match answer {
         Some(answer) if answer.verb == "revise" => answered(s, v, answer).await?,
-        _ => restate_asked(s, v, Standing::Replaced).await?,
+        _ => {
+            let (ours, theirs) = (self::document(s, cx).await?, text_of(cx, &document).await?);
+            restate_asked(s, v, Standing::Replaced(publication::diff(&ours, &theirs))).await?;
+        }
     }
     cx.book("theirs", Record::Text(TextRow::of(TextKind::Person, document))).await?;
     s.round.take_over(document);

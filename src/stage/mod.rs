@@ -5,6 +5,7 @@
 //! its own steps and its own table of edges, and one function of it says where each [`Exit`] leads: so what may follow
 //! what is read in one table, and nothing here knows a workflow's name.
 
+mod approvals;
 mod artifacts;
 mod check;
 mod document;
@@ -24,6 +25,7 @@ pub use unclear::{Question, conflicts, questions};
 use serde::{Deserialize, Serialize};
 
 use self::{
+    approvals::Rules,
     gates::{Anew, Asked, ask_anew, take_over},
     held::Paused,
     unclear::Questions,
@@ -69,6 +71,9 @@ pub struct Stage {
     foreign: Option<Hash>,
     /// What the open gate waits for an answer on, or the one whose approval is being published.
     asked: Option<Asked>,
+    /// Whom it asks besides a role.
+    #[serde(default)]
+    rules: Rules,
     /// The state label on the issue.
     label: Option<String>,
     /// Why the loop handed the decision to people, when the verdict is not APPROVED.

@@ -2,7 +2,7 @@
 //!
 //! Views only: state in, typed values for `messages` out.
 
-use super::{Asks, Before, Stage, Visit, check, document, unclear::Questions};
+use super::{Asks, Before, Stage, Visit, approvals, check, document, unclear::Questions};
 use crate::{
     config::document_path_of,
     documents::visible,
@@ -157,12 +157,22 @@ pub(super) async fn gate(
     standing: Standing,
     left: Option<String>,
 ) -> Result<Body, StepError> {
+    Ok(messages::gate(&card(s, v, standing, left).await?))
+}
+
+/// What it is made of.
+pub(super) async fn card(
+    s: &Stage,
+    v: &Visit<'_>,
+    standing: Standing,
+    left: Option<String>,
+) -> Result<GateCard, StepError> {
     let cx = v.cx;
     let review = s.round.review.as_ref();
     let asks = v.doc.gate(v.at.id, need(&s.policy)?).map(|gate| gate.asks);
     let design = document(s, cx).await?;
     let proposal = s.proposal.as_ref();
-    Ok(messages::gate(&GateCard {
+    Ok(GateCard {
         stage: v.doc.about().stage.to_owned(),
         standing,
         final_word: asks == Some(Asks::Unreviewed),
@@ -183,6 +193,8 @@ pub(super) async fn gate(
         left,
         authorship: s.authorship.clone(),
         overlaps: s.overlaps.clone(),
+        approvals: approvals::shown(s, v).await?,
+        touched_by: s.asked.as_ref().and_then(|asked| Some(asked.touched.as_ref()?.by.login.clone())),
         edited: match s.edited {
             Some(diff) => Some(rounds::text_of(cx, &diff).await?),
             None => None,
@@ -193,7 +205,7 @@ pub(super) async fn gate(
         status_url: s.status.url.clone(),
         cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
-    }))
+    })
 }
 
 /// What the run says on its pull request; `audit` is there once the document is approved. How its gate stands, if that is over.
@@ -427,12 +439,18 @@ pub(super) fn label_left(labels: &[String]) -> Option<String> {
 
 pub(super) fn acceptance(row: &ApprovalRow) -> Acceptance {
     let Some(answer) = &row.answer else { return Acceptance::Policy };
-    let (by, at) = (answer.by.login.clone(), answer.at);
+    let (by, at) = (accepted_by(row), answer.at);
     match row.kind {
         ApprovalKind::Override => Acceptance::Overridden { by, at, reason: answer.text.clone() },
         ApprovalKind::Unreviewed => Acceptance::Unreviewed { by, at },
         ApprovalKind::Approve | ApprovalKind::Policy => Acceptance::Approved { by, at },
     }
+}
+
+/// All whose word it took.
+pub(super) fn accepted_by(row: &ApprovalRow) -> String {
+    let last = row.answer.iter().map(|answer| answer.by.login.clone());
+    messages::names(&row.with.iter().map(|other| other.login.clone()).chain(last).collect::<Vec<_>>())
 }
 
 /// Who wrote the document, if there is one: a version that no model wrote is a person's.

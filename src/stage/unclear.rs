@@ -12,7 +12,7 @@ use crate::{
         conflicts::Conflict,
         visible::{gathered, visible},
     },
-    engine::{GateSpec, StepError, Who},
+    engine::{Approvers, GateSpec, StepError, Who},
     messages::{self, Answering, QuestionView, QuestionsCard, State as Shown},
     publication,
     rounds::{self, announce, need, text_of},
@@ -210,7 +210,7 @@ fn gate(s: &Stage, v: &Visit<'_>, questions: &Questions, posted: &Posted) -> Res
         subject: Hash::of(&asked),
         verbs: vec![(ANSWER.to_owned(), Who::Either { people, role: Some(Role::Write) })],
         shown_at: posted.shown_at,
-        needed: 1,
+        approvers: Approvers::default(),
         expires: Some(posted.until),
         ways: Vec::new(),
     })

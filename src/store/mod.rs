@@ -7,6 +7,7 @@
 //! workflow, no GitHub, no rule about who may do what.
 
 mod agenda;
+mod approvers;
 mod backup;
 mod cache;
 mod check;
@@ -46,6 +47,7 @@ use self::{
     open_databases::OpenDatabases,
 };
 pub use self::{
+    approvers::{Approvers, NotTheirs},
     backup::{BackedUp, backup},
     cache::{Cache, CacheKey, Packed},
     check::{Checked, check},

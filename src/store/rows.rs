@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Calls, Gathered};
+use super::{Approvers, Calls, Gathered};
 use crate::types::{
     Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, MicroUsd, Oid, RepoId, Role, RunId,
     Timestamp, UserId, Verdict,
@@ -40,8 +40,9 @@ pub struct GateSpec {
     pub verbs: Vec<(String, Who)>,
     /// Since when the subject is on the page, unchanged, by GitHub's clock.
     pub shown_at: Timestamp,
-    /// How many different people must approve.
-    pub needed: u32,
+    /// Whose approval counts here, and how many it takes.
+    #[serde(flatten)]
+    pub approvers: Approvers,
     /// When to run the step again although nobody answered.
     pub expires: Option<Timestamp>,
     /// In which of several ways it may be accepted: an approval names one of them.
@@ -158,6 +159,8 @@ pub struct GateRow {
     pub spec: GateSpec,
     /// Answers that were accepted at this gate so far.
     pub answers: u32,
+    /// The newest remark that somebody changed the comment which asks.
+    pub touched: Option<Remark>,
 }
 
 /// An accepted answer and what its giver was looking at.
@@ -170,13 +173,14 @@ pub struct AnswerRow {
     pub answer: Answer,
 }
 
-/// What a person says of a finding while the run lives: data, which starts nothing. A step reads it when it looks next.
+/// What a person says of a finding while the run lives, or does to the comment of its gate: data, which starts nothing. A
+/// step reads it when it looks next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remark {
     pub cause: Cause,
     /// The word that was typed: `dismiss`.
     pub verb: String,
-    /// The finding it is about: `F3`.
+    /// The finding it is about: `F3`; of a gate's comment the visit that wrote it.
     pub finding: String,
     pub text: String,
     pub by: Actor,
@@ -184,6 +188,16 @@ pub struct Remark {
     pub role: Role,
     /// GitHub's time of the comment.
     pub at: Timestamp,
+}
+
+impl Remark {
+    /// The verb of one that is about a gate's comment, whose number is the text.
+    pub const TOUCHED: &str = "touched";
+
+    /// Is it about the comment of the gate that was opened in this visit?
+    pub fn touches(&self, visit: u64) -> bool {
+        self.verb == Self::TOUCHED && self.finding == visit.to_string()
+    }
 }
 
 /// Someone's wish that runs end.
@@ -657,6 +671,9 @@ pub struct ApprovalRow {
     /// The person's; none where the policy asked nobody.
     pub answer: Option<Answer>,
     pub kind: ApprovalKind,
+    /// Who had approved it before at the same gate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<Actor>,
 }
 
 /// How a text came to be.
@@ -745,8 +762,8 @@ pub struct Ledger {
     pub approvals: Vec<ApprovalRow>,
     pub raises: Vec<RaiseRow>,
     pub commits: Vec<CommitRow>,
-    /// Every answer that was accepted at a gate of this run, with the `needed` of that gate.
-    pub answers: Vec<(AnswerRow, u32)>,
+    /// Every answer that was accepted at a gate of this run, with the rule of that gate.
+    pub answers: Vec<(AnswerRow, Approvers)>,
 }
 
 /// One link of a repository's audit chain.

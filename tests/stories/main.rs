@@ -6,6 +6,7 @@
 #[path = "../providers/anthropic.rs"]
 mod anthropic;
 mod apis;
+mod approvals;
 mod bad_input;
 mod branch;
 mod checks;

@@ -16,7 +16,7 @@ use countersign::{
         verdict::Severity,
     },
     github::{Body, outbound::clean},
-    messages::{ApproveLine, Author, GateCard, Standing, gate as posted, together},
+    messages::{Approvals, ApproveLine, Author, GateCard, OwnedFiles, Standing, gate as posted, together},
     types::{Hash, IssueNo, RepoId, Role, RunId, Verdict},
 };
 
@@ -66,6 +66,21 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         left: None,
         authorship: vec![],
         overlaps: vec![(IssueNo(7), vec![line.into()])],
+        approvals: Some(Approvals {
+            needed: 2,
+            by: vec![line.into()],
+            not: None,
+            by_owners: true,
+            owned: vec![OwnedFiles {
+                files: vec![line.into()],
+                more: 0,
+                owners: vec![line.into()],
+                unread: vec![line.into()],
+                nobody: false,
+                approved: true,
+            }],
+        }),
+        touched_by: Some(line.into()),
         edited: None,
         because: None,
         document_url: None,
@@ -77,9 +92,11 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
 }
 
 /// What begins at the outermost level of a gate, in this order, among what the texts make.
-const FRAME: [&str; 10] = [
+const FRAME: [&str; 12] = [
     "<h3>✅ APPROVED: the LLD waits for a person (1 open finding)</h3>",
     "<pre><code>/approve lld ",
+    "<p><strong>1 of 2 approvals</strong>",
+    "<table>\n<thead>\n<tr>\n<th>Files</th>",
     "<p><strong>The reviewer's reason</strong></p>",
     "<table>\n<thead>\n<tr>\n<th></th>\n<th>Severity</th>",
     "<details><summary>Details of the findings</summary>",

@@ -38,6 +38,7 @@ pub struct RepoRef {
 pub enum Event {
     Issue(IssueEvent),
     Comment(CommentEvent),
+    Touched(TouchedEvent),
     PullRequest(PullEvent),
     Review(ReviewEvent),
     ReviewComment(ReviewCommentEvent),
@@ -103,6 +104,21 @@ pub struct CommentEvent {
     pub url: String,
     /// Written by an App in someone's name; such comments command nothing.
     pub via_app: bool,
+}
+
+/// A comment that somebody else than its author edited or deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TouchedEvent {
+    pub repo: RepoRef,
+    pub installation: InstallationId,
+    pub issue: IssueNo,
+    pub is_pull: bool,
+    pub comment: CommentId,
+    /// What it says and what it said.
+    pub texts: [String; 2],
+    pub sender: Actor,
+    pub author: Actor,
+    pub at: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -278,6 +294,7 @@ impl Event {
         match self {
             Self::Issue(e) => Some(e.installation),
             Self::Comment(e) => Some(e.installation),
+            Self::Touched(e) => Some(e.installation),
             Self::PullRequest(e) => Some(e.installation),
             Self::Review(e) => Some(e.installation),
             Self::ReviewComment(e) => Some(e.installation),
@@ -296,6 +313,7 @@ impl Event {
         match self {
             Self::Issue(e) => Some(&e.repo),
             Self::Comment(e) => Some(&e.repo),
+            Self::Touched(e) => Some(&e.repo),
             Self::PullRequest(e) => Some(&e.repo),
             Self::Review(e) => Some(&e.repo),
             Self::ReviewComment(e) => Some(&e.repo),

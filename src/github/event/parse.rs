@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     CheckEvent, CommentEvent, Event, InstallationAction, InstallationEvent, IssueAction, IssueEvent,
     PayloadError, PullAction, PullEvent, RepositoryAction, RepositoryEvent, RerequestEvent,
-    ReviewCommentEvent, ReviewEvent, ReviewState, StatusEvent, payload::Payload,
+    ReviewCommentEvent, ReviewEvent, ReviewState, StatusEvent, TouchedEvent, payload::Payload,
 };
 use crate::types::{CommentId, RepoId};
 
@@ -84,6 +84,7 @@ fn issue(p: Payload<'_>) -> Parsed {
 fn comment(p: Payload<'_>) -> Parsed {
     match p.text_or_empty("action") {
         "created" => {}
+        "edited" | "deleted" if p.sender()?.id != p.author("comment.user")?.id => return touched(p),
         "edited" => return Ok(ignored("an edited comment never acts")),
         _ => return Ok(unknown_action(p)),
     }
@@ -100,6 +101,21 @@ fn comment(p: Payload<'_>) -> Parsed {
         created_at: p.time("comment.created_at")?,
         url: p.text_or_empty("comment.html_url").to_owned(),
         via_app: p.at("comment.performed_via_github_app").is_some(),
+    }))
+}
+
+fn touched(p: Payload<'_>) -> Parsed {
+    let texts = ["comment.body", "changes.body.from"].map(|path| p.text_or_empty(path).to_owned());
+    Ok(Event::Touched(TouchedEvent {
+        repo: p.repo()?,
+        installation: p.installation()?,
+        issue: p.issue_no("issue.number")?,
+        is_pull: p.at("issue.pull_request").is_some(),
+        comment: CommentId(p.number("comment.id")?),
+        texts,
+        sender: p.sender()?,
+        author: p.author("comment.user")?,
+        at: p.time("comment.updated_at")?,
     }))
 }
 

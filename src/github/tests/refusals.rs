@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     limits,
-    types::{CommentId, IssueNo},
+    types::{CommentId, IssueNo, UserId},
 };
 
 fn comment(id: u64) -> Value {
@@ -152,4 +152,26 @@ async fn the_newest_comment_is_found_though_nobody_says_which_page_is_the_last()
     let body = Body::frame("x".to_owned());
     let found = fake.repo().ensure_comment(IssueNo(1), "m", &body, true).await.unwrap();
     assert_eq!(found.id, CommentId(5));
+}
+
+#[tokio::test]
+async fn a_team_is_known_where_github_tells_of_it() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "GET /orgs/octo/teams/core/members?per_page=100" => answer(200, json!([{ "id": 7 }, { "id": 8 }])),
+        "GET /orgs/octo/teams/dark/members?per_page=100" => {
+            answer(403, json!({ "message": "Resource not accessible by integration" }))
+        }
+        "GET /orgs/octo/teams/down/members?per_page=100" => answer(502, json!({})),
+        _ => None,
+    })
+    .await;
+    let repo = fake.repo();
+    assert_eq!(repo.team("octo", "core").await, Ok(Some(vec![UserId(7), UserId(8)])));
+    for unknown in ["dark", "none"] {
+        assert_eq!(repo.team("octo", unknown).await, Ok(None));
+    }
+    assert!(
+        repo.team("octo", "down").await.is_err_and(|fault| fault.passes()),
+        "that nobody could say is no answer"
+    );
 }

@@ -39,6 +39,7 @@ impl Call<'_> {
                 Ok(self.ok(&body))
             }
             ("PATCH" | "POST", [number]) => self.edit_pull(repo, number),
+            ("GET", [number, "reviews", review, "comments"]) => self.review_comments(repo, number, review),
             ("GET", [number, "commits"]) => self.pull_commits(repo, number),
             _ => self.unknown_route(),
         }
@@ -142,6 +143,15 @@ impl Call<'_> {
             Ok::<_, Refusal>(())
         })?;
         Ok(self.ok(&self.full_pull(repo, number)?))
+    }
+
+    fn review_comments(&self, repo: RepoId, number: &str, review: &str) -> RestResult {
+        let rows = self.with_pull(repo, number, |call, s, r, issue| {
+            let mut reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
+            let of = reviews.find(|of| of.id.to_string() == review)?;
+            Some(of.comments.iter().map(|said| call.json(s).line_comment(r, issue, of, said)).collect())
+        })?;
+        Ok(self.list(rows.ok_or_else(Refusal::not_found)?))
     }
 
     fn pull_commits(&self, repo: RepoId, number: &str) -> RestResult {

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     store::{
-        ArtifactRow, CallRow, CommitRow, GateSpec, Lease, Ledger, Record, SectionRow, StoreError,
-        database::signed, error::Fault, gathered::Booking,
+        AnswerRow, Approvers, ArtifactRow, CallRow, CommitRow, GateSpec, Lease, Ledger, Record, SectionRow,
+        StoreError, database::signed, error::Fault, gathered::Booking,
     },
     types::{IssueNo, RunId},
 };
@@ -117,7 +117,7 @@ fn of_issue<V: DeserializeOwned>(tx: &Transaction<'_>, table: &str, issue: Issue
     rows.map(|text| json(&text?)).collect()
 }
 
-fn answers(tx: &Transaction<'_>, run: RunId) -> Result<Vec<(crate::store::AnswerRow, u32)>, Fault> {
+fn answers(tx: &Transaction<'_>, run: RunId) -> Result<Vec<(AnswerRow, Approvers)>, Fault> {
     let mut statement = tx.prepare(
         "SELECT answer.id, gate, subject, body, gate.spec FROM answer JOIN gate ON gate.id = answer.gate
          WHERE answer.run = ?1 ORDER BY answer.id",
@@ -125,7 +125,7 @@ fn answers(tx: &Transaction<'_>, run: RunId) -> Result<Vec<(crate::store::Answer
     let rows = statement.query_map([signed(run.seq)], |row| Ok((answer(row), row.get::<_, String>(4)?)))?;
     rows.map(|row| {
         let (answer, spec) = row?;
-        Ok((answer?, json::<GateSpec>(&spec)?.needed))
+        Ok((answer?, json::<GateSpec>(&spec)?.approvers))
     })
     .collect()
 }

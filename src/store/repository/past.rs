@@ -154,8 +154,13 @@ mod tests {
             url: None,
             commit: None,
         };
-        let row =
-            ApprovalRow { document, subject: document, answer: Some(answer), kind: ApprovalKind::Approve };
+        let row = ApprovalRow {
+            document,
+            subject: document,
+            answer: Some(answer),
+            kind: ApprovalKind::Approve,
+            with: Vec::new(),
+        };
         serde_json::to_string(&row).unwrap()
     }
 

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use super::RepoDb;
 use crate::{
     store::{
-        AnswerRow, Calls, CancelRow, Filter, GateRow, RunRow, RunStatus, StoreError, TrailRow,
+        AnswerRow, Calls, CancelRow, Filter, GateRow, Remark, RunRow, RunStatus, StoreError, TrailRow,
         agenda::{Became, Rank, Slot},
         database::{signed, unsigned},
         error::Fault,
@@ -126,16 +126,23 @@ impl Reader {
     fn gate(self, tx: &Transaction<'_>, run: RunId) -> Result<Option<GateRow>, Fault> {
         let found = tx
             .prepare_cached(
-                "SELECT id, spec, (SELECT COUNT(*) FROM answer WHERE answer.gate = gate.id)
+                "SELECT id, spec, (SELECT COUNT(*) FROM answer WHERE answer.gate = gate.id),
+                     (SELECT body FROM remark WHERE remark.run = gate.run AND body ->> 'verb' = ?2
+                          AND body ->> 'finding' = CAST(visit AS TEXT) ORDER BY number DESC LIMIT 1)
                  FROM gate WHERE run = ?1 AND closed_at IS NULL",
             )?
-            .query_row([signed(run.seq)], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get(2)?))
+            .query_row(params![signed(run.seq), Remark::TOUCHED], |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, String>(1)?,
+                    row.get(2)?,
+                    row.get::<_, Option<String>>(3)?,
+                ))
             })
             .optional()?;
-        let Some((id, spec, answers)) = found else { return Ok(None) };
-        let spec = json(&spec)?;
-        Ok(Some(GateRow { id: unsigned(id), run, spec, answers }))
+        let Some((id, spec, answers, touched)) = found else { return Ok(None) };
+        let (spec, touched) = (json(&spec)?, touched.map(|body| json(&body)).transpose()?);
+        Ok(Some(GateRow { id: unsigned(id), run, spec, answers, touched }))
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use countersign::{
-    engine::{Backing, Filter, GateSpec, Outcome, Pause, PauseScope, Trigger, memory::Memory},
+    engine::{Approvers, Backing, Filter, GateSpec, Outcome, Pause, PauseScope, Trigger, memory::Memory},
     store::{
         Begun, Booked, CancelRow, Checkpoint, Lease, NewRun, Opened, Rerun, RunRow, RunStatus, Store,
         StoreError,
@@ -386,7 +386,7 @@ fn gate() -> GateSpec {
         subject: Hash::of(b"the design"),
         verbs: vec![("approve".into(), Role::Write.into())],
         shown_at: BEGINNING,
-        needed: 1,
+        approvers: Approvers::default(),
         expires: None,
         ways: Vec::new(),
     }

@@ -355,6 +355,15 @@ async fn answers_are_matched_to_their_gate(world: World) {
     world.settle().await;
     assert_eq!(world.view(run).await.status, Status::Asking, "none of these moved it");
 
+    // The comment that asks may not be what was read, from the moment that somebody changed it.
+    world.touches(run).await;
+    for _ in 0..2 {
+        assert!(
+            matches!(world.signal(approve()).await, Signalled::TooSoon(gate) if gate.touched_by.is_some())
+        );
+        world.settle().await;
+    }
+
     // With the hash, even at once; upper case and the stage's case are the writer's business.
     let hash = Some(subject().short().to_uppercase());
     let typed = Answer { hash, stage: Some("LLD".into()), at: BEGINNING, ..approve() };

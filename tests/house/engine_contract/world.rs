@@ -14,9 +14,10 @@ use countersign::{
     clock::Clock,
     commands::CommandSpec,
     engine::{
-        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Backing, CallRow, CallStatus, Cancel, Cancelled, Cx,
-        Engine, Filter, GateSpec, Halt, Kind, Next, Outcome, Port, Record, RunView, Signal, Signalled, Start,
-        Started, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow, memory::Memory,
+        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, Backing, CallRow, CallStatus, Cancel,
+        Cancelled, Cx, Engine, Filter, GateSpec, Halt, Kind, Next, Outcome, Port, Record, Remark, RunView,
+        Signal, Signalled, Start, Started, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow,
+        memory::Memory,
     },
     limits,
     store::Store,
@@ -383,7 +384,7 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
         subject: subject(),
         verbs,
         shown_at,
-        needed: 1,
+        approvers: Approvers::default(),
         expires,
         ways: Vec::new(),
     };
@@ -405,8 +406,13 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
         "override" => ApprovalKind::Override,
         _ => ApprovalKind::Approve,
     };
-    let mut row =
-        ApprovalRow { document: document(), subject: subject(), answer: Some(answer.clone()), kind };
+    let mut row = ApprovalRow {
+        document: document(),
+        subject: subject(),
+        answer: Some(answer.clone()),
+        kind,
+        with: Vec::new(),
+    };
     match state.mode.as_str() {
         "unrecorded" => return Ok(Next::Go(At::Publish)),
         "misbound" => row.document = Hash::of(b"another design"),
@@ -580,6 +586,20 @@ impl World {
     pub(super) async fn live(&self) -> Vec<RunView> {
         let filter = Filter { repo: Some(REPO), issue: Some(ISSUE), live_only: true };
         self.engine().list(filter).await.unwrap()
+    }
+
+    /// Somebody changes the comment by which a run's open gate asks.
+    pub(super) async fn touches(&self, run: RunId) {
+        let remark = Remark {
+            cause: Cause("touched".into()),
+            verb: Remark::TOUCHED.into(),
+            finding: self.view(run).await.visit.to_string(),
+            text: "7".into(),
+            by: person("grace", 1002),
+            role: Role::None,
+            at: BEGINNING,
+        };
+        self.engine.as_ref().unwrap().remark(run, remark).await.unwrap();
     }
 
     pub(super) async fn signal(&self, answer: Answer) -> Signalled {

@@ -1,0 +1,231 @@
+//! `CODEOWNERS`: who owns which files of a repository, as GitHub reads it.
+
+/// Where the file may be; the first that is there counts.
+pub const PLACES: [&str; 3] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"];
+
+/// Who owns files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    Person(String),
+    Team {
+        organization: String,
+        team: String,
+    },
+    /// An e-mail address, or what else stands there: nobody we can know.
+    Other(String),
+}
+
+impl Owner {
+    /// As it stands in the file.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Person(login) => format!("@{login}"),
+            Self::Team { organization, team } => format!("@{organization}/{team}"),
+            Self::Other(text) => text.clone(),
+        }
+    }
+
+    fn read(word: &str) -> Self {
+        let sound = |name: &str| {
+            !name.is_empty()
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        };
+        match word.strip_prefix('@').map(|name| name.split_once('/').ok_or(name)) {
+            Some(Err(login)) if sound(login) => Self::Person(login.to_owned()),
+            Some(Ok((organization, team))) if sound(organization) && sound(team) => {
+                Self::Team { organization: organization.to_owned(), team: team.to_owned() }
+            }
+            _ => Self::Other(word.to_owned()),
+        }
+    }
+}
+
+/// The rules of such a file.
+#[derive(Debug, Default)]
+pub struct CodeOwners(Vec<(Pattern, Vec<Owner>)>);
+
+impl CodeOwners {
+    /// Reads it. As at GitHub, a line with a pattern that is none is passed over.
+    pub fn parse(text: &str) -> Self {
+        Self(text.lines().filter_map(rule).collect())
+    }
+
+    /// The owners of a file: those of the last rule that is about it, which may have none.
+    pub fn of(&self, path: &str) -> &[Owner] {
+        let path: Vec<&str> = path.split('/').collect();
+        let rule = self.0.iter().rev().find(|(pattern, _)| matches(&pattern.0, &path));
+        rule.map_or(&[], |(_, owners)| owners)
+    }
+}
+
+/// The segments of a path, from the repository's root.
+#[derive(Debug)]
+struct Pattern(Vec<Segment>);
+
+#[derive(Debug, PartialEq)]
+enum Segment {
+    /// `**`: any number of directories; at the end, whatever is below.
+    Any,
+    /// Characters to be found as they stand, and wildcards.
+    Of(Vec<Sign>),
+}
+
+#[derive(Debug, PartialEq, Clone, Copy)]
+enum Sign {
+    Is(char),
+    /// `?`
+    One,
+    /// `*`
+    Some,
+}
+
+fn rule(line: &str) -> Option<(Pattern, Vec<Owner>)> {
+    let (pattern, rest) = first_word(line.trim());
+    let owners = rest.split_whitespace().take_while(|word| !word.starts_with('#')).map(Owner::read);
+    Some((Pattern::read(&pattern)?, owners.collect()))
+}
+
+/// The signs up to the first space that no backslash stands before, and what follows.
+fn first_word(line: &str) -> (Vec<(char, bool)>, &str) {
+    let (mut signs, mut escaped) = (Vec::new(), false);
+    for (at, sign) in line.char_indices() {
+        match sign {
+            '\\' if !escaped => {
+                escaped = true;
+                continue;
+            }
+            sign if sign.is_whitespace() && !escaped => return (signs, &line[at..]),
+            sign => signs.push((sign, escaped)),
+        }
+        escaped = false;
+    }
+    (signs, "")
+}
+
+impl Pattern {
+    fn read(signs: &[(char, bool)]) -> Option<Self> {
+        let plain = |wanted: char| move |sign: &(char, bool)| *sign == (wanted, false);
+        // A comment; what would take files out again; ranges of characters.
+        let foreign = matches!(signs.first(), None | Some(('#' | '!', _))) || signs.iter().any(plain('['));
+        if foreign {
+            return None;
+        }
+        let mut parts: Vec<&[(char, bool)]> = signs.split(plain('/')).collect();
+        let whole = parts.len() == 1 || (parts.len() == 2 && parts[1].is_empty());
+        let below = parts.len() > 1 && parts.last().is_some_and(|part| part.is_empty());
+        if below {
+            parts.pop();
+        }
+        let rooted = parts.first().is_some_and(|part| part.is_empty());
+        if rooted {
+            parts.remove(0);
+        }
+        if parts.is_empty() || parts.iter().any(|part| part.is_empty()) {
+            return None;
+        }
+        let mut segments: Vec<_> = parts.into_iter().map(Segment::read).collect();
+        if whole && !rooted {
+            segments.insert(0, Segment::Any);
+        }
+        // A name is that of a file or of a directory with all in it; `docs/*` is about the files in it alone.
+        let star = Segment::Of(vec![Sign::Some]);
+        if below || (segments.last() != Some(&star) || segments == [Segment::Any, star]) {
+            segments.push(Segment::Any);
+        }
+        if below {
+            segments.push(Segment::Of(vec![Sign::One, Sign::Some]));
+        }
+        Some(Self(segments))
+    }
+}
+
+impl Segment {
+    fn read(part: &[(char, bool)]) -> Self {
+        if part == [('*', false), ('*', false)] {
+            return Self::Any;
+        }
+        let sign = |sign: &(char, bool)| match sign {
+            ('*', false) => Sign::Some,
+            ('?', false) => Sign::One,
+            (sign, _) => Sign::Is(*sign),
+        };
+        Self::Of(part.iter().map(sign).collect())
+    }
+}
+
+fn matches(pattern: &[Segment], path: &[&str]) -> bool {
+    let any = |segment: &Segment| *segment == Segment::Any;
+    let is = |segment: &Segment, at: usize| matches!(segment, Segment::Of(signs) if fits(signs, path[at]));
+    reaches(pattern, path.len(), any, is)
+}
+
+fn fits(signs: &[Sign], name: &str) -> bool {
+    let name: Vec<char> = name.chars().collect();
+    let is = |sign: &Sign, at: usize| matches!(sign, Sign::One) || *sign == Sign::Is(name[at]);
+    reaches(signs, name.len(), |sign| *sign == Sign::Some, is)
+}
+
+/// Does a pattern take up all of so many items, where `any` of its parts take up as many as there are? All ways are gone at
+/// once, so that no number of wildcards takes long.
+fn reaches<P>(pattern: &[P], items: usize, any: impl Fn(&P) -> bool, is: impl Fn(&P, usize) -> bool) -> bool {
+    let mut reached = vec![false; items + 1];
+    reached[0] = true;
+    for part in pattern {
+        if any(part) {
+            let first = reached.iter().position(|reached| *reached).unwrap_or(reached.len());
+            reached[first..].fill(true);
+        } else {
+            reached = (0..=items).map(|at| at > 0 && reached[at - 1] && is(part, at - 1)).collect();
+        }
+    }
+    reached[items]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_about_the_files_that_github_says() {
+        for (pattern, about, not_about) in [
+            ("*", "a.rs b/c.rs", ""),
+            ("*.rs", "a.rs b/c.rs", "a.rsx b/rs"),
+            ("/build/logs/", "build/logs/x build/logs/a/b", "build/logs x/build/logs/y"),
+            ("docs/*", "docs/a.md", "docs/b/c.md x/docs/a.md"),
+            ("apps/", "apps/a apps/b/c x/apps/y", "apps x/apps"),
+            ("/docs", "docs docs/a/b", "x/docs"),
+            ("src/a", "src/a src/a/b.rs", "x/src/a src/ab"),
+            ("**/logs", "logs build/logs/a x/y/logs", "log"),
+            ("src/**/test.rs", "src/test.rs src/a/b/test.rs", "test.rs src/test.rs.bak"),
+            ("/src/**", "src/a src/b/c", "x/src/a"),
+            ("a\\ b.md", "a\u{20}b.md", "a b.md.x"),
+            ("file?.c", "file1.c", "file.c file12.c"),
+        ] {
+            let rules = CodeOwners::parse(&format!("{pattern} @ann"));
+            let owned = |path: &str| rules.of(path) == [Owner::Person("ann".into())];
+            let split = if pattern.contains(' ') { '\n' } else { ' ' };
+            for path in about.split(split).filter(|path| !path.is_empty()) {
+                assert!(owned(path), "{pattern} is about {path}");
+            }
+            for path in not_about.split(split).filter(|path| !path.is_empty()) {
+                assert!(!owned(path), "{pattern} is not about {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_rule_that_fits_holds_and_may_name_nobody() {
+        let rules = CodeOwners::parse(
+            "# everything\n*  @ann @octo/core  # the rest\n\n!src/x @eve\nsrc/[ab] @eve\n/src/  docs@octo.example\n/src/free\n",
+        );
+        let names = |path: &str| rules.of(path).iter().map(Owner::name).collect::<Vec<_>>();
+        assert_eq!(names("README.md"), ["@ann", "@octo/core"]);
+        assert_eq!(rules.of("x")[1], Owner::Team { organization: "octo".into(), team: "core".into() });
+        assert_eq!(rules.of("src/a"), [Owner::Other("docs@octo.example".into())]);
+        assert_eq!(names("src/free/a.rs"), [""; 0]);
+        assert_eq!(CodeOwners::parse("@ann\n/\n//a @b\n@../.. @c/../d").of("a"), []);
+        // However many stars somebody writes.
+        let stars = CodeOwners::parse(&format!("{}b @ann", "*a".repeat(500)));
+        assert!(stars.of(&"a".repeat(2000)).is_empty());
+    }
+}

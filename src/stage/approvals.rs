@@ -1,0 +1,178 @@
+//! Whom a gate asks besides a role: how many people, not whoever asked for the run, owners of the files; and how it
+//! stands with them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Asks, Stage, Visit, document};
+use crate::{
+    documents::owners::{CodeOwners, Owner, PLACES},
+    engine::{Answer, ApprovalKind, ApprovalRow, Approvers, Record, StepError, Who},
+    github::Repo,
+    messages::{Approvals, OwnedFiles},
+    rounds::{fault, need},
+    types::{Actor, Hash, Role, UserId},
+};
+
+/// Files that one list of owners is shown for.
+const FILES_SHOWN: usize = 5;
+
+/// What the open gate asks for, as it was when people were asked.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Rules {
+    /// So many different people; 0: a gate whose approval is not published, which takes one.
+    needed: u32,
+    /// Whoever asked for the run, where they may not approve.
+    not: Option<Actor>,
+    owned: Vec<Owned>,
+}
+
+/// Files that the same people own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Owned {
+    files: Vec<String>,
+    /// Beside these.
+    more: usize,
+    /// As they stand in the file that says so.
+    names: Vec<String>,
+    /// Those of whom nobody knows who they are.
+    unread: Vec<String>,
+    people: Vec<UserId>,
+}
+
+impl Owned {
+    /// Where no owner can be found, who could change that file has to do.
+    fn who(&self) -> Who {
+        match self.people.is_empty() {
+            true => Who::Role(Role::Maintain),
+            false => Who::Either { people: self.people.clone(), role: None },
+        }
+    }
+}
+
+impl Rules {
+    /// What the settings ask for at this gate.
+    pub(super) async fn of(s: &Stage, v: &Visit<'_>, asks: Asks) -> Result<Self, StepError> {
+        let rules = &need(&s.policy)?.gates;
+        if asks == Asks::Draft || !rules.ask_for_somebody() {
+            return Ok(Self::default());
+        }
+        let not = rules.approver_not_requester.then(|| v.cx.run().trigger.actor.clone());
+        let mut owned = if rules.code_owners { owned(s, v).await? } else { Vec::new() };
+        for files in &mut owned {
+            files.people.retain(|person| not.as_ref().is_none_or(|not| not.id != *person));
+        }
+        Ok(Self { needed: rules.approvals, not, owned })
+    }
+
+    pub(super) fn approvers(&self) -> Approvers {
+        Approvers {
+            needed: self.needed.max(1),
+            not: self.not.as_ref().map(|actor| actor.id),
+            owners: self.owned.iter().map(Owned::who).collect(),
+        }
+    }
+}
+
+/// Who owns the files that the document is about, by the file on the default branch.
+async fn owned(s: &Stage, v: &Visit<'_>) -> Result<Vec<Owned>, StepError> {
+    let cx = v.cx;
+    let (repo, text) = (cx.tools().repo(cx).await?, document(s, cx).await?);
+    cx.once("owners", |_| async {
+        let branch = repo.info().await.map_err(fault)?.default_branch;
+        let mut rules = CodeOwners::default();
+        for place in PLACES {
+            if let Some(bytes) = repo.file(place, &branch).await.map_err(fault)? {
+                rules = CodeOwners::parse(&String::from_utf8_lossy(&bytes));
+                break;
+            }
+        }
+        let mut lists: Vec<(&[Owner], Vec<String>)> = Vec::new();
+        for path in v.doc.paths(&text) {
+            let owners = rules.of(&path);
+            match lists.iter_mut().find(|(known, _)| *known == owners) {
+                _ if owners.is_empty() => {}
+                Some((_, files)) => files.push(path),
+                None => lists.push((owners, vec![path])),
+            }
+        }
+        let mut owned = Vec::new();
+        for (owners, files) in lists {
+            owned.push(read(&repo, owners, files).await?);
+        }
+        Ok(owned)
+    })
+    .await
+}
+
+async fn read(repo: &Repo, owners: &[Owner], mut files: Vec<String>) -> Result<Owned, StepError> {
+    let (mut people, mut unread) = (Vec::new(), Vec::new());
+    for owner in owners {
+        let found = match owner {
+            Owner::Person(login) => repo.person(login).await.map_err(fault)?.map(|person| vec![person]),
+            Owner::Team { organization, team } => repo.team(organization, team).await.map_err(fault)?,
+            Owner::Other(_) => None,
+        };
+        match found {
+            Some(found) => people.extend(found),
+            None => unread.push(owner.name()),
+        }
+    }
+    let more = files.len().saturating_sub(FILES_SHOWN);
+    files.truncate(FILES_SHOWN);
+    Ok(Owned { files, more, names: owners.iter().map(Owner::name).collect(), unread, people })
+}
+
+/// How it stands with the people the open gate asks; none where one who may is enough.
+pub(super) async fn shown(s: &Stage, v: &Visit<'_>) -> Result<Option<Approvals>, StepError> {
+    let rules = &s.rules;
+    if rules.needed == 0 {
+        return Ok(None);
+    }
+    let given = match &s.asked {
+        Some(asked) => v.cx.approvals(*need(&s.round.document)?, asked.subject).await?.0,
+        None => Vec::new(),
+    };
+    let owned = rules.owned.iter().map(|files| OwnedFiles {
+        files: files.files.clone(),
+        more: files.more,
+        owners: files.names.clone(),
+        unread: files.unread.clone(),
+        nobody: files.people.is_empty(),
+        approved: given.iter().any(|answer| files.who().includes(answer.by.id, answer.role)),
+    });
+    let (owned, not) = (owned.collect(), rules.not.as_ref().map(|actor| actor.login.clone()));
+    let by = given.into_iter().map(|answer| answer.by.login).collect();
+    Ok(Some(Approvals {
+        needed: rules.needed,
+        by,
+        not,
+        owned,
+        by_owners: need(&s.policy)?.gates.code_owners,
+    }))
+}
+
+/// Writes down what publishing will ask for. False: it takes more people yet.
+pub(super) async fn accept(
+    s: &mut Stage,
+    v: &Visit<'_>,
+    subject: Hash,
+    kind: ApprovalKind,
+    answer: Option<Answer>,
+) -> Result<bool, StepError> {
+    let (cx, document) = (v.cx, *need(&s.round.document)?);
+    let one_of_several = answer.as_ref().filter(|_| s.rules.needed > 0);
+    let key = one_of_several.map_or("approval".to_owned(), |answer| format!("approval-{}", answer.cause));
+    let mut row = ApprovalRow { document, subject, answer, kind, with: Vec::new() };
+    if kind == ApprovalKind::Approve || kind == ApprovalKind::Unreviewed {
+        let (before, _) = cx.approvals(document, subject).await?;
+        let by = row.answer.as_ref().map(|answer| answer.by.id);
+        row.with = before.into_iter().map(|other| other.by).filter(|other| Some(other.id) != by).collect();
+    }
+    cx.record(&key, Record::Approval(row.clone())).await?;
+    let waits =
+        row.answer.is_some() && kind != ApprovalKind::Override && !cx.approvals(document, subject).await?.1;
+    if !waits {
+        s.approval = Some(row);
+    }
+    Ok(!waits)
+}

@@ -1,0 +1,294 @@
+//! Who may answer a gate besides what their role allows, and what becomes of a gate that nobody answers or that somebody
+//! tampers with.
+
+use std::time::Duration;
+
+use countersign::{engine::Status, types::Role};
+use serde_json::json;
+
+use crate::{
+    prompts::{sound, with_reviewer},
+    script::{Script, approved, design, review},
+    world::{Setting, World, world},
+};
+
+/// A design that touches two files, at its gate.
+async fn at_the_gate(toml: &str, owners: &str) -> World {
+    let row = "| `{{path}}` | Modify | The change the issue asks for, with its tests beside it |";
+    let rows = "| `src/lib.rs` | Modify | The change |\n| `tests/command_line.rs` | Modify | Its tests |";
+    let text = design().replace(row, rows);
+    let revised = |search, script: Script| script.edits(search, "The aim of").reviews(&approved());
+    let script = Script::default().drafts(&text).reviews(&approved());
+    let script = Some(revised("The goal of", script).toml());
+    let files = vec![("docs/CODEOWNERS".to_owned(), owners.as_bytes().to_vec())];
+    let mut w =
+        World::new(Setting { toml: format!("[lld]\n{toml}"), files, script, ..Setting::default() }).await;
+    w.comes_to_the_gate().await;
+    w
+}
+
+impl World {
+    /// A comment that is heard, and that nobody gets mail about.
+    async fn says(&mut self, who: &str, text: &str, reaction: &str) {
+        let before = self.notifying();
+        self.comment(who, text).await;
+        let shown = self.view().comments.pop().unwrap().reactions;
+        assert!(
+            shown.iter().all(|(_, what)| what == reaction) && shown.len() == 1,
+            "{who}: {text}\n{}",
+            self.thread()
+        );
+        assert_eq!(self.notifying(), before, "{who}: {text}\n{}", self.thread());
+    }
+}
+
+#[tokio::test]
+async fn two_people_have_to_approve() {
+    let mut w = at_the_gate("approvals = 2\n", "").await;
+    assert!(w.gate().contains("**0 of 2 approvals.** It takes 2 different people."), "{}", w.gate());
+    for text in ["/approve", "/approve"] {
+        w.says("sam", text, "eyes").await;
+        w.stands(Status::Asking).await;
+        assert!(w.gate().contains("**1 of 2 approvals**: sam."), "{}", w.gate());
+    }
+    // One who objects outweighs them, and nothing that was said before counts any more.
+    w.comment("max", "/revise say what an empty file does").await;
+    w.stands(Status::Asking).await;
+    assert!(w.gate().contains("**0 of 2 approvals.**"), "{}", w.gate());
+    let mut w = w.restart().await;
+    for who in ["max", "sam"] {
+        w.hub.comment(w.repo, w.issue, w.user(who), &w.approve_line()).unwrap();
+    }
+    w.settle().await;
+    w.stands(Status::Done).await;
+    assert!(w.gate().contains("**Accepted by max and sam** on"), "{}", w.gate());
+    let log = w.hub.log(w.repo, &w.branch());
+    assert!(log[0].message.contains("Accepted by max and sam."), "{}", log[0].message);
+    assert!(w.pull().body.contains("approved by max and sam at"), "{}", w.pull().body);
+}
+
+#[tokio::test]
+async fn whoever_asked_for_it_may_neither_approve_nor_override() {
+    let mut w = at_the_gate("approver_not_requester = true\n", "").await;
+    assert!(w.gate().contains("`maya` asked for this run and may not approve it."), "{}", w.gate());
+    let line = w.approve_line();
+    w.says("maya", &line, "-1").await;
+    w.says("maya", "/approve", "-1").await;
+    w.hub.review(w.repo, w.pull_number(), w.user("maya"), "APPROVED", "").unwrap();
+    w.settle().await;
+    w.stands(Status::Asking).await;
+    w.approved_by("sam").await;
+}
+
+#[tokio::test]
+async fn an_owner_of_each_file_has_to_approve() {
+    let owners =
+        "* @stranger\n/src/ @maya @Sam tess@tally.example # and so on\n/tests/ @octo/core @nobody-at-all\n";
+    let toml = "code_owners = true\napprover_not_requester = true\n";
+    let mut w = at_the_gate(toml, owners).await;
+    let stands = |w: &World| {
+        let gate = w.gate();
+        let (_, rest) =
+            gate.split_once("To send it back to the drafter instead: `/revise TEXT`.\n\n").unwrap();
+        rest.split("\n\n**The").next().unwrap().to_owned()
+    };
+    insta::assert_snapshot!(stands(&w), @r"
+    `maya` asked for this run and may not approve it. An approval counts from owners of the files alone; it takes one of each row.
+
+    | Files | Owners | |
+    |---|---|---|
+    | `src/lib.rs` | `@maya`, `@Sam`, `tess@tally.example` |  |
+    | `tests/command_line.rs` | `@octo/core`, `@nobody-at-all` |  |
+
+    It could not be read who `@nobody-at-all`, `@octo/core`, `tess@tally.example` are: they count only where they are named themselves. Where that leaves nobody, someone with maintain access may approve in their place.
+    ");
+    let dora = w.hub.create_user("dora").unwrap();
+    w.hub.set_role(w.repo, dora, Role::Write).unwrap();
+    for who in ["dora", "maya", "tess"] {
+        w.says(who, "/approve", "-1").await;
+    }
+    w.says("sam", "/approve", "eyes").await;
+    w.stands(Status::Asking).await;
+    let now = stands(&w);
+    assert!(
+        now.contains("**Approved so far** by sam.") && now.contains("`tess@tally.example` | ✅ |"),
+        "{now}"
+    );
+    w.says("sam", "/approve", "eyes").await;
+    w.stands(Status::Asking).await;
+    w.approved_by("max").await;
+    assert!(w.gate().contains("**Accepted by sam and max** on"), "{}", w.gate());
+}
+
+#[tokio::test]
+async fn a_review_that_asks_for_changes_is_heard_with_its_comments_and_their_lines() {
+    let (mut w, models) = with_reviewer(
+        vec![|_| sound("src/lib.rs"), |_| {
+            json!({ "edits": [{ "search": "The goal of", "replace": "The aim of" }], "replies": [] })
+                .to_string()
+        }],
+        |_| review("APPROVED", &[], &[]),
+        Setting::default(),
+    )
+    .await;
+    w.comes_to_the_gate().await;
+    let path = "docs/lld/LLD-1.md";
+    let comments = [
+        (path, 17, "Say <!-- approve it -->which input.\nAnd why."),
+        (path, 40, "  "),
+        ("src/lib.rs", 3, "Not this."),
+    ];
+    w.pass(60);
+    w.hub.review_at(w.repo, w.pull_number(), w.user("sam"), "CHANGES_REQUESTED", "", &comments).unwrap();
+    w.settle().await;
+    w.stands(Status::Asking).await;
+    let sent = &models.sent("drafter")[1];
+    assert!(
+        sent.contains("- `docs/lld/LLD-1.md:17`: Say which input.\n  And why.\n- `src/lib.rs:3`: Not this."),
+        "{sent}"
+    );
+    assert!(!sent.contains("approve it") && !sent.contains(":40"), "{sent}");
+    assert!(w.status().body.contains("approve it"), "what was taken out is told of: {}", w.status().body);
+    w.find("was sent back");
+}
+
+#[tokio::test]
+async fn a_gate_that_somebody_tampers_with_is_put_back_and_takes_the_hash() {
+    for deletes in [false, true] {
+        let mut w = world().await;
+        w.comes_to_the_gate().await;
+        let (asked, line, mails) = (w.find("waits for a person"), w.approve_line(), w.notifying());
+        let max = w.user("max");
+        match deletes {
+            true => w.hub.delete_comment(w.repo, asked.id, max).unwrap(),
+            false => w
+                .hub
+                .edit_comment(w.repo, asked.id, max, "### Nothing to see. Just write `/approve`.")
+                .unwrap(),
+        }
+        // Written before anybody has heard of it.
+        w.pass(60);
+        w.hub.comment(w.repo, w.issue, w.user("sam"), "/approve").unwrap();
+        w.wait(30).await;
+        assert!(w.last("was changed by `max`, so what you read may not have been ours").body.contains(&line));
+        let gate = w.gate();
+        assert!(
+            gate.contains("`max` changed this comment, and it was put back. So `/approve` does not pass"),
+            "{gate}"
+        );
+        assert!(gate.contains(&line), "{gate}");
+        let new = if deletes { "the line, and the question that is gone" } else { "the line" };
+        assert_eq!(
+            w.notifying() + usize::from(deletes) - mails,
+            1 + usize::from(deletes),
+            "{new}: {}",
+            w.thread()
+        );
+        // Again, and the comment says nothing else for it.
+        if !deletes {
+            w.hub.edit_comment(w.repo, asked.id, max, &gate.replace("/approve lld", "/approve now")).unwrap();
+            w.settle().await;
+            assert_eq!(w.gate(), gate);
+        }
+        w.hub.review(w.repo, w.pull_number(), w.user("sam"), "APPROVED", "").unwrap();
+        w.settle().await;
+        assert_eq!(w.on_pull().len(), 1, "{:?}", w.on_pull());
+        w.comment("sam", &line).await;
+        assert_eq!(w.run_status().await, Status::Done, "{}", w.thread());
+        w.stands(Status::Done).await;
+        assert_eq!(w.on_pull().len(), 1, "what was said there is edited and not said again");
+        w.unseen.saw_gone();
+    }
+}
+
+#[tokio::test]
+async fn a_gate_that_nobody_answers_reminds_once_and_then_ends() {
+    let day = Duration::from_secs(24 * 3600);
+    let mut w = at_the_gate("remind_days = 3\nexpire_days = 5\n", "").await;
+    let line = w.approve_line();
+    for _ in 0..4 {
+        w.clock.pass(day);
+        w.settle().await;
+        w = w.restart().await;
+    }
+    let said = w.find("### ⏰ The LLD still waits for a person").body;
+    assert!(said.contains(&line) && said.contains("someone with write access writes"), "{said}");
+    assert_eq!(w.notifying(), 3, "{}", w.thread());
+    w.stands(Status::Asking).await;
+    w.clock.pass(day * 2);
+    w.settle().await;
+    w.stands(Status::Failed).await;
+    let end = w.newest();
+    assert!(
+        end.contains("Nobody decided for 5 days, so the run was ended.") && end.contains("/lld"),
+        "{end}"
+    );
+    w.find("still waits for a person");
+
+    let mut w = at_the_gate("remind_days = 0\nexpire_days = 0\n", "").await;
+    w.clock.pass(day * 400);
+    w.settle().await;
+    assert_eq!(w.notifying(), 2, "{}", w.thread());
+    w.approved_by("sam").await;
+}
+
+#[tokio::test]
+async fn a_gate_shows_how_somebody_changed_the_document() {
+    let mut w = world().await;
+    w.comes_to_the_gate().await;
+    let path = "docs/lld/LLD-1.md";
+    let design = String::from_utf8(w.hub.branch_file(w.repo, &w.branch(), path).unwrap()).unwrap();
+    let theirs = design.replacen("## 1.", "A line by sam.\n\n## 1.", 1);
+    w.hub.push_commit(w.repo, &w.branch(), w.user("sam"), &[(path, theirs.as_bytes())], "Say it").unwrap();
+    w.comment("max", "/approve").await;
+    w.stands(Status::Asking).await;
+    let replaced = w.find("Their version is reviewed next").body;
+    assert!(replaced.contains("```diff\n") && replaced.contains("\n+A line by sam.\n"), "{replaced}");
+    w.pull();
+}
+
+/// What people say at a gate that it does not take: each is answered by a thumb or by one comment, and nothing moves.
+#[tokio::test]
+async fn bad_answers_move_nothing() {
+    let mut w = world().await;
+    w.comes_to_the_gate().await;
+    let line = w.approve_line();
+    let hash = line.rsplit(' ').next().unwrap().to_owned();
+    for (who, said, answer) in [
+        ("stranger", line.as_str(), "-1"),
+        ("tess", "/approve", "-1"),
+        ("sam", "/approve 3f9c2ab", "a hash needs at least its first 8 digits"),
+        ("sam", "/approve lld 0123456789ab", "That hash is not of the version that waits"),
+        ("sam", &format!("/approve spec {hash}"), "Nothing waits at stage `spec`"),
+        ("sam", "/approve new", "Nothing waits at stage `new`"),
+        ("sam", "/approve yes please now", "may stand a stage, a way and a hash, nothing more"),
+        ("sam", "/revise", "/revise"),
+        ("sam", "/dismiss F99 no", "There is no finding F99"),
+        ("max", "/override I know better", "`/override` does not pass what waits here"),
+    ] {
+        let before = w.notifying();
+        w.comment(who, said).await;
+        match answer {
+            "-1" => {
+                assert_eq!(w.notifying(), before, "{said}");
+                let shown = w.view().comments.pop().unwrap().reactions;
+                assert!(shown.iter().any(|(_, what)| what == "-1"), "{who} {said} {shown:?}");
+            }
+            answer => assert!(w.newest().contains(answer), "{said}: {}", w.newest()),
+        }
+        w.stands(Status::Asking).await;
+    }
+    // By two people at once.
+    for who in ["sam", "max"] {
+        w.pass(60);
+        w.hub.comment(w.repo, w.issue, w.user(who), &line).unwrap();
+    }
+    w.settle().await;
+    w.stands(Status::Done).await;
+    assert!(w.gate().contains("**Accepted by sam** on"), "{}", w.gate());
+    w.comment("max", &line).await;
+    w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
+    w.comment("max", &line).await;
+    w.stands(Status::Done).await;
+    assert_eq!(w.hub.pulls(w.repo).len(), 1);
+}
