@@ -10,6 +10,7 @@ mod bad_input;
 mod branch;
 mod degraded;
 mod doors;
+mod endless;
 mod faults;
 mod gemini;
 mod hidden;
@@ -32,6 +33,11 @@ mod paced;
 mod pools;
 mod posted;
 mod prompts;
+mod proofs;
+#[path = "../crash/random.rs"]
+#[allow(dead_code, reason = "the crash tests need other parts of chance")]
+mod random;
+mod reckless;
 mod refusals;
 mod resumed;
 mod script;
@@ -42,6 +48,7 @@ mod threads;
 mod toys;
 mod unasked;
 mod unseen;
+mod verdicts;
 #[allow(dead_code, reason = "the crash tests tell of the same world and need other parts")]
 mod world;
 
