@@ -30,9 +30,7 @@ use self::{
 use crate::{
     codebase,
     documents::{Mistake, visible::Hidden},
-    engine::{
-        ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow,
-    },
+    engine::{ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow},
     messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{

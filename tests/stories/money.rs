@@ -83,7 +83,7 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
     insta::assert_snapshot!(pause.split("<sub>").next().unwrap(), @r"
     > **Rehearsal**: scripted answers, no model was asked.
 
-    ### ✋ Paused before N3 Adversarial review
+    ### ✋ Paused before Adversarial review (N3)
 
     The cap on this run leaves too little for the next call. It is $1.00; $0.01 of it is spent or held back, and the next call may cost up to $1.00.
 
@@ -155,7 +155,7 @@ async fn what_was_answered_before_a_pause_is_not_bought_again() {
 async fn a_paused_run_is_stopped_like_any_other() {
     let mut w = priced("stage = \"$0.5\"", true).await;
     w.label("maya", LABEL).await;
-    let pause = w.find("### ✋ Paused before N1 Draft the design").body;
+    let pause = w.find("### ✋ Paused before Draft the design (N1)").body;
     assert!(pause.contains("The cap on the drafting of one run"), "{pause}");
     w.comment("tess", "/stop").await;
     w.stands(Status::Stopped).await;
@@ -226,7 +226,7 @@ async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
 async fn no_day_is_waited_for_that_would_not_help() {
     let mut w = priced("repository_day = \"$0.50\"", true).await;
     w.label("maya", LABEL).await;
-    let pause = w.find("### ✋ Paused before N1").body;
+    let pause = w.find("### ✋ Paused before Draft the design (N1)").body;
     assert!(pause.contains("waiting does not help"), "{pause}");
     w.pass(24 * 3600);
     w.settle().await;
@@ -244,7 +244,7 @@ async fn what_runs_spend_together_counts_for_each() {
     assert!(spent > MicroUsd(20_000), "or the story proves nothing: {spent}");
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
     w.label("maya", LABEL).await;
-    let pause = w.find("### ✋ Paused before N1").body;
+    let pause = w.find("### ✋ Paused before Draft the design (N1)").body;
     assert!(pause.contains(&format!("It is $1.05; {spent} of it is spent")), "{pause}");
     w.stands(Status::Asking).await;
 }
@@ -369,7 +369,7 @@ async fn a_repository_may_lower_a_cap_and_never_raise_one() {
         assert_eq!(w.pauses(), pauses, "{}", w.thread());
         w.stands(Status::Asking).await;
         if pauses == 1 {
-            w.find("### ✋ Paused before N1");
+            w.find("### ✋ Paused before Draft the design (N1)");
         }
         if pauses == 0 {
             let status = w.find("lld: waiting for you").body;
@@ -383,7 +383,7 @@ async fn a_run_that_halted_is_tried_again_from_the_thread() {
     let script = Script::default().fails("drafter", "refused").reviews(&approved()).toml();
     let mut w = World::new(Setting { script: Some(script), ..Setting::default() }).await;
     w.label("maya", LABEL).await;
-    let halt = w.find("### ❌ Halted at N1").body;
+    let halt = w.find("### ❌ Halted at Draft the design (N1)").body;
     assert!(halt.contains("\n/retry\n"), "{halt}");
     let run = w.run().await.unwrap().id;
     w.comment("stranger", "/retry").await;
@@ -449,7 +449,7 @@ async fn a_model_without_a_price_is_not_asked_under_a_cap() {
     let setting = Setting { script: Some(billed()), toml: toml.clone(), private: true, ..Setting::default() };
     let mut w = World::new(setting).await;
     w.label("maya", LABEL).await;
-    let halt = w.find("### ❌ Halted at N1").body;
+    let halt = w.find("### ❌ Halted at Draft the design (N1)").body;
     assert!(halt.contains("is paid by use and has no price"), "{halt}");
     assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
     w.stands(Status::Failed).await;
