@@ -420,7 +420,7 @@ fn line(run: &RunView, pauses: &[Pause]) -> messages::RunLine {
         run: run.id,
         workflow: run.workflow.clone(),
         status: if paused { "paused" } else { run.status.as_str() },
-        step: format!("{} {}", run.step_id, run.step_title),
+        step: messages::step_name(&run.step_id, &run.step_title),
         why: run.why.clone(),
     }
 }

@@ -10,10 +10,11 @@ use super::{
     route::{IssueRef, LATE},
 };
 use crate::{
-    engine::Filter,
-    github::{Event, InstallationInfo, Labeling, RepoRef},
+    engine::{Filter, Status},
+    github::{Event, InstallationInfo, LabelSpec, Labeling, RepoRef},
+    messages::{self, LabelView},
     store::{Accepted, LabelingKey, NewDelivery, RepoRow, Taken},
-    types::InstallationId,
+    types::{Actor, InstallationId},
 };
 
 /// What a look for labels came to.
@@ -129,6 +130,42 @@ impl Intake {
         Ok(issue.labels.iter().any(|name| name.eq_ignore_ascii_case(label)))
     }
 
+    /// A person put a label on that says how a run stands, or took it off: on an issue with a live one it is put right. Once
+    /// a turn of the run, so that we and somebody's automation do not go on for ever; what bots do is theirs.
+    pub(super) async fn state_label(
+        &self,
+        at: &IssueRef<'_>,
+        label: &str,
+        on: bool,
+        sender: &Actor,
+    ) -> Handled {
+        if sender.bot || sender.id == self.bot().await?.id {
+            return Ok(Note::Nothing("a bot's label never acts".into()));
+        }
+        let filter = Filter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: true };
+        let newest = self.engine.list(filter).await?.into_iter().max_by_key(|run| run.id);
+        let shown = newest.and_then(|run| Some((run.id, run.visit, shown(run.status)?)));
+        let Some((run, visit, view)) = shown else {
+            return Ok(Note::Nothing("no run stands in a way that a label tells".into()));
+        };
+        if on == (label == view.name) {
+            return Ok(Note::Nothing("it is as it should be".into()));
+        }
+        let mut repaired = self.repaired.lock().await;
+        if repaired.get(&run) == Some(&visit) {
+            return Ok(Note::Nothing("the labels were put right in this turn already".into()));
+        }
+        let repo = self.repo(at);
+        if on {
+            repo.remove_label(at.issue, label).await?;
+        } else {
+            let LabelView { name, color, description } = view;
+            repo.ensure_label(at.issue, LabelSpec { name, color, description }).await?;
+        }
+        repaired.insert(run, visit);
+        Ok(Note::Done(format!("put right: `{}` says how run {run} stands", view.name)))
+    }
+
     /// Obeys a label once, and notes what came of it, so that a refusal is not asked about again. Of the two ways we
     /// learn of a label, the one that is second finds the note of the first.
     pub(super) async fn told_of_label(
@@ -155,6 +192,20 @@ impl Intake {
         };
         self.store.note_labeling(&key, found, &note.to_string()).await?;
         Ok(note)
+    }
+}
+
+/// Does it say how a run stands?
+pub(super) fn is_state(label: &str) -> bool {
+    messages::STATES.iter().any(|view| view.name == label)
+}
+
+/// What says so of a live run that neither turns nor waits for something else than a person just now.
+fn shown(status: Status) -> Option<LabelView> {
+    match status {
+        Status::Asking => Some(messages::NEEDS_YOU),
+        Status::Ready | Status::Running => Some(messages::WORKING),
+        _ => None,
     }
 }
 

@@ -76,6 +76,8 @@ pub struct Intake {
     paused: Arc<Notify>,
     /// Does a run's status comment say that it is paused? As far as this boot has seen.
     told_paused: tokio::sync::Mutex<BTreeMap<RunId, bool>>,
+    /// The turn of each run in which its state label was put right.
+    repaired: tokio::sync::Mutex<BTreeMap<RunId, u64>>,
     /// What could not be written down; it is, before another delivery is taken.
     unwritten: Mutex<Vec<(DeliveryId, Ending)>>,
 }
@@ -178,6 +180,7 @@ impl Intake {
             reactions: reactions::Memory::default(),
             paused: Arc::default(),
             told_paused: tokio::sync::Mutex::default(),
+            repaired: tokio::sync::Mutex::default(),
             unwritten: Mutex::default(),
         }
     }

@@ -1,6 +1,6 @@
 //! What each event means to us.
 
-use super::{Handled, Intake, Note, Trouble, answer::Reply, cause};
+use super::{Handled, Intake, Note, Trouble, answer::Reply, cause, labels::is_state};
 use crate::{
     config::PeopleSettings,
     engine::{Start, Started, Trigger},
@@ -33,6 +33,12 @@ impl Intake {
             Event::Issue(e) => {
                 let at = IssueRef { repo: &e.repo, installation: e.installation, issue: e.issue };
                 match &e.action {
+                    IssueAction::Labeled { label } if is_state(label) => {
+                        self.state_label(&at, label, true, &e.sender).await
+                    }
+                    IssueAction::Unlabeled { label } if is_state(label) => {
+                        self.state_label(&at, label, false, &e.sender).await
+                    }
                     IssueAction::Labeled { label } => {
                         let by = Labeling { event: 0, actor: e.sender.clone(), at: e.at };
                         self.told_of_label(taken, &at, label, by).await

@@ -43,7 +43,7 @@ impl Cap {
 #[derive(Debug, Clone)]
 pub struct PauseCard {
     pub run: RunId,
-    /// Before what: `N1 Draft the design`.
+    /// Before what: `Draft the design (N1)`.
     pub at_step: String,
     pub cap: Cap,
     pub way_on: WayOn,
@@ -230,7 +230,7 @@ mod tests {
     fn card(way_on: WayOn) -> PauseCard {
         PauseCard {
             run: RunId { repo: RepoId(8123), seq: 4 },
-            at_step: "N1 Draft the design".into(),
+            at_step: "Draft the design (N1)".into(),
             cap: Cap::Run,
             way_on,
             amounts: Some(Amounts {
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_pause_says_which_cap_how_much_and_the_line_to_paste() {
         insta::assert_snapshot!(paused(&card(WayOn::Raise(MicroUsd(1_000_000)))).as_str(), @r"
-        ### ✋ Paused before N1 Draft the design
+        ### ✋ Paused before Draft the design (N1)
 
         The cap on this run leaves too little for the next call. It is $10.00; $9.20 of it is spent or held back, and the next call may cost up to $1.60.
 

@@ -10,7 +10,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct HaltCard {
     pub run: RunId,
-    /// Where: `N3 Review`.
+    /// Where: `Review (N3)`.
     pub at_step: String,
     pub reason: HaltReason,
     pub kept: Vec<Kept>,
@@ -136,7 +136,7 @@ mod tests {
     fn card(reason: HaltReason, kept: Vec<Kept>) -> HaltCard {
         HaltCard {
             run: RUN,
-            at_step: "N3 Review".into(),
+            at_step: "Review (N3)".into(),
             reason,
             kept,
             again: "/lld".into(),
@@ -155,7 +155,7 @@ mod tests {
             Kept::Pull { number: 7, url: "https://x/7".into() },
         ];
         insta::assert_snapshot!(halted(&card(HaltReason::Said("the reviewer's quota is used up".into()), kept)).as_str(), @r#"
-        ### ❌ Halted at N3 Review
+        ### ❌ Halted at Review (N3)
 
         The reviewer's quota is used up.
 

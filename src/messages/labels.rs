@@ -22,6 +22,9 @@ pub const NEEDS_YOU: LabelView =
 pub const DONE: LabelView = label("countersign:done", "0e8a16", "Countersign has finished what was asked");
 pub const STOPPED: LabelView = label("countersign:stopped", "cfd3d7", "Countersign stopped before the end");
 
+/// What says how an issue's run stands.
+pub const STATES: [LabelView; 4] = [WORKING, NEEDS_YOU, DONE, STOPPED];
+
 /// The colour of a label that starts a workflow.
 pub const TRIGGER_COLOR: &str = "5319e7";
 
@@ -39,7 +42,7 @@ mod tests {
 
     #[test]
     fn labels_are_ones_github_takes() {
-        for label in [WORKING, NEEDS_YOU, DONE, STOPPED] {
+        for label in STATES {
             assert!(label.name.starts_with("countersign:") && label.name.len() <= 50);
             assert!(label.description.len() <= LONGEST_DESCRIPTION);
             assert!(label.color.len() == 6 && label.color.bytes().all(|b| b.is_ascii_hexdigit()));

@@ -35,7 +35,7 @@ pub use gate::{
     AskedBecause, Authorship, GateCard, Standing, gate, nobody_answered, reminder, without_stale_lines,
 };
 pub use held::{Hold, ModelWait, with_pause};
-pub use labels::{DONE, LabelView, NEEDS_YOU, STOPPED, TRIGGER_COLOR, WORKING, trigger_description};
+pub use labels::{DONE, LabelView, NEEDS_YOU, STATES, STOPPED, TRIGGER_COLOR, WORKING, trigger_description};
 pub use pull::{
     AUDIT_TRAILER, Acceptance, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message,
     pull_body, pull_section, pull_title, review_log,
@@ -101,6 +101,11 @@ fn way_about(way: &str) -> &'static str {
         NEW => "\n\nopens a new issue that links this one.",
         _ => "",
     }
+}
+
+/// A step, by the name that people understand and then by the one that the docs have it under: `Draft the design (N1)`.
+pub fn step_name(id: &str, title: &str) -> String {
+    if title.is_empty() { id.to_owned() } else { format!("{title} ({id})") }
 }
 
 /// Who wrote a version, or reviewed it.

@@ -213,7 +213,7 @@ pub struct RunLine {
     pub run: RunId,
     pub workflow: String,
     pub status: &'static str,
-    /// `N3 Adversarial review`
+    /// `Adversarial review (N3)`
     pub step: String,
     /// Why it waits or ended, in our words.
     pub why: Option<String>,

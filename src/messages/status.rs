@@ -2,7 +2,7 @@
 
 use super::{
     ApproveLine, Author, CostView, ModelWait, WayOn, access, count, folded, held::day_and_clock, link,
-    overrides, rehearsal, sign,
+    overrides, rehearsal, sign, step_name,
 };
 use crate::{
     documents::visible::{Hidden, HiddenKind},
@@ -13,6 +13,9 @@ use crate::{
 /// A draft longer than this is cut in the comment: the rest is on the branch, and the comment must
 /// stay one comment.
 const DRAFT_CHARS: usize = 45_000;
+
+/// Rounds that stand there unfolded.
+const ROUNDS_SHOWN: usize = 3;
 
 /// Where a result may be.
 pub const ON_PULL: &str = "its pull request";
@@ -252,15 +255,26 @@ fn waiting_text(waiting: &Waiting) -> String {
 }
 
 fn step(line: &StepLine) -> String {
-    match line.mark {
-        Mark::Done => format!("✅ {} {}", line.id, line.title),
-        Mark::Now => format!("▶️ **{} {}**", line.id, line.title),
-        Mark::ToCome => format!("▫️ {} {}", line.id, line.title),
-        Mark::Off => format!("⏭️ {} {}", line.id, line.title),
+    let StepLine { id, title, mark } = line;
+    match mark {
+        Mark::Now => format!("▶️ **{title}** ({id})"),
+        Mark::Done => format!("✅ {}", step_name(id, title)),
+        Mark::ToCome => format!("▫️ {}", step_name(id, title)),
+        Mark::Off => format!("⏭️ {}", step_name(id, title)),
     }
 }
 
+/// The newest of them; what was before is folded, so that ten rounds read like three.
 fn rounds(rounds: &[RoundLine]) -> String {
+    let (before, newest) = rounds.split_at(rounds.len().saturating_sub(ROUNDS_SHOWN));
+    // One alone would take as much room folded.
+    let (before, newest) = if before.len() < 2 { (&[][..], rounds) } else { (before, newest) };
+    let [first, .., last] = before else { return round_table(newest) };
+    let summary = format!("Rounds {} to {}", first.round, last.round);
+    format!("{}\n\n{}", folded(&summary, &round_table(before)), round_table(newest))
+}
+
+fn round_table(rounds: &[RoundLine]) -> String {
     let mut out =
         String::from("| Round | Verdict | Open findings | Drafted by | Reviewed by |\n|--:|---|--:|---|---|");
     for round in rounds {
@@ -352,7 +366,7 @@ mod tests {
         /approve lld 2d711642b726
         ```
 
-        ✅ N0 Load input → ⏭️ N2 Human gate, draft → ▶️ **N4 Human gate, verdict** → ▫️ N5 Finalize
+        ✅ Load input (N0) → ⏭️ Human gate, draft (N2) → ▶️ **Human gate, verdict** (N4) → ▫️ Finalize (N5)
 
         | Round | Verdict | Open findings | Drafted by | Reviewed by |
         |--:|---|--:|---|---|
@@ -365,6 +379,59 @@ mod tests {
         # 42 - Feature: x
 
         </details>
+
+        <sub>`/status` · `/stop` · `/help` · updated on 1970-01-01 00:00 UTC</sub>
+        "#);
+    }
+
+    #[test]
+    fn ten_rounds_read_like_three() {
+        let mut long = view();
+        (long.draft, long.waiting, long.notes) = (None, None, vec![Note::FilesNotShown(12)]);
+        let verdict = |round| match round {
+            4 => None,
+            10 => Some(Verdict::Approved),
+            2 | 7 => Some(Verdict::Blocked),
+            _ => Some(Verdict::Revise),
+        };
+        let line = |round| RoundLine {
+            round,
+            verdict: verdict(round),
+            open_findings: if round == 10 { 0 } else { 3 },
+            drafter: model("claude-opus-4-6", "claude"),
+            reviewer: if round == 4 { Author::Nobody } else { model("gemini-2.5-pro", "gemini") },
+        };
+        long.rounds = (1..=10).map(line).collect();
+        insta::assert_snapshot!(status(&long).as_str(), @r#"
+        > **Rehearsal**: scripted answers, no model was asked.
+
+        ### ✋ lld: waiting for you
+
+        Run `8123-4`, asked for by mona.
+
+        ✅ Load input (N0) → ⏭️ Human gate, draft (N2) → ▶️ **Human gate, verdict** (N4) → ▫️ Finalize (N5)
+
+        <details><summary>Rounds 1 to 7</summary>
+
+        | Round | Verdict | Open findings | Drafted by | Reviewed by |
+        |--:|---|--:|---|---|
+        | 1 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
+        | 2 | ⛔ BLOCKED | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
+        | 3 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
+        | 4 | – | 3 | `claude-opus-4-6` | – |
+        | 5 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
+        | 6 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
+        | 7 | ⛔ BLOCKED | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
+
+        </details>
+
+        | Round | Verdict | Open findings | Drafted by | Reviewed by |
+        |--:|---|--:|---|---|
+        | 8 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
+        | 9 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
+        | 10 | ✅ APPROVED | 0 | `claude-opus-4-6` | `gemini-2.5-pro` |
+
+        - 12 files of the repository did not fit into the prompt
 
         <sub>`/status` · `/stop` · `/help` · updated on 1970-01-01 00:00 UTC</sub>
         "#);

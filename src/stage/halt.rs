@@ -168,7 +168,7 @@ fn halt_card(s: &Stage, halt: &Halt, remains: &Remains, v: &Visit<'_>) -> HaltCa
     };
     HaltCard {
         run: v.cx.run().id,
-        at_step: format!("{} {}", v.at.id, v.at.title),
+        at_step: messages::step_name(v.at.id, v.at.title),
         reason,
         kept: kept(s, remains),
         again: v.doc.about().command.usage.to_owned(),

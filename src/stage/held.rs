@@ -110,7 +110,7 @@ pub async fn budget(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         Resumed::Refused(gate) => Ok(Exit::Ask(gate)),
         Resumed::Unheard => {
             let at_step =
-                before.step(v).map(|step| format!("{} {}", step.id, step.title)).unwrap_or_default();
+                before.step(v).map(|step| messages::step_name(step.id, step.title)).unwrap_or_default();
             let (url, gate) = rounds::pause(cx, stage, at_step, &capped, &policy).await?;
             s.paused = Some(Paused { before, capped, url: Some(url) });
             show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;

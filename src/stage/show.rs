@@ -433,8 +433,7 @@ pub(super) async fn offer_label(v: &Visit<'_>, repo: &Repo) -> Result<(), StepEr
 
 /// The state label that an earlier run left on the issue.
 pub(super) fn label_left(labels: &[String]) -> Option<String> {
-    let ours = [messages::WORKING, messages::NEEDS_YOU, messages::DONE, messages::STOPPED];
-    labels.iter().find(|label| ours.iter().any(|view| view.name == *label)).cloned()
+    labels.iter().find(|label| messages::STATES.iter().any(|view| view.name == *label)).cloned()
 }
 
 pub(super) fn acceptance(row: &ApprovalRow) -> Acceptance {

@@ -32,6 +32,7 @@ use super::{Token, serving::Seldom, token_file};
 use crate::{
     clock::SharedClock,
     engine::{APPROVE, EngineError, Filter, GateView, PauseScope, Port, Retried, Retry, RunView, Who},
+    messages::step_name,
     proc,
     store::{Pause, Spending, Store, StoreError},
     types::{Cause, RepoId, RepoName, RunId, Timestamp, count},
@@ -150,7 +151,7 @@ impl ListedRun {
             repository: name.map_or_else(|| run.id.repo.to_string(), RepoName::to_string),
             issue: run.issue.0,
             workflow: run.workflow.clone(),
-            step: format!("{} {}", run.step_id, run.step_title).trim_end().to_owned(),
+            step: step_name(&run.step_id, &run.step_title),
             status: paused.map_or_else(|| run.status.to_string(), |_| "paused".to_owned()),
             since: paused.map_or_else(|| gate.map_or(run.updated_at, |g| g.shown_at), |p| p.at).to_string(),
             calls: run.calls.calls,

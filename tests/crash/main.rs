@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
-use std::io::Write as _;
-
 mod demo;
 mod disk;
 mod kills;
@@ -26,7 +24,4 @@ mod unseen;
 #[allow(dead_code, reason = "stories are told of the same world and need other parts")]
 mod world;
 
-/// Says it also where the output of tests that pass is not shown: without the counts nobody knows what was tried.
-fn say(text: &str) {
-    std::io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
-}
+use random::say;

@@ -1,6 +1,11 @@
 //! Chance that can be had again: the seed is printed, and taken from `COUNTERSIGN_SEED`.
 
-use std::time::Duration;
+use std::{io::Write as _, time::Duration};
+
+/// Says it also where the output of tests that pass is not shown: without the counts nobody knows what was tried.
+pub(crate) fn say(text: &str) {
+    std::io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
+}
 
 /// `SplitMix64`: what decides when to kill needs no more.
 pub(crate) struct Random(u64);
@@ -15,7 +20,7 @@ impl Random {
                 u64::from(u32::from_le_bytes(bytes))
             }
         };
-        crate::say(&format!("{what}: COUNTERSIGN_SEED={seed}"));
+        say(&format!("{what}: COUNTERSIGN_SEED={seed}"));
         Self(seed)
     }
 

@@ -8,6 +8,7 @@ use countersign::{
 use serde_json::json;
 
 use crate::{
+    lld::threads,
     script::{Script, approved, finding, review},
     unseen::Act,
     world::{Setting, World},
@@ -193,6 +194,157 @@ async fn a_new_issue_is_opened_once_however_often_it_is_approved() {
     assert!(new.body.starts_with("> **Rehearsal**") && new.body.contains("From #2."), "{}", new.body);
     w.comment("sam", "/approve new").await;
     assert_eq!(w.newest_issue(), IssueNo(3), "{}", w.thread());
+}
+
+#[tokio::test]
+async fn a_rough_idea_is_asked_about_answered_and_filed() {
+    let mut w = world(IDEA, "", None).await;
+    w.label("maya", "countersign:issue").await;
+    w.stops_to_ask().await;
+    w.comment("tess", "/answer 1: a line a week 2: months 3: default\n4: `tally --by week`").await;
+    w.stops_to_ask().await;
+    let line = w.way("in-place");
+    w.comment("sam", &line).await;
+    w.ends_well().await;
+    assert_eq!(w.filed(w.issue).title, "Add what issue 2 asks for");
+    assert_eq!(w.notifying(), 3, "a status, the questions and a gate:\n{}", w.thread());
+    // A number that would link elsewhere has a sign in it that nobody sees.
+    insta::assert_snapshot!(threads(&w, &[w.issue]).replace('\u{200b}', ""), @r##"
+    ## #2 Add what issue 2 asks for ["countersign:done"]
+    labeled by maya: countersign:issue
+    unlabeled by countersign[bot]: countersign:issue
+    labeled by countersign[bot]: countersign:working
+    labeled by countersign[bot]: countersign:needs-you
+    unlabeled by countersign[bot]: countersign:working
+    labeled by countersign[bot]: countersign:working
+    unlabeled by countersign[bot]: countersign:needs-you
+    labeled by countersign[bot]: countersign:needs-you
+    unlabeled by countersign[bot]: countersign:working
+    renamed by countersign[bot]: Add what issue 2 asks for
+    labeled by countersign[bot]: countersign:done
+    unlabeled by countersign[bot]: countersign:needs-you
+    eyes by countersign[bot]
+
+    --- tess
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ## Summary
+
+    **This is a rehearsal.** No language model wrote this issue and none has read the idea: it is a fixed text that shows how a rough idea becomes an issue. It stands in for "The weeks".
+
+    ## Acceptance criteria
+
+    - AC-1 The example under Determinism gives exactly the result that stands there, and the exit status is 0
+    - AC-2 An empty input ends with exit status 1 and one line on standard error that contains `empty`
+
+    ## Scope
+
+    ### In scope
+
+    - What the idea asks for
+
+    ### Out of scope
+
+    - All that the idea does not mention: it stays as it is
+
+    ## Files
+
+    - `src/lib.rs`
+
+    ## Determinism
+
+    The input `2026-02-09 acme 1h30m` gives `1h30m`. Nothing depends on the clock or on the order of files.
+
+    ## Test signal
+
+    `cargo test` ends with 0 failed tests.
+
+    <details><summary>The issue as it was opened</summary>
+
+    **The weeks**
+
+    It would be cool to have weeks in the sums.
+
+    </details>
+
+    <sub>Drafted by `stub-drafter`, reviewed by `stub-reviewer`. Approved by sam at 2026-03-02T09:02:00Z. Run 1002-1.</sub>
+
+    <!-- countersign:issue-1002-1 -->
+
+    --- countersign[bot], edited 4x []
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### ✅ issue: done
+
+    Run `1002-1`, asked for by maya.
+
+    The result is on [the issue](HUB/maya/tally/issues/2).
+
+    ✅ Load the brief (N0) → ✅ Preflight (N1) → ✅ Draft the issue (N2) → ⏭️ Human gate: draft (N3) → ✅ Adversarial review (N4) → ✅ Human gate: verdict (N5) → ✅ File (N6)
+
+    | Round | Verdict | Open findings | Drafted by | Reviewed by |
+    |--:|---|--:|---|---|
+    | 1 | ✏️ REVISE | 1 | `stub-drafter` | `stub-reviewer` |
+    | 2 | ✅ APPROVED | 0 | `stub-drafter` | `stub-reviewer` |
+
+    - open issues that may be about the same: #1 The weeks
+
+
+
+    <sub>`/status` · `/stop` · `/help` · updated on 2026-03-02 09:02 UTC</sub>
+
+    <!-- countersign:status-1002-1 -->
+
+    --- countersign[bot], edited 1x []
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### 4 questions before this was drafted
+
+    **All are answered.** Nobody needs to answer them any more.
+
+    1. How would one see that it is done? Name what can be answered yes or no.
+       - **tess**: a line a week
+    2. What is not part of this?
+       - **tess**: months
+    3. Which example besides the usual case shows it, with its input and its result?
+       - **tess**: The drafter makes one up and says that it did.
+    4. What shows that it works: a command, a test, an output?
+       - **tess**: \`tally --by week\`
+
+    <sub>Run 1002-1 · answers are told to the models as they are, and start nothing</sub>
+
+    <!-- countersign:gate-1002-1-3 -->
+
+    --- tess, edited 0x [("countersign[bot]", "eyes")]
+    /answer 1: a line a week 2: months 3: default
+    4: `tally --by week`
+
+    --- countersign[bot], edited 1x []
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### ✅ APPROVED: the issue was accepted (0 open findings)
+
+    **Accepted by sam** on 2026-03-02 09:02 UTC.
+
+    **The reviewer's reason**
+
+    This is a rehearsal: a fixed text, not a model's opinion. AC-2 now says what is seen.
+
+    No open findings.
+
+
+
+    Drafted by `stub-drafter`, reviewed by `stub-reviewer`, round 2.
+
+    [Status](HUB/maya/tally/issues/2#issuecomment-1022)
+
+    <sub>Run 1002-1 · the hash to approve covers the document (sha256 HASH), the files it names and this gate's rules</sub>
+
+    <!-- countersign:gate-1002-1-10 -->
+
+    --- sam, edited 0x [("countersign[bot]", "eyes")]
+    /approve issue in-place HASH
+    "##);
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! From a label to a countersigned design, told as people see it.
 
-use countersign::{engine::Status, types::Hash};
+use countersign::{
+    engine::Status,
+    types::{Hash, IssueNo},
+};
 use serde_json::json;
 
 use crate::{
@@ -22,10 +25,20 @@ fn committed(w: &World) -> (Vec<u8>, Hash) {
     (bytes, hash)
 }
 
-/// All that a person sees of the standard way: both threads, comment by comment, the labels as they moved, the commits.
+/// All that a person sees of the standard way: both threads and the commits.
 fn seen(w: &World) -> String {
+    let mut out = threads(w, &[w.issue, w.pull().number]);
+    out += "\n## Commits\n";
+    for commit in w.hub.log(w.repo, &w.branch()) {
+        out += &format!("--- {}\n{}\n", commit.author, w.plain(commit.message.trim()));
+    }
+    out
+}
+
+/// What stands on these threads, comment by comment, and the labels as they moved.
+pub(crate) fn threads(w: &World, numbers: &[IssueNo]) -> String {
     let mut out = String::new();
-    for number in [w.issue, w.pull().number] {
+    for number in numbers.iter().copied() {
         let view = w.hub.issue(w.repo, number).unwrap();
         out += &format!("## #{number} {} {:?}\n", view.title, view.labels);
         for event in view.timeline {
@@ -47,10 +60,6 @@ fn seen(w: &World) -> String {
                 comment.author, comment.reactions
             );
         }
-    }
-    out += "\n## Commits\n";
-    for commit in w.hub.log(w.repo, &w.branch()) {
-        out += &format!("--- {}\n{}\n", commit.author, w.plain(commit.message.trim()));
     }
     out
 }
@@ -85,7 +94,7 @@ async fn a_label_ends_in_an_approved_design() {
 
     The result is on [its pull request](HUB/maya/tally/pull/2).
 
-    ✅ N0 Load the issue → ✅ N0b Analyze the codebase → ✅ N1 Draft the design → ✅ NP Fix mechanically → ✅ N1.5 Validate mechanically → ✅ N1b Validate the test plan → ⏭️ N2 Human gate: draft → ✅ N3 Adversarial review → ✅ N4 Human gate: verdict → ✅ N5 Finalize
+    ✅ Load the issue (N0) → ✅ Analyze the codebase (N0b) → ✅ Draft the design (N1) → ✅ Fix mechanically (NP) → ✅ Validate mechanically (N1.5) → ✅ Validate the test plan (N1b) → ⏭️ Human gate: draft (N2) → ✅ Adversarial review (N3) → ✅ Human gate: verdict (N4) → ✅ Finalize (N5)
 
     | Round | Verdict | Open findings | Drafted by | Reviewed by |
     |--:|---|--:|---|---|
@@ -209,7 +218,7 @@ async fn what_an_ended_run_leaves_is_shown_with_its_own_review() {
     w.comes_to_the_gate().await;
     w.comment("sam", "/revise say it better").await;
     w.stands(Status::Failed).await;
-    w.find("Halted at N1");
+    w.find("Halted at Draft the design (N1)");
     assert!(w.pull().body.contains("| Verdict | ✅ APPROVED |"), "{}", w.pull().body);
 }
 
@@ -452,7 +461,7 @@ async fn a_run_that_ends_before_it_began_replaces_the_last_ones_label() {
     assert_eq!((w.run().await.unwrap().id.seq, w.run_status().await), (2, Status::Failed));
     assert_eq!(w.labels(), ["countersign:stopped"], "{}", w.thread());
     assert!(w.status().body.contains("lld: halted"), "{}", w.thread());
-    w.find("### ❌ Halted at N0 Load the issue");
+    w.find("### ❌ Halted at Load the issue (N0)");
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ async fn a_note_is_approved_then_reviewed_then_filed() {
     w.label("maya", "countersign:note").await;
     w.stands(Status::Asking).await;
     assert!(w.find("waits for a person, before it goes to review").body.contains("/approve text "));
-    assert!(w.find("Rehearsal").body.contains("**A3 Ask**"), "{}", w.thread());
+    assert!(w.find("Rehearsal").body.contains("**Ask** (A3)"), "{}", w.thread());
     w.approved_by("sam").await;
     w.find("Filed:");
     assert!(w.find("note: done").body.contains("APPROVED"));
@@ -180,7 +180,7 @@ async fn a_halt_names_the_step_and_the_command_of_its_own_workflow() {
     let mut w = with("", Script::default().drafts("")).await;
     w.label("maya", "countersign:pages").await;
     w.stands(Status::Failed).await;
-    let halt = w.find("Halted at B2 Draft").body;
+    let halt = w.find("Halted at Draft (B2)").body;
     assert!(halt.contains("/pages"), "{halt}");
 }
 

@@ -12,6 +12,7 @@ mod branch;
 mod checks;
 mod degraded;
 mod doors;
+mod endless;
 mod faults;
 mod gemini;
 mod hidden;
@@ -35,6 +36,11 @@ mod people;
 mod pools;
 mod posted;
 mod prompts;
+mod proofs;
+#[path = "../crash/random.rs"]
+#[allow(dead_code, reason = "the crash tests need other parts of chance")]
+mod random;
+mod reckless;
 mod refusals;
 mod resumed;
 mod script;
@@ -45,6 +51,7 @@ mod threads;
 mod toys;
 mod unasked;
 mod unseen;
+mod verdicts;
 #[allow(dead_code, reason = "the crash tests tell of the same world and need other parts")]
 mod world;
 

@@ -102,7 +102,7 @@ async fn runs_are_listed_with_where_they_stand() {
         (line.repository.as_str(), line.issue, line.workflow.as_str()),
         ("maya/tally", w.issue.0, "lld")
     );
-    assert_eq!((line.step.as_str(), line.run), ("N4 Human gate: verdict", w.run().await.unwrap().id));
+    assert_eq!((line.step.as_str(), line.run), ("Human gate: verdict (N4)", w.run().await.unwrap().id));
     w.comment("maya", "/stop").await;
     w.wait(60).await;
     assert_eq!(w.run_lines("all=false").await, []);
@@ -218,7 +218,7 @@ async fn a_run_that_failed_in_its_first_draft_goes_on_in_the_comment_it_has() {
     w.wait(60).await;
     let run = w.run().await.unwrap();
     assert_eq!((run.status, run.step_id.as_str()), (Status::Failed, "N1"), "{}", w.thread());
-    w.find("### ❌ Halted at N1");
+    w.find("### ❌ Halted at Draft the design (N1)");
     let said = w.said("/retry", Retrying { run: run.id, by: "ops".to_owned() }).await;
     assert!(said.contains("is tried again"), "{said}");
     w.wait(60).await;
@@ -372,7 +372,7 @@ async fn the_command_line_speaks_to_the_server_that_runs() {
     w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id.to_string();
     for (arguments, code, words) in [
-        (&["runs"][..], 0, "N4 Human gate: verdict"),
+        (&["runs"][..], 0, "Human gate: verdict (N4)"),
         (&["runs", "--json", "--repo", "maya/tally"], 0, "\"workflow\": \"lld\""),
         (&["runs", "--repo", "maya/other"], 1, "no repository maya/other is known here"),
         (&["pause", "maya/tally"], 0, "maya/tally is paused"),
@@ -398,7 +398,7 @@ async fn without_a_server_the_command_line_looks_for_itself() {
     let _w = w
         .restart_after(|_| {
             for (arguments, words) in [
-                (&["runs"][..], "N4 Human gate: verdict"),
+                (&["runs"][..], "Human gate: verdict (N4)"),
                 (&["backup", &copy], "holds main.db and the databases of 1 repository:"),
                 (&["check"], "1 run, "),
                 (&["forget", "maya/tally", "--yes"], "nothing is kept of maya/tally"),

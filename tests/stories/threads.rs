@@ -52,6 +52,31 @@ async fn an_accepted_gate_says_who_accepted_it_and_when() {
 }
 
 #[tokio::test]
+async fn the_label_that_says_how_it_stands_is_put_right_once_a_turn() {
+    let (needs_you, done) = ("countersign:needs-you", "countersign:done");
+    let mut w = World::asking().await;
+    w.hub.unlabel(w.repo, w.issue, w.user("maya"), needs_you).unwrap();
+    w.settle().await;
+    assert_eq!(w.labels(), [needs_you]);
+    // Whoever takes it off again may be a program.
+    w.hub.unlabel(w.repo, w.issue, w.user("maya"), needs_you).unwrap();
+    w.settle().await;
+    assert_eq!(w.labels(), [""; 0]);
+    w.comment("sam", "/revise say what happens to an empty file").await;
+    w.stands(Status::Asking).await;
+    w.label("maya", done).await;
+    assert_eq!(w.labels(), [needs_you], "nor does it say what is not so");
+    w.label("maya", "bug").await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    w.stands(Status::Done).await;
+    // How a run ended is for people to tidy up.
+    w.hub.unlabel(w.repo, w.issue, w.user("maya"), done).unwrap();
+    w.settle().await;
+    assert_eq!(w.labels(), ["bug"]);
+}
+
+#[tokio::test]
 async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_line() {
     let mut w = World::asking().await;
     w.pass(60);

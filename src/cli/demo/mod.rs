@@ -6,6 +6,7 @@ mod terminal;
 mod transcript;
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -23,7 +24,10 @@ use self::{
 };
 use super::{INTERRUPTED, absolute_path, own_directory, say, serve::on_signals, wrong_usage};
 use crate::{
+    clock::{Clock, SystemClock},
     engine::{Filter, Port, RunView, Status},
+    limits::SEEN_BEFORE_APPROVAL,
+    messages::step_name,
     types::Hash,
 };
 
@@ -37,7 +41,8 @@ pub(super) struct Demo {
     /// Answer the gates with yes and exit when the design is final.
     #[arg(long)]
     yes: bool,
-    /// What is played: an issue to its design, or a rough idea to an issue and then to its design.
+    /// What is played: an issue to its design; a rough idea to an issue and then to its design; or findings that are
+    /// answered and dismissed, and an issue that is edited under its gate.
     #[arg(long, value_enum, default_value_t = Story::Design, conflicts_with = "repo")]
     story: Story,
     /// Who drafts and reviews: scripted answers, or Claude and Gemini.
@@ -72,13 +77,15 @@ pub(super) enum Story {
     Design,
     /// A rough idea becomes an issue first.
     Issue,
+    /// Findings are answered and dismissed, and the issue is edited under its gate.
+    Gates,
 }
 
 impl Story {
     /// What the maintainer puts on the issue, one after the other.
     fn labels(self) -> &'static [&'static str] {
         match self {
-            Self::Design => &["countersign:lld"],
+            Self::Design | Self::Gates => &["countersign:lld"],
             Self::Issue => &["countersign:issue", "countersign:lld"],
         }
     }
@@ -87,6 +94,15 @@ impl Story {
 /// What `--yes` answers to what the rough idea leaves open.
 const ANSWERS: &str =
     "/answer 1: a line a week, and a total 2: months are not part of it 3: default 4: default";
+
+/// What it says of the finding that the reviewer insists on.
+const DISMISSAL: &str = "/dismiss F2 any message will do, as long as nothing is written";
+
+/// An approval that names nothing.
+const BARE: &str = "/approve";
+
+/// GitHub's times have no parts of one.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// How often the demo looks for something new to tell.
 const LOOK: Duration = Duration::from_millis(100);
@@ -127,7 +143,9 @@ impl Demo {
         }
         if let Some(run) = stage.run().await? {
             say(match run.status.live() {
-                true => format!("Going on with run {} at {} {}.", run.id, run.step_id, run.step_title),
+                true => {
+                    format!("Going on with run {} at {}.", run.id, step_name(&run.step_id, &run.step_title))
+                }
                 false => format!("Run {} is over already.", run.id),
             });
         }
@@ -163,7 +181,7 @@ impl Demo {
         let mut transcript = Transcript::new(stage);
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut typing = !self.yes;
-        let mut asked = None;
+        let mut said = BTreeSet::new();
         let mut ended: Option<RunView> = None;
         let mut progress = Progress::new();
         let mut labels = self.story.labels().iter();
@@ -201,18 +219,9 @@ impl Demo {
                     ended = Some(run);
                     continue;
                 }
-                let answers =
-                    run.gate.as_ref().is_some_and(|gate| gate.verbs.iter().any(|(verb, _)| verb == "answer"));
-                if let Some(gate) = &run.gate
-                    && asked != Some(gate.subject)
-                    && (answers || stage.gate_is_shown(gate.subject))
+                if let Some(line) = self.line(stage, &run)?
+                    && said.insert((run.visit, line.clone()))
                 {
-                    asked = Some(gate.subject);
-                    let way = gate.ways.first().map_or(String::new(), |way| format!("{way} "));
-                    let line = match answers {
-                        true => ANSWERS.to_owned(),
-                        false => format!("/approve {} {way}{}", gate.stage, gate.subject.short()),
-                    };
                     if self.yes {
                         stage.say_once(&line)?;
                     } else {
@@ -230,6 +239,33 @@ impl Demo {
                 },
             }
         }
+    }
+}
+
+impl Demo {
+    /// What the maintainer answers where the run stands, once they can have read it.
+    fn line(&self, stage: &Stage, run: &RunView) -> anyhow::Result<Option<String>> {
+        let Some(gate) = &run.gate else { return Ok(None) };
+        let takes = |verb: &str| gate.verbs.iter().any(|(taken, _)| taken == verb);
+        let gates = self.story == Story::Gates;
+        if takes("answer") {
+            return Ok(Some(ANSWERS.to_owned()));
+        }
+        if gates && !takes("approve") {
+            return Ok(Some(DISMISSAL.to_owned()));
+        }
+        if !stage.gate_is_shown(gate.subject) {
+            return Ok(None);
+        }
+        if gates {
+            stage.edit_issue()?;
+            if !stage.was_shown_an_edit()? {
+                let read = SystemClock.now() > gate.shown_at.plus(SEEN_BEFORE_APPROVAL + SECOND);
+                return Ok(read.then(|| BARE.to_owned()));
+            }
+        }
+        let way = gate.ways.first().map_or(String::new(), |way| format!("{way} "));
+        Ok(Some(format!("/approve {} {way}{}", gate.stage, gate.subject.short())))
     }
 }
 

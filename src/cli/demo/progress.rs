@@ -7,6 +7,7 @@ use super::{super::say, LOOK, terminal::Terminal};
 use crate::{
     clock::{Clock, SystemClock},
     engine::{RunView, Status},
+    messages::step_name,
 };
 
 /// A step that takes less is told soon enough by its line in the transcript.
@@ -27,7 +28,7 @@ impl Progress {
         Self { shown: String::new(), told: (0, 0) }
     }
 
-    /// `… N1 Draft the design (1 min 12 s)` while a step runs.
+    /// `… Draft the design (N1) (1 min 12 s)` while a step runs.
     pub(super) fn show(&mut self, run: &RunView) {
         let elapsed = SystemClock.now().since(run.updated_at).as_secs();
         self.line(text(run, elapsed), (run.visit, elapsed / WORTH_A_LINE_S));
@@ -84,14 +85,14 @@ fn so_long(elapsed: u64) -> String {
 }
 
 fn text(run: &RunView, elapsed: u64) -> String {
-    let (id, title) = (&run.step_id, &run.step_title);
+    let step = step_name(&run.step_id, &run.step_title);
     let so_long = so_long(elapsed);
     match run.status {
         _ if elapsed < WORTH_SHOWING_S => String::new(),
-        Status::Running => format!("  … {id} {title} ({so_long})"),
+        Status::Running => format!("  … {step} ({so_long})"),
         Status::Waiting | Status::Ready => {
             let why = run.why.as_deref().unwrap_or("about to go on");
-            format!("  … {id} {title} waits ({so_long}): {why}")
+            format!("  … {step} waits ({so_long}): {why}")
         }
         _ => String::new(),
     }

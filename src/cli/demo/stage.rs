@@ -20,7 +20,7 @@ use crate::{
     config::{ModelSettings, Secrets, Settings},
     github::manifest,
     localhub::{self, AppCredentials, AppSpec, Hub, HubError, HubOptions, RepoSource},
-    providers::Readiness,
+    providers::{REHEARSAL, Readiness},
     types::{Hash, InstallationId, IssueNo, RepoId, Role, UserId},
     workflows,
 };
@@ -32,6 +32,7 @@ pub(super) struct Material {
     issues: Vec<(String, String)>,
     /// The one that is worked on.
     on: IssueNo,
+    story: Story,
 }
 
 /// A rough idea, as people have them.
@@ -43,7 +44,7 @@ const IDEA: (&str, &str) = (
 impl Story {
     fn number(self, issues: &[(String, String)]) -> IssueNo {
         match self {
-            Self::Design => IssueNo(1),
+            Self::Design | Self::Gates => IssueNo(1),
             Self::Issue => IssueNo(issues.len() as u64),
         }
     }
@@ -59,7 +60,8 @@ impl Material {
             let (title, body) = IDEA;
             issues.push((title.to_owned(), body.to_owned()));
         }
-        Self { name: "tally".to_owned(), source: RepoSource::Files(files), on: story.number(&issues), issues }
+        let (name, source, on) = ("tally".to_owned(), RepoSource::Files(files), story.number(&issues));
+        Self { name, source, issues, on, story }
     }
 
     /// A clone of the user's repository, with the one issue of the file.
@@ -85,9 +87,19 @@ impl Material {
             source: RepoSource::Clone(path),
             issues: vec![(title.to_owned(), body.trim_start().to_owned())],
             on: IssueNo(1),
+            story: Story::Design,
         })
     }
 }
+
+/// What answers in the story of the gates: the rehearsal's first draft, then what is made of it.
+fn gates_script() -> String {
+    let follows = REHEARSAL.match_indices("[[answer]]").nth(1).map_or(REHEARSAL.len(), |(at, _)| at);
+    format!("{}{}", &REHEARSAL[..follows], include_str!("../../../fixtures/models/gates.toml"))
+}
+
+/// What somebody thinks of while others decide.
+const AFTERTHOUGHT: &str = "\nAnd it should say so when there is nothing to sum up.\n";
 
 /// Everything on stage.
 pub(super) struct Stage {
@@ -155,7 +167,12 @@ impl Stage {
             }
             None => furnish(&hub, files, maintainer, webhook, material)?,
         };
-        fs::write(&files.config, settings_text(&hub, &remembered))?;
+        let mut text = settings_text(&hub, &remembered);
+        if material.story == Story::Gates {
+            fs::write(files.config.with_file_name("script.toml"), gates_script())?;
+            text += "[providers.stub]\nscript = \"script.toml\"\n\n[lld]\nmax_rounds = 2\n";
+        }
+        fs::write(&files.config, text)?;
         let mut settings = workflows::settings(&files.config)?;
         settings.models = model_settings(&settings, models, config)?;
         let app = App::build(settings, Arc::new(SystemClock)).await?;
@@ -220,6 +237,23 @@ impl Stage {
             return Ok(());
         }
         self.say(text)
+    }
+
+    /// The maintainer adds a sentence to the issue, unless it is there.
+    pub(super) fn edit_issue(&self) -> anyhow::Result<()> {
+        let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
+        if !issue.body.contains(AFTERTHOUGHT.trim()) {
+            let body = issue.body + AFTERTHOUGHT;
+            self.hub.edit_issue(self.repo, self.issue, self.maintainer, None, Some(&body))?;
+        }
+        Ok(())
+    }
+
+    /// Has the bot shown them what changed in the issue?
+    pub(super) fn was_shown_an_edit(&self) -> anyhow::Result<bool> {
+        let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
+        let added = format!("+{}", AFTERTHOUGHT.trim());
+        Ok(issue.comments.iter().any(|comment| comment.author != MAINTAINER && comment.body.contains(&added)))
     }
 
     /// A person answers what they can read, so the demo waits for the line to be on the page.

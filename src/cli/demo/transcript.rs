@@ -8,6 +8,7 @@ use super::{Progress, Stage, terminal::Terminal};
 use crate::{
     engine::{FindingRow, Kind, VerdictRow},
     localhub::{HubEvent, What},
+    messages::step_name,
     types::{RunId, Timestamp},
 };
 
@@ -70,7 +71,7 @@ impl Transcript {
                 told.verdicts += 1;
             }
             if let Some(step) = workflow.and_then(|w| w.step(&row.step)) {
-                lines.push(format!("  · {} {}", step.id, step.title));
+                lines.push(format!("  · {}", step_name(step.id, step.title)));
                 told.reviews += usize::from(step.kind == Kind::Review);
             }
             out.push((row.entered_at, lines));
@@ -126,6 +127,7 @@ fn event_lines(event: &HubEvent) -> Vec<String> {
             let kind = if *draft { "draft pull request" } else { "pull request" };
             format!("{who} opens {kind} {issue} from {head}: {title}")
         }
+        What::IssueEdited => format!("{who} edits {issue}"),
         What::PullEdited { title } => format!("{who} edits pull request {issue}: {title}"),
         What::BranchMoved { branch, new: true, .. } => format!("{who} creates the branch {branch}"),
         What::BranchMoved { branch, to: Some(_), subject, .. } => {

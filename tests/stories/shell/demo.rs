@@ -53,6 +53,31 @@ fn a_rough_idea_becomes_an_issue_and_then_a_design() {
 }
 
 #[test]
+fn findings_are_answered_and_dismissed_and_a_stale_gate_is_not_passed_unread() {
+    let output = finished(&["demo", "--yes", "--story", "gates"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
+    in_order(
+        &said,
+        &[
+            "review 1: REVISE by stub-reviewer",
+            "F1 [high] at §7: Nothing says who may read the output",
+            "review 2: REVISE by stub-reviewer",
+            "REVISE: the LLD waits for a person (1 open finding)",
+            "│ /dismiss F2 ",
+            "review 3: APPROVED by stub-reviewer",
+            "APPROVED: the LLD waits for a person (0 open findings)",
+            "maya edits #1",
+            "│ /approve\n",
+            "+And it should say so when there is nothing to sum up.",
+            "│ /approve lld ",
+            "lld: done",
+            "These are the bytes that were approved.",
+        ],
+    );
+}
+
+#[test]
 fn yes_plays_it_to_the_end_in_order_and_keeps_the_commit() {
     let home = tempdir().unwrap();
     let data = home.path().join("data");
@@ -69,14 +94,14 @@ fn yes_plays_it_to_the_end_in_order_and_keeps_the_commit() {
             "lld: working",
             "REVISE by stub-reviewer",
             "F1 [",
-            "N1 Draft the design",
+            "Draft the design (N1)",
             "APPROVED by stub-reviewer",
             "opens draft pull request",
             "APPROVED: the LLD waits for a person",
             "/approve lld ",
             "maya comments on #1:",
             "/approve lld ",
-            "N5 Finalize",
+            "Finalize (N5)",
             "commits to countersign/issue-1",
             "lld: done",
             "docs/lld/LLD-1.md on countersign/issue-1: sha256 ",

@@ -48,9 +48,9 @@ impl Workflow<Desk> for Note {
     const GRAPH: &'static [(At, &'static [At])] = &[
         (At::Load, &[At::Analyze]),
         (At::Analyze, &[At::Draft]),
-        (At::Draft, &[At::Gate, At::Draft, At::Money]),
+        (At::Draft, &[At::Gate, At::Draft, At::Review, At::Money]),
         (At::Gate, &[At::Review, At::Analyze, At::Gate]),
-        (At::Review, &[At::File, At::Draft, At::Gate, At::Money]),
+        (At::Review, &[At::File, At::Draft, At::Gate, At::Review, At::Money]),
         (At::File, &[At::Gate]),
         (At::Money, &[At::Draft, At::Review]),
     ];
@@ -87,7 +87,9 @@ impl Workflow<Desk> for Note {
             (At::Load, Exit::Pass) | (_, Exit::Reread) => Some(At::Analyze),
             (At::Analyze, Exit::Pass) | (_, Exit::Redraft | Exit::Resume(Before::Draft)) => Some(At::Draft),
             (At::Draft, Exit::Pass) | (_, Exit::AskAnew | Exit::Undecided) => Some(At::Gate),
-            (At::Gate, Exit::Pass) | (_, Exit::Resume(Before::Review)) => Some(At::Review),
+            (At::Gate, Exit::Pass) | (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => {
+                Some(At::Review)
+            }
             (At::Review, Exit::Pass) => Some(At::File),
             (_, Exit::Money) => Some(At::Money),
             _ => None,

@@ -48,10 +48,10 @@ impl Workflow<Desk> for Pages {
     const GRAPH: &'static [(At, &'static [At])] = &[
         (At::Load, &[At::Analyze]),
         (At::Analyze, &[At::Draft]),
-        (At::Draft, &[At::Check, At::Draft, At::Money]),
+        (At::Draft, &[At::Check, At::Draft, At::Review, At::Money]),
         (At::Check, &[At::Review, At::Draft]),
-        (At::Review, &[At::Gate, At::Draft, At::Money]),
-        (At::Gate, &[At::Publish, At::Analyze, At::Check, At::Gate]),
+        (At::Review, &[At::Gate, At::Draft, At::Review, At::Money]),
+        (At::Gate, &[At::Publish, At::Analyze, At::Check, At::Gate, At::Review]),
         (At::Publish, &[At::Check, At::Gate]),
         (At::Money, &[At::Draft, At::Review]),
     ];
@@ -89,7 +89,9 @@ impl Workflow<Desk> for Pages {
             (At::Load, Exit::Pass) | (_, Exit::Reread) => Some(At::Analyze),
             (At::Analyze, Exit::Pass) | (_, Exit::Redraft | Exit::Resume(Before::Draft)) => Some(At::Draft),
             (At::Draft, Exit::Pass) | (_, Exit::Theirs) => Some(At::Check),
-            (At::Check, Exit::Pass) | (_, Exit::Resume(Before::Review)) => Some(At::Review),
+            (At::Check, Exit::Pass) | (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => {
+                Some(At::Review)
+            }
             (At::Review, Exit::Pass | Exit::Undecided) | (_, Exit::AskAnew) => Some(At::Gate),
             (At::Gate, Exit::Pass) => Some(At::Publish),
             (_, Exit::Money) => Some(At::Money),

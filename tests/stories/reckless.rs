@@ -1,0 +1,393 @@
+//! A workflow that wants to publish whatever comes of its reviews and gates: it takes any edge there is, writes any
+//! approval it likes, and asks for the proof of any document it ever had. What keeps it from publishing is the round, the
+//! engine and the rows.
+
+use countersign::{
+    codebase::{History, Shown},
+    commands::CommandSpec,
+    config::BudgetSettings,
+    engine::{
+        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, GateSpec, Halt, Kind, Next, Outcome, Proof, Record,
+        Step, StepError, StepInfo, Trigger, Workflow,
+    },
+    rounds::{
+        self, Brief, Cx, Desk, Drafted, IssueSnapshot, NoAnswer, Pending, ReviewBrief, Round, StatusComment,
+        Turn,
+    },
+    types::{Actor, Hash, IssueNo, Role, UserId},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Which lesser proof it declares: none, the policy's, or none but a person's.
+pub(crate) struct Reckless<const P: u8>;
+
+pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] = &[&Reckless::<0>, &Reckless::<1>, &Reckless::<2>];
+pub(crate) const NAMES: [&str; 3] = ["strict", "by-policy", "unreviewed"];
+const PROOFS: [&[Proof]; 3] = [&[], &[Proof::Policy], &[Proof::Unreviewed]];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum At {
+    Draft,
+    Review,
+    Gate,
+    Publish,
+}
+use At::{Draft, Gate, Publish, Review};
+
+impl At {
+    const fn info(self) -> StepInfo {
+        let (id, title, kind) = match self {
+            Draft => ("R1", "Draft", Kind::Draft),
+            Review => ("R2", "Review", Kind::Review),
+            Gate => ("R3", "Ask", Kind::Gate),
+            Publish => ("R4", "Publish", Kind::Publish),
+        };
+        StepInfo { id, title, kind }
+    }
+}
+
+impl Step for At {
+    fn id(self) -> &'static str {
+        self.info().id
+    }
+    fn title(self) -> &'static str {
+        self.info().title
+    }
+    fn kind(self) -> Kind {
+        self.info().kind
+    }
+}
+
+/// What it is started with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Case {
+    /// Decides what it does.
+    pub(crate) seed: u64,
+    /// How many calls of each role the script answers to others.
+    pub(crate) before: u32,
+    /// How many people its gates ask for.
+    pub(crate) needed: u32,
+}
+
+/// A review, as whoever ran it saw it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Looked {
+    pub(crate) document: Hash,
+    /// The last call it took; none: no model was asked.
+    pub(crate) call: Option<u32>,
+    /// Findings that were open and blocking before it.
+    pub(crate) blocking: Vec<String>,
+    /// The reviewer is of the drafter's family, and a model drafted.
+    pub(crate) alike: bool,
+}
+
+/// What was published, and all that was reviewed on the way there.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Published {
+    pub(crate) document: Hash,
+    pub(crate) kind: ApprovalKind,
+    pub(crate) looked: Vec<Looked>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct State {
+    case: Case,
+    round: Round,
+    /// Every version there was.
+    versions: Vec<Hash>,
+    looked: Vec<Looked>,
+}
+
+/// What an approval of this document is of.
+pub(crate) fn subject(document: Hash) -> Hash {
+    Hash::of_parts([document.to_string().as_bytes(), b"and the policy"])
+}
+
+/// What chance decides at one place of one visit: the same at each attempt.
+struct Chance<'a> {
+    seed: u64,
+    cx: &'a Cx,
+    drawn: u8,
+}
+
+impl Chance<'_> {
+    fn below(&mut self, end: usize) -> usize {
+        self.drawn += 1;
+        let cause = self.cx.answer().map(|answer| answer.cause.to_string()).unwrap_or_default();
+        let place = format!("{} {} {cause} {}", self.seed, self.cx.visit(), self.drawn);
+        let word = Hash::of(place.as_bytes()).short();
+        usize::try_from(u64::from_str_radix(&word, 16).unwrap()).unwrap() % end
+    }
+
+    fn one_in(&mut self, end: usize) -> bool {
+        self.below(end) == 0
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+impl<const P: u8> Workflow<Desk> for Reckless<P> {
+    const NAME: &'static str = NAMES[P as usize];
+    const VERSION: u32 = 1;
+    type Step = At;
+    type State = State;
+    const GRAPH: &'static [(At, &'static [At])] = match P {
+        0 => &[
+            (Draft, &[Review, Draft]),
+            (Review, &[Gate, Draft, Review]),
+            (Gate, &[Publish, Draft, Review]),
+            (Publish, &[Gate, Draft]),
+        ],
+        1 => &[
+            (Draft, &[Review, Draft]),
+            (Review, &[Publish, Gate, Draft, Review]),
+            (Gate, &[Publish, Draft, Review]),
+            (Publish, &[Gate, Draft]),
+        ],
+        _ => &[
+            (Draft, &[Gate, Review, Draft]),
+            (Review, &[Gate, Draft, Review]),
+            (Gate, &[Publish, Draft, Review]),
+            (Publish, &[Gate, Draft]),
+        ],
+    };
+    const PROOFS: &'static [Proof] = PROOFS[P as usize];
+    const COMMANDS: &'static [CommandSpec] = &[];
+
+    fn max_iterations() -> u32 {
+        6
+    }
+
+    fn start(&self, trigger: &Trigger) -> State {
+        let case: Case = serde_json::from_str(&trigger.args).unwrap();
+        // Its calls are numbered on, so that one script serves many runs.
+        let mut round = serde_json::to_value(Round::new(4)).unwrap();
+        round["calls"] = json!({ "drafter": case.before, "reviewer": case.before });
+        let round = serde_json::from_value(round).unwrap();
+        State { case, round, versions: Vec::new(), looked: Vec::new() }
+    }
+
+    async fn run<'a>(&'a self, at: At, s: &'a mut State, cx: &'a Cx) -> Result<Next<At>, StepError> {
+        let mut chance = Chance { seed: s.case.seed, cx, drawn: 0 };
+        if let Some(wait) = held(s, cx) {
+            return Ok(wait);
+        }
+        let right = match at {
+            Draft => draft(s, cx).await?,
+            Review => review(s, cx, &mut chance).await?,
+            Gate => gate(s, cx, &mut chance).await?,
+            Publish => publish(s, cx, &mut chance, Self::PROOFS).await?,
+        };
+        let Next::Go(right) = right else { return Ok(right) };
+        let edges = Self::GRAPH.iter().find(|(from, _)| *from == at).unwrap().1;
+        // What nobody has to review goes to people at once.
+        let right = if P == 2 && at == Draft && chance.one_in(2) { Gate } else { right };
+        let to = if chance.one_in(3) || !edges.contains(&right) { chance.one_of(edges) } else { right };
+        if to != Draft && s.round.document.is_none() {
+            return Ok(Next::Go(Draft));
+        }
+        if to == Publish && P == 1 && chance.one_in(2) {
+            approve(s, cx, "policy", None, ApprovalKind::Policy).await?;
+        }
+        Ok(Next::Go(to))
+    }
+
+    async fn halted<'a>(
+        &'a self,
+        _at: At,
+        _s: &'a State,
+        _halt: &'a Halt,
+        _cx: &'a Cx,
+    ) -> Result<Option<Outcome>, StepError> {
+        Ok(None)
+    }
+}
+
+/// It waits for a model.
+fn held(s: &mut State, cx: &Cx) -> Option<Next<At>> {
+    let until = match s.round.pending(cx, &StatusComment::default()) {
+        Pending::Nothing => return None,
+        Pending::Mended(_) => cx.clock().now(),
+        Pending::Wait { until, .. } => {
+            s.round.told();
+            until
+        }
+    };
+    Some(Next::Wait { until, why: "a model is busy".into() })
+}
+
+fn unanswered(s: &mut State, cx: &Cx, before: Round, why: NoAnswer) -> Result<Next<At>, StepError> {
+    match why {
+        NoAnswer::Step(error) => Err(error),
+        NoAnswer::Capped(_) => panic!("there is no cap"),
+        NoAnswer::Held(held) => {
+            s.round.hold(before, held);
+            Ok(Next::Wait { until: cx.clock().now(), why: "a model is busy".into() })
+        }
+    }
+}
+
+fn issue() -> IssueSnapshot {
+    IssueSnapshot {
+        number: IssueNo(1),
+        title: "A title".into(),
+        body: Hash::of(b""),
+        digest: Hash::of(b""),
+        author: Actor { id: UserId(1), login: "maya".into(), bot: false },
+        url: String::new(),
+        labels: Vec::new(),
+        hidden: Vec::new(),
+    }
+}
+
+async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    rounds::hear(cx, &mut s.round).await?;
+    let brief = Brief {
+        what: "design",
+        issue: &issue(),
+        body: "",
+        shown: &Shown::default(),
+        history: &History::default(),
+        extras: &[],
+        rules: "",
+        spec: "stub:drafter",
+        reviewer: "stub:reviewer",
+        caps: &BudgetSettings::default(),
+        sample_path: None,
+    };
+    let before = s.round.clone();
+    match rounds::draft(cx, &mut s.round, &brief).await {
+        Ok(Drafted::Document) => s.versions.extend(s.round.document),
+        Ok(Drafted::Unusable(why)) => {
+            let over = matches!(s.round.settle_unusable(&why), Turn::Stop(_));
+            let nothing = over && s.round.document.is_none();
+            return if nothing { Err(StepError::User(why)) } else { Ok(Next::Go(Draft)) };
+        }
+        Err(why) => return unanswered(s, cx, before, why),
+    }
+    Ok(Next::Go(Review))
+}
+
+/// Calls of reviewers so far.
+fn reviewed(round: &Round) -> u64 {
+    serde_json::to_value(round).unwrap()["calls"]["reviewer"].as_u64().unwrap()
+}
+
+async fn review(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<At>, StepError> {
+    rounds::hear(cx, &mut s.round).await?;
+    let alike = chance.one_in(12);
+    let brief = ReviewBrief {
+        what: "design",
+        issue: &issue(),
+        body: "",
+        shown: &Shown::default(),
+        extras: &[],
+        rules: "",
+        spec: if alike { "stub:drafter" } else { "stub:reviewer" },
+        caps: &BudgetSettings::default(),
+        facts: "",
+        warnings: "",
+        place_exists: &|place| place == "3",
+        unchanged_at: &|_, _| false,
+    };
+    let (before, calls) = (s.round.clone(), reviewed(&s.round));
+    let blocking = before.findings.open().filter(|f| f.severity.as_str() == "blocking").map(|f| f.id.clone());
+    let blocking = blocking.collect();
+    let reviewed_now = match rounds::review(cx, &mut s.round, &brief).await {
+        Ok(reviewed) => reviewed,
+        Err(why) => return unanswered(s, cx, before, why),
+    };
+    s.looked.push(Looked {
+        document: s.round.document.unwrap(),
+        call: u32::try_from(reviewed(&s.round)).ok().filter(|now| u64::from(*now) > calls),
+        blocking,
+        alike: alike && before.drafter.is_some(),
+    });
+    Ok(Next::Go(match s.round.settle_review(reviewed_now) {
+        Turn::Pass | Turn::Stop(_) => Gate,
+        Turn::Again => Draft,
+        Turn::ReviewAgain => Review,
+    }))
+}
+
+async fn gate(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<At>, StepError> {
+    let document = s.round.document.unwrap();
+    let Some(answer) = cx.answer() else {
+        let verbs = [("approve", Role::Write), ("revise", Role::Write), ("override", Role::Maintain)];
+        return Ok(Next::Ask(GateSpec {
+            stage: "design".into(),
+            subject: subject(document),
+            verbs: verbs.map(|(verb, role)| (verb.to_owned(), role.into())).to_vec(),
+            shown_at: cx.clock().now(),
+            needed: s.case.needed,
+            expires: None,
+            ways: Vec::new(),
+        }));
+    };
+    if answer.verb == "revise" && !chance.one_in(6) {
+        if chance.one_in(4) {
+            let theirs = cx.put(format!("# Theirs\n\nThe design {}.", chance.below(2)).as_bytes()).await?;
+            s.round.take_over(theirs);
+            s.versions.push(theirs);
+            return Ok(Next::Go(Review));
+        }
+        s.round.send_back(&answer.text, 2);
+        return Ok(Next::Go(Draft));
+    }
+    let kind = if answer.verb == "override" { ApprovalKind::Override } else { ApprovalKind::Approve };
+    let mut kinds = vec![kind; 6];
+    kinds.extend([ApprovalKind::Unreviewed; 3]);
+    kinds.extend([ApprovalKind::Approve, ApprovalKind::Override, ApprovalKind::Policy]);
+    let kind = chance.one_of(&kinds);
+    let mut said = answer.clone();
+    match chance.below(12) {
+        0 => said.by.id = UserId(77),
+        1 => said.verb = "approve".into(),
+        2 => (said.verb, said.text) = ("override".into(), "because".into()),
+        _ => {}
+    }
+    approve(s, cx, &format!("approval-{}", answer.cause), Some(said), kind).await?;
+    if chance.one_in(6) {
+        // The document is exchanged after people have seen it.
+        s.round.replace(chance.one_of(&s.versions));
+    }
+    Ok(Next::Go(Publish))
+}
+
+/// Writes down an approval, mostly of what there is. That its subject covers its document is what a row says and nobody
+/// checks again: what a subject is made of only the stage knows.
+async fn approve(
+    s: &State,
+    cx: &Cx,
+    key: &str,
+    answer: Option<Answer>,
+    kind: ApprovalKind,
+) -> Result<(), StepError> {
+    let mut chance = Chance { seed: s.case.seed, cx, drawn: 100 };
+    let now = s.round.document.unwrap();
+    let document = if chance.one_in(6) { chance.one_of(&s.versions) } else { now };
+    let subject = if chance.one_in(6) { Hash::of(b"another") } else { subject(document) };
+    let row = ApprovalRow { document, subject, answer, kind };
+    cx.record(key, Record::Approval(row)).await
+}
+
+async fn publish(
+    s: &State,
+    cx: &Cx,
+    chance: &mut Chance<'_>,
+    proofs: &[Proof],
+) -> Result<Next<At>, StepError> {
+    let now = s.round.document.unwrap();
+    let document = if chance.one_in(4) { chance.one_of(&s.versions) } else { now };
+    match cx.countersigned(document, proofs).await {
+        Err(_) => Ok(Next::Go(chance.one_of(&[Gate, Draft]))),
+        Ok(signed) => {
+            let published = Published { document, kind: signed.approval().kind, looked: s.looked.clone() };
+            let told: Value = serde_json::to_value(&published).unwrap();
+            Ok(Next::Done(Outcome { summary: told.to_string(), url: None }))
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Whatever a reviewer answers: only what is in form is a verdict, only APPROVED passes its gate, and people read in one
+//! line what came of the rest.
+
+use std::fmt::Write as _;
+
+use countersign::{
+    documents::verdict::{self, Invalid},
+    engine::Status,
+};
+use serde::Deserialize;
+
+use crate::{
+    script::{Script, approved, design, review},
+    world::{Setting, World, all},
+};
+
+#[derive(Deserialize)]
+struct Table {
+    answer: Vec<Answer>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Answer {
+    name: String,
+    /// The verdict that counts, or why there is none.
+    pub(crate) ends: String,
+    pub(crate) text: String,
+}
+
+/// Those that are kept, and those that would be long to keep.
+pub(crate) fn answers() -> Vec<Answer> {
+    let table: Table = toml::from_str(include_str!("../../fixtures/verdicts/answers.toml")).unwrap();
+    let long = |name: &str, ends: &str, text: String| Answer { name: name.into(), ends: ends.into(), text };
+    let good = approved().to_string();
+    let (nested, filler) = ("[".repeat(10_000) + &"]".repeat(10_000), "APPROVED ".repeat(240_000));
+    let in_it = |field: &str, by: &str| good.replace(field, by);
+    let generated = [
+        long("two megabytes of prose", "no object", filler.clone()),
+        long("two megabytes of reason", "too long", in_it("A reason in one sentence.", &filler)),
+        long("two megabytes after it", "no object", format!("{good}{filler}")),
+        long("nested", "no object", nested.clone()),
+        long("nested in it", "no object", in_it("\"findings\":[]", &format!("\"findings\":{nested}"))),
+        long("more findings than are read", "too long", {
+            let many = vec![crate::script::finding("Another", None); 41];
+            review("REVISE", &many, &[]).to_string()
+        }),
+    ];
+    // What is in form comes last: it would settle what the others leave open.
+    let mut answers: Vec<_> = generated.into_iter().chain(table.answer).collect();
+    answers.sort_by_key(|answer| answer.ends == "APPROVED");
+    answers
+}
+
+const VERDICTS: [&str; 3] = ["APPROVED", "REVISE", "BLOCKED"];
+
+/// What the answer is, taken by itself.
+fn read(text: &str) -> &'static str {
+    let nonce = "k3x9q2mz";
+    match verdict::parse(&text.replace("{{nonce}}", nonce), nonce) {
+        Ok(review) => VERDICTS.iter().find(|word| **word == review.verdict.to_string()).unwrap(),
+        Err(Invalid::NotOneObject) => "no object",
+        Err(Invalid::Shape(_)) => "shape",
+        Err(Invalid::Nonce) => "nonce",
+        Err(Invalid::NoFinding(_)) => "no finding",
+        Err(Invalid::ApprovedThoughBlocking) => "blocking",
+        Err(Invalid::Empty(_)) => "empty",
+        Err(Invalid::TooLong { .. }) => "too long",
+    }
+}
+
+#[test]
+fn only_what_is_in_form_is_a_verdict() {
+    let answers = answers();
+    let wrong = answers.iter().fold(String::new(), |mut wrong, Answer { name, ends, text }| {
+        // That it passes over a finding in silence is seen by whoever knows the findings.
+        let expected = if ends == "silent" { "APPROVED" } else { ends.as_str() };
+        let read = read(text);
+        if read != expected {
+            let _ = writeln!(wrong, "{name}: {read} instead of {expected}");
+        }
+        wrong
+    });
+    assert!(answers.len() > 70 && wrong.is_empty(), "{wrong}");
+}
+
+/// The worst of them, where not all are to be tried: they need what the ones before them opened.
+const WORST: &[&str] = &[
+    "the word in a quote of the draft",
+    "two megabytes of reason",
+    "two verdicts that differ",
+    "another nonce",
+    "approving with a blocking finding",
+    "a blocking finding at a place that does not exist",
+    "BLOCKED, with the word in its reason",
+    "approving in silence over an open blocking finding",
+    "in form, in another language, with space around it",
+];
+
+#[tokio::test]
+async fn only_approved_passes_and_people_read_in_one_line_why_another_does_not() {
+    let mut answers = answers();
+    answers.retain(|answer| all() || WORST.contains(&answer.name.as_str()));
+    let mut script = Script::default().drafts(&design());
+    for (n, answer) in answers.iter().enumerate() {
+        if n > 0 {
+            let before =
+                if n == 1 { "The goal of a real".into() } else { format!("The goal {} of a real", n - 1) };
+            script = script.edits(&before, &format!("The goal {n} of a real"));
+        }
+        // What is not in form is asked for once more.
+        let times = if VERDICTS.contains(&answer.ends.as_str()) { 1 } else { 2 };
+        script = (0..times).fold(script, |script, _| script.reviews_as_text(&answer.text));
+    }
+    let setting =
+        Setting { script: Some(script.toml()), toml: "[lld]\nmax_rounds = 1\n".into(), ..Setting::default() };
+    let mut w = World::new(setting).await;
+    w.label("maya", "countersign:lld").await;
+    for (n, Answer { name, ends, .. }) in answers.iter().enumerate() {
+        if n > 0 {
+            w.comment("max", "/revise look once more").await;
+        }
+        w.stands(Status::Asking).await;
+        let gate = w.gate();
+        let (verdict, line) = match ends.as_str() {
+            ends if VERDICTS.contains(&ends) => (ends, "**The reviewer's reason**"),
+            _ => ("INCONCLUSIVE", "The reviewer's answer did not fit the form of a verdict, twice."),
+        };
+        assert!(gate.contains(&format!("{verdict}: the LLD waits for a person")), "{name}: {gate}");
+        assert!(gate.contains(line), "{name}: {gate}");
+        assert_eq!(w.lines_to_paste().is_empty(), ends != "APPROVED", "{name}: {gate}");
+        if ends != "APPROVED" {
+            let subject = w.run().await.unwrap().gate.unwrap().subject;
+            w.comment("max", &format!("/approve lld {subject}")).await;
+            w.stands(Status::Asking).await;
+            for comment in w.bots() {
+                w.look_at(comment.id);
+            }
+        }
+    }
+    w.approved_by("max").await;
+    let accepted = w.commits().iter().filter(|subject| subject.starts_with("docs: accept")).count();
+    assert_eq!(accepted, 1, "{:?}", w.commits());
+    for comment in w.bots() {
+        w.look_at(comment.id);
+    }
+    w.pull();
+}
