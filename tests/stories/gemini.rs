@@ -120,7 +120,7 @@ async fn no_less_is_booked_than_is_billed_by_a_service_that_does_not_say() {
     let (status, once) = (w.find("updated on 20").body, bill.load(Ordering::Relaxed));
     assert!(status.contains("Waiting for Gemini: it could not be reached, or broke off"), "{status}");
     w.wait(60).await;
-    let pause = w.find("### ✋ Paused before N3").body;
+    let pause = w.find("### ✋ Paused before Adversarial review (N3)").body;
     assert!(pause.contains("held back, and the next call may cost up to $0."), "{pause}");
     assert_eq!(bill.load(Ordering::Relaxed), once, "a second answer might cost more than the cap leaves");
     w.comment("max", "/budget +3").await;

@@ -141,7 +141,7 @@ async fn what_was_answered_before_a_pause_is_not_bought_again() {
     let script = Some(format!("billed = true\n{}", script.toml()));
     let mut w = World::new(Setting { script, toml, private: true, ..Setting::default() }).await;
     w.label("maya", LABEL).await;
-    w.find("### ✋ Paused before N3");
+    w.find("### ✋ Paused before Adversarial review (N3)");
     let run = w.run().await.unwrap().id;
     assert_eq!(w.spending(run).await.calls, 2, "a draft and a review out of form");
     let mut w = w.restart().await;
@@ -166,7 +166,7 @@ async fn a_paused_run_is_stopped_like_any_other() {
 async fn the_cap_of_a_day_is_over_with_the_day() {
     let mut w = priced("repository_day = \"$1\"", true).await;
     w.label("maya", LABEL).await;
-    let pause = w.find("### ✋ Paused before N3").body;
+    let pause = w.find("### ✋ Paused before Adversarial review (N3)").body;
     assert!(pause.contains("It goes on by itself on 2026-03-03 00:00 UTC."), "{pause}");
     w.comment("max", "/budget +1").await;
     w.find("raises those of one run");
@@ -283,7 +283,7 @@ async fn a_call_that_was_under_way_at_a_crash_counts_with_all_that_was_held_for_
     let ledger = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap();
     let lost: Vec<_> = ledger.calls.iter().filter(|call| call.status == CallStatus::Lost).collect();
     assert_eq!(lost.iter().map(|call| call.held_microusd).collect::<Vec<_>>(), [Some(1_000_000)]);
-    let pause = w.find("### ✋ Paused before N3").body;
+    let pause = w.find("### ✋ Paused before Adversarial review (N3)").body;
     assert!(pause.contains("It is $2.01; $1.0"), "{pause}");
     w.stands(Status::Asking).await;
 }
@@ -332,9 +332,13 @@ async fn where_everybody_reads_it_nothing_is_told_of_money() {
     w.find("Costs are not shown where everybody reads them");
     let ours: Vec<_> = w.view().comments.into_iter().filter(|c| c.author.ends_with("[bot]")).collect();
     assert!(ours.len() == 3 && ours.iter().all(|c| !c.body.contains('$')), "{}", w.thread());
-    assert!(w.find("### ✋ Paused before N3").body.contains("```\n/budget +"), "{}", w.thread());
+    assert!(
+        w.find("### ✋ Paused before Adversarial review (N3)").body.contains("```\n/budget +"),
+        "{}",
+        w.thread()
+    );
     w.comment("max", "/budget +3").await;
-    w.find("### ✋ Paused before N3");
+    w.find("### ✋ Paused before Adversarial review (N3)");
     assert!(!w.thread().contains("```\n/budget +"), "that line is used up:\n{}", w.thread());
     w.find("waits for a person");
     let pull = w.pull().body;
@@ -407,7 +411,7 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
     w.comment("max", "/budget +1").await;
     assert!(w.run().await.is_none() && w.reactions("/budget +1").contains("[]"), "{}", w.thread());
     w.label("maya", LABEL).await;
-    w.find("### ✋ Paused before N3");
+    w.find("### ✋ Paused before Adversarial review (N3)");
     for words in
         ["+1e999", "+0", "-3", "$-3", "３", "+٣", "1,5", "+99999999999999999999", "", "NaN", "+3 or so"]
     {
@@ -440,7 +444,7 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
     assert_eq!(w.raised().await, raised);
     assert_eq!(w.view().comments.len(), said + 2, "{}", w.thread());
     w.stands(Status::Asking).await;
-    w.find("### ✋ Paused before N3");
+    w.find("### ✋ Paused before Adversarial review (N3)");
 }
 
 #[tokio::test]
@@ -512,7 +516,7 @@ async fn runs_side_by_side_never_spend_more_than_they_share() {
         w.issue = issue;
         w.stands(Status::Asking).await;
         if w.pauses() == 1 {
-            w.find("### ✋ Paused before N");
+            w.find("### ✋ Paused before ");
             paused += 1;
         }
     }
