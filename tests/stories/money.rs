@@ -516,7 +516,7 @@ async fn runs_side_by_side_never_spend_more_than_they_share() {
         w.issue = issue;
         w.stands(Status::Asking).await;
         if w.pauses() == 1 {
-            w.find("### ✋ Paused before N");
+            w.find("### ✋ Paused before ");
             paused += 1;
         }
     }
