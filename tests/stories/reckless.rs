@@ -7,8 +7,8 @@ use countersign::{
     commands::CommandSpec,
     config::BudgetSettings,
     engine::{
-        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, GateSpec, Halt, Kind, Next, Outcome, Proof, Record,
-        Step, StepError, StepInfo, Trigger, Workflow,
+        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, GateSpec, Halt, Kind, Next, Outcome,
+        Proof, Record, Step, StepError, StepInfo, Trigger, Workflow,
     },
     rounds::{
         self, Brief, Cx, Desk, Drafted, IssueSnapshot, NoAnswer, Pending, ReviewBrief, Round, StatusComment,
@@ -35,8 +35,8 @@ pub(crate) enum At {
 }
 use At::{Draft, Gate, Publish, Review};
 
-impl At {
-    const fn info(self) -> StepInfo {
+impl Step for At {
+    fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
             Draft => ("R1", "Draft", Kind::Draft),
             Review => ("R2", "Review", Kind::Review),
@@ -44,18 +44,6 @@ impl At {
             Publish => ("R4", "Publish", Kind::Publish),
         };
         StepInfo { id, title, kind }
-    }
-}
-
-impl Step for At {
-    fn id(self) -> &'static str {
-        self.info().id
-    }
-    fn title(self) -> &'static str {
-        self.info().title
-    }
-    fn kind(self) -> Kind {
-        self.info().kind
     }
 }
 
@@ -322,7 +310,7 @@ async fn gate(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<At
             subject: subject(document),
             verbs: verbs.map(|(verb, role)| (verb.to_owned(), role.into())).to_vec(),
             shown_at: cx.clock().now(),
-            needed: s.case.needed,
+            approvers: Approvers { needed: s.case.needed, ..Approvers::default() },
             expires: None,
             ways: Vec::new(),
         }));
@@ -370,7 +358,7 @@ async fn approve(
     let now = s.round.document.unwrap();
     let document = if chance.one_in(6) { chance.one_of(&s.versions) } else { now };
     let subject = if chance.one_in(6) { Hash::of(b"another") } else { subject(document) };
-    let row = ApprovalRow { document, subject, answer, kind };
+    let row = ApprovalRow { document, subject, answer, kind, with: Vec::new() };
     cx.record(key, Record::Approval(row)).await
 }
 

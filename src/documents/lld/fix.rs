@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::{
     first_heading, heading_line,
-    parse::{first_heading as parse_first_heading, items_in, numbered, open_questions_body, parse},
+    parse::{
+        first_heading as parse_first_heading, items_in, names_a_section, numbered, open_questions_body, parse,
+    },
     spec_of,
 };
 use crate::{documents::markdown, types::IssueNo};
@@ -116,7 +118,7 @@ fn preamble(text: &str, _: IssueNo) -> Option<(String, String)> {
 fn number_in_first_heading(text: &str, issue: IssueNo) -> Option<(String, String)> {
     let outline = markdown::outline(text);
     let heading = outline.headings.first().filter(|h| h.level == 1)?;
-    let title_is_a_section = numbered(&heading.text).is_some_and(|(n, t)| spec_of(n, t).is_some());
+    let title_is_a_section = numbered(&heading.text).is_some_and(|(n, t)| names_a_section(n, t));
     let (_, title) = parse_first_heading(source_of(text, &heading.range));
     if title.is_empty() || title_is_a_section {
         return None;
@@ -137,9 +139,10 @@ fn source_of<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
 fn heading_levels(text: &str, _: IssueNo) -> Option<(String, String)> {
     let outline = markdown::outline(text);
     let (mut edits, mut changed) = (Vec::new(), Vec::new());
-    for heading in &outline.headings {
+    for (at, heading) in outline.headings.iter().enumerate() {
         let Some((number, title)) = numbered(source_of(text, &heading.range)) else { continue };
-        if spec_of(number, title).is_none() {
+        let is_title = at == 0 && heading.level == 1 && !names_a_section(number, title);
+        if is_title || spec_of(number, title).is_none() {
             continue;
         }
         let wanted = heading_line(number, title) + "\n";

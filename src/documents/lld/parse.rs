@@ -182,7 +182,7 @@ fn sections(text: &str, outline: &Outline) -> Vec<Section> {
     let mut out = Vec::new();
     for (i, heading) in headings.iter().enumerate() {
         let Some((number, title)) = numbered(&heading.text) else { continue };
-        if heading.level == 1 && i == 0 && spec_of(number, title).is_none() {
+        if heading.level == 1 && i == 0 && !names_a_section(number, title) {
             continue;
         }
         let end =
@@ -196,6 +196,11 @@ fn sections(text: &str, outline: &Outline) -> Vec<Section> {
         });
     }
     out
+}
+
+/// Is a first heading a section's, word for word? The title of issue 1 may well speak of a context.
+pub(super) fn names_a_section(number: &str, title: &str) -> bool {
+    spec_of(number, title).is_some_and(|spec| spec.title.eq_ignore_ascii_case(title))
 }
 
 /// What stands under the heading "Open Questions", whatever its level.
@@ -344,6 +349,17 @@ mod tests {
         ] {
             assert_eq!(first_heading(text), (number, title), "{text}");
         }
+    }
+
+    #[test]
+    fn a_title_may_share_a_word_with_a_section() {
+        let text = "# 1 - Feature: Tear down the request context\n\n## 1. Context & Goal\n\nx\n";
+        let lld = parse(text);
+        assert_eq!(
+            (lld.number, lld.section("1").map(|section| &text[section.body.clone()])),
+            (Some(1), Some("\nx\n"))
+        );
+        assert_eq!(super::super::fix(text, crate::types::IssueNo(1)).0, text);
     }
 
     #[test]
