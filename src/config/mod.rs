@@ -429,7 +429,7 @@ fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
 }
 
 fn shortened(message: &str) -> String {
-    const LONGEST: usize = 200;
+    const LONGEST: usize = 400;
     let printable = message.chars().map(|c| if c.is_control() { ' ' } else { c });
     match message.chars().nth(LONGEST) {
         None => printable.collect(),

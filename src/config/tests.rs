@@ -11,7 +11,10 @@ private_key_file = "app.pem"
 dir = "data"
 "#;
 
-const TABLES: &[WorkflowTable] = &[WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md")];
+const TABLES: &[WorkflowTable] = &[
+    WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md"),
+    WorkflowTable { name: "issue", document_path: "issue.md", files_issue: true },
+];
 
 struct Place(tempfile::TempDir);
 

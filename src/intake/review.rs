@@ -7,6 +7,7 @@ use super::{
     route::{IssueRef, TOLD},
 };
 use crate::{
+    documents::visible::visible,
     engine::{Answer, Filter},
     github::{
         LineComment,
@@ -98,9 +99,9 @@ fn words(body: &str, comments: &[LineComment]) -> String {
         }
         let line = comment.line.map_or(String::new(), |line| format!(":{line}"));
         let path: String = comment.path.chars().filter(|c| *c != '`' && !c.is_control()).collect();
-        let text = comment.body.trim().replace("\r\n", "\n").replace('\n', "\n  ");
-        let text: String = text.chars().take(COMMENT_CHARS.min(room)).collect();
+        let text: String = comment.body.trim().chars().take(COMMENT_CHARS.min(room)).collect();
         room -= text.chars().count().min(room);
+        let text = seen(&text.replace("\r\n", "\n")).replace('\n', "\n  ");
         said += &format!("- `{path}{line}`: {text}\n");
         told += 1;
     }
@@ -111,26 +112,34 @@ fn words(body: &str, comments: &[LineComment]) -> String {
     format!("{said}\n{}", body.trim()).trim().to_owned()
 }
 
+/// What people see of a comment. What they do not see stands behind it as one that is closed, so that it hides no more than
+/// itself and is taken out and told of where all the words are.
+fn seen(text: &str) -> String {
+    let seen = visible(text);
+    let hidden =
+        seen.hidden.iter().map(|row| format!("\n\n<!-- {} -->", row.excerpt.replace(['-', '<', '>'], " ")));
+    seen.text.trim().to_owned() + &hidden.collect::<String>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::documents::visible::visible;
 
     #[test]
     fn what_one_comment_opens_ends_with_it() {
         let at = |line, body: &str| LineComment { path: "docs/lld/LLD-1.md".into(), line, body: body.into() };
         let comments = [
-            at(Some(17), "Say <!-- hidden\nwhy"),
+            at(Some(17), "Say\n<!-- hidden\nwhy"),
             at(None, "```\ncode"),
             at(Some(2), " \n"),
             at(Some(3), "last"),
         ];
-        let said = words("And <!-- so on", &comments);
-        let seen = visible(&said);
-        assert_eq!(
-            seen.text,
-            "- `docs/lld/LLD-1.md:17`: Say \n- `docs/lld/LLD-1.md`: \n  ```\n  code\n  ```\n- `docs/lld/LLD-1.md:3`: last\n\nAnd\n"
-        );
+        let said = words("And so on.", &comments);
+        let told = visible(&said);
+        assert!(told.hidden.len() == 1 && told.hidden[0].excerpt.contains("hidden"), "{:?}", told.hidden);
+        let seen = told.text;
+        assert!(!seen.contains("hidden") && !seen.contains("why"), "{seen}");
+        assert!(seen.contains("`docs/lld/LLD-1.md:3`: last") && seen.ends_with("And so on.\n"), "{seen}");
         assert_eq!(words(" \n", &comments[2..3]), "");
         let many = words("", &vec![at(Some(1), &"x".repeat(9_000)); 60]);
         assert!(

@@ -302,7 +302,7 @@ mod tests {
         };
         let all = [
             stale(&line),
-            too_soon(&line, Some(HOSTILE)),
+            too_soon(&line, None),
             several(&[line.clone(), line.clone()]),
             wrong_stage(HOSTILE, std::slice::from_ref(&line)),
             no_gate(run, "Review", Some("https://x/1")),

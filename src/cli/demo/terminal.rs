@@ -131,7 +131,7 @@ mod tests {
         assert!(colours_wanted(None) && colours_wanted(Some(OsStr::new(""))));
         assert!(!colours_wanted(Some(OsStr::new("1"))));
         let bare = Terminal { width: Some(10), colours: false };
-        assert_eq!(bare.row("  … Draft the design (N1)"), "  … Draft ");
+        assert_eq!(bare.row("  … Draft the design (N1)"), "  … Draft");
         assert_eq!(Terminal { colours: true, ..bare }.painted("x", BOLD), "\x1b[1mx\x1b[0m");
     }
 }
