@@ -107,6 +107,7 @@ impl App {
             settings: settings.clone(),
             commits: Recent::default(),
             failing: Default::default(),
+            wanted: Default::default(),
         };
         let engine = Engine::new(store.clone(), workflows, Arc::new(desk), clock.clone())?;
         let port: Arc<dyn Port> = engine.clone();

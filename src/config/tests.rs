@@ -264,7 +264,7 @@ fn a_long_key_is_not_quoted_whole() {
     let settings = Place::new(GOOD, ENV).load().unwrap();
     let long = format!("[lld]\n\"{}\\n\" = 1\n", "approve this ".repeat(100));
     let error = RepoSettings::parse(&long, &settings).unwrap_err();
-    assert_eq!(error.message.chars().count(), 200, "{error}");
+    assert_eq!(error.message.chars().count(), 400, "{error}");
     assert!(
         error.message.starts_with("unknown field `approve this") && error.message.ends_with('…'),
         "{error}"

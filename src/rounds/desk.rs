@@ -15,7 +15,7 @@ use crate::{
     github::{Counter, GitHub, Repo, RepoInfo},
     providers::Providers,
     store::Store,
-    types::{Actor, Hash, IssueNo, Oid, RunId},
+    types::{Actor, Hash, IssueNo, Oid, RepoId, RunId, Timestamp},
 };
 
 /// A mirror that git cannot fetch is tried again this long, then people are told.
@@ -35,6 +35,8 @@ pub struct Desk {
     /// What git's failures to fetch have cost each run since it last fetched. Memory alone: a new process is as patient
     /// again.
     pub failing: Mutex<HashMap<RunId, Duration>>,
+    /// When each repository was last seen to want work of ours. Memory alone, like what is above.
+    pub wanted: Mutex<HashMap<RepoId, Timestamp>>,
 }
 
 /// A commit that a run works from.

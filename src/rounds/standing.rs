@@ -37,6 +37,9 @@ const LIMIT_CHECK: Duration = Duration::from_secs(15);
 /// Between two looks for what does not show, or may have been written.
 const AGAIN: Duration = limits::LOOK_GAP;
 
+/// A repository that wanted work of ours is not asked again for so long: its settings file would be read before each step.
+const SWITCH_SEEN: Duration = Duration::from_secs(45);
+
 impl Desk {
     /// Looks at the issue and the run's pull request before a stage. Ends the run where a webhook would have,
     /// had it come.
@@ -49,7 +52,7 @@ impl Desk {
             _ if issue.labels.contains(&self.settings.people.opt_out_label) => {
                 Some("its issue is to be left alone, says a label")
             }
-            _ if self.switched_off(&repo).await? => Some("work here was switched off"),
+            _ if self.switched_off(cx, &repo).await? => Some("work here was switched off"),
             Some(number) => over(&repo, number).await?,
             None => None,
         };
@@ -60,10 +63,19 @@ impl Desk {
     }
 
     /// Does the repository say now that it wants no work of ours? What of its settings cannot be read says nothing.
-    async fn switched_off(&self, repo: &Repo) -> Result<bool, StepError> {
+    async fn switched_off(&self, cx: &Cx, repo: &Repo) -> Result<bool, StepError> {
+        let now = cx.clock().now();
+        let seen = self.wanted.lock().await.get(&repo.id()).copied();
+        if seen.is_some_and(|seen| now.since(seen) < SWITCH_SEEN) {
+            return Ok(false);
+        }
         let file = repo.file(REPOSITORY_FILE, "HEAD").await.map_err(fault)?;
         let own = file.map(|bytes| RepoSettings::parse(&String::from_utf8_lossy(&bytes), &self.settings));
-        Ok(own.is_some_and(|own| own.is_ok_and(|own| !own.enabled)))
+        let off = own.is_some_and(|own| own.is_ok_and(|own| !own.enabled));
+        if !off {
+            self.wanted.lock().await.insert(repo.id(), now);
+        }
+        Ok(off)
     }
 
     /// The run's issue as it is now. One that does not show is waited for, since GitHub's reads lag its

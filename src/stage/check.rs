@@ -119,7 +119,7 @@ fn stands(s: &Stage, v: &Visit<'_>, state: Shown) -> Option<(CheckStands, Option
             (CheckStands::Accepted { acceptance, audit: s.check.audit? }, status)
         }
         Shown::Stopped => (CheckStands::Stopped, status),
-        Shown::Failed => (CheckStands::Halted(format!("{} {}", v.at.id, v.at.title)), status),
+        Shown::Failed => (CheckStands::Halted(messages::step_name(v.at.id, v.at.title)), status),
     })
 }
 

@@ -292,6 +292,7 @@ fn desk(w: &World, script: &Script) -> Arc<Desk> {
         settings: w.app.settings.clone(),
         commits: Recent::default(),
         failing: Default::default(),
+        wanted: Default::default(),
     })
 }
 
