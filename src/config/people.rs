@@ -17,6 +17,13 @@ pub struct PeopleSettings {
     pub opt_out_label: String,
 }
 
+impl PeopleSettings {
+    /// Is this the label that keeps an issue from us? Labels that differ in case alone are one to GitHub.
+    pub fn opts_out(&self, label: &str) -> bool {
+        self.opt_out_label.eq_ignore_ascii_case(label.trim())
+    }
+}
+
 /// As it is written in the server's file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -30,11 +37,14 @@ impl People {
     pub(super) fn checked(self) -> Result<PeopleSettings, Misplaced> {
         let opt_out_label = match self.opt_out_label {
             None => "no-agent".to_owned(),
-            Some(label) if label.as_ref().trim().is_empty() || label.as_ref().starts_with("countersign:") => {
+            Some(label)
+                if label.as_ref().trim().is_empty()
+                    || label.as_ref().to_lowercase().starts_with("countersign:") =>
+            {
                 let message = "opt_out_label is a label's name, and none of those that start and stop runs";
                 return Err((label.span().start, message.to_owned()));
             }
-            Some(label) => label.into_inner(),
+            Some(label) => label.as_ref().trim().to_owned(),
         };
         let cost_a_day = match &self.cost_a_day {
             Some(given) => amount("cost_a_day", given)?,

@@ -12,8 +12,6 @@ use super::{
 /// The settings that hold for one repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoSettings {
-    /// Does the repository want any work of ours?
-    pub enabled: bool,
     pub budget: BudgetSettings,
     pub workflows: Workflows,
 }
@@ -21,6 +19,7 @@ pub struct RepoSettings {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct File {
+    /// What [`RepoSettings::switches_off`] reads.
     enabled: Option<bool>,
     budget: RepoBudget,
 }
@@ -28,7 +27,13 @@ struct File {
 impl RepoSettings {
     /// What holds where the repository says nothing, or says something that can't be used.
     pub fn of_server(settings: &Settings) -> Self {
-        Self { enabled: true, budget: settings.budget.clone(), workflows: settings.workflows.clone() }
+        Self { budget: settings.budget.clone(), workflows: settings.workflows.clone() }
+    }
+
+    /// Does the repository's file switch all work off? Also one of which nothing else can be used.
+    pub fn switches_off(text: &str) -> bool {
+        let enabled = text.parse::<toml::Table>().ok().and_then(|table| table.get("enabled")?.as_bool());
+        enabled == Some(false)
     }
 
     /// Reads the repository's file against what the server allows.
@@ -44,7 +49,6 @@ impl RepoSettings {
         let workflows = tightened
             .map(|((name, table), server)| Ok((name, table.tighten(server).map_err(refused)?)))
             .collect::<Result<_, ConfigError>>()?;
-        let enabled = file.enabled.unwrap_or(true);
-        Ok(Self { enabled, budget: file.budget.tighten(&settings.budget).map_err(refused)?, workflows })
+        Ok(Self { budget: file.budget.tighten(&settings.budget).map_err(refused)?, workflows })
     }
 }

@@ -27,7 +27,8 @@ impl Owner {
 
     fn read(word: &str) -> Self {
         let sound = |name: &str| {
-            !name.is_empty()
+            !name.starts_with('.')
+                && !name.is_empty()
                 && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
         };
         match word.strip_prefix('@').map(|name| name.split_once('/').ok_or(name)) {

@@ -151,8 +151,7 @@ impl Intake {
         if on == (label == view.name) {
             return Ok(Note::Nothing("it is as it should be".into()));
         }
-        let mut repaired = self.repaired.lock().await;
-        if repaired.get(&run) == Some(&visit) {
+        if self.repaired.lock().await.get(&run) == Some(&visit) {
             return Ok(Note::Nothing("the labels were put right in this turn already".into()));
         }
         let repo = self.repo(at);
@@ -162,7 +161,7 @@ impl Intake {
             let LabelView { name, color, description } = view;
             repo.ensure_label(at.issue, LabelSpec { name, color, description }).await?;
         }
-        repaired.insert(run, visit);
+        self.repaired.lock().await.insert(run, visit);
         Ok(Note::Done(format!("put right: `{}` says how run {run} stands", view.name)))
     }
 
@@ -175,7 +174,7 @@ impl Intake {
         label: &str,
         labeling: Labeling,
     ) -> Handled {
-        if self.router.by_label(label).is_none() && label != self.people.opt_out_label {
+        if self.router.by_label(label).is_none() && !self.people.opts_out(label) {
             return Ok(Note::Nothing("not a label of ours".into()));
         }
         let (key, found) = (key(at, label, &labeling), Labeling::was_found(&taken.id));

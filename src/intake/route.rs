@@ -70,7 +70,7 @@ impl Intake {
         sender: &Actor,
         when: Timestamp,
     ) -> Handled {
-        if label == self.people.opt_out_label {
+        if self.people.opts_out(label) {
             return self.stop(taken, at, sender, "its issue is to be left alone, says a label").await;
         }
         let Some(row) = self.router.by_label(label) else {

@@ -1,7 +1,7 @@
 //! Somebody edits or deletes a comment of ours that asks people. What it says decides what they approve, so the run puts it
 //! back, and from then on a bare approval is none there.
 
-use super::{Handled, Intake, Note, cause, route::IssueRef};
+use super::{Handled, Intake, Note, Trouble, cause, route::IssueRef};
 use crate::{
     engine::{Filter, Remark},
     github::event::TouchedEvent,
@@ -25,9 +25,13 @@ impl Intake {
         let runs = self.engine.list(live).await?;
         let asks = runs.iter().find(|run| {
             let marker = publication::gate_marker(run.id, run.visit);
-            run.gate.is_some() && e.texts.iter().any(|text| text.contains(&format!(":{marker} -->")))
+            (run.gate.is_some() || run.opening) && e.text.trim_end().ends_with(&format!(":{marker} -->"))
         });
         let Some(run) = asks else { return Ok(Note::Nothing("no comment that asks people now".into())) };
+        let Some(gate) = &run.gate else { return Err(Trouble::Opening) };
+        if e.sender.bot && gate.touched_by.is_some() {
+            return Ok(Note::Nothing("a bot changed it again, and it takes the hash alone already".into()));
+        }
         let remark = Remark {
             cause: cause::delivery(taken),
             verb: Remark::TOUCHED.to_owned(),

@@ -469,9 +469,21 @@ pub async fn published(cx: &Cx, proposal: &Proposal) -> Result<Option<(Hash, Oid
     let repo = cx.tools().repo(cx).await?;
     let commits = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
     let run = format!("Countersign-Run: {}", cx.run().id);
-    Ok(commits.into_iter().flatten().find_map(|(commit, message)| {
-        let ours = message.lines().any(|line| line == run);
-        let mut links = message.lines().filter_map(|line| line.strip_prefix(messages::AUDIT_TRAILER));
-        Some((links.find_map(|link| link.parse().ok()).filter(|_| ours)?, commit))
-    }))
+    let named: Vec<(Hash, Oid)> = commits
+        .into_iter()
+        .flatten()
+        .filter_map(|(commit, message)| {
+            let ours = message.lines().any(|line| line == run);
+            let mut links = message.lines().filter_map(|line| line.strip_prefix(messages::AUDIT_TRAILER));
+            Some((links.find_map(|link| link.parse().ok()).filter(|_| ours)?, commit))
+        })
+        .collect();
+    if named.is_empty() {
+        return Ok(None);
+    }
+    // Anybody who may push can write such a message; the link is on our chain, or it is none.
+    let db = cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
+    let chain = db.audit_chain().await.map_err(anyhow::Error::new)?;
+    let on_chain = |link: &Hash| chain.iter().any(|row| row.hash == *link && row.run == cx.run().id);
+    Ok(named.into_iter().find(|(link, _)| on_chain(link)))
 }

@@ -174,17 +174,17 @@ impl Desk {
     pub async fn policy(&self, workflow: &str, repo: &Repo, info: &RepoInfo) -> Result<Policy, StepError> {
         let settings = &self.settings;
         let file = repo.file(REPOSITORY_FILE, &info.default_branch).await.map_err(fault)?;
-        let own = file.map(|bytes| RepoSettings::parse(&String::from_utf8_lossy(&bytes), settings));
+        let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        if file.as_deref().is_some_and(RepoSettings::switches_off) {
+            return Err(StepError::User(format!("{} Set it to true, then start anew.", switched_off())));
+        }
+        let own = file.map(|text| RepoSettings::parse(&text, settings));
         let (own, complaint) = match own.transpose() {
             Ok(own) => (own, None),
             // It may quote the file, and the file may be long.
             Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
         };
-        let own = own.unwrap_or_else(|| RepoSettings::of_server(settings));
-        let RepoSettings { enabled, budget, workflows } = own;
-        if !enabled {
-            return Err(StepError::User(format!("{} Set it to true, then start anew.", switched_off())));
-        }
+        let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::of_server(settings));
         let WorkflowSettings { max_rounds, draft_gate, verdict_gate, gates, document_path, filing } =
             workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
         Ok(Policy {

@@ -49,7 +49,7 @@ impl Desk {
         let over = match pull {
             _ if !issue.state_open => Some("the issue was closed"),
             _ if stop_label_on(&issue.labels).is_some() => Some("asked to by the label"),
-            _ if issue.labels.contains(&self.settings.people.opt_out_label) => {
+            _ if issue.labels.iter().any(|label| self.settings.people.opts_out(label)) => {
                 Some("its issue is to be left alone, says a label")
             }
             _ if self.switched_off(cx, &repo).await? => Some("work here was switched off"),
@@ -70,8 +70,7 @@ impl Desk {
             return Ok(false);
         }
         let file = repo.file(REPOSITORY_FILE, "HEAD").await.map_err(fault)?;
-        let own = file.map(|bytes| RepoSettings::parse(&String::from_utf8_lossy(&bytes), &self.settings));
-        let off = own.is_some_and(|own| own.is_ok_and(|own| !own.enabled));
+        let off = file.is_some_and(|bytes| RepoSettings::switches_off(&String::from_utf8_lossy(&bytes)));
         if !off {
             self.wanted.lock().await.insert(repo.id(), now);
         }

@@ -1,17 +1,22 @@
 //! Whom a gate asks besides a role: how many people, not whoever asked for the run, owners of the files; and how it
 //! stands with them.
 
+use std::collections::{HashMap, HashSet};
+
 use serde::{Deserialize, Serialize};
 
 use super::{Asks, Stage, Visit, document};
 use crate::{
     documents::owners::{CodeOwners, Owner, PLACES},
     engine::{Answer, ApprovalKind, ApprovalRow, Approvers, Record, StepError, Who},
-    github::Repo,
+    github::{Fault, Repo},
     messages::{Approvals, OwnedFiles},
     rounds::{fault, need},
     types::{Actor, Hash, Role, UserId},
 };
+
+/// Owners that are looked up: of more, whoever wrote that file names none in particular.
+const MOST_OWNERS: usize = 50;
 
 /// Files that one list of owners is shown for.
 const FILES_SHOWN: usize = 5;
@@ -41,10 +46,10 @@ struct Owned {
 
 impl Owned {
     /// Where no owner can be found, who could change that file has to do.
-    fn who(&self) -> Who {
+    fn who(&self, few: bool) -> Who {
         match self.people.is_empty() {
             true => Who::Role(Role::Maintain),
-            false => Who::Either { people: self.people.clone(), role: None },
+            false => Who::Either { people: self.people.clone(), role: few.then_some(Role::Maintain) },
         }
     }
 }
@@ -64,11 +69,14 @@ impl Rules {
         Ok(Self { needed: rules.approvals, not, owned })
     }
 
+    /// Where there are fewer owners than it takes people, maintainers do as well: otherwise nobody could pass it.
     pub(super) fn approvers(&self) -> Approvers {
+        let owners: HashSet<_> = self.owned.iter().flat_map(|files| &files.people).collect();
+        let few = owners.len() < usize::try_from(self.needed.max(1)).unwrap_or(usize::MAX);
         Approvers {
             needed: self.needed.max(1),
             not: self.not.as_ref().map(|actor| actor.id),
-            owners: self.owned.iter().map(Owned::who).collect(),
+            owners: self.owned.iter().map(|files| files.who(few)).collect(),
         }
     }
 }
@@ -77,6 +85,15 @@ impl Rules {
 async fn owned(s: &Stage, v: &Visit<'_>) -> Result<Vec<Owned>, StepError> {
     let cx = v.cx;
     let (repo, text) = (cx.tools().repo(cx).await?, document(s, cx).await?);
+    let snapshot = cx.tools().snapshot(cx, need(&s.base)?).await?;
+    // Of a folder that changes, what is in it counts, and of one that is new what will be.
+    let mut paths = Vec::new();
+    for path in v.doc.paths(&text) {
+        let below = format!("{}/", path.trim_end_matches('/'));
+        let in_it = snapshot.entries().iter().filter(|entry| entry.path.starts_with(&below));
+        paths.extend(in_it.map(|entry| entry.path.clone()));
+        paths.push(if path.ends_with('/') { below + "_" } else { path });
+    }
     cx.once("owners", |_| async {
         let branch = repo.info().await.map_err(fault)?.default_branch;
         let mut rules = CodeOwners::default();
@@ -87,7 +104,7 @@ async fn owned(s: &Stage, v: &Visit<'_>) -> Result<Vec<Owned>, StepError> {
             }
         }
         let mut lists: Vec<(&[Owner], Vec<String>)> = Vec::new();
-        for path in v.doc.paths(&text) {
+        for path in paths {
             let owners = rules.of(&path);
             match lists.iter_mut().find(|(known, _)| *known == owners) {
                 _ if owners.is_empty() => {}
@@ -96,30 +113,52 @@ async fn owned(s: &Stage, v: &Visit<'_>) -> Result<Vec<Owned>, StepError> {
             }
         }
         let mut owned = Vec::new();
+        let mut known = HashMap::new();
         for (owners, files) in lists {
-            owned.push(read(&repo, owners, files).await?);
+            owned.push(read(&repo, owners, files, &mut known).await?);
         }
         Ok(owned)
     })
     .await
 }
 
-async fn read(repo: &Repo, owners: &[Owner], mut files: Vec<String>) -> Result<Owned, StepError> {
+/// Who an owner is, by name; none: nobody knows, or nobody who could approve.
+type Known = HashMap<String, Option<Vec<UserId>>>;
+
+async fn read(
+    repo: &Repo,
+    owners: &[Owner],
+    mut files: Vec<String>,
+    known: &mut Known,
+) -> Result<Owned, StepError> {
     let (mut people, mut unread) = (Vec::new(), Vec::new());
     for owner in owners {
-        let found = match owner {
-            Owner::Person(login) => repo.person(login).await.map_err(fault)?.map(|person| vec![person]),
-            Owner::Team { organization, team } => repo.team(organization, team).await.map_err(fault)?,
-            Owner::Other(_) => None,
-        };
-        match found {
-            Some(found) => people.extend(found),
-            None => unread.push(owner.name()),
+        let name = owner.name();
+        if !known.contains_key(&name) && known.len() < MOST_OWNERS {
+            known.insert(name.clone(), find(repo, owner).await.map_err(fault)?);
+        }
+        match known.get(&name) {
+            Some(Some(found)) => people.extend(found),
+            _ => unread.push(name),
         }
     }
     let more = files.len().saturating_sub(FILES_SHOWN);
     files.truncate(FILES_SHOWN);
     Ok(Owned { files, more, names: owners.iter().map(Owner::name).collect(), unread, people })
+}
+
+/// A person who may not write here approves nothing, and is none of whom anybody could wait.
+async fn find(repo: &Repo, owner: &Owner) -> Result<Option<Vec<UserId>>, Fault> {
+    match owner {
+        Owner::Person(login) => {
+            let Some(id) = repo.person(login).await? else { return Ok(None) };
+            let actor = Actor { id, login: login.clone(), bot: false };
+            let may = repo.permission(&actor).await?.role >= Role::Write;
+            Ok(may.then(|| vec![id]))
+        }
+        Owner::Team { organization, team } => repo.team(organization, team).await,
+        Owner::Other(_) => Ok(None),
+    }
 }
 
 /// How it stands with the people the open gate asks; none where one who may is enough.
@@ -132,13 +171,14 @@ pub(super) async fn shown(s: &Stage, v: &Visit<'_>) -> Result<Option<Approvals>,
         Some(asked) => v.cx.approvals(*need(&s.round.document)?, asked.subject).await?.0,
         None => Vec::new(),
     };
-    let owned = rules.owned.iter().map(|files| OwnedFiles {
+    let who = rules.approvers().owners;
+    let owned = rules.owned.iter().zip(&who).map(|(files, who)| OwnedFiles {
         files: files.files.clone(),
         more: files.more,
         owners: files.names.clone(),
         unread: files.unread.clone(),
         nobody: files.people.is_empty(),
-        approved: given.iter().any(|answer| files.who().includes(answer.by.id, answer.role)),
+        approved: given.iter().any(|answer| who.includes(answer.by.id, answer.role)),
     });
     let (owned, not) = (owned.collect(), rules.not.as_ref().map(|actor| actor.login.clone()));
     let by = given.into_iter().map(|answer| answer.by.login).collect();

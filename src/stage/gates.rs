@@ -79,6 +79,19 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             _ => ask(s, v, (word, ways), asks).await,
         };
     };
+    if answer.verb == "approve" && answer.hash.is_none() && asked_here {
+        // It may have been booked before anybody knew.
+        let key = format!("touched-{}", answer.cause);
+        let before = |touched: &&Remark| touched.at <= answer.at;
+        let by: Option<String> =
+            cx.once(&key, |_| async { Ok(cx.touched().filter(before).map(|t| t.by.login.clone())) }).await?;
+        if by.is_some() {
+            let asked = need(&s.asked)?.clone();
+            let body = messages::too_soon(&asked.line(v), by.as_deref());
+            announce(cx, &format!("hash-only-{}", answer.cause), &body).await?;
+            return Ok(Exit::Ask(spec(s, v, asks, &asked)?));
+        }
+    }
     match hear(s, v, answer).await? {
         Heard::Again { subject, shown_at, now } => ask_again(s, v, asks, (subject, shown_at), now).await,
         Heard::Rewritten => ask_anew(s, v, Anew::Rewritten).await,
@@ -174,7 +187,10 @@ async fn waits_on(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, Step
     }
     if remind.is_some_and(|at| at <= now) {
         let gate = show::card(s, v, Standing::Waits(asked.line(v)), None).await?;
-        announce(cx, "reminder", &messages::reminder(&gate, &asked.url)).await?;
+        match announce(cx, "reminder", &messages::reminder(&gate, &asked.url)).await {
+            Err(StepError::User(why)) => tracing::info!(run = %cx.run().id, why, "nobody could be reminded"),
+            told => drop(told?),
+        }
         asked.reminded = true;
     }
     let spec = spec(s, v, asks, &asked)?;
@@ -284,6 +300,8 @@ async fn ask(
     let word = word.to_owned();
     let ways: Vec<String> = ways.iter().map(|way| (*way).to_owned()).collect();
     let line = ApproveLine { stage: word.clone(), subject, ways: ways.clone() };
+    // A halt may have left one, of which nothing holds here.
+    s.asked = None;
     let gate = show::gate(s, v, Standing::Waits(line), left).await?;
     let (url, shown_at) = announce(cx, publication::GATE, &gate).await?;
     let (visit, word) = (cx.visit(), Some(word));
@@ -338,7 +356,10 @@ fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> Result<GateSpec,
     }
     let Asked { subject, shown_at, .. } = *asked;
     let (stage, ways) = (asked.word(v).to_owned(), asked.ways.clone());
-    let (approvers, expires) = (s.rules.approvers(), times(s, asked)?.into_iter().flatten().min());
+    // What is past is due at once: the next look sees to it.
+    let soon = v.cx.clock().now().plus(Duration::from_secs(1));
+    let expires = times(s, asked)?.into_iter().flatten().min().map(|at| at.max(soon));
+    let approvers = s.rules.approvers();
     Ok(GateSpec { stage, subject, verbs, shown_at, approvers, expires, ways })
 }
 

@@ -240,8 +240,8 @@ pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
     let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
-    let opt_out = &desk.settings.people.opt_out_label;
-    if issue.labels.contains(opt_out) {
+    let people = &desk.settings.people;
+    if let Some(opt_out) = issue.labels.iter().find(|label| people.opts_out(label)) {
         return Err(StepError::User(format!(
             "The label “{opt_out}” says that this issue is to be left alone. Take it off, then start anew."
         )));

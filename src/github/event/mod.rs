@@ -114,8 +114,8 @@ pub struct TouchedEvent {
     pub issue: IssueNo,
     pub is_pull: bool,
     pub comment: CommentId,
-    /// What it says and what it said.
-    pub texts: [String; 2],
+    /// What it said before.
+    pub text: String,
     pub sender: Actor,
     pub author: Actor,
     pub at: Timestamp,

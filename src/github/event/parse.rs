@@ -105,14 +105,15 @@ fn comment(p: Payload<'_>) -> Parsed {
 }
 
 fn touched(p: Payload<'_>) -> Parsed {
-    let texts = ["comment.body", "changes.body.from"].map(|path| p.text_or_empty(path).to_owned());
+    // What an edited one says now is anybody's.
+    let said = if p.text_or_empty("action") == "edited" { "changes.body.from" } else { "comment.body" };
     Ok(Event::Touched(TouchedEvent {
         repo: p.repo()?,
         installation: p.installation()?,
         issue: p.issue_no("issue.number")?,
         is_pull: p.at("issue.pull_request").is_some(),
         comment: CommentId(p.number("comment.id")?),
-        texts,
+        text: p.text_or_empty(said).to_owned(),
         sender: p.sender()?,
         author: p.author("comment.user")?,
         at: p.time("comment.updated_at")?,
