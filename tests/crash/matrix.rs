@@ -335,7 +335,7 @@ fn killed_everywhere(scenario: &'static Scenario, step: usize) {
 fn killed_anywhere_the_thread_is_as_if_nothing_had_happened() {
     for (at, scenario) in scenarios::ALL.iter().enumerate() {
         // The others do much of what the first does.
-        let every = if at == 0 { 1 } else { 3 };
+        let every = if at == 0 { 1 } else { 8 };
         killed_everywhere(scenario, if crate::world::all() { every } else { 20 });
     }
 }
@@ -343,11 +343,11 @@ fn killed_anywhere_the_thread_is_as_if_nothing_had_happened() {
 #[test]
 fn killed_anywhere_another_document_is_published_once() {
     for scenario in scenarios::OTHERWISE {
-        killed_everywhere(scenario, if crate::world::all() { 3 } else { 12 });
+        killed_everywhere(scenario, if crate::world::all() { 6 } else { 12 });
     }
 }
 
 #[test]
 fn killed_anywhere_a_run_pauses_once_and_spends_no_more_than_it_may() {
-    killed_everywhere(&scenarios::PAUSED, if crate::world::all() { 4 } else { 20 });
+    killed_everywhere(&scenarios::PAUSED, if crate::world::all() { 10 } else { 20 });
 }
