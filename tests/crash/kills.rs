@@ -138,7 +138,7 @@ impl Site {
 
 #[test]
 fn killed_at_random_the_last_boot_ends_it_as_if_nothing_had_happened() {
-    let wanted = if crate::world::all() { 40 } else { 10 };
+    let wanted = if crate::world::all() { 20 } else { 10 };
     let mut random = Random::seeded("kills");
     let begun = Instant::now();
     let (mut kills, mut stories, mut lost_calls) = (0, 0, 0);

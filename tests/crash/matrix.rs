@@ -335,7 +335,7 @@ fn killed_everywhere(scenario: &'static Scenario, step: usize) {
 fn killed_anywhere_the_thread_is_as_if_nothing_had_happened() {
     for (at, scenario) in scenarios::ALL.iter().enumerate() {
         // The others do much of what the first does.
-        let every = if at == 0 { 1 } else { 8 };
+        let every = if at == 0 { 1 } else { 12 };
         killed_everywhere(scenario, if crate::world::all() { every } else { 20 });
     }
 }

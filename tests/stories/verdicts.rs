@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::{
     script::{Script, approved, design, review},
-    world::{Setting, World, all},
+    world::{Setting, World},
 };
 
 #[derive(Deserialize)]
@@ -83,7 +83,7 @@ fn only_what_is_in_form_is_a_verdict() {
     assert!(answers.len() > 70 && wrong.is_empty(), "{wrong}");
 }
 
-/// The worst of them, where not all are to be tried: they need what the ones before them opened.
+/// The worst of them: a run for all would take minutes, and each is read alone above. They need what the ones before them opened.
 const WORST: &[&str] = &[
     "the word in a quote of the draft",
     "two megabytes of reason",
@@ -99,7 +99,7 @@ const WORST: &[&str] = &[
 #[tokio::test]
 async fn only_approved_passes_and_people_read_in_one_line_why_another_does_not() {
     let mut answers = answers();
-    answers.retain(|answer| all() || WORST.contains(&answer.name.as_str()));
+    answers.retain(|answer| WORST.contains(&answer.name.as_str()));
     let mut script = Script::default().drafts(&design());
     for (n, answer) in answers.iter().enumerate() {
         if n > 0 {
