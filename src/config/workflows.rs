@@ -149,12 +149,8 @@ impl Table {
             }
             filing.labels = self.labels.map_or(Ok(Vec::new()), |labels| labels_in(&labels))?;
         }
-        if let Some(rounds) = self.max_rounds {
-            if !(1..=MOST_ROUNDS).contains(rounds.as_ref()) {
-                let message = format!("max_rounds = {} is outside 1 to {MOST_ROUNDS}", rounds.as_ref());
-                return Err((rounds.span().start, message));
-            }
-            settings.max_rounds = *rounds.as_ref();
+        if let Some(rounds) = &self.max_rounds {
+            settings.max_rounds = number_in("max_rounds", rounds, 1..=MOST_ROUNDS)?;
         }
         if let Some(path) = self.document_path {
             if let Err(why) = document_path(path.as_ref(), defaults) {

@@ -176,7 +176,9 @@ impl Desk {
         let file = repo.file(REPOSITORY_FILE, &info.default_branch).await.map_err(fault)?;
         let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         if file.as_deref().is_some_and(RepoSettings::switches_off) {
-            return Err(StepError::User(format!("{} Set it to true, then start anew.", switched_off())));
+            return Err(StepError::User(format!(
+                "{REPOSITORY_FILE} has switched all work off here (enabled = false). Set it to true, then start anew."
+            )));
         }
         let own = file.map(|text| RepoSettings::parse(&text, settings));
         let (own, complaint) = match own.transpose() {
@@ -296,10 +298,6 @@ impl Desk {
         let snapshot = self.snapshot(cx, base).await?;
         Ok(TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str())))
     }
-}
-
-pub(super) fn switched_off() -> String {
-    format!("{REPOSITORY_FILE} has switched all work off here (enabled = false).")
 }
 
 pub(super) fn stopping() -> StepError {
