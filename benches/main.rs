@@ -14,6 +14,7 @@ mod paced;
 mod recall;
 mod repositories;
 mod runs;
+mod sandbox;
 mod seen;
 mod signatures;
 mod site;
@@ -28,6 +29,7 @@ const PARTS: &[Part] = &[
     ("runs", runs::main),
     ("paced", paced::main),
     ("calls", calls::main),
+    ("sandbox", sandbox::main),
     ("codebase", codebase::main),
     ("hostile", hostile::main),
     ("recall", recall::main),

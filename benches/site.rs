@@ -36,7 +36,8 @@ impl Site {
     pub(crate) async fn new(toml: &str) -> Self {
         let home = scratch();
         let now = Arc::new(|| SystemClock.now());
-        let options = HubOptions { listen: ([127, 0, 0, 1], 0).into(), data: home.path().join("hub"), now };
+        let data = home.path().join("hub");
+        let options = HubOptions { listen: ([127, 0, 0, 1], 0).into(), data, now, keeps: true };
         let hub = Hub::start(options).await.expect("localhub starts");
         let maya = hub.create_user("maya").expect("a user");
         let files = sample().files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();

@@ -108,6 +108,7 @@ impl App {
             commits: Recent::default(),
             failing: Default::default(),
             wanted: Default::default(),
+            sandbox: Default::default(),
         };
         let engine = Engine::new(store.clone(), workflows, Arc::new(desk), clock.clone())?;
         let port: Arc<dyn Port> = engine.clone();

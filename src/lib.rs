@@ -37,10 +37,12 @@ pub mod store;
 // [3]
 pub mod github;
 pub mod providers;
+pub mod sandbox;
 // [4]
 pub mod codebase;
 pub mod commands;
 pub mod messages;
+pub mod runners;
 // [5]
 pub mod engine;
 // [6]

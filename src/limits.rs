@@ -122,7 +122,7 @@ pub const LOOK_GAP: Duration = Duration::from_secs(5);
 pub const LAG: Duration = Duration::from_secs(120);
 
 /// A step looks so often whether its job is over.
-pub const JOB_LOOK: Duration = Duration::from_secs(10);
+pub const JOB_LOOK: Duration = Duration::from_secs(2);
 
 /// How long a lock that somebody else holds on a database file is waited for.
 pub const FILE_LOCK: Duration = Duration::from_secs(10);

@@ -38,6 +38,7 @@ impl Localhub {
             listen: self.listen,
             data: self.data,
             now: Arc::new(|| SystemClock.now()),
+            keeps: true,
         })
         .await?;
         let repo = match hub.repository_id("maya", "tally") {

@@ -15,8 +15,10 @@ mod models;
 mod pause;
 mod replay;
 mod runs;
+mod sandbox;
 mod serve;
 mod setup;
+mod test;
 
 use std::{
     fmt::Display,
@@ -29,14 +31,14 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::{
     CommandFactory, Parser, Subcommand, ValueEnum,
-    builder::{PathBufValueParser, TypedValueParser},
+    builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser},
     error::ErrorKind,
 };
 use rustix::fs::{FlockOperation, flock};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::{config::Settings, github::Fault, types::with_causes};
+use crate::{config::Settings, github::Fault, sandbox::Level, types::with_causes};
 
 /// A GitHub App that ships nothing a second model family and a human have not signed.
 ///
@@ -87,9 +89,11 @@ enum Command {
     Audit(audit::Audit),
     Export(audit::Export),
     Context(context::Context),
+    Test(test::Tests),
     Graph(graph::Graph),
     Models(models::Models),
     Replay(replay::Replay),
+    Sandbox(sandbox::RunInside),
     Localhub(hub::Localhub),
 }
 
@@ -103,6 +107,10 @@ struct ConfigFlag {
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
+    // What a sandbox starts inside. Before there are threads: what binds one is to bind all.
+    if std::env::args_os().nth(1).is_some_and(|command| command == crate::sandbox::WITHIN) {
+        return crate::sandbox::within();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -133,9 +141,11 @@ pub fn main() -> ExitCode {
             Command::Audit(command) => command.run().await,
             Command::Export(command) => command.run().await,
             Command::Context(command) => command.run().await,
+            Command::Test(command) => command.run().await,
             Command::Graph(command) => command.run(),
             Command::Models(command) => command.run(),
             Command::Replay(command) => command.run(),
+            Command::Sandbox(command) => command.run().await,
             Command::Localhub(command) => command.run().await,
         }
     });
@@ -209,6 +219,13 @@ const INTERRUPTED: u8 = 130;
 /// Takes a path and makes it absolute at once, so that nothing later depends on the working directory.
 fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute::<PathBuf>)
+}
+
+/// Takes the name of one of these levels.
+fn sandbox_level<const MANY: usize>(levels: [Level; MANY]) -> impl TypedValueParser<Value = Level> {
+    let named = move |name: String| levels.into_iter().find(|level| level.as_str() == name);
+    PossibleValuesParser::new(levels.map(Level::as_str))
+        .try_map(move |name| named(name).ok_or("no such level"))
 }
 
 /// Makes a directory that a command may fill: a new one, an empty one, or one it filled before, which the file `mark`

@@ -23,7 +23,7 @@ mod tree;
 mod words;
 
 pub use alike::alike;
-pub use context::{Asked, Context, Included, NeverShown, Plan, Report, Shown, gather, plan};
+pub use context::{Asked, Context, Included, NeverShown, Plan, Report, Shown, as_shown, gather, plan};
 pub use digest::Digest;
 pub use files::Why;
 pub use history::{History, history};
@@ -32,4 +32,5 @@ pub use language::Language;
 pub use names::{Names, unread};
 pub use similar::{Offer, Request, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
+pub(crate) use tokens::estimate;
 pub use tree::TreeIndex;

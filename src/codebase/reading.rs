@@ -536,6 +536,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "takes long"]
     async fn of_too_many_files_code_near_the_root_is_read() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;

@@ -12,6 +12,7 @@ const HINTS: usize = 3;
 pub struct TreeIndex {
     files: BTreeSet<String>,
     dirs: BTreeSet<String>,
+    links: BTreeSet<String>,
 }
 
 impl TreeIndex {
@@ -21,7 +22,12 @@ impl TreeIndex {
             .iter()
             .flat_map(|path| path.match_indices('/').map(|(at, _)| path[..at].to_owned()))
             .collect();
-        Self { files, dirs }
+        Self { files, dirs, links: BTreeSet::new() }
+    }
+
+    /// Those of the files that are links or other repositories.
+    pub fn with_links(self, links: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { links: links.into_iter().map(Into::into).collect(), ..self }
     }
 
     /// Every file, in order.
@@ -37,6 +43,14 @@ impl Tree for TreeIndex {
 
     fn is_dir(&self, path: &str) -> bool {
         path.is_empty() || self.dirs.contains(path)
+    }
+
+    fn is_link(&self, path: &str) -> bool {
+        self.links.contains(path)
+    }
+
+    fn paths(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(self.files())
     }
 
     /// The same name elsewhere comes before one that is merely spelled alike.

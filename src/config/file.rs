@@ -16,8 +16,9 @@ use url::Url;
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, GeminiKey, GeminiSettings,
     GeminiTier, GitHubSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings, Price,
-    ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings, WorkflowTable, budget::Budget,
-    from_toml, is_loopback, line_of, people::People, pools, program, timeouts, workers, workflows,
+    SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings, WorkflowTable,
+    budget::Budget, from_toml, is_loopback, line_of, people::People, pools, program, timeouts, workers,
+    workflows,
 };
 use crate::types::{Family, InstallationId};
 
@@ -66,6 +67,8 @@ struct File {
     budget: Budget,
     #[serde(default)]
     people: People,
+    #[serde(default)]
+    sandbox: SandboxSettings,
 }
 
 #[derive(Deserialize)]
@@ -234,6 +237,7 @@ pub(super) fn parse(
         data_dir,
         budget: file.budget.checked().map_err(refused)?,
         people: file.people.checked().map_err(refused)?,
+        sandbox: file.sandbox,
         workflows: workflows
             .iter()
             .zip(tables)

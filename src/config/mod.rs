@@ -13,6 +13,7 @@ mod people;
 mod pools;
 mod program;
 mod repository;
+mod sandbox;
 mod secrets;
 mod timeouts;
 mod workers;
@@ -33,11 +34,14 @@ pub use gates::GateRules;
 pub use people::PeopleSettings;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;
-pub use repository::RepoSettings;
+pub use repository::{RepoSettings, TestSettings};
+pub use sandbox::{Hosts, SandboxLevel, SandboxSettings};
 pub use secrets::Secrets;
 pub use timeouts::Timeouts;
 pub use workers::{Bulkhead, WorkerSettings};
-pub use workflows::{Filing, MOST_ROUNDS, WorkflowSettings, WorkflowTable, Workflows, document_path_of};
+pub use workflows::{
+    Filing, MOST_ROUNDS, Search, WorkflowSettings, WorkflowTable, Workflows, document_path_of,
+};
 
 use crate::types::{Family, InstallationId};
 
@@ -84,6 +88,7 @@ pub struct Settings {
     pub models: ModelSettings,
     pub budget: BudgetSettings,
     pub people: PeopleSettings,
+    pub sandbox: SandboxSettings,
     workflows: Workflows,
     /// One to sign with, or two while a secret is being changed; the current one first.
     pub webhook_secrets: Vec<SecretString>,

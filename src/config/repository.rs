@@ -1,6 +1,8 @@
 //! What a repository may say about itself. It may tighten what the server allows, never loosen it.
 
-use serde::Deserialize;
+use std::path::{Component, Path};
+
+use serde::{Deserialize, Deserializer};
 
 use super::{
     BudgetSettings, ConfigError, REPOSITORY_FILE, Settings,
@@ -22,6 +24,48 @@ struct File {
     /// What [`RepoSettings::switches_off`] reads.
     enabled: Option<bool>,
     budget: RepoBudget,
+    /// What [`TestSettings::parse`] reads.
+    test: TestSettings,
+}
+
+/// How a repository's own tests are run, where that is not to be found out from its files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TestSettings {
+    /// A line for the shell, run at the root.
+    pub command: Option<String>,
+    /// What it leaves, relative to the root: a file in JUnit's XML or TAP, or a folder of `.xml` files.
+    #[serde(deserialize_with = "below_root")]
+    pub report: Option<String>,
+}
+
+/// A path below the root, in the one way of writing it that the commit's own paths have.
+fn below_root<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(from)?;
+    let part = |part| match part {
+        Component::Normal(name) => name.to_str(),
+        _ => None,
+    };
+    let parts = Path::new(&text).components().filter(|part| *part != Component::CurDir).map(part);
+    match parts.collect::<Option<Vec<_>>>() {
+        Some(parts) if !parts.is_empty() => Ok(Some(parts.join("/"))),
+        _ => Err(serde::de::Error::custom(
+            "`report` under [test] is a file or folder below the root, such as `target/report.xml`",
+        )),
+    }
+}
+
+impl TestSettings {
+    /// What a repository's file says of its tests, whatever else it says.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Alone {
+            test: TestSettings,
+        }
+        let alone: Alone = toml::from_str(text).map_err(|error| from_toml(REPOSITORY_FILE, text, &error))?;
+        Ok(alone.test)
+    }
 }
 
 impl RepoSettings {
@@ -50,5 +94,22 @@ impl RepoSettings {
             .map(|((name, table), server)| Ok((name, table.tighten(server).map_err(refused)?)))
             .collect::<Result<_, ConfigError>>()?;
         Ok(Self { budget: file.budget.tighten(&settings.budget).map_err(refused)?, workflows })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_lies_below_the_root_and_is_written_in_one_way() {
+        let parsed = |report: &str| TestSettings::parse(&format!("[test]\nreport = '{report}'"));
+        for (written, meant) in [("./r.xml", "r.xml"), ("a//./b/", "a/b"), ("r.xml", "r.xml")] {
+            assert_eq!(parsed(written).unwrap().report.as_deref(), Some(meant));
+        }
+        for bad in ["", ".", "/r.xml", "../r.xml", "a/../r.xml"] {
+            assert!(parsed(bad).unwrap_err().message.contains("below the root"), "{bad}");
+        }
+        assert_eq!(TestSettings::parse("[test]\ncommand = 'x'").unwrap().report, None);
     }
 }

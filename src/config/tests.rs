@@ -13,7 +13,9 @@ dir = "data"
 
 const TABLES: &[WorkflowTable] = &[
     WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md"),
-    WorkflowTable { name: "issue", document_path: "issue.md", files_issue: true },
+    WorkflowTable { files_issue: true, ..WorkflowTable::of("issue", "issue.md") },
+    WorkflowTable { asks_before: true, ..WorkflowTable::of("spec", "docs/SPEC-{issue}.md") },
+    WorkflowTable { searches: true, ..WorkflowTable::of("scout", "docs/{slug}-{issue}.md") },
 ];
 
 struct Place(tempfile::TempDir);
@@ -85,6 +87,10 @@ fn mistakes_name_their_line_and_the_fix() {
         ("[issue]\napprovals = 7\n", 1, "outside 1 to 6"),
         ("[lld]\nremind_days = 366\n", 1, "outside 0 to 365"),
         ("[issue]\nverdict_gate = false\n", 1, "that takes a person"),
+        ("[spec]\nverdict_gate = true\n", 1, "write draft_gate"),
+        ("[lld]\nmin_stars = 3\n", 1, "min_stars is for [scout] alone"),
+        ("[scout]\nlimit = 11\n", 1, "outside 1 to 10"),
+        ("[scout]\ndraft_gate = true\n", 1, "stands after the review"),
         ("[issue]\nlabels = [\"Countersign:auto\"]\n", 1, "starts and stops runs"),
         ("[lld\n", 0, ""),
     ] {
@@ -252,6 +258,9 @@ fn a_repository_may_tighten_and_never_loosen() {
         ("[lld]\ndocument_path = \"x\"\n", 2),
         ("[models]\n", 1),
         ("[lld]\nmax_rounds = \"two\"\n", 2),
+        ("[scout]\nsend_code = true\n", 2),
+        ("[scout]\nlimit = 4\n", 2),
+        ("[scout]\nmin_stars = 99\n", 2),
     ] {
         let error = RepoSettings::parse(text, &settings).unwrap_err();
         assert_eq!(error.line, Some(line), "{text}: {error}");

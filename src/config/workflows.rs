@@ -28,12 +28,25 @@ pub struct WorkflowTable {
     pub document_path: &'static str,
     /// What it makes is filed as an issue, of which more can be said, and its path in the repository is a mere name.
     pub files_issue: bool,
+    /// Its one gate stands before the review, and asks nobody unless somebody wants it to.
+    pub asks_before: bool,
+    /// What it makes is run, by whoever merges it and by CI before: no review is enough for that.
+    pub makes_code: bool,
+    /// It looks at other people's repositories, of which more can be said.
+    pub searches: bool,
 }
 
 impl WorkflowTable {
     /// One whose document goes into the repository.
     pub const fn of(name: &'static str, document_path: &'static str) -> Self {
-        Self { name, document_path, files_issue: false }
+        Self {
+            name,
+            document_path,
+            files_issue: false,
+            asks_before: false,
+            makes_code: false,
+            searches: false,
+        }
     }
 }
 
@@ -47,6 +60,23 @@ pub struct Filing {
     /// Labels it may put on the issue, of those that the repository has.
     pub labels: Vec<String>,
 }
+
+/// How a workflow goes that looks at other people's repositories.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Search {
+    /// Repositories with fewer stars are not looked at.
+    pub min_stars: u32,
+    /// So many are read, at most.
+    pub limit: u32,
+    /// Models are shown code of the repository that asks.
+    pub send_code: bool,
+}
+
+/// Each is read by models, in a prompt of one size.
+const MOST_REPOSITORIES: u32 = 10;
+
+/// No repository has more.
+const MOST_STARS: u32 = 1_000_000;
 
 /// A month: whoever has not answered by then does not.
 const MOST_ANSWER_HOURS: u32 = 720;
@@ -72,6 +102,12 @@ pub struct WorkflowSettings {
     pub document_path: String,
     /// None: it goes into the repository.
     pub filing: Option<Filing>,
+    /// None: it looks at nothing but its own repository.
+    pub search: Option<Search>,
+    /// Its one gate stands before the review.
+    pub asks_before: bool,
+    /// What it makes is run.
+    pub makes_code: bool,
 }
 
 impl WorkflowSettings {
@@ -79,8 +115,21 @@ impl WorkflowSettings {
         let document_path = table.document_path.to_owned();
         let filing = Filing { review: true, answer_hours: 24, labels: Vec::new() };
         let filing = table.files_issue.then_some(filing);
+        let search = table.searches.then_some(Search { min_stars: 100, limit: 3, send_code: false });
         let gates = GateRules::default();
-        Self { max_rounds: 3, draft_gate: false, verdict_gate: true, gates, document_path, filing }
+        let WorkflowTable { asks_before, makes_code, .. } = *table;
+        let (draft_gate, verdict_gate) = (false, !asks_before);
+        Self {
+            max_rounds: 3,
+            draft_gate,
+            verdict_gate,
+            gates,
+            document_path,
+            filing,
+            search,
+            asks_before,
+            makes_code,
+        }
     }
 
     /// The document's path for one issue.
@@ -105,6 +154,9 @@ pub(super) struct Table {
     review: Option<Spanned<bool>>,
     answer_hours: Option<Spanned<u32>>,
     labels: Option<Spanned<Vec<String>>>,
+    min_stars: Option<Spanned<u32>>,
+    limit: Option<Spanned<u32>>,
+    send_code: Option<Spanned<bool>>,
     pub(super) approvals: Option<Spanned<u32>>,
     pub(super) approver_not_requester: Option<Spanned<bool>>,
     pub(super) code_owners: Option<Spanned<bool>>,
@@ -140,7 +192,7 @@ impl Table {
     /// The server's own word.
     pub(super) fn checked(self, defaults: &WorkflowTable) -> Result<WorkflowSettings, Refusal> {
         let mut settings = WorkflowSettings::of(defaults);
-        self.fits(settings.filing.is_some())?;
+        self.fits(&settings)?;
         settings.gates = self.gates(&settings.gates, true)?;
         if let Some(filing) = &mut settings.filing {
             filing.review = self.review.map_or(filing.review, Spanned::into_inner);
@@ -148,6 +200,15 @@ impl Table {
                 filing.answer_hours = number_in("answer_hours", &hours, 1..=MOST_ANSWER_HOURS)?;
             }
             filing.labels = self.labels.map_or(Ok(Vec::new()), |labels| labels_in(&labels))?;
+        }
+        if let Some(search) = &mut settings.search {
+            if let Some(stars) = &self.min_stars {
+                search.min_stars = number_in("min_stars", stars, 0..=MOST_STARS)?;
+            }
+            if let Some(limit) = &self.limit {
+                search.limit = number_in("limit", limit, 1..=MOST_REPOSITORIES)?;
+            }
+            search.send_code = self.send_code.is_some_and(Spanned::into_inner);
         }
         if let Some(rounds) = &self.max_rounds {
             settings.max_rounds = number_in("max_rounds", rounds, 1..=MOST_ROUNDS)?;
@@ -168,8 +229,37 @@ impl Table {
     }
 
     /// Refuses what means nothing for such a workflow, or must not be.
-    fn fits(&self, files_issue: bool) -> Result<(), Refusal> {
-        if !files_issue {
+    fn fits(&self, settings: &WorkflowSettings) -> Result<(), Refusal> {
+        if let Some(gate) = self.verdict_gate.as_ref().filter(|_| settings.asks_before) {
+            let message = "verdict_gate is not for a workflow whose one gate stands before its review; write draft_gate";
+            return Err((gate.span().start, message.to_owned()));
+        }
+        if let Some(gate) = self.verdict_gate.as_ref().filter(|gate| settings.makes_code && !*gate.as_ref()) {
+            let message = "verdict_gate = false is not for a workflow that writes code: what is pushed is run, and that takes \
+                           a person; remove the line";
+            return Err((gate.span().start, message.to_owned()));
+        }
+        if let Some(gate) = self.draft_gate.as_ref().filter(|_| settings.makes_code) {
+            let message = "draft_gate is not for a workflow that writes code: its gate stands after the tests and the \
+                           review; remove the line";
+            return Err((gate.span().start, message.to_owned()));
+        }
+        if let Some(gate) = self.draft_gate.as_ref().filter(|_| settings.search.is_some()) {
+            let message =
+                "draft_gate is not for [scout], whose one gate stands after the review; remove the line";
+            return Err((gate.span().start, message.to_owned()));
+        }
+        let spans = [
+            ("min_stars", self.min_stars.as_ref().map(Spanned::span)),
+            ("limit", self.limit.as_ref().map(Spanned::span)),
+            ("send_code", self.send_code.as_ref().map(Spanned::span)),
+        ];
+        if let (None, Some((name, span))) =
+            (&settings.search, spans.into_iter().find_map(|(name, span)| Some((name, span?))))
+        {
+            return Err((span.start, format!("{name} is for [scout] alone; remove the line")));
+        }
+        if settings.filing.is_none() {
             let spans = [
                 ("review", self.review.as_ref().map(Spanned::span)),
                 ("answer_hours", self.answer_hours.as_ref().map(Spanned::span)),
@@ -199,7 +289,7 @@ impl Table {
     /// A repository's word, which may tighten the server's and never loosen it.
     pub(super) fn tighten(self, server: &WorkflowSettings) -> Result<WorkflowSettings, Refusal> {
         let mut settings = server.clone();
-        self.fits(settings.filing.is_some())?;
+        self.fits(server)?;
         settings.gates = self.gates(&server.gates, false)?;
         if let Some(filing) = &mut settings.filing {
             if let Some(review) = self.review {
@@ -222,6 +312,21 @@ impl Table {
                     return Err((labels.span().start, message));
                 }
                 filing.labels = own;
+            }
+        }
+        if let Some(search) = &mut settings.search {
+            if let Some(stars) = &self.min_stars {
+                search.min_stars = number_in("min_stars", stars, search.min_stars..=MOST_STARS)?;
+            }
+            if let Some(limit) = &self.limit {
+                search.limit = number_in("limit", limit, 1..=search.limit)?;
+            }
+            if let Some(send) = &self.send_code {
+                if *send.as_ref() && !search.send_code {
+                    let message = "send_code = true is for the server to say; remove the line".to_owned();
+                    return Err((send.span().start, message));
+                }
+                search.send_code = *send.as_ref();
             }
         }
         if let Some(rounds) = self.max_rounds {

@@ -4,6 +4,7 @@
 //! seen only through [`Tree`] and [`Repository`]. The text *is* the document: a parsed view points into it by byte
 //! ranges, and Markdown a model wrote is never rendered anew.
 
+pub mod change;
 pub mod conflicts;
 pub mod edits;
 pub mod findings;
@@ -12,8 +13,10 @@ pub mod lld;
 pub(crate) mod markdown;
 pub mod owners;
 mod path;
+pub mod scout;
 pub mod secrets;
 pub mod shorten;
+pub mod spec;
 pub mod verdict;
 pub mod visible;
 
@@ -38,7 +41,8 @@ pub fn gist(text: &str) -> Gist {
         let paths = issue.files.into_iter().map(|file| file.path).collect();
         return Gist { title: issue.title, goal: text[goal].trim().to_owned(), paths };
     }
-    let design = lld::parse(text);
+    let spec = spec::parse(text);
+    let design = if spec.view.files.is_empty() { lld::parse(text) } else { spec.view };
     let goal = design.section("1").map_or("", |section| &text[section.body.clone()]);
     let goal = goal.split("\n#").next().unwrap_or_default().trim().to_owned();
     Gist { title: design.title, goal, paths: design.files.into_iter().map(|row| row.path).collect() }
@@ -47,7 +51,11 @@ pub fn gist(text: &str) -> Gist {
 /// How the sections of a text give way when it is shortened, if it is of a kind that a workflow here publishes.
 pub fn ranks(text: &str) -> Option<fn(&str) -> Option<shorten::Rank>> {
     let design = lld::parse(text);
-    (!design.files.is_empty() && !design.requirements.is_empty()).then_some(lld::rank)
+    if !design.files.is_empty() && !design.requirements.is_empty() {
+        return Some(lld::rank);
+    }
+    let spec = spec::parse(text);
+    (!spec.view.files.is_empty() && !spec.tests.is_empty()).then_some(spec::rank)
 }
 
 /// What a document may ask of the repository it talks about. Paths have no leading slash.
@@ -56,6 +64,14 @@ pub trait Tree {
     fn is_dir(&self, path: &str) -> bool;
     /// A few existing paths that look like this one, best first.
     fn nearest(&self, path: &str) -> Vec<String>;
+    /// Is a link there, or another repository? Neither is followed.
+    fn is_link(&self, _path: &str) -> bool {
+        false
+    }
+    /// Every file and link.
+    fn paths(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(std::iter::empty())
+    }
 }
 
 /// What a document may ask of the code it talks about.

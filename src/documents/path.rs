@@ -1,12 +1,14 @@
 //! Is this a path a commit of ours may hold? Decided on the text alone.
 
+use super::is_invisible;
+
 /// Why a path may not be written, as the end of the sentence "`path` …"; `None` when it may.
 pub(crate) fn refused(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("is empty");
     }
-    if path.chars().any(char::is_control) {
-        return Some("holds a control character");
+    if path.chars().any(|c| c.is_control() || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}')) {
+        return Some("holds a control character or an invisible one");
     }
     if path.contains('\\') {
         return Some("holds a backslash; separate folders with `/`");
@@ -28,9 +30,10 @@ pub(crate) fn refused(path: &str) -> Option<&'static str> {
     None
 }
 
-/// `.git` as any file system might read it: any case, trailing dots or spaces, the 8.3 name.
+/// `.git` as any file system might read it: any case, trailing dots or spaces, a stream of it, the 8.3 name.
 fn is_git(part: &str) -> bool {
-    let bare = part.trim_end_matches(['.', ' ']);
+    // What stands behind a colon names a stream of the same file.
+    let bare = part.split(':').next().unwrap_or(part).trim_end_matches(['.', ' ']);
     bare.eq_ignore_ascii_case(".git") || bare.to_ascii_lowercase().starts_with("git~")
 }
 
@@ -58,6 +61,9 @@ mod tests {
             "a\nb",
             "~/x",
             "GIT~1/x",
+            ".g\u{200c}it/x",
+            ".git::$INDEX_ALLOCATION/x",
+            "a\u{202e}b",
         ] {
             assert!(refused(bad).is_some(), "{bad}");
         }

@@ -149,6 +149,15 @@ impl<T> Cx<T> {
         self.backing.remarks(&self.lease, after).await.map_err(StepError::bug)
     }
 
+    /// Leaves a remark for another run, by which it looks again where it waits for people; the same cause again adds nothing,
+    /// and to a run that is over nothing is said.
+    ///
+    /// # Errors
+    /// `Bug` when it cannot be written.
+    pub async fn tell(&self, run: RunId, remark: Remark) -> Result<(), StepError> {
+        self.backing.remark(run, remark).await.map(drop).map_err(StepError::bug)
+    }
+
     /// Does `work` once per visit: a later attempt reads back the value that was reached. Calls
     /// come in a fixed order, each with a key of its own, and never one inside another (nor
     /// side by side). An error ends the attempt and is never read back. None begins once the server is told to
@@ -189,7 +198,7 @@ impl<T> Cx<T> {
     /// What long work came to that costs no money, or none while it is going on: the step then waits and asks again
     /// after [`limits::JOB_LOOK`]. It goes on beside the steps, in this process alone: a stop of the run or of the
     /// server ends it by its token, and where there is none, it is begun. The result is kept as that of a
-    /// [`once`](Self::once) is.
+    /// [`once`](Self::once) is, and may be as long as any text.
     ///
     /// # Errors
     /// Those of `work`, after which it is begun anew; `Bug` where it panicked; and those of `once`.
@@ -208,7 +217,7 @@ impl<T> Cx<T> {
         let mut over = true;
         let kept = self.once(key, |_| async {
             match self.jobs.poll(name.clone(), stop, work).await {
-                Some(left) => serde_json::from_slice(&left?).map_err(|error| StepError::Bug(error.into())),
+                Some(left) => self.put(&left?).await,
                 None => {
                     over = false;
                     Err(StepError::Later { why: "a job goes on".into(), after: limits::JOB_LOOK })
@@ -218,9 +227,10 @@ impl<T> Cx<T> {
         match kept.await {
             Err(_) if !over => Ok(None),
             kept => {
-                let kept = kept?;
+                let hash: Hash = kept?;
+                let bytes = self.get(&hash).await?;
                 self.jobs.read(&name);
-                Ok(Some(kept))
+                serde_json::from_slice(&bytes).map(Some).map_err(|error| StepError::Bug(error.into()))
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Reading code: a bare mirror for each repository, fetched with the system's git and read as
-//! objects. Nothing is ever checked out, so no attribute, filter, hook or link of a repository does
-//! anything here. Nothing is ever pushed: writing is `github`'s, through its API.
+//! objects. git checks nothing out, so no attribute, filter or hook of a repository does anything here; where tests
+//! need files, their bytes are written as they are. Nothing is ever pushed: writing is `github`'s, through its API.
 
+mod checkout;
 mod command;
 mod local;
 mod mirror;
@@ -14,6 +15,7 @@ use crate::{
     types::{Oid, RepoId},
 };
 
+pub use checkout::LeftOut;
 pub use command::{Version, try_out};
 pub use local::open;
 pub use mirror::Mirrors;
@@ -46,6 +48,8 @@ pub enum GitError {
     NoSuchObject { oid: Oid },
     #[error("file {oid} has {size} bytes, more than the {limit} that are read")]
     TooLarge { oid: Oid, size: u64, limit: u64 },
+    #[error("the commit's files have {size} bytes together, more than the {limit} that are written")]
+    TooMuch { size: u64, limit: u64 },
     #[error("git could not do its part of the work ({what}); it says: {stderr}")]
     Failed { what: &'static str, stderr: String },
     #[error("git {what} printed what could not be read: {why}")]

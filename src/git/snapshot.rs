@@ -311,7 +311,7 @@ fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
 }
 
 /// `<mode> <type> <oid> <size padded left>\t<path>\0`, as often as there are entries.
-fn parse_tree(listing: &[u8]) -> Result<Vec<Entry>, GitError> {
+pub(super) fn parse_tree(listing: &[u8]) -> Result<Vec<Entry>, GitError> {
     let lines = listing.split(|byte| *byte == 0).filter(|line| !line.is_empty());
     lines.map(|line| parse_entry(line).ok_or_else(|| unreadable("ls-tree", line))).collect()
 }

@@ -8,7 +8,7 @@
 //! headers that say how long to wait: we use its raw requests.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
@@ -223,6 +223,7 @@ struct Live {
     client: Arc<Octocrab>,
     graphql: Arc<Octocrab>,
     expires: Timestamp,
+    granted: Granted,
 }
 
 impl Live {
@@ -337,7 +338,9 @@ impl Api {
                 if let Some(tag) = answer.tag().filter(|_| request.kept) {
                     self.answers.keep(id, &target, Kept { tag, body: answer.body.clone() });
                 }
-                if let Some(until) = used_up(&answer.headers, self.clock.now()) {
+                // Searches have a limit of their own, which is nothing to other calls until one is refused.
+                let searched = request.route.starts_with("/search/");
+                if let Some(until) = used_up(&answer.headers, self.clock.now()).filter(|_| !searched) {
                     session.close(until);
                 }
             }
@@ -393,9 +396,24 @@ impl Api {
             client.map(Arc::new).map_err(|e| Fault::unexpected(&INSTALLATION_TOKEN.to_string(), chain(&e)))
         };
         let (client, graphql) = (client(&self.nobody)?, client(&self.graphql)?);
-        let live = Live { client, graphql, expires: minted.expires };
+        let live = Live { client, graphql, expires: minted.expires, granted: minted.granted };
         *token = Some(live.clone());
         Ok(live)
+    }
+
+    /// What the installation was given, as it was said with its token; with a new one if that is not `enough`, for it may
+    /// have been given more since.
+    pub(crate) async fn granted(
+        &self,
+        id: InstallationId,
+        enough: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> Result<Granted, Fault> {
+        let session = self.session(id);
+        let live = self.live(id, &session, None).await?;
+        match &live.granted {
+            Some(granted) if !enough(granted) => Ok(self.live(id, &session, Some(&live)).await?.granted),
+            _ => Ok(live.granted),
+        }
     }
 
     /// A new token of an installation; `scope` narrows what it may do.
@@ -404,6 +422,7 @@ impl Api {
         struct Token {
             token: Secret,
             expires_at: String,
+            permissions: Option<BTreeMap<String, String>>,
         }
         let request = Request::to(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
         let answer = self.exchange(&self.signed()?, &request, None).await.map_err(|fault| match fault {
@@ -416,7 +435,7 @@ impl Api {
             .map_err(|_| Fault::unexpected(&request.shown, "no token in it"))?;
         let expires =
             Timestamp::parse(&token.expires_at).map_err(|e| Fault::unexpected(&request.shown, e))?;
-        Ok(Minted { token: token.token.0, expires })
+        Ok(Minted { token: token.token.0, expires, granted: token.permissions.map(Arc::new) })
     }
 
     /// One request and its whole answer, within [`GITHUB_CALL`] of real time; `kept` where GitHub
@@ -534,7 +553,11 @@ impl Response {
 pub(crate) struct Minted {
     pub(crate) token: SecretString,
     expires: Timestamp,
+    granted: Granted,
 }
+
+/// An installation's permissions by name; none: it was not said.
+pub(crate) type Granted = Option<Arc<BTreeMap<String, String>>>;
 
 /// A call without an App: for the one that makes the App.
 pub(crate) async fn send_as_nobody(

@@ -24,8 +24,8 @@ pub struct CommitSpec {
     /// There was no such branch: it is made, at `parent`.
     pub begins: bool,
     pub parent: Oid,
-    /// Path and content; everything else stays as it is in `parent`.
-    pub files: Vec<(String, Vec<u8>)>,
+    /// Path and content, none where it is removed; everything else stays as it is in `parent`.
+    pub files: Vec<(String, Option<Vec<u8>>)>,
     /// Ends in the trailer `Countersign-Run: …`, which makes it one of a kind.
     pub message: String,
 }
@@ -126,8 +126,15 @@ impl Repo {
         let additions: Vec<_> = spec
             .files
             .iter()
+            .filter_map(|(path, bytes)| Some((path, bytes.as_ref()?)))
             .map(|(path, bytes)| json!({ "path": path, "contents": STANDARD.encode(bytes) }))
             .collect();
+        let mut changes = json!({ "additions": additions });
+        let gone = spec.files.iter().filter(|(_, bytes)| bytes.is_none());
+        let gone: Vec<_> = gone.map(|(path, _)| json!({ "path": path })).collect();
+        if !gone.is_empty() {
+            changes["deletions"] = gone.into();
+        }
         let commit = Field {
             alias: "commit",
             mutation: "createCommitOnBranch",
@@ -136,7 +143,7 @@ impl Repo {
             input: json!({
                 "branch": { "repositoryNameWithOwner": info.name.to_string(), "branchName": spec.branch },
                 "message": { "headline": headline, "body": body },
-                "fileChanges": { "additions": additions },
+                "fileChanges": changes,
                 "expectedHeadOid": spec.parent,
             }),
         };
@@ -183,7 +190,7 @@ impl Repo {
             return Ok(false);
         }
         for (path, bytes) in &spec.files {
-            if self.file(path, found.oid.as_str()).await?.as_deref() != Some(bytes) {
+            if self.file(path, found.oid.as_str()).await? != *bytes {
                 return Ok(false);
             }
         }
@@ -218,7 +225,7 @@ impl Repo {
             encoding: String,
         }
         check_path(path)?;
-        let answer = match self.send(self.request(&CONTENTS, &[path]).query("ref", at)).await {
+        let answer = match self.send(self.request(&CONTENTS, &[path]).query("ref", at).kept()).await {
             Ok(answer) => answer,
             Err(Fault::NotFound { .. }) => return Ok(None),
             Err(fault) => return Err(fault),
@@ -279,7 +286,7 @@ fn why_none(mutated: &Mutated, branch: &str) -> Option<Fault> {
 }
 
 /// GitHub breaks its base64 into lines.
-fn decode(call: &Call, text: &str) -> Result<Vec<u8>, Fault> {
+pub(super) fn decode(call: &Call, text: &str) -> Result<Vec<u8>, Fault> {
     let joined: String = text.split_ascii_whitespace().collect();
     STANDARD.decode(joined).map_err(|e| Fault::unexpected(&call.to_string(), e))
 }

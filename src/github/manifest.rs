@@ -77,6 +77,8 @@ calls! {
     CONVERT_MANIFEST: POST "/app-manifests/{code}/conversions" Needs::Nothing;
     INSTALLATION_REPOSITORIES: GET "/installation/repositories" METADATA;
     USER: GET "/users/{login}" Needs::Nothing;
+    SEARCH: GET "/search/repositories" Needs::Nothing;
+    README: GET "/repos/{owner}/{repo}/readme" Needs::Nothing;
     TEAM_MEMBERS: GET "/orgs/{organization}/teams/{team}/members" Needs::IfGiven("members", Level::Read);
 
     REPOSITORY: GET "/repos/{owner}/{repo}" METADATA;
@@ -212,22 +214,38 @@ impl Manifest {
 
     /// Permissions that the App, as GitHub shows it, lacks: `issues: write`, in words for `doctor`.
     pub fn missing_permissions(&self, granted: &BTreeMap<String, String>) -> Vec<String> {
-        let enough = |name: &str, level: Level| match granted.get(name).map(String::as_str) {
-            Some("write" | "admin") => true,
-            Some("read") => level == Level::Read,
-            _ => false,
-        };
-        self.permissions
-            .iter()
-            .filter(|(name, level)| !enough(name, **level))
-            .map(|(name, level)| format!("{name}: {}", level.as_str()))
-            .collect()
+        lacking(self.permissions.iter().map(|(name, level)| (name.as_str(), *level)), granted)
     }
 
     /// Events that the App, as GitHub shows it, does not get.
     pub fn missing_events(&self, subscribed: &[String]) -> Vec<String> {
         self.events.iter().filter(|event| !subscribed.contains(event)).cloned().collect()
     }
+}
+
+/// Those of a run that works with a branch and a pull request, or on its issue alone, which were not granted.
+pub(crate) fn lacking_for_run(on_branch: bool, granted: &BTreeMap<String, String>) -> Vec<String> {
+    let needs: &[Needs] = if on_branch { &[DISCUSS, COMMIT, PROPOSE] } else { &[DISCUSS, CODE] };
+    let permission = |needs: &Needs| match needs {
+        Needs::Permission(name, level) => Some((*name, *level)),
+        _ => None,
+    };
+    lacking(needs.iter().filter_map(permission), granted)
+}
+
+fn lacking<'n>(
+    needs: impl Iterator<Item = (&'n str, Level)>,
+    granted: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let enough = |name: &str, level: Level| match granted.get(name).map(String::as_str) {
+        Some("write" | "admin") => true,
+        Some("read") => level == Level::Read,
+        _ => false,
+    };
+    needs
+        .filter(|(name, level)| !enough(name, *level))
+        .map(|(name, level)| format!("{name}: {}", level.as_str()))
+        .collect()
 }
 
 impl Level {

@@ -26,6 +26,7 @@ mod pace;
 mod permit;
 mod pulls;
 mod repo;
+mod search;
 pub mod webhook;
 mod wire;
 
@@ -45,6 +46,7 @@ pub use pace::Pacing;
 pub use permit::Permission;
 pub use pulls::{LineComment, Pull, PullSpec};
 pub use repo::{Issue, LabelSpec, LabelSwap, Repo, RepoInfo, Whereabouts};
+pub use search::Found;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{
     error::Fault,
-    manifest::{PERMISSION, TEAM_MEMBERS, USER},
+    manifest::{PERMISSION, TEAM_MEMBERS, USER, lacking_for_run},
     repo::Repo,
 };
 use crate::types::{Actor, Role, UserId};
@@ -50,6 +50,14 @@ impl Repo {
             Err(fault) => return Err(fault),
         };
         Ok(Permission { role })
+    }
+
+    /// What the App was not given here and a run takes, as in `issues: write`; on its issue alone, or on a branch as well.
+    pub async fn lacks(&self, on_branch: bool) -> Result<Vec<String>, Fault> {
+        let lacking = |granted: &_| lacking_for_run(on_branch, granted);
+        let api = self.github().api();
+        let granted = api.granted(self.installation(), |granted| lacking(granted).is_empty()).await?;
+        Ok(granted.map_or_else(Vec::new, |granted| lacking(&granted)))
     }
 
     /// The number of an account; none where there is none of that name.

@@ -1,11 +1,16 @@
 //! The rounds that find what no webhook told: the log of deliveries often, labels on issues now and then.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use super::Intake;
-use crate::{limits, types::Timestamp};
+use super::{Intake, Trouble};
+use crate::{
+    engine::{Cancel, Filter, RunView, Status},
+    limits,
+    rounds::{SWITCHED_OFF, someone, switched_off},
+    types::{Cause, RepoId, Timestamp},
+};
 
 /// How often issues are looked for that bear a label of ours nobody told us of.
 const LABELS_EVERY: Duration = Duration::from_secs(6 * 3600);
@@ -40,6 +45,9 @@ impl Intake {
                 tracing::warn!(%trouble, "GitHub's log of deliveries could not be looked through; trying again")
             }
         }
+        if let Err(trouble) = self.look_for_switches().await {
+            tracing::warn!(%trouble, "it could not be looked at where work was switched off; trying again");
+        }
         if labels.due > self.clock.now() {
             return;
         }
@@ -51,6 +59,40 @@ impl Intake {
             }
         };
         labels.next(sure, self.clock.now());
+    }
+}
+
+impl Intake {
+    /// Ends what waits in repositories that have switched all work off: a run at work looks for itself, one at a gate has
+    /// no step to do so before somebody speaks.
+    ///
+    /// # Errors
+    /// Those of our own databases; a repository that cannot be asked is left for the next look.
+    pub async fn look_for_switches(&self) -> Result<(), Trouble> {
+        let live = self.engine.list(Filter { repo: None, issue: None, live_only: true }).await?;
+        let mut waiting: BTreeMap<RepoId, Vec<RunView>> = BTreeMap::new();
+        for run in live.into_iter().filter(|run| matches!(run.status, Status::Asking | Status::Waiting)) {
+            waiting.entry(run.id.repo).or_default().push(run);
+        }
+        for (repo, runs) in waiting {
+            let Some(row) = self.store.directory().repository(repo).await? else { continue };
+            if !self.allow.contains(&row.installation) {
+                continue;
+            }
+            match switched_off(&self.github.repo(row.installation, repo, row.name)).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    for run in runs {
+                        let (cause, why) =
+                            (Cause(format!("switched-off-{}", run.id)), SWITCHED_OFF.to_owned());
+                        let (issue, run) = (run.issue, Some(run.id));
+                        self.engine.cancel(Cancel { repo, issue, run, cause, by: someone(), why }).await?;
+                    }
+                }
+                Err(fault) => tracing::warn!(%repo, %fault, "its settings cannot be read now"),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -33,6 +33,9 @@ impl Intake {
             return Ok(Note::Nothing("a bot's review never acts".into()));
         }
         let verb = match e.state {
+            ReviewState::Approved if e.commit_id.is_none() => {
+                return Ok(Note::Nothing("an approval of no commit".into()));
+            }
             ReviewState::Approved => "approve",
             ReviewState::ChangesRequested => "revise",
             ReviewState::Commented => return Ok(Note::Nothing("a review without a decision".into())),

@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Intake {
-    /// Hands in a `/dismiss` or `/must-fix`. It is about the newest live run that found anything.
+    /// Hands in a `/dismiss` or `/must-fix`. It is about the live run that found anything.
     pub(super) async fn settle(
         &self,
         said: &Said<'_>,
@@ -24,8 +24,11 @@ impl Intake {
                 return Ok(Reply::Words(messages::not_understood(command.name, &error.to_string())));
             }
         };
-        let Some((run, found)) = self.findings(said).await? else {
-            return Ok(Reply::Words(messages::no_findings()));
+        let found = self.findings(said).await?;
+        let (run, found) = match &found[..] {
+            [] => return Ok(Reply::Words(messages::no_findings())),
+            [one] => one,
+            _ => return Ok(Reply::Words(messages::whose_finding())),
         };
         let Some(row) = found.iter().find(|row| row.id == finding) else {
             let open = found.iter().filter(|row| open(row)).map(|row| row.id.as_str());
@@ -55,23 +58,21 @@ impl Intake {
         })
     }
 
-    /// The newest live run of the issue that found anything, and how each finding of it stands.
-    async fn findings<'s>(
-        &self,
-        said: &'s Said<'_>,
-    ) -> Result<Option<(&'s RunView, Vec<FindingRow>)>, Trouble> {
-        let Some(db) = self.store.repo_if_any(said.at.repo.id).await? else { return Ok(None) };
-        for run in said.live.iter().rev() {
+    /// The live runs of the issue that found anything, and how each finding of theirs stands.
+    async fn findings<'s>(&self, said: &'s Said<'_>) -> Result<Vec<(&'s RunView, Vec<FindingRow>)>, Trouble> {
+        let Some(db) = self.store.repo_if_any(said.at.repo.id).await? else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        for run in &said.live {
             let mut found: Vec<FindingRow> = Vec::new();
             for row in db.ledger(run.id).await?.findings {
                 found.retain(|earlier| earlier.id != row.id);
                 found.push(row);
             }
             if !found.is_empty() {
-                return Ok(Some((run, found)));
+                all.push((run, found));
             }
         }
-        Ok(None)
+        Ok(all)
     }
 
     /// Ends the run there is and starts its workflow from the beginning, once that one has ended.
@@ -88,6 +89,9 @@ impl Intake {
         names.dedup();
         let (workflow, row) = match names[..] {
             [name] => match self.router.by_command(name) {
+                Some((_, row)) if said.role < row.role => {
+                    return Ok(Reply::No(format!("refused: {} may not {}", said.role, row.name)));
+                }
                 Some((workflow, row)) => (workflow, row.name),
                 None => return Ok(Reply::Words(messages::nothing_to_restart())),
             },

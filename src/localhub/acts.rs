@@ -15,7 +15,7 @@ use super::{
     change::Change,
     git::{Git, NewEntry, Signature},
     json::Json,
-    model::{Account, App, Installation, LineComment, Pull, Repository, Review},
+    model::{Account, App, Fame, Installation, LineComment, Pull, Repository, Review},
     views::What,
 };
 use crate::types::{InstallationId, IssueNo, Oid, RepoId, Role, Timestamp, UserId};
@@ -128,6 +128,14 @@ impl Hub {
     pub fn refuse_draft_pulls(&self, repo: RepoId, refuse: bool) -> Result<(), HubError> {
         self.change(|c| {
             c.repo_mut(repo)?.refuses_drafts = refuse;
+            Ok(())
+        })
+    }
+
+    /// Gives a repository stars, a licence and what else it is found by.
+    pub fn set_fame(&self, repo: RepoId, fame: Fame) -> Result<(), HubError> {
+        self.change(|c| {
+            c.repo_mut(repo)?.fame = fame;
             Ok(())
         })
     }
@@ -302,6 +310,7 @@ impl Change<'_> {
             deleted: BTreeSet::new(),
             refuses_drafts: false,
             checks: vec![],
+            fame: Fame::default(),
         };
         self.state.renamed.remove(&format!("{login}/{name}").to_ascii_lowercase());
         self.state.repositories.insert(id, row);

@@ -139,19 +139,24 @@ impl Json<'_> {
     pub(super) fn repository(&self, repo: &Repository) -> Value {
         let (api, web) = (self.repo_api(repo), self.repo_web(repo));
         let open = repo.issues.values().filter(|i| i.open).count();
+        let fame = &repo.fame;
+        let described = Some(&fame.description).filter(|text| !text.is_empty());
+        let licence = fame.licence.as_ref().map(
+            |id| json!({ "key": id.to_lowercase(), "name": id, "spdx_id": id, "url": null, "node_id": "" }),
+        );
         let mut body = self.short_repository(repo);
         let more = json!({
-            "owner": self.account(repo.owner), "html_url": web, "description": null, "fork": false, "url": api,
+            "owner": self.account(repo.owner), "html_url": web, "description": described, "fork": false, "url": api,
             "git_url": format!("{web}.git"), "ssh_url": format!("{web}.git"), "clone_url": format!("{web}.git"),
             "svn_url": web, "mirror_url": null, "homepage": null, "language": null,
-            "forks_count": 0, "stargazers_count": 0, "watchers_count": 0, "size": 0,
-            "default_branch": repo.default_branch, "open_issues_count": open, "is_template": false, "topics": [],
+            "forks_count": 0, "stargazers_count": fame.stars, "watchers_count": fame.stars, "size": 0,
+            "default_branch": repo.default_branch, "open_issues_count": open, "is_template": false, "topics": fame.topics,
             "has_issues": true, "has_projects": false, "has_wiki": false, "has_pages": false,
             "has_downloads": false, "has_discussions": false, "archived": false, "disabled": false,
             "visibility": if repo.private { "private" } else { "public" },
             "pushed_at": repo.pushed_at.to_string(), "created_at": repo.created_at.to_string(),
             "updated_at": repo.updated_at.to_string(), "allow_forking": true, "web_commit_signoff_required": false,
-            "license": null, "forks": 0, "open_issues": open, "watchers": 0, "subscribers_count": 0,
+            "license": licence, "forks": 0, "open_issues": open, "watchers": fame.stars, "subscribers_count": 0,
             "network_count": 0,
         });
         merge(&mut body, more);

@@ -48,7 +48,7 @@ pub use checks::CheckView;
 pub use error::HubError;
 pub use faults::Fault;
 pub use git::GitError;
-pub use model::Annotation;
+pub use model::{Annotation, Fame};
 pub use sample::{Sample, sample};
 pub use views::{
     CommentView, CommitView, DeliveryView, HubEvent, IssueView, PullView, RequestView, ReviewView,
@@ -70,6 +70,8 @@ pub struct HubOptions {
     /// Bare repositories and `hub.json`. A hub started again on the same directory goes on.
     pub data: PathBuf,
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Each change is in `hub.json` before it is told of; otherwise all of them are when the hub stops.
+    pub keeps: bool,
 }
 
 /// A running hub; clones share it. Methods that change something block for as long as git takes.
@@ -81,6 +83,7 @@ type WriteWatch = OnceLock<Box<dyn Fn(&RequestView) + Send + Sync>>;
 pub(crate) struct Inner {
     state: Mutex<State>,
     data: PathBuf,
+    keeps: bool,
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     address: SocketAddr,
     /// `http://127.0.0.1:PORT`, no slash at its end.
@@ -123,6 +126,7 @@ impl Hub {
             page_token: state.page_token.clone(),
             state: Mutex::new(state),
             data: options.data,
+            keeps: options.keeps,
             now: options.now,
             address,
             base: format!("http://{address}"),
@@ -153,6 +157,11 @@ impl Hub {
         for task in tasks {
             // A task that panicked has said so already.
             drop(task.await);
+        }
+        if !self.0.keeps
+            && let Err(error) = self.read(|state| save(&self.0.data, state))
+        {
+            tracing::error!(%error, "the hub's state is lost");
         }
     }
 
@@ -227,7 +236,9 @@ impl Hub {
         let mut change = Change::new(&mut state, &self.0);
         let result = act(&mut change);
         let happened = change.finish();
-        save(&self.0.data, &state)?;
+        if self.0.keeps {
+            save(&self.0.data, &state)?;
+        }
         let waiting = state.deliveries.iter().filter(|d| d.status.is_none()).count();
         self.0.pending.send_replace(waiting);
         drop(state);
@@ -278,7 +289,7 @@ fn save(data: &Path, state: &State) -> Result<(), HubError> {
     let path = data.join(STATE_FILE);
     let unusable = |source: std::io::Error| HubError::Data { path: path.clone(), source };
     let bytes = serde_json::to_vec(state).map_err(|e| unusable(e.into()))?;
-    // Whole or not at all, whatever ends us; for its owner alone, because it holds the rehearsal App's key.
+    // Whole or not at all, whatever ends the process; for its owner alone, because it holds the rehearsal App's key.
     let fresh = data.join("hub.json.new");
     let mut file = std::fs::OpenOptions::new()
         .write(true)
@@ -287,7 +298,7 @@ fn save(data: &Path, state: &State) -> Result<(), HubError> {
         .mode(0o600)
         .open(&fresh)
         .map_err(unusable)?;
-    file.write_all(&bytes).and_then(|()| file.sync_data()).map_err(unusable)?;
+    file.write_all(&bytes).map_err(unusable)?;
     std::fs::rename(&fresh, &path).map_err(unusable)
 }
 

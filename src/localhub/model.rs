@@ -115,6 +115,18 @@ pub(super) struct Repository {
     pub(super) refuses_drafts: bool,
     #[serde(default)]
     pub(super) checks: Vec<CheckRun>,
+    #[serde(default)]
+    pub(super) fame: Fame,
+}
+
+/// What people see of a repository before they open it, and what it is found by.
+#[derive(Debug, Serialize, Deserialize, Clone, Default)]
+pub struct Fame {
+    pub stars: u64,
+    /// SPDX's id of the licence that was recognised.
+    pub licence: Option<String>,
+    pub description: String,
+    pub topics: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize, Clone)]

@@ -33,6 +33,7 @@ fn options(data: &Path, clock: &Arc<AtomicI64>) -> HubOptions {
         listen: ([127, 0, 0, 1], 0).into(),
         data: data.to_owned(),
         now: Arc::new(move || Timestamp(clock.load(SeqCst))),
+        keeps: true,
     }
 }
 

@@ -21,6 +21,8 @@ const RATIONALE_CHARS: usize = 1_500;
 const DETAILED: usize = 25;
 const DETAIL_CHARS: usize = 1_000;
 const DIFF_CHARS: usize = 6_000;
+/// Of code that is going to be pushed: half of what a comment holds.
+const CODE_CHARS: usize = 30_000;
 
 #[derive(Debug, Clone)]
 pub struct GateCard {
@@ -45,6 +47,8 @@ pub struct GateCard {
     pub dismissed: Vec<Finding>,
     /// What the document says, in short; the drafter's words.
     pub summary: String,
+    /// How it changes the repository.
+    pub diff: Option<String>,
     /// Who may pass an approved document.
     pub role: Role,
     /// Who may pass one that is not; none: nobody.
@@ -268,6 +272,16 @@ pub fn gate(card: &GateCard) -> Body {
         let summary = clean(&lines.join("\n"), SUMMARY_CHARS);
         parts.push(folded("The document in short", &summary.to_string()));
     }
+    parts.extend(card.diff.as_ref().filter(|_| card.standing.waits()).map(|diff| {
+        let more = diff.chars().count().saturating_sub(CODE_CHARS);
+        let cut = match more {
+            0 => String::new(),
+            more => format!(
+                "\n\n**{more} more characters have no room here**; the draft in the status comment has them."
+            ),
+        };
+        folded("The change", &(fenced("diff", diff, CODE_CHARS).to_string() + &cut))
+    }));
     let links = links(&[
         ("Document", &card.document_url),
         ("Pull request", &card.pull_url),
@@ -453,6 +467,7 @@ mod tests {
             findings,
             dismissed: Vec::new(),
             summary: "Reads a file.".into(),
+            diff: None,
             role: Role::Write,
             override_role: Some(Role::Maintain),
             drafter: Author::Model {

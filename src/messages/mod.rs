@@ -19,6 +19,8 @@ mod labels;
 mod pull;
 mod questions;
 mod replies;
+mod report;
+mod search;
 mod status;
 
 pub use approvals::{Approvals, OwnedFiles, names};
@@ -43,10 +45,12 @@ pub use pull::{
 pub use questions::{Answering, QuestionView, QuestionsCard, no_such_question, questions};
 pub use replies::{
     HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_findings,
-    no_gate, no_such_finding, no_such_verb, no_way, not_understood, not_yet, nothing_to_restart,
-    nothing_to_retry, runs, settled_already, several, stale, together, too_many_runs, too_much_spent,
-    too_soon, unknown_command, wrong_stage,
+    no_gate, no_such_finding, no_such_verb, no_way, not_by_review, not_understood, not_yet,
+    nothing_to_restart, nothing_to_retry, runs, settled_already, several, stale, together, too_many_runs,
+    too_much_spent, too_soon, unknown_command, whose_finding, wrong_stage,
 };
+pub use report::{ChangeReport, FileLine, ProofLine, change_report};
+pub use search::{nothing_found, search_failed, searches_limited};
 pub use status::{
     DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoundLine, State, StatusView, StepLine, Waiting, status,
 };

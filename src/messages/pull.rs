@@ -63,6 +63,8 @@ pub struct PullCard {
     pub document: Hash,
     pub document_url: Option<String>,
     pub log_path: Option<String>,
+    /// Merging it closes the issue.
+    pub closes: bool,
     /// `None` before the review.
     pub verdict: Option<Verdict>,
     pub drafter: Author,
@@ -94,8 +96,8 @@ pub fn pull_section(card: &PullCard) -> Body {
         card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
     let waits = if card.over.is_some() { "none" } else { "waits for a person" };
     let mut rows = vec![
-        ("Document", document),
-        ("sha256", format!("`{}`", card.document)),
+        (if card.closes { "Report" } else { "Document" }, document),
+        (if card.closes { "sha256 of the change" } else { "sha256" }, format!("`{}`", card.document)),
         ("Verdict", card.verdict.map_or("not reviewed yet".into(), |v| format!("{} {v}", sign(v)))),
         ("Drafted by", card.drafter.text()),
         ("Reviewed by", card.reviewer.text()),
@@ -129,8 +131,9 @@ pub fn pull_section(card: &PullCard) -> Body {
         Some(Acceptance::Policy) => "",
         _ => " and decided by a person",
     };
+    let closes = if card.closes { format!("Closes #{}.\n\n", card.issue) } else { String::new() };
     Body::frame(format!(
-        "### {}\n\n{}Drafted and reviewed by models of different makers{decided}.\n\n\
+        "### {}\n\n{}{closes}Drafted and reviewed by models of different makers{decided}.\n\n\
          | Fact | Value |\n|---|---|{table}\n\n{next}{others}\n\n<sub>Run {}</sub>",
         stage_name(&card.stage),
         rehearsal(card.rehearsal),
@@ -150,6 +153,8 @@ pub enum CommitKind {
 #[derive(Debug, Clone)]
 pub struct CommitCard {
     pub kind: CommitKind,
+    /// It is code, on which CI runs once all of it is there.
+    pub code: bool,
     pub stage: String,
     pub issue: IssueNo,
     pub title: String,
@@ -161,17 +166,19 @@ pub struct CommitCard {
 /// What only the commit of an approved document has: the link of the audit chain by which it was countersigned.
 pub const AUDIT_TRAILER: &str = "Countersign-Audit: ";
 
-/// The message of a commit that holds documents only: `[skip ci]`, and trailers by which a repeat
-/// is recognised and the audit chain can be followed.
+/// The message of a commit of ours, with trailers by which a repeat is recognised and the audit chain can be followed. CI
+/// skips all but the last that brings code.
 pub fn commit_message(card: &CommitCard) -> String {
     let stage = stage_name(&card.stage);
     let (verb, body) = match &card.kind {
-        CommitKind::Proposal => ("propose", String::new()),
-        CommitKind::Approval(acceptance) => ("accept", acceptance.sentence() + "\n"),
+        CommitKind::Proposal if card.code => ("feat: make", String::new()),
+        CommitKind::Proposal => ("docs: propose", String::new()),
+        CommitKind::Approval(acceptance) => ("docs: accept", acceptance.sentence() + "\n"),
     };
+    let skip = if card.code && card.kind != CommitKind::Proposal { "" } else { " [skip ci]" };
     let audit = card.audit.map_or(String::new(), |hash| format!("\n{AUDIT_TRAILER}{hash}"));
     format!(
-        "docs: {verb} {stage} for #{issue} [skip ci]\n\n{title}\n{body}\nCountersign-Run: {run}\nCountersign-Document: {document}{audit}\n",
+        "{verb} {stage} for #{issue}{skip}\n\n{title}\n{body}\nCountersign-Run: {run}\nCountersign-Document: {document}{audit}\n",
         issue = card.issue,
         // A sentence of its own, so that no title can pass for a trailer.
         title = format_args!("“{}”", line(&card.title, 180)),
@@ -287,6 +294,7 @@ mod tests {
             document: Hash::of(b"x"),
             document_url: None,
             log_path: None,
+            closes: false,
             verdict: Some(Verdict::Approved),
             drafter: model("claude-opus-4-6"),
             reviewer: Author::Model { served: None, family: None },
@@ -303,6 +311,8 @@ mod tests {
     #[test]
     fn the_pull_request_belongs_to_the_issue_and_never_closes_it() {
         let section = pull_section(&card()).as_str().to_owned();
+        let code = pull_section(&PullCard { closes: true, ..card() });
+        assert!(code.as_str().contains("\n\nCloses #42.\n\n") && !section.contains("Closes"), "{code:?}");
         let body = pull_body(IssueNo(42), &[section, "### Spec".to_owned()]);
         assert_inert(body.as_str());
         insta::assert_snapshot!(body.as_str(), @r#"
@@ -340,6 +350,7 @@ mod tests {
                 at: Timestamp(0),
                 reason: "known".into(),
             }),
+            code: false,
             stage: "lld".into(),
             issue: IssueNo(42),
             title: "x\n\nCountersign-Run: 1-1\nCloses #7".into(),

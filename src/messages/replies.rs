@@ -71,6 +71,15 @@ pub fn too_soon(line: &ApproveLine, touched_by: Option<&str>) -> Body {
     said(&format!("{why}. To accept it:\n\n{}", line.block()))
 }
 
+/// A review of the pull request came, where what waits is not on it yet.
+pub fn not_by_review(line: &ApproveLine) -> Body {
+    said(&format!(
+        "Nothing was approved: that was a review of the pull request, and what waits here is not on it before it is accepted. \
+         To accept it:\n\n{}",
+        line.block()
+    ))
+}
+
 /// The way of accepting it was not named.
 pub fn no_way(verb: &str, line: &ApproveLine) -> Body {
     let how = match verb {
@@ -149,8 +158,9 @@ pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> 
 /// A person has started enough for a day.
 pub fn too_many_runs(most: u32) -> Body {
     said(&format!(
-        "You have started {most} runs in this repository today, which is as many as one person may in a day of UTC. \
-         Somebody else may, or you tomorrow; whoever runs the server can raise `runs_a_day` in its settings."
+        "You have started {} in this repository today, which is as many as one person may in a day of UTC. \
+         Somebody else may, or you tomorrow; whoever runs the server can raise `runs_a_day` in its settings.",
+        count(usize::try_from(most).unwrap_or(usize::MAX), "run", "runs")
     ))
 }
 
@@ -165,6 +175,13 @@ pub fn too_much_spent() -> Body {
 /// Nothing was reviewed yet that a person could settle something of.
 pub fn no_findings() -> Body {
     said("There is no finding to settle: no review of a run that is at work here has found anything.")
+}
+
+/// Each run counts its findings from F1.
+pub fn whose_finding() -> Body {
+    said(
+        "More than one document is at work here and has findings of such a name. Wait for one, or `/stop` it.",
+    )
 }
 
 pub fn no_such_finding<'o>(finding: &str, open: impl Iterator<Item = &'o str>) -> Body {

@@ -19,6 +19,20 @@ pub struct Confinement {
     pub write: Vec<PathBuf>,
     /// TCP ports that it may connect to, on any machine. It listens on none.
     pub ports: Vec<u16>,
+    /// Which system calls are refused.
+    pub calls: Calls,
+}
+
+/// What system calls are refused to a child depends on what else holds it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Calls {
+    /// A program of somebody we trust not to want anything bad, under the user that we are.
+    #[default]
+    Program,
+    /// Anybody's code, in namespaces of its own: it may have the network there, since there is nobody else in it.
+    Isolated,
+    /// Anybody's code, under a user of its own: without any socket.
+    Alone,
 }
 
 /// Read and run by every program. Of `/etc` only what is needed for names, certificates and the linker: settings
@@ -53,6 +67,8 @@ pub const SYSTEM: &[&str] = &[
     "/etc/group",
     "/etc/localtime",
     "/etc/timezone",
+    // Names of programs that lead to the programs.
+    "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
     "/etc/ssl/certs",
@@ -64,6 +80,9 @@ pub const SYSTEM: &[&str] = &[
     "/etc/pki/tls/openssl.cnf",
     "/etc/crypto-policies",
 ];
+
+/// Read and written by every program, and of no lasting effect. No terminal: it would be the operator's.
+pub const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Can this machine confine a child? Tried out once; `Err` says why not.
 pub fn confinement_works() -> Result<(), String> {
@@ -96,6 +115,8 @@ const FILTERED: &str = "speaking to sockets of this machine's services, such as 
                         files of the server's user to others (seccomp, on x86-64, ARM64 and RISC-V)";
 
 #[cfg(target_os = "linux")]
+pub use kernel::confine_for_good;
+#[cfg(target_os = "linux")]
 pub(super) use kernel::confine_this_thread;
 
 #[cfg(target_os = "linux")]
@@ -110,13 +131,13 @@ mod kernel {
 
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-    use super::{Confinement, SYSTEM, tried};
+    use super::{Calls, Confinement, DEVICES, SYSTEM, tried};
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
     use crate::proc::filter::refuse_on_this_thread;
 
     /// For other machines there is no filter.
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
-    fn refuse_on_this_thread() -> Result<(), Box<dyn std::error::Error>> {
+    fn refuse_on_this_thread(_: Calls) -> Result<(), Box<dyn std::error::Error>> {
         Err("no filter is made for this kind of processor".into())
     }
 
@@ -125,18 +146,23 @@ mod kernel {
     /// What a newer kernel adds is taken as far as it goes.
     const WANTED: ABI = ABI::V9;
 
-    /// Read and written by every program, and of no lasting effect. No terminal: it would be the operator's.
-    const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
-
     /// From here on the calling thread, and what it starts, sees no more than that. Where the machine filters no system
     /// calls at all, none are filtered, and `confinement_lacks` says so; where it does, no call goes without the filter.
     pub(in crate::proc) fn confine_this_thread(confinement: &Confinement) -> Result<(), String> {
         let (_, filters) = tried().as_ref().map_err(String::clone)?;
         restrict_this_thread(confinement)?;
         if *filters {
-            refuse_on_this_thread().map_err(|error| format!("system calls can't be filtered: {error}"))?;
+            refuse_on_this_thread(confinement.calls)
+                .map_err(|error| format!("system calls can't be filtered: {error}"))?;
         }
         Ok(())
+    }
+
+    /// The same for a process that has no other thread yet and is about to become something else; nothing is left out.
+    pub fn confine_for_good(confinement: &Confinement) -> Result<(), String> {
+        restrict_this_thread(confinement)?;
+        refuse_on_this_thread(confinement.calls)
+            .map_err(|error| format!("system calls can't be filtered: {error}"))
     }
 
     /// All of it but the filter; Landlock's version.
@@ -160,7 +186,7 @@ mod kernel {
         let device = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
         let devices = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
         let write = AccessFs::from_all(WANTED) & !devices;
-        let mut rules = empty().map_err(|error| unable(&error))?;
+        let mut rules = empty(confinement.calls).map_err(|error| unable(&error))?;
         let system = SYSTEM.iter().map(|path| (Path::new(path), read));
         let devices = DEVICES.iter().map(|path| (Path::new(path), device));
         let given = confinement.read.iter().map(|path| (path.as_path(), read));
@@ -178,15 +204,19 @@ mod kernel {
         rules.add_rules(ports).map_err(|error: RulesetError| unable(&error))
     }
 
-    fn empty() -> Result<RulesetCreated, RulesetError> {
-        Ruleset::default()
+    fn empty(calls: Calls) -> Result<RulesetCreated, RulesetError> {
+        let rules = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::from_all(NEEDED))?
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(WANTED))?
-            .handle_access(AccessNet::from_all(WANTED))?
-            .scope(Scope::from_all(WANTED))?
-            .create()
+            .scope(Scope::from_all(WANTED))?;
+        // In a network of its own it may listen and connect.
+        match calls {
+            Calls::Isolated => rules,
+            Calls::Program | Calls::Alone => rules.handle_access(AccessNet::from_all(WANTED))?,
+        }
+        .create()
     }
 
     fn allow(
@@ -209,7 +239,7 @@ mod kernel {
     pub(super) fn try_out() -> Result<(i32, bool), String> {
         let trial = || {
             let abi = restrict_this_thread(&Confinement::default())?;
-            let filters = refuse_on_this_thread().is_ok() && UnixDatagram::unbound().is_err();
+            let filters = refuse_on_this_thread(Calls::Program).is_ok() && UnixDatagram::unbound().is_err();
             match std::fs::read_dir("/") {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok((abi, filters)),
                 _ => Err("the kernel took the rules and does not hold to them".to_owned()),

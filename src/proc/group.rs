@@ -3,12 +3,15 @@
 use std::{collections::BTreeSet, io, process::ExitStatus, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::{io::AsyncWriteExt, process::Child, time::Instant};
+use tokio::{
+    io::AsyncWriteExt,
+    process::{Child, ChildStderr, ChildStdout},
+    time::Instant,
+};
 
 use super::{
     orphans::Record,
-    output::{read_all, read_tail},
-    table::{Started, Tree, signal_each},
+    table::{Started, Tree, Used, signal_each},
 };
 
 /// How often the memory of a child and its descendants is added up. A look reads all of `/proc`, which takes a
@@ -25,6 +28,7 @@ pub(super) enum Ended {
     Cancelled,
     TooLong,
     TooLarge { used: u64 },
+    TooMany { processes: u64 },
     Io(io::Error),
 }
 
@@ -33,8 +37,6 @@ impl From<io::Error> for Ended {
         Self::Io(error)
     }
 }
-
-pub(super) type Streams = (ExitStatus, Vec<u8>, Vec<u8>);
 
 /// A running child, ended with all its own when dropped.
 pub(super) struct Group {
@@ -67,15 +69,14 @@ impl Group {
         Self { tree, running: Some(running) }
     }
 
-    /// Feeds standard input while reading both outputs, until the child has ended. With `thorough`, also what it left
+    /// Feeds standard input while both outputs are read, until the child has ended. With `thorough`, also what it left
     /// outside its group is looked for and ended.
-    pub(super) async fn drive(
+    pub(super) async fn drive<T>(
         &mut self,
         stdin: Vec<u8>,
-        output_limit: usize,
         thorough: bool,
-        line: Option<impl FnMut(&[u8]) + Send>,
-    ) -> Result<Streams, Ended> {
+        read: impl AsyncFnOnce(Option<ChildStdout>, Option<ChildStderr>) -> Result<T, Ended>,
+    ) -> Result<(ExitStatus, T), Ended> {
         let Running { child, pid, tree, .. } = self.running.as_mut().expect("driven once");
         let (input, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let feed = async move {
@@ -95,22 +96,30 @@ impl Group {
             }
             Ok::<_, Ended>(status)
         };
-        let read = read_all(out, output_limit, line);
-        let (status, (), stdout, stderr) = tokio::try_join!(exit, feed, read, read_tail(err))?;
+        let (status, (), read) = tokio::try_join!(exit, feed, read(out, err))?;
         self.running = None;
-        Ok((status, stdout, stderr))
+        Ok((status, read))
     }
 
-    /// Returns once the child and its own use more memory than that together; never without a limit.
-    pub(super) fn outgrown(&self, limit: Option<u64>) -> impl Future<Output = Ended> + use<> {
+    /// Returns once the child and its own use more memory than that together, or are more than so many; never without a limit.
+    pub(super) fn outgrown(
+        &self,
+        memory: Option<u64>,
+        processes: Option<u64>,
+    ) -> impl Future<Output = Ended> + use<> {
         let tree = self.tree.clone();
         async move {
-            let Some(limit) = limit else { return std::future::pending().await };
+            if memory.is_none() && processes.is_none() {
+                return std::future::pending().await;
+            }
             loop {
                 tokio::time::sleep(CHILD_MEMORY_LOOK).await;
-                let used = tree.memory().await;
-                if used > limit {
-                    return Ended::TooLarge { used };
+                let Used { bytes, members } = tree.used(memory.unwrap_or(u64::MAX)).await;
+                if memory.is_some_and(|limit| bytes > limit) {
+                    return Ended::TooLarge { used: bytes };
+                }
+                if processes.is_some_and(|limit| members > limit) {
+                    return Ended::TooMany { processes: members };
                 }
             }
         }

@@ -18,23 +18,31 @@ use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
     io,
-    os::unix::fs::PermissionsExt,
+    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::{LazyLock, mpsc},
     time::Duration,
 };
 
-use tokio::{process::Child, time::Instant};
+use tokio::{
+    process::{Child, ChildStderr, ChildStdout},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
+#[cfg(target_os = "linux")]
+pub use self::confinement::confine_for_good;
 pub use self::{
-    confinement::{Confinement, SYSTEM, confinement_lacks, confinement_works},
-    orphans::end_orphans,
+    confinement::{Calls, Confinement, DEVICES, SYSTEM, confinement_lacks, confinement_works},
+    orphans::{end_orphans, remove_all},
+    output::Stream,
     table::{adopt_orphans, is_child, memory_available},
 };
 use self::{
     group::{Ended, Group},
     orphans::Record,
+    output::{read_all, read_pieces, read_tail},
     table::{Identity, MARK, Started, Tree},
 };
 use crate::limits;
@@ -47,6 +55,8 @@ const CHILD_TIME: Duration = Duration::from_secs(60);
 pub struct Output {
     /// The exit status; `None` when a signal ended it.
     pub status: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
     pub stdout: Vec<u8>,
     /// The last [`limits::CHILD_ERROR_BYTES`] of standard error.
     pub stderr: Vec<u8>,
@@ -82,6 +92,8 @@ pub enum ProcError {
         limit / MEGABYTE
     )]
     ResourceExhausted { limit: u64, used: u64 },
+    #[error("the child process and its own were {processes} and were ended, their limit is {limit}")]
+    TooMany { limit: u64, processes: u64 },
     #[error("nothing was started, because this machine cannot keep a child process from other files: {why}")]
     NotConfined { why: String },
     #[error("`{program}` could not be run: {source}")]
@@ -131,6 +143,9 @@ pub struct Command {
     output_limit: usize,
     nice: i32,
     memory_limit: Option<u64>,
+    process_limit: Option<u64>,
+    user: Option<u32>,
+    from_lasting_thread: bool,
     confinement: Option<Confinement>,
     records: Option<PathBuf>,
     scratch: Option<PathBuf>,
@@ -152,6 +167,9 @@ impl Command {
             output_limit: limits::CHILD_OUTPUT_BYTES,
             nice: 0,
             memory_limit: None,
+            process_limit: None,
+            user: None,
+            from_lasting_thread: false,
             confinement: None,
             records: None,
             scratch: None,
@@ -220,6 +238,26 @@ impl Command {
         self
     }
 
+    /// How many it and all it starts may be before all of them are killed.
+    pub fn process_limit(mut self, processes: u64) -> Self {
+        self.process_limit = Some(processes);
+        self
+    }
+
+    /// The user that it is going to run as by its own doing, and that nobody else is meanwhile: whoever runs as that user
+    /// is ended with it, whatever else it has rid itself of.
+    pub fn alone_as(mut self, user: u32) -> Self {
+        self.user = Some(user);
+        self
+    }
+
+    /// It asks the kernel to be killed when its parent is gone, by which the kernel means the thread that started it: so one
+    /// does that which is never gone before the process.
+    pub fn from_lasting_thread(mut self) -> Self {
+        self.from_lasting_thread = true;
+        self
+    }
+
     /// What of the file system it sees. Where that can't be held to, it is not started.
     pub fn confined(mut self, confinement: Confinement) -> Self {
         self.confinement = Some(confinement);
@@ -253,10 +291,36 @@ impl Command {
         self.run_and_tell(cancel, Some(line)).await
     }
 
+    /// As [`run`](Command::run), but `sink` gets each piece of both outputs as it is printed, and nothing is kept of them. The
+    /// limit is for both together.
+    pub async fn run_pieces(
+        self,
+        cancel: &CancellationToken,
+        sink: impl FnMut(Stream, &[u8]) + Send,
+    ) -> Result<Output, ProcError> {
+        let limit = self.output_limit;
+        let read = async move |out: Option<ChildStdout>, err: Option<ChildStderr>| {
+            read_pieces(out, err, limit, sink).await.map(|()| (Vec::new(), Vec::new()))
+        };
+        self.run_and_read(cancel, read).await
+    }
+
     async fn run_and_tell(
-        mut self,
+        self,
         cancel: &CancellationToken,
         line: Option<impl FnMut(&[u8]) + Send>,
+    ) -> Result<Output, ProcError> {
+        let limit = self.output_limit;
+        let read = async move |out: Option<ChildStdout>, err: Option<ChildStderr>| {
+            tokio::try_join!(read_all(out, limit, line), read_tail(err))
+        };
+        self.run_and_read(cancel, read).await
+    }
+
+    async fn run_and_read(
+        mut self,
+        cancel: &CancellationToken,
+        read: impl AsyncFnOnce(Option<ChildStdout>, Option<ChildStderr>) -> Result<(Vec<u8>, Vec<u8>), Ended>,
     ) -> Result<Output, ProcError> {
         if cancel.is_cancelled() {
             return Err(ProcError::Cancelled);
@@ -265,20 +329,21 @@ impl Command {
         let timeout = self.timeout;
         let stdin = std::mem::take(&mut self.stdin);
         let mut group = self.spawn()?;
-        let outgrown = group.outgrown(self.memory_limit);
+        let outgrown = group.outgrown(self.memory_limit, self.process_limit);
         let ended = tokio::select! {
-            done = group.drive(stdin, self.output_limit, self.is_guarded(), line) => done,
+            done = group.drive(stdin, self.is_guarded(), read) => done,
             why = outgrown => Err(why),
             () = tokio::time::sleep(timeout) => Err(Ended::TimedOut),
             () = cancel.cancelled() => Err(Ended::Cancelled),
         };
         match ended {
-            Ok((status, stdout, stderr)) => {
-                Ok(Output { status: status.code(), stdout, stderr, elapsed: started.elapsed() })
+            Ok((status, (stdout, stderr))) => {
+                let (status, signal) = (status.code(), status.signal());
+                Ok(Output { status, signal, stdout, stderr, elapsed: started.elapsed() })
             }
             Err(why) => {
                 // Who takes all the memory has no time to end well.
-                let at_once = matches!(why, Ended::TooLarge { .. });
+                let at_once = matches!(why, Ended::TooLarge { .. } | Ended::TooMany { .. });
                 group.end(at_once).await;
                 Err(match why {
                     Ended::TimedOut => ProcError::TimedOut { elapsed: started.elapsed() },
@@ -286,6 +351,9 @@ impl Command {
                     Ended::TooLong => ProcError::OutputTooLong { limit: self.output_limit },
                     Ended::TooLarge { used } => {
                         ProcError::ResourceExhausted { limit: self.memory_limit.unwrap_or(0), used }
+                    }
+                    Ended::TooMany { processes } => {
+                        ProcError::TooMany { limit: self.process_limit.unwrap_or(0), processes }
                     }
                     Ended::Io(source) => ProcError::Io { program: self.shown(), source },
                 })
@@ -308,7 +376,11 @@ impl Command {
 
     /// One that is large or not trusted, and worth a look through all processes when it has ended.
     fn is_guarded(&self) -> bool {
-        self.memory_limit.is_some() || self.confinement.is_some() || self.records.is_some()
+        self.memory_limit.is_some()
+            || self.process_limit.is_some()
+            || self.user.is_some()
+            || self.confinement.is_some()
+            || self.records.is_some()
     }
 
     fn spawn(&self) -> Result<Group, ProcError> {
@@ -327,21 +399,21 @@ impl Command {
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
-        let mut record = self.record(&mark);
-        let child = self.start(&mut command, &mark)?;
-        let leader = child.0.id().and_then(|id| Identity::of(i32::try_from(id).ok()?));
-        if let (Some(record), Some(leader)) = (&mut record, leader)
+        let mut tree = Tree { leader: None, mark, user: self.user };
+        let mut record = self.record(&tree);
+        let child = self.start(command, &tree.mark)?;
+        tree.leader = child.0.id().and_then(|id| Identity::of(i32::try_from(id).ok()?));
+        if let (Some(record), Some(leader)) = (&mut record, tree.leader)
             && let Err(error) = record.identify(leader)
         {
             tracing::warn!(%error, "the record of a child process is not whole; only its mark tells it");
         }
-        let tree = Tree { leader, mark };
         Ok(Group::new(child, tree, record, self.kill_delay))
     }
 
-    fn record(&self, mark: &str) -> Option<Record> {
+    fn record(&self, tree: &Tree) -> Option<Record> {
         let directory = self.records.as_ref()?;
-        Record::keep(directory, mark, self.shown(), self.scratch.clone()).unwrap_or_else(|error| {
+        Record::keep(directory, tree, self.shown(), self.scratch.clone()).unwrap_or_else(|error| {
             tracing::warn!(directory = %directory.display(), %error, "no record of a child process could be kept");
             None
         })
@@ -350,9 +422,14 @@ impl Command {
     /// From a thread of its own where the child is to be bound by anything that a thread hands on.
     fn start(
         &self,
-        command: &mut tokio::process::Command,
+        mut command: tokio::process::Command,
         mark: &str,
     ) -> Result<(Child, Option<Started>), ProcError> {
+        if self.from_lasting_thread {
+            let mark = mark.to_owned();
+            let started = on_lasting_thread(move || Started::note(&mark, || command.spawn()));
+            return started.and_then(|started| started).map_err(|source| self.failed(source));
+        }
         let mut spawn = || Started::note(mark, || command.spawn()).map_err(|source| self.failed(source));
         if self.confinement.is_none() && self.nice == 0 {
             return spawn();
@@ -404,6 +481,26 @@ impl Command {
     fn shown(&self) -> String {
         self.program.to_string_lossy().into_owned()
     }
+}
+
+/// Done by the one thread that only does this.
+fn on_lasting_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    type Work = Box<dyn FnOnce() + Send>;
+    static LASTING: LazyLock<mpsc::Sender<Work>> = LazyLock::new(|| {
+        let (send, receive) = mpsc::channel::<Work>();
+        // Where no thread can be made, nobody receives, and the sender is told.
+        let _ = std::thread::Builder::new().spawn(move || receive.into_iter().for_each(|work| work()));
+        send
+    });
+    let (answer, answered) = mpsc::channel();
+    let runtime = tokio::runtime::Handle::current();
+    let work = move || {
+        let _entered = runtime.enter();
+        let _ = answer.send(work());
+    };
+    let gone = || io::Error::other("the thread that starts it is gone");
+    LASTING.send(Box::new(work)).map_err(|_| gone())?;
+    answered.recv().map_err(|_| gone())
 }
 
 fn new_mark() -> io::Result<String> {

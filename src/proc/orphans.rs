@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
+    process::Stdio,
     time::Duration,
 };
 
@@ -33,6 +34,9 @@ struct Written {
     /// Starts are counted from the machine's own.
     boot: String,
     mark: String,
+    /// One that nobody else is, where it had such a one.
+    #[serde(default)]
+    user: Option<u32>,
     program: String,
     /// What is removed when it has ended, by whoever ends it.
     scratch: Option<PathBuf>,
@@ -42,14 +46,16 @@ impl Record {
     /// Before the child is started, so that none is ever without one. `None` where processes can't be told apart anyway.
     pub(super) fn keep(
         directory: &Path,
-        mark: &str,
+        Tree { mark, user, .. }: &Tree,
         program: String,
         scratch: Option<PathBuf>,
     ) -> io::Result<Option<Self>> {
         let Some(boot) = boot() else { return Ok(None) };
-        let written = Written { pid: None, started: None, boot, mark: mark.to_owned(), program, scratch };
+        let (mark, user) = (mark.clone(), *user);
+        let path = directory.join(format!("{mark}.json"));
+        let written = Written { pid: None, started: None, boot, mark, user, program, scratch };
         fs::create_dir_all(directory)?;
-        let record = Self { path: directory.join(format!("{mark}.json")), written };
+        let record = Self { path, written };
         record.write()?;
         Ok(Some(record))
     }
@@ -101,20 +107,36 @@ async fn end_orphan(path: &Path, boot: Option<&str>) -> io::Result<usize> {
     if let Ok(written) = serde_json::from_slice::<Written>(&fs::read(path)?) {
         if Some(written.boot.as_str()) == boot {
             let leader = written.pid.zip(written.started).map(|(pid, started)| Identity { pid, started });
-            ended = end_tree(&Tree { leader, mark: written.mark }).await;
+            ended = end_tree(&Tree { leader, mark: written.mark, user: written.user }).await;
         }
         if ended > 0 {
             tracing::warn!(program = %written.program, pid = written.pid, processes = ended, "ended what a crashed server had left running");
         }
         if let Some(scratch) = written.scratch
-            && let Err(error) = fs::remove_dir_all(&scratch)
-            && error.kind() != io::ErrorKind::NotFound
+            && let Err(error) = remove_all(&scratch)
         {
             tracing::warn!(directory = %scratch.display(), %error, "what a crashed server had left could not be removed");
         }
     }
     fs::remove_file(path)?;
     Ok(ended)
+}
+
+/// Removes a directory in which code of anybody wrote: it may have taken rights away, and gone deeper than a path may be long.
+///
+/// # Errors
+///
+/// When it is still there.
+pub fn remove_all(directory: &Path) -> io::Result<()> {
+    let done = |program: &str, what: &str| {
+        let mut command = std::process::Command::new(program);
+        command.arg(what).args((program == "chmod").then_some("u+rwX")).arg("--").arg(directory);
+        // Whoever else collects children of ours may be first to hear how it ended; so the directory is looked for.
+        let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        matches!(directory.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
+    };
+    let gone = done("rm", "-rf") || done("chmod", "-R") || done("rm", "-rf");
+    if gone { Ok(()) } else { Err(io::Error::other(format!("{} can't be removed", directory.display()))) }
 }
 
 async fn end_tree(tree: &Tree) -> usize {

@@ -1,5 +1,6 @@
-//! A child's two outputs: the one in full up to a limit, of the other its end.
+//! A child's two outputs: the one in full up to a limit, of the other its end; or both piece by piece, for whoever asks.
 
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::group::Ended;
@@ -36,6 +37,42 @@ pub(super) async fn read_all(
     }
     Ok(all)
 }
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Out,
+    Err,
+}
+
+/// A piece of either to `sink`, in the order in which they come, until both have ended or it has no more room.
+pub(super) async fn read_pieces(
+    out: Option<impl AsyncRead + Unpin>,
+    err: Option<impl AsyncRead + Unpin>,
+    limit: usize,
+    mut sink: impl FnMut(Stream, &[u8]),
+) -> Result<(), Ended> {
+    let (Some(mut out), Some(mut err)) = (out, err) else { return Ok(()) };
+    let (mut from_out, mut from_err) = (BytesMut::with_capacity(PIECE), BytesMut::with_capacity(PIECE));
+    let (mut more_out, mut more_err, mut seen) = (true, true, 0);
+    while more_out || more_err {
+        let (stream, piece, more) = tokio::select! {
+            read = out.read_buf(&mut from_out), if more_out => (Stream::Out, &mut from_out, (read?, &mut more_out)),
+            read = err.read_buf(&mut from_err), if more_err => (Stream::Err, &mut from_err, (read?, &mut more_err)),
+        };
+        *more.1 = more.0 != 0;
+        seen += piece.len();
+        sink(stream, piece);
+        piece.clear();
+        if seen > limit {
+            return Err(Ended::TooLong);
+        }
+    }
+    Ok(())
+}
+
+/// What is read of an output at a time: what a pipe holds.
+const PIECE: usize = 64 * 1024;
 
 pub(super) async fn read_tail(stream: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Ended> {
     let Some(mut stream) = stream else { return Ok(Vec::new()) };

@@ -150,10 +150,30 @@ impl Process {
         })
     }
 
+    fn resident(&self) -> u64 {
+        self.pages.saturating_mul(rustix::param::page_size() as u64)
+    }
+
+    /// The same in bytes, but of what it shares only its part, and what is swapped out; `None` if it may not be looked at.
+    fn proportional(&self) -> Option<u64> {
+        let all = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.identity.pid)).ok()?;
+        let kib = |name: &str| {
+            let value = all.lines().find_map(|line| line.strip_prefix(name))?;
+            value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        };
+        Some((kib("Pss:")? + kib("SwapPss:").unwrap_or(0)) * 1024)
+    }
+
     /// Landlock wants this of a process, and none gets rid of it.
     fn is_confined(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.identity.pid)).unwrap_or_default();
         status.lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"]))
+    }
+
+    /// Whose it is. Who the owner of its directory is would not tell: what hides its memory has root for one.
+    fn user(&self) -> Option<u32> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.identity.pid)).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
     }
 
     fn bears(&self, mark: &str) -> bool {
@@ -169,13 +189,22 @@ pub(super) struct Tree {
     /// The child itself, where its start was seen.
     pub(super) leader: Option<Identity>,
     pub(super) mark: String,
+    /// A user that nobody else is: whatever runs as it, came of the child.
+    pub(super) user: Option<u32>,
+}
+
+/// What all of a tree take together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Used {
+    pub(super) bytes: u64,
+    pub(super) members: u64,
 }
 
 impl Tree {
-    /// Bytes in memory, all of it together. Pages that two of them share count twice. Whoever hides from being counted, is
-    /// ended.
-    pub(super) async fn memory(&self) -> u64 {
-        let members = self.clone().looked_up(|tree| {
+    /// Bytes in memory, all of it together, and how many they are. Pages that several share count for each, unless that is more
+    /// than `enough`: then they are looked at more closely, which takes longer. Whoever hides from being counted, is ended.
+    pub(super) async fn used(&self, enough: u64) -> Used {
+        let members = self.clone().looked_up(move |tree| {
             let processes = Process::all();
             let strays = strays(&processes);
             if !strays.is_empty() {
@@ -183,9 +212,14 @@ impl Tree {
                 signal_each(&strays, Signal::KILL);
             }
             let members = tree.closed(&processes, |p| p.parent == own() && p.bears(&tree.mark));
-            processes.iter().filter(|p| members.contains(&p.identity)).map(|p| p.pages).sum::<u64>()
+            let all = || processes.iter().filter(|process| members.contains(&process.identity));
+            let mut bytes = all().map(Process::resident).sum();
+            if bytes > enough {
+                bytes = all().map(|process| process.proportional().unwrap_or(process.resident())).sum();
+            }
+            Used { bytes, members: members.len() as u64 }
         });
-        members.await.unwrap_or(0).saturating_mul(rustix::param::page_size() as u64)
+        members.await.unwrap_or_default()
     }
 
     /// All that are alive: of the child's group, children of one of them, or bearing the mark; and strays. `known` are members
@@ -209,7 +243,12 @@ impl Tree {
         let in_group = |process: &Process| leader.is_some_and(|leader| process.group == leader.pid);
         let mut members: BTreeSet<i32> = processes
             .iter()
-            .filter(|process| in_group(process) || Some(process.identity) == leader || belongs(process))
+            .filter(|process| {
+                in_group(process)
+                    || Some(process.identity) == leader
+                    || belongs(process)
+                    || self.user.is_some_and(|user| process.user() == Some(user))
+            })
             .map(|process| process.identity.pid)
             .collect();
         loop {

@@ -52,19 +52,21 @@ pub(super) struct Expected<'a> {
     pub ours: Option<Hash>,
     /// When this very document is there already, and the files with it, no commit is needed.
     pub wanted: Option<Hash>,
-    pub files: &'a [(String, Hash)],
+    pub files: &'a [(String, Option<Hash>)],
     pub only: Only,
 }
 
 /// On what branch may we commit?
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Only {
+pub enum Only {
     /// On whichever is ours, or on a new one where somebody rewrote that.
     Ours,
     /// On the one that a pull request of this run shows, if it is still ours.
     Shown,
     /// On that, if others have exactly this on it: people agreed to it.
     With(Option<Hash>),
+    /// The same on whichever is ours, or on a new one where somebody rewrote that: there others have nothing.
+    Accepted(Option<Hash>),
 }
 
 /// One look at the branch: everything here belongs together.
@@ -80,6 +82,9 @@ pub(super) struct BranchView {
     /// The document is not one that this program put there.
     pub theirs: bool,
     pub foreign: Option<Hash>,
+    /// Where it parted from the default branch.
+    #[serde(default)]
+    parted: Vec<Oid>,
     /// All files that are wanted are there, or somebody's own version of them.
     #[serde(default)]
     complete: bool,
@@ -112,7 +117,7 @@ pub(super) async fn land(
     (repo, base): (&Repo, &Oid),
     key: &str,
     place: &Expected<'_>,
-    files: Vec<(String, Vec<u8>)>,
+    files: Vec<(String, Option<Vec<u8>>)>,
     message: &str,
 ) -> Result<Landed, StepError> {
     let (branch, parent, message) = (String::new(), base.clone(), message.to_owned());
@@ -127,9 +132,14 @@ pub(super) async fn land(
             Only::Ours => true,
             Only::Shown => seen.left.is_none(),
             Only::With(foreign) => seen.left.is_none() && seen.foreign == foreign,
+            Only::Accepted(foreign) => seen.left.is_some() || seen.foreign == foreign,
         };
         if !agreed {
             return Ok(Landed::AskAnew { rewritten: seen.left.is_some(), foreign: seen.foreign });
+        }
+        if matches!(place.only, Only::Accepted(_)) && seen.head.is_some() && seen.parted != [base.clone()] {
+            let tried = Base { branch: seen.base.branch, commit: base.clone() };
+            return Err(elsewhere(&seen.branch, &tried));
         }
         left = seen.left.or(left);
         (spec.branch, spec.begins) = (seen.branch, seen.head.is_none());
@@ -162,7 +172,11 @@ pub(super) async fn land(
 
 /// None: the branch is not where it was looked at.
 async fn commit(cx: &Cx, key: &str, repo: &Repo, spec: &CommitSpec) -> Result<Option<Oid>, StepError> {
-    let files: Vec<_> = spec.files.iter().map(|(path, bytes)| (path.clone(), Hash::of(bytes))).collect();
+    let files: Vec<_> = spec
+        .files
+        .iter()
+        .map(|(path, bytes)| (path.clone(), bytes.as_ref().map(|bytes| Hash::of(bytes))))
+        .collect();
     let row = |commit| {
         let (branch, begins, files) = (spec.branch.clone(), spec.begins, files.clone());
         Record::Commit(CommitRow { branch, begins, files, commit })
@@ -201,6 +215,7 @@ pub(super) async fn read_branch(
             document: None,
             theirs: false,
             foreign: None,
+            parted: Vec::new(),
             complete: false,
         };
         let Some(head) = head else { return Ok(unseen) };
@@ -210,27 +225,31 @@ pub(super) async fn read_branch(
         }
         let document = document(cx, &unseen.branch, place.path, &head).await?;
         let here = [place.ours, place.wanted].into_iter().flatten();
-        let here: Vec<_> = here.map(|document| (place.path.to_owned(), document)).collect();
-        let there = document.map(|document| (place.path.to_owned(), document));
+        let here: Vec<_> = here.map(|document| (place.path.to_owned(), Some(document))).collect();
+        let there = document.map(|document| (place.path.to_owned(), Some(document)));
         let theirs = there.is_some_and(|there| {
             !here.contains(&there) && !last(&known, place.path).any(|file| *file == there)
         });
         let ours =
             known.into_iter().flat_map(|row| row.files).chain(here).chain(place.files.to_vec()).collect();
-        let foreign = list_foreign(cx, &head, &unseen.base, &ours).await?;
+        let parted = head.merge_bases(&unseen.base.commit).await.map_err(git_error)?;
+        let foreign = list_foreign(cx, &head, &parted, &ours).await?;
         let changed = foreign_files(cx, foreign).await?;
         let ours = place.files.iter().filter(|(path, _)| !changed.iter().any(|theirs| theirs.path == *path));
         let complete = holds(&head, ours).await?;
-        Ok(BranchView { head: Some(head.commit), document, theirs, foreign, complete, ..unseen })
+        Ok(BranchView { head: Some(head.commit), document, theirs, foreign, parted, complete, ..unseen })
     })
     .await
 }
 
 /// Are these files there, as they are here?
-async fn holds(head: &Snapshot, files: impl Iterator<Item = &(String, Hash)>) -> Result<bool, StepError> {
+async fn holds(
+    head: &Snapshot,
+    files: impl Iterator<Item = &(String, Option<Hash>)>,
+) -> Result<bool, StepError> {
     for (path, hash) in files {
         let bytes = head.read_path(path).await.map_err(git_error)?;
-        if bytes.is_none_or(|bytes| Hash::of(&bytes) != *hash) {
+        if bytes.map(|bytes| Hash::of(&bytes)) != *hash {
             return Ok(false);
         }
     }
@@ -239,7 +258,7 @@ async fn holds(head: &Snapshot, files: impl Iterator<Item = &(String, Hash)>) ->
 
 /// What our last commit put on the branch, or one after it that may have been made. An older version of ours that is
 /// there again was brought back by somebody.
-fn last<'k>(known: &'k [CommitRow], path: &str) -> impl Iterator<Item = &'k (String, Hash)> {
+fn last<'k>(known: &'k [CommitRow], path: &str) -> impl Iterator<Item = &'k (String, Option<Hash>)> {
     let has_it = |row: &CommitRow| row.commit.is_some() && row.files.iter().any(|(there, _)| there == path);
     let from = known.iter().rposition(has_it).unwrap_or_default();
     known[from..].iter().flat_map(|row| &row.files)
@@ -300,12 +319,11 @@ async fn document(cx: &Cx, branch: &str, path: &str, head: &Snapshot) -> Result<
 async fn list_foreign(
     cx: &Cx,
     head: &Snapshot,
-    base: &Base,
-    ours: &HashSet<(String, Hash)>,
+    parted: &[Oid],
+    ours: &HashSet<(String, Option<Hash>)>,
 ) -> Result<Option<Hash>, StepError> {
-    let parted = head.merge_bases(&base.commit).await.map_err(git_error)?;
     let mut foreign = Vec::new();
-    for changed in head.changed_since(&parted).await.map_err(git_error)? {
+    for changed in head.changed_since(parted).await.map_err(git_error)? {
         if !is_ours(head, &changed, ours).await? {
             foreign.push(changed);
         }
@@ -319,29 +337,86 @@ async fn list_foreign(
 async fn is_ours(
     head: &Snapshot,
     changed: &Changed,
-    ours: &HashSet<(String, Hash)>,
+    ours: &HashSet<(String, Option<Hash>)>,
 ) -> Result<bool, StepError> {
-    let Some((Mode::File, _)) = &changed.now else { return Ok(false) };
+    match &changed.now {
+        None => return Ok(ours.contains(&(changed.path.clone(), None))),
+        Some((Mode::File, _)) => {}
+        Some(_) => return Ok(false),
+    }
     let small = head.entry(&changed.path).is_some_and(|entry| entry.size <= limits::BLOB_BYTES);
     if !small || !ours.iter().any(|(path, _)| *path == changed.path) {
         return Ok(false);
     }
     let bytes = head.read_path(&changed.path).await.map_err(git_error)?;
-    Ok(bytes.iter().any(|bytes| ours.contains(&(changed.path.clone(), Hash::of(bytes)))))
+    Ok(bytes.iter().any(|bytes| ours.contains(&(changed.path.clone(), Some(Hash::of(bytes))))))
 }
 
-/// What others have on the issue's branch now. On one that is gone they have nothing.
-pub async fn foreign(cx: &Cx) -> Result<Option<Hash>, StepError> {
+/// What others have on the issue's branch now. On one that is gone they have nothing. Where code is to go there that was
+/// `tried` on a commit and changes these paths, nothing else may be on it.
+///
+/// # Errors
+/// `User` where there is, and so the code was not tried with it.
+pub async fn foreign(
+    cx: &Cx,
+    key: &str,
+    tried: Option<(&Base, &[String])>,
+) -> Result<Option<Hash>, StepError> {
     let repo = cx.tools().repo(cx).await?;
-    cx.once("foreign", |_| async {
+    cx.once(key, |_| async {
         let (known, branch) = committed(cx).await?;
-        let ours = known.into_iter().flat_map(|row| row.files).collect();
-        match cx.tools().fetch_now(cx, &repo, Some(&branch)).await? {
-            (base, Some(head)) => list_foreign(cx, &head, &base, &ours).await,
-            (_, None) => Ok(None),
+        let ours: HashSet<_> = known.into_iter().flat_map(|row| row.files).collect();
+        let (now, Some(head)) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await? else {
+            return Ok(None);
+        };
+        let parted = head.merge_bases(&now.commit).await.map_err(git_error)?;
+        // One that has nothing in common with the default branch is left alone, and another begins where it was tried.
+        if let Some((tried, paths)) = tried.filter(|_| !parted.is_empty()) {
+            if parted != [tried.commit.clone()] {
+                return Err(elsewhere(&branch, tried));
+            }
+            for changed in head.changed_since(&parted).await.map_err(git_error)? {
+                // Of ours only documents are Markdown; what an earlier change left is none of this one.
+                let path = &changed.path;
+                let left = !path.ends_with(".md") && !paths.contains(path);
+                if left && is_ours(&head, &changed, &ours).await? {
+                    return Err(StepError::User(format!(
+                        "`{path}` on the branch `{branch}` is of an earlier change, and this one was not tried with it. Take \
+                         it back there, then start anew."
+                    )));
+                }
+            }
         }
+        list_foreign(cx, &head, &parted, &ours).await
     })
     .await
+}
+
+/// Code is pushed as it was tried: on that very commit.
+fn elsewhere(branch: &str, tried: &Base) -> StepError {
+    StepError::User(format!(
+        "The branch `{branch}` does not part from `{0}` at the commit on which the code is tried ({1}), so something else would \
+         be pushed. Merge `{0}` into it (“Update branch” on its pull request), then start anew.",
+        tried.branch, tried.commit
+    ))
+}
+
+/// Where a document that was published on the issue's branch holds something else by now, or nothing: the path and the
+/// branch. None: it is as it was. Once the branch is gone, the default branch is what counts.
+pub async fn left_as(cx: &Cx, document: &Hash) -> Result<Option<(String, String)>, StepError> {
+    let repo = cx.tools().repo(cx).await?;
+    let (known, branch) = committed(cx).await?;
+    let mut files = known.iter().rev().flat_map(|row| &row.files);
+    let Some((path, _)) = files.find(|(_, hash)| hash.as_ref() == Some(document)) else {
+        return Err(StepError::Bug(anyhow::anyhow!("no commit of ours has the document {document}")));
+    };
+    let (base, head) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await?;
+    let (branch, head) = match head {
+        Some(head) => (branch, head),
+        None => (base.branch.clone(), cx.tools().snapshot(cx, &base).await?),
+    };
+    let same = holds(&head, std::iter::once(&(path.clone(), Some(*document)))).await?;
+    Ok((!same).then(|| (path.clone(), branch)))
 }
 
 /// A stored list.

@@ -12,7 +12,7 @@ mod branch;
 mod filing;
 mod remains;
 
-pub use branch::{Landed, foreign, foreign_files};
+pub use branch::{Landed, Only, foreign, foreign_files, left_as};
 pub use filing::{FiledAt, Filing, file, filed, labels_there};
 pub use remains::{OnBranch, Remains, remains};
 
@@ -25,7 +25,7 @@ use crate::{
     },
     types::{CommentId, Hash, IssueNo, Oid, RunId, Timestamp},
 };
-use branch::{BranchView, Expected, Landing, Only, land, read_branch};
+use branch::{BranchView, Expected, Landing, land, read_branch};
 
 /// A document on its way to people.
 #[derive(Clone, Copy)]
@@ -42,8 +42,10 @@ pub struct Publication<'a> {
     /// Where the document goes in the repository.
     pub path: &'a str,
     pub document: Hash,
-    /// Files that are made from the document and published with it.
-    pub files: &'a [(String, Hash)],
+    /// What stands at its path: the document, or what is made from it.
+    pub stands: Hash,
+    /// Files that are made from the document and published with it; none where one is removed.
+    pub files: &'a [(String, Option<Hash>)],
     /// The files the document speaks of; what they hold now is part of what is approved.
     pub paths: &'a [String],
     pub policy: &'a Policy,
@@ -64,11 +66,20 @@ pub struct Proposal {
     pub path: String,
     pub commit: Oid,
     pub document: Hash,
+    /// What stands at its path, where that is something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands: Option<Hash>,
     pub pull: IssueNo,
     /// The pull request is a draft; where the plan knows none, its title says so.
     pub draft: bool,
     pub pull_url: String,
     pub file_url: String,
+}
+
+impl Proposal {
+    fn stands(&self) -> Hash {
+        self.stands.unwrap_or(self.document)
+    }
 }
 
 /// What a person's answer came to, after another look at the world.
@@ -111,30 +122,37 @@ pub async fn subject(
     let mut parts = vec![gate, document.as_bytes(), files.as_slice(), policy.as_slice()];
     parts.extend(foreign.as_ref().map(|list| list.bytes().as_slice()));
     parts.extend((!publication.files.is_empty()).then_some(manifest.as_slice()));
+    parts.extend(
+        (publication.stands != publication.document).then_some(publication.stands.bytes().as_slice()),
+    );
     parts.extend(publication.on_issue.then(|| publication.issue.digest.bytes().as_slice()));
     Ok(Hash::of_parts(parts))
 }
 
-/// Puts the document on the issue's branch. `known` is the version there that the document follows; `shown`: a pull
-/// request of this run shows the branch.
+/// Puts the document on the issue's branch. `known` is the version there that the document follows, and `only` what else may
+/// be there.
 pub async fn propose(
     cx: &Cx,
     publication: &Publication<'_>,
     known: Option<Hash>,
-    shown: bool,
+    only: Only,
     message: &str,
 ) -> Result<Landed, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let place = Expected {
         path: publication.path,
         ours: known,
-        wanted: Some(publication.document),
+        wanted: Some(publication.stands),
         files: publication.files,
-        only: if shown { Only::Shown } else { Only::Ours },
+        only,
     };
-    let mut files = vec![(publication.path.to_owned(), cx.get(&publication.document).await?)];
+    let mut files = vec![(publication.path.to_owned(), Some(cx.get(&publication.stands).await?))];
     for (path, hash) in publication.files {
-        files.push((path.clone(), cx.get(hash).await?));
+        let bytes = match hash {
+            Some(hash) => Some(cx.get(hash).await?),
+            None => None,
+        };
+        files.push((path.clone(), bytes));
     }
     land(cx, (&repo, &publication.base.commit), "propose", &place, files, message).await
 }
@@ -205,6 +223,7 @@ pub async fn open_pull(
         path: publication.path.to_owned(),
         commit: landing.commit.clone(),
         document: publication.document,
+        stands: Some(publication.stands).filter(|stands| *stands != publication.document),
         pull: number,
         draft,
         pull_url: url,
@@ -321,6 +340,19 @@ pub async fn hear(
         if answer.verb == "revise" {
             return Ok(Heard::Yes);
         }
+        if answer.commit.is_some() {
+            // A review is of a commit, and none carries what is asked about.
+            announce(cx, &key("reviewed"), &messages::not_by_review(&publication.line(asked))).await?;
+            return again();
+        }
+        if !publication.on_issue {
+            if edited().await? {
+                return again();
+            }
+            let foreign = foreign(cx, &key("others"), Some((publication.base, publication.paths))).await?;
+            let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
+            return covered(cx, answer, publication, asked, Now { base, foreign, issue: None }).await;
+        }
         let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
         if let Some((issue, diff)) = self::edited(cx, &key("edited"), &repo, publication.issue).await? {
             // What was read is not what would give way.
@@ -335,13 +367,13 @@ pub async fn hear(
     };
     let place = Expected {
         path: &proposal.path,
-        ours: Some(proposal.document),
+        ours: Some(proposal.stands()),
         wanted: None,
         files: &[],
         only: Only::Shown,
     };
     let seen = read_branch(cx, &key("branch"), &repo, &place).await?;
-    if let Some(theirs) = seen.document.filter(|document| *document != proposal.document) {
+    if let Some(theirs) = seen.document.filter(|document| *document != proposal.stands()) {
         return Ok(Heard::Theirs(theirs));
     }
     if answer.verb == "revise" && (seen.document.is_some() || seen.left.is_some()) {
@@ -356,7 +388,7 @@ pub async fn hear(
         let carries: bool = cx
             .once(&key("reviewed"), |_| async {
                 let bytes = repo.file(&proposal.path, commit.as_str()).await.map_err(fault)?;
-                Ok(bytes.is_some_and(|bytes| Hash::of(&bytes) == publication.document))
+                Ok(bytes.is_some_and(|bytes| Hash::of(&bytes) == publication.stands))
             })
             .await?;
         if !carries {
@@ -449,16 +481,21 @@ pub async fn publish(
     (log_path, log): (String, String),
     message: &str,
 ) -> Result<Landed, StepError> {
+    if signed.document() != proposal.document {
+        return Err(StepError::Bug(anyhow::anyhow!("another document was proposed than was countersigned")));
+    }
     let repo = cx.tools().repo(cx).await?;
     let place = Expected {
         path: &proposal.path,
-        ours: Some(signed.document()),
+        ours: Some(proposal.stands()),
         wanted: None,
         files: &[],
         only: Only::With(foreign),
     };
-    let files =
-        vec![(proposal.path.clone(), cx.get(&signed.document()).await?), (log_path, log.into_bytes())];
+    let files = vec![
+        (proposal.path.clone(), Some(cx.get(&proposal.stands()).await?)),
+        (log_path, Some(log.into_bytes())),
+    ];
     land(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
 }
 

@@ -3,17 +3,20 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 use super::{Cx, Recent, fault, is_default};
 use crate::{
     codebase::{Index, TreeIndex},
-    config::{BudgetSettings, Filing, GateRules, REPOSITORY_FILE, RepoSettings, Settings, WorkflowSettings},
+    config::{
+        BudgetSettings, Filing, GateRules, REPOSITORY_FILE, RepoSettings, Search, Settings, WorkflowSettings,
+    },
     documents::visible::{self, Hidden},
     engine::{Record, StepError, TextKind, TextRow},
     git::{GitError, Mirrors, Snapshot},
     github::{Counter, GitHub, Repo, RepoInfo},
     providers::Providers,
+    sandbox::Sandbox,
     store::Store,
     types::{Actor, Hash, IssueNo, Oid, RepoId, RunId, Timestamp},
 };
@@ -37,6 +40,8 @@ pub struct Desk {
     pub failing: Mutex<HashMap<RunId, Duration>>,
     /// When each repository was last seen to want work of ours. Memory alone, like what is above.
     pub wanted: Mutex<HashMap<RepoId, Timestamp>>,
+    /// Where tests run, found when the first are to.
+    pub sandbox: OnceCell<Sandbox>,
 }
 
 /// A commit that a run works from.
@@ -67,6 +72,9 @@ pub struct Policy {
     /// What holds where the document is filed as an issue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filing: Option<Filing>,
+    /// What holds where it looks at other people's repositories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
     #[serde(default)]
     pub caps: BudgetSettings,
     /// May the thread tell what was spent? Everybody reads a public repository's.
@@ -114,6 +122,27 @@ impl Desk {
             .iter()
             .flat_map(|spec| models.names.models(spec))
             .any(|spec| spec.starts_with("stub:"))
+    }
+
+    /// What this machine keeps a repository's own tests apart by.
+    ///
+    /// # Errors
+    /// `User` where nothing here does.
+    pub async fn sandbox(&self) -> Result<Sandbox, StepError> {
+        let settings = &self.settings.sandbox;
+        let find = async {
+            let own = match &settings.program {
+                Some(program) => program.clone(),
+                None => std::env::current_exe().map_err(anyhow::Error::new)?,
+            };
+            Box::pin(Sandbox::of_this_machine(&own, settings.level)).await.map_err(|error| {
+                StepError::User(format!(
+                    "Nothing may be run on the server's machine: {error}. Whoever runs the server can mend that \
+                     (`countersign doctor` says how); then start anew."
+                ))
+            })
+        };
+        self.sandbox.get_or_try_init(|| find).await.cloned()
     }
 
     /// A handle on the run's repository, by its number; the name is whatever it is called now. What is asked by
@@ -187,8 +216,17 @@ impl Desk {
             Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
         };
         let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::of_server(settings));
-        let WorkflowSettings { max_rounds, draft_gate, verdict_gate, gates, document_path, filing } =
-            workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
+        let of_it = workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
+        let WorkflowSettings {
+            max_rounds,
+            draft_gate,
+            verdict_gate,
+            gates,
+            document_path,
+            filing,
+            search,
+            ..
+        } = of_it;
         Ok(Policy {
             drafter: settings.models.drafter.clone(),
             reviewer: settings.models.reviewer.clone(),
@@ -199,6 +237,7 @@ impl Desk {
             gates,
             document_path,
             filing,
+            search,
             caps: budget,
             shows_cost: settings.budget.show_on_public || info.private,
             complaint,
@@ -296,7 +335,8 @@ impl Desk {
     /// The paths of the commit a run works from.
     pub async fn tree(&self, cx: &Cx, base: &Base) -> Result<TreeIndex, StepError> {
         let snapshot = self.snapshot(cx, base).await?;
-        Ok(TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str())))
+        let links = snapshot.entries().iter().filter(|entry| !entry.mode.is_file()).map(|e| e.path.as_str());
+        Ok(TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str())).with_links(links))
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     codebase::{History, Shown},
     config::BudgetSettings,
-    documents::{edits, shorten},
+    documents::{self, edits, shorten},
     engine::{Cut, Record, StepError, TextKind, TextRow},
     limits,
     providers::CallRole,
@@ -40,7 +40,7 @@ pub struct Brief<'a> {
     /// What may be spent.
     pub caps: &'a BudgetSettings,
     /// A source file that exists, for scripted answers.
-    pub sample_path: Option<&'a str>,
+    pub sample: Option<(&'a str, &'a str)>,
 }
 
 /// Something that is known of an issue besides its text: what people answered, what an earlier stage left.
@@ -116,6 +116,7 @@ async fn revise(
         // What it has to say of the findings is for the reviewer, who looks at the same bytes once more.
         Ok(revision) if revision.only_replies() => {
             round.findings.reply(revision.replies);
+            round.review = None;
             return Ok(Drafted::Document);
         }
         Ok(revision) => match edits::apply(&before, &revision.edits) {
@@ -218,8 +219,8 @@ fn facts(brief: &Brief<'_>, mark: &str) -> BTreeMap<String, String> {
         ("title".to_owned(), brief.issue.title.clone()),
         ("fence".to_owned(), mark.to_owned()),
     ]);
-    if let Some(path) = brief.sample_path {
-        facts.insert("path".to_owned(), path.to_owned());
+    if let Some((path, line)) = brief.sample {
+        facts.extend([("path".to_owned(), path.to_owned()), ("line".to_owned(), line.to_owned())]);
     }
     facts
 }
@@ -263,7 +264,11 @@ pub(super) fn issue(snapshot: &IssueSnapshot, body: &str) -> Material {
 
 pub(super) fn with_extras(prompt: Prompt, extras: &[Extra]) -> Prompt {
     extras.iter().fold(prompt, |prompt, Extra { heading, text }| {
-        prompt.theirs(heading.clone(), Material::text("known", Weight::Source, text))
+        let material = match documents::ranks(text) {
+            Some(rank) => Material::markdown("known", Weight::Source, text, rank),
+            None => Material::text("known", Weight::Source, text),
+        };
+        prompt.theirs(heading.clone(), material)
     })
 }
 

@@ -6,6 +6,7 @@ use super::{Base, Cx, desk::git_error};
 use crate::{
     codebase::{self, Asked, Context, Index, Report, Shown},
     engine::StepError,
+    git::{Entry, Snapshot},
     limits,
     types::Hash,
 };
@@ -17,8 +18,8 @@ pub struct Excerpt {
     pub shown: Hash,
     /// Files to change, and the best of the others, of which there was room for nothing.
     pub left_out: usize,
-    /// A source file that exists, for scripted answers.
-    pub sample_path: Option<String>,
+    /// A source file that exists and a line of it, for scripted answers.
+    pub sample: Option<(String, String)>,
 }
 
 /// Chooses by these words, and by the files that are to change as far as they are known.
@@ -27,7 +28,10 @@ pub async fn excerpt(cx: &Cx, base: &Base, words: &str, files: &[String]) -> Res
         // First what has the snapshot beside it.
         let index = cx.tools().index(cx, base).await?;
         let snapshot = cx.tools().snapshot(cx, base).await?;
-        let sample_path = sample_path(&index);
+        let sample = match sample_path(&index) {
+            Some(path) => Some((path.clone(), first_line(&snapshot, &path).await?)),
+            None => None,
+        };
         let (text, files) = (words.to_owned(), files.to_vec());
         let asked = Asked { text, files, budget: limits::CONTEXT_TOKENS };
         let context = codebase::gather(index, &snapshot, asked).await.map_err(git_error)?;
@@ -35,7 +39,7 @@ pub async fn excerpt(cx: &Cx, base: &Base, words: &str, files: &[String]) -> Res
         let some = &no_room[..no_room.len().min(10)];
         tracing::info!(run = %cx.run().id, tokens, shown = included.len(), no_room = no_room.len(), ?some, "chose what models are shown");
         let stored = serde_json::to_vec(&context).map_err(anyhow::Error::new)?;
-        Ok(Excerpt { shown: cx.put(&stored).await?, left_out: context.report.missed, sample_path })
+        Ok(Excerpt { shown: cx.put(&stored).await?, left_out: context.report.missed, sample })
     })
     .await
 }
@@ -44,6 +48,13 @@ pub async fn excerpt(cx: &Cx, base: &Base, words: &str, files: &[String]) -> Res
 pub async fn shown(cx: &Cx, stored: &Hash) -> Result<Shown, StepError> {
     let context: Context = serde_json::from_slice(&cx.get(stored).await?).map_err(anyhow::Error::new)?;
     Ok(context.shown)
+}
+
+async fn first_line(snapshot: &Snapshot, path: &str) -> Result<String, StepError> {
+    let entries: Vec<&Entry> = snapshot.entries().iter().filter(|entry| entry.path == path).collect();
+    let texts = snapshot.texts(&entries).await.map_err(git_error)?;
+    let mut lines = texts.iter().flat_map(|(_, text)| text.lines());
+    Ok(lines.find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned())
 }
 
 /// A file of code, for scripted answers to speak of.

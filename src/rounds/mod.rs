@@ -34,10 +34,12 @@ pub use excerpt::{Excerpt, excerpt, shown};
 pub use held::{NoAnswer, Pending};
 pub use history::{history, remembered};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
-pub use names::names;
+pub use names::{files, names, raw_files};
 pub use recent::Recent;
 pub use review::{ReviewBrief, review};
-pub use standing::{as_it_was, authorship, fault, stop_label_on, stranger};
+pub use standing::{
+    SWITCHED_OFF, as_it_was, authorship, fault, someone, stop_label_on, stranger, switched_off,
+};
 pub use status_comment::{STATUS_MARKER, StatusComment, Urgency, status_marker};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +52,8 @@ use crate::{
     documents::{
         Mistake, Severity,
         findings::{Finding, Ledger},
-        verdict, visible,
+        verdict,
+        visible::{self, Hidden},
     },
     engine::{self, Remark, StepError},
     messages::Inconclusive,
@@ -65,16 +68,24 @@ pub fn may_settle(verb: &str, blocking: bool) -> Role {
     if verb == DISMISS && blocking { Role::Maintain } else { Role::Write }
 }
 
-/// Takes in what people said of the round's findings since it heard them last, and books how they stand. Says which they
-/// insist on.
-pub async fn hear(cx: &Cx, round: &mut Round) -> Result<Vec<String>, StepError> {
+/// What came of what people said of findings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Findings that they insist on.
+    pub insisted: Vec<String>,
+    /// What of their words people do not see, and so no model does.
+    pub hidden: Vec<Hidden>,
+}
+
+/// Takes in what people said of the round's findings since it heard them last, and books how they stand.
+pub async fn hear(cx: &Cx, round: &mut Round) -> Result<Said, StepError> {
     let remarks = cx.remarks(round.heard()).await?;
     if remarks.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Said::default());
     }
-    let insisted = round.hear(&remarks);
+    let said = round.hear(&remarks);
     review::book_findings(cx, round).await?;
-    Ok(insisted)
+    Ok(said)
 }
 
 /// What an earlier step must have left in the state.
@@ -230,6 +241,24 @@ impl Round {
         self.best = None;
     }
 
+    /// The next of several documents: nothing of what was said of the one before holds, and there are so many drafts for it.
+    /// Whoever had a hand in that one has it in this, too.
+    pub fn begin_anew(&mut self, drafts: u32) {
+        let before = std::mem::take(self);
+        *self = Self {
+            number: before.number,
+            cap: before.number + drafts,
+            reviews: before.reviews,
+            calls: before.calls,
+            drafter: before.drafter,
+            authors: before.authors,
+            heard: before.heard,
+            findings: before.findings,
+            history: before.history,
+            ..Self::default()
+        };
+    }
+
     /// A person sent it back with their words, and with that allows `more` further drafts.
     pub fn send_back(&mut self, words: &str, more: u32) {
         self.feedback = Some(words.to_owned());
@@ -238,13 +267,12 @@ impl Round {
         self.strikes = 0;
     }
 
-    /// Takes in what people said of findings. Who may not settle one as it stands by now is not heeded. Says which they
-    /// insist on.
-    pub fn hear(&mut self, remarks: &[Remark]) -> Vec<String> {
-        let mut insisted = Vec::new();
+    /// Takes in what people said of findings. Who may not settle one as it stands by now is not heeded.
+    fn hear(&mut self, remarks: &[Remark]) -> Said {
+        let mut said = Said::default();
         for remark in remarks {
             self.heard += 1;
-            let about = (remark.verb != Remark::TOUCHED).then_some(&remark.finding);
+            let about = remark.is_of_finding().then_some(&remark.finding);
             let Some(finding) = about.and_then(|id| self.findings.get(id)) else { continue };
             if remark.role < may_settle(&remark.verb, finding.severity == verdict::Severity::Blocking) {
                 continue;
@@ -252,13 +280,17 @@ impl Round {
             let (id, by) = (&remark.finding, &remark.by.login);
             match remark.verb.as_str() {
                 DISMISS => {
-                    let reason = visible::visible(&remark.text).text;
-                    self.dismissed |= self.findings.dismiss(id, &reason, by).is_ok();
+                    let reason = visible::visible(&remark.text);
+                    self.dismissed |= self.findings.dismiss(id, &reason.text, by).is_ok();
+                    said.hidden.extend(reason.hidden);
                 }
-                _ => insisted.extend(self.findings.must_fix(id, by).ok().map(|finding| finding.id.clone())),
+                _ => {
+                    said.insisted
+                        .extend(self.findings.must_fix(id, by).ok().map(|finding| finding.id.clone()));
+                }
             }
         }
-        insisted
+        said
     }
 
     /// How many of the run's remarks were heard.

@@ -1,6 +1,6 @@
 //! What a document says of the repository's code, held against the commit that the run works from.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Base, Cx,
@@ -53,6 +53,34 @@ pub async fn names(
         mistakes = judged => mistakes.map_err(|error| StepError::Bug(error.into())),
         () = cx.cancelled().cancelled() => Err(stopping()),
     }
+}
+
+/// Files of the commit a run works from, by their paths, without those that no model is shown; the first of them that
+/// memory has room for.
+pub async fn files(cx: &Cx, base: &Base, paths: &[String]) -> Result<BTreeMap<String, String>, StepError> {
+    // As models are shown them.
+    let shown = |(path, text): (String, String)| (path, codebase::as_shown(&text));
+    Ok(raw_files(cx, base, paths).await?.into_iter().map(shown).collect())
+}
+
+/// As [`files`], but as they are.
+pub async fn raw_files(
+    cx: &Cx,
+    base: &Base,
+    paths: &[String],
+) -> Result<BTreeMap<String, String>, StepError> {
+    let index = cx.tools().index(cx, base).await?;
+    let snapshot = cx.tools().snapshot(cx, base).await?;
+    let mut left = UNREAD_BYTES;
+    let entries = paths.iter().filter(|path| index.file(path).is_some());
+    let entries = entries.filter_map(|path| snapshot.entry(path)).filter(|entry| {
+        let fits = entry.size <= left;
+        left -= if fits { entry.size } else { 0 };
+        fits
+    });
+    let entries: Vec<&Entry> = entries.collect();
+    let texts = snapshot.texts(&entries).await.map_err(git_error)?;
+    Ok(texts.into_iter().collect())
 }
 
 async fn texts(snapshot: &Snapshot, entries: Vec<&Entry>) -> Result<Vec<String>, StepError> {

@@ -52,14 +52,13 @@ impl Desk {
             _ if issue.labels.iter().any(|label| self.settings.people.opts_out(label)) => {
                 Some("its issue is to be left alone, says a label")
             }
-            _ if self.switched_off(cx, &repo).await? => Some("work here was switched off"),
+            _ if self.switched_off(cx, &repo).await? => Some(SWITCHED_OFF),
             Some(number) => over(&repo, number).await?,
             None => None,
         };
         let Some(why) = over else { return Ok(()) };
         // Who did it is in the webhook that was lost.
-        let by = Actor { id: UserId(0), login: "someone".to_owned(), bot: false };
-        Err(StepError::Stopped { by, why: why.to_owned() })
+        Err(StepError::Stopped { by: someone(), why: why.to_owned() })
     }
 
     /// Does the repository say now that it wants no work of ours? What of its settings cannot be read says nothing.
@@ -69,12 +68,24 @@ impl Desk {
         if seen.is_some_and(|seen| now.since(seen) < SWITCH_SEEN) {
             return Ok(false);
         }
-        let file = repo.file(REPOSITORY_FILE, "HEAD").await.map_err(fault)?;
-        let off = file.is_some_and(|bytes| RepoSettings::switches_off(&String::from_utf8_lossy(&bytes)));
+        let off = switched_off(repo).await.map_err(fault)?;
         if !off {
             self.wanted.lock().await.insert(repo.id(), now);
         }
         Ok(off)
+    }
+
+    /// Says what the App was not given that the run comes to need: before anything is paid for.
+    pub async fn permitted(&self, repo: &Repo, on_branch: bool) -> Result<(), StepError> {
+        let lacking = repo.lacks(on_branch).await.map_err(fault)?;
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        Err(StepError::User(format!(
+            "The App lacks a permission that this takes here: {}. Give it that in the App's settings, accept it in the \
+             installation's, then start anew.",
+            lacking.join(", ")
+        )))
     }
 
     /// The run's issue as it is now. One that does not show is waited for, since GitHub's reads lag its
@@ -139,6 +150,23 @@ impl Desk {
         };
         Ok(StepError::User(why))
     }
+}
+
+/// Whoever it was.
+pub fn someone() -> Actor {
+    Actor { id: UserId(0), login: "someone".to_owned(), bot: false }
+}
+
+/// Why a run ends where its repository wants no more work of ours.
+pub const SWITCHED_OFF: &str = "work here was switched off";
+
+/// Does the repository's settings file say that it wants no work of ours?
+///
+/// # Errors
+/// GitHub's; that there is no such file is none.
+pub async fn switched_off(repo: &Repo) -> Result<bool, Fault> {
+    let file = repo.file(REPOSITORY_FILE, "HEAD").await?;
+    Ok(file.is_some_and(|bytes| RepoSettings::switches_off(&String::from_utf8_lossy(&bytes))))
 }
 
 /// Who had a hand in the issue as it is now, and may not write here; the first of them.

@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Stage, Target, Visit};
 use crate::{
-    engine::{ArtifactRow, Filter, Record, StepError},
+    engine::{ArtifactRow, Filter, Record, Remark, StepError},
+    publication,
     rounds::{Cx, Extra, need, text_of},
-    types::{Hash, IssueNo},
+    store::RunRow,
+    types::{Cause, Hash, IssueNo, Role},
 };
 
 /// Something that is known of the issue besides its text.
@@ -63,9 +65,36 @@ fn need_artifact<'r>(
 ) -> Result<&'r ArtifactRow, StepError> {
     row.ok_or_else(|| {
         StepError::User(format!(
-            "There is nothing to begin with: {what} is missing. Write `{command}` first, then start anew."
+            "{what} is missing, and there is nothing to begin with. Write `{command}` first, then start anew."
         ))
     })
+}
+
+/// What was approved is what is on its branch, and nobody is at work on it: nothing is built on other bytes than those, and
+/// on none that people took away. Like any look at GitHub it is none of the journal's: each attempt looks anew.
+///
+/// # Errors
+/// `User` where it is not so, and what to do about it.
+pub async fn stands(s: &Stage, v: &Visit<'_>, kind: &str) -> Result<(), StepError> {
+    let Some(known) = s.beside.iter().find(|known| known.kind == kind) else {
+        return Err(StepError::Bug(anyhow::anyhow!("there is no {kind} to build on")));
+    };
+    let issue = v.cx.run().trigger.issue;
+    if live(v.cx).await?.iter().any(|run| run.trigger.issue == issue && run.workflow == kind) {
+        return Err(StepError::User(format!(
+            "{} is being worked on anew. Wait for that run or `/stop` it, then write `{}`.",
+            known.heading,
+            v.doc.about().command.usage
+        )));
+    }
+    match publication::left_as(v.cx, &known.text).await? {
+        None => Ok(()),
+        Some((path, branch)) => Err(StepError::User(format!(
+            "{} is not on `{branch}` as it was approved: `{path}` was changed or removed there. Put it back, or write \
+             `/{kind}` to have what is there reviewed, then start anew.",
+            known.heading
+        ))),
+    }
 }
 
 /// As the prompts tell it.
@@ -102,18 +131,51 @@ const TOUCHES: &str = "touches";
 /// Issues that are named to people, and paths of each.
 const MOST_OVERLAPS: usize = 5;
 
-/// Leaves the paths of what people are about to be asked about, and finds other open work that touches them as well.
-pub(super) async fn overlaps(
+/// Leaves the paths of what people are about to be asked about, finds other open work that touches them as well, and has the
+/// gates of that told.
+pub(super) async fn leave_paths(
     v: &Visit<'_>,
     paths: &[String],
 ) -> Result<Vec<(IssueNo, Vec<String>)>, StepError> {
     let (cx, issue) = (v.cx, v.cx.run().trigger.issue);
     let hash = cx.put(paths.join("\n").as_bytes()).await?;
     cx.record(TOUCHES, Record::Artifact(ArtifactRow { issue, kind: TOUCHES.to_owned(), hash })).await?;
-    cx.once("overlaps", |_| async {
+    let found = overlaps(v, "overlaps", paths).await?;
+    let at = cx.now("overlaps-told").await?;
+    for other in
+        live(cx).await?.iter().filter(|run| found.iter().any(|(issue, _)| *issue == run.trigger.issue))
+    {
+        let remark = Remark {
+            cause: Cause(format!("overlap-{}-{}-{}", cx.run().id, cx.visit(), other.id)),
+            verb: Remark::OVERLAPS.to_owned(),
+            finding: String::new(),
+            text: issue.to_string(),
+            by: cx.run().trigger.actor.clone(),
+            role: Role::None,
+            at,
+        };
+        cx.tell(other.id, remark).await?;
+    }
+    Ok(found)
+}
+
+async fn live(cx: &Cx) -> Result<Vec<RunRow>, StepError> {
+    let repo = cx.run().id.repo;
+    let db = cx.tools().store.repo(repo).await.map_err(anyhow::Error::new)?;
+    let live = Filter { repo: Some(repo), issue: None, live_only: true };
+    Ok(db.runs(live).await.map_err(anyhow::Error::new)?)
+}
+
+/// Other open work that people are asked about and that touches these paths.
+pub(super) async fn overlaps(
+    v: &Visit<'_>,
+    key: &str,
+    paths: &[String],
+) -> Result<Vec<(IssueNo, Vec<String>)>, StepError> {
+    let (cx, issue) = (v.cx, v.cx.run().trigger.issue);
+    cx.once(key, |_| async {
         let db = cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
-        let live = Filter { repo: Some(cx.run().id.repo), issue: None, live_only: true };
-        let live = db.runs(live).await.map_err(anyhow::Error::new)?;
+        let live = live(cx).await?;
         let others: BTreeSet<_> = live.iter().map(|run| run.trigger.issue).filter(|n| *n != issue).collect();
         let mut found = Vec::new();
         for other in others {
@@ -141,13 +203,13 @@ mod tests {
     #[test]
     fn a_stage_without_its_input_says_which_command_makes_it() {
         let row = ArtifactRow { issue: IssueNo(7), kind: "lld".into(), hash: Hash::of(b"") };
-        assert_eq!(need_artifact(Some(&row), "the design", "/lld").unwrap().hash, row.hash);
-        let StepError::User(said) = need_artifact(None, "the approved design", "/lld").unwrap_err() else {
+        assert_eq!(need_artifact(Some(&row), "The design", "/lld").unwrap().hash, row.hash);
+        let StepError::User(said) = need_artifact(None, "The approved design", "/lld").unwrap_err() else {
             panic!()
         };
         assert_eq!(
             said,
-            "There is nothing to begin with: the approved design is missing. Write `/lld` first, then start anew."
+            "The approved design is missing, and there is nothing to begin with. Write `/lld` first, then start anew."
         );
     }
 }

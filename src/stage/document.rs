@@ -33,6 +33,8 @@ pub struct About {
 pub enum Target {
     /// On the issue's branch, with a pull request.
     Branch,
+    /// There as well, but only once it is accepted: whatever is pushed is run by CI.
+    Code,
     /// On the issue alone: there is neither branch nor pull request.
     Issue,
 }
@@ -115,6 +117,11 @@ pub trait Document: Send + Sync {
         &[]
     }
 
+    /// The files that change, as an earlier stage settled it.
+    fn files_to_change(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The gate of this step, if it is one.
     fn gate(&self, step: &str, policy: &Policy) -> Option<Gate>;
 
@@ -166,9 +173,22 @@ pub trait Document: Send + Sync {
     }
 
     /// Files that are published with the text, each with its path. They are made from it alone, so who approves the
-    /// text approves them.
-    fn files(&self, _text: &str) -> Vec<(String, String)> {
-        Vec::new()
+    /// text approves them. None: the file is removed.
+    ///
+    /// # Errors
+    /// `Bug` where they cannot be made.
+    fn files(&self, _text: &str) -> Result<Vec<(String, Option<String>)>, StepError> {
+        Ok(Vec::new())
+    }
+
+    /// What is published at the document's path instead of the text, in the same way.
+    fn report(&self, _text: &str) -> Option<String> {
+        None
+    }
+
+    /// How the text changes the repository, for whoever has to decide.
+    fn diff(&self, _text: &str) -> Option<String> {
+        None
     }
 
     /// Publishes on the issue, where that is the [`Target`]; it may be done twice, and the second time changes nothing.

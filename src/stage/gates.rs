@@ -15,7 +15,7 @@ use crate::{
         Answer, AnswerRow, ApprovalKind, GateSpec, Proof, Record, Remark, StepError, TextKind, TextRow,
     },
     messages::{self, ApproveLine, AskedBecause, CommitKind, Standing, State as Shown},
-    publication::{self, Heard, Landed, Now, Publication},
+    publication::{self, Heard, Landed, Now, Only, Publication},
     rounds::{self, Cx, IssueSnapshot, Urgency, announce, need, text_of},
     types::{CommentId, Hash, Role, Timestamp, Verdict},
 };
@@ -128,15 +128,23 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     }
 }
 
+/// Hears what people said of findings since, and which of them they insist on.
+pub(super) async fn findings(s: &mut Stage, cx: &Cx) -> Result<Vec<String>, StepError> {
+    let said = rounds::hear(cx, &mut s.round).await?;
+    s.hidden = gathered(s.hidden.iter().chain(&said.hidden));
+    Ok(said.insisted)
+}
+
 /// Hears what people said of findings since. What they insist on goes back to the drafter; where nothing that counts is
 /// left, the same bytes are reviewed again; and what else they settled is shown where they are asked.
 async fn settled(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Option<Exit>, StepError> {
-    let (cx, before) = (v.cx, s.round.heard());
-    let insisted = rounds::hear(cx, &mut s.round).await?;
-    if s.round.heard() == before || s.round.review.is_none() || asks == Asks::Unreviewed {
+    let (cx, before, hidden) = (v.cx, s.round.heard(), s.hidden.clone());
+    let insisted = findings(s, cx).await?;
+    if s.round.heard() == before {
         return Ok(None);
     }
-    if !insisted.is_empty() {
+    let counts = s.round.review.is_some() && asks != Asks::Unreviewed;
+    if counts && !insisted.is_empty() {
         let which = insisted.join(", ");
         restate_asked(
             s,
@@ -146,14 +154,20 @@ async fn settled(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Option<Exit
         .await?;
         return send_back(s, v, &format!("{which} must be fixed.")).await.map(Some);
     }
-    if s.round.to_review_again() {
+    if counts && s.round.to_review_again() {
         let why = "what the review objected to was dismissed, so it is reviewed once more as it is";
         restate_asked(s, v, Standing::Ended(why.to_owned())).await?;
         (s.asked, s.approval, s.stop) = (None, None, None);
         return Ok(Some(Exit::ReviewAgain));
     }
-    let Some(asked) = &s.asked else { return Ok(None) };
-    restate_asked(s, v, Standing::Waits(asked.line(v))).await?;
+    let Some(line) = s.asked.as_ref().map(|asked| asked.line(v)) else { return Ok(None) };
+    let heard = s.round.heard();
+    s.overlaps = artifacts::overlaps(v, &format!("overlaps-{heard}"), &Texts::of(s, v).await?.paths).await?;
+    restate_asked(s, v, Standing::Waits(line)).await?;
+    if s.hidden != hidden {
+        let shown = show::status(s, v, Shown::NeedsYou).await?;
+        s.status.show(cx, &format!("status-{heard}"), &shown, Urgency::Turning).await?;
+    }
     Ok(None)
 }
 
@@ -231,7 +245,7 @@ pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<boo
     if s.asked_because.is_some() {
         return Ok(false);
     }
-    let subject = subject_alone(s, v).await?;
+    let subject = subject(s, v, None).await?;
     accept(s, v, subject, ApprovalKind::Policy, None).await?;
     Ok(true)
 }
@@ -239,18 +253,27 @@ pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<boo
 /// What a publication is made of, besides what the run knows.
 struct Texts {
     path: String,
+    stands: Hash,
     paths: Vec<String>,
-    files: Vec<(String, Hash)>,
+    files: Vec<(String, Option<Hash>)>,
 }
 
 impl Texts {
     async fn of(s: &Stage, v: &Visit<'_>) -> Result<Self, StepError> {
         let text = document(s, v.cx).await?;
         let mut files = Vec::new();
-        for (path, text) in v.doc.files(&text) {
-            files.push((path, v.cx.put(text.as_bytes()).await?));
+        for (path, text) in v.doc.files(&text)? {
+            let hash = match text {
+                Some(text) => Some(v.cx.put(text.as_bytes()).await?),
+                None => None,
+            };
+            files.push((path, hash));
         }
-        Ok(Self { path: show::path(s)?, paths: v.doc.paths(&text), files })
+        let stands = match v.doc.report(&text) {
+            Some(report) => v.cx.put(report.as_bytes()).await?,
+            None => *need(&s.round.document)?,
+        };
+        Ok(Self { path: show::path(s)?, stands, paths: v.doc.paths(&text), files })
     }
 
     fn publication<'a>(&'a self, s: &'a Stage, v: &Visit<'_>) -> Result<Publication<'a>, StepError> {
@@ -262,6 +285,7 @@ impl Texts {
             base: need(&s.base)?,
             path: &self.path,
             document: *need(&s.round.document)?,
+            stands: self.stands,
             files: &self.files,
             paths: &self.paths,
             policy: need(&s.policy)?,
@@ -270,10 +294,44 @@ impl Texts {
     }
 }
 
-/// What an approval is of where others have nothing on a branch.
-async fn subject_alone(s: &Stage, v: &Visit<'_>) -> Result<Hash, StepError> {
+/// What an approval is of where nothing is on a branch yet, but what others have there.
+async fn subject(s: &Stage, v: &Visit<'_>, foreign: Option<Hash>) -> Result<Hash, StepError> {
     let texts = Texts::of(s, v).await?;
-    publication::subject(v.cx, need(&s.base)?, &texts.publication(s, v)?, None).await
+    publication::subject(v.cx, need(&s.base)?, &texts.publication(s, v)?, foreign).await
+}
+
+/// Is what would be pushed the very thing that was approved at this gate? A later version of this program may make other
+/// files or another report of the same text.
+pub(super) async fn as_approved(
+    s: &Stage,
+    v: &Visit<'_>,
+    gate: &'static str,
+    approved: Hash,
+) -> Result<bool, StepError> {
+    let cx = v.cx;
+    let repo = cx.tools().repo(cx).await?;
+    let base = cx.tools().fetch(cx, "base-now", &repo).await?;
+    let texts = Texts::of(s, v).await?;
+    let publication = Publication { gate, ..texts.publication(s, v)? };
+    Ok(publication::subject(cx, &base, &publication, s.foreign).await? == approved)
+}
+
+/// Code goes over nothing that others have on the branch.
+async fn over_nobody(s: &Stage, v: &Visit<'_>) -> Result<(), StepError> {
+    let theirs = publication::foreign_files(v.cx, s.foreign).await?;
+    let texts = Texts::of(s, v).await?;
+    let ours = |path: &str| path == texts.path || texts.files.iter().any(|(file, _)| file == path);
+    match theirs.iter().find(|file| ours(&file.path)) {
+        Some(file) => Err(not_over(&file.path)),
+        None => Ok(()),
+    }
+}
+
+fn not_over(path: &str) -> StepError {
+    StepError::User(format!(
+        "Somebody changed `{path}` on the issue's branch, which this changes as well. Merge that or take it back, then start \
+         anew."
+    ))
 }
 
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
@@ -290,13 +348,19 @@ async fn ask(
             Ok(proposed) => proposed,
             Err(exit) => return Ok(exit),
         },
-        Target::Issue => (subject_alone(s, v).await?, None),
+        Target::Code => {
+            let paths = Texts::of(s, v).await?.paths;
+            s.foreign = publication::foreign(cx, "others", Some((need(&s.base)?, paths.as_slice()))).await?;
+            over_nobody(s, v).await?;
+            (subject(s, v, s.foreign).await?, None)
+        }
+        Target::Issue => (subject(s, v, None).await?, None),
     };
     let repo = cx.tools().repo(cx).await?;
     s.rules = Rules::of(s, v, asks).await?;
     s.authorship = cx.once("authorship", |_| rounds::authorship(cx, &repo)).await?;
     let paths = Texts::of(s, v).await?.paths;
-    s.overlaps = artifacts::overlaps(v, &paths).await?;
+    s.overlaps = artifacts::leave_paths(v, &paths).await?;
     let word = word.to_owned();
     let ways: Vec<String> = ways.iter().map(|way| (*way).to_owned()).collect();
     let line = ApproveLine { stage: word.clone(), subject, ways: ways.clone() };
@@ -322,17 +386,25 @@ pub(super) async fn propose(
     let message = show::commit(s, v, CommitKind::Proposal, None)?;
     let texts = Texts::of(s, v).await?;
     let publication = texts.publication(s, v)?;
-    let landing =
-        match publication::propose(cx, &publication, s.known, s.proposal.is_some(), &message).await? {
-            Landed::Ours(landing) => landing,
-            Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
-            Landed::AskAnew { rewritten, foreign } => {
-                s.foreign = foreign;
-                return ask_anew(s, v, Anew::of(rewritten)).await.map(Err);
-            }
-        };
+    let code = v.doc.about().target == Target::Code;
+    if code {
+        over_nobody(s, v).await?;
+    }
+    let on = match (code, &s.proposal) {
+        (true, _) => Only::Accepted(s.foreign),
+        (false, Some(_)) => Only::Shown,
+        (false, None) => Only::Ours,
+    };
+    let landing = match publication::propose(cx, &publication, s.known, on, &message).await? {
+        Landed::Ours(landing) => landing,
+        Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
+        Landed::AskAnew { rewritten, foreign } => {
+            s.foreign = foreign;
+            return ask_anew(s, v, Anew::of(rewritten)).await.map(Err);
+        }
+    };
     let subject = publication::subject(cx, publication.base, &publication, landing.foreign).await?;
-    (s.known, s.foreign) = (s.round.document, landing.foreign);
+    (s.known, s.foreign) = (Some(texts.stands), landing.foreign);
     let issue = need(&s.issue)?;
     let stage = v.doc.about().stage;
     let title = messages::pull_title(stage, issue.number, &issue.title, false);
@@ -370,6 +442,8 @@ pub(super) enum Anew {
     Rewritten,
     /// Others changed what is on it.
     Changed,
+    /// What would be published is not what was approved.
+    Other,
     /// Others changed the issue whose place the document takes.
     Edited,
 }
@@ -389,6 +463,9 @@ pub(super) async fn ask_anew(s: &mut Stage, v: &Visit<'_>, why: Anew) -> Result<
         Anew::Rewritten => "somebody rewrote the branch, and a newer comment asks about another one",
         Anew::Changed => {
             "others changed the branch before the approval was on it, and a newer comment asks about that"
+        }
+        Anew::Other => {
+            "what would be pushed is not what was approved any more, and a newer comment asks about that"
         }
         Anew::Edited => "the issue was edited before it could be filed, and a newer comment asks about that",
     };
@@ -415,7 +492,11 @@ async fn ask_again(
     let line = asked.line(v);
     s.asked = Some(asked);
     if let Some(Now { base, foreign, issue }) = now {
-        (s.base, s.foreign) = (Some(base), foreign);
+        s.foreign = foreign;
+        // Code is pushed as it was tried, and on that commit where there is no branch.
+        if v.doc.about().target != Target::Code {
+            s.base = Some(base);
+        }
         s.issue = issue.map(|issue| *issue).or(s.issue.take());
         let standing = if subject == before { Standing::Waits(line) } else { Standing::WaitsAnew(line) };
         restate(s, v, cx.visit(), standing).await?;
@@ -510,6 +591,9 @@ pub(super) async fn take_over(
     answer: Option<&Answer>,
 ) -> Result<Exit, StepError> {
     let cx = v.cx;
+    if v.doc.about().target == Target::Code {
+        return Err(not_over(&show::path(s)?));
+    }
     match answer {
         Some(answer) if answer.verb == "revise" => answered(s, v, answer).await?,
         _ => {

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Published, Stage, Target, Visit, before_showing, conclude, gates, show,
+    Document, Published, Stage, Target, Visit, before_showing, conclude, gates, show,
     show::{label, label_left, path, rehearsal, say_turn},
     straight_to, unclear,
 };
 use crate::{
-    engine::{Halt, Kind, Outcome, StepError},
+    engine::{Halt, Kind, Outcome, Step, StepError},
     github::{Fault, Repo, decorated},
     messages::{self, Answering, HaltCard, HaltReason, Kept, Standing},
     publication::{self, OnBranch, Remains},
@@ -17,7 +17,13 @@ use crate::{
 
 /// Tells why the run ended. A person who stopped it knows; everyone else gets a comment. One that ended after its
 /// approved commit was made has published, and is done.
-pub async fn halted(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, StepError> {
+pub async fn halted(
+    s: &Stage,
+    halt: &Halt,
+    (doc, at): (&dyn Document, impl Step),
+    cx: &Cx,
+) -> Result<Option<Outcome>, StepError> {
+    let v = &Visit { doc, at: at.info(), cx };
     match tell(s, halt, v).await {
         // The issue or the repository is gone: there is nobody left to tell here.
         Err(StepError::User(why)) => {
@@ -132,11 +138,11 @@ async fn published(s: &Stage, v: &Visit<'_>) -> Result<Option<Published>, StepEr
     match (v.doc.about().target, &s.proposal) {
         _ if v.at.kind != Kind::Publish => Ok(None),
         (Target::Issue, _) => Ok(v.doc.filed(cx).await?.map(Published::Filed)),
-        (Target::Branch, Some(proposal)) => {
+        (Target::Branch | Target::Code, Some(proposal)) => {
             let there = cx.once("published-at", |_| publication::published(cx, proposal)).await?;
             Ok(there.map(|(audit, commit)| Published::Commit { audit, commit }))
         }
-        (Target::Branch, None) => Ok(None),
+        (Target::Branch | Target::Code, None) => Ok(None),
     }
 }
 

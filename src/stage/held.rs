@@ -37,9 +37,20 @@ impl Before {
 pub(super) struct Paused {
     /// Before this call, and there it goes on.
     pub(super) before: Before,
+    /// The step that makes it, where several may.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    at: String,
     pub(super) capped: Capped,
     /// The comment that says so.
     pub(super) url: Option<String>,
+}
+
+impl Paused {
+    /// The step that it is paused before.
+    pub(super) fn step(&self, v: &Visit<'_>) -> Option<StepInfo> {
+        let steps = v.doc.about().steps;
+        steps.into_iter().find(|step| step.id == self.at).or_else(|| self.before.step(v))
+    }
 }
 
 /// The step could not have its answer. One that is waited for leaves the round as it was `before`.
@@ -54,7 +65,7 @@ pub(super) async fn unanswered(
         NoAnswer::Step(error) => Err(error),
         NoAnswer::Capped(capped) => {
             s.round.pause(before);
-            s.paused = Some(Paused { before: call, capped, url: None });
+            s.paused = Some(Paused { before: call, at: v.at.id.to_owned(), capped, url: None });
             Ok(Exit::Money)
         }
         NoAnswer::Held(held) => {
@@ -100,19 +111,20 @@ pub async fn budget(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let stage = v.doc.about().stage;
     still_wanted(s, cx).await?;
     let policy = need(&s.policy)?.clone();
-    let Paused { before, capped, .. } = need(&s.paused)?.clone();
-    match rounds::resume(cx, stage, &capped, &policy).await? {
+    let paused = need(&s.paused)?.clone();
+    let Paused { before, capped, .. } = &paused;
+    match rounds::resume(cx, stage, capped, &policy).await? {
         Resumed::GoOn => {
             unpause(s, cx).await?;
             s.paused = None;
-            Ok(Exit::Resume(before))
+            Ok(Exit::Resume(*before))
         }
         Resumed::Refused(gate) => Ok(Exit::Ask(gate)),
         Resumed::Unheard => {
             let at_step =
-                before.step(v).map(|step| messages::step_name(step.id, step.title)).unwrap_or_default();
-            let (url, gate) = rounds::pause(cx, stage, at_step, &capped, &policy).await?;
-            s.paused = Some(Paused { before, capped, url: Some(url) });
+                paused.step(v).map(|step| messages::step_name(step.id, step.title)).unwrap_or_default();
+            let (url, gate) = rounds::pause(cx, stage, at_step, capped, &policy).await?;
+            s.paused = Some(Paused { url: Some(url), ..paused });
             show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
             Ok(Exit::Ask(gate))
         }

@@ -15,7 +15,7 @@ mod held;
 mod show;
 mod unclear;
 
-pub use artifacts::Known;
+pub use artifacts::{Known, stands};
 pub use document::{About, Accepted, Asks, Document, Filed, Gate, Input, NamesCheck, Placed, Target};
 pub use gates::gate;
 pub use halt::halted;
@@ -40,7 +40,7 @@ use crate::{
         self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Policy, ReviewBrief, Round, StatusComment,
         Stop, Turn, fault, need, text_of,
     },
-    types::{Hash, IssueNo, Oid, Timestamp},
+    types::{Hash, IssueNo, Oid, Timestamp, Verdict},
 };
 
 /// Everything a run knows between its steps.
@@ -56,8 +56,10 @@ pub struct Stage {
     history: Option<Hash>,
     /// Files the excerpt had no room or no use for.
     left_out: usize,
-    /// A source file that exists, for scripted answers.
+    /// A source file that exists and a line of it, for scripted answers.
     sample_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sample_line: Option<String>,
     /// Repairs made by code to the draft's form.
     repairs: usize,
     round: Round,
@@ -136,14 +138,34 @@ impl Stage {
         need(&self.base)
     }
 
-    /// A step begins.
-    pub fn visited(&mut self, v: &Visit<'_>) {
-        self.check.begin(v.cx.visit());
+    /// The draft as it is, once there is one.
+    pub fn document(&self) -> Option<Hash> {
+        self.round.document
+    }
+
+    /// What the run is told besides the issue under this name; empty where there is none.
+    ///
+    /// # Errors
+    /// `Bug` where the store cannot be read.
+    pub async fn told(&self, kind: &str, cx: &Cx) -> Result<String, StepError> {
+        match self.beside.iter().find(|known| known.kind == kind) {
+            Some(known) => text_of(cx, &known.text).await,
+            None => Ok(String::new()),
+        }
     }
 
     /// Was nothing drafted yet?
     pub fn fresh(&self) -> bool {
         self.round.number == 0
+    }
+
+    /// What was drafted is done with, and something else is drafted in its place.
+    ///
+    /// # Errors
+    /// `Bug` before there is a policy.
+    pub fn begin_anew(&mut self) -> Result<(), StepError> {
+        self.round.begin_anew(need(&self.policy)?.max_rounds);
+        Ok(())
     }
 
     /// Something the models are told besides the issue.
@@ -157,6 +179,21 @@ impl Stage {
         if !self.said.contains(&sentence) {
             self.said.push(sentence);
         }
+    }
+
+    /// Where the document goes is named after what it is about: its path has `{slug}` for that.
+    ///
+    /// # Errors
+    /// `Bug` before there is a policy.
+    pub fn name_after(&mut self, slug: &str) -> Result<(), StepError> {
+        let policy = self.policy.as_mut().ok_or_else(|| StepError::Bug(anyhow::anyhow!("no policy yet")))?;
+        policy.document_path = policy.document_path.replace("{slug}", slug);
+        Ok(())
+    }
+
+    /// What scripted answers speak of, where it is no file: an address, and a line about it.
+    pub fn sample(&mut self, address: String, line: String) {
+        (self.sample_path, self.sample_line) = (Some(address), Some(line));
     }
 
     /// What people are to be asked by [`questions`].
@@ -173,7 +210,9 @@ pub struct Visit<'a> {
 }
 
 impl<'a> Visit<'a> {
-    pub fn new(doc: &'a dyn Document, at: impl Step, cx: &'a Cx) -> Self {
+    /// A step begins.
+    pub fn begin(s: &mut Stage, doc: &'a dyn Document, at: impl Step, cx: &'a Cx) -> Self {
+        s.check.begin(cx.visit());
         Self { doc, at: at.info(), cx }
     }
 }
@@ -239,6 +278,7 @@ pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
+    desk.permitted(&repo, v.doc.about().target != Target::Issue).await?;
     let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
     let people = &desk.settings.people;
     if let Some(opt_out) = issue.labels.iter().find(|label| people.opts_out(label)) {
@@ -273,12 +313,33 @@ pub async fn analyze(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
-    let base = desk.fetch(cx, "fetch", &repo).await?;
-    let words = words(s, cx).await?;
-    let Excerpt { shown, left_out, sample_path } = rounds::excerpt(cx, &base, &words, &[]).await?;
+    let files = v.doc.files_to_change();
+    let code = v.doc.about().target == Target::Code;
+    let base = match &s.base {
+        // What is pushed was tried on the commit that the branch has.
+        Some(base) if code => base.clone(),
+        _ => desk.fetch(cx, "fetch", &repo).await?,
+    };
+    if code {
+        publication::foreign(cx, "others", Some((&base, files.as_slice()))).await?;
+    }
+    let words = words(s, v).await?;
+    let Excerpt { shown, left_out, sample } = rounds::excerpt(cx, &base, &words, &files).await?;
     s.history = Some(rounds::history(cx, &base, need(&s.issue)?, &words).await?);
     (s.base, s.excerpt) = (Some(base), Some(shown));
-    (s.left_out, s.sample_path) = (left_out, sample_path);
+    s.left_out = left_out;
+    (s.sample_path, s.sample_line) = sample.unzip();
+    Ok(Exit::Pass)
+}
+
+/// Reads where the default branch is, and shows the models nothing of what stands there: neither code nor paths, nor what
+/// earlier runs wrote about them.
+pub async fn without_code(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    let repo = cx.tools().repo(cx).await?;
+    s.base = Some(cx.tools().fetch(cx, "fetch", &repo).await?);
+    let nothing = serde_json::to_vec(&codebase::Context::default()).map_err(anyhow::Error::new)?;
+    (s.excerpt, s.history, s.left_out) = (Some(cx.put(&nothing).await?), None, 0);
     Ok(Exit::Pass)
 }
 
@@ -311,7 +372,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
     still_wanted(s, cx).await?;
-    rounds::hear(cx, &mut s.round).await?;
+    gates::findings(s, cx).await?;
     if s.round.to_review_again() {
         return Ok(Exit::ReviewAgain);
     }
@@ -331,7 +392,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         spec: &policy.drafter,
         reviewer: &policy.reviewer,
         caps: &policy.caps,
-        sample_path: s.sample_path.as_deref(),
+        sample: s.sample_path.as_deref().zip(s.sample_line.as_deref()),
     };
     let before = s.round.clone();
     let drafted = match rounds::draft(cx, &mut s.round, &brief).await {
@@ -390,7 +451,11 @@ pub async fn coverage(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     settle_checks(s, mistakes)
 }
 
-fn settle_checks(s: &mut Stage, mistakes: Vec<Mistake>) -> Result<Exit, StepError> {
+/// What a step of the workflow's own found wrong with the draft: on, back with it, or to an end.
+///
+/// # Errors
+/// `User` where no more drafts are allowed.
+pub fn settle_checks(s: &mut Stage, mistakes: Vec<Mistake>) -> Result<Exit, StepError> {
     match s.round.settle_checks(mistakes) {
         Turn::Pass => Ok(Exit::Pass),
         Turn::Again | Turn::ReviewAgain => Ok(Exit::Redraft),
@@ -423,9 +488,14 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         return Ok(exit);
     }
     let cx = v.cx;
+    let accepted = s.approval.as_ref().is_some_and(|row| s.round.document == Some(row.document));
+    if accepted && show::verdict(s) == Verdict::Approved {
+        // A gate before the review asked people about what it had approved: their word is all that was missing.
+        return Ok(Exit::Pass);
+    }
     let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
     still_wanted(s, cx).await?;
-    rounds::hear(cx, &mut s.round).await?;
+    gates::findings(s, cx).await?;
     show::working(s, v).await?;
     let body = text_of(cx, &issue.body).await?;
     let repository = repository(s, v).await?;
@@ -488,11 +558,21 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     // If the approved commit is there already, the visit that tells of the end finds it and does the rest.
     still_wanted(s, cx).await?;
     let proposed = s.proposal.as_ref().is_some_and(|proposal| proposal.document == document);
-    if about.target == Target::Branch && !proposed {
+    if about.target == Target::Code && !proposed {
+        let policy = need(&s.policy)?;
+        let gate = about.steps.iter().find(|step| v.doc.gate(step.id, policy).is_some());
+        let (gate, approved) = (gate.map_or("", |step| step.id), signed.approval().subject);
+        if !gates::as_approved(s, v, gate, approved).await? {
+            return ask_anew(s, v, Anew::Other).await;
+        }
+    }
+    if about.target != Target::Issue && !proposed {
         return match gates::propose(s, v).await? {
             Err(exit) => Ok(exit),
             // Nobody was shown what others have there.
-            Ok(_) if s.foreign.is_some() => ask_anew(s, v, Anew::Changed).await,
+            Ok(_) if s.foreign.is_some() && about.target == Target::Branch => {
+                ask_anew(s, v, Anew::Changed).await
+            }
             // What is proposed is kept before it is published.
             Ok(_) => Ok(held::again(cx)),
         };
@@ -508,7 +588,7 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     });
     let audit = cx.audit("approved", "a document was countersigned", detail).await?;
     let proposal = match about.target {
-        Target::Branch => need(&s.proposal)?.clone(),
+        Target::Branch | Target::Code => need(&s.proposal)?.clone(),
         Target::Issue => {
             let text = text_of(cx, &document).await?;
             let issue = need(&s.issue)?.clone();
@@ -593,7 +673,10 @@ fn before_showing(v: &Visit<'_>) -> bool {
 }
 
 /// Before a stage: is this still wanted?
-async fn still_wanted(s: &Stage, cx: &Cx) -> Result<(), StepError> {
+///
+/// # Errors
+/// That it is not.
+pub async fn still_wanted(s: &Stage, cx: &Cx) -> Result<(), StepError> {
     cx.tools().still_wanted(cx, s.proposal.as_ref().map(|p| p.pull)).await
 }
 
@@ -602,10 +685,14 @@ fn warnings(s: &Stage) -> String {
     warnings.map(|m| format!("- {}: {}\n", m.place, m.message)).collect()
 }
 
-/// What was asked for.
-async fn words(s: &Stage, cx: &Cx) -> Result<String, StepError> {
+/// What was asked for, and what earlier stages made of it that this one cannot do without.
+async fn words(s: &Stage, v: &Visit<'_>) -> Result<String, StepError> {
     let issue = need(&s.issue)?;
-    Ok(format!("{}\n{}", issue.title, text_of(cx, &issue.body).await?))
+    let mut words = format!("{}\n{}", issue.title, text_of(v.cx, &issue.body).await?);
+    for input in v.doc.inputs().iter().filter(|input| input.made_by.is_some()) {
+        words = format!("{words}\n{}", s.told(input.kind, v.cx).await?);
+    }
+    Ok(words)
 }
 
 /// What the models are shown of the repository. Once there is a draft, the files that it changes come first.
@@ -618,7 +705,7 @@ async fn repository(s: &mut Stage, v: &Visit<'_>) -> Result<codebase::Shown, Ste
     if files.is_empty() {
         return rounds::shown(cx, need(&s.excerpt)?).await;
     }
-    let words = words(s, cx).await?;
+    let words = words(s, v).await?;
     let Excerpt { shown, left_out, .. } = rounds::excerpt(cx, need(&s.base)?, &words, &files).await?;
     s.left_out = left_out;
     rounds::shown(cx, &shown).await

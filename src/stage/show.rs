@@ -2,7 +2,7 @@
 //!
 //! Views only: state in, typed values for `messages` out.
 
-use super::{Asks, Before, Stage, Visit, approvals, check, document, unclear::Questions};
+use super::{Asks, Before, Stage, Target, Visit, approvals, check, document, unclear::Questions};
 use crate::{
     config::document_path_of,
     documents::visible,
@@ -69,7 +69,7 @@ fn steps(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<StepLine> {
     let steps = v.doc.about().steps;
     // A run that waits for money stands before the step it is for.
     let at = match s.paused.as_ref().filter(|_| v.at.kind == Kind::Pause) {
-        Some(paused) => paused.before.step(v).unwrap_or(v.at),
+        Some(paused) => paused.step(v).unwrap_or(v.at),
         None if v.at.kind == Kind::Pause => Before::Conflicts.step(v).unwrap_or(v.at),
         None => v.at,
     };
@@ -126,7 +126,7 @@ pub(super) fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Optio
 fn notes(s: &Stage, issue_chars: usize, calls: &[CallRow]) -> Vec<Note> {
     let mut notes = Vec::new();
     if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
-        notes.push(Note::Said(format!("{complaint}. The server's own settings are used instead.")));
+        notes.push(Note::Said(format!("The server's own settings are used: {complaint}")));
     }
     notes.extend(s.said.iter().cloned().map(Note::Said));
     if issue_chars > limits::ISSUE_CHARS {
@@ -185,6 +185,7 @@ pub(super) async fn card(
         findings: s.round.findings.open().cloned().collect(),
         dismissed: s.round.findings.dismissed().cloned().collect(),
         summary: v.doc.summary(&design),
+        diff: v.doc.diff(&design),
         role: Role::Write,
         override_role: (asks == Some(Asks::Verdict)).then_some(Role::Maintain),
         drafter: drafter(s.round.document, s.round.drafter.as_ref()),
@@ -220,7 +221,7 @@ pub(super) async fn pull(
     let document = *need(&s.round.document)?;
     // That of an ended run is about what is on the branch, and not about what was drafted since.
     let ended = matches!(over, Some(Standing::Ended(_)));
-    let shown = s.known.filter(|known| ended && *known != document);
+    let shown = s.known.filter(|known| ended && *known != document && v.doc.about().target == Target::Branch);
     let (document, verdict, drafted_by, reviewed_by) = match shown {
         None => (
             document,
@@ -243,7 +244,7 @@ pub(super) async fn pull(
     let foreign = match audit {
         None => s.foreign,
         // The commit is made: a look that fails for good must not end the run as if it were not.
-        Some(_) => match publication::foreign(cx).await {
+        Some(_) => match publication::foreign(cx, "foreign", None).await {
             Err(StepError::User(why)) => {
                 tracing::warn!(run = %cx.run().id, why, "the branch could not be looked at once more");
                 s.foreign
@@ -256,6 +257,7 @@ pub(super) async fn pull(
         stage: v.doc.about().stage.to_owned(),
         run: cx.run().id,
         log_path: approved.map(|_| log_path(&path)),
+        closes: v.doc.about().target == Target::Code,
         document_path: path,
         document,
         document_url: s.proposal.as_ref().map(|p| p.file_url.clone()),
@@ -304,6 +306,7 @@ pub(super) fn commit(
     let issue = need(&s.issue)?;
     Ok(messages::commit_message(&CommitCard {
         kind,
+        code: v.doc.about().target == Target::Code,
         stage: v.doc.about().stage.to_owned(),
         issue: issue.number,
         title: issue.title.clone(),

@@ -173,8 +173,8 @@ pub struct AnswerRow {
     pub answer: Answer,
 }
 
-/// What a person says of a finding while the run lives, or does to the comment of its gate: data, which starts nothing. A
-/// step reads it when it looks next.
+/// What a person says of a finding while the run lives, or does to the comment of its gate, or another run has to tell it:
+/// data, which starts nothing. A step reads it when it looks next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remark {
     pub cause: Cause,
@@ -193,6 +193,13 @@ pub struct Remark {
 impl Remark {
     /// The verb of one that is about a gate's comment, whose number is the text.
     pub const TOUCHED: &str = "touched";
+    /// The verb of one that another run left: its work touches files of this one's.
+    pub const OVERLAPS: &str = "overlaps";
+
+    /// Did a person say it of a finding?
+    pub fn is_of_finding(&self) -> bool {
+        ![Self::TOUCHED, Self::OVERLAPS].contains(&self.verb.as_str())
+    }
 
     /// Is it about the comment of the gate that was opened in this visit?
     pub fn touches(&self, visit: u64) -> bool {
@@ -570,8 +577,8 @@ pub struct CommitRow {
     /// There was no such branch, or none any more.
     #[serde(default)]
     pub begins: bool,
-    /// Paths, and sha256 of what was put there.
-    pub files: Vec<(String, Hash)>,
+    /// Paths, and sha256 of what was put there; none where a file was removed.
+    pub files: Vec<(String, Option<Hash>)>,
     /// None: it was written down before the commit, and not seen to be made.
     pub commit: Option<Oid>,
 }

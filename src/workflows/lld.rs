@@ -102,8 +102,7 @@ impl Workflow<Desk> for Lld {
     }
 
     async fn run<'a>(&'a self, at: At, s: &'a mut Stage, cx: &'a Cx) -> Result<Next<At>, StepError> {
-        let visit = &Visit::new(&Design, at, cx);
-        s.visited(visit);
+        let visit = &Visit::begin(s, &Design, at, cx);
         let exit = match at {
             At::Load => stage::load(s, visit).await?,
             At::Analyze => stage::analyze(s, visit).await?,
@@ -126,7 +125,7 @@ impl Workflow<Desk> for Lld {
         halt: &'a Halt,
         cx: &'a Cx,
     ) -> Result<Option<Outcome>, StepError> {
-        stage::halted(s, halt, &Visit::new(&Design, at, cx)).await
+        stage::halted(s, halt, (&Design, at), cx).await
     }
 }
 

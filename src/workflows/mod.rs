@@ -1,7 +1,10 @@
 //! The workflows. Adding one is a file here and three lines below.
 
+pub mod implement;
 pub mod issue;
 pub mod lld;
+pub mod scout;
+pub mod spec;
 
 use std::path::Path;
 
@@ -12,10 +15,11 @@ use crate::{
 };
 
 /// Every workflow there is, in the order `/help` shows them.
-pub static ALL: &[&dyn AnyWorkflow<Desk>] = &[&issue::Issue, &lld::Lld];
+pub static ALL: &[&dyn AnyWorkflow<Desk>] =
+    &[&scout::Scout, &issue::Issue, &lld::Lld, &spec::Spec, &implement::Implement];
 
 /// Their settings.
-pub const TABLES: &[WorkflowTable] = &[issue::TABLE, lld::TABLE];
+pub const TABLES: &[WorkflowTable] = &[scout::TABLE, issue::TABLE, lld::TABLE, spec::TABLE, implement::TABLE];
 
 /// Reads the server's settings, those of every workflow among them.
 ///

@@ -58,6 +58,7 @@ impl Site {
             listen: ([127, 0, 0, 1], 0).into(),
             data: directory.path().join("hub"),
             now: Arc::new(|| SystemClock.now()),
+            keeps: true,
         };
         let hub = Hub::start(options).await.unwrap();
         let door = free_address();
@@ -138,7 +139,7 @@ impl Site {
 
 #[test]
 fn killed_at_random_the_last_boot_ends_it_as_if_nothing_had_happened() {
-    let wanted = if crate::world::all() { 20 } else { 10 };
+    let wanted: usize = if crate::world::all() { 20 } else { 4 };
     let mut random = Random::seeded("kills");
     let begun = Instant::now();
     let (mut kills, mut stories, mut lost_calls) = (0, 0, 0);
@@ -146,7 +147,7 @@ fn killed_at_random_the_last_boot_ends_it_as_if_nothing_had_happened() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let mut baselines = Vec::new();
-        for scenario in scenarios::ALL {
+        for scenario in scenarios::ALL.iter().take(wanted.div_ceil(KILLS_A_STORY)) {
             let key = format!("calm-{}", baselines.len());
             let world = matrix::world(&models, &key).await;
             baselines.push(matrix::baseline(world, scenario, (&models, &key), |_| ()).await);

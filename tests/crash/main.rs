@@ -13,6 +13,9 @@ mod points;
 mod process;
 mod random;
 mod scenarios;
+#[path = "../stories/script.rs"]
+#[allow(dead_code, reason = "shared with the stories, which say more by it")]
+mod script;
 mod seen;
 mod sequences;
 #[path = "../stories/toys/mod.rs"]

@@ -19,6 +19,8 @@ use axum::{
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::script;
+
 /// Each world pays with a key of its own.
 pub(crate) type Key = String;
 
@@ -79,7 +81,9 @@ impl Models {
         let revised = json!({ "edits": [{ "search": ANCHOR, "replace": asked }], "replies": [] });
         for (name, text, value) in [
             ("first", design(), None),
-            ("issue", issue(), None),
+            ("issue", rehearsed("issue"), None),
+            ("spec", rehearsed("spec"), None),
+            ("scout", rehearsed("scout"), None),
             ("better", String::new(), Some(better)),
             ("revised", String::new(), Some(revised)),
         ] {
@@ -143,6 +147,8 @@ if [ "$1" = --version ]; then echo 2.1.329; exit; fi
 echo called >>"$CLAUDE_CONFIG_DIR/calls"
 case "$(cat)" in
 'Write the issue'*) answer=issue ;;
+'Write the implementation spec'*) answer=spec ;;
+'Write the brief'*) answer=scout ;;
 'Write the'*) answer=first ;;
 *'What a maintainer asks for'*) answer=revised ;;
 *) answer=better ;;
@@ -171,14 +177,13 @@ fn transcript(text: &str, value: Option<Value>) -> String {
     format!("{said}\n{result}\n")
 }
 
-/// The rehearsal's first draft of an issue.
-fn issue() -> String {
-    let rehearsal: toml::Value =
-        toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
-    let mut all = rehearsal["answer"].as_array().unwrap().iter();
-    let first = all.find(|a| a.get("workflow").is_some() && a["role"].as_str() == Some("drafter")).unwrap();
-    let text = first["text"].as_str().unwrap();
-    text.replace("{{issue}}", "1").replace("{{title}}", "weeks").replace("{{path}}", "src/lib.rs")
+/// The rehearsal's first draft for a workflow of its own answers.
+fn rehearsed(workflow: &str) -> String {
+    let text = script::rehearsed(workflow).replace("{{issue}}", "1").replace("{{title}}", "weeks");
+    let sample = countersign::localhub::sample();
+    let (path, bytes) = sample.files.iter().find(|(path, _)| *path == "src/lib.rs").unwrap();
+    let line = std::str::from_utf8(bytes).unwrap().lines().next().unwrap();
+    text.replace("{{path}}", path).replace("{{line}}", line)
 }
 
 /// What the sample's first issue could be held to contradict itself in.

@@ -58,6 +58,8 @@ pub(crate) struct Point {
 pub(crate) struct Sample {
     pub(crate) first: usize,
     pub(crate) step: usize,
+    /// Nothing is kept of the run of another, which was before it.
+    pub(crate) workflow: &'static str,
     /// The steps of the workflow, as they are stored, that anything is kept of; none: all.
     pub(crate) within: &'static [&'static str],
 }
@@ -84,13 +86,13 @@ struct Source {
 }
 
 impl Source {
-    /// The run's step and what its calls are known to have read.
-    fn look(&self) -> Option<(String, i64)> {
+    /// The run's step, what all calls are known to have read, and the run's workflow.
+    fn look(&self) -> Option<(String, i64, String)> {
         let file = self.bot.join(format!("data/repos/{}/checkpoints.db", self.known.repo));
         let database = rusqlite::Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
-        let sql = "SELECT step, (SELECT COALESCE(SUM(body ->> 'input_tokens'), 0) FROM call)
+        let sql = "SELECT step, (SELECT COALESCE(SUM(body ->> 'input_tokens'), 0) FROM call), workflow
                    FROM run ORDER BY seq DESC LIMIT 1";
-        database.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).ok()
+        database.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).ok()
     }
 }
 
@@ -134,7 +136,11 @@ impl Recorder {
         let source = self.source.lock().unwrap();
         let Some(source) = source.as_ref() else { return };
         let number = self.seen.fetch_add(1, Ordering::SeqCst);
-        let (step, settled) = source.look().map_or((None, 0), |(step, settled)| (Some(step), settled));
+        let (step, settled) = match source.look() {
+            Some((.., workflow)) if workflow != self.sample.workflow => return,
+            Some((step, settled, _)) => (Some(step), settled),
+            None => (None, 0),
+        };
         let within = self.sample.within;
         if !within.is_empty() && !step.as_deref().is_some_and(|step| within.contains(&step)) {
             return;

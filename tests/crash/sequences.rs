@@ -421,7 +421,7 @@ fn whatever_happens_in_whatever_order_some_things_always_hold() {
     let (begun, models) = (Instant::now(), Models::start(Duration::ZERO));
     let beginning = runtime().block_on(Beginning::make(&models));
     let mut random = Random::seeded("random sequences");
-    let many = 17;
+    let many = if crate::world::all() { 17 } else { 5 };
     let mut sequences: Vec<_> = (1..many).map(|_| sequence(&mut random.fork())).collect();
     sequences.push(straight());
     let (next, ends) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -453,7 +453,9 @@ fn whatever_happens_in_whatever_order_some_things_always_hold() {
         writeln!(wrong, "--- sequence {number}: {:#?}\n{said}", sequences[*number]).unwrap();
     }
     assert!(wrong.is_empty(), "{wrong}");
-    for status in [Status::Done, Status::Stopped, Status::Asking] {
+    let wanted = [Status::Done, Status::Stopped, Status::Asking];
+    // A few need not come to each of these.
+    for status in wanted.into_iter().filter(|_| crate::world::all()) {
         assert!(statuses.contains(&status.as_str()), "no run came to be {status:?}");
     }
 }

@@ -272,6 +272,7 @@ fn every_setting_is_listed() {
             "capabilities",
             "roles",
             "workers.high",
+            "sandbox",
         ])
     {
         for key in keys(table) {

@@ -68,6 +68,7 @@ async fn two_people_have_to_approve() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn whoever_asked_for_it_may_neither_approve_nor_override() {
     let mut w = at_the_gate("approver_not_requester = true\n", "").await;
     assert!(w.gate().contains("`maya` asked for this run and may not approve it."), "{}", w.gate());
@@ -81,6 +82,7 @@ async fn whoever_asked_for_it_may_neither_approve_nor_override() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn an_owner_of_each_file_has_to_approve() {
     let owners =
         "* @stranger\n/src/ @maya @Sam tess@tally.example # and so on\n/tests/ @octo/core @nobody-at-all\n";
@@ -121,6 +123,7 @@ async fn an_owner_of_each_file_has_to_approve() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_review_that_asks_for_changes_is_heard_with_its_comments_and_their_lines() {
     let (mut w, models) = with_reviewer(
         vec![|_| sound("src/lib.rs"), |_| {
@@ -153,6 +156,7 @@ async fn a_review_that_asks_for_changes_is_heard_with_its_comments_and_their_lin
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_gate_that_somebody_tampers_with_is_put_back_and_takes_the_hash() {
     for deletes in [false, true] {
         let mut w = world().await;
@@ -202,6 +206,7 @@ async fn a_gate_that_somebody_tampers_with_is_put_back_and_takes_the_hash() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_gate_that_nobody_answers_reminds_once_and_then_ends() {
     let day = Duration::from_secs(24 * 3600);
     let mut w = at_the_gate("remind_days = 3\nexpire_days = 5\n", "").await;
@@ -233,6 +238,7 @@ async fn a_gate_that_nobody_answers_reminds_once_and_then_ends() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_gate_shows_how_somebody_changed_the_document() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -249,6 +255,7 @@ async fn a_gate_shows_how_somebody_changed_the_document() {
 
 /// What people say at a gate that it does not take: each is answered by a thumb or by one comment, and nothing moves.
 #[tokio::test]
+#[ignore = "takes long"]
 async fn bad_answers_move_nothing() {
     let mut w = world().await;
     w.comes_to_the_gate().await;

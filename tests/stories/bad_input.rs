@@ -66,6 +66,7 @@ async fn an_empty_issue_is_answered_with_what_is_missing() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_long_issue_is_read_and_its_bodies_fit_github() {
     let body =
         format!("Wanted: exit status 2 on an empty file.\n\n{}", "A line of a long log.\n".repeat(2800));
@@ -170,6 +171,7 @@ async fn bots_start_and_answer_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn the_pull_request_answers_for_its_issue() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -186,6 +188,7 @@ async fn the_pull_request_answers_for_its_issue() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn githubs_own_review_buttons_are_heard() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -230,6 +233,7 @@ async fn asked_twice_there_is_one_run() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_repositorys_own_file_is_read_and_a_broken_one_is_reported() {
     for (file, complaint) in [
         ("[lld]\nmax_rounds = 2\nmax_round = 3\n", "toml:3:"),
@@ -249,6 +253,7 @@ async fn a_repositorys_own_file_is_read_and_a_broken_one_is_reported() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_repository_may_ask_people_before_the_review_and_not_less() {
     let script = Script::default().drafts(&design()).reviews(&approved()).toml();
     let files = repository_file("[lld]\ndraft_gate = true\n");

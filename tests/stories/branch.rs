@@ -43,6 +43,7 @@ fn names(text: &str) {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn files_of_others_are_named_and_need_the_line() {
     let mut w = world().await;
     w.push(&[WORKFLOW, CODE]);
@@ -63,6 +64,7 @@ async fn files_of_others_are_named_and_need_the_line() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn files_of_others_that_come_later_are_asked_about() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -90,6 +92,7 @@ async fn files_of_others_that_come_later_are_asked_about() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_merge_of_the_default_branch_brings_nothing_foreign() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -145,6 +148,7 @@ async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_branch_that_began_anew_is_ours_though_nobody_saw_it_begin() {
     let mut w = world().await;
     w.comes_to_the_gate().await;

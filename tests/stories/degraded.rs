@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     apis::{drafting, reviewing},
     script::{Script, approved, design},
-    world::{Setting, World},
+    world::{Setting, World, some},
 };
 
 const LABEL: &str = "countersign:lld";
@@ -67,6 +67,7 @@ fn add_line(file: &Path, line: &str) {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn without_models_a_run_waits_and_goes_on_by_itself() {
     let mut w = bare().await;
     let ready = w.readyz().await;
@@ -208,7 +209,7 @@ async fn an_account_that_is_used_up_is_waited_for() {
 
 #[tokio::test]
 async fn what_would_fail_again_is_said_as_it_is_and_not_tried_again() {
-    for (error, said, mend) in [
+    for (error, said, mend) in some([
         (
             "resource_exhausted",
             "program was ended when it used 1100 MB of memory; its worker pool, `medium`, allows 1024 MB.",
@@ -216,7 +217,7 @@ async fn what_would_fail_again_is_said_as_it_is_and_not_tried_again() {
         ),
         ("rejected", "service does not accept our request (`INVALID_ARGUMENT`).", "in its log"),
         ("no_such_model", "service knows no model `stub-", "`countersign models` lists them"),
-    ] {
+    ]) {
         let w = scripted(&Script::default().fails("drafter", error).drafts(&design())).await;
         let halt = w.find("### ❌ Halted at Draft the design (N1)").body;
         // Brackets are escaped on the page.

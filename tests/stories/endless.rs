@@ -12,7 +12,8 @@ use crate::{
     world::{Setting, World},
 };
 
-const ROUNDS: usize = 5;
+/// As many as the settings allow.
+const ROUNDS: usize = 10;
 
 /// Each round something new is objected to, and as much as before; the second has least to object to. Each draft answers what
 /// was said and grows by a paragraph.
@@ -30,11 +31,26 @@ fn script() -> Script {
             found["category"] = json!("security");
             found
         };
-        let resolved: Vec<String> = (1..40).map(|n| format!("F{n}")).collect();
+        // All that the review before objected to.
+        let before = round.saturating_sub(1);
+        let first = if before > 1 { 3 + 6 * (before - 1) } else { 1 + 6 * before };
+        let resolved: Vec<String> = (first..first + 6).map(|n| format!("F{n}")).collect();
         let resolved: Vec<&str> = resolved.iter().map(String::as_str).collect();
         let findings: Vec<_> = (0..many).map(objection).collect();
         script.reviews(&review("REVISE", &findings, &resolved))
     })
+}
+
+/// What shows of a comment before anybody opens anything.
+fn unfolded(text: &str) -> String {
+    let parts =
+        text.split("<details><summary>").enumerate().map(|(n, part)| match part.split_once("</details>") {
+            Some((folded, after)) if n > 0 => {
+                format!("▸ {}{after}", folded.split("</summary>").next().unwrap())
+            }
+            _ => part.to_owned(),
+        });
+    parts.collect::<String>() + "\n"
 }
 
 /// How long the prompts of a role were, in tokens, a round each.
@@ -43,6 +59,7 @@ fn prompts(calls: &[CallRow], role: &str) -> Vec<u64> {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
     let setting = Setting {
         script: Some(script().toml()),
@@ -54,12 +71,64 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
     w.stands(Status::Asking).await;
     let gate = w.gate();
     assert!(gate.contains("REVISE: the LLD waits for a person (2 open findings)"), "{gate}");
-    assert!(gate.contains("Objection 1 of round 1") && !gate.contains("Objection 1 of round 4"), "{gate}");
+    assert!(gate.contains("Objection 1 of round 1") && !gate.contains("Objection 1 of round 9"), "{gate}");
     let design = w.hub.branch_file(w.repo, &w.branch(), "docs/lld/LLD-1.md").unwrap();
     let best = String::from_utf8(design).unwrap();
     assert_eq!(best.matches("is to be said again").count(), 1, "the second version is the best");
-    let status = w.status().body;
-    assert!(status.contains("<details><summary>Rounds 1 to 2</summary>"), "{status}");
+    insta::assert_snapshot!(w.bots().iter().map(|comment| unfolded(&w.plain(&comment.body))).collect::<String>(), @r##"
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### ✋ lld: waiting for you
+
+    Run `1002-1`, asked for by maya.
+
+    **Waits for a decision** ([what to decide](HUB/maya/tally/issues/1#issuecomment-1028)): the verdict is REVISE, which `/approve` does not pass. `/revise TEXT` sends it back; `/override REASON` accepts it all the same.
+
+    ✅ Load the issue (N0) → ✅ Analyze the codebase (N0b) → ✅ Draft the design (N1) → ✅ Fix mechanically (NP) → ✅ Validate mechanically (N1.5) → ✅ Validate the test plan (N1b) → ⏭️ Human gate: draft (N2) → ✅ Adversarial review (N3) → ▶️ **Human gate: verdict** (N4) → ▫️ Finalize (N5)
+
+    ▸ Rounds 1 to 7
+
+    | Round | Verdict | Open findings | Drafted by | Reviewed by |
+    |--:|---|--:|---|---|
+    | 8 | ✏️ REVISE | 6 | `stub-drafter` | `stub-reviewer` |
+    | 9 | ✏️ REVISE | 6 | `stub-drafter` | `stub-reviewer` |
+    | 10 | ✏️ REVISE | 6 | `stub-drafter` | `stub-reviewer` |
+
+    ▸ Draft docs/lld/LLD-1.md <code>HASH</code>
+
+    <sub>`/status` · `/stop` · `/help` · updated on 2026-03-02 09:00 UTC</sub>
+
+    <!-- countersign:status-1002-1 -->
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### ✏️ REVISE: the LLD waits for a person (2 open findings)
+
+    `/approve` does not pass this verdict.
+
+    - `/revise TEXT`, by someone with write access, sends it back to the drafter.
+    - `/override REASON`, by someone with maintain access, accepts it all the same; the reason is recorded.
+
+    **The reviewer's reason**
+
+    A reason in one sentence.
+
+    | | Severity | Place | Finding |
+    |---|---|---|---|
+    | F7 | high | `3` | Objection 0 of round 1 |
+    | F8 | high | `3` | Objection 1 of round 1 |
+
+    ▸ Details of the findings
+
+    ▸ The document in short
+
+    Drafted by `stub-drafter`, reviewed by `stub-reviewer`, round 10.
+
+    [Document](HUB/maya/tally/blob/countersign/issue-1/docs/lld/LLD-1.md) · [Pull request](HUB/maya/tally/pull/2) · [Status](HUB/maya/tally/issues/1#issuecomment-1020)
+
+    <sub>Run 1002-1 · the hash to approve covers the document (sha256 HASH), the files it names and this gate's rules</sub>
+
+    <!-- countersign:gate-1002-1-63 -->
+    "##);
     assert_eq!(w.notifying(), 2, "{}", w.thread());
     assert_eq!(w.lines_to_paste(), [""; 0], "nothing passes it but a reason");
 
@@ -72,8 +141,8 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
         let prompts = prompts(&calls, role);
         say(&format!("  prompts of the {role}, in tokens: {prompts:?}"));
         // What is known of a finding is a line or two, and what was settled is told to nobody but the reviewer.
-        let (second, last) = (prompts[1], prompts[ROUNDS - 1]);
-        assert!(last * 4 <= second * 5, "{role}: {prompts:?}");
+        let (second, fifth, last) = (prompts[1], prompts[4], prompts[ROUNDS - 1]);
+        assert!(fifth * 4 <= second * 5, "{role}: {prompts:?}");
         assert!(last < limits::CONTEXT_TOKENS as u64 * 2, "{role}: {prompts:?}");
     }
     w.comment("max", "/override what is left is for the code review").await;

@@ -87,6 +87,7 @@ async fn crowded(providers: &Providers) {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn whoever_would_stand_in_line_comes_again_and_people_read_why() {
     let mut w = narrow().await;
     let (held, calls) = w.crowd().await;
@@ -138,6 +139,7 @@ async fn a_server_that_stops_begins_no_program_any_more() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_call_that_never_left_the_line_is_in_the_books_as_never_made() {
     let mut w = narrow().await;
     let (held, call) = w.hold().await;

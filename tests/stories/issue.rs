@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     lld::threads,
-    script::{Script, approved, finding, review},
+    script::{Script, approved, finding, rehearsed, review},
     unseen::Act,
     world::{Setting, World},
 };
@@ -29,15 +29,6 @@ async fn world(idea: (&str, &str), toml: &str, script: Option<Script>) -> World 
     let mut w = World::new(Setting { issue, toml: toml.to_owned(), script, ..Setting::default() }).await;
     w.issue = w.hub.open_issue(w.repo, w.user("tess"), idea.0, idea.1).unwrap();
     w
-}
-
-/// The rehearsal's first draft of an issue.
-fn draft() -> String {
-    let rehearsal: toml::Value =
-        toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
-    let all = rehearsal["answer"].as_array().unwrap();
-    let of_it = |a: &&toml::Value| a.get("workflow").is_some() && a["role"].as_str() == Some("drafter");
-    all.iter().find(of_it).unwrap()["text"].as_str().unwrap().to_owned()
 }
 
 impl World {
@@ -81,14 +72,14 @@ impl World {
         self.seen_by_all();
     }
 
-    fn seen_by_all(&self) {
+    pub(crate) fn seen_by_all(&self) {
         self.labels();
         self.status();
         self.bots().iter().for_each(|comment| self.look_at(comment.id));
     }
 
     /// The issue as it reads now.
-    fn filed(&self, number: IssueNo) -> IssueView {
+    pub(crate) fn filed(&self, number: IssueNo) -> IssueView {
         self.unseen.saw(self.repo, Act::Text(number));
         self.unseen.saw(self.repo, Act::Labels(number));
         self.hub.issue(self.repo, number).unwrap()
@@ -101,7 +92,7 @@ impl World {
 
 /// A script of an issue's whole way, with nothing contradictory in it.
 fn sound() -> Script {
-    Script::default().conflicts(r#"{"conflicts": []}"#).drafts(&draft()).reviews(&approved())
+    Script::default().conflicts(r#"{"conflicts": []}"#).drafts(&rehearsed("issue")).reviews(&approved())
 }
 
 #[tokio::test]
@@ -373,6 +364,7 @@ async fn questions_are_answered_by_who_opened_it() {
     <!-- countersign:gate-1002-1-3 -->
     "##);
     assert!(w.status().body.contains("**Waits for answers** to [these questions]("), "{}", w.thread());
+    assert!(w.calls().await.is_empty(), "what code can ask costs nothing");
     w.comment("stranger", "/answer 1: no 2: no 3: no 4: no").await;
     assert_eq!(
         w.view().comments.last().unwrap().reactions,
@@ -469,6 +461,34 @@ async fn without_a_review_a_person_decides_on_the_draft() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
+async fn what_is_sent_back_at_either_gate_is_drafted_anew() {
+    let (first, second) = ("An empty input is refused", "An empty file is refused");
+    let script =
+        sound().edits(first, second).edits(second, "No input at all is refused").reviews(&approved());
+    let mut w = world(CLEAR, "[issue]\ndraft_gate = true\n", Some(script)).await;
+    w.label("maya", "countersign:issue").await;
+    w.stops_to_ask().await;
+    assert!(w.gate().contains("The issue waits for a person, before it goes to review"), "{}", w.gate());
+    w.comment("sam", "/revise say what an empty file does").await;
+    for reviewed in ["An empty file", "No input at all"] {
+        w.stops_to_ask().await;
+        w.find("was sent back");
+        let line = w.approve_line();
+        w.comment("sam", &line).await;
+        w.stops_to_ask().await;
+        assert!(w.gate().contains("APPROVED: the issue waits for a person"), "{}", w.thread());
+        if reviewed == "An empty file" {
+            w.comment("sam", "/revise and none at all").await;
+        }
+    }
+    let line = w.way("in-place");
+    w.comment("sam", &line).await;
+    w.ends_well().await;
+    assert!(w.filed(w.issue).body.contains("No input at all is refused"), "{}", w.thread());
+}
+
+#[tokio::test]
 async fn what_somebody_wrote_meanwhile_is_not_written_over() {
     let mut w = world(CLEAR, "", None).await;
     w.comes_to_the_issue_gate().await;
@@ -507,6 +527,7 @@ async fn what_somebody_wrote_meanwhile_is_not_written_over() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn our_own_edit_makes_no_gate_stale() {
     let mut w = world(CLEAR, "", None).await;
     w.label("maya", "countersign:lld").await;
@@ -525,7 +546,8 @@ async fn our_own_edit_makes_no_gate_stale() {
 
 #[tokio::test]
 async fn labels_are_those_of_the_settings_that_are_there() {
-    let labelled = draft().replace("## Labels\n\nNone.", "## Labels\n\nbug, `nope`, countersign:lld, other");
+    let labelled =
+        rehearsed("issue").replace("## Labels\n\nNone.", "## Labels\n\nbug, `nope`, countersign:lld, other");
     let script = Script::default().conflicts(r#"{"conflicts": []}"#).drafts(&labelled).reviews(&approved());
     let mut w = world(CLEAR, "[issue]\nlabels = [\"bug\", \"nope\"]\n", Some(script)).await;
     for label in ["bug", "other"] {
@@ -556,7 +578,7 @@ async fn statements_that_contradict_each_other_are_asked_about() {
         Script::default()
             .conflicts(first)
             .conflicts(&conflict.to_string())
-            .drafts(&draft())
+            .drafts(&rehearsed("issue"))
             .reviews(&approved())
     };
     let mut w = world(CLEAR, "", Some(script("Sure!"))).await;
@@ -571,9 +593,12 @@ async fn statements_that_contradict_each_other_are_asked_about() {
     w.stops_to_ask().await;
     w.gate();
 
-    let mut w =
-        world(CLEAR, "", Some(Script::default().conflicts("Sure!").drafts(&draft()).reviews(&approved())))
-            .await;
+    let mut w = world(
+        CLEAR,
+        "",
+        Some(Script::default().conflicts("Sure!").drafts(&rehearsed("issue")).reviews(&approved())),
+    )
+    .await;
     w.label("maya", "countersign:issue").await;
     w.stops_to_ask().await;
     assert!(w.status().body.contains("could not be found out"), "{}", w.status().body);
@@ -601,24 +626,36 @@ async fn open_issues_about_the_same_are_offered_by_number() {
 
 #[tokio::test]
 async fn at_the_cap_the_best_draft_is_kept_and_a_person_decides() {
-    let refuses = review("REVISE", &[finding("No", None)], &[]);
-    let script = sound_but(&refuses);
-    let mut w = world(CLEAR, "[issue]\nmax_rounds = 1\n", Some(script)).await;
+    let refuses = |titles: &[&str], resolved: &[&str]| {
+        let mut found: Vec<_> = titles.iter().map(|title| finding(title, None)).collect();
+        // What is new where nothing changed is advice, unless it is grave.
+        for found in &mut found {
+            (found["category"], found["place"]) = (json!("security"), json!("AC-2"));
+        }
+        review("REVISE", &found, resolved)
+    };
+    let script = sound_but(&refuses(&["No"], &[]))
+        .edits("An empty input is refused", "An empty file is refused")
+        .reviews(&refuses(&["Worse", "And worse"], &["F1"]));
+    let mut w = world(CLEAR, "[issue]\nmax_rounds = 2\n", Some(script)).await;
     w.label("maya", "countersign:issue").await;
     w.stops_to_ask().await;
     assert!(w.gate().contains("`/override in-place REASON` or `/override new REASON`"), "{}", w.gate());
+    assert!(w.gate().contains("(1 open finding)"), "{}", w.gate());
     w.comment("max", "/override I know better").await;
     assert!(w.newest().contains("there is more than one way to"), "{}", w.thread());
     w.comment("max", "/override new I know better").await;
     w.ends_well().await;
-    assert!(w.filed(IssueNo(3)).body.contains("verdict overridden"), "{}", w.filed(IssueNo(3)).body);
+    let filed = w.filed(IssueNo(3)).body;
+    assert!(filed.contains("verdict overridden") && filed.contains("An empty input is refused"), "{filed}");
 }
 
 fn sound_but(review: &serde_json::Value) -> Script {
-    Script::default().conflicts(r#"{"conflicts": []}"#).drafts(&draft()).reviews(review)
+    Script::default().conflicts(r#"{"conflicts": []}"#).drafts(&rehearsed("issue")).reviews(review)
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn what_is_filed_when_the_run_is_stopped_is_filed() {
     for way in ["in-place", "new"] {
         let mut w = world(CLEAR, "", Some(sound())).await;
@@ -677,32 +714,41 @@ async fn a_hostile_idea_is_filed_inert() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_design_of_what_was_filed_is_told_the_answers() {
     let review = |prompt: &str| match prompt.contains("contradicts itself") {
         true => json!({ "conflicts": [] }),
         false => approved(),
     };
-    let filled: fn(&str) -> String =
-        |_| draft().replace("{{issue}}", "2").replace("{{title}}", "x").replace("{{path}}", "src/lib.rs");
-    let drafts = vec![filled, |_| "# 2 - Feature: x".to_owned()];
-    let (mut w, models) = crate::prompts::with_reviewer(drafts, review, Setting::default()).await;
-    w.issue = w.hub.open_issue(w.repo, w.user("tess"), IDEA.0, IDEA.1).unwrap();
-    w.label("maya", "countersign:issue").await;
-    w.comment("tess", "/answer 1: a line a week 2: months are not 3: default 4: default").await;
-    let told = models.sent("drafter").pop().unwrap();
-    assert!(
-        told.contains("Answer by tess: months are not") && told.contains("nothing says what is out of scope"),
-        "{told}"
-    );
-    let line = w.way("new");
-    w.comment("sam", &line).await;
-    assert_eq!(w.filed(IssueNo(3)).title, "Add what issue 2 asks for");
-    w.seen_by_all();
-    w.issue = IssueNo(3);
-    w.label("maya", "countersign:lld").await;
-    let told = models.sent("drafter").into_iter().find(|prompt| prompt.contains("low-level design")).unwrap();
-    for words in ["Answer by tess: months are not", "nothing says what is out of scope", IDEA.1] {
-        assert!(told.contains(words), "{words}: {told}");
+    let filled: fn(&str) -> String = |_| {
+        rehearsed("issue")
+            .replace("{{issue}}", "2")
+            .replace("{{title}}", "x")
+            .replace("{{path}}", "src/lib.rs")
+    };
+    for (way, at) in [("new", IssueNo(3)), ("in-place", IssueNo(2))] {
+        let drafts = vec![filled, |_| "# 2 - Feature: x".to_owned()];
+        let (mut w, models) = crate::prompts::with_reviewer(drafts, review, Setting::default()).await;
+        w.issue = w.hub.open_issue(w.repo, w.user("tess"), IDEA.0, IDEA.1).unwrap();
+        w.label("maya", "countersign:issue").await;
+        w.comment("tess", "/answer 1: a line a week 2: months are not 3: default 4: default").await;
+        let told = models.sent("drafter").pop().unwrap();
+        assert!(
+            told.contains("Answer by tess: months are not")
+                && told.contains("nothing says what is out of scope"),
+            "{told}"
+        );
+        let line = w.way(way);
+        w.comment("sam", &line).await;
+        assert_eq!(w.filed(at).title, "Add what issue 2 asks for");
+        w.seen_by_all();
+        w.issue = at;
+        w.label("maya", "countersign:lld").await;
+        let designs = |prompt: &String| prompt.contains("low-level design");
+        let told = models.sent("drafter").into_iter().find(designs).unwrap();
+        for words in ["Answer by tess: months are not", "nothing says what is out of scope", IDEA.1] {
+            assert!(told.contains(words), "{way}: {words}: {told}");
+        }
+        w.seen_by_all();
     }
-    w.seen_by_all();
 }

@@ -73,6 +73,7 @@ fn issue(prompt: &str) -> String {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn what_three_designs_had_in_common_the_fourth_drafter_is_told() {
     fn drafts(prompt: &str) -> String {
         if prompt.starts_with("Revise") {

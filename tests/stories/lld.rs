@@ -191,6 +191,7 @@ async fn the_status_comment_tells_the_rounds() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn revise_goes_round_again_and_asks_anew() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -245,6 +246,7 @@ async fn who_may_say_it_is_asked_of_github_at_that_moment() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_bare_approve_needs_the_page_to_have_been_read() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -336,6 +338,7 @@ async fn a_plan_without_drafts_gets_a_normal_pull_request() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_maintainers_own_commit_is_the_next_version() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -374,6 +377,7 @@ fn push_theirs(w: &World, text: &str) {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_version_pushed_while_we_draft_is_not_overwritten() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -396,6 +400,7 @@ async fn a_version_pushed_while_we_draft_is_not_overwritten() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_version_left_on_the_branch_is_not_overwritten_by_the_next_run() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -409,6 +414,7 @@ async fn a_version_left_on_the_branch_is_not_overwritten_by_the_next_run() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_file_that_changes_on_main_needs_a_new_approval_that_names_it() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -425,6 +431,7 @@ async fn a_file_that_changes_on_main_needs_a_new_approval_that_names_it() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -438,6 +445,7 @@ async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_person_can_have_their_own_version_revised() {
     let mut w = world().await;
     w.comes_to_the_gate().await;

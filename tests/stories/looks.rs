@@ -3,6 +3,7 @@
 use countersign::{
     engine::{RunView, Status},
     localhub::{CheckView, CommentView, PullView, RequestView},
+    messages::stage_name,
     types::{CommentId, Hash, IssueNo},
 };
 
@@ -170,7 +171,7 @@ impl World {
             }
         }
         if !self.pulls().is_empty() {
-            self.document_stands(status, &said);
+            self.document_stands(&run, &said);
             self.check_stands(&run);
         }
     }
@@ -200,8 +201,8 @@ impl World {
     /// The run's newest check says how it stands, on a commit of the branch; none before it goes on, or says that all is
     /// well.
     fn check_stands(&self, run: &RunView) {
-        let of_it =
-            |check: &CheckView| check.external_id.starts_with(&format!("{}/{}/", run.id, run.workflow));
+        let stage = if run.workflow == "implement" { "change" } else { run.workflow.as_str() };
+        let of_it = |check: &CheckView| check.external_id.starts_with(&format!("{}/{stage}/", run.id));
         let (pull, mut checks) = (self.pull(), self.checks());
         let main = self.hub.branches(self.repo).into_iter().find(|(name, _)| name == "main").unwrap().1;
         assert!(checks.iter().all(|check| check.head != main), "{checks:#?}");
@@ -226,15 +227,18 @@ impl World {
         assert!(!live || log.iter().any(|commit| commit.oid == newest.head), "{newest:#?}");
     }
 
-    /// The pull request and the branch hold one document, and say what became of it.
-    fn document_stands(&self, status: Status, said: &str) {
-        let pull = self.pull();
+    /// The pull request and the branch hold the run's document, if it came so far, and say what became of it.
+    fn document_stands(&self, run: &RunView, said: &str) {
+        let (pull, status) = (self.pull(), run.status);
         let log = self.hub.log(self.repo, &pull.head);
         self.unseen.saw(self.repo, Act::Branch(pull.head.clone()));
-        let path = pull.body.split("| Document | `").nth(1).unwrap().split('`').next().unwrap();
+        let heading = format!("### {}\n", stage_name(&run.workflow));
+        let Some((_, section)) = pull.body.split_once(&heading) else { return };
+        let section = section.split("\n### ").next().unwrap();
+        let path = section.split("| Document | `").nth(1).unwrap().split('`').next().unwrap();
         let hash = Hash::of(&self.hub.branch_file(self.repo, &pull.head, path).unwrap());
-        assert!(pull.body.contains(&format!("| sha256 | `{hash}` |")), "{hash}: {}", pull.body);
-        let waits = pull.body.contains("| Decision | waits for a person |");
+        assert!(section.contains(&format!("| sha256 | `{hash}` |")), "{hash}: {}", pull.body);
+        let waits = section.contains("| Decision | waits for a person |");
         assert_eq!(waits, status == Status::Asking, "{}", pull.body);
         // A person's own version is asked about without a commit of ours.
         let ours = log.iter().find(|commit| commit.author == BOT).map_or("", |commit| &commit.message);

@@ -116,6 +116,7 @@ async fn a_note_that_is_filed_when_the_run_is_stopped_is_filed() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn each_stage_has_its_part_of_the_pull_request() {
     let mut w = with("", sound().reviews(&approved())).await;
     for (stage, workflow) in [("LLD", "lld"), ("pages", "pages")] {
@@ -141,6 +142,7 @@ async fn each_stage_has_its_part_of_the_pull_request() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn pages_are_published_together() {
     for asks in [true, false] {
         let mut w = with(&format!("[pages]\nverdict_gate = {asks}\n"), sound()).await;

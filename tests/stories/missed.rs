@@ -75,6 +75,7 @@ fn unwell(path: &str, status: u16, times: u32) -> Fault {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn what_was_said_while_the_bot_was_down_is_heard_afterwards() {
     let mut w = world().await.labeled_while_down("maya").await;
     assert!(w.run().await.is_none());
@@ -183,6 +184,7 @@ async fn what_github_no_longer_has_keeps_nothing_else_out() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_long_silence_is_read_page_by_page_and_in_order() {
     let w = world().await;
     let (repo, issue, maya, clock) = (w.repo, w.issue, w.user("maya"), w.clock.clone());
@@ -491,6 +493,7 @@ impl World {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
     for how in [Late::Swept, Late::Redelivered] {
         let mut w = world().await;
@@ -522,6 +525,7 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -602,6 +606,7 @@ async fn a_label_that_was_taken_back_before_we_heard_of_it_does_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_start_that_a_later_run_overtook_is_asked_for_again() {
     let mut w = world().await;
     let (repo, issue, sam) = (w.repo, w.issue, w.user("sam"));

@@ -18,7 +18,7 @@ use crate::{
 const LABEL: &str = "countersign:lld";
 
 /// Each call may cost a dollar at most, and costs some cents.
-const PRICES: &str = "\
+pub(crate) const PRICES: &str = "\
 [[model]]
 id = \"stub-drafter\"
 aliases = [\"drafter\"]
@@ -37,7 +37,7 @@ max_output = 500
 price = { input = 0, output = 2000 }
 ";
 
-fn billed() -> String {
+pub(crate) fn billed() -> String {
     format!("billed = true\n{}", Script::default().drafts(&design()).reviews(&approved()).toml())
 }
 
@@ -163,6 +163,7 @@ async fn a_paused_run_is_stopped_like_any_other() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn the_cap_of_a_day_is_over_with_the_day() {
     let mut w = priced("repository_day = \"$1\"", true).await;
     w.label("maya", LABEL).await;
@@ -289,6 +290,7 @@ async fn a_call_that_was_under_way_at_a_crash_counts_with_all_that_was_held_for_
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let mut w = priced("", true).await;
     w.comes_to_the_gate().await;
@@ -358,6 +360,7 @@ async fn what_no_bill_will_show_counts_against_no_cap() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_repository_may_lower_a_cap_and_never_raise_one() {
     for (own, pauses) in [("[budget]\nrun = \"$0.50\"\n", 1), ("[budget]\nrun = \"$11\"\n", 0)] {
         let files = vec![(".github/countersign.toml".to_owned(), own.as_bytes().to_vec())];
@@ -383,6 +386,7 @@ async fn a_repository_may_lower_a_cap_and_never_raise_one() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_run_that_halted_is_tried_again_from_the_thread() {
     let script = Script::default().fails("drafter", "refused").reviews(&approved()).toml();
     let mut w = World::new(Setting { script: Some(script), ..Setting::default() }).await;
@@ -406,6 +410,7 @@ async fn a_run_that_halted_is_tried_again_from_the_thread() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
     let mut w = priced("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
     w.comment("max", "/budget +1").await;
@@ -448,6 +453,7 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_model_without_a_price_is_not_asked_under_a_cap() {
     let toml = PRICES.replacen("price = { input = 0, output = 10 }\n", "", 1);
     let setting = Setting { script: Some(billed()), toml: toml.clone(), private: true, ..Setting::default() };
@@ -468,6 +474,7 @@ async fn a_model_without_a_price_is_not_asked_under_a_cap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "takes long"]
 async fn runs_side_by_side_never_spend_more_than_they_share() {
     let script = Script::default().drafts(&design()).reviews(&approved()).toml();
     let script = format!("billed = true\n{}", script.replace("[[answer]]\n", "[[answer]]\ndelay_ms = 200\n"));

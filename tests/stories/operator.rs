@@ -204,6 +204,7 @@ async fn only_what_failed_is_tried_again() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_run_that_failed_in_its_first_draft_goes_on_in_the_comment_it_has() {
     let mut w = world().await;
     let _open = w.socket();
@@ -227,6 +228,7 @@ async fn a_run_that_failed_in_its_first_draft_goes_on_in_the_comment_it_has() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_repository_is_forgotten_once_nothing_of_it_is_alive() {
     let mut w = world().await;
     let _open = w.socket();
@@ -246,6 +248,7 @@ async fn a_repository_is_forgotten_once_nothing_of_it_is_alive() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
     let mut w = world().await;
     let open = w.socket();

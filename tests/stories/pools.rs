@@ -100,6 +100,7 @@ async fn another_drafts_where_one_is_used_up_and_its_own_family_does_not_review(
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn where_all_are_used_up_the_run_waits_for_the_first_that_is_back() {
     let mut script = Script::default();
     for model in ["ann", "bob"] {
@@ -199,6 +200,7 @@ fn drafting_opencode(place: &Path) -> PathBuf {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn the_usual_pool_starts_beside_the_usual_reviewer_and_what_opencode_drafts_counts() {
     let place = tempfile::tempdir().unwrap();
     let (opencode, (gemini, _)) = (drafting_opencode(place.path()), reviewing(None).await);

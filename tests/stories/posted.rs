@@ -57,6 +57,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         rationale,
         findings: vec![finding.clone()],
         dismissed: vec![finding],
+        diff: Some(summary.clone()),
         summary,
         role: Role::Write,
         override_role: Some(Role::Maintain),
@@ -317,7 +318,7 @@ fn no_way_out_that_was_open_is_open_again() {
 
 #[test]
 fn whatever_is_posted_does_nothing_and_stays_in_its_place() {
-    let comments = if crate::world::all() { 100_000 } else { 10_000 };
+    let comments = if crate::world::all() { 100_000 } else { 2_000 };
     std::thread::scope(|scope| {
         for seed in [0x0005_eed0_f14e_57a7, 0x0005_eed0_f14e_57a8] {
             scope.spawn(move || {
@@ -332,6 +333,7 @@ fn whatever_is_posted_does_nothing_and_stays_in_its_place() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_comment_cut_in_parts_does_nothing_either() {
     let mut chance = Chance(0x000c_0ffe_e5ee_d000);
     // Comments longer than GitHub takes.

@@ -179,6 +179,7 @@ fn large() -> Setting {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_large_issue_of_a_large_repository_is_worked_on_by_small_models() {
     let drafts: Drafts = vec![of_a_file_that_is_not, mends_it];
     let (mut w, models) = with_models((14_000, 14_000), drafts, large()).await;
@@ -282,6 +283,7 @@ async fn no_text_leaves_its_segment() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_text_of_more_tokens_than_usual_is_cut_shorter() {
     let (mut w, models) =
         with_dense_models((14_000, 14_000), 26_000, vec![of_a_file_that_is_there], large()).await;

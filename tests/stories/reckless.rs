@@ -54,8 +54,8 @@ pub(crate) struct Case {
     pub(crate) seed: u64,
     /// How many calls of each role the script answers to others.
     pub(crate) before: u32,
-    /// How many people its gates ask for.
-    pub(crate) needed: u32,
+    /// Whom its gates ask for.
+    pub(crate) approvers: Approvers,
 }
 
 /// A review, as whoever ran it saw it.
@@ -244,7 +244,7 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         spec: "stub:drafter",
         reviewer: "stub:reviewer",
         caps: &BudgetSettings::default(),
-        sample_path: None,
+        sample: None,
     };
     let before = s.round.clone();
     match rounds::draft(cx, &mut s.round, &brief).await {
@@ -310,7 +310,7 @@ async fn gate(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<At
             subject: subject(document),
             verbs: verbs.map(|(verb, role)| (verb.to_owned(), role.into())).to_vec(),
             shown_at: cx.clock().now(),
-            approvers: Approvers { needed: s.case.needed, ..Approvers::default() },
+            approvers: s.case.approvers.clone(),
             expires: None,
             ways: Vec::new(),
         }));

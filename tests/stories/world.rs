@@ -161,6 +161,8 @@ pub(crate) struct Setting {
     pub(crate) env: String,
     pub(crate) files: Vec<(String, Vec<u8>)>,
     pub(crate) private: bool,
+    /// A permission that the App was not given.
+    pub(crate) lacks: &'static str,
     /// The workflows of [`toys`] are there as well.
     pub(crate) toys: bool,
     /// Writes go at the pace that GitHub wants. Whoever sets this moves the clock while things settle.
@@ -170,6 +172,11 @@ pub(crate) struct Setting {
 /// Is everything to be tried, and not only a sample of it?
 pub(crate) fn all() -> bool {
     std::env::var("COUNTERSIGN_TESTS").is_ok_and(|value| value == "all")
+}
+
+/// The first of cases that are alike, or all of them.
+pub(crate) fn some<T, const MANY: usize>(cases: [T; MANY]) -> impl Iterator<Item = T> {
+    cases.into_iter().take(if all() { MANY } else { 1 })
 }
 
 /// The usual world: maya owns a repository with the sample's first issue; sam may write, tess may triage,
@@ -209,6 +216,7 @@ impl World {
                 permissions: manifest
                     .permissions
                     .iter()
+                    .filter(|(name, _)| *name != setting.lacks)
                     .map(|(k, v)| (k.clone(), v.as_str().to_owned()))
                     .collect(),
                 events: manifest.events,
@@ -492,6 +500,7 @@ async fn start_hub(directory: &Path, clock: &Arc<ManualClock>) -> Hub {
         listen: ([127, 0, 0, 1], 0).into(),
         data: directory.join("hub"),
         now: Arc::new(move || clock.now()),
+        keeps: false,
     };
     Hub::start(options).await.unwrap()
 }
@@ -501,7 +510,8 @@ async fn build(config: &Path, clock: &Arc<ManualClock>, pacing: Pacing, toys: bo
         if toys { (toys::ALL, toys::TABLES) } else { (workflows::ALL, workflows::TABLES) };
     let patience = Instant::now() + Duration::from_secs(10);
     loop {
-        let settings = Settings::load(config, tables).unwrap();
+        let mut settings = Settings::load(config, tables).unwrap();
+        settings.sandbox.program = Some(env!("CARGO_BIN_EXE_countersign").into());
         match App::build_with(settings, clock.clone(), pacing, workflows).await {
             Ok(app) => return Arc::new(app),
             // Between its fork and its start a child of another world's holds whatever we held.

@@ -27,7 +27,7 @@ use crate::{
     clock::{Clock, SystemClock},
     engine::{Filter, Port, RunView, Status},
     limits::SEEN_BEFORE_APPROVAL,
-    messages::step_name,
+    messages::{AUDIT_TRAILER, step_name},
     types::Hash,
 };
 
@@ -38,13 +38,16 @@ use crate::{
 /// scripted and nothing leaves this machine.
 #[derive(clap::Args)]
 pub(super) struct Demo {
-    /// Answer the gates with yes and exit when the design is final.
+    /// Answer the gates with yes and exit when the last document is final.
     #[arg(long)]
     yes: bool,
     /// What is played: an issue to its design; a rough idea to an issue and then to its design; or findings that are
     /// answered and dismissed, and an issue that is edited under its gate.
     #[arg(long, value_enum, default_value_t = Story::Design, conflicts_with = "repo")]
     story: Story,
+    /// The last stage that is played.
+    #[arg(long, value_enum, default_value_t = Through::Lld)]
+    through: Through,
     /// Who drafts and reviews: scripted answers, or Claude and Gemini.
     #[arg(long, value_enum, default_value_t = Models::Stub)]
     models: Models,
@@ -79,16 +82,18 @@ pub(super) enum Story {
     Issue,
     /// Findings are answered and dismissed, and the issue is edited under its gate.
     Gates,
+    /// What other repositories do becomes a brief, and nothing is designed.
+    Scout,
 }
 
-impl Story {
-    /// What the maintainer puts on the issue, one after the other.
-    fn labels(self) -> &'static [&'static str] {
-        match self {
-            Self::Design | Self::Gates => &["countersign:lld"],
-            Self::Issue => &["countersign:issue", "countersign:lld"],
-        }
-    }
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Through {
+    /// The design.
+    Lld,
+    /// The implementation spec of that design.
+    Spec,
+    /// The pull request with tests and code of that spec; they are really run, in the sandbox.
+    Pr,
 }
 
 /// What `--yes` answers to what the rough idea leaves open.
@@ -112,11 +117,25 @@ impl Demo {
         if self.config.is_some() && self.models == Models::Stub {
             return Ok(wrong_usage("--config says which real models to ask; add --models real"));
         }
+        if self.story == Story::Gates && self.through != Through::Lld {
+            return Ok(wrong_usage("the story of the gates ends with its design; leave --through out"));
+        }
+        if self.story == Story::Scout && self.through != Through::Lld {
+            return Ok(wrong_usage("the story of the scout ends with its brief; leave --through out"));
+        }
+        if self.through == Through::Pr
+            && self.models == Models::Stub
+            && (self.story, &self.repo) != (Story::Design, &None)
+        {
+            return Ok(wrong_usage(
+                "code is scripted for the sample's first issue alone; leave --story and --repo out",
+            ));
+        }
         let temporary = tempfile::Builder::new().prefix("countersign-demo-").tempdir()?;
         let data = self.data.clone().unwrap_or_else(|| temporary.path().to_owned());
         let material = match (&self.repo, &self.issue) {
             (Some(repo), Some(issue)) => Material::yours(repo, issue)?,
-            _ => Material::sample(self.story),
+            _ => Material::sample(self.story, self.through == Through::Pr),
         };
         if self.models == Models::Real {
             say("Real models: parts of the code and the issue go to the companies whose models are asked:");
@@ -184,11 +203,10 @@ impl Demo {
         let mut said = BTreeSet::new();
         let mut ended: Option<RunView> = None;
         let mut progress = Progress::new();
-        let mut labels = self.story.labels().iter();
-        if stage.run().await?.is_none() {
-            stage.label(labels.next().unwrap_or(&"countersign:lld"))?;
-        } else {
-            labels.next();
+        if stage.run().await?.is_none()
+            && let Some(first) = self.workflows().next()
+        {
+            stage.label(&format!("countersign:{first}"))?;
         }
         loop {
             transcript.tell(stage, &mut progress).await?;
@@ -202,15 +220,15 @@ impl Demo {
                 if !run.status.live() {
                     // What happened between the last look and the end.
                     transcript.tell(stage, &mut progress).await?;
-                    if run.status == Status::Done && run.workflow == "issue" {
+                    let next = self.workflows().skip_while(|name| *name != run.workflow).nth(1);
+                    if let Some(next) = next.filter(|_| run.status == Status::Done) {
+                        let done = if run.workflow == "issue" { "Filed" } else { "Done" };
                         if let Some(outcome) = &run.outcome {
-                            say(format_args!("\nFiled: {}.\n", outcome.summary));
+                            say(format_args!("\n{done}: {}.\n", outcome.summary));
                         }
-                        if let Some(next) = labels.next() {
-                            stage.label(next)?;
-                            stage.until_after(&run).await?;
-                            continue;
-                        }
+                        stage.label(&format!("countersign:{next}"))?;
+                        stage.until_after(&run).await?;
+                        continue;
                     }
                     conclude(stage, &run, typing, self.data.as_deref())?;
                     if typing {
@@ -243,6 +261,21 @@ impl Demo {
 }
 
 impl Demo {
+    /// What the maintainer labels the issue for, one after the other.
+    fn workflows(&self) -> impl Iterator<Item = &'static str> {
+        let before: &[&str] = match self.story {
+            Story::Scout => &["scout"],
+            Story::Issue => &["issue", "lld"],
+            Story::Design | Story::Gates => &["lld"],
+        };
+        let last: &[&str] = match self.through {
+            Through::Lld => &[],
+            Through::Spec => &["spec"],
+            Through::Pr => &["spec", "implement"],
+        };
+        before.iter().chain(last).copied()
+    }
+
     /// What the maintainer answers where the run stands, once they can have read it.
     fn line(&self, stage: &Stage, run: &RunView) -> anyhow::Result<Option<String>> {
         let Some(gate) = &run.gate else { return Ok(None) };
@@ -285,21 +318,23 @@ fn conclude(stage: &Stage, run: &RunView, open: bool, data: Option<&Path>) -> an
         return Ok(());
     }
     let branch = stage.issue.branch(1);
-    let path = stage.document_path();
+    let path = stage.document_path(run);
     let Some(bytes) = stage.hub.branch_file(stage.repo, &branch, &path) else {
         bail!("{path} is not on {branch}");
     };
     let committed = Hash::of(&bytes);
     say(format_args!("\n{path} on {branch}: sha256 {committed}"));
-    let signed = stage
-        .hub
-        .log(stage.repo, &branch)
-        .iter()
-        .any(|commit| commit.message.contains(&format!("Countersign-Document: {committed}")));
-    if !signed {
+    // Of code the report is made, and its commit names the change.
+    let code = run.workflow == "implement";
+    let trailer = if code { AUDIT_TRAILER.to_owned() } else { format!("Countersign-Document: {committed}") };
+    let log = stage.hub.log(stage.repo, &branch);
+    if !log.iter().any(|commit| commit.message.contains(&trailer)) {
         bail!("no commit on {branch} says that these bytes were approved");
     }
-    say("These are the bytes that were approved.");
+    say(match code {
+        true => "Tests and code are there as they were tried and approved.",
+        false => "These are the bytes that were approved.",
+    });
     if let Some(outcome) = &run.outcome {
         say(format_args!("Done: {}.", outcome.summary));
     }

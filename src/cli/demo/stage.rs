@@ -18,8 +18,9 @@ use crate::{
     app::App,
     clock::{Clock, SystemClock},
     config::{ModelSettings, Secrets, Settings},
+    engine::RunView,
     github::manifest,
-    localhub::{self, AppCredentials, AppSpec, Hub, HubError, HubOptions, RepoSource},
+    localhub::{self, AppCredentials, AppSpec, Fame, Hub, HubError, HubOptions, RepoSource},
     providers::{REHEARSAL, Readiness},
     types::{Hash, InstallationId, IssueNo, RepoId, Role, UserId},
     workflows,
@@ -33,6 +34,8 @@ pub(super) struct Material {
     /// The one that is worked on.
     on: IssueNo,
     story: Story,
+    /// What answers, where it is not the rehearsal alone.
+    script: Option<String>,
 }
 
 /// A rough idea, as people have them.
@@ -41,17 +44,28 @@ const IDEA: (&str, &str) = (
     "It would be cool to have weeks in the sums, too. I add them up by hand at the end of a month.\n",
 );
 
+/// What others made, for a scout to find: name, stars, licence, README.
+const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
+    (
+        "clockwork",
+        1240,
+        Some("MIT"),
+        "# clockwork\n\nSums of a time sheet by ISO week, by month or by project.\n",
+    ),
+    ("hoursheet", 310, None, "# hoursheet\n\nA week begins on the day that you say. One sum at a time.\n"),
+];
+
 impl Story {
     fn number(self, issues: &[(String, String)]) -> IssueNo {
         match self {
-            Self::Design | Self::Gates => IssueNo(1),
+            Self::Design | Self::Gates | Self::Scout => IssueNo(1),
             Self::Issue => IssueNo(issues.len() as u64),
         }
     }
 }
 
 impl Material {
-    pub(super) fn sample(story: Story) -> Self {
+    pub(super) fn sample(story: Story, with_code: bool) -> Self {
         let sample = localhub::sample();
         let files = sample.files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
         let issues = sample.issues.iter().map(|(t, b)| ((*t).to_owned(), (*b).to_owned())).collect();
@@ -61,7 +75,11 @@ impl Material {
             issues.push((title.to_owned(), body.to_owned()));
         }
         let (name, source, on) = ("tally".to_owned(), RepoSource::Files(files), story.number(&issues));
-        Self { name, source, issues, on, story }
+        let script = match story {
+            Story::Gates => Some(gates_script()),
+            _ => with_code.then(|| include_str!("../../../fixtures/models/pr.toml").to_owned()),
+        };
+        Self { name, source, issues, on, story, script }
     }
 
     /// A clone of the user's repository, with the one issue of the file.
@@ -88,6 +106,7 @@ impl Material {
             issues: vec![(title.to_owned(), body.trim_start().to_owned())],
             on: IssueNo(1),
             story: Story::Design,
+            script: None,
         })
     }
 }
@@ -168,9 +187,12 @@ impl Stage {
             None => furnish(&hub, files, maintainer, webhook, material)?,
         };
         let mut text = settings_text(&hub, &remembered);
+        if let Some(script) = &material.script {
+            fs::write(files.config.with_file_name("script.toml"), script)?;
+            text += "[providers.stub]\nscript = \"script.toml\"\n";
+        }
         if material.story == Story::Gates {
-            fs::write(files.config.with_file_name("script.toml"), gates_script())?;
-            text += "[providers.stub]\nscript = \"script.toml\"\n\n[lld]\nmax_rounds = 2\n";
+            text += "\n[lld]\nmax_rounds = 2\n";
         }
         fs::write(&files.config, text)?;
         let mut settings = workflows::settings(&files.config)?;
@@ -262,8 +284,10 @@ impl Stage {
         issue.is_some_and(|issue| issue.comments.iter().any(|c| c.body.contains(&subject.short())))
     }
 
-    pub(super) fn document_path(&self) -> String {
-        self.app.settings.workflow("lld").document_path_of(self.issue)
+    pub(super) fn document_path(&self, run: &RunView) -> String {
+        let title = self.hub.issue(self.repo, self.issue).map(|issue| issue.title).unwrap_or_default();
+        let path = self.app.settings.workflow(&run.workflow).document_path_of(self.issue);
+        path.replace("{slug}", &workflows::scout::slug(&run.trigger.args, &title))
     }
 }
 
@@ -308,6 +332,7 @@ async fn start_hub(data: &Path, port: u16) -> anyhow::Result<Hub> {
         listen: ([127, 0, 0, 1], port).into(),
         data: data.join("hub"),
         now: Arc::new(|| SystemClock.now()),
+        keeps: true,
     };
     match Hub::start(at(port)).await {
         Err(HubError::Listen { .. }) if port != 0 => {
@@ -341,6 +366,9 @@ fn furnish(
             hub.open_issue(repo, maintainer, title, body)?;
         }
     }
+    if material.story == Story::Scout {
+        others(hub)?;
+    }
     let credentials = match hub.credentials(BOT) {
         Some(known) => {
             hub.set_webhook(known.id, Some(webhook), &known.webhook_secret)?;
@@ -356,6 +384,21 @@ fn furnish(
     let remembered = Remembered { app: credentials.id, installation, repo, issue: material.on, port };
     files.remember(&remembered)?;
     Ok(remembered)
+}
+
+/// Other people's repositories.
+fn others(hub: &Hub) -> anyhow::Result<()> {
+    let ann = hub.create_user("ann")?;
+    for (name, stars, licence, readme) in
+        OTHERS.into_iter().filter(|of| hub.repository_id("ann", of.0).is_none())
+    {
+        let files = vec![("README.md".to_owned(), readme.as_bytes().to_vec())];
+        let repo = hub.create_repo(ann, name, RepoSource::Files(files), false)?;
+        let description = "Report time by week and by project from plain text".to_owned();
+        let fame = Fame { stars, licence: licence.map(str::to_owned), description, topics: Vec::new() };
+        hub.set_fame(repo, fame)?;
+    }
+    Ok(())
 }
 
 fn register(hub: &Hub, owner: UserId, webhook: Url) -> anyhow::Result<AppCredentials> {

@@ -6,6 +6,8 @@ use crate::{
     config::{GeminiTier, Meaning, Settings},
     git, proc,
     providers::{GeminiKeyState, ModelId, Providers, RouteState, gemini_keys},
+    runners,
+    sandbox::{Level, Sandbox},
     store::{self, Rest},
 };
 
@@ -17,10 +19,48 @@ pub(super) async fn check(report: &mut Report, settings: &Settings) {
     for lacks in proc::confinement_lacks() {
         report.note("confinement", format!("this kernel does not keep models' programs from {lacks}"));
     }
+    sandbox(report, settings).await;
     data(report, settings);
     settings.exposed_secrets().into_iter().for_each(|exposed| report.bad("secrets", exposed));
     models(report, settings).await;
     keys(report, settings);
+}
+
+/// What a repository's own code would be run in, and how to get a better one. Nothing that a run needs today stops without.
+async fn sandbox(report: &mut Report, settings: &Settings) {
+    let own = match std::env::current_exe() {
+        Ok(own) => own,
+        Err(error) => return report.note("sandbox", error.to_string()),
+    };
+    match Sandbox::of_this_machine(&own, settings.sandbox.level).await {
+        Ok(sandbox) if sandbox.level() == Level::Full => report.good("sandbox", "full"),
+        Ok(sandbox) => {
+            let level = sandbox.level().as_str();
+            report.note("sandbox", format!("{level} only: {}", sandbox.lacks().join("; ")));
+        }
+        Err(error) => {
+            let all_the_same = "`level = \"none\"` under [sandbox] runs it all the same";
+            report.note("sandbox", format!("{error}; {all_the_same}"));
+        }
+    }
+}
+
+/// What repositories' own tests are run with, and where what they depend on may be fetched.
+pub(super) async fn toolchains(report: &mut Report, settings: &Settings) {
+    for (runner, found) in runners::toolchains().await {
+        match found {
+            Ok(version) => report.good(runner, version),
+            Err(lacks) => report.note(runner, lacks),
+        }
+    }
+    let hosts = &settings.sandbox.hosts;
+    match hosts.is_empty() {
+        true => report.note(
+            "dependencies",
+            "are fetched from nowhere: no `hosts` under [sandbox]; `countersign test` names those that are missed",
+        ),
+        false => report.good("dependencies", format!("may be fetched from {hosts}")),
+    }
 }
 
 /// Tries where the data is, or will be, without leaving anything there: this may be another user than the server's.

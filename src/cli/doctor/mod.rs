@@ -54,6 +54,7 @@ impl Doctor {
                 if let Some(app) = github::check(&mut report, &settings).await {
                     repositories::check(&mut report, &app, &settings).await;
                 }
+                machine::toolchains(&mut report, &settings).await;
             }
             Err(error) => report.bad("settings", error.to_string()),
         }

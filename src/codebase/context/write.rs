@@ -32,6 +32,11 @@ impl Text {
     }
 }
 
+/// A file's text as models are shown it.
+pub fn as_shown(text: &str) -> String {
+    Text::of(text).text
+}
+
 /// A file's section: its path, why it is here, and each body under its label in a fence of its own.
 pub(super) fn section(path: &str, why: &str, bodies: &[(String, String)]) -> String {
     let mut out = format!("\n## {}\n", code(&one_line(path)));

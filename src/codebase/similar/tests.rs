@@ -103,6 +103,7 @@ fn empty_questions_and_empty_repositories() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn hostile_texts_are_bounded() {
     let index = shop();
     let words: String = (0..1_000_000).map(|at| format!("w{at:x} ")).collect();
@@ -123,6 +124,7 @@ fn hostile_texts_are_bounded() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_hundred_thousand_files_of_one_name() {
     // They are alike, so that one is parsed for all.
     let one = Index::of_texts([("mod.rs", "use crate::mod_x::y;\nfn cart() {}\n")]).files()[0].clone();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Change, FileRow, Holds, Lld, SECTIONS, parse, spec_of};
+use super::{Change, FileRow, Holds, Lld, SCHEMA, Schema, parse};
 use crate::{
     documents::{Mistake, Tree, identifier, is_invisible, markdown, path, secrets, shown_path},
     limits,
@@ -12,22 +12,30 @@ use crate::{
 
 /// All mistakes in form, files and paths; an empty list means the design may be reviewed.
 pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
-    if text.trim().is_empty() {
-        return vec![Mistake::error("empty", "document", "the document is empty; write the whole design")];
-    }
-    if text.len() > limits::DOCUMENT_BYTES {
-        let message =
-            format!("the document has {} bytes; {} are allowed", text.len(), limits::DOCUMENT_BYTES);
-        return vec![Mistake::error("too-long", "document", message)];
+    if let Some(mistake) = unreadable(text) {
+        return vec![mistake];
     }
     let lld = parse(text);
     let mut out = Vec::new();
-    unseen(text, &mut out);
-    first_heading(&lld, issue, &mut out);
-    sections(text, &lld, &mut out);
-    files(&lld, tree, &mut out);
+    form(SCHEMA, text, &lld, issue, tree, &mut out);
     done_names_only_listed_paths(text, &lld, tree, &mut out);
     mitigations_name_known_functions(text, &lld, &mut out);
+    out
+}
+
+/// What every document with numbered sections and a table of files is held against.
+pub(in crate::documents) fn form(
+    schema: &Schema,
+    text: &str,
+    lld: &Lld,
+    issue: IssueNo,
+    tree: &dyn Tree,
+    out: &mut Vec<Mistake>,
+) {
+    unseen(text, out);
+    first_heading(schema, lld, issue, out);
+    sections(schema, text, lld, out);
+    files(schema, lld, tree, out);
     if !secrets::find(text).is_empty() {
         out.push(Mistake::error(
             "secret",
@@ -35,7 +43,15 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
             "a text that looks like a credential stands here; take it out",
         ));
     }
-    out
+}
+
+/// One mistake where there is no reading it at all.
+pub(in crate::documents) fn unreadable(text: &str) -> Option<Mistake> {
+    if text.trim().is_empty() {
+        return Some(Mistake::error("empty", "document", "the document is empty; write the whole of it"));
+    }
+    let message = format!("the document has {} bytes; {} are allowed", text.len(), limits::DOCUMENT_BYTES);
+    (text.len() > limits::DOCUMENT_BYTES).then(|| Mistake::error("too-long", "document", message))
 }
 
 /// What a person who reads the rendered design would not see, and a model would.
@@ -80,8 +96,8 @@ fn hides(markup: &str) -> bool {
         || markup.strip_prefix("<?").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
 
-fn first_heading(lld: &Lld, issue: IssueNo, out: &mut Vec<Mistake>) {
-    let wanted = format!("the first line must be `# {issue} - Feature: TITLE`");
+fn first_heading(schema: &Schema, lld: &Lld, issue: IssueNo, out: &mut Vec<Mistake>) {
+    let wanted = format!("the first line must be `# {issue} - {}: TITLE`", schema.kind);
     match (&lld.heading, lld.number) {
         (None, _) => {
             out.push(Mistake::error("h1.missing", "H1", format!("there is no first heading; {wanted}")))
@@ -96,8 +112,8 @@ fn first_heading(lld: &Lld, issue: IssueNo, out: &mut Vec<Mistake>) {
     }
 }
 
-fn sections(text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
-    for spec in SECTIONS.iter().filter(|s| s.required) {
+fn sections(schema: &Schema, text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
+    for spec in schema.sections.iter().filter(|s| s.required) {
         let place = format!("§{}", spec.number);
         let Some(section) = lld.section(spec.number) else {
             let message = format!("the section is missing; add `{}`", spec.heading());
@@ -133,13 +149,15 @@ fn sections(text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
             _ => {}
         }
     }
-    twice(lld, out);
+    twice(schema, lld, out);
 }
 
 /// A section that stands twice would be read once, and which one is nobody's guess.
-fn twice(lld: &Lld, out: &mut Vec<Mistake>) {
+fn twice(schema: &Schema, lld: &Lld, out: &mut Vec<Mistake>) {
     let mut seen = BTreeSet::new();
-    for section in lld.sections.iter().filter(|s| spec_of(&s.number, &s.title).is_some_and(|s| s.required)) {
+    for section in
+        lld.sections.iter().filter(|s| schema.spec_of(&s.number, &s.title).is_some_and(|s| s.required))
+    {
         if !seen.insert(&section.number) {
             let place = format!("§{}", section.number);
             out.push(Mistake::error("section.twice", place, "the section stands here twice; keep one"));
@@ -166,7 +184,7 @@ fn requirements(lld: &Lld, out: &mut Vec<Mistake>) {
     }
 }
 
-fn files(lld: &Lld, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+fn files(schema: &Schema, lld: &Lld, tree: &dyn Tree, out: &mut Vec<Mistake>) {
     let added: BTreeSet<&str> = lld
         .files
         .iter()
@@ -175,7 +193,8 @@ fn files(lld: &Lld, tree: &dyn Tree, out: &mut Vec<Mistake>) {
         .collect();
     let mut seen = BTreeSet::new();
     for row in &lld.files {
-        let mut say = |rule, message: String| out.push(Mistake::error(rule, "§2.1", message));
+        let mut say =
+            |rule, message: String| out.push(Mistake::error(rule, format!("§{}", schema.files), message));
         if let Some(why) = path::refused(&row.path) {
             say("files.path", format!("`{}` {why}", shown_path(&row.path)));
             continue;
@@ -522,10 +541,10 @@ pub(super) mod tests {
         insta::assert_snapshot!(
             check(&text, ISSUE, &Repo).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
             H1: it names issue 7; the first line must be `# 42 - Feature: TITLE` [h1.number]
+            document: a text that looks like a credential stands here; take it out [secret]
             §12: `src/none.rs` is named here but neither exists nor stands in 2.1; add a row or mend the path [done.path]
             §12: `src/config.rs` is named here but not in 2.1; add it if it changes [done.path]
             §11: `gone()` is named here but not in 2.4 [risks.function]
-            document: a text that looks like a credential stands here; take it out [secret]
             "#);
     }
 }

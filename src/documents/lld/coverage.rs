@@ -56,6 +56,11 @@ pub fn coverage(text: &str) -> Vec<Mistake> {
     out
 }
 
+/// A phrase in it that passes whatever happens.
+pub(in crate::documents) fn vague(lower: &str) -> Option<String> {
+    VAGUE.iter().find(|phrase| says(lower, phrase)).map(|phrase| phrase.join(" "))
+}
+
 fn uncovered(lld: &Lld, out: &mut Vec<Mistake>) {
     let covered: BTreeSet<&str> =
         lld.scenarios.iter().flat_map(|s| &s.requirements).map(String::as_str).collect();
@@ -92,8 +97,7 @@ fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mista
     let row = [&scenario.text, &scenario.input, &scenario.expected, &scenario.pass]
         .map(|c| c.to_lowercase())
         .join(" . ");
-    if let Some(phrase) = VAGUE.iter().find(|p| says(&row, p)) {
-        let phrase = phrase.join(" ");
+    if let Some(phrase) = vague(&row) {
         say(
             "coverage.vague",
             format!("\"{phrase}\" passes whatever happens; say the exact value, status or text"),

@@ -10,12 +10,18 @@ mod place;
 mod summary;
 
 pub use check::check;
-pub(in crate::documents) use check::{paths_named, unseen};
+pub(in crate::documents) use check::{form, paths_named, unreadable, unseen};
 pub use coverage::coverage;
+pub(in crate::documents) use coverage::vague;
 pub use fix::{Fix, fix};
 pub(in crate::documents) use fix::{Repair, repair, repairs};
 pub use names::names;
+pub(in crate::documents) use names::names_of;
+#[cfg(test)]
+pub(in crate::documents) use names::tests::Bare;
 pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse};
+pub(in crate::documents) use parse::{column, items_in, tables_in, view};
+pub(in crate::documents) use place::{file_of, first_line};
 pub use place::{line_of, place_exists, unchanged_at};
 pub use summary::summary;
 
@@ -72,7 +78,7 @@ fn heading_line(number: &str, title: &str) -> String {
     format!("{} {number}{dot} {title}", "#".repeat(depth + 1))
 }
 
-const fn section(
+pub(in crate::documents) const fn section(
     number: &'static str,
     title: &'static str,
     holds: Holds,
@@ -83,7 +89,7 @@ const fn section(
     SectionSpec { number, title, required: true, holds, rule, sample, priority }
 }
 
-const fn optional(
+pub(in crate::documents) const fn optional(
     number: &'static str,
     title: &'static str,
     priority: u8,
@@ -95,6 +101,69 @@ const fn optional(
 const fn group(number: &'static str, title: &'static str) -> SectionSpec {
     SectionSpec { number, title, required: false, holds: Holds::Group, rule: "", sample: "", priority: 0 }
 }
+
+/// A kind of document: its sections, and what the names in them are.
+pub(in crate::documents) struct Schema {
+    /// Stands before the title: `Feature`.
+    pub(in crate::documents) kind: &'static str,
+    pub(in crate::documents) sections: &'static [SectionSpec],
+    /// The number of the section with the table of files, and of the one with the signatures.
+    pub(in crate::documents) files: &'static str,
+    pub(in crate::documents) signatures: &'static str,
+    /// Sections that say what is new.
+    pub(in crate::documents) new: &'static [&'static str],
+    /// Chapters whose prose speaks of the code there is, and those whose names are made up for tests.
+    pub(in crate::documents) speaks: &'static [&'static str],
+    pub(in crate::documents) made_up: &'static [&'static str],
+}
+
+impl Schema {
+    /// The schema's row for a heading, if it is one of it.
+    pub(in crate::documents) fn spec_of(&self, number: &str, title: &str) -> Option<&'static SectionSpec> {
+        self.sections.iter().find(|spec| spec.is(number, title))
+    }
+
+    /// The format in words, for a prompt.
+    pub(in crate::documents) fn rules(&self) -> String {
+        let mut out = format!(
+            "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, \
+             no closing remark. Its first line is `# {{issue number}} - {}: {{title}}`. Its sections, in this order, with \
+             exactly these headings:\n",
+            self.kind
+        );
+        for spec in self.sections.iter().filter(|s| s.holds != Holds::Group) {
+            let need = if spec.required {
+                "required"
+            } else {
+                "optional; leave it out when there is nothing to say"
+            };
+            out.push_str(&format!("- `{}` ({need}): {}.\n", spec.heading(), spec.rule));
+        }
+        out.push_str(
+            "Do not write review logs, verdicts, costs or claims that something was run or verified: code adds those.\n",
+        );
+        out
+    }
+
+    /// What a section is worth when the document is shortened, by its heading. None that nobody knows is worth more than
+    /// those that people sign for.
+    pub(in crate::documents) fn rank(&self, heading: &str) -> Option<Rank> {
+        let (number, title) = parse::numbered(heading)?;
+        let spec = self.spec_of(number, title)?;
+        Some(if spec.holds == Holds::Group { shorten::MIDDLE } else { spec.priority })
+    }
+}
+
+/// A design's.
+pub(in crate::documents) const SCHEMA: &Schema = &Schema {
+    kind: "Feature",
+    sections: SECTIONS,
+    files: "2.1",
+    signatures: "2.4",
+    new: &["2.1", "2.2", "2.3", "2.4"],
+    speaks: &["1", "2", "7", "8", "11"],
+    made_up: &["5", "10"],
+};
 
 pub(crate) const SECTIONS: &[SectionSpec] = &[
     section(
@@ -178,7 +247,7 @@ pub(crate) const SECTIONS: &[SectionSpec] = &[
 
 /// The schema's row for a heading, if it is one of ours.
 pub(crate) fn spec_of(number: &str, title: &str) -> Option<&'static SectionSpec> {
-    SECTIONS.iter().find(|spec| spec.is(number, title))
+    SCHEMA.spec_of(number, title)
 }
 
 /// The skeleton a drafter fills: the first heading, and every section that must be there.
@@ -195,20 +264,7 @@ pub fn template(issue: IssueNo, title: &str) -> String {
 
 /// The format in words, for a prompt.
 pub fn format_rules() -> String {
-    let mut out = String::from(
-        "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, \
-         no closing remark. Its first line is `# {issue number} - Feature: {title}`. Its sections, in this order, with \
-         exactly these headings:\n",
-    );
-    for spec in SECTIONS.iter().filter(|s| s.holds != Holds::Group) {
-        let need =
-            if spec.required { "required" } else { "optional; leave it out when there is nothing to say" };
-        out.push_str(&format!("- `{}` ({need}): {}.\n", spec.heading(), spec.rule));
-    }
-    out.push_str(
-        "Do not write review logs, verdicts, costs or claims that something was run or verified: code adds those.\n",
-    );
-    out
+    SCHEMA.rules()
 }
 
 /// `# 42 - Feature: Read the config from a file`
@@ -217,12 +273,9 @@ fn first_heading(issue: IssueNo, title: &str) -> String {
     format!("# {issue} - Feature: {title}")
 }
 
-/// What a section of a design is worth when it is shortened, by its heading. None that nobody knows is worth more than
-/// those that people sign for.
+/// What a section of a design is worth when it is shortened.
 pub fn rank(heading: &str) -> Option<Rank> {
-    let (number, title) = parse::numbered(heading)?;
-    let spec = spec_of(number, title)?;
-    Some(if spec.holds == Holds::Group { shorten::MIDDLE } else { spec.priority })
+    SCHEMA.rank(heading)
 }
 
 #[cfg(test)]

@@ -102,17 +102,7 @@ impl Lld {
 /// Reads a design. Total: any text gives a view.
 pub fn parse(text: &str) -> Lld {
     let outline = markdown::outline(text);
-    let mut lld = Lld::default();
-    if let Some(first) = outline.headings.iter().find(|h| h.level == 1) {
-        let (number, title) = first_heading(&first.text);
-        lld.number = number;
-        lld.title = title.to_owned();
-        lld.heading = Some(first.range.clone());
-    }
-    lld.sections = sections(text, &outline);
-    if let Some(body) = lld.section("2.1").map(|s| s.body.clone()) {
-        lld.files = tables_in(&outline, &body).flat_map(file_rows).collect();
-    }
+    let mut lld = view(text, &outline, "2.1");
     if let Some(body) = lld.section("3").map(|s| s.body.clone()) {
         lld.requirements = items_in(&outline, &body).filter_map(requirement).collect();
     }
@@ -130,6 +120,22 @@ pub fn parse(text: &str) -> Lld {
                 Some(Question { text: i.text.trim().to_owned(), done, range: i.range.clone() })
             })
             .collect();
+    }
+    lld
+}
+
+/// What every document with numbered sections has: a heading, the sections, and a table of files in that of this number.
+pub(in crate::documents) fn view(text: &str, outline: &Outline, files: &str) -> Lld {
+    let mut lld = Lld::default();
+    if let Some(first) = outline.headings.iter().find(|h| h.level == 1) {
+        let (number, title) = first_heading(&first.text);
+        lld.number = number;
+        lld.title = title.to_owned();
+        lld.heading = Some(first.range.clone());
+    }
+    lld.sections = sections(text, outline);
+    if let Some(body) = lld.section(files).map(|s| s.body.clone()) {
+        lld.files = tables_in(outline, &body).flat_map(file_rows).collect();
     }
     lld
 }
@@ -210,16 +216,22 @@ pub(super) fn open_questions_body(text: &str, outline: &Outline) -> Option<Range
     Some(outline.headings[at].range.end.min(end)..end)
 }
 
-pub(super) fn items_in<'a>(outline: &'a Outline, body: &'a Range<usize>) -> impl Iterator<Item = &'a Item> {
+pub(in crate::documents) fn items_in<'a>(
+    outline: &'a Outline,
+    body: &'a Range<usize>,
+) -> impl Iterator<Item = &'a Item> {
     outline.items.iter().filter(|i| body.contains(&i.range.start))
 }
 
-fn tables_in<'a>(outline: &'a Outline, body: &'a Range<usize>) -> impl Iterator<Item = &'a Table> {
+pub(in crate::documents) fn tables_in<'a>(
+    outline: &'a Outline,
+    body: &'a Range<usize>,
+) -> impl Iterator<Item = &'a Table> {
     outline.tables.iter().filter(|t| body.contains(&t.range.start))
 }
 
 /// The column whose header begins with this word.
-fn column(table: &Table, word: &str) -> Option<usize> {
+pub(in crate::documents) fn column(table: &Table, word: &str) -> Option<usize> {
     table.header.iter().position(|h| h.trim_matches(['*', '`']).to_lowercase().starts_with(word))
 }
 
@@ -314,7 +326,7 @@ fn requirements_at_end(cell: &str) -> (String, Vec<String>) {
 }
 
 /// Names after the words that open a function in common languages.
-fn function_names(code: &str) -> Vec<String> {
+pub(in crate::documents) fn function_names(code: &str) -> Vec<String> {
     let mut names = Vec::new();
     for line in code.lines() {
         let mut words = line.split([' ', '\t', '*']).filter(|w| !w.is_empty());

@@ -21,8 +21,13 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
 /// The line, from 1, at which a place begins; none where it is not in the text itself.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
     let range = stands_at(&parse(text), place.trim().trim_matches('`').trim())?;
+    Some(first_line(text, range))
+}
+
+/// The first line of a range that is not blank, from 1.
+pub(in crate::documents) fn first_line(text: &str, range: Range<usize>) -> usize {
     let blank = text[range.clone()].len() - text[range.clone()].trim_start().len();
-    Some(text[..range.start + blank].matches('\n').count() + 1)
+    text[..range.start + blank].matches('\n').count() + 1
 }
 
 /// Does the same stand at this place in both, word for word? Of a place that is not in both, nothing is known.
@@ -47,7 +52,7 @@ fn stands_at(lld: &Lld, place: &str) -> Option<Range<usize>> {
 }
 
 /// The path in `path:line`.
-fn file_of(place: &str) -> &str {
+pub(in crate::documents) fn file_of(place: &str) -> &str {
     match place.rsplit_once(':') {
         Some((path, line)) if !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit() || b == b'-') => {
             path

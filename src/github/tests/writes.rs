@@ -106,7 +106,7 @@ fn spec(path: &str) -> CommitSpec {
         branch: "countersign/issue-1".into(),
         begins: false,
         parent: oid('a'),
-        files: vec![(path.into(), vec![0xff, b'\n'])],
+        files: vec![(path.into(), Some(vec![0xff, b'\n']))],
         message: "Design\n\nCountersign-Run: 9-1\n".into(),
     }
 }

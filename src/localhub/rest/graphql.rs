@@ -65,6 +65,13 @@ struct Message {
 struct Files {
     #[serde(default)]
     additions: Vec<Addition>,
+    #[serde(default)]
+    deletions: Vec<Deletion>,
+}
+
+#[derive(Deserialize)]
+struct Deletion {
+    path: String,
 }
 
 #[derive(Deserialize)]
@@ -224,6 +231,9 @@ impl Call<'_> {
             let bytes = STANDARD.decode(contents);
             let bytes = bytes.map_err(|_| Failed::new("UNPROCESSABLE", "contents is not valid Base64"))?;
             entries.push(NewEntry { path, mode: "100644".into(), oid: Some(git.write_blob(&bytes)?) });
+        }
+        for Deletion { path } in input.file_changes.deletions {
+            entries.push(NewEntry { path, mode: "100644".into(), oid: None });
         }
         let message = match input.message.body.as_str() {
             "" => input.message.headline,

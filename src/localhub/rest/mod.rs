@@ -9,6 +9,7 @@ mod graphql;
 mod issues;
 mod pulls;
 mod repos;
+mod search;
 
 use std::sync::Arc;
 
@@ -270,6 +271,7 @@ impl Call<'_> {
                 self.in_repository(method, &name.owner, &name.name, rest)
             }
             ("GET", ["users", login]) => self.user(login),
+            ("GET", ["search", "repositories"]) => self.search(),
             ("POST", ["graphql"]) => self.graphql(),
             (method, segments) => self.app_route(method, segments),
         }

@@ -30,6 +30,7 @@ impl Call<'_> {
                 self.permission(self.repo(owner, name, &METADATA)?, login)
             }
             ("GET", ["contents", path @ ..]) => self.contents(contents()?, &path.join("/")),
+            ("GET", ["readme"]) => self.readme(self.readable(owner, name)?),
             _ => self.unknown_route(),
         }
     }
@@ -80,7 +81,7 @@ impl Call<'_> {
             .ok_or_else(|| Refusal::new(404, format!("No commit found for the ref {name}")))
     }
 
-    fn contents(&self, repo: RepoId, path: &str) -> RestResult {
+    pub(super) fn contents(&self, repo: RepoId, path: &str) -> RestResult {
         let (revision, commit) = self.commit_asked(repo, "ref")?;
         let git = self.git(repo);
         let path = path.trim_matches('/');

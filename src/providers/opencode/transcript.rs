@@ -140,6 +140,7 @@ mod tests {
             let mut transcript = Transcript::default();
             lines.iter().for_each(|line| transcript.line(line.to_string().as_bytes()));
             let output = Output {
+                signal: None,
                 status: Some(exit),
                 stdout: Vec::new(),
                 stderr: Vec::new(),

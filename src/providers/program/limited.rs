@@ -71,7 +71,7 @@ mod tests {
 
     fn failed(stdout: &str, stderr: &str) -> Output {
         let (stdout, stderr) = (stdout.into(), stderr.into());
-        Output { status: Some(1), stdout, stderr, elapsed: Duration::ZERO }
+        Output { status: Some(1), signal: None, stdout, stderr, elapsed: Duration::ZERO }
     }
 
     #[test]

@@ -170,7 +170,12 @@ impl Program {
         if confinement_works().is_ok() || !self.settings.allow_unconfined {
             let write = vec![home.to_owned(), self.settings.config_dir.clone()];
             let ports = self.ports();
-            command = command.confined(Confinement { read: installation(path), write, ports });
+            command = command.confined(Confinement {
+                read: installation(path),
+                write,
+                ports,
+                calls: proc::Calls::Program,
+            });
         }
         command
     }
@@ -197,9 +202,10 @@ impl Program {
             ProcError::ResourceExhausted { limit, used } => {
                 CallErrorKind::ResourceExhausted { used: *used, limit: *limit, pool }
             }
-            ProcError::NotFound { .. } | ProcError::NotConfined { .. } | ProcError::Io { .. } => {
-                CallErrorKind::Unavailable
-            }
+            ProcError::NotFound { .. }
+            | ProcError::NotConfined { .. }
+            | ProcError::TooMany { .. }
+            | ProcError::Io { .. } => CallErrorKind::Unavailable,
         };
         (kind, format!("{}: {error}", self.kind.name))
     }

@@ -77,7 +77,7 @@ async fn a_database_of_the_first_version_reads_right() {
     let ours = CommitRow {
         branch: "countersign/issue-43".into(),
         begins: false,
-        files: vec![("a.md".into(), document)],
+        files: vec![("a.md".into(), Some(document))],
         commit: Some(commit.parse().unwrap()),
     };
     assert_eq!(db.commits_of_issue(IssueNo(43)).await.unwrap(), [ours]);

@@ -8,6 +8,8 @@
 
 mod preflight;
 
+pub(super) use preflight::similar;
+
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +32,7 @@ pub struct Issue;
 
 /// What its settings are called, and what its drafts are named.
 pub(super) const TABLE: WorkflowTable =
-    WorkflowTable { name: Issue::NAME, document_path: "issue-{issue}.md", files_issue: true };
+    WorkflowTable { files_issue: true, ..WorkflowTable::of(Issue::NAME, "issue-{issue}.md") };
 
 /// What it leaves for the stages that follow.
 pub(super) const LEFT: &[Input] = &[
@@ -114,7 +116,7 @@ impl Workflow<Desk> for Issue {
 
     async fn run<'a>(&'a self, at: At, s: &'a mut Stage, cx: &'a Cx) -> Result<Next<At>, StepError> {
         let text = Text::of(s);
-        let v = &Visit::new(&text, at, cx);
+        let v = &Visit::begin(s, &text, at, cx);
         let exit = match at {
             At::Load => stage::load(s, v).await?,
             At::Preflight => preflight::preflight(s, v).await?,
@@ -136,7 +138,7 @@ impl Workflow<Desk> for Issue {
         halt: &'a Halt,
         cx: &'a Cx,
     ) -> Result<Option<Outcome>, StepError> {
-        stage::halted(s, halt, &Visit::new(&Text::of(s), at, cx)).await
+        stage::halted(s, halt, (&Text::of(s), at), cx).await
     }
 }
 

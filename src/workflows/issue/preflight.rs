@@ -97,7 +97,12 @@ async fn labels(s: &mut Stage, cx: &Cx) -> Result<(), StepError> {
 }
 
 /// Offers open issues that may be about the same. What cannot be looked up keeps nobody waiting.
-async fn similar(s: &mut Stage, cx: &Cx, own: IssueNo, words: &str) -> Result<(), StepError> {
+pub(in crate::workflows) async fn similar(
+    s: &mut Stage,
+    cx: &Cx,
+    own: IssueNo,
+    words: &str,
+) -> Result<(), StepError> {
     let repo = cx.tools().repo(cx).await?;
     let found: Vec<(IssueNo, String)> = cx
         .once("similar", |_| async {

@@ -637,12 +637,12 @@ async fn waiting_holds_no_worker(world: World) {
 
 /// Lets time go on until the run stands like that.
 async fn in_time(world: &World, run: RunId, status: Status) {
-    for _ in 0..200 {
+    for _ in 0..1_000 {
         world.settle().await;
         if world.view(run).await.status == status {
             return;
         }
-        world.clock.advance(limits::JOB_LOOK);
+        world.clock.advance(5 * limits::JOB_LOOK);
         tokio::task::yield_now().await;
     }
     panic!("{:?}", world.view(run).await);

@@ -6,5 +6,6 @@ mod demo;
 mod escape;
 mod login;
 pub(crate) mod process;
+mod runners;
 mod server;
 mod usage;

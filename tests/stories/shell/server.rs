@@ -247,6 +247,7 @@ fn setup_tells_how_to_reach_its_page_from_elsewhere() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn doctor_names_the_fix_of_what_is_broken_and_serve_refuses_it() {
     let site = Site::new();
     let serving = site.serve();
@@ -346,6 +347,7 @@ fn what_is_far_away_is_reached_past_the_proxy() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn connections_that_say_nothing_keep_no_delivery_out() {
     let mut site = Site::new();
     let mut few_files = Command::new("sh");

@@ -12,13 +12,23 @@ use countersign::{
 };
 
 /// The product's, and the toys.
-pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] =
-    &[&workflows::issue::Issue, &workflows::lld::Lld, &note::Note, &pages::Pages];
+pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] = &[
+    &workflows::scout::Scout,
+    &workflows::issue::Issue,
+    &workflows::lld::Lld,
+    &workflows::spec::Spec,
+    &workflows::implement::Implement,
+    &note::Note,
+    &pages::Pages,
+];
 
 /// The settings of all of them.
 pub(crate) const TABLES: &[WorkflowTable] = &[
-    WorkflowTable { name: "issue", document_path: "issue-{issue}.md", files_issue: true },
+    WorkflowTable { searches: true, ..WorkflowTable::of("scout", "docs/scout/{slug}-{issue}.md") },
+    WorkflowTable { files_issue: true, ..WorkflowTable::of("issue", "issue-{issue}.md") },
     WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md"),
+    WorkflowTable { asks_before: true, ..WorkflowTable::of("spec", "docs/spec/SPEC-{issue}.md") },
+    WorkflowTable { makes_code: true, ..WorkflowTable::of("implement", "docs/reports/IMPLEMENT-{issue}.md") },
     WorkflowTable::of("note", "NOTE-{issue}.md"),
     WorkflowTable::of("pages", "docs/pages/{issue}/index.md"),
 ];

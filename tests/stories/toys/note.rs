@@ -73,7 +73,7 @@ impl Workflow<Desk> for Note {
     }
 
     async fn run<'a>(&'a self, at: At, s: &'a mut Stage, cx: &'a Cx) -> Result<Next<At>, StepError> {
-        let v = &Visit::new(&Text, at, cx);
+        let v = &Visit::begin(s, &Text, at, cx);
         let exit = match at {
             At::Load => stage::load(s, v).await?,
             At::Analyze => stage::analyze(s, v).await?,
@@ -103,7 +103,7 @@ impl Workflow<Desk> for Note {
         halt: &'a Halt,
         cx: &'a Cx,
     ) -> Result<Option<Outcome>, StepError> {
-        stage::halted(s, halt, &Visit::new(&Text, at, cx)).await
+        stage::halted(s, halt, (&Text, at), cx).await
     }
 }
 

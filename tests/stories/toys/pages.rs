@@ -74,7 +74,7 @@ impl Workflow<Desk> for Pages {
     }
 
     async fn run<'a>(&'a self, at: At, s: &'a mut Stage, cx: &'a Cx) -> Result<Next<At>, StepError> {
-        let v = &Visit::new(&Text, at, cx);
+        let v = &Visit::begin(s, &Text, at, cx);
         let exit = match at {
             At::Load => stage::load(s, v).await?,
             At::Analyze => stage::analyze(s, v).await?,
@@ -106,7 +106,7 @@ impl Workflow<Desk> for Pages {
         halt: &'a Halt,
         cx: &'a Cx,
     ) -> Result<Option<Outcome>, StepError> {
-        stage::halted(s, halt, &Visit::new(&Text, at, cx)).await
+        stage::halted(s, halt, (&Text, at), cx).await
     }
 }
 
@@ -133,8 +133,8 @@ impl Document for Text {
     fn summary(&self, text: &str) -> String {
         text.chars().take(200).collect()
     }
-    fn files(&self, text: &str) -> Vec<(String, String)> {
+    fn files(&self, text: &str) -> Result<Vec<(String, Option<String>)>, StepError> {
         let parts = text.split("\n## ").skip(1).take(2).enumerate();
-        parts.map(|(n, part)| (format!("docs/pages/{}.md", n + 1), format!("# {part}\n"))).collect()
+        Ok(parts.map(|(n, part)| (format!("docs/pages/{}.md", n + 1), Some(format!("# {part}\n")))).collect())
     }
 }

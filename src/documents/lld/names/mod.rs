@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Change, Lld, parse};
+use super::{Change, Lld, SCHEMA, Schema, parse};
 use crate::documents::{
     Mistake, Repository,
     markdown::{self, Outline},
@@ -29,9 +29,18 @@ const HERE: [&str; 5] = ["Self", "crate", "self", "super", "this"];
 
 /// Paths, words and imports of this repository that are named and do not exist.
 pub fn names(text: &str, repository: &dyn Repository) -> Vec<Mistake> {
-    let (lld, outline) = (parse(text), markdown::outline(text));
-    let mut design =
-        Design { lld: &lld, outline: &outline, repository, own: BTreeSet::new(), new: BTreeSet::new() };
+    names_of(SCHEMA, text, &parse(text), repository)
+}
+
+/// The same of another document with numbered sections.
+pub(in crate::documents) fn names_of(
+    schema: &Schema,
+    text: &str,
+    lld: &Lld,
+    repository: &dyn Repository,
+) -> Vec<Mistake> {
+    let outline = &markdown::outline(text);
+    let mut design = Design { schema, lld, outline, repository, own: BTreeSet::new(), new: BTreeSet::new() };
     design.read_own();
     let mut out = design.paths();
     let (imports, told) = design.imports();
@@ -41,6 +50,7 @@ pub fn names(text: &str, repository: &dyn Repository) -> Vec<Mistake> {
 }
 
 struct Design<'a> {
+    schema: &'a Schema,
     lld: &'a Lld,
     outline: &'a Outline,
     repository: &'a dyn Repository,
@@ -80,11 +90,15 @@ impl<'a> Design<'a> {
         let blocks = self.outline.code_blocks.iter().take(NAMED_BLOCKS);
         let blocks = blocks.map(|block| (block.text.as_str(), block.range.start, true));
         let spans = self.outline.code_spans.iter().map(|span| (span.text.as_str(), span.range.start, false));
-        spans.chain(blocks).filter(|(_, at, _)| !matches!(self.chapter(*at), "" | "5" | "10"))
+        spans.chain(blocks).filter(|(_, at, _)| !self.chapter(*at).is_empty() && !self.is_made_up(*at))
     }
 
     fn chapter(&self, at: usize) -> &'a str {
         self.number(at).split('.').next().unwrap_or_default()
+    }
+
+    fn is_made_up(&self, at: usize) -> bool {
+        self.schema.made_up.contains(&self.chapter(at))
     }
 
     fn read_own(&mut self) {
@@ -94,7 +108,7 @@ impl<'a> Design<'a> {
         }
         let (mut own, mut mentions) = (BTreeSet::new(), BTreeSet::new());
         for (code, at, block) in self.code() {
-            let is_new = matches!(self.number(at), "2.1" | "2.2" | "2.3" | "2.4");
+            let is_new = self.schema.new.contains(&self.number(at));
             for chain in chains(code) {
                 if is_new {
                     mentions.extend(chain.parts.iter().copied());
@@ -131,8 +145,9 @@ impl<'a> Design<'a> {
                 |near| format!("did you mean `{}`?", shown_path(&near)),
             );
             let message = format!(
-                "`{}` is named here, but it neither exists nor stands in 2.1; {hint}",
-                shown_path(named)
+                "`{}` is named here, but it neither exists nor stands in {}; {hint}",
+                shown_path(named),
+                self.schema.files
             );
             // Without an ending it may be anything else.
             let is_file = file.trim_start_matches('.').contains('.');
@@ -147,7 +162,7 @@ impl<'a> Design<'a> {
         let files: Vec<&str> = self.lld.files.iter().map(|row| row.path.trim_end_matches('/')).collect();
         let (mut out, mut told) = (Vec::new(), BTreeSet::new());
         for block in self.outline.code_blocks.iter().take(NAMED_BLOCKS) {
-            if matches!(self.chapter(block.range.start), "5" | "10") {
+            if self.is_made_up(block.range.start) {
                 continue;
             }
             for stray in self.repository.strays(&block.tag, &block.text, &files) {
@@ -162,8 +177,10 @@ impl<'a> Design<'a> {
                     || "import what exists, or add a row".to_owned(),
                     |near| format!("did you mean `{}`?", shown_path(&near)),
                 );
-                let message =
-                    format!("{what} is imported, but it neither exists nor is added in 2.1; {hint}");
+                let message = format!(
+                    "{what} is imported, but it neither exists nor is added in {}; {hint}",
+                    self.schema.files
+                );
                 let mistake = Mistake::error("names.import", self.place(block.range.start), message);
                 out.push(mistake.about(&format!("{module} {name}")).only_warns_unless(stray.sure));
             }
@@ -212,9 +229,10 @@ impl<'a> Design<'a> {
             |near| format!("did you mean `{}`?", shown_path(near)),
         );
         let message = format!(
-            "`{}` is not in this repository: no file has the word `{}`; {hint} A new one has its signature in 2.4",
+            "`{}` is not in this repository: no file has the word `{}`; {hint} A new one has its signature in {}",
             shown_path(chain.text),
-            shown_path(word)
+            shown_path(word),
+            self.schema.signatures
         );
         let mistake = Mistake::error("names.word", self.place(at), message).about(word);
         mistake.only_warns_unless(sure && self.repository.knows_all())
@@ -228,7 +246,7 @@ impl<'a> Design<'a> {
 
     /// The parts of a name in prose that are surely taken from the repository's code.
     fn doubted<'c>(&self, chain: &'c Chain<'a>, at: usize) -> &'c [&'a str] {
-        let speaks = matches!(self.chapter(at), "1" | "2" | "7" | "8" | "11");
+        let speaks = self.schema.speaks.contains(&self.chapter(at));
         let quoted = chain.before.ends_with(['"', '\'', '-', '/', '@', '$', '%']);
         // What a new type has is new as well.
         let is_new = chain.parts.iter().any(|part| self.new.contains(part));
@@ -329,4 +347,4 @@ fn within(path: &str, folder: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

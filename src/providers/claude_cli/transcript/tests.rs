@@ -20,8 +20,13 @@ const NOW: Timestamp = Timestamp(1_800_000_000_000);
 fn judge(lines: &str, status: Option<i32>, schema: bool) -> Result<Reply, CallError> {
     let mut transcript = Transcript::default();
     lines.lines().for_each(|line| transcript.line(line.as_bytes()));
-    let output =
-        Output { status, stdout: vec![], stderr: b"error: why".to_vec(), elapsed: Duration::from_secs(2) };
+    let output = Output {
+        status,
+        signal: None,
+        stdout: vec![],
+        stderr: b"error: why".to_vec(),
+        elapsed: Duration::from_secs(2),
+    };
     transcript.judge(&call(schema), &output, NOW)
 }
 
@@ -104,7 +109,7 @@ fn every_recorded_ending_is_told_apart() {
             printed.lines().for_each(|line| transcript.line(line.as_bytes()));
             let stderr = ending.stderr.clone().into_bytes();
             let elapsed = Duration::from_secs(2);
-            let output = Output { status: Some(ending.exit), stdout: vec![], stderr, elapsed };
+            let output = Output { status: Some(ending.exit), signal: None, stdout: vec![], stderr, elapsed };
             transcript.judge(&call(ending.schema), &output, NOW).err().map(|error| error.kind)
         };
         assert_eq!(kind(&ending.streamed()), ending.must, "{} of {}", ending.case, ending.version);

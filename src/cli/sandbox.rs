@@ -1,0 +1,117 @@
+//! `countersign sandbox`: one command, kept from the rest of this machine.
+
+use std::{ffi::OsString, io::Write, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Hosts,
+    proc,
+    sandbox::{End, Ended, FETCHED_BYTES, Level, Limits, Network, Proxy, Run, Sandbox, Scratch},
+};
+
+/// Run a command that nobody vouches for, kept from the rest of this machine.
+///
+/// It works in an empty directory that is removed afterwards, or in the first one named by --rw. It sees the system's programs
+/// and libraries, what is named by --ro and --rw, and nothing else: no files of yours, no environment, no network but its own.
+/// Everything it starts ends with it. Run by root, it is another user, to whom the directories named by --rw belong meanwhile, and to
+/// root afterwards.
+///
+/// Exit code: the command's own; 128 and the number of a signal; 124 when it ran into a limit; 125 when it was not run.
+#[derive(clap::Args)]
+pub(super) struct RunInside {
+    /// A directory it may write.
+    #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
+    rw: Vec<PathBuf>,
+    /// A file or directory it may read.
+    #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
+    ro: Vec<PathBuf>,
+    /// A host it may reach by HTTPS, through a proxy of ours: a name or an address, with a port if that is not 443, or a network.
+    #[arg(long, value_name = "HOST")]
+    host: Vec<String>,
+    /// Seconds it may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
+    time: u64,
+    /// Megabytes of memory that it and all it starts may use together.
+    #[arg(long, value_name = "MB", default_value_t = 4096)]
+    memory: u64,
+    /// How many processes it may be.
+    #[arg(long, value_name = "NUMBER", default_value_t = 512)]
+    processes: u64,
+    /// Megabytes that its directories may grow by.
+    #[arg(long, value_name = "MB", default_value_t = 4096)]
+    disk: u64,
+    /// Files that its directories may grow by.
+    #[arg(long, value_name = "NUMBER", default_value_t = 200_000)]
+    files: u64,
+    /// This level and no other; without it the better one that works here.
+    #[arg(long, value_parser = super::sandbox_level([Level::Full, Level::Basic]))]
+    level: Option<Level>,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl RunInside {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        match self.inside().await {
+            Ok(Ended { end, stdout, stderr, .. }) => {
+                // Whoever closes a pipe has seen enough.
+                let _ = std::io::stdout().write_all(stdout.text().as_bytes());
+                let _ = std::io::stderr().write_all(stderr.text().as_bytes());
+                Ok(ExitCode::from(match end {
+                    End::Exit(code) => u8::try_from(code).unwrap_or(1),
+                    End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(255),
+                    limit => {
+                        super::fail(format_args!("the command was ended: {limit}"));
+                        124
+                    }
+                }))
+            }
+            Err(error) => {
+                super::fail(format_args!("{error:#}"));
+                Ok(ExitCode::from(125))
+            }
+        }
+    }
+
+    async fn inside(self) -> anyhow::Result<Ended> {
+        let own = std::env::current_exe().context("our own program can't be found")?;
+        proc::adopt_orphans()?;
+        let sandbox = Sandbox::of_this_machine(&own, self.level).await?;
+        let real = |path: &PathBuf| path.canonicalize().with_context(|| path.display().to_string());
+        let mut write = self.rw.iter().map(real).collect::<Result<Vec<_>, _>>()?;
+        let scratch = Scratch::new()?;
+        let tree = if write.is_empty() { scratch.path().to_owned() } else { write.remove(0) };
+        let mut words = self.command.into_iter();
+        let mut run = Run::new(words.next().context("no command was named")?, tree);
+        run.args = words.collect();
+        run.write = write;
+        run.read = self.ro.iter().map(real).collect::<Result<Vec<_>, _>>()?;
+        run.limits = Limits {
+            time: Duration::from_secs(self.time),
+            memory_bytes: self.memory << 20,
+            processes: self.processes,
+            disk_bytes: self.disk << 20,
+            inodes: self.files,
+            ..Limits::default()
+        };
+        let hosts = Hosts::try_from(self.host).map_err(anyhow::Error::msg)?;
+        let sockets = tempfile::tempdir()?;
+        let proxy = (!hosts.is_empty())
+            .then(|| Proxy::open(&sockets.path().join("way-out"), hosts, FETCHED_BYTES))
+            .transpose()?;
+        if let Some(proxy) = &proxy {
+            run.network = Network::Proxy(proxy.socket().to_owned());
+        }
+        let cancel = CancellationToken::new();
+        let asked = tokio::spawn(super::serve::on_signals(cancel.clone(), CancellationToken::new()));
+        let ended = sandbox.run(run, &cancel).await;
+        asked.abort();
+        for refusal in proxy.iter().flat_map(Proxy::refused) {
+            super::fail(format_args!("{refusal}"));
+        }
+        Ok(ended?)
+    }
+}

@@ -1,0 +1,184 @@
+//! `countersign test`: a repository's own tests, in the sandbox.
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{columns, say};
+use crate::{
+    config::{Hosts, REPOSITORY_FILE, TestSettings},
+    git, proc,
+    runners::{self, Asked, Dependencies, Outcome, Test, Tested, one_line},
+    sandbox::{Level, Sandbox, SandboxError},
+};
+
+/// Lines that are shown of what a test says; --json has more.
+const LINES: usize = 6;
+
+/// Run a repository's own tests in the sandbox.
+///
+/// Takes one commit of a repository on this machine: nothing in the work tree that is not committed, and no settings of the
+/// server. Its files are written into a directory of this run, and its tests run there with no way out: by cargo, go,
+/// pytest or node, whichever the manifest at the root (or the topmost one) is for, or by the command that its
+/// .github/countersign.toml names. What they depend on is taken from the repository (vendored code, node_modules), from this
+/// machine (cargo's cache, Go's, what is installed beside pytest), or fetched before from the hosts named by --host: what
+/// Cargo.lock, package-lock.json, go.sum or requirements with hashes name, by a command that sees these files alone and runs in
+/// the sandbox, too.
+///
+/// Exit code: 0 when all tests passed or were skipped, and 1 otherwise.
+#[derive(clap::Args)]
+pub(super) struct Tests {
+    /// A work tree or a bare repository.
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    repo: PathBuf,
+    /// The commit: a branch, a tag or a hash.
+    #[arg(long, value_name = "REV", default_value = "HEAD")]
+    rev: String,
+    /// One test, as it is called in the table.
+    #[arg(long, value_name = "ID")]
+    only: Option<String>,
+    /// Run them twice, and name those that do not end alike.
+    #[arg(long)]
+    twice: bool,
+    /// Seconds that all of them together may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1200, value_parser = clap::value_parser!(u64).range(10..=86_400))]
+    time: u64,
+    /// This level of the sandbox and no other; without it the better one that works here. `none` is taken only where neither
+    /// works, and keeps the tests from nothing that you can read.
+    #[arg(long, value_parser = super::sandbox_level([Level::Full, Level::Basic, Level::None]))]
+    level: Option<Level>,
+    /// A host that dependencies may be fetched from by HTTPS: a name or an address, with a port if that is not 443, or a network.
+    /// A host that is missed is named.
+    #[arg(long, value_name = "HOST")]
+    host: Vec<String>,
+    /// Where fetched dependencies are kept, for the next time; below the user's cache directory if it is not named.
+    #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
+    cache: Option<PathBuf>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Tests {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let cancel = CancellationToken::new();
+        tokio::spawn(super::serve::on_signals(cancel.clone(), CancellationToken::new()));
+        let snapshot = git::open(&self.repo, &self.rev).await?;
+        let settings = match snapshot.read_path(REPOSITORY_FILE).await? {
+            Some(text) => TestSettings::parse(&String::from_utf8_lossy(&text))?,
+            None => TestSettings::default(),
+        };
+        let own = std::env::current_exe().context("our own program can't be found")?;
+        proc::adopt_orphans()?;
+        let sandbox = match Sandbox::of_this_machine(&own, self.level).await {
+            // No settings of a server are read here, so what it says of them would not help.
+            Err(SandboxError::Unavailable { why }) => bail!(
+                "nothing can be run apart from the rest of this machine ({}); `--level none` runs it all the same",
+                why.join("; ")
+            ),
+            found => found?,
+        };
+        let time = Some(Duration::from_secs(self.time));
+        let dependencies = Some(Dependencies {
+            repository: self.repo.canonicalize()?.display().to_string(),
+            cache: self.cache.or_else(usual_cache).context("name a directory for dependencies by --cache")?,
+            hosts: Hosts::try_from(self.host).map_err(anyhow::Error::msg)?,
+        });
+        let asked = Asked { settings, only: self.only, time, dependencies, ..Asked::default() };
+        let first = runners::run(&sandbox, &snapshot, asked.clone(), &cancel).await?;
+        let second = match self.twice {
+            true => Some(runners::run(&sandbox, &snapshot, asked, &cancel).await?),
+            false => None,
+        };
+        let flaky = second.as_ref().map(|second| differing(&first, second)).unwrap_or_default();
+        if self.json {
+            let mut told = serde_json::to_value(&first)?;
+            told["commit"] = json!(snapshot.commit);
+            told["coverage"] = json!("not measured");
+            told["sandbox"] = json!(sandbox.level().as_str());
+            if second.is_some() {
+                told["flaky"] = json!(flaky);
+            }
+            say(serde_json::to_string_pretty(&told)?);
+        } else {
+            table(&first).iter().for_each(say);
+            flaky.iter().for_each(|id| say(format_args!("ended otherwise the second time: {id}")));
+        }
+        let passed = first.found.passed() && second.is_none_or(|second| second.found.passed());
+        Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn usual_cache() -> Option<PathBuf> {
+    let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let caches = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
+    Some(caches.join("countersign/dependencies"))
+}
+
+/// The ids of tests that did not end alike, or that only one of the two runs had.
+fn differing(first: &Tested, second: &Tested) -> Vec<String> {
+    let outcomes = |tested: &Tested| -> BTreeMap<String, Outcome> {
+        tested.found.tests.iter().map(|test| (test.id.clone(), test.outcome)).collect()
+    };
+    let (first, second) = (outcomes(first), outcomes(second));
+    let mut ids: Vec<&String> =
+        first.keys().chain(second.keys()).filter(|id| first.get(*id) != second.get(*id)).collect();
+    ids.sort();
+    ids.dedup();
+    ids.into_iter().cloned().collect()
+}
+
+/// Counts, then each test that did not pass.
+fn table(tested: &Tested) -> Vec<String> {
+    let found = &tested.found;
+    let folder = if tested.folder.is_empty() { "" } else { &format!(" in {}", one_line(&tested.folder)) };
+    let mut lines = vec![format!(
+        "{}{folder}: {} passed, {} failed, {} skipped in {:.1} s; coverage not measured",
+        tested.runner,
+        found.count(Outcome::Passed),
+        found.failed().count(),
+        found.count(Outcome::Skipped),
+        tested.seconds
+    )];
+    let left_out = tested.left_out.iter();
+    lines.extend(left_out.map(|left| format!("left out, {}: {}", left.why, one_line(&left.path))));
+    let not_passed: Vec<&Test> = found.tests.iter().filter(|test| test.outcome != Outcome::Passed).collect();
+    let rows: Vec<[String; 3]> = not_passed
+        .iter()
+        .map(|test| {
+            let why = match test.outcome {
+                Outcome::Failed(failure) => failure.name(),
+                _ => "skipped",
+            };
+            [why.to_owned(), test.id.clone(), test.place.clone().unwrap_or_default()]
+        })
+        .collect();
+    for (line, test) in columns(&rows).into_iter().zip(not_passed) {
+        lines.push(line);
+        lines.extend(test.message.lines().take(LINES).map(|line| format!("    {line}")));
+        if test.message.lines().nth(LINES).is_some() {
+            lines.push("    …".to_owned());
+        }
+    }
+    lines.extend(found.trouble.iter().chain(&tested.notes).cloned());
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{git::LeftOut, runners::Found};
+
+    #[test]
+    fn names_of_the_repository_do_nothing_to_the_terminal() {
+        let path = "a\u{1b}[2Jb\nc".to_owned();
+        let left_out = vec![LeftOut { path: path.clone(), why: "it is too large" }];
+        let (found, notes) = (Found::default(), Vec::new());
+        let tested = Tested { runner: "go", folder: path, found, notes, left_out, seconds: 0.0 };
+        let lines = table(&tested);
+        assert_eq!(lines.len(), 2);
+        assert!(lines.iter().all(|line| line.contains(r"a\u{1b}[2Jb\nc")), "{lines:?}");
+    }
+}

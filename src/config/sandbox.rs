@@ -1,0 +1,139 @@
+//! `[sandbox]`: how what nobody vouches for is run.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+/// How well a command is kept from everything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxLevel {
+    /// Not at all: a cleared environment, time and memory.
+    None,
+    /// Another user, Landlock, no sockets.
+    Basic,
+    /// Namespaces of its own besides.
+    Full,
+}
+
+impl SandboxLevel {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Basic => "basic",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// The table as written.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SandboxSettings {
+    /// This level and no other; without it the better one that works, and none is never taken unasked.
+    pub level: Option<SandboxLevel>,
+    /// What dependencies may be fetched from; nothing, unless it is named.
+    pub hosts: Hosts,
+    /// Our own program, which goes in before a command does; none: the one that runs.
+    #[serde(skip)]
+    pub program: Option<PathBuf>,
+}
+
+/// `hosts`: what a repository's dependencies may be fetched from. Names and addresses, each with a port (443 if none is named),
+/// and networks, whose addresses are reached on 443 alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct Hosts {
+    pub names: Vec<(String, u16)>,
+    pub addresses: Vec<SocketAddr>,
+    pub networks: Vec<IpNet>,
+}
+
+/// As they are written, in a row.
+impl fmt::Display for Hosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.names.iter().map(|(name, port)| match port {
+            443 => name.clone(),
+            port => format!("{name}:{port}"),
+        });
+        let addresses = self.addresses.iter().map(ToString::to_string);
+        let all = names.chain(addresses).chain(self.networks.iter().map(ToString::to_string));
+        f.write_str(&all.collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl TryFrom<Vec<String>> for Hosts {
+    type Error = String;
+
+    fn try_from(texts: Vec<String>) -> Result<Self, String> {
+        let mut hosts = Self::default();
+        for text in texts {
+            hosts.add(&text)?;
+        }
+        Ok(hosts)
+    }
+}
+
+impl Hosts {
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.addresses.is_empty() && self.networks.is_empty()
+    }
+
+    /// Adds `name`, `name:port`, an address, `address:port` (`[address]:port` for IPv6), or a network such as `10.1.0.0/16`.
+    fn add(&mut self, text: &str) -> Result<(), String> {
+        if let Ok(address) = text.parse() {
+            self.addresses.push(address);
+            return Ok(());
+        }
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            self.networks.push(address.into());
+            return Ok(());
+        }
+        if let Ok(network) = text.parse() {
+            self.networks.push(network);
+            return Ok(());
+        }
+        let (name, port) = text.rsplit_once(':').map_or((text, Ok(443)), |(name, port)| (name, port.parse()));
+        let label = |l: &str| {
+            !l.is_empty() && l.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        };
+        match port {
+            Ok(port) if name.split('.').all(label) => self.names.push((name.to_ascii_lowercase(), port)),
+            _ => {
+                return Err(format!(
+                    "`{text}` under [sandbox] hosts is neither a host (`example.org`, `10.0.0.5:8443`, `[fd12::5]:8443`) \
+                     nor a network (`10.1.0.0/16`)"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_shown_as_they_are_written() {
+        let written = ["a.b", "c.d:1", "10.0.0.5:8443", "[fd12::5]:8443", "10.1.0.0/16"];
+        let hosts = Hosts::try_from(written.map(str::to_owned).to_vec()).unwrap();
+        assert_eq!(hosts.to_string(), written.join(", "));
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused_in_one_line() {
+        for text in
+            ["", "a b", "http://a.b", "a.b:x", "*.a.b", "a..b", "a.b/c", "a.b:70000", "[a.b]", "[::1]:x"]
+        {
+            let said = Hosts::try_from(vec!["a.b".to_owned(), text.to_owned()]).unwrap_err();
+            assert!(said.contains(&format!("`{text}`")) && !said.contains('\n'));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A change made in the files as they are.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::Range,
+};
+
+use super::{Body, Change, FileChange, Kind, WHOLE_LINES};
+use crate::documents::{Mistake, edits::Edit, head, shown_path};
+
+/// So many lines of two texts are compared; larger ones are shown whole, one after the other.
+pub(super) const MOST_LINES: usize = 20_000;
+
+/// Each file with its new text, none where it is deleted; all of them or none. `base` has the texts of the files that are
+/// there.
+///
+/// # Errors
+///
+/// What does not fit, one for each edit.
+pub fn apply(
+    change: &Change,
+    base: &BTreeMap<String, String>,
+) -> Result<Vec<(String, Option<String>)>, Vec<Mistake>> {
+    let (mut files, mut mistakes) = (Vec::new(), Vec::new());
+    for file in &change.files {
+        match made(file, base.get(&file.path).map(String::as_str)) {
+            Ok(text) => files.push((file.path.clone(), text)),
+            Err(whys) => mistakes.extend(whys.into_iter().map(|why| {
+                let path = shown_path(&file.path);
+                Mistake::error("change.apply", path.clone(), format!("`{path}` {why}"))
+            })),
+        }
+    }
+    if mistakes.is_empty() { Ok(files) } else { Err(mistakes) }
+}
+
+/// The new text of a file, or why there is none.
+fn made(file: &FileChange, base: Option<&str>) -> Result<Option<String>, Vec<String>> {
+    let no = |why: &str| Err(vec![why.to_owned()]);
+    match (file.kind, &file.body, base) {
+        (Kind::Delete, Body::None, _) => Ok(None),
+        (Kind::Delete, ..) => no("is deleted, and has a block all the same; leave that out"),
+        (_, Body::None, _) => no("has no code block below its heading"),
+        (_, Body::Wrong(why), _) => Err(vec![format!("has a block that {why}")]),
+        (Kind::Add, Body::Whole(text), None) => Ok(Some(text.clone())),
+        (Kind::Add, _, None) => no("is added; write the whole of it"),
+        (Kind::Add, ..) => no("is there already; write `(Modify)` if it is to change"),
+        (Kind::Modify, _, None) => {
+            no("is no text file of the repository that models read, so it cannot be modified")
+        }
+        (Kind::Modify, Body::Whole(text), Some(base)) => {
+            let (end, lines) = (line_end(base), base.lines().count());
+            let new =
+                format!("{}{}", if base.starts_with(BOM) { "\u{feff}" } else { "" }, text.replace('\n', end));
+            match () {
+                () if lines > WHOLE_LINES => {
+                    Err(vec![format!("has {lines} lines; change it by `<<<<<<< SEARCH`, not as a whole")])
+                }
+                () if new == base => no("stays as it is; change it, or say what the spec has wrong"),
+                () => Ok(Some(new)),
+            }
+        }
+        (Kind::Modify, Body::Edits(edits), Some(base)) => edited(base, edits).map(Some),
+    }
+}
+
+const BOM: char = '\u{feff}';
+
+fn line_end(text: &str) -> &'static str {
+    let first = text.split_inclusive('\n').next().unwrap_or_default();
+    if first.ends_with("\r\n") { "\r\n" } else { "\n" }
+}
+
+/// Every search is made in the text as it was. Lines are compared without their ends, and what no edit names stays to the byte.
+fn edited(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
+    let (bom, text) = base.strip_prefix(BOM).map_or(("", base), |text| ("\u{feff}", text));
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let plain: Vec<&str> =
+        lines.iter().map(|line| line.trim_end_matches('\n').trim_end_matches('\r')).collect();
+    let all: HashSet<&str> = plain.iter().copied().collect();
+    let mut whys = Vec::new();
+    let mut places: Vec<(Range<usize>, usize)> = Vec::new();
+    for (index, edit) in edits.iter().enumerate() {
+        let search: Vec<&str> = edit.search.lines().collect();
+        let first =
+            shown_path(head(search.iter().find(|line| !line.trim().is_empty()).unwrap_or(&""), 100).trim());
+        let number = index + 1;
+        if search.iter().all(|line| line.trim().is_empty()) {
+            whys.push(format!(
+                "has a SEARCH (number {number}) with nothing in it; copy the lines that it stands for"
+            ));
+            continue;
+        }
+        let mut found = plain.windows(search.len()).enumerate().filter(|(_, lines)| *lines == search);
+        match (found.next(), found.count()) {
+            (None, _) => {
+                let known = search.iter().find(|line| !all.contains(*line));
+                let what = known.map_or("these lines are not in one piece there".to_owned(), |line| {
+                    format!("the file has no line `{}`", shown_path(head(line, 100).trim()))
+                });
+                whys.push(format!("has a SEARCH (number {number}, `{first}`) that does not match: {what}"));
+            }
+            (Some((at, _)), 0) => places.push((at..at + search.len(), index)),
+            (Some(_), more) => whys.push(format!(
+                "has a SEARCH (number {number}, `{first}`) that stands there {} times; take in more lines around it",
+                more + 1
+            )),
+        }
+    }
+    places.sort_by_key(|(range, _)| range.start);
+    for pair in places.windows(2).filter(|pair| pair[1].0.start < pair[0].0.end) {
+        whys.push(format!(
+            "has two SEARCHes (numbers {} and {}) for the same line; make them one",
+            pair[0].1 + 1,
+            pair[1].1 + 1
+        ));
+    }
+    if !whys.is_empty() {
+        return Err(whys);
+    }
+    let (end, mut out, mut from) = (line_end(text), bom.to_owned(), 0);
+    for (range, index) in places {
+        out.extend(lines[from..range.start].iter().copied());
+        // A last line without an end gets one where something follows it, and only then.
+        out.push_str(&edits[index].replace.replace('\n', end));
+        let last = range.end == lines.len() && !lines[range.end - 1].ends_with('\n');
+        if last && out.ends_with(end) {
+            out.truncate(out.len() - end.len());
+        }
+        from = range.end;
+    }
+    out.extend(lines[from..].iter().copied());
+    if out == base {
+        Err(vec!["stays as it is; its blocks replace what they find by the same".to_owned()])
+    } else {
+        Ok(out)
+    }
+}
+
+/// The change as people know it: unified, a file after the other. What cannot be applied is left out.
+pub fn diff(change: &Change, base: &BTreeMap<String, String>) -> String {
+    let mut out = String::new();
+    for file in &change.files {
+        let before = base.get(&file.path).map(String::as_str);
+        let Ok(after) = made(file, before) else { continue };
+        let name = |side: &str, there: bool| {
+            if there { format!("{side}/{}", file.path) } else { "/dev/null".to_owned() }
+        };
+        let (left, right) = (name("a", file.kind != Kind::Add), name("b", after.is_some()));
+        out.push_str(&file_diff(
+            &left,
+            &right,
+            before.unwrap_or_default(),
+            after.as_deref().unwrap_or_default(),
+        ));
+    }
+    out
+}
+
+fn file_diff(left: &str, right: &str, before: &str, after: &str) -> String {
+    let (gone, new) = (before.lines().count(), after.lines().count());
+    if gone == 0 && new == 0 {
+        return format!("--- {left}\n+++ {right}\n");
+    }
+    if gone > 0 && new > 0 && gone + new <= MOST_LINES {
+        return similar::TextDiff::from_lines(before, after).unified_diff().header(left, right).to_string();
+    }
+    let range = |lines: usize| format!("{},{lines}", usize::from(lines > 0));
+    let mut out = format!("--- {left}\n+++ {right}\n@@ -{} +{} @@\n", range(gone), range(new));
+    for (mark, text) in [('-', before), ('+', after)] {
+        for line in text.split_inclusive('\n') {
+            out.push(mark);
+            out.push_str(line);
+            if !line.ends_with('\n') {
+                out.push_str("\n\\ No newline at end of file\n");
+            }
+        }
+    }
+    out
+}

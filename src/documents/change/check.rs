@@ -1,0 +1,273 @@
+//! Everything code can find wrong with a change, in one list, so that a drafter mends it in one go.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use unicode_normalization::UnicodeNormalization;
+
+use super::{
+    Allowed, Change, FileChange, Files, Kind, Part, apply,
+    parse::{file_heading, has_word, parse},
+};
+use crate::{
+    documents::{Mistake, Tree, lld, markdown, path, secrets, shown_path},
+    types::IssueNo,
+};
+
+/// Files of one change.
+const MOST_FILES: usize = 200;
+
+/// Bytes of one file as it becomes, and of all together.
+const FILE_BYTES: usize = 1_000_000;
+const ALL_BYTES: usize = 4_000_000;
+
+/// Told of at once. Whoever makes more has written no change yet.
+const MOST_MISTAKES: usize = 100;
+
+/// What is wrong with form, paths, completeness and the blocks themselves. `base` has the texts of the files that change, as
+/// they are at the commit of `tree`.
+pub fn check(
+    text: &str,
+    issue: IssueNo,
+    allowed: &Allowed,
+    base: &BTreeMap<String, String>,
+    tree: &dyn Tree,
+) -> Vec<Mistake> {
+    if let Some(mistake) = lld::unreadable(text) {
+        return vec![mistake];
+    }
+    let change = parse(text);
+    let mut out = Vec::new();
+    if change.files.len() > MOST_FILES {
+        let message = format!("it has {} files; {MOST_FILES} are allowed", change.files.len());
+        return vec![Mistake::error("files.many", "document", message)];
+    }
+    lld::unseen(text, &mut out);
+    form(text, &change, issue, &mut out);
+    paths(&change, tree, &mut out);
+    scope(&change, allowed, &mut out);
+    let files = blocks(&change, base, tree, &mut out);
+    tests(&change, allowed, &files, &mut out);
+    out.truncate(MOST_MISTAKES);
+    out
+}
+
+fn form(text: &str, change: &Change, issue: IssueNo, out: &mut Vec<Mistake>) {
+    if change.title.is_empty() || change.number != Some(issue.0) {
+        let message = format!("the first line must be `# {issue} - Change: TITLE`");
+        out.push(Mistake::error("h1.missing", "H1", message));
+    }
+    if text[change.summary.clone()].trim().is_empty() {
+        let message = "there is no summary below the first heading; say what changes in a few sentences";
+        out.push(Mistake::error("summary.missing", "H1", message));
+    }
+    for part in Part::ALL {
+        if change.sections.iter().filter(|(known, _)| *known == part).count() > 1 {
+            let message = format!("`## {}` stands here twice; make it one", part.as_str());
+            out.push(Mistake::error("section.twice", part.as_str(), message));
+        }
+    }
+    if !secrets::find(text).is_empty() {
+        let message = "a text that looks like a credential stands here; take it out";
+        out.push(Mistake::error("secret", "document", message));
+    }
+    // Who reads the page and who applies the text have to see one and the same.
+    let outline = markdown::outline(text);
+    let mut say = |place: String, message: &str| out.push(Mistake::error("form.hidden", place, message));
+    let seen: HashMap<usize, &str> =
+        outline.headings.iter().map(|h| (h.range.start, text[h.range.clone()].trim_end())).collect();
+    let files: BTreeSet<usize> = change.files.iter().map(|file| file.range.start).collect();
+    if change.sections.iter().any(|(_, range)| !seen.contains_key(&range.start)) {
+        say("document".to_owned(), "the heading of a section stands in a block that is not closed");
+    }
+    for file in &change.files {
+        let blocks = outline.code_blocks.iter().filter(|block| file.range.contains(&block.range.start));
+        let blocks = blocks.map(|block| block.text.as_str());
+        let ours = file.block.is_some().then(|| &text[file.content.clone()]);
+        if !seen.contains_key(&file.range.start) || !blocks.eq(ours) {
+            let message = "its heading or its one code block is not what Markdown makes of it; close every fence, and put \
+                           nothing else into a block";
+            say(shown_path(&file.path), message);
+        }
+    }
+    if seen.iter().any(|(at, line)| file_heading(line).is_some() && !files.contains(at)) {
+        say(
+            "document".to_owned(),
+            "the heading of a file stands in no section, or in a block that is not closed",
+        );
+    }
+}
+
+fn paths(change: &Change, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+    let mut say = |path: &str, why: &str| {
+        let path = shown_path(path);
+        out.push(Mistake::error("path", path.clone(), format!("`{path}` {why}")));
+    };
+    // As a file system that tells neither case nor normal form apart knows them, every folder as well.
+    let mut known = HashMap::<String, &str>::new();
+    for path in tree.paths() {
+        for part in above(path).chain([path]) {
+            known.entry(folded(part)).or_insert(part);
+        }
+    }
+    let mut named = BTreeMap::<&str, &FileChange>::new();
+    for file in &change.files {
+        let path = file.path.as_str();
+        if let Some(why) = path::refused(path).or_else(|| reserved(path)) {
+            say(path, why);
+            continue;
+        }
+        if path.ends_with('/') {
+            say(path, "is a folder; name files only");
+        }
+        if above(path).chain([path]).any(|part| tree.is_link(part)) {
+            say(path, "is or lies below a link or another repository, where nothing is written");
+        }
+        let deleted = |path| change.files.iter().any(|file| file.path == path && file.kind == Kind::Delete);
+        if tree.is_dir(path) || above(path).any(|part| tree.is_file(part) && !deleted(part)) {
+            say(path, "would be a file and a folder at once");
+        }
+        if named.insert(path, file).is_some() {
+            say(path, "has two headings; make them one");
+        }
+        for part in above(path).chain([path]) {
+            let there = tree.is_file(part) || tree.is_dir(part);
+            if *known.entry(folded(part)).or_insert(part) != part && !there {
+                say(path, "differs from another path only by case, or by how its letters are composed");
+                break;
+            }
+        }
+    }
+    for file in &change.files {
+        if above(&file.path).any(|part| named.get(part).is_some_and(|other| other.kind != Kind::Delete)) {
+            say(&file.path, "lies below what is itself a file of this change");
+        }
+    }
+}
+
+/// The folders that a path lies in.
+fn above(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(at, _)| &path[..at])
+}
+
+fn folded(path: &str) -> String {
+    if path.is_ascii() {
+        return path.to_ascii_lowercase();
+    }
+    // Up and down again: some letters have several small ones.
+    path.nfd().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfd().collect()
+}
+
+/// What no model writes, whatever the spec says, as the end of a sentence.
+fn reserved(path: &str) -> Option<&'static str> {
+    let path = folded(path);
+    if path.rsplit('/').next() == Some("codeowners") {
+        return Some("says who owns the code, which only people change");
+    }
+    if path == ".github/countersign.toml" || path.starts_with(".github/countersign/") {
+        return Some("holds the settings of this bot, which only people change");
+    }
+    path.starts_with(".github/workflows/").then_some(
+        "is a workflow of GitHub Actions, which is never committed by this bot; leave it out and say in the summary what a \
+         person is to change there",
+    )
+}
+
+/// People approved the spec's files, and what is done with each.
+fn scope(change: &Change, allowed: &Allowed, out: &mut Vec<Mistake>) {
+    for file in &change.files {
+        let path = shown_path(&file.path);
+        let mut say = |rule, message: String| out.push(Mistake::error(rule, path.clone(), message));
+        let of_tests = allowed.tests.contains(&file.path);
+        match allowed.files.get(&file.path) {
+            None => say("files.scope", format!("`{path}` is not in the approved spec; leave it out")),
+            Some(kind) if *kind != file.kind => {
+                let message = format!("`{path}` is {} in the approved spec; write the same", kind.as_str());
+                say("files.kind", message);
+            }
+            Some(_) if (file.part == Part::Tests) != of_tests => {
+                let (is, to) = if of_tests { ("is", "Tests") } else { ("is not", "Code") };
+                say("files.part", format!("`{path}` {is} a file of the tests; put it below `## {to}`"));
+            }
+            Some(_) if allowed.part == Part::Tests && file.part != Part::Tests => {
+                say("files.part", format!("`{path}` is to be written later; write the tests alone"));
+            }
+            Some(_) => {}
+        }
+    }
+    let wanted =
+        allowed.files.keys().filter(|path| allowed.part != Part::Tests || allowed.tests.contains(*path));
+    for path in wanted.filter(|path| !change.files.iter().any(|file| file.path == **path)) {
+        let (path, kind) = (shown_path(path), allowed.files[path].as_str());
+        let message = format!("`{path}` of the approved spec is missing; add ``### `{path}` ({kind})``");
+        out.push(Mistake::error("files.missing", path, message));
+    }
+}
+
+/// Can each block be made in the file it is for, and is what comes of it a text of a size?
+fn blocks(
+    change: &Change,
+    base: &BTreeMap<String, String>,
+    tree: &dyn Tree,
+    out: &mut Vec<Mistake>,
+) -> Files {
+    for file in &change.files {
+        let (path, there) = (shown_path(&file.path), tree.is_file(&file.path));
+        let wrong = match file.kind {
+            // Of these `apply` sees no more than whether there is a text.
+            Kind::Add if there && !base.contains_key(&file.path) => {
+                "is there already; write `(Modify)` if it is to change"
+            }
+            Kind::Modify | Kind::Delete if !there => "is not there; name a file that is, or write `(Add)`",
+            _ => continue,
+        };
+        out.push(Mistake::error("change.kind", path.clone(), format!("`{path}` {wrong}")));
+    }
+    let files = match apply(change, base) {
+        Ok(files) => files,
+        Err(mistakes) => {
+            out.extend(mistakes);
+            return Vec::new();
+        }
+    };
+    let sizes = || files.iter().map(|(path, text)| (path, text.as_ref().map_or(0, String::len)));
+    for (path, size) in sizes().filter(|(_, size)| *size > FILE_BYTES) {
+        let path = shown_path(path);
+        let message = format!("`{path}` would have {size} bytes; {FILE_BYTES} are allowed");
+        out.push(Mistake::error("files.large", path, message));
+    }
+    let all: usize = sizes().map(|(_, size)| size).sum();
+    if all > ALL_BYTES {
+        let message = format!("its files would have {all} bytes together; {ALL_BYTES} are allowed");
+        out.push(Mistake::error("files.large", "document", message));
+    }
+    files
+}
+
+/// Has every test that the spec asks for its place, and every requirement its proof?
+fn tests(change: &Change, allowed: &Allowed, made: &[(String, Option<String>)], out: &mut Vec<Mistake>) {
+    let mut say = |rule, message| out.push(Mistake::error(rule, Part::Tests.as_str(), message));
+    for row in &allowed.rows {
+        let file = made.iter().find(|(path, _)| *path == row.file).and_then(|(_, text)| text.as_deref());
+        if file.is_some_and(|text| !has_word(text, &row.name)) {
+            let (name, path) = (shown_path(&row.name), shown_path(&row.file));
+            say("tests.name", format!("`{path}` has no test `{name}`, which the approved spec asks for"));
+        }
+    }
+    let proven: BTreeSet<&str> =
+        change.of(Part::Tests).flat_map(|file| &file.proves).map(String::as_str).collect();
+    let wanted: BTreeSet<&str> =
+        allowed.rows.iter().flat_map(|row| &row.requirements).map(String::as_str).collect();
+    for id in wanted.difference(&proven) {
+        let id = shown_path(id);
+        say(
+            "tests.proof",
+            format!("no test says that it shows {id}; write `Proves: {id}` below the heading of its file"),
+        );
+    }
+    for id in proven.difference(&wanted) {
+        say(
+            "tests.unknown",
+            format!("{} is shown by no test of the approved spec; leave it out", shown_path(id)),
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! What code can mend is never sent back to a model.
+
+use super::{
+    Part,
+    parse::{parse, ticks},
+};
+use crate::{
+    documents::lld::{self, Repair},
+    types::IssueNo,
+};
+
+/// The form mended, and in how many ways. Where the tests are locked, these stand in the place of whatever the text says of
+/// tests; another text there counts as mended.
+pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> (String, usize) {
+    const OURS: &[(&str, Repair)] =
+        &[("heading", heading), ("fences", fences), ("file-headings", file_headings)];
+    // A fence around the whole goes before ours are looked at.
+    let form = lld::repairs();
+    let repairs = form.clone().take(2).chain(OURS).chain(form.skip(2));
+    let (text, fixes) = lld::repair(text, issue, repairs.clone());
+    let Some(locked) = locked else { return (text, fixes.len()) };
+    let (text, replaced) = with_tests(&text, locked);
+    (lld::repair(&text, issue, repairs).0, fixes.len() + usize::from(replaced))
+}
+
+/// The section with the tests as it stands in a text, to be locked.
+pub fn tests_of(text: &str) -> Option<&str> {
+    let change = parse(text);
+    let (_, range) = change.sections.iter().find(|(part, _)| *part == Part::Tests)?;
+    Some(text[range.clone()].trim_end())
+}
+
+/// The locked tests before everything else, and whether others stood there.
+fn with_tests(text: &str, locked: &str) -> (String, bool) {
+    let change = parse(text);
+    let theirs = change.sections.iter().filter(|(part, _)| *part == Part::Tests);
+    let (mut out, mut kept, mut from) = (String::new(), true, 0);
+    for (_, range) in theirs {
+        kept &= text[range.clone()].trim_end() == locked.trim_end();
+        out.push_str(&text[from..range.start]);
+        from = range.end;
+    }
+    out.push_str(&text[from..]);
+    let change = parse(&out);
+    let at = change.sections.first().map_or(out.len(), |(_, range)| range.start);
+    let text = format!("{}\n\n{}\n\n{}", out[..at].trim_end(), locked.trim(), &out[at..]);
+    (text, !kept)
+}
+
+fn heading(text: &str, issue: IssueNo) -> Option<(String, String)> {
+    let change = parse(text);
+    let start = if text.starts_with("# ") { 0 } else { text.find("\n# ")? + 1 };
+    let end = text[start..].find('\n').map_or(text.len(), |end| start + end);
+    let out = format!("{}# {issue} - Change: {}{}", &text[..start], change.title, &text[end..]);
+    (!change.title.is_empty()).then(|| (out, format!("the first heading names issue {issue}")))
+}
+
+/// A fence that what it holds cannot end.
+fn fences(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let (mut out, mut from) = (String::new(), 0);
+    for file in parse(text).files {
+        let Some((block, length)) = &file.block else { continue };
+        let (content, most) = (&text[file.content.clone()], text[block.clone()].len());
+        let longest = content.lines().map(|line| ticks(line.trim_start())).max().unwrap_or(0);
+        if longest < *length || file.content.end == text.len() || most == 0 {
+            continue;
+        }
+        let (opening, fence) = (&text[block.start + length..file.content.start], "`".repeat(longest + 1));
+        out.push_str(&format!("{}{fence}{opening}{content}{fence}\n", &text[from..block.start]));
+        from = block.end;
+    }
+    (from > 0).then(|| (out + &text[from..], "fences made longer than those within".into()))
+}
+
+/// ``### `path` (Add)``, whatever marks were left out.
+fn file_headings(text: &str, _: IssueNo) -> Option<(String, String)> {
+    let (mut out, mut from) = (String::new(), 0);
+    for file in parse(text).files {
+        let end = text[file.range.start..].find('\n').map_or(text.len(), |end| file.range.start + end);
+        out.push_str(&text[from..file.range.start]);
+        out.push_str(&format!("### `{}` ({})", file.path, file.kind.as_str()));
+        from = end;
+    }
+    Some((out + &text[from..], "headings of files brought into form".into()))
+}

@@ -1,0 +1,165 @@
+//! The change: the tests and the code of an issue as one text that is reviewed and approved as a whole. Each file is a heading
+//! and a fenced block, which holds the whole of it or what is searched and replaced in it.
+//!
+//! What people see of the text and what is made of it are the same: a text that Markdown reads otherwise than [`parse`] does
+//! is refused by [`check`].
+
+mod apply;
+mod bite;
+mod check;
+mod fix;
+mod parse;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use self::{
+    apply::{apply, diff},
+    bite::{Files, Unit, bite_units, without},
+    check::check,
+    fix::{fix, tests_of},
+    parse::{Body, Change, FileChange, parse},
+};
+pub use super::lld::Change as Kind;
+use super::{
+    Mistake, Tree,
+    lld::{file_of, first_line},
+    path, shown_path,
+    spec::{Spec, TestRow},
+};
+
+/// A section of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    Tests,
+    Code,
+    Documents,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Tests, Self::Code, Self::Documents];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tests => "Tests",
+            Self::Code => "Code",
+            Self::Documents => "Documents",
+        }
+    }
+}
+
+/// What a change may touch: the files of the approved spec.
+#[derive(Debug, Clone)]
+pub struct Allowed {
+    /// What the drafter writes now. Of [`Part::Tests`] the text has nothing but tests; afterwards it has the code as well.
+    pub part: Part,
+    /// What is to be done with each file.
+    pub files: BTreeMap<String, Kind>,
+    /// Those of them that hold tests, or what tests need.
+    pub tests: BTreeSet<String>,
+    /// The tests that the spec asks for.
+    pub rows: Vec<TestRow>,
+}
+
+impl Allowed {
+    pub fn of(spec: &Spec, part: Part) -> Self {
+        let rows = spec.view.files.iter().filter(|row| !row.directory);
+        let files: BTreeMap<_, _> = rows.filter_map(|row| Some((row.path.clone(), row.change?))).collect();
+        let named: BTreeSet<&str> = spec.tests.iter().map(|row| row.file.as_str()).collect();
+        let tests = files.keys().filter(|path| named.contains(path.as_str()) || is_of_tests(path));
+        Self { part, tests: tests.cloned().collect(), files, rows: spec.tests.clone() }
+    }
+}
+
+/// Does it lie where tests and what they need lie?
+fn is_of_tests(path: &str) -> bool {
+    let names = "test tests __tests__ spec fixtures testdata snapshots __snapshots__ conftest.py";
+    path.split('/').any(|part| names.split(' ').any(|name| name == part))
+}
+
+/// The format in words, for a prompt.
+pub fn format_rules(part: Part) -> String {
+    let sections = match part {
+        Part::Tests => {
+            "Write the tests alone, before any code: the only section is `## Tests`, with the test files of the specification \
+             and what they need. Each test of its Test Mapping stands there under its name, in its file. The tests must fail \
+             as the code is now, by an assertion or because a name that the specification declares is missing yet, and pass \
+             once it is built as specified. None is skipped, and each has an assertion. Below the heading of a test file \
+             stands a line `Proves: REQ-1, REQ-2` with the requirements that its tests show. A test that is to pass already, since it \
+             guards what must stay as it is, is named on a line `Guards: {name of the test}`.\n"
+        }
+        _ => {
+            "Write the code that makes the tests pass: the sections are `## Code`, with every other file of the \
+             specification, and, if any of them is documentation, `## Documents`. The section `## Tests` is locked: it is \
+             put in its place by machine, so leave it out or as it is. Never name a file of it anywhere else.\n"
+        }
+    };
+    format!(
+        "Answer with one Markdown document and nothing around it. Its first line is `# {{issue number}} - Change: {{title}}`; \
+         below it stands a summary of what changes, in a few sentences. {sections}\
+         Each file of the specification that belongs there has exactly one heading, as ``### `path/from/the/root` (Modify)``, with \
+         the specification's `Add`, `Modify` or `Delete`, and no other file has one. Below it stands one fenced code block and \
+         nothing else but such lines as named here; a file to delete has none. If a line of what it holds begins with a fence, \
+         the block's own fence is longer. It holds\n\
+         - for `Add` the whole file;\n\
+         - for `Modify` one or more blocks of this form, or, of a file of at most {WHOLE_LINES} lines, its whole new text:\n\n\
+         ```text\n<<<<<<< SEARCH\n{{whole lines of the file, copied exactly}}\n=======\n{{what stands there instead}}\n\
+         >>>>>>> REPLACE\n```\n\n\
+         The lines searched for stand in the file exactly once, and no two blocks touch the same line; every search is made in \
+         the file as it is in the repository now. Do not claim that something was run or verified: code adds that.\n"
+    )
+}
+
+/// A file of more lines than this is changed by search and replace: nobody writes it anew without losing some of it.
+const WHOLE_LINES: usize = 150;
+
+/// The files that the text names, each once.
+pub fn paths(text: &str) -> Vec<String> {
+    let paths: BTreeSet<String> = parse(text).files.into_iter().map(|file| file.path).collect();
+    paths.into_iter().collect()
+}
+
+/// The summary and the files, in at most forty lines.
+pub fn summary(text: &str) -> String {
+    const FILES: usize = 8;
+    let change = parse(text);
+    let mut out: Vec<&str> = text[change.summary.clone()].trim().lines().take(10).collect();
+    let lists = Part::ALL.into_iter().filter(|part| change.of(*part).next().is_some()).map(|part| {
+        let named = |file: &FileChange| format!("{} `{}`", file.kind.as_str(), shown_path(&file.path));
+        let named: Vec<String> = change.of(part).take(FILES).map(named).collect();
+        let more = change.of(part).skip(FILES).count();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("\n{}: {}{more}.", part.as_str(), named.join(", "))
+    });
+    let lists: Vec<String> = lists.collect();
+    out.extend(lists.iter().map(String::as_str));
+    out.join("\n")
+}
+
+/// Does the place a reviewer points to exist: a section, a file of the change or of the repository, a requirement that a
+/// test proves, a test?
+pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+    let place = bare(place);
+    let file = file_of(place);
+    (1..=400).contains(&place.len())
+        && (parse(text).stands_at(place).is_some()
+            || (path::refused(file).is_none()
+                && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
+}
+
+/// The line, from 1, at which a place begins; none where it is not in the text itself.
+pub fn line_of(text: &str, place: &str) -> Option<usize> {
+    Some(first_line(text, parse(text).stands_at(bare(place))?))
+}
+
+/// Does the same stand at this place in both? Of a place that is not in both nothing is known.
+pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
+    let at = |text| parse(text).stands_at(bare(place));
+    at(before).zip(at(now)).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
+}
+
+fn bare(place: &str) -> &str {
+    place.trim().trim_matches('`').trim()
+}
+
+#[cfg(test)]
+mod tests;

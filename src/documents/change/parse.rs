@@ -1,0 +1,321 @@
+//! Text to a view of a change, by lines. Never fails and never judges: what is not there is empty.
+
+use std::ops::Range;
+
+use super::{Kind, Part};
+use crate::documents::{edits::Edit, lld::file_of};
+
+/// A change as its text shows it; every range points into that text.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// The issue that the heading names.
+    pub number: Option<u64>,
+    pub title: String,
+    /// What stands between the heading and the first section.
+    pub summary: Range<usize>,
+    /// With their headings, in the order of the text.
+    pub sections: Vec<(Part, Range<usize>)>,
+    pub files: Vec<FileChange>,
+}
+
+/// One file of it.
+#[derive(Debug, Clone)]
+pub struct FileChange {
+    pub part: Part,
+    pub path: String,
+    pub kind: Kind,
+    pub body: Body,
+    /// The requirements that its tests prove: `REQ-1`.
+    pub proves: Vec<String>,
+    /// Its tests that pass before the code is written, since they guard what there is.
+    pub guards: Vec<String>,
+    /// With its heading.
+    pub range: Range<usize>,
+    /// The block with its fences, if there is one, and how long the opening one is.
+    pub(super) block: Option<(Range<usize>, usize)>,
+    /// What the block holds, to the byte.
+    pub(super) content: Range<usize>,
+}
+
+/// What becomes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// There is no block.
+    None,
+    /// The whole new text.
+    Whole(String),
+    /// Whole lines, each with its line end.
+    Edits(Vec<Edit>),
+    /// Why the block is none of these, as the end of a sentence about it.
+    Wrong(&'static str),
+}
+
+/// A line of the text.
+#[derive(Clone, Copy)]
+struct Line<'t> {
+    text: &'t str,
+    start: usize,
+    end: usize,
+}
+
+/// Reads a change. Total: any text gives a view.
+pub fn parse(text: &str) -> Change {
+    let mut at = 0;
+    let lines = text.split_inclusive('\n').map(|line| {
+        let start = at;
+        at += line.len();
+        Line { text: line.trim_end_matches(['\n', '\r']), start, end: at }
+    });
+    let lines: Vec<Line<'_>> = lines.collect();
+    let mut change = Change::default();
+    let (mut part, mut index) = (None, 0);
+    while let Some(line) = lines.get(index) {
+        index += 1;
+        if let Some(title) = line.text.strip_prefix("# ").filter(|_| change.title.is_empty()) {
+            (change.number, change.title) = heading(title);
+            change.summary = line.end..text.len();
+        } else if let Some(section) = section(line.text) {
+            change.end_at(line.start);
+            part = Some(section);
+            change.sections.push((section, line.start..text.len()));
+        } else if let (Some(part), Some((path, kind))) = (part, file_heading(line.text)) {
+            change.end_file(line.start);
+            change.files.push(FileChange::new(part, path, kind, line.start..text.len()));
+        } else if line.text.starts_with("## ") {
+            change.end_at(line.start);
+            part = None;
+        } else if let Some(file) = change.files.last_mut().filter(|file| file.range.end == text.len()) {
+            if let Some(length) = fence(line.text).filter(|_| file.block.is_none()) {
+                let last = closing(&lines, index, length);
+                let ends = last.map_or(text.len(), |last| lines[last].end);
+                file.content = line.end..last.map_or(text.len(), |last| lines[last].start);
+                file.block = Some((line.start..ends, length));
+                file.body = match last {
+                    Some(_) => body(&text[file.content.clone()], file.kind),
+                    None => Body::Wrong("has no end"),
+                };
+                index = last.map_or(lines.len(), |last| last + 1);
+            } else {
+                file.mark(line.text);
+            }
+        }
+    }
+    for file in change.files.iter_mut().filter(|file| file.part == Part::Tests) {
+        let new = requirements(file.new_text().as_str());
+        file.proves.extend(new);
+        file.proves.sort();
+        file.proves.dedup();
+    }
+    change
+}
+
+impl Change {
+    fn end_file(&mut self, at: usize) {
+        if let Some(file) = self.files.last_mut() {
+            file.range.end = file.range.end.min(at);
+        }
+    }
+
+    fn end_at(&mut self, at: usize) {
+        self.end_file(at);
+        self.summary.end = self.summary.end.min(at);
+        if let Some((_, section)) = self.sections.last_mut() {
+            section.end = section.end.min(at);
+        }
+    }
+
+    pub fn of(&self, part: Part) -> impl Iterator<Item = &FileChange> {
+        self.files.iter().filter(move |file| file.part == part)
+    }
+
+    /// Where in the text a file, a section, a requirement's tests or a test is.
+    pub(super) fn stands_at(&self, place: &str) -> Option<Range<usize>> {
+        let bare = place.trim_start_matches(['§', '#', ' ']);
+        let path = file_of(bare);
+        let name = bare.rsplit([':', '>', ' ', '.']).next().unwrap_or(bare).trim().trim_end_matches("()");
+        let upper = bare.to_ascii_uppercase();
+        let files = || self.files.iter();
+        let file = files().find(|file| file.path == path || file.path == bare);
+        let section = || self.sections.iter().find(|(part, _)| part.as_str().eq_ignore_ascii_case(bare));
+        let proof = || files().find(|file| file.proves.contains(&upper));
+        let named = || files().find(|file| file.part == Part::Tests && has_word(&file.new_text(), name));
+        let summary = || (bare.eq_ignore_ascii_case("summary")).then(|| self.summary.clone());
+        let file = file.or_else(proof).map(|file| file.range.clone());
+        let file = file.or_else(|| section().map(|(_, range)| range.clone())).or_else(summary);
+        file.or_else(|| named().map(|file| file.range.clone()))
+    }
+}
+
+impl FileChange {
+    fn new(part: Part, path: String, kind: Kind, range: Range<usize>) -> Self {
+        let (proves, guards, content) = (Vec::new(), Vec::new(), range.start..range.start);
+        Self { part, path, kind, body: Body::None, proves, guards, range, block: None, content }
+    }
+
+    /// What the change writes, without what it leaves.
+    pub fn new_text(&self) -> String {
+        match &self.body {
+            Body::Whole(text) => text.clone(),
+            Body::Edits(edits) => edits.iter().map(|edit| edit.replace.as_str()).collect(),
+            Body::None | Body::Wrong(_) => String::new(),
+        }
+    }
+
+    /// A line beside the block that says something of the file.
+    fn mark(&mut self, line: &str) {
+        let line = line.trim_start_matches(['-', '*', '_', ' ']);
+        if let Some(rest) = line.strip_prefix("Proves") {
+            self.proves.extend(requirements(rest));
+        } else if let Some(rest) = line.strip_prefix("Guards") {
+            let names = rest.trim_start_matches([':', '*', '_', ' ']).split(',');
+            let names = names.map(|name| name.trim().trim_matches(['`', '.']).to_owned());
+            self.guards.extend(names.filter(|name| !name.is_empty()));
+        }
+    }
+}
+
+/// Does it stand there as a word of its own? Of a name of several words, as it is.
+pub(super) fn has_word(text: &str, name: &str) -> bool {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    !name.is_empty()
+        && text
+            .match_indices(name)
+            .any(|(at, _)| !text[..at].ends_with(word) && !text[at + name.len()..].starts_with(word))
+}
+
+/// `REQ-1` wherever it stands.
+fn requirements(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices(['R', 'r']) {
+        let rest = &text.as_bytes()[at..];
+        if rest.get(..4).is_some_and(|word| word.eq_ignore_ascii_case(b"REQ-")) {
+            let digits = rest[4..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            if digits > 0 && !text[..at].ends_with(char::is_alphanumeric) {
+                found.push(text[at..at + 4 + digits].to_ascii_uppercase());
+            }
+        }
+    }
+    found
+}
+
+/// `42 - Change: Read it`
+fn heading(line: &str) -> (Option<u64>, String) {
+    let line = line.trim();
+    let digits = line.trim_start_matches('#');
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    let number = digits[..end].parse().ok();
+    let rest = if number.is_some() { &digits[end..] } else { line };
+    let rest = rest.trim_start_matches([' ', '-', '–', '—', ':']);
+    let title = rest.strip_prefix("Change").map_or(rest, |rest| rest.trim_start_matches([' ', ':', '-']));
+    (number, title.trim().to_owned())
+}
+
+fn section(line: &str) -> Option<Part> {
+    let name = line.strip_prefix("## ")?.trim().trim_end_matches(':');
+    Part::ALL.into_iter().find(|part| part.as_str().eq_ignore_ascii_case(name))
+}
+
+/// ``### `src/lib.rs` (Modify)``
+pub(super) fn file_heading(line: &str) -> Option<(String, Kind)> {
+    let (path, kind) = line.strip_prefix("### ")?.trim().strip_suffix(')')?.rsplit_once('(')?;
+    let kinds = [Kind::Add, Kind::Modify, Kind::Delete];
+    let kind = kinds.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(kind.trim()))?;
+    let path = path.trim();
+    let path = path.strip_prefix('`').and_then(|path| path.strip_suffix('`')).unwrap_or(path);
+    (!path.contains('`')).then(|| (path.to_owned(), kind))
+}
+
+/// The length of a fence that opens a block.
+fn fence(line: &str) -> Option<usize> {
+    let length = ticks(line);
+    (length >= 3 && !line[length..].contains('`')).then_some(length)
+}
+
+pub(super) fn ticks(line: &str) -> usize {
+    line.len() - line.trim_start_matches('`').len()
+}
+
+/// Where the block ends that a fence of this length opens: the first fence as long that says nothing else. A writer who took the
+/// shortest and has others within means a later one, which stands at the end of the file's part.
+fn closing(lines: &[Line<'_>], from: usize, length: usize) -> Option<usize> {
+    let closes = |at: &usize| {
+        let line = lines[*at].text.trim_end();
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        indent < 4 && ticks(&line[indent..]) >= length && line[indent..].len() == ticks(&line[indent..])
+    };
+    let first = (from..lines.len()).find(closes)?;
+    if length > 3 {
+        return Some(first);
+    }
+    let ours = |line: &Line<'_>| section(line.text).is_some() || file_heading(line.text).is_some();
+    let ends = |at: &usize| {
+        let next = lines[at + 1..].iter().find(|line| !line.text.trim().is_empty());
+        next.is_none_or(|line| {
+            ours(line) || line.text.starts_with("Proves") || line.text.starts_with("Guards")
+        })
+    };
+    let until = (first + 1..lines.len()).find(|at| ours(&lines[*at])).unwrap_or(lines.len());
+    let later = (first..until).filter(closes).find(ends);
+    Some(later.unwrap_or(first))
+}
+
+/// What a block says: blocks of search and replace, or the whole of a file.
+fn body(content: &str, kind: Kind) -> Body {
+    if content.lines().find(|line| !line.trim().is_empty()).and_then(marker) != Some(Marker::Search) {
+        let end = if content.is_empty() || content.ends_with('\n') { "" } else { "\n" };
+        return Body::Whole(format!("{}{end}", content.replace("\r\n", "\n")));
+    }
+    if kind != Kind::Modify {
+        return Body::Wrong("searches and replaces, in a file that is not modified");
+    }
+    let (mut edits, mut within) = (Vec::<Edit>::new(), None);
+    for line in content.lines() {
+        match (within, marker(line)) {
+            (None, Some(Marker::Search)) => {
+                edits.push(Edit { search: String::new(), replace: String::new() });
+                within = Some(Marker::Search);
+            }
+            (None, _) if line.trim().is_empty() => {}
+            (None, _) => return Body::Wrong("has text outside of `<<<<<<< SEARCH` and `>>>>>>> REPLACE`"),
+            (Some(Marker::Search), Some(Marker::Parts)) => within = Some(Marker::Parts),
+            (Some(Marker::Parts), Some(Marker::Replace)) => within = None,
+            (Some(_), Some(Marker::Parts)) => {
+                return Body::Wrong(
+                    "has two lines `=======` in one SEARCH; nobody knows which of them parts it",
+                );
+            }
+            (Some(_), Some(_)) => {
+                return Body::Wrong("has a SEARCH within a SEARCH, or one without `=======`");
+            }
+            (Some(side), None) => {
+                let edit = edits.last_mut().map(|edit| match side {
+                    Marker::Search => &mut edit.search,
+                    _ => &mut edit.replace,
+                });
+                edit.into_iter().for_each(|text| text.extend([line, "\n"]));
+            }
+        }
+    }
+    match within {
+        Some(_) => Body::Wrong("has a SEARCH that no `>>>>>>> REPLACE` ends"),
+        None => Body::Edits(edits),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Marker {
+    Search,
+    Parts,
+    Replace,
+}
+
+/// `<<<<<<< SEARCH`, `=======` or `>>>>>>> REPLACE`, with a few marks more or less.
+fn marker(line: &str) -> Option<Marker> {
+    let line = line.trim_end();
+    let known =
+        [('<', "SEARCH", Marker::Search), ('=', "", Marker::Parts), ('>', "REPLACE", Marker::Replace)];
+    known.into_iter().find_map(|(mark, word, marker)| {
+        let rest = line.trim_start_matches(mark);
+        ((5..=9).contains(&(line.len() - rest.len())) && rest.trim() == word).then_some(marker)
+    })
+}

@@ -1,0 +1,339 @@
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
+
+use super::*;
+use crate::{documents::spec, types::IssueNo};
+
+const ISSUE: IssueNo = IssueNo(42);
+
+struct Repo;
+
+impl Tree for Repo {
+    fn is_file(&self, path: &str) -> bool {
+        self.paths().any(|known| known == path)
+    }
+    fn is_dir(&self, path: &str) -> bool {
+        self.paths().any(|known| known.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')))
+    }
+    fn nearest(&self, _: &str) -> Vec<String> {
+        Vec::new()
+    }
+    fn is_link(&self, path: &str) -> bool {
+        matches!(path, "away" | "vendor/module")
+    }
+    fn paths(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        let paths = ["src/lib.rs", "src/old.rs", "README.md", "away", "vendor/module", "docs/Straße/é.md"];
+        Box::new(paths.into_iter())
+    }
+}
+
+fn base() -> BTreeMap<String, String> {
+    let files = [
+        ("src/lib.rs", "mod old;\n\npub fn read() -> u8 {\n    0\n}\n"),
+        ("src/old.rs", "// old\n"),
+        ("README.md", "# Sample\n"),
+    ];
+    files.map(|(path, text)| (path.to_owned(), text.to_owned())).into()
+}
+
+fn allowed(part: Part) -> Allowed {
+    Allowed::of(
+        &spec::parse(
+            "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
+             | `src/lib.rs` | Modify | x |\n| `src/new.rs` | Add | x |\n| `src/old.rs` | Delete | x |\n| `README.md` | Modify | x |\n\
+             | `tests/read.rs` | Add | x |\n\n## 9. Test Mapping\n\n| Requirement | Test | File | Input | Expected |\n\
+             |---|---|---|---|---|\n| REQ-1 | reads_three | `tests/read.rs` | - | 3 |\n",
+        ),
+        part,
+    )
+}
+
+const TESTS: &str = "## Tests\n\n### `tests/read.rs` (Add)\n\nProves: REQ-1\nGuards: `old_one`\n\n```rust\n#[test]\nfn reads_three() {\n    \
+     assert_eq!(sample::read(), 3);\n}\n```";
+
+/// As a diligent drafter writes it.
+fn sound() -> String {
+    format!(
+        "# 42 - Change: Read a file\n\nIt reads.\n\n{TESTS}\n\n## Code\n\n### `src/lib.rs` (Modify)\n\n```rust\n<<<<<<< SEARCH\n\
+         mod old;\n=======\nmod new;\n>>>>>>> REPLACE\n\n<<<<<<< SEARCH\n    0\n=======\n    new::three()\n>>>>>>> REPLACE\n```\n\n\
+         ### `src/new.rs` (Add)\n\n```rust\npub fn three() -> u8 {{\n    3\n}}\n```\n\n### `src/old.rs` (Delete)\n\n## Documents\n\n\
+         ### `README.md` (Modify)\n\n````markdown\n# Sample\n\n```sh\nread\n```\n````\n"
+    )
+}
+
+fn checked(text: &str) -> Vec<Mistake> {
+    check(text, ISSUE, &allowed(Part::Code), &base(), &Repo)
+}
+
+#[test]
+fn a_sound_change_is_read_checked_and_made() {
+    let text = sound();
+    assert_eq!(checked(&text), []);
+    assert_eq!(fix(&text, ISSUE, None), (text.clone(), 0));
+    let change = parse(&text);
+    assert_eq!((change.number, change.title.as_str()), (Some(42), "Read a file"));
+    let tests: Vec<_> = change.of(Part::Tests).collect();
+    assert_eq!(
+        (&tests[0].proves, &tests[0].guards),
+        (&vec!["REQ-1".to_owned()], &vec!["old_one".to_owned()])
+    );
+    let files = apply(&change, &base()).unwrap();
+    let made = |path: &str| files.iter().find(|(known, _)| known == path).unwrap().1.as_deref();
+    assert_eq!(made("src/lib.rs"), Some("mod new;\n\npub fn read() -> u8 {\n    new::three()\n}\n"));
+    assert_eq!(made("src/old.rs"), None);
+    assert_eq!(made("README.md"), Some("# Sample\n\n```sh\nread\n```\n"));
+    let diff = diff(&change, &base());
+    for part in [
+        "--- /dev/null\n+++ b/tests/read.rs\n@@ -0,0 +1,4 @@\n+#[test]\n",
+        "--- a/src/lib.rs\n+++ b/src/lib.rs\n@@ -1,5 +1,5 @@\n-mod old;\n+mod new;\n",
+        "--- a/src/old.rs\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-// old\n",
+    ] {
+        assert!(diff.contains(part), "{diff}");
+    }
+    assert_eq!(paths(&text), ["README.md", "src/lib.rs", "src/new.rs", "src/old.rs", "tests/read.rs"]);
+    assert!(summary(&text).starts_with("It reads.\n\nTests: Add `tests/read.rs`.\n"), "{}", summary(&text));
+}
+
+#[test]
+fn a_change_is_made_without_one_of_its_parts() {
+    let change = parse(&sound());
+    let units = bite_units(&change, &base()).unwrap();
+    let named: Vec<_> = units.iter().map(|unit| (unit.path.as_str(), unit.lines())).collect();
+    assert_eq!(named, [("src/new.rs", (1, 3)), ("src/lib.rs", (1, 1)), ("src/lib.rs", (4, 1))]);
+    let made = |unit: &Unit, path: &str| {
+        let files = without(&change, &base(), unit).unwrap();
+        files.into_iter().find(|(known, _)| known == path).and_then(|(_, text)| text)
+    };
+    assert_eq!(made(&units[0], "src/new.rs"), None);
+    assert_eq!(
+        made(&units[1], "src/lib.rs").unwrap(),
+        "mod old;\n\npub fn read() -> u8 {\n    new::three()\n}\n"
+    );
+    assert_eq!(made(&units[2], "src/lib.rs").unwrap(), "mod new;\n\npub fn read() -> u8 {\n    0\n}\n");
+    assert!(made(&units[2], "tests/read.rs").is_some());
+}
+
+#[test]
+fn tests_come_first_and_are_locked() {
+    let first = format!("# 42 - Change: Read\n\nTests.\n\n{TESTS}\n");
+    assert_eq!(check(&first, ISSUE, &allowed(Part::Tests), &base(), &Repo), []);
+    assert!(checked(&first).iter().all(|mistake| mistake.rule == "files.missing"), "the code is missing yet");
+    let locked = tests_of(&first).unwrap();
+    assert_eq!(locked, TESTS);
+    let text = sound();
+    let (without, with) = (text.replace(&format!("{TESTS}\n\n"), ""), text.clone());
+    for (theirs, mended) in [
+        (with.as_str(), false),
+        (without.as_str(), false),
+        (&with.replace("read(), 3", "read(), 0"), true),
+        (&format!("{with}\n## tests\n\n### `tests/read.rs` (Delete)\n"), true),
+        (&without.replace("## Code", "## Code\n\n```\n\n## Tests\n\n### `src/x` (Delete)\n\n```"), true),
+    ] {
+        let (fixed, count) = fix(theirs, ISSUE, Some(locked));
+        assert_eq!((tests_of(&fixed), count > 0), (Some(TESTS), mended), "{fixed}");
+        assert_eq!(
+            parse(&fixed).sections.iter().filter(|(part, _)| *part == Part::Tests).count(),
+            1,
+            "{fixed}"
+        );
+        assert_eq!(fix(&fixed, ISSUE, Some(locked)), (fixed.clone(), 0), "twice is once");
+    }
+    assert_eq!(fix(&without, ISSUE, Some(locked)).0, text);
+}
+
+#[test]
+fn the_form_is_mended_where_it_can_be_told() {
+    let text = sound();
+    let worn = text
+        .replace("# 42 - Change: Read a file", "Here it is:\n\n# Read a file")
+        .replace("````markdown", "```markdown")
+        .replace("````\n", "```\n")
+        .replace("### `src/new.rs` (Add)", "### src/new.rs (add)")
+        .replace('\n', "\r\n");
+    let wrapped = format!("```markdown\n{}```\n", worn.trim_start_matches("Here it is:\r\n\r\n"));
+    for worn in [worn, wrapped] {
+        let (fixed, count) = fix(&worn, ISSUE, None);
+        assert_eq!(fixed, text, "{fixed}");
+        assert!(count > 1);
+    }
+}
+
+#[test]
+fn no_hostile_path_passes() {
+    for (path, why) in [
+        ("../x", "`..`"),
+        ("/etc/passwd", "absolute"),
+        ("C:x", "absolute"),
+        ("a\\b", "backslash"),
+        ("a//b", "`//`"),
+        ("./a", "`.`"),
+        (".git/config", "`.git`"),
+        ("a/.GIT/x", "`.git`"),
+        ("git~1/x", "`.git`"),
+        (".gI\u{200c}t/x", "invisible"),
+        (".git::$DATA", "`.git`"),
+        ("a\u{202e}b", "invisible"),
+        ("src/", "folder"),
+        ("away/x", "link"),
+        ("away", "link"),
+        ("vendor/module/x", "link"),
+        ("src", "file and a folder"),
+        ("src/lib.rs/x", "file and a folder"),
+        ("SRC/x.rs", "case"),
+        ("readme.md", "case"),
+        ("docs/STRASSE/x", "case"),
+        ("docs/Straße/e\u{301}.md", "case"),
+        ("tests/READ.rs", "case"),
+        ("tests/read.rs/x", "lies below"),
+        ("tests/read.rs", "two headings"),
+        ("CODEOWNERS", "owns"),
+        ("docs/codeowners", "owns"),
+        (".github/countersign.toml", "settings"),
+        (".GitHub/Countersign/x", "settings"),
+        (".github/workflows/ci.yml", "workflow"),
+        ("src/other.rs", "not in the approved spec"),
+    ] {
+        let text = sound().replace("## Code\n", &format!("## Code\n\n### `{path}` (Add)\n\n```\nx\n```\n"));
+        let mistakes = checked(&text);
+        let shown = shown_path(path);
+        let said =
+            mistakes.iter().any(|m| m.is_error() && m.message.contains(&shown) && m.message.contains(why));
+        assert!(said, "{path}: {mistakes:#?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_made_is_a_mistake_with_path_and_reason() {
+    let edit =
+        |search: &str, replace: &str| format!("<<<<<<< SEARCH\n{search}=======\n{replace}>>>>>>> REPLACE\n");
+    for (block, why) in [
+        (edit("    0\n", "    0\n"), "stays as it is"),
+        (edit("    1\n", "    2\n"), "the file has no line `1`"),
+        (edit("mod old;\n    0\n", ""), "not in one piece"),
+        (edit("", "x\n"), "nothing in it"),
+        (edit("    0\n", "a\n=======\nb\n"), "two lines `=======`"),
+        (edit("    0\n", "1\n") + &edit("    0\n}\n", "2\n"), "for the same line"),
+        ("<<<<<<< SEARCH\n    0\n=======\n".into(), "no `>>>>>>> REPLACE` ends"),
+        ("<<<<<<< SEARCH\n<<<<<<< SEARCH\n".into(), "SEARCH within a SEARCH"),
+        (edit("    0\n", "1\n") + "and more\n", "text outside"),
+        (base()["src/lib.rs"].clone(), "stays as it is"),
+        ("a\u{0}b\n".into(), "control character"),
+        ("a\u{200b}b\n".into(), "invisible"),
+    ] {
+        let text = format!(
+            "# 42 - Change: T\n\nS.\n\n{TESTS}\n\n## Code\n\n### `src/lib.rs` (Modify)\n\n```\n{block}```\n"
+        );
+        let mistakes = checked(&text);
+        assert!(mistakes.iter().any(|mistake| mistake.message.contains(why)), "{why}: {mistakes:#?}");
+    }
+    let text = sound();
+    for (from, to, why) in [
+        ("`src/new.rs` (Add)", "`src/new.rs` (Modify)", "`src/new.rs` is not there"),
+        ("`src/lib.rs` (Modify)", "`src/lib.rs` (Add)", "in a file that is not modified"),
+        ("`src/old.rs` (Delete)\n", "`src/old.rs` (Delete)\n\n```\nx\n```\n", "is deleted, and has a block"),
+        ("### `src/old.rs` (Delete)\n", "", "`src/old.rs` of the approved spec is missing"),
+        ("`src/old.rs` (Delete)", "`src/old.rs` (Modify)", "`src/old.rs` is Delete in the approved spec"),
+        ("## Code", "## Other", "stands in no section"),
+        ("## Documents", "## Code", "stands here twice"),
+        ("## Documents", "## Tests", "is not a file of the tests"),
+        ("Proves: REQ-1\n", "", "no test says that it shows REQ-1"),
+        ("Proves: REQ-1", "Proves: REQ-1, REQ-9", "REQ-9 is shown by no test"),
+        ("fn reads_three", "fn reads_threes", "has no test `reads_three`"),
+        ("It reads.\n", "", "no summary"),
+        ("# 42 -", "# 41 -", "the first line must be"),
+        ("It reads.", "It reads.\n\n```\nof a block without an end", "not what Markdown makes of it"),
+        ("```rust\npub fn three", "~~~\npub fn three", "not what Markdown makes of it"),
+        ("It reads.", "It reads.<!-- not seen -->", "nobody sees"),
+    ] {
+        let mistakes = checked(&text.replace(from, to));
+        assert!(mistakes.iter().any(|mistake| mistake.message.contains(why)), "{why}: {mistakes:#?}");
+    }
+}
+
+#[test]
+fn line_ends_and_marks_of_a_file_stay_as_they_are() {
+    let change = |body: &str| parse(&format!("## Code\n### `f` (Modify)\n```\n{body}\n```\n"));
+    let edit = "<<<<<<< SEARCH\ntwo\n=======\n2\nii\n>>>>>>> REPLACE";
+    for (before, body, after) in [
+        ("one\r\ntwo\r\nthree\r\n", edit, "one\r\n2\r\nii\r\nthree\r\n"),
+        ("one\r\ntwo", edit, "one\r\n2\r\nii"),
+        ("\u{feff}two\nthree", edit, "\u{feff}2\nii\nthree"),
+        ("one\ntwo", "<<<<<<< SEARCH\ntwo\n=======\n>>>>>>> REPLACE", "one"),
+        ("one\r\nand\ntwo\n", edit, "one\r\nand\n2\r\nii\r\n"),
+        ("\u{feff}a\r\n", "b\nc", "\u{feff}b\r\nc\r\n"),
+        ("a\n", "b\r\nc", "b\nc\n"),
+    ] {
+        let base = BTreeMap::from([("f".to_owned(), before.to_owned())]);
+        assert_eq!(
+            apply(&change(body), &base).unwrap(),
+            [("f".to_owned(), Some(after.to_owned()))],
+            "{before:?}"
+        );
+    }
+    let twice = BTreeMap::from([("f".to_owned(), "two\ntwo\n".to_owned())]);
+    assert!(apply(&change(edit), &twice).unwrap_err()[0].message.contains("stands there 2 times"));
+    let long = BTreeMap::from([("f".to_owned(), "x\n".repeat(WHOLE_LINES + 1))]);
+    assert!(apply(&change("y"), &long).unwrap_err()[0].message.contains("not as a whole"));
+}
+
+#[test]
+fn too_much_of_anything_is_one_mistake() {
+    let many: String = (0..10_000).map(|n| format!("### `f{n}` (Add)\n")).collect();
+    let fences = format!("### `f` (Modify)\n{}", "```\n```rust\n".repeat(9_000));
+    let edits = format!(
+        "### `src/lib.rs` (Modify)\n```\n{}```\n",
+        "<<<<<<< SEARCH\nx\n=======\n>>>>>>> REPLACE\n".repeat(5_000)
+    );
+    let open = "### `f` (Add)\n````\n".repeat(10_000);
+    for (body, most) in [(many, 1), ("x".repeat(50_000_000), 1), (fences, 100), (edits, 100), (open, 100)] {
+        let text = format!("# 42 - Change: T\n\nS.\n\n## Code\n\n{body}");
+        assert!((1..=most).contains(&checked(&text).len()), "{}", &text[..60]);
+        if text.len() < 1_000_000 {
+            fix(&text, ISSUE, Some(TESTS));
+            diff(&parse(&text), &base());
+        }
+    }
+    // A small text may make much of a large file.
+    let mut base = base();
+    base.insert("src/lib.rs".to_owned(), format!("{}end\n", "line\n".repeat(250_000)));
+    let text = sound()
+        .replace("mod old;", "end")
+        .replace("<<<<<<< SEARCH\n    0\n=======\n    new::three()\n>>>>>>> REPLACE\n", "");
+    let mistakes = check(&text, ISSUE, &allowed(Part::Code), &base, &Repo);
+    assert!(mistakes.iter().any(|mistake| mistake.message.contains("1000000 are allowed")), "{mistakes:?}");
+    assert!(diff(&parse(&text), &base).contains("-line\n"));
+}
+
+#[test]
+fn a_place_is_a_file_a_section_a_requirement_or_a_test() {
+    let text = sound();
+    for real in [
+        "src/lib.rs",
+        "`src/new.rs:3`",
+        "Tests",
+        "## Code",
+        "REQ-1",
+        "reads_three",
+        "tests/read.rs::reads_three",
+        "summary",
+    ] {
+        assert!(place_exists(&text, real, &Repo) && unchanged_at(&text, &text, real), "{real}");
+    }
+    for unreal in ["", "REQ-2", "src/none.rs", "../src/lib.rs", "reads_thre"] {
+        assert!(!place_exists(&text, unreal, &Repo), "{unreal}");
+    }
+    assert!(place_exists(&text, "docs/Straße/é.md", &Repo));
+    let line = line_of(&text, "src/new.rs").unwrap();
+    assert_eq!(text.lines().nth(line - 1), Some("### `src/new.rs` (Add)"));
+    let now = text.replace("    3\n}", "    4\n}");
+    assert!(!unchanged_at(&text, &now, "src/new.rs") && unchanged_at(&text, &now, "src/lib.rs"));
+}
+
+#[test]
+fn the_rules_describe_what_is_read() {
+    let (tests, code) = (format_rules(Part::Tests), format_rules(Part::Code));
+    assert!(tests.contains("`## Tests`") && tests.contains("Proves: REQ-1") && tests.contains("Guards: "));
+    assert!(code.contains("`## Code`") && code.contains("is locked") && !code.contains("Proves:"));
+    let block = code.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    let change = parse(&format!("## Code\n### `f` (Modify)\n```\n{block}```\n"));
+    assert!(matches!(&change.files[0].body, Body::Edits(edits) if edits.len() == 1), "{change:?}");
+}

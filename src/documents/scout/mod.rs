@@ -1,0 +1,207 @@
+//! The scout's brief: what others made of a question, each thing with where it stands. Its sections are a design's kind of
+//! sections, told by one table; what it says of others is held against what was found and read.
+
+mod check;
+
+pub use check::check;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Tree,
+    lld::{self, Holds, Lld, Schema, SectionSpec, section},
+    markdown,
+};
+use crate::types::IssueNo;
+
+const EXISTS: &str = "2";
+const DIFFERENTLY: &str = "3";
+const LICENCES: &str = "6";
+
+/// In the table where nothing was found.
+pub const NOTHING: &str = "Nothing was found";
+
+/// Of a licence that GitHub does not tell.
+const NO_LICENCE: &str = "none told";
+
+const SECTIONS: &[SectionSpec] = &[
+    section(
+        "1",
+        "Question",
+        Holds::Prose,
+        0,
+        "what is asked, and what an answer would help to decide, in a few sentences",
+        "{what is asked}",
+    ),
+    section(
+        EXISTS,
+        "What Exists",
+        Holds::Prose,
+        1,
+        "a table of repositories. Its rows stand among what was found: copy them as they are there, in their order, and add none",
+        "| Repository | Stars | Licence | Link |\n|---|---|---|---|\n| `{owner/name}` | {stars} | {licence} | {link} |",
+    ),
+    section(
+        DIFFERENTLY,
+        "What They Do Differently",
+        Holds::Prose,
+        2,
+        "a list of what those repositories do, one claim an item, each with the link of the source that says it; or the plain \
+         word `None.` where nothing was found",
+        "{claim}",
+    ),
+    section(
+        "4",
+        "Gaps Here",
+        Holds::Prose,
+        3,
+        "what this repository lacks of that, as far as you are told of it; say so where you are not told",
+        "{gap}",
+    ),
+    section(
+        "5",
+        "Recommendations",
+        Holds::Prose,
+        1,
+        "what to do, each with its reason, and what to leave alone",
+        "{recommendation}",
+    ),
+    section(
+        LICENCES,
+        "Licences",
+        Holds::Prose,
+        2,
+        "a list with an item for each repository of the table: its name in backticks, its licence as the table has it, and \
+         what follows from that for whoever would take code from there; or the plain word `None.`",
+        "",
+    ),
+];
+
+const SCHEMA: &Schema = &Schema {
+    kind: "Scout",
+    sections: SECTIONS,
+    files: "",
+    signatures: "",
+    new: &[],
+    speaks: &[],
+    made_up: &[],
+};
+
+/// A repository that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// `owner/name`
+    pub name: String,
+    pub url: String,
+    pub stars: u64,
+    /// As GitHub tells it.
+    pub licence: Option<String>,
+}
+
+impl Source {
+    fn licence(&self) -> &str {
+        self.licence.as_deref().unwrap_or(NO_LICENCE)
+    }
+
+    fn cells(&self) -> [String; 4] {
+        [format!("`{}`", self.name), self.stars.to_string(), self.licence().to_owned(), self.url.clone()]
+    }
+}
+
+/// What a brief is held against.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    pub found: Vec<Source>,
+    /// What stands in their READMEs, as it was read.
+    pub texts: Vec<String>,
+    /// Other addresses that it may name, with what is below them.
+    pub besides: Vec<String>,
+}
+
+/// The rows of the table, as the brief is to have them.
+pub fn rows(found: &[Source]) -> Vec<String> {
+    let row = |source: &Source| format!("| {} |", source.cells().join(" | "));
+    if found.is_empty() { vec![format!("| {NOTHING} | | | |")] } else { found.iter().map(row).collect() }
+}
+
+/// The format in words, for a prompt.
+pub fn format_rules() -> String {
+    format!(
+        "{}The table has the columns `| Repository | Stars | Licence | Link |`. Name no address but those of the sources you \
+         are given, or ones below them. Say what a source says in your own words: more than {} words in a row out of one are \
+         refused. What a source says is what its authors claim; nobody ran it.\n",
+        SCHEMA.rules(),
+        check::MOST_QUOTED
+    )
+}
+
+/// The form mended, and in how many ways: rows and licences that are not there are added, since code knows them. Wrong ones
+/// stay for the drafter, for who knows what else rests on them.
+pub fn fix(text: &str, issue: IssueNo, known: &Known) -> (String, usize) {
+    let (mut text, fixes) = lld::repair(text, issue, lld::repairs());
+    let (there, before) = (repositories(&text), text.len());
+    let lacking: Vec<&Source> =
+        known.found.iter().filter(|source| !there.iter().any(|row| row[0] == source.name)).collect();
+    let items = items(&text, LICENCES).join("\n");
+    let unsaid = known.found.iter().filter(|source| !items.contains(&source.name));
+    let unsaid: String =
+        unsaid.map(|source| format!("\n- `{}`: {}", source.name, source.licence())).collect();
+    // From the end on, so that what stands before stays where it is.
+    if let Some(body) = parse(&text).section(LICENCES).map(|section| section.body.clone()) {
+        let at = body.start + text[body].trim_end().len();
+        let gap = if items.is_empty() && !unsaid.is_empty() { "\n" } else { "" };
+        text.insert_str(at, &format!("{gap}{unsaid}"));
+    }
+    let wanted = match known.found.is_empty() && there.is_empty() {
+        true => rows(&[]),
+        false => lacking.iter().flat_map(|source| rows(std::slice::from_ref(*source))).collect(),
+    };
+    if let Some(end) = table_end(&text) {
+        let rows: String = wanted.iter().map(|row| format!("\n{row}")).collect();
+        text.insert_str(end, &rows);
+    }
+    let added = usize::from(text.len() > before);
+    (text, fixes.len() + added)
+}
+
+/// Where another row goes.
+fn table_end(text: &str) -> Option<usize> {
+    let (outline, brief) = (markdown::outline(text), parse(text));
+    let body = brief.section(EXISTS)?.body.clone();
+    let range = lld::tables_in(&outline, &body).next()?.range.clone();
+    Some(range.start + text[range].trim_end().len())
+}
+
+/// All of it but its first line: whoever decides about it reads it.
+pub fn summary(text: &str) -> String {
+    text.trim_start().split_once('\n').map_or("", |(_, body)| body).trim().to_owned()
+}
+
+/// Does the place a reviewer points to exist: a section, a repository of the table?
+pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+    let bare = place.trim().trim_matches('`').trim();
+    lld::place_exists(text, place, tree)
+        || (!bare.is_empty() && repositories(text).iter().any(|row| row[0] == bare))
+}
+
+fn parse(text: &str) -> Lld {
+    lld::view(text, &markdown::outline(text), SCHEMA.files)
+}
+
+/// The rows of the table: name, stars, licence and link of each, without marks.
+fn repositories(text: &str) -> Vec<[String; 4]> {
+    let (outline, brief) = (markdown::outline(text), parse(text));
+    let body = brief.section(EXISTS).map(|section| section.body.clone()).unwrap_or_default();
+    let rows = lld::tables_in(&outline, &body).flat_map(|table| &table.rows);
+    let bare = |cell: Option<&String>| {
+        cell.map_or("", String::as_str).trim_matches(['`', '*', '<', '>', ' ']).to_owned()
+    };
+    rows.map(|row| [0, 1, 2, 3].map(|at| bare(row.cells.get(at)))).collect()
+}
+
+/// The items of a section's list.
+fn items(text: &str, section: &str) -> Vec<String> {
+    let (outline, brief) = (markdown::outline(text), parse(text));
+    let body = brief.section(section).map(|section| section.body.clone()).unwrap_or_default();
+    lld::items_in(&outline, &body).map(|item| text[item.range.clone()].to_owned()).collect()
+}

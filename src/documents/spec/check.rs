@@ -1,0 +1,509 @@
+//! Everything code can find wrong with a spec, in one list, so that a drafter mends it in one go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{CHANGES, FUNCTIONS, PATTERNS, Part, SCHEMA, STATE, Spec, TESTS, TYPES, parse};
+use crate::{
+    documents::{
+        Mistake, Tree,
+        lld::{self, Change, Lld},
+        path, shown_path,
+    },
+    types::IssueNo,
+};
+
+/// Pieces of the repository to follow that a spec may name.
+pub const MOST_REFERENCES: usize = 10;
+
+/// Told of at once. Whoever makes more has written no spec yet.
+const MOST_MISTAKES: usize = 200;
+
+/// What is wrong with form, files and paths.
+pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
+    if let Some(mistake) = lld::unreadable(text) {
+        return vec![mistake];
+    }
+    let mut out = Vec::new();
+    lld::form(SCHEMA, text, &parse(text).view, issue, tree, &mut out);
+    out
+}
+
+/// What is missing before somebody can build it: held against the design, and against the texts of files as they are at the
+/// commit. A file without a text here is none that a model may read: nothing of it can be held against anything.
+pub fn complete(text: &str, design: &str, tree: &dyn Tree, texts: &BTreeMap<String, String>) -> Vec<Mistake> {
+    if lld::unreadable(text).is_some() {
+        return Vec::new();
+    }
+    let (spec, design) = (parse(text), lld::parse(design));
+    let mut out = Vec::new();
+    same_files(&spec, &design, &mut out);
+    state(text, &spec, texts, &mut out);
+    types(text, &spec, &mut out);
+    functions(text, &spec, &design, &mut out);
+    changes(text, &spec, &mut out);
+    references(&spec, tree, texts, &mut out);
+    tests(&spec, &design, &mut out);
+    untested(text, &spec, &mut out);
+    out.truncate(MOST_MISTAKES);
+    out
+}
+
+fn at(section: &str) -> String {
+    format!("§{section}")
+}
+
+/// People approved the design's files; nobody approved another.
+fn same_files(spec: &Spec, design: &Lld, out: &mut Vec<Mistake>) {
+    let mut say = |message| out.push(Mistake::error("files.design", at(SCHEMA.files), message));
+    let find = |lld: &Lld, path: &str| lld.files.iter().find(|row| row.path == path).map(|row| row.change);
+    for row in design.files.iter().filter(|row| !row.directory) {
+        let (path, wanted) = (shown_path(&row.path), row.change.map_or("?", Change::as_str));
+        match find(&spec.view, &row.path) {
+            None => say(format!("`{path}` is missing, which the design has as {wanted}; add its row")),
+            Some(change) if change != row.change => {
+                say(format!("`{path}` is {wanted} in the design; write the same"))
+            }
+            Some(_) => {}
+        }
+    }
+    for row in spec.view.files.iter().filter(|row| !row.directory && find(design, &row.path).is_none()) {
+        let path = shown_path(&row.path);
+        say(format!(
+            "`{path}` is not in the approved design; leave it out, or have the design revised first"
+        ));
+    }
+}
+
+/// The part about each file of the table with such a change, if there is one that says anything.
+fn parts_of<'s>(
+    text: &'s str,
+    spec: &'s Spec,
+    parts: &'s [Part],
+    which: &'s [Change],
+) -> impl Iterator<Item = (&'s str, Option<&'s Part>)> {
+    let rows = spec.view.files.iter().filter(|row| !row.directory);
+    let rows = rows.filter(|row| row.change.is_some_and(|change| which.contains(&change)));
+    let says = |part: &&Part| !text[part.body.clone()].trim().is_empty();
+    let mut seen = BTreeSet::new();
+    let rows = rows.filter(move |row| seen.insert(row.path.as_str()));
+    rows.map(move |row| (row.path.as_str(), parts.iter().filter(|part| part.name == row.path).find(says)))
+}
+
+fn state(text: &str, spec: &Spec, texts: &BTreeMap<String, String>, out: &mut Vec<Mistake>) {
+    // Whoever reads the spec takes all that stands here for the code as it is.
+    let modified = spec.view.files.iter().filter(|row| row.change == Some(Change::Modify));
+    let (modified, mut seen) =
+        (modified.map(|row| row.path.as_str()).collect::<BTreeSet<_>>(), BTreeSet::new());
+    for part in &spec.state {
+        if !modified.contains(part.name.as_str()) || !seen.insert(part.name.as_str()) {
+            let name = shown_path(&part.name);
+            let message =
+                format!("`{name}` is no file to modify, or stands here twice; keep one part for each");
+            out.push(Mistake::error("state.stray", at(STATE), message));
+        }
+    }
+    for (path, part) in parts_of(text, spec, &spec.state, &[Change::Modify]) {
+        let shown = shown_path(path);
+        let mut say = |rule, message| out.push(Mistake::error(rule, at(STATE), message));
+        let Some(part) = part else {
+            say(
+                "state.missing",
+                format!("`{shown}` is modified; add `### {shown}` with the lines that change"),
+            );
+            continue;
+        };
+        let Some(there) = texts.get(path) else {
+            let message =
+                format!("`{shown}` is no text that models read, so what is said of it was not checked");
+            out.push(Mistake::warning("state.unread", at(STATE), message));
+            continue;
+        };
+        let lines: Vec<&str> = there.lines().map(str::trim_end).collect();
+        let whole = format!("\n{}\n", lines.join("\n"));
+        if !there.trim().is_empty() && !part.code.iter().any(|code| pieces(code).next().is_some()) {
+            say("state.missing", format!("`{shown}` has no code block with the lines that change"));
+        }
+        if let Some(strange) = part.code.iter().find(|code| !stands_in(code, &whole)) {
+            let known: BTreeSet<&str> = lines.iter().copied().collect();
+            let first = pieces(strange).flatten().find(|line| !known.contains(line));
+            let what = match first {
+                Some(line) => format!("has the line `{}`, which that file has not", shown_path(line.trim())),
+                None => "is not in one piece there; write `…` on a line of its own where lines are left out"
+                    .into(),
+            };
+            say("state.excerpt", format!("an excerpt of `{shown}` {what}"));
+        }
+    }
+}
+
+/// The lines of an excerpt; one of `…` or `...` alone leaves some out.
+fn pieces(excerpt: &str) -> impl Iterator<Item = Vec<&str>> {
+    let gap = |line: &&str| matches!(line.trim_matches(['/', '#', '-', '*', ' ']), "…" | "...");
+    let lines: Vec<&str> = excerpt.lines().map(str::trim_end).collect();
+    let pieces = lines.split(gap).map(|piece| {
+        let blank = |line: &&str| line.is_empty();
+        let first = piece.iter().take_while(|line| blank(line)).count();
+        let last = piece.iter().rev().take_while(|line| blank(line)).count();
+        piece.get(first..piece.len() - last).unwrap_or_default().to_vec()
+    });
+    pieces.filter(|piece| !piece.is_empty()).collect::<Vec<_>>().into_iter()
+}
+
+/// Does it stand there word for word? `there` has a line end before each line and after the last.
+fn stands_in(excerpt: &str, there: &str) -> bool {
+    let mut rest = there;
+    pieces(excerpt).all(|piece| {
+        let piece = format!("\n{}\n", piece.join("\n"));
+        let found = rest.find(&piece);
+        rest = found.map_or("", |at| &rest[at + piece.len() - 1..]);
+        found.is_some()
+    })
+}
+
+fn types(text: &str, spec: &Spec, out: &mut Vec<Mistake>) {
+    for part in &spec.types {
+        let sample = said(&text[part.body.clone()], "Sample").is_some_and(|line| line.contains('`'));
+        if part.code.is_empty() || part.code.len() < 2 && !sample {
+            let message = format!(
+                "`{}` takes its definition and then a sample value, each in a code block",
+                shown_path(&part.name)
+            );
+            out.push(Mistake::error("types.sample", at(TYPES), message));
+        }
+    }
+}
+
+fn functions(text: &str, spec: &Spec, design: &Lld, out: &mut Vec<Mistake>) {
+    let mut say = |rule, message| out.push(Mistake::error(rule, at(FUNCTIONS), message));
+    let exact = |line: String| {
+        line.contains(['`', '"']) || line.bytes().any(|b| b.is_ascii_digit()) || line.contains("nothing")
+    };
+    for part in &spec.functions {
+        let (body, name) = (&text[part.body.clone()], shown_path(&part.name));
+        if part.code.is_empty() {
+            say("functions.signature", format!("`{name}` has no signature in a code block"));
+        }
+        for word in ["Input", "Output"] {
+            if !said(body, word).is_some_and(exact) {
+                let message = format!("`{name}` has no line `{word}:` with an exact value in backticks");
+                say("functions.values", message);
+            }
+        }
+    }
+    let known: BTreeSet<&str> = spec
+        .functions
+        .iter()
+        .flat_map(|part| words(&part.name).chain(part.code.iter().flat_map(|code| words(code))))
+        .collect();
+    for name in design.functions.iter().filter(|name| !known.contains(name.as_str())) {
+        say("functions.design", format!("`{}` of the design has no part of its own here", shown_path(name)));
+    }
+}
+
+/// The line that begins with this word, however it is marked, and the one below where it ends with the colon.
+fn said(body: &str, word: &str) -> Option<String> {
+    let mut lines = body.lines().map(|line| line.trim_start_matches(['-', '*', ' ', '_']));
+    let line = lines.find(|line| {
+        let rest = line.strip_prefix(word);
+        rest.is_some_and(|rest| rest.trim_start_matches(['*', '_', ' ']).starts_with(':'))
+    })?;
+    let below = lines.find(|line| !line.trim().is_empty()).unwrap_or_default();
+    Some(if line.trim_end().ends_with([':', '*']) { format!("{line} {below}") } else { line.to_owned() })
+}
+
+fn changes(text: &str, spec: &Spec, out: &mut Vec<Mistake>) {
+    const ALL: &[Change] = &[Change::Add, Change::Modify, Change::Delete];
+    for (path, part) in parts_of(text, spec, &spec.changes, ALL) {
+        let path = shown_path(path);
+        let said = part.map(|part| text[part.body.clone()].to_lowercase());
+        let wrong = match said.as_deref().map(lld::vague) {
+            None => {
+                ("changes.missing", format!("nothing says what is to be done in `{path}`; add `### {path}`"))
+            }
+            Some(Some(phrase)) => (
+                "changes.vague",
+                format!("\"{phrase}\" tells nobody what to do in `{path}`; say what is written there"),
+            ),
+            Some(None) => continue,
+        };
+        out.push(Mistake::error(wrong.0, at(CHANGES), wrong.1));
+    }
+}
+
+fn references(spec: &Spec, tree: &dyn Tree, texts: &BTreeMap<String, String>, out: &mut Vec<Mistake>) {
+    let mut say = |rule, message| out.push(Mistake::error(rule, at(PATTERNS), message));
+    if spec.references.len() > MOST_REFERENCES {
+        say(
+            "references.many",
+            format!("{} are too many; keep the best {MOST_REFERENCES}", spec.references.len()),
+        );
+    }
+    for reference in spec.references.iter().take(MOST_REFERENCES) {
+        let path = shown_path(&reference.path);
+        if path::refused(&reference.path).is_some() || !tree.is_file(&reference.path) {
+            say("references.path", format!("there is no file `{path}`; name a place that exists"));
+            continue;
+        }
+        let Some((first, last)) = reference.lines else {
+            say("references.lines", format!("`{path}` takes its lines, as `{path}:12-30`"));
+            continue;
+        };
+        let Some(lines) = texts.get(&reference.path).map(|text| text.lines().count()) else { continue };
+        if first == 0 || first > last || last > lines {
+            say("references.lines", format!("`{path}` has {lines} lines, so there is no {first}-{last}"));
+        }
+    }
+}
+
+fn tests(spec: &Spec, design: &Lld, out: &mut Vec<Mistake>) {
+    let mut say = |rule, message| out.push(Mistake::error(rule, at(TESTS), message));
+    if spec.tests.is_empty() {
+        let message = "no row of a table `| Requirement | Test | File | Input | Expected |` could be read";
+        return say("tests.none", message.to_owned());
+    }
+    let shown: BTreeSet<&str> = spec.tests.iter().flat_map(|t| &t.requirements).map(String::as_str).collect();
+    for requirement in design.requirements.iter().filter(|r| !shown.contains(r.id.as_str())) {
+        say("tests.uncovered", format!("no test shows {}; add a row", shown_path(&requirement.id)));
+    }
+    let own: BTreeSet<&str> = spec.functions.iter().filter_map(|part| words(&part.name).last()).collect();
+    let mut names = BTreeSet::new();
+    for test in &spec.tests {
+        let name = shown_path(&test.name);
+        if test.name.is_empty() {
+            say("tests.name", "a row names no test".to_owned());
+        } else if !names.insert((&test.file, &test.name)) {
+            say("tests.name", format!("`{name}` stands in two rows; give each test its own name"));
+        }
+        if !spec.view.files.iter().any(|row| row.path == test.file && row.change != Some(Change::Delete)) {
+            let file = shown_path(&test.file);
+            say(
+                "tests.file",
+                format!("`{name}` stands in `{file}`, which section 2 neither adds nor modifies"),
+            );
+        }
+        for id in test.requirements.iter().filter(|id| !design.requirements.iter().any(|r| r.id == **id)) {
+            say(
+                "tests.unknown",
+                format!("`{name}` names {}, which the design does not have", shown_path(id)),
+            );
+        }
+        if test.requirements.is_empty() {
+            say("tests.requirement", format!("`{name}` names no requirement; write one as REQ-1"));
+        }
+        let (input, expected) = (test.input.to_lowercase(), test.expected.to_lowercase());
+        if expected.trim().is_empty() {
+            say("tests.expected", format!("`{name}` has nothing in Expected; say the exact value"));
+        } else if let Some(phrase) = lld::vague(&format!("{input} . {expected}")) {
+            let message = format!("\"{phrase}\" passes whatever happens; say the exact value of `{name}`");
+            say("tests.expected", message);
+        }
+        let before = test.expected.rmatch_indices('(').map(|(at, _)| &test.expected[..at]);
+        let made = before.filter_map(|call| word_at_end(call)).any(|name| own.contains(name));
+        let vague = !expected.contains(|c: char| c == '"' || c.is_ascii_digit());
+        let recorded = vague && words(&expected).any(|word| RECORDED.contains(&word));
+        if made || recorded && !spec.view.files.iter().any(|row| test.expected.contains(&row.path)) {
+            let message =
+                format!("what `{name}` expects is made by the code it tests; write the value itself");
+            say("tests.baseline", message);
+        }
+    }
+}
+
+/// Words of what a first run of a test writes down, and every other passes by.
+const RECORDED: [&str; 3] = ["baseline", "golden", "snapshot"];
+
+/// How code asks which system it runs on, and a word of the tests that vary it.
+const PLATFORM: [&str; 8] = [
+    "cfg(windows)",
+    "cfg(unix)",
+    "cfg(target_os",
+    "sys.platform",
+    "os.name",
+    "process.platform",
+    "runtime.GOOS",
+    "os.platform()",
+];
+const PLATFORMS: [&str; 8] = ["platform", "windows", "win32", "linux", "unix", "macos", "darwin", "posix"];
+
+/// What a function is said to fail with, and what it makes of the system it runs on, are promises that some test shows.
+fn untested(text: &str, spec: &Spec, out: &mut Vec<Mistake>) {
+    let cells = spec.tests.iter().flat_map(|test| [&test.name, &test.input, &test.expected]);
+    let shown: BTreeSet<&str> = cells.flat_map(|cell| words(cell)).collect();
+    let mut told = BTreeSet::new();
+    for part in &spec.functions {
+        for error in words(&part.prose).filter(|word| is_error(word) && !shown.contains(word)) {
+            if told.insert(error.to_owned()) {
+                let (name, error) = (shown_path(&part.name), shown_path(error));
+                let message = format!("`{name}` ends in `{error}`, and no test expects that; add a row");
+                out.push(Mistake::error("tests.error", at(TESTS), message));
+            }
+        }
+    }
+    let varied =
+        shown.iter().any(|word| word.to_lowercase().split('_').any(|word| PLATFORMS.contains(&word)));
+    let mut parts = spec.functions.iter().chain(&spec.changes);
+    let asks = |part: &Part| PLATFORM.into_iter().find(|asks| text[part.body.clone()].contains(asks));
+    if let Some(asks) = parts.find_map(asks).filter(|_| !varied) {
+        let message = format!("the code asks `{asks}`, and no test names a platform; add a row for each");
+        out.push(Mistake::error("tests.platform", at(TESTS), message));
+    }
+}
+
+/// `ParseError`, `IndexOutOfBoundsException`, `ErrNotFound`: as languages call what is raised.
+fn is_error(word: &str) -> bool {
+    let ends = ["Error", "Exception"].iter().any(|end| word.len() > end.len() && word.ends_with(end));
+    let go = word.strip_prefix("Err").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
+    ends && word.starts_with(|c: char| c.is_ascii_uppercase()) || go
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+fn word_at_end(text: &str) -> Option<&str> {
+    let start = text
+        .rfind(|c: char| !c.is_alphanumeric() && c != '_')
+        .map_or(0, |at| at + text[at..].chars().next().map_or(0, char::len_utf8));
+    Some(&text[start..]).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::SOUND, *};
+    use crate::documents::lld::{Bare, tests::Repo};
+
+    const DESIGN: &str = "# 42 - Feature: x\n\n### 2.1 Files Changed\n\n| File | Change Type | Description |\n|---|---|---|\n| \
+        `src/lib.rs` | Modify | x |\n\n### 2.4 Function Signatures\n\n```rust\nfn read() -> u8;\n```\n\n## 3. Requirements\n\n1. It reads.\n";
+
+    fn said_of(text: &str) -> Vec<String> {
+        let texts = BTreeMap::from([("src/lib.rs".to_owned(), "//! A.\n\npub fn read() {}\n".to_owned())]);
+        let mut all = check(text, IssueNo(42), &Repo);
+        all.extend(complete(text, DESIGN, &Repo, &texts));
+        all.extend(super::super::names(text, &Bare));
+        all.iter().filter(|mistake| mistake.is_error()).map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_sound_spec_has_no_mistake() {
+        assert_eq!(said_of(SOUND), [""; 0]);
+    }
+
+    #[test]
+    fn what_somebody_would_have_to_ask_is_refused() {
+        let row = "| REQ-1 | reads_three | `src/lib.rs` | `3` | `3` |";
+        let done = "Return the count.";
+        for (what, right, wrong, rule) in [
+            (
+                "files of the design",
+                "| the reader |\n",
+                "| the reader |\n| `README.md` | Modify | x |\n",
+                "files.design",
+            ),
+            ("files of the design", "| Modify | the reader |", "| Delete | the reader |", "files.design"),
+            ("1: an excerpt", "```rust\npub fn read() {}\n```\n\n", "It reads.\n\n", "state.missing"),
+            ("1: an excerpt", "```rust\npub fn read() {}\n```", "```rust\n// ...\n```", "state.missing"),
+            ("1: an excerpt", "### `src/lib.rs`\n", "### `src/other.rs`\n", "state.missing"),
+            (
+                "1: nothing else",
+                "### `src/lib.rs`\n",
+                "### `src/other.rs`\n\nx\n\n### `src/lib.rs`\n",
+                "state.stray",
+            ),
+            ("1: as it is", "pub fn read() {}", "pub fn reads() {}", "state.excerpt"),
+            ("2: a sample value", "```rust\nCount(3)\n```\n\n", "", "types.sample"),
+            ("3: a signature", "```rust\npub fn read() -> u8\n```\n\n", "", "functions.signature"),
+            ("3: an input", "Input: `\"3\"`\n\n", "", "functions.values"),
+            ("3: an output", "Output: `3`", "Output: the right one", "functions.values"),
+            (
+                "3: every function",
+                "### read\n\n```rust\npub fn read()",
+                "### load\n\n```rust\npub fn load()",
+                "functions.design",
+            ),
+            (
+                "4: what to do",
+                "### src/lib.rs\n\nReturn the count.\n\n",
+                "Return the count.\n\n",
+                "changes.missing",
+            ),
+            ("4: what to do", done, "Ensure proper behaviour.", "changes.vague"),
+            ("5: real places", "src/lib.rs:1-2", "src/lib.rs:2-9", "references.lines"),
+            ("5: real places", "src/lib.rs:1-2", "src/lib.rs", "references.lines"),
+            ("5: real places", "src/lib.rs:1-2", "src/lost.rs:1-2", "references.path"),
+            ("5: real places", "src/lib.rs:1-2", "../lib.rs:1-2", "references.path"),
+            ("6: imports", done, "Write this.\n\n```rust\nuse nowhere\n```", "names.import"),
+            ("7: names", done, "Call `parse_shet()` there.", "names.word"),
+            ("8: no baseline of itself", "| `3` |\n", "| what `read()` gives |\n", "tests.baseline"),
+            ("8: no baseline of itself", "| `3` |\n", "| the recorded snapshot |\n", "tests.baseline"),
+            (
+                "9: every requirement",
+                row,
+                "| REQ-7 | reads_three | `src/lib.rs` | `3` | `3` |",
+                "tests.uncovered",
+            ),
+            (
+                "9: every requirement",
+                row,
+                "| REQ-7 | reads_three | `src/lib.rs` | `3` | `3` |",
+                "tests.unknown",
+            ),
+            ("9: a requirement each", "| REQ-1 |", "| all |", "tests.requirement"),
+            ("9: in a file", "| `src/lib.rs` | `3` |", "| src/main.rs | `3` |", "tests.file"),
+            ("9: a name each", row, &format!("{row}\n{row}"), "tests.name"),
+            ("9: an exact value", "| `3` |\n", "| works correctly |\n", "tests.expected"),
+            ("9: an exact value", "| `3` | `3` |\n", "| `3` | |\n", "tests.expected"),
+            ("9: tests at all", row, "", "tests.none"),
+            ("10: errors", "Output: `3`", "Output: `3`, or `CountError` for an empty file", "tests.error"),
+            ("10: platforms", done, "Return it under `cfg(windows)`.", "tests.platform"),
+        ] {
+            let text = SOUND.replacen(right, wrong, 1);
+            assert_ne!(text, SOUND, "{what}: {right}");
+            let said = said_of(&text);
+            assert!(
+                said.iter().any(|said| said.ends_with(&format!("[{rule}]"))),
+                "{what}, {rule}: {said:#?}"
+            );
+        }
+        let tested = SOUND.replacen("Output: `3`", "Output: `3`, or `CountError`", 1);
+        let row = format!("{row}\n| REQ-1 | an_empty_file | `src/lib.rs` | nothing | `CountError` |");
+        assert_eq!(
+            said_of(&tested.replacen("| REQ-1 | reads_three | `src/lib.rs` | `3` | `3` |", &row, 1)),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn of_a_file_that_no_model_reads_nothing_is_held_against_the_spec_and_people_are_told() {
+        let said = complete(SOUND, DESIGN, &Repo, &BTreeMap::new());
+        let said: Vec<_> = said.iter().map(|mistake| (mistake.is_error(), mistake.rule.as_ref())).collect();
+        assert_eq!(said, [(false, "state.unread")]);
+    }
+
+    #[test]
+    fn an_excerpt_may_leave_lines_out_and_never_change_any() {
+        for (excerpt, is) in [
+            ("b\nc", true),
+            ("\na\n…\n\nd\n", true),
+            ("a\n// ...\nc\n  b", true),
+            ("  b", true),
+            ("c\nb", false),
+            ("d\n…\na", false),
+            ("a\nc", false),
+            ("", true),
+        ] {
+            assert_eq!(stands_in(excerpt, "\na\nb\nc\n  b\nd\n"), is, "{excerpt:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_hostile_takes_no_longer_than_it_is_long() {
+        let lines = "a\n".repeat(500_000);
+        assert!(!stands_in(&format!("{}b", "a\n".repeat(100_000)), &format!("\n{lines}")));
+        let rows: String = (0..500).map(|n| format!("| `src/{n}\u{202e}.rs` | Modify | `x\n|\n")).collect();
+        let text = SOUND.replacen("| `src/lib.rs` | Modify | the reader |\n", &rows, 1);
+        let names = SOUND.replacen("### read\n", &"### f\n~~~\n~~~\n".repeat(15_000), 1);
+        for text in [text, names, "### ".repeat(60_000), "```\n".repeat(60_000), "| REQ-1 ".repeat(30_000)] {
+            assert!(!said_of(&text).is_empty());
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The implementation spec: from an approved design to what a model can build without a question. It is made of the same
+//! kind of sections as a design, told by one table, and it is held against the design and the commit it speaks of.
+
+mod check;
+mod parse;
+
+pub use check::{MOST_REFERENCES, check, complete};
+pub use parse::{Part, Reference, Spec, TestRow, parse};
+
+use super::{
+    Mistake, Repository, Tree,
+    lld::{self, Holds, Schema, SectionSpec, optional, section},
+    path,
+    shorten::Rank,
+};
+use crate::types::IssueNo;
+
+const OVERVIEW: &str = "1";
+const FILES: &str = "2";
+const STATE: &str = "3";
+const TYPES: &str = "4";
+const FUNCTIONS: &str = "5";
+const CHANGES: &str = "6";
+const PATTERNS: &str = "7";
+const TESTS: &str = "9";
+
+const SECTIONS: &[SectionSpec] = &[
+    section(
+        OVERVIEW,
+        "Overview",
+        Holds::Prose,
+        3,
+        "what is built and in which order, in a few sentences",
+        "{what is built}",
+    ),
+    section(
+        FILES,
+        "Files to Implement",
+        Holds::FilesTable,
+        0,
+        "a table of the files that the design changes, in the order in which they are to be written. Change Type is `Add`, \
+         `Modify` or `Delete`. It has each file of the design, with the same Change Type, and no other",
+        "| File | Change Type | Description |\n|---|---|---|\n| `{path/from/the/root}` | Modify | {what changes there} |",
+    ),
+    section(
+        STATE,
+        "Current State",
+        Holds::Prose,
+        4,
+        "for each file to modify a heading `### path` and below it, in a code block, the lines that change, copied from the \
+         file word for word; or the plain word `None.` where no file is modified",
+        "### {path/from/the/root}",
+    ),
+    section(
+        TYPES,
+        "Data Structures",
+        Holds::Prose,
+        2,
+        "for each type that is new or changes a heading `### name`, its definition in a code block, and then one sample value \
+         in a code block of its own; or the plain word `None.`",
+        "### {name of a type}",
+    ),
+    section(
+        FUNCTIONS,
+        "Function Specifications",
+        Holds::Prose,
+        1,
+        "for each function that is new or changes a heading `### name`, its signature in a code block, then a line that begins \
+         with `Input:` and one that begins with `Output:`, each with exact values in backticks, then what happens at the \
+         edges; or the plain word `None.`",
+        "### {name of a function}",
+    ),
+    section(
+        CHANGES,
+        "Change Instructions",
+        Holds::Prose,
+        2,
+        "for each file of the table a heading `### path` and below it what is to be done there, step by step",
+        "### {path/from/the/root}",
+    ),
+    section(
+        PATTERNS,
+        "Pattern References",
+        Holds::Prose,
+        6,
+        "a list of at most ten pieces of this repository to follow, each item beginning with its place in backticks, as \
+         `path/from/the/root:12-30`; or the plain word `None.`",
+        "",
+    ),
+    optional("8", "Dependencies", 6, "new or changed dependencies and imports"),
+    section(
+        TESTS,
+        "Test Mapping",
+        Holds::Prose,
+        0,
+        "a table of tests, one at least for each error and each platform that a function speaks of. Requirement names those of the design, as `REQ-1`; every requirement has a test. Test is the name \
+         of the test function, File the file of section 2 that it stands in; Input and Expected are exact values",
+        "| Requirement | Test | File | Input | Expected |\n|---|---|---|---|---|\n\
+         | REQ-1 | {test_name} | {path/from/the/root} | {input} | {expected} |",
+    ),
+    optional("10", "Implementation Notes", 8, "what else whoever builds it has to know"),
+];
+
+const SCHEMA: &Schema = &Schema {
+    kind: "Implementation",
+    sections: SECTIONS,
+    files: FILES,
+    signatures: FUNCTIONS,
+    new: &[FILES, TYPES, FUNCTIONS, "8"],
+    speaks: &[OVERVIEW, CHANGES],
+    made_up: &[STATE, TESTS],
+};
+
+/// The format in words, for a prompt.
+pub fn format_rules() -> String {
+    SCHEMA.rules()
+}
+
+/// What a section is worth when a spec is shortened: files, tests and functions go last.
+pub fn rank(heading: &str) -> Option<Rank> {
+    SCHEMA.rank(heading)
+}
+
+/// The form mended, and in how many ways.
+pub fn fix(text: &str, issue: IssueNo) -> (String, usize) {
+    let (text, fixes) = lld::repair(text, issue, lld::repairs());
+    (text, fixes.len())
+}
+
+/// Paths, words and imports of this repository that are named and do not exist.
+pub fn names(text: &str, repository: &dyn Repository) -> Vec<Mistake> {
+    lld::names_of(SCHEMA, text, &parse(text).view, repository)
+}
+
+/// The overview, the files and the number of tests, in at most forty lines.
+pub fn summary(text: &str) -> String {
+    let spec = parse(text);
+    let overview = spec.view.section(OVERVIEW).map_or("", |section| text[section.body.clone()].trim());
+    let files: Vec<String> = spec
+        .view
+        .files
+        .iter()
+        .take(15)
+        .map(|row| {
+            let change = row.change.map_or("?", lld::Change::as_str);
+            format!("- {change} `{}`: {}", row.path.replace('`', "'"), row.description)
+        })
+        .collect();
+    let overview: Vec<&str> = overview.lines().take(10).collect();
+    format!("{}\n\n{}\n\nTests: {}.", overview.join("\n"), files.join("\n"), spec.tests.len())
+}
+
+/// Does the place a reviewer points to exist: a section, one of its parts, a test, a requirement with a test, a file?
+pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+    let place = place.trim().trim_matches('`').trim();
+    let file = lld::file_of(place);
+    (1..=400).contains(&place.len())
+        && (parse(text).stands_at(place).is_some()
+            || (path::refused(file).is_none()
+                && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
+}
+
+/// The line, from 1, at which a place begins; none where it is not in the text itself.
+pub fn line_of(text: &str, place: &str) -> Option<usize> {
+    let range = parse(text).stands_at(place.trim().trim_matches('`').trim())?;
+    Some(lld::first_line(text, range))
+}
+
+/// Does the same stand at this place in both? Of a place that is not in both nothing is known.
+pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
+    let place = place.trim().trim_matches('`').trim();
+    let at = |text| parse(text).stands_at(place);
+    at(before).zip(at(now)).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::lld::tests::Repo;
+
+    pub(super) const SOUND: &str = "# 42 - Implementation: Read a file\n\n## 1. Overview\n\nA reader.\n\n\
+        ## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n| `src/lib.rs` | Modify | the reader |\n\n\
+        ## 3. Current State\n\n### `src/lib.rs`\n\n```rust\npub fn read() {}\n```\n\n## 4. Data Structures\n\n### Count\n\n\
+        ```rust\nstruct Count(u8);\n```\n\n```rust\nCount(3)\n```\n\n## 5. Function Specifications\n\n### read\n\n```rust\npub fn \
+        read() -> u8\n```\n\nInput: `\"3\"`\n\nOutput: `3`\n\n## 6. Change Instructions\n\n### src/lib.rs\n\nReturn the count.\n\n\
+        ## 7. Pattern References\n\n- `src/lib.rs:1-2` the style\n\n## 9. Test Mapping\n\n| Requirement | Test | File | Input | \
+        Expected |\n|---|---|---|---|---|\n| REQ-1 | reads_three | `src/lib.rs` | `3` | `3` |\n";
+
+    #[test]
+    fn a_place_is_a_section_a_part_a_test_or_a_file() {
+        for real in [
+            "2",
+            "§5",
+            "Overview",
+            "read",
+            "5 read",
+            "Count",
+            "reads_three",
+            "REQ-1",
+            "src/config.rs",
+            "src/lib.rs:3",
+        ] {
+            assert!(place_exists(SOUND, real, &Repo), "{real}");
+        }
+        for unreal in ["", "REQ-2", "write", "src/none.rs", "../src/lib.rs"] {
+            assert!(!place_exists(SOUND, unreal, &Repo), "{unreal}");
+        }
+        let now = SOUND.replace("Count(3)", "Count(4)");
+        assert!(!unchanged_at(SOUND, &now, "Count") && unchanged_at(SOUND, &now, "read"));
+        let line = |place| line_of(SOUND, place).and_then(|line| SOUND.lines().nth(line - 1));
+        assert_eq!(
+            (line("reads_three").map(|row| row.starts_with("| REQ-1")), line("REQ-2")),
+            (Some(true), None)
+        );
+    }
+
+    #[test]
+    fn the_rules_name_every_section_and_shortening_keeps_files_and_tests() {
+        let rules = format_rules();
+        assert!(SECTIONS.iter().all(|spec| rules.contains(&spec.heading())), "{rules}");
+        let text = SOUND.replace("the style", &"the style ".repeat(200));
+        let short = super::super::shorten::shorten(&text, &rank, 1_000).text;
+        let spec = parse(&short);
+        assert_eq!((spec.view.files.len(), spec.tests.len()), (1, 1), "{short}");
+        assert!(summary(SOUND).contains("- Modify `src/lib.rs`: the reader"));
+    }
+}

@@ -1,0 +1,154 @@
+//! Text to a view of a spec. Never fails and never judges: what is not there is empty.
+
+use std::ops::Range;
+
+use super::{CHANGES, FILES, FUNCTIONS, PATTERNS, STATE, TESTS, TYPES};
+use crate::documents::{
+    lld::{self, Lld, column, items_in, tables_in},
+    markdown::{self, Outline},
+};
+
+/// A spec as its text shows it; every range points into that text.
+#[derive(Debug, Default)]
+pub struct Spec {
+    /// Heading, sections and files.
+    pub view: Lld,
+    /// What the files to modify hold today, by path.
+    pub state: Vec<Part>,
+    pub types: Vec<Part>,
+    pub functions: Vec<Part>,
+    /// What is to be done, by path.
+    pub changes: Vec<Part>,
+    pub references: Vec<Reference>,
+    pub tests: Vec<TestRow>,
+}
+
+/// What stands below a heading `### name` of a section.
+#[derive(Debug, Clone)]
+pub struct Part {
+    pub name: String,
+    pub body: Range<usize>,
+    /// Its code blocks.
+    pub code: Vec<String>,
+    /// All of it but these.
+    pub prose: String,
+}
+
+/// A piece of the repository to follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    pub path: String,
+    /// First and last line, from 1; none where it names the whole file.
+    pub lines: Option<(usize, usize)>,
+}
+
+#[derive(Debug, Clone)]
+pub struct TestRow {
+    /// `REQ-1`
+    pub requirements: Vec<String>,
+    pub name: String,
+    pub file: String,
+    pub input: String,
+    pub expected: String,
+    pub range: Range<usize>,
+}
+
+/// Reads a spec. Total: any text gives a view.
+pub fn parse(text: &str) -> Spec {
+    let outline = markdown::outline(text);
+    let view = lld::view(text, &outline, FILES);
+    let body = |number| view.section(number).map(|section| section.body.clone()).unwrap_or_default();
+    let parts = |number| parts(text, &outline, body(number));
+    let (state, types, functions, changes) = (parts(STATE), parts(TYPES), parts(FUNCTIONS), parts(CHANGES));
+    let patterns = body(PATTERNS);
+    let references = items_in(&outline, &patterns).map(|item| reference(&text[item.range.clone()])).collect();
+    let tests = tables_in(&outline, &body(TESTS)).flat_map(test_rows).collect();
+    Spec { state, types, functions, changes, references, tests, view }
+}
+
+impl Spec {
+    /// Where in the text a section by number or title, a part of one, a requirement's test, a test or a row of the files
+    /// table is.
+    pub(super) fn stands_at(&self, place: &str) -> Option<Range<usize>> {
+        let bare = place.trim_start_matches(['§', '#', ' ']);
+        let (word, rest) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
+        let number = word.trim_end_matches('.');
+        let is = |name: &str| [bare, rest.trim(), lld::file_of(bare)].contains(&name);
+        let parts = [&self.types, &self.functions, &self.changes, &self.state];
+        let part = parts.into_iter().flatten().find(|part| is(&part.name)).map(|part| part.body.clone());
+        let upper = word.to_ascii_uppercase();
+        let test = || self.tests.iter().find(|t| is(&t.name) || t.requirements.contains(&upper));
+        let file = || self.view.files.iter().find(|row| is(&row.path)).map(|row| row.range.clone());
+        let section = || {
+            let mut sections = self.view.sections.iter();
+            sections
+                .find(|s| s.number == number || s.title.eq_ignore_ascii_case(bare))
+                .map(|s| s.body.clone())
+        };
+        part.or_else(|| test().map(|test| test.range.clone())).or_else(section).or_else(file)
+    }
+}
+
+fn parts(text: &str, outline: &Outline, body: Range<usize>) -> Vec<Part> {
+    let all = &outline.headings;
+    let below = all.iter().enumerate().filter(|(_, h)| h.level == 3 && body.contains(&h.range.start));
+    below
+        .map(|(at, heading)| {
+            let next = all[at + 1..].iter().find(|h| h.level <= 3).map_or(text.len(), |h| h.range.start);
+            let body = heading.range.end.min(next)..next.min(body.end);
+            let blocks = &outline.code_blocks;
+            let from = blocks.partition_point(|block| block.range.start < body.start);
+            let blocks = blocks[from..].iter().take_while(|block| block.range.start < body.end);
+            let (mut code, mut prose, mut end) = (Vec::new(), String::new(), body.start);
+            for block in blocks {
+                prose.push_str(&text[end.min(block.range.start)..block.range.start]);
+                end = block.range.end;
+                code.push(block.text.clone());
+            }
+            prose.push_str(text.get(end..body.end).unwrap_or_default());
+            Part { name: bare(&heading.text).trim_end_matches("()").to_owned(), body, code, prose }
+        })
+        .collect()
+}
+
+fn bare(text: &str) -> &str {
+    text.trim().trim_matches(['`', '*']).trim()
+}
+
+/// `path:12-30`, `path:12` or `path` at the beginning of an item; whatever else stands there is taken for a path.
+fn reference(item: &str) -> Reference {
+    let mark = |c: char| c.is_ascii_digit() || c.is_whitespace() || "-*+.)".contains(c);
+    let text = item.trim_start_matches(mark);
+    let place = match text.strip_prefix('`') {
+        Some(code) => code.split('`').next().unwrap_or_default().trim(),
+        None => text.split_whitespace().next().unwrap_or_default(),
+    };
+    let path = lld::file_of(place).to_owned();
+    let lines = place.get(path.len() + 1..).and_then(|lines| {
+        let (first, last) = lines.split_once('-').unwrap_or((lines, lines));
+        Some((first.parse().ok()?, last.parse().ok()?))
+    });
+    Reference { path, lines }
+}
+
+fn test_rows(table: &markdown::Table) -> Vec<TestRow> {
+    let columns = ["requirement", "test", "file", "input", "expected"].map(|word| column(table, word));
+    if columns[..3].iter().any(Option::is_none) {
+        return Vec::new();
+    }
+    let rows = table.rows.iter().map(|row| {
+        let cell = |at: Option<usize>| at.and_then(|at| row.cells.get(at)).cloned().unwrap_or_default();
+        let [requirements, name, file, input, expected] = columns.map(cell);
+        let words = requirements.split([',', ' ', '&', '`']).map(str::trim);
+        let requirements = words.filter(|word| word.get(..4).is_some_and(|w| w.eq_ignore_ascii_case("REQ-")));
+        TestRow {
+            requirements: requirements.map(str::to_ascii_uppercase).collect(),
+            name: bare(&name).trim_end_matches("()").to_owned(),
+            file: bare(&file).to_owned(),
+            input,
+            expected,
+            range: row.range.clone(),
+        }
+    });
+    rows.collect()
+}

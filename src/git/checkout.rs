@@ -1,0 +1,170 @@
+//! A commit's files, written into a directory: plain bytes, as they are in the objects. No attribute, filter or hook of the
+//! repository has a say, and there is no `.git`.
+
+use std::{
+    collections::HashSet,
+    fs,
+    io::{self, Write},
+    os::unix::fs::{OpenOptionsExt, symlink},
+    path::{Component, Path},
+};
+
+use super::{Entry, GitError, Mode, Snapshot};
+use crate::limits;
+
+/// Bytes that are read and written in one go.
+const BATCH_BYTES: u64 = 64 << 20;
+
+/// A path of the commit that was not written, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    pub path: String,
+    pub why: &'static str,
+}
+
+impl Snapshot {
+    /// Writes every file into `directory`, which is empty, and every link that leads to somewhere in it. `unwanted` paths
+    /// are not written.
+    ///
+    /// # Errors
+    ///
+    /// When git cannot read, the directory takes no more, or the files are more than `most` bytes together.
+    pub async fn check_out(
+        &self,
+        directory: &Path,
+        most: u64,
+        unwanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<LeftOut>, GitError> {
+        let (wanted, mut left_out) = sorted(self.entries().iter().filter(|entry| !unwanted(&entry.path)));
+        let size = wanted.iter().map(|entry| entry.size).sum();
+        if size > most {
+            return Err(GitError::TooMuch { size, limit: most });
+        }
+        let mut bytes = 0;
+        let fits = |_: &&Entry, next: &&Entry| {
+            bytes += next.size;
+            let fits = bytes <= BATCH_BYTES;
+            if !fits {
+                bytes = next.size;
+            }
+            fits
+        };
+        for batch in wanted.chunk_by(fits) {
+            let oids: Vec<_> = batch.iter().map(|entry| entry.oid.clone()).collect();
+            for (entry, bytes) in batch.iter().zip(self.read(&oids).await?) {
+                let path = directory.join(&entry.path);
+                let written = bytes.map(|bytes| write(&path, entry, &bytes)).transpose();
+                let why = match written.map_err(|source| GitError::Directory { path, source })? {
+                    Some(true) => continue,
+                    Some(false) => "it is a link that leads elsewhere",
+                    None => "the repository lacks it",
+                };
+                left_out.push(LeftOut { path: entry.path.clone(), why });
+            }
+        }
+        Ok(left_out)
+    }
+}
+
+/// What is to be written, and what is not. Links come last, so that no file is written through one; and nothing is written
+/// below what is no folder, since a tree may hold a link and a folder of one name.
+fn sorted<'e>(entries: impl Iterator<Item = &'e Entry> + Clone) -> (Vec<&'e Entry>, Vec<LeftOut>) {
+    let paths: HashSet<&str> = entries.clone().map(|entry| entry.path.as_str()).collect();
+    let below = |path: &str| path.match_indices('/').any(|(at, _)| paths.contains(&path[..at]));
+    let (mut wanted, mut left_out) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let why = match entry.mode {
+            _ if !is_plain(&entry.path) => "its name is none for a file",
+            _ if below(&entry.path) => "it lies below what is no folder",
+            Mode::Submodule => "it is another repository",
+            _ if entry.size > limits::BLOB_BYTES => "it is too large",
+            Mode::Symlink | Mode::File | Mode::Executable => {
+                wanted.push(entry);
+                continue;
+            }
+        };
+        left_out.push(LeftOut { path: entry.path.clone(), why });
+    }
+    wanted.sort_by_key(|entry| entry.mode == Mode::Symlink);
+    (wanted, left_out)
+}
+
+/// Does it name a file below the root, and none of git's own?
+fn is_plain(path: &str) -> bool {
+    let parts = || path.split('/');
+    !path.contains(['\0', char::REPLACEMENT_CHARACTER])
+        && parts().all(|part| !matches!(part, "" | "." | "..") && !part.eq_ignore_ascii_case(".git"))
+}
+
+fn write(path: &Path, entry: &Entry, bytes: &[u8]) -> io::Result<bool> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    if entry.mode == Mode::Symlink {
+        let target = std::str::from_utf8(bytes).unwrap_or_default();
+        let stays = stays_within(&entry.path, target);
+        if stays {
+            symlink(target, path)?;
+        }
+        return Ok(stays);
+    }
+    let mode = if entry.mode == Mode::Executable { 0o755 } else { 0o644 };
+    fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(bytes)?;
+    Ok(true)
+}
+
+/// Does a link at `path` lead to somewhere below the root? Its way up comes first: `a/..` is not where it stands if `a` is a
+/// link, too.
+fn stays_within(path: &str, target: &str) -> bool {
+    let mut above = path.split('/').count() - 1;
+    let mut down = false;
+    !target.is_empty()
+        && Path::new(target).components().all(|part| match part {
+            Component::ParentDir => {
+                let stays = above > 0 && !down;
+                above = above.saturating_sub(1);
+                stays
+            }
+            Component::Normal(_) => {
+                down = true;
+                true
+            }
+            Component::CurDir => true,
+            Component::RootDir | Component::Prefix(_) => false,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_path_of_a_file_and_where_links_may_lead() {
+        for bad in ["../a", "a/../b", "/a", "a//b", ".git/config", "a/.GIT/hooks/x", "", "latin-\u{fffd}"] {
+            assert!(!is_plain(bad), "{bad}");
+        }
+        assert!(is_plain("a/.github/b c") && is_plain(".gitignore"));
+        for (path, target, stays) in [
+            ("a/link", "../b", true),
+            ("a/link", "../../b", false),
+            ("link", "a/../b", false),
+            ("a/b/link", "../../c/d", true),
+            ("link", "/etc/passwd", false),
+            ("link", "", false),
+        ] {
+            assert_eq!(stays_within(path, target), stays, "{path} -> {target}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_and_links_come_last() {
+        let modes =
+            [("q", "120000"), ("q.x", "100644"), ("q/a", "100644"), ("q/b/c", "120000"), ("sub", "160000")];
+        let oid = "1".repeat(40);
+        let listing: String = modes.map(|(path, mode)| format!("{mode} blob {oid} 3\t{path}\0")).concat();
+        let entries = crate::git::snapshot::parse_tree(listing.as_bytes()).unwrap();
+        let (wanted, left_out) = sorted(entries.iter());
+        let paths: Vec<&str> = wanted.iter().map(|entry| entry.path.as_str()).collect();
+        assert_eq!(paths, ["q.x", "q"]);
+        let left_out: Vec<&str> = left_out.iter().map(|left| left.path.as_str()).collect();
+        assert_eq!(left_out, ["q/a", "q/b/c", "sub"]);
+    }
+}

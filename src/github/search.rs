@@ -1,0 +1,92 @@
+//! Other people's public repositories: which there are about something, and what they say of themselves.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    commits::decode,
+    error::Fault,
+    manifest::{README, SEARCH},
+    repo::Repo,
+};
+use crate::types::RepoName;
+
+/// Of a repository's own line about itself.
+const ABOUT_CHARS: usize = 300;
+
+/// A public repository that a search found. What it says of itself is anybody's text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    pub name: RepoName,
+    pub stars: u64,
+    /// The SPDX id, as GitHub tells it; none where it knows no licence by that.
+    pub licence: Option<String>,
+    pub about: String,
+}
+
+impl Repo {
+    /// Public repositories that have all of these words and so many stars, those with the most first. The words are plain:
+    /// a sign among them might mean something to the search.
+    ///
+    /// # Errors
+    /// [`Fault::Transient`] also where GitHub gave the search up before it found anything: that is not nothing.
+    pub async fn search(&self, words: &[String], stars: u32, most: u32) -> Result<Vec<Found>, Fault> {
+        #[derive(Deserialize)]
+        struct Licence {
+            spdx_id: Option<String>,
+        }
+        #[derive(Deserialize)]
+        struct Item {
+            full_name: String,
+            #[serde(default)]
+            private: bool,
+            stargazers_count: u64,
+            license: Option<Licence>,
+            description: Option<String>,
+        }
+        #[derive(Deserialize)]
+        struct Answer {
+            #[serde(default)]
+            incomplete_results: bool,
+            items: Vec<Item>,
+        }
+        let query = format!("{} is:public stars:>={stars}", words.join(" "));
+        let request = self.bare(&SEARCH, &[]).query("q", query).query("sort", "stars");
+        let answer: Answer = self.send(request.query("per_page", most)).await?.json()?;
+        if answer.incomplete_results && answer.items.is_empty() {
+            return Err(Fault::transient(&SEARCH.to_string(), "it was given up before anything was found"));
+        }
+        let told = |id: &String| {
+            id != "NOASSERTION" && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.+".contains(&b))
+        };
+        let found = answer.items.into_iter().filter(|item| !item.private).filter_map(|item| {
+            Some(Found {
+                name: item.full_name.parse().ok()?,
+                stars: item.stargazers_count,
+                licence: item.license.and_then(|licence| licence.spdx_id).filter(told),
+                about: item.description.unwrap_or_default().chars().take(ABOUT_CHARS).collect(),
+            })
+        });
+        Ok(found.collect())
+    }
+
+    /// The README of a public repository, which need not be this one; none where it has none that is sent as text.
+    pub async fn readme_of(&self, other: &RepoName) -> Result<Option<String>, Fault> {
+        #[derive(Deserialize)]
+        struct File {
+            #[serde(default)]
+            content: String,
+            #[serde(default)]
+            encoding: String,
+        }
+        let file: File = match self.send(self.bare(&README, &[&other.owner, &other.name])).await {
+            Ok(answer) => answer.json()?,
+            // It went since it was found.
+            Err(Fault::NotFound { .. } | Fault::Gone { .. } | Fault::Moved { .. }) => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        if file.encoding != "base64" {
+            return Ok(None);
+        }
+        Ok(Some(String::from_utf8_lossy(&decode(&README, &file.content)?).into_owned()))
+    }
+}

@@ -1,0 +1,53 @@
+//! What can be found by whoever is not there already: a search over public repositories, and their READMEs.
+
+use serde_json::{Value, json};
+
+use super::{Call, Level, Refusal, RestResult};
+use crate::{localhub::model::Repository, types::RepoId};
+
+const CONTENTS: [(&str, Level); 1] = [("contents", Level::Read)];
+
+impl Call<'_> {
+    /// Plain words, each of which stands in name, description or topics, `is:public` and `stars:>=N`. Whatever else GitHub's
+    /// searches know is refused.
+    pub(super) fn search(&self) -> RestResult {
+        let asked = self.request.query("q").unwrap_or_default().to_owned();
+        let refused = || Refusal::invalid("Search", "q", "invalid", None);
+        let (mut words, mut least) = (Vec::new(), 0);
+        for word in asked.split_whitespace() {
+            match word.split_once(':') {
+                None => words.push(word.to_lowercase()),
+                Some(("is", "public")) => {}
+                Some(("stars", number)) => {
+                    let number = number.strip_prefix(">=").and_then(|number| number.parse().ok());
+                    least = number.ok_or_else(refused)?;
+                }
+                Some(_) => return Err(refused()),
+            }
+        }
+        if words.is_empty() {
+            return Err(Refusal::invalid("Search", "q", "missing", None));
+        }
+        let fits = |repo: &&Repository| {
+            let fame = &repo.fame;
+            let text = format!("{} {} {}", repo.name, fame.description, fame.topics.join(" ")).to_lowercase();
+            !repo.private && fame.stars >= least && words.iter().all(|word| text.contains(word))
+        };
+        let rows: Vec<Value> = self.state(|s| {
+            let mut found: Vec<_> = s.repositories.values().filter(fits).collect();
+            found.sort_by_key(|repo| std::cmp::Reverse(repo.fame.stars));
+            found.into_iter().map(|repo| self.json(s).repository(repo)).collect()
+        });
+        Ok(self.list_in("items", json!({ "incomplete_results": false }), rows))
+    }
+
+    /// Anybody may read what is public, the installations of others among them.
+    pub(super) fn readable(&self, owner: &str, name: &str) -> Result<RepoId, Refusal> {
+        let public = self.state(|s| s.repository_named(owner, name).filter(|r| !r.private).map(|r| r.id));
+        public.map_or_else(|| self.repo(owner, name, &CONTENTS), Ok)
+    }
+
+    pub(super) fn readme(&self, repo: RepoId) -> RestResult {
+        self.contents(repo, "README.md")
+    }
+}

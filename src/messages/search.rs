@@ -1,0 +1,24 @@
+//! How a search for other people's repositories came out, where it found none. The three are never taken for each other.
+
+use crate::{github::outbound, types::Timestamp};
+
+/// Longer ones are cut.
+const TOPIC_CHARS: usize = 120;
+
+/// It was asked and answered: there is none.
+pub fn nothing_found(topic: &str, stars: u32) -> String {
+    format!(
+        "nothing was found for “{}” among public repositories with {stars} stars and more",
+        outbound::line(topic, TOPIC_CHARS)
+    )
+}
+
+/// It was not answered.
+pub fn search_failed(why: &str) -> String {
+    format!("The search failed: {why}")
+}
+
+/// It was not asked.
+pub fn searches_limited(until: Timestamp) -> String {
+    format!("GitHub limits searches until {until}; the run goes on then")
+}

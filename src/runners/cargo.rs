@@ -1,0 +1,286 @@
+//! Rust's tests: cargo builds them and says in JSON what it built, then each binary lists its tests and runs them. Of
+//! libtest's own reports only the text is stable, so that is read; the list before it says which names count, whatever
+//! else a test prints.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    path::Path,
+};
+
+use cargo_metadata::{
+    Artifact, CompilerMessage, Message, PackageId, Target, TargetKind,
+    diagnostic::{Diagnostic, DiagnosticLevel, DiagnosticSpan},
+};
+
+use super::{
+    Call, Came, End, Failure, Fault, Found, Project, Runner, Suite, Test,
+    found::MOST_FAULTS,
+    libtest, presets,
+    tools::{Probe, SYSTEM_PATH, Tool, home_folder},
+};
+
+pub(super) const RUNNER: Runner = Runner {
+    name: "cargo",
+    manifests: &["Cargo.toml"],
+    probe: Probe {
+        program: "rustc",
+        args: &["--print", "sysroot"],
+        version: &["-vV"],
+        missing: "Rust's tests need rustc and cargo; install them by rustup or `apt install cargo`",
+        tool,
+    },
+    setup: presets::CARGO,
+    suite: |project| Box::new(Cargo { project, waiting: VecDeque::new(), asked: None }),
+};
+
+/// What the compiler says of code that names what is not there.
+const MISSING: &[&str] = &[
+    "E0405", "E0412", "E0422", "E0423", "E0424", "E0425", "E0432", "E0433", "E0463", "E0531", "E0560",
+    "E0583", "E0599", "E0609",
+];
+
+fn tool(lines: &[&str]) -> Option<Tool> {
+    let root = Path::new(lines.first()?);
+    let home = home_folder("CARGO_HOME", ".cargo")?;
+    // The crates are unpacked anew: what lies unpacked there is not all, and nobody may write to it.
+    let names = [".cargo/registry/index", ".cargo/registry/cache"];
+    let there = names.map(|name| (name, home.join(name.trim_start_matches(".cargo/"))));
+    let there: Vec<_> = there.into_iter().filter(|(_, path)| path.is_dir()).collect();
+    let read = [root.to_owned()].into_iter().chain(there.iter().map(|(_, path)| path.clone())).collect();
+    Some(Tool { program: root.join("bin/cargo"), read, home: there, ..Tool::default() })
+}
+
+struct Cargo {
+    project: Project,
+    waiting: VecDeque<Binary>,
+    asked: Option<Asked>,
+}
+
+/// What runs tests: a binary that cargo built, or cargo itself for those in the documentation.
+#[derive(Debug, Clone)]
+struct Binary {
+    /// As nextest names it: `package`, `package::target`, `package::bin/target`.
+    id: String,
+    program: String,
+    args: Vec<String>,
+    /// Relative to the project's.
+    folder: String,
+}
+
+#[derive(Debug)]
+enum Asked {
+    Build,
+    List(Binary),
+    /// The names it listed, and whether one goes after the other.
+    Run(Binary, BTreeSet<String>, bool),
+}
+
+impl Suite for Cargo {
+    fn begin(&mut self) -> Result<Call, String> {
+        self.asked = Some(Asked::Build);
+        // As `cargo test --no-run` does it, which stops at the first target that can't be built.
+        let mut args = ["build", "--profile=test", "--keep-going", "--offline", "--message-format=json"]
+            .map(str::to_owned)
+            .to_vec();
+        args.extend(match self.targets() {
+            Some(names) => names.into_iter().map(|name| format!("--test={name}")).collect(),
+            None => ["--tests", "--examples"].map(str::to_owned).to_vec(),
+        });
+        Ok(self.call(&self.project.tool.program.display().to_string(), args, ""))
+    }
+
+    fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
+        match self.asked.take()? {
+            Asked::Build => self.built(&came, found),
+            Asked::List(binary) => {
+                if let Some(call) = self.listed(binary, &came, found) {
+                    return Some(call);
+                }
+            }
+            Asked::Run(binary, names, one_by_one) => {
+                // Who died took the others along: one after the other, it is told which it was.
+                if matches!(came.end, End::Signal(_)) && !one_by_one && names.len() > 1 {
+                    return Some(self.run(binary, names, true));
+                }
+                libtest::read(&binary.id, &names, &came, found);
+            }
+        }
+        let binary = self.waiting.pop_front()?;
+        let listing = ["--list", "--format", "terse"].map(str::to_owned);
+        let call = self.call_of(&binary, listing.into_iter().chain(self.only(&binary)).collect());
+        self.asked = Some(Asked::List(binary));
+        Some(call)
+    }
+}
+
+impl Cargo {
+    /// The names of the targets that the asked-for files are, where each is one that cargo finds by itself.
+    fn targets(&self) -> Option<Vec<&str>> {
+        let found_alone = !["[[test]]", "autotests"].iter().any(|word| self.project.manifest.contains(word));
+        let files = self.project.asked(|file| found_alone && file.ends_with(".rs"));
+        let names = files.into_iter().map(|file| {
+            let name = file.strip_prefix("tests/")?.strip_suffix(".rs")?;
+            Some(name.strip_suffix("/main").unwrap_or(name)).filter(|name| !name.contains('/'))
+        });
+        let names: Option<Vec<&str>> = names.collect();
+        names.filter(|names| !names.is_empty())
+    }
+
+    /// `folder` is relative to the project's.
+    fn call(&self, program: &str, args: Vec<String>, folder: &str) -> Call {
+        let root = self.project.tool.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
+        let environment = [
+            ("PATH", format!("{}:{SYSTEM_PATH}", root.join("bin").display())),
+            // What tests of macros are linked against.
+            ("LD_LIBRARY_PATH", root.join("lib").display().to_string()),
+            ("CARGO_TERM_COLOR", "never".to_owned()),
+            ("RUST_BACKTRACE", "0".to_owned()),
+        ];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value)).into();
+        let folder = Path::new(&self.project.folder).join(folder).display().to_string();
+        Call { program: program.into(), args, environment, folder, report: None }
+    }
+
+    fn call_of(&self, binary: &Binary, more: Vec<String>) -> Call {
+        let args = binary.args.iter().cloned().chain(more).collect();
+        let mut call = self.call(&binary.program, args, &binary.folder);
+        let folder = self.project.root.join(&binary.folder).display().to_string();
+        call.environment.push(("CARGO_MANIFEST_DIR".to_owned(), folder));
+        call
+    }
+
+    /// The filter for the one test that is asked for.
+    fn only(&self, binary: &Binary) -> Vec<String> {
+        let Some(only) = &self.project.only else { return Vec::new() };
+        let name = only.strip_prefix(&format!("{} ", binary.id)).unwrap_or(only);
+        vec!["--exact".to_owned(), name.to_owned()]
+    }
+
+    fn run(&mut self, binary: Binary, names: BTreeSet<String>, one_by_one: bool) -> Call {
+        let alone = one_by_one.then(|| "--test-threads=1".to_owned());
+        let call = self.call_of(&binary, alone.into_iter().chain(self.only(&binary)).collect());
+        self.asked = Some(Asked::Run(binary, names, one_by_one));
+        call
+    }
+
+    /// Which binaries there are, and what could not be built.
+    fn built(&mut self, came: &Came, found: &mut Found) {
+        let mut tested = BTreeSet::<PackageId>::new();
+        let mut documented = BTreeSet::<PackageId>::new();
+        let mut broken = BTreeMap::<String, Vec<Diagnostic>>::new();
+        // Line by line: the crate's own reader lets a line nest until the stack is full.
+        for message in came.stdout.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()) {
+            match message {
+                Message::CompilerArtifact(artifact) => {
+                    if artifact.profile.test {
+                        tested.insert(artifact.package_id.clone());
+                    }
+                    if artifact.target.doctest {
+                        documented.insert(artifact.package_id.clone());
+                    }
+                    self.waiting.extend(self.binary(&artifact));
+                }
+                Message::CompilerMessage(CompilerMessage { package_id, target, message, .. })
+                    if matches!(message.level, DiagnosticLevel::Error | DiagnosticLevel::Ice) =>
+                {
+                    broken.entry(binary_id(&package_id, &target)).or_default().push(message);
+                }
+                _ => {}
+            }
+        }
+        let whole = self.targets().is_none();
+        for package in documented.intersection(&tested).filter(|_| whole) {
+            self.waiting.push_back(self.documentation(package));
+        }
+        broken.iter().for_each(|(id, errors)| found.tell(not_built(id, errors)));
+        if !matches!(came.end, End::Exit(_)) || came.end != End::Exit(0) && broken.is_empty() {
+            let mut said = came.stderr.lines().map(str::trim).filter(|line| line.starts_with("error"));
+            let said = said.next().or(came.stderr.lines().next_back()).unwrap_or("it says nothing");
+            found.trouble(format!("cargo: {}: {said}", came.end));
+        }
+    }
+
+    fn binary(&self, artifact: &Artifact) -> Option<Binary> {
+        let program = artifact.executable.as_ref().filter(|_| artifact.profile.test)?;
+        let package = artifact.manifest_path.parent()?.as_std_path();
+        let folder = package.strip_prefix(&self.project.root).unwrap_or(Path::new("")).display().to_string();
+        let id = binary_id(&artifact.package_id, &artifact.target);
+        Some(Binary { id, program: program.to_string(), args: Vec::new(), folder })
+    }
+
+    fn documentation(&self, of: &PackageId) -> Binary {
+        let args = ["test", "--offline", "--doc", "-p", &of.repr, "--"].map(str::to_owned).into();
+        let program = self.project.tool.program.display().to_string();
+        Binary { id: format!("{}::doc", package(of)), program, args, folder: String::new() }
+    }
+
+    fn listed(&mut self, binary: Binary, came: &Came, found: &mut Found) -> Option<Call> {
+        let names = came.stdout.lines().filter_map(|line| line.strip_suffix(": test"));
+        let names: BTreeSet<String> = names.map(str::to_owned).collect();
+        if came.end != End::Exit(0) {
+            let said = came.stderr.trim();
+            found.tell(Test::failed(&binary.id, Failure::Build, format!("{}\n{said}", came.end)));
+            return None;
+        }
+        (!names.is_empty()).then(|| self.run(binary, names, false))
+    }
+}
+
+fn package(id: &PackageId) -> &str {
+    let (path, name) = id.repr.rsplit_once('#').unwrap_or(("", &id.repr));
+    match name.split_once('@') {
+        Some((name, _)) => name,
+        None => path.rsplit('/').next().unwrap_or(name),
+    }
+}
+
+fn binary_id(id: &PackageId, target: &Target) -> String {
+    let (package, name) = (package(id), &target.name);
+    match target.kind.first() {
+        Some(TargetKind::Test) => format!("{package}::{name}"),
+        Some(
+            kind @ (TargetKind::Bin | TargetKind::Bench | TargetKind::Example | TargetKind::CustomBuild),
+        ) => {
+            format!("{package}::{kind}/{name}")
+        }
+        _ => package.to_owned(),
+    }
+}
+
+fn not_built(id: &str, errors: &[Diagnostic]) -> Test {
+    // The last of them says how many there were.
+    let errors = || errors.iter().filter(|error| !error.message.starts_with("aborting due to"));
+    let faults: Vec<Fault> = errors().take(MOST_FAULTS).map(fault).collect();
+    let failure = match faults.iter().any(|fault| !fault.missing.is_empty()) {
+        true => Failure::Missing,
+        false => Failure::Build,
+    };
+    let rendered = errors().map(|error| error.rendered.as_deref().unwrap_or(&error.message));
+    let at = errors().find_map(primary).map(|span| format!("{}:{}", span.file_name, span.line_start));
+    Test::failed(id, failure, rendered.collect::<Vec<_>>().join("\n")).at(at).with(faults)
+}
+
+fn primary(error: &Diagnostic) -> Option<&DiagnosticSpan> {
+    error.spans.iter().find(|span| span.is_primary)
+}
+
+/// `cannot find function `a` in crate `b``: of the names the first is missing, of an import each, of a field the one that is
+/// called so.
+fn fault(error: &Diagnostic) -> Fault {
+    let missing = error.code.as_ref().is_some_and(|code| MISSING.contains(&code.code.as_str()));
+    let said = &error.message;
+    let from = said.find("named `").unwrap_or(0);
+    let names = said[from..].split('`').skip(1).step_by(2);
+    let most = match (missing, said.starts_with("unresolved import")) {
+        (false, _) => 0,
+        (true, imports) => {
+            if imports {
+                usize::MAX
+            } else {
+                1
+            }
+        }
+    };
+    let names = names.take(most).map(|name| name.rsplit("::").next().unwrap_or(name));
+    Fault::new(primary(error).map_or("", |span| &span.file_name), said, names)
+}

@@ -1,0 +1,211 @@
+//! Go's tests, by `go test -json`: an event a line.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    path::Path,
+};
+
+use serde::Deserialize;
+
+use super::{
+    Call, Came, End, Failure, Fault, Found, Project, Runner, Suite, Test, failure,
+    found::MOST_FAULTS,
+    presets,
+    tools::{Probe, SYSTEM_PATH, Tool},
+};
+
+pub(super) const RUNNER: Runner = Runner {
+    name: "go",
+    manifests: &["go.mod"],
+    probe: Probe {
+        program: "go",
+        args: &["env", "GOROOT", "GOMODCACHE"],
+        version: &["version"],
+        missing: "Go's tests need Go 1.24 or newer; install it (`apt install golang`, or a newer one from its makers)",
+        tool,
+    },
+    setup: presets::GO,
+    suite: |project| Box::new(Go { project }),
+};
+
+/// What is kept of what one test or package says.
+const SAID_BYTES: usize = 16 * 1024;
+
+fn tool(lines: &[&str]) -> Option<Tool> {
+    let [root, modules, ..] = lines else { return None };
+    let program = Path::new(root).join("bin/go");
+    let environment = vec![("GOMODCACHE", modules.to_string())];
+    Some(Tool { program, read: vec![root.into(), modules.into()], environment, ..Tool::default() })
+}
+
+struct Go {
+    project: Project,
+}
+
+/// An event of `go test -json`, or of the build before it.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[derive(Default)]
+struct Event {
+    action: String,
+    package: String,
+    test: String,
+    output: String,
+    import_path: String,
+    failed_build: String,
+}
+
+impl Suite for Go {
+    fn begin(&mut self) -> Result<Call, String> {
+        let seconds = (self.project.time.as_secs() / 4 * 3).max(1);
+        let mut args = vec!["test".to_owned(), "-json".to_owned(), format!("-timeout={seconds}s")];
+        match self.project.only.as_deref().map(|only| only.rsplit_once('.').unwrap_or(("", only))) {
+            Some((package, test)) => {
+                let parts = test.split('/').map(|part| format!("^{}$", regex::escape(part)));
+                args.push(format!("-run={}", parts.collect::<Vec<_>>().join("/")));
+                args.push(if package.is_empty() { "./...".to_owned() } else { package.to_owned() });
+            }
+            None => {
+                let files = self.project.asked(|file| file.ends_with("_test.go"));
+                let folder = |file: &str| {
+                    file.rsplit_once('/').map_or(".".to_owned(), |(folder, _)| format!("./{folder}"))
+                };
+                let folders: BTreeSet<_> = files.into_iter().map(folder).collect();
+                match folders.is_empty() {
+                    true => args.push("./...".to_owned()),
+                    // Of these each error is told, not the first ten.
+                    false => args.extend(["-gcflags=-e".to_owned()].into_iter().chain(folders)),
+                }
+            }
+        }
+        let bin =
+            self.project.tool.program.parent().map(|path| path.display().to_string()).unwrap_or_default();
+        let environment = [
+            ("PATH", format!("{bin}:{SYSTEM_PATH}")),
+            ("GOPROXY", "off".to_owned()),
+            ("GOTOOLCHAIN", "local".to_owned()),
+        ];
+        Ok(Call {
+            program: self.project.tool.program.clone(),
+            args,
+            environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
+            folder: self.project.folder.clone(),
+            report: None,
+        })
+    }
+
+    fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
+        let mut said = HashMap::<(String, String), String>::new();
+        // By package, as the ends of packages ask for them: a search through all would be one for each.
+        let mut running = BTreeMap::<String, BTreeSet<String>>::new();
+        let mut told = HashSet::<String>::new();
+        let mut builds = HashMap::<String, String>::new();
+        let (root, before) = (self.project.root.as_path(), found.failed().count());
+        for line in came.stdout.lines() {
+            // What is no event is what a test's own child printed past it all.
+            let Ok(event) = serde_json::from_str::<Event>(line) else { continue };
+            let at = (event.package.clone(), event.test.clone());
+            let id = format!("{}.{}", event.package, event.test);
+            let whole = event.test.is_empty();
+            if !whole && matches!(event.action.as_str(), "pass" | "skip" | "fail") {
+                running.get_mut(&event.package).map(|tests| tests.remove(&event.test));
+            }
+            match event.action.as_str() {
+                "build-output" => push(builds.entry(event.import_path).or_default(), &event.output),
+                "output" => push(said.entry(at).or_default(), &event.output),
+                "run" => drop(running.entry(event.package).or_default().insert(event.test)),
+                "pass" if !whole => found.add(Test::passed(id)),
+                "skip" if !whole => {
+                    found.add(Test::skipped(id, complaint(said.get(&at).map_or("", String::as_str))));
+                }
+                "fail" if !whole => {
+                    told.insert(event.package);
+                    found.add(failed(id, said.get(&at).map_or("", String::as_str), root));
+                }
+                "fail" => {
+                    let none = String::new();
+                    let of_build = builds.get(&event.failed_build);
+                    let text = of_build.or_else(|| said.get(&at)).unwrap_or(&none);
+                    // Tests that the end of their package's process took along.
+                    let left = running.remove(&event.package).unwrap_or_default();
+                    let silent = left.is_empty() && !told.contains(&event.package);
+                    for test in left {
+                        let id = format!("{}.{test}", event.package);
+                        let at = (event.package.clone(), test);
+                        found.add(failed(id, said.get(&at).map_or("", String::as_str), root));
+                    }
+                    if of_build.is_some() {
+                        found.add(not_built(&event.package, text, root));
+                    } else if silent {
+                        found.add(Test::failed(&event.package, Failure::Crash, text));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (package, test) in
+            running.iter().flat_map(|(package, tests)| tests.iter().map(move |test| (package, test)))
+        {
+            found.add(Test::failed(format!("{package}.{test}"), failure(came.end), came.end.to_string()));
+        }
+        if !matches!(came.end, End::Exit(_)) || came.end != End::Exit(0) && found.failed().count() == before {
+            let mut lines = came.stderr.lines().chain(came.stdout.lines());
+            let said = lines.rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+            found.trouble(format!("go: {}: {said}", came.end));
+        }
+        None
+    }
+}
+
+fn push(text: &mut String, more: &str) {
+    if text.len() < SAID_BYTES {
+        text.push_str(more);
+    }
+}
+
+fn not_built(package: &str, said: &str, root: &Path) -> Test {
+    let faults: Vec<Fault> = said.lines().filter_map(|line| fault(line, root)).take(MOST_FAULTS).collect();
+    let failure = match faults.iter().any(|fault| !fault.missing.is_empty()) {
+        true => Failure::Missing,
+        false => Failure::Build,
+    };
+    Test::failed(package, failure, said).at(said.lines().find_map(|line| place(line, root))).with(faults)
+}
+
+/// `a/a_test.go:10:5: undefined: b.C`
+fn fault(line: &str, root: &Path) -> Option<Fault> {
+    let at = place(line, root)?;
+    let (_, message) = line.split_once(": ")?;
+    let missing = ["undefined", "provides", "is not in std", "cannot find module", "could not import"];
+    let before = ["undefined: ", "field or method ", "package ", "could not import "];
+    let found = before.iter().find_map(|words| message.split_once(words));
+    let found = found.filter(|_| missing.iter().any(|words| message.contains(words)));
+    let name = found.and_then(|(_, rest)| rest.split([' ', ';', ')', ',']).next());
+    let name = name.and_then(|name| name.rsplit(['.', '/']).next()).filter(|name| !name.is_empty());
+    Some(Fault::new(at.rsplit_once(':').map_or("", |(file, _)| file), message, name))
+}
+
+fn failed(id: String, said: &str, root: &Path) -> Test {
+    let failure = match said {
+        _ if said.contains("panic: test timed out after ") => Failure::Timeout,
+        _ if said.contains("panic: ") || said.contains("fatal error: ") || said.contains("SIG") => {
+            Failure::Crash
+        }
+        _ => Failure::Assertion,
+    };
+    Test::failed(id, failure, complaint(said)).at(said.lines().rev().find_map(|line| place(line, root)))
+}
+
+/// Without the frame that `go test` puts around what a test says.
+fn complaint(said: &str) -> String {
+    let frame = |line: &&str| !["=== ", "--- "].iter().any(|mark| line.trim_start().starts_with(mark));
+    said.lines().filter(frame).map(str::trim_start).collect::<Vec<_>>().join("\n")
+}
+
+/// `    a_test.go:10: what`, `a/a_test.go:10:5: what` of the compiler, or a frame of a stack, whose path is whole.
+fn place(line: &str, root: &Path) -> Option<String> {
+    let (path, rest) = line.trim_start().split_once(".go:")?;
+    let path = Path::new(path).strip_prefix(root).ok().and_then(Path::to_str).unwrap_or(path);
+    let number = rest.split([':', ' ']).next()?.parse::<u32>().ok()?;
+    (!path.contains([' ', ':']) && !path.starts_with(['/', '_'])).then(|| format!("{path}.go:{number}"))
+}

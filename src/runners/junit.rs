@@ -1,0 +1,126 @@
+//! JUnit's XML, as dozens of programs write it.
+
+use quick_xml::{
+    Reader,
+    escape::{resolve_predefined_entity, unescape},
+    events::{BytesStart, Event},
+};
+
+/// Bytes of text kept of one result.
+const TEXT_BYTES: usize = 16 * 1024;
+
+/// One `testcase`.
+#[derive(Debug, Default)]
+pub(super) struct Case {
+    pub(super) class: String,
+    pub(super) name: String,
+    pub(super) file: String,
+    pub(super) line: Option<u32>,
+    pub(super) result: Result_,
+    /// Of the result: its `type` and `message`, and what stands in it.
+    pub(super) kind: String,
+    pub(super) message: String,
+    pub(super) text: String,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Result_ {
+    #[default]
+    Passed,
+    Failure,
+    Error,
+    Skipped,
+}
+
+/// Calls `each` for every test of a report.
+///
+/// # Errors
+///
+/// What is wrong with it, in one line. The tests before that were told.
+pub(super) fn read(xml: &str, mut each: impl FnMut(Case)) -> Result<(), String> {
+    let mut reader = Reader::from_str(xml);
+    let (mut case, mut depth, mut within) = (None::<Case>, 0usize, false);
+    loop {
+        let event = reader.read_event();
+        let event = event
+            .map_err(|error| format!("the report is no XML at byte {}: {error}", reader.error_position()))?;
+        match event {
+            Event::Start(tag) => {
+                depth += 1;
+                within |= open(&tag, &mut case);
+            }
+            Event::Empty(tag) => {
+                open(&tag, &mut case);
+                if tag.local_name().as_ref() == "testcase" {
+                    case.take().into_iter().for_each(&mut each);
+                }
+            }
+            Event::End(tag) => {
+                depth -= 1;
+                match tag.local_name().as_ref() {
+                    "testcase" => case.take().into_iter().for_each(&mut each),
+                    "failure" | "error" | "skipped" => within = false,
+                    _ => {}
+                }
+            }
+            Event::Text(text) if within => push(&mut case, &text.into_inner()),
+            Event::CData(text) if within => push(&mut case, &text.into_inner()),
+            Event::GeneralRef(reference) if within => match reference.resolve_char_ref() {
+                Ok(Some(c)) => push(&mut case, c.encode_utf8(&mut [0; 4])),
+                _ => push(&mut case, resolve_predefined_entity(&reference.into_inner()).unwrap_or("?")),
+            },
+            Event::DocType(_) => {
+                return Err("the report declares a document type, which no test report does".to_owned());
+            }
+            Event::Eof if depth > 0 => return Err("the report ends in the middle".to_owned()),
+            Event::Eof => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+fn push(case: &mut Option<Case>, text: &str) {
+    if let Some(case) = case.as_mut().filter(|case| case.text.len() < TEXT_BYTES) {
+        let room = text.floor_char_boundary(TEXT_BYTES);
+        case.text.push_str(&text[..room]);
+    }
+}
+
+/// Does the text that follows belong to a result?
+fn open(tag: &BytesStart<'_>, case: &mut Option<Case>) -> bool {
+    let name = tag.local_name();
+    let result = match name.as_ref() {
+        "testcase" => {
+            let mut new = Case::default();
+            attributes(tag, |key, value| match key {
+                "classname" => new.class = value,
+                "name" => new.name = value,
+                "file" => new.file = value,
+                "line" => new.line = value.parse().ok(),
+                _ => {}
+            });
+            *case = Some(new);
+            return false;
+        }
+        "failure" => Result_::Failure,
+        "error" => Result_::Error,
+        "skipped" => Result_::Skipped,
+        _ => return false,
+    };
+    // The first result counts: what is to be done yet, and fails, is written as skipped and failed.
+    let Some(case) = case.as_mut().filter(|case| case.result == Result_::Passed) else { return false };
+    case.result = result;
+    attributes(tag, |key, value| match key {
+        "type" => case.kind = value,
+        "message" => case.message = value,
+        _ => {}
+    });
+    true
+}
+
+fn attributes(tag: &BytesStart<'_>, mut each: impl FnMut(&str, String)) {
+    for attribute in tag.attributes().with_checks(false).flatten() {
+        let value = unescape(&attribute.value).unwrap_or_else(|_| attribute.value.clone());
+        each(attribute.key.local_name().as_ref(), value.into_owned());
+    }
+}

@@ -1,0 +1,183 @@
+//! A repository's own tests: which runner they need, what it is told to do, and how its report is read.
+//!
+//! A report is written by the repository's own code, in the sandbox. It is read as such: in bounds, names and messages made
+//! harmless, and a run passed only if the programs that wrote it ended well, too. What a test does inside its runner's own
+//! process it can do to the report as well; no reader can tell that.
+
+mod cargo;
+mod found;
+mod generic;
+mod go;
+pub mod judge;
+mod junit;
+mod libtest;
+mod node;
+mod overlay;
+mod presets;
+mod pytest;
+mod run;
+mod setup;
+mod tap;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+use std::{path::PathBuf, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    found::{Failure, Fault, Found, Outcome, Test, one_line},
+    run::{Asked, TestError, Tested, run},
+    setup::Dependencies,
+};
+use self::{
+    setup::Preset,
+    tools::{Probe, Tool},
+};
+use crate::{config::TestSettings, sandbox::End};
+
+/// How one ecosystem's tests are run.
+struct Runner {
+    name: &'static str,
+    /// Files that make a folder a project of this kind.
+    manifests: &'static [&'static str],
+    probe: Probe,
+    setup: Preset,
+    suite: fn(Project) -> Box<dyn Suite>,
+}
+
+/// Where a folder is a project of several kinds, the first of them runs its tests.
+const RUNNERS: &[Runner] = &[cargo::RUNNER, go::RUNNER, pytest::RUNNER, node::RUNNER];
+
+/// What is to be tested.
+#[derive(Default)]
+struct Project {
+    /// The manifest's folder, relative to the root of the tree; empty for the root itself.
+    folder: String,
+    /// The same as the tests see it.
+    root: PathBuf,
+    /// The manifest's text.
+    manifest: String,
+    /// Every file of the commit, relative to `folder`.
+    paths: Vec<String>,
+    settings: TestSettings,
+    /// The one test that is asked for.
+    only: Option<String>,
+    /// The test files that are, relative to `folder`; all where there are none.
+    targets: Vec<String>,
+    tool: Tool,
+    /// How long one program may take.
+    time: Duration,
+    /// A writable folder outside of the tree, for reports.
+    reports: PathBuf,
+}
+
+impl Project {
+    /// The files that are asked for, of those that this runner takes for tests. What else the tests need is no test.
+    fn asked(&self, is_test: impl Fn(&str) -> bool) -> Vec<&str> {
+        let files = self.targets.iter().filter(|_| self.only.is_none()).map(String::as_str);
+        files.filter(|file| is_test(file)).collect()
+    }
+}
+
+/// One run of a project's tests: a program after the other, each chosen by what the one before it came to.
+trait Suite: Send {
+    /// # Errors
+    ///
+    /// Why nothing can be run, in one line for a person.
+    fn begin(&mut self) -> Result<Call, String>;
+
+    fn read(&mut self, came: Came, found: &mut Found) -> Option<Call>;
+}
+
+/// A program that is to be run. Its standard output goes into a file, so that a report there is whole.
+#[derive(Debug, Default)]
+struct Call {
+    program: PathBuf,
+    args: Vec<String>,
+    environment: Vec<(String, String)>,
+    /// Where it runs, relative to the root of the tree.
+    folder: String,
+    /// A file it writes in [`Project::reports`], or a file or folder in the tree, relative to `folder`.
+    report: Option<Report>,
+}
+
+#[derive(Debug, Clone)]
+enum Report {
+    Ours(&'static str),
+    Theirs(String),
+}
+
+/// What came of it.
+struct Came {
+    end: End,
+    stdout: String,
+    /// The end of what it said on standard error.
+    stderr: String,
+    /// The texts of its report, none where it wrote none.
+    reports: Vec<String>,
+}
+
+/// Why tests have no result whose program ended so.
+fn failure(end: End) -> Failure {
+    if end == End::TimedOut { Failure::Timeout } else { Failure::Crash }
+}
+
+/// Runner and folder for the files at hand: the nearest manifest above most of them, the topmost of the repository where
+/// there are none.
+fn detect<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static Runner, &'p str)> {
+    let projects = || {
+        RUNNERS.iter().enumerate().flat_map(|(order, runner)| {
+            paths.iter().filter_map(move |path| {
+                let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+                runner.manifests.contains(&name).then_some((order, runner, folder))
+            })
+        })
+    };
+    let depth = |folder: &str| if folder.is_empty() { 0 } else { folder.split('/').count() };
+    let holds = |folder: &str, path: &str| {
+        folder.is_empty() || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+    };
+    let nearest = |path: &&str| {
+        projects()
+            .filter(|(.., folder)| holds(folder, path))
+            .max_by_key(|(order, _, folder)| (depth(folder), std::cmp::Reverse(*order)))
+    };
+    let mut above: Vec<_> = at_hand.iter().filter_map(nearest).collect();
+    above.sort_by_key(|(order, _, folder)| (*folder, *order));
+    let runs = above.chunk_by(|left, right| (left.0, left.2) == (right.0, right.2));
+    let most = runs.max_by_key(|run| run.len()).and_then(|run| run.first()).copied();
+    let topmost = || projects().min_by_key(|(order, _, folder)| (depth(folder), *folder, *order));
+    most.or_else(topmost).map(|(_, runner, folder)| (runner, folder))
+}
+
+/// What each runner finds on this machine, or what it lacks and how to get it; a line each.
+pub async fn toolchains() -> Vec<(&'static str, Result<String, String>)> {
+    let cancel = CancellationToken::new();
+    let look = async |runner: &'static Runner| (runner.name, runner.probe.look(&cancel).await);
+    futures_util::future::join_all(RUNNERS.iter().map(look)).await
+}
+
+/// Does this say that code names what is not there? What languages call it; nothing else tells it from other failures.
+fn says_missing(text: &str) -> bool {
+    [
+        "ModuleNotFoundError",
+        "ImportError",
+        "NameError:",
+        "ReferenceError",
+        "ERR_MODULE_NOT_FOUND",
+        "ERR_PACKAGE_PATH_NOT_EXPORTED",
+        "MODULE_NOT_FOUND",
+        "Cannot find module",
+        "does not provide an export named",
+        "is not a function",
+        "NoClassDefFoundError",
+        "ClassNotFoundException",
+        "NoSuchMethodError",
+        "cannot find symbol",
+    ]
+    .iter()
+    .any(|name| text.contains(name))
+        || text.contains("AttributeError: module ")
+}

@@ -1,0 +1,24 @@
+// What `node --test` tells its reporters, a line of JSON each: with the file, the line and the output of each test, which
+// none of Node's own reports has.
+const TOLD = ["test:start", "test:dequeue", "test:complete", "test:pass", "test:fail", "test:stderr"];
+
+export default async function* (events) {
+  for await (const { type, data } of events) {
+    if (!TOLD.includes(type)) continue;
+    const error = data.details?.error;
+    const cause = error?.cause ?? error;
+    yield JSON.stringify({
+      type: type.slice("test:".length),
+      name: data.name,
+      nesting: data.nesting,
+      file: data.file,
+      line: data.line,
+      skip: data.skip ?? data.todo,
+      suite: data.details?.type === "suite",
+      failure: error?.failureType,
+      signal: error?.signal,
+      message: data.message ?? cause?.message ?? (cause && String(cause)),
+      stack: cause?.stack && String(cause.stack).slice(0, 4000),
+    }) + "\n";
+  }
+}

@@ -1,0 +1,110 @@
+//! Files laid over those of a commit, before anything is run. The commit may have links, so each folder is opened below the
+//! one before it, and none of them is followed.
+
+use std::{
+    io::{self, Write},
+    os::fd::OwnedFd,
+    path::Path,
+};
+
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, mkdirat, open, openat, statat, unlinkat},
+    io::Errno,
+    path::Arg,
+};
+
+pub(super) const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const FILE: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Writes a file below `root`, or removes it. One that was executable stays so.
+pub(super) fn lay(root: &Path, path: &str, bytes: Option<&[u8]>) -> io::Result<()> {
+    let mut parts: Vec<&str> = path.split('/').collect();
+    if parts.iter().any(|part| matches!(*part, "" | "." | "..") || part.eq_ignore_ascii_case(".git")) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let name = parts.pop().unwrap_or_default();
+    let mut folder = open(root, FOLDER, Mode::empty())?;
+    for part in parts {
+        folder = match below(&folder, part, bytes.is_some()) {
+            // What is not there need not be removed.
+            Err(Errno::NOENT) if bytes.is_none() => return Ok(()),
+            folder => folder?,
+        };
+    }
+    let mode = match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(there) => {
+            // A link is taken away, and not what it leads to; a folder is refused.
+            unlinkat(&folder, name, AtFlags::empty())?;
+            let kind = FileType::from_raw_mode(there.st_mode);
+            if kind == FileType::RegularFile { there.st_mode & 0o111 } else { 0 }
+        }
+        Err(Errno::NOENT) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    let Some(bytes) = bytes else { return Ok(()) };
+    let file = openat(&folder, name, FILE, Mode::from_raw_mode(0o644 | mode))?;
+    std::fs::File::from(file).write_all(bytes)
+}
+
+/// A folder in another, made where it is not there; a link is none.
+pub(super) fn below(folder: &OwnedFd, name: impl Arg + Copy, make: bool) -> Result<OwnedFd, Errno> {
+    if make
+        && let Err(error) = mkdirat(folder, name, Mode::from_raw_mode(0o755))
+        && error != Errno::EXIST
+    {
+        return Err(error);
+    }
+    openat(folder, name, FOLDER, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
+
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
+
+    use super::lay;
+
+    #[test]
+    fn files_are_written_removed_and_never_through_a_link() {
+        let (tree, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (root, out) = (tree.path(), outside.path());
+        fs::write(out.join("theirs"), "theirs").unwrap();
+        symlink(out, root.join("away")).unwrap();
+        symlink(out.join("theirs"), root.join("link")).unwrap();
+        fs::create_dir(root.join("folder")).unwrap();
+        fs::write(root.join("run.sh"), "old").unwrap();
+        fs::set_permissions(root.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        for (path, bytes) in
+            [("a/b/c.rs", Some("new")), ("run.sh", Some("new")), ("link", Some("new")), ("gone/x", None)]
+        {
+            lay(root, path, bytes.map(str::as_bytes)).unwrap();
+            assert_eq!(fs::read_to_string(root.join(path)).ok().as_deref(), bytes, "{path}");
+        }
+        assert_eq!(fs::metadata(root.join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
+        lay(root, "a/b/c.rs", None).unwrap();
+        assert!(!root.join("a/b/c.rs").exists() && !root.join("gone").exists());
+        for bad in [
+            "away/x",
+            "away/theirs",
+            "folder",
+            "run.sh/x",
+            "../x",
+            "/x",
+            "",
+            "a//b",
+            "./x",
+            "a/.GIT/x",
+            "a\0b",
+        ] {
+            assert!(lay(root, bad, Some(b"new")).is_err(), "{bad}");
+        }
+        assert!(lay(root, "away/theirs", None).is_err());
+        assert_eq!(fs::read_to_string(out.join("theirs")).unwrap(), "theirs");
+        assert_eq!(fs::read_dir(out).unwrap().count(), 1, "something was written through a link");
+    }
+}

@@ -1,0 +1,489 @@
+//! How each ecosystem's dependencies are fetched: which of a repository's files are looked at, what is refused by them, and
+//! the command. Nothing is asked for that a committed lock does not name by its hash.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::{
+    setup::{Need, Plan, Preset, Seen},
+    tools::SYSTEM_PATH,
+};
+
+/// What is refused is named, as far as anybody reads on.
+const NAMED: usize = 5;
+
+pub(super) const CARGO: Preset = Preset {
+    name: "cargo",
+    reads: |path| matches!(name(path), "Cargo.toml" | "Cargo.lock"),
+    needs: cargo,
+    gives: |made, tool| {
+        let parts = [".cargo/registry/index", ".cargo/registry/cache", ".cargo/registry/src"];
+        let before: Vec<_> = tool.home.iter().map(|(_, path)| path.clone()).collect();
+        tool.read.retain(|path| !before.contains(path));
+        tool.read.push(made.join("home/.cargo"));
+        tool.home = parts.map(|name| (name, made.join("home").join(name))).into();
+    },
+};
+
+#[derive(serde::Deserialize)]
+struct CargoLock {
+    #[serde(default)]
+    package: Vec<Locked>,
+}
+
+#[derive(serde::Deserialize)]
+struct Locked {
+    name: String,
+    source: Option<String>,
+}
+
+fn cargo(seen: &Seen<'_>) -> Result<Need, String> {
+    if seen.paths.iter().any(|path| name(path) == ".cargo-checksum.json") {
+        return Ok(Need::Nothing);
+    }
+    let Some((_, lock)) = seen.above("Cargo.lock") else {
+        let table = |line: &str| line.trim_start().starts_with('[') && line.contains("dependencies");
+        return Ok(match seen.files.values().any(|manifest| manifest.lines().any(table)) {
+            false => Need::Nothing,
+            true => unknown("there is no Cargo.lock, and no crate is fetched that it does not name"),
+        });
+    };
+    let lock: CargoLock = toml::from_str(lock).map_err(|error| format!("Cargo.lock: {}", error.message()))?;
+    let sources =
+        || lock.package.iter().filter_map(|package| Some((&package.name, package.source.as_deref()?)));
+    // Of the registry that cargo knows by itself this is the name, wherever it is.
+    let own = |source: &str| source.starts_with("registry+") && source.ends_with("/crates.io-index");
+    refused(
+        "crates come from cargo's own registry alone",
+        sources().filter(|(_, source)| !own(source)).map(|(name, source)| format!("{name} ({source})")),
+    )?;
+    if sources().next().is_none() {
+        return Ok(Need::Nothing);
+    }
+    let root = seen.tool.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr")).display();
+    let host = seen.tool.version.lines().find_map(|line| line.strip_prefix("host: "));
+    let target = host.map(|host| format!("--target={host}"));
+    let fetch = |how: &[&str]| {
+        let words = ["fetch"].iter().chain(how).map(|word| (*word).to_owned());
+        words.chain(target.clone()).collect()
+    };
+    // Cargo insists on its targets, and takes them for what they are called.
+    let empty = seen.paths.iter().filter(|path| path.ends_with(".rs"));
+    let empty = empty.map(|path| (path.clone(), String::new()));
+    Ok(Need::Fetch(Plan {
+        program: seen.tool.program.clone(),
+        args: fetch(&["--locked"]),
+        local: fetch(&["--offline"]),
+        environment: vec![
+            ("PATH", format!("{root}/bin:{SYSTEM_PATH}")),
+            ("RUSTUP_TOOLCHAIN", root.to_string()),
+            ("CARGO_TERM_COLOR", "never".to_owned()),
+            // Who refuses once refuses again.
+            ("CARGO_NET_RETRY", "1".to_owned()),
+        ],
+        files: seen.files.clone().into_iter().chain(empty).collect(),
+        folder: seen.folder.to_owned(),
+    }))
+}
+
+pub(super) const NPM: Preset = Preset {
+    name: "npm",
+    reads: |path| {
+        let manifest = matches!(name(path), "package.json" | "package-lock.json" | "npm-shrinkwrap.json");
+        manifest && !path.split('/').any(|part| part == "node_modules")
+    },
+    needs: npm,
+    gives: |made, tool| {
+        let tree = made.join("tree");
+        tool.read.push(tree.clone());
+        tool.modules = Some(tree);
+    },
+};
+
+#[derive(serde::Deserialize)]
+struct NpmLock {
+    packages: Option<BTreeMap<String, Package>>,
+}
+
+#[derive(serde::Deserialize)]
+struct Package {
+    #[serde(default)]
+    resolved: String,
+    integrity: Option<String>,
+    #[serde(default)]
+    link: bool,
+    #[serde(default, rename = "inBundle")]
+    bundled: bool,
+}
+
+fn npm(seen: &Seen<'_>) -> Result<Need, String> {
+    let locks = ["npm-shrinkwrap.json", "package-lock.json"];
+    let Some((folder, lock)) = locks.iter().find_map(|lock| seen.above(lock)) else {
+        return Ok(match seen.files.values().any(|manifest| manifest.contains("ependencies\"")) {
+            false => Need::Nothing,
+            true => unknown("there is no package-lock.json, and no package is fetched that it does not name"),
+        });
+    };
+    let own = Path::new(&folder).join("node_modules");
+    if seen.paths.iter().any(|path| Path::new(path).starts_with(&own)) {
+        return Ok(Need::Nothing);
+    }
+    let lock: NpmLock = serde_json::from_str(lock).map_err(|error| format!("package-lock.json: {error}"))?;
+    let packages = lock.packages.ok_or("package-lock.json is of npm 6 or older; write it anew")?;
+    let modules =
+        || packages.iter().filter(|(place, package)| place.contains("node_modules/") && !package.link);
+    let told = |(place, package): (&String, &Package)| match package.resolved.as_str() {
+        "" => place.clone(),
+        from => format!("{place} ({from})"),
+    };
+    let other = |package: &Package| !package.resolved.is_empty() && !package.resolved.starts_with("https://");
+    refused("packages come from a registry by HTTPS alone", modules().filter(|(_, it)| other(it)).map(told))?;
+    let unpinned = |package: &Package| package.integrity.is_none() && !package.bundled;
+    refused("packages are fetched by their hashes", modules().filter(|(_, it)| unpinned(it)).map(told))?;
+    if modules().next().is_none() {
+        return Ok(Need::Nothing);
+    }
+    let near = seen.tool.program.parent().unwrap_or(Path::new("/usr/bin"));
+    let args = ["ci", "--ignore-scripts", "--include=dev", "--no-audit", "--no-fund", "--no-update-notifier"];
+    let mut environment = vec![
+        ("PATH", format!("{}:{SYSTEM_PATH}", near.display())),
+        // Not kept: nothing asks it again.
+        ("npm_config_cache", "/tmp/npm".to_owned()),
+    ];
+    environment.extend(certificates().into_iter().map(|file| ("NODE_EXTRA_CA_CERTS", file)));
+    Ok(Need::Fetch(Plan {
+        program: near.join("npm"),
+        args: args.map(str::to_owned).into(),
+        local: Vec::new(),
+        environment,
+        files: seen.files.clone(),
+        folder,
+    }))
+}
+
+pub(super) const PIP: Preset = Preset {
+    name: "pip",
+    reads: |path| {
+        let folder = path.rsplit('/').nth(1).unwrap_or_default();
+        path.ends_with(".txt") && (name(path).contains("requirements") || folder == "requirements")
+    },
+    needs: pip,
+    gives: |made, tool| {
+        let site = made.join("home/site");
+        tool.environment.push(("PYTHONPATH", site.display().to_string()));
+        tool.read.push(site);
+    },
+};
+
+/// A package, its version, under which circumstances, and its hashes; nothing that says where from.
+const PINNED: &str = r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9 ,._-]*\])?\s*===?\s*[A-Za-z0-9.!+_-]+\s*(;[^@/#:]*?)?(\s+--hash=sha(256|384|512):[0-9a-f]+)+$";
+
+fn pip(seen: &Seen<'_>) -> Result<Need, String> {
+    let near = |path: &str| seen.below(path).is_some_and(|path| path.matches('/').count() < 2);
+    let pinned = seen.files.iter().filter(|(path, text)| near(path) && text.contains("--hash="));
+    let pinned: Vec<(&String, &String)> = pinned.collect();
+    if pinned.is_empty() {
+        return Ok(match seen.files.keys().any(|path| near(path)) {
+            false => Need::Nothing,
+            true => unknown(
+                "the requirements name no hashes (`pip-compile --generate-hashes` does), and no package is fetched without",
+            ),
+        });
+    }
+    let form = regex::Regex::new(PINNED).map_err(|error| error.to_string())?;
+    let mut all = String::new();
+    let mut others = Vec::new();
+    for (path, text) in &pinned {
+        // Lines go on after a backslash, and a comment begins with a mark after a space.
+        for line in text.replace("\\\r\n", " ").replace("\\\n", " ").lines() {
+            let line = line.split(" #").next().unwrap_or_default().trim();
+            let more = line.strip_prefix("-r").or(line.strip_prefix("-c")).map(str::trim);
+            let known = |more: &str| pinned.iter().any(|(path, _)| name(path) == name(more));
+            match line {
+                "" => {}
+                _ if line.starts_with('#') || more.is_some_and(known) => {}
+                _ if form.is_match(line) => all += &format!("{line}\n"),
+                _ => others.push(format!("`{line}` of {path}")),
+            }
+        }
+    }
+    refused("packages are fetched by name, version and hash", others.into_iter())?;
+    if all.is_empty() {
+        return Ok(Need::Nothing);
+    }
+    let words =
+        ["-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check", "--no-color", "install"];
+    let fetch = |how: &[&str]| {
+        let how =
+            words.iter().chain(how).chain(&["--only-binary=:all:", "--require-hashes", "-r", REQUIREMENTS]);
+        how.map(|word| (*word).to_owned())
+            .chain(certificates().into_iter().map(|file| format!("--cert={file}")))
+            .collect()
+    };
+    Ok(Need::Fetch(Plan {
+        program: seen.tool.program.clone(),
+        args: fetch(&["--retries=1", "--no-compile", "--no-cache-dir", "--target=../home/site"]),
+        local: fetch(&["--dry-run", "--no-index", "--no-deps"]),
+        environment: Vec::new(),
+        files: [(REQUIREMENTS.to_owned(), all)].into(),
+        folder: String::new(),
+    }))
+}
+
+const REQUIREMENTS: &str = "requirements.txt";
+
+pub(super) const GO: Preset = Preset {
+    name: "go",
+    reads: |path| matches!(name(path), "go.mod" | "go.sum" | "go.work" | "go.work.sum"),
+    needs: go,
+    gives: |made, tool| {
+        let modules = made.join("home/go/pkg/mod");
+        tool.environment = vec![("GOMODCACHE", modules.display().to_string())];
+        tool.read.push(modules);
+    },
+};
+
+fn go(seen: &Seen<'_>) -> Result<Need, String> {
+    let vendored =
+        |path: &String| seen.below(path) == Some("vendor/modules.txt") || path == "vendor/modules.txt";
+    let Some((folder, module)) = seen.above("go.mod").filter(|_| !seen.paths.iter().any(vendored)) else {
+        return Ok(Need::Nothing);
+    };
+    let sums: Vec<_> = ["go.sum", "go.work.sum"].iter().filter_map(|name| seen.above(name)).collect();
+    if sums.is_empty() {
+        return Ok(match module.contains("require") {
+            true => unknown("there is no go.sum, and no module is fetched that it does not name"),
+            false => Need::Nothing,
+        });
+    }
+    // Go itself asks for more than tests need of what it has.
+    let own = seen.tool.environment.iter().find(|(name, _)| *name == "GOMODCACHE");
+    let there = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
+        [module, version, _] if !version.ends_with("/go.mod") => {
+            own.is_some_and(|(_, cache)| Path::new(cache).join(in_cache(module, version)).is_dir())
+        }
+        _ => true,
+    };
+    if sums.iter().flat_map(|(_, sums)| sums.lines()).all(there) {
+        return Ok(Need::Nothing);
+    }
+    let bin = seen.tool.program.parent().unwrap_or(Path::new("/usr/bin"));
+    let mut environment = vec![
+        ("PATH", format!("{}:{SYSTEM_PATH}", bin.display())),
+        ("GOTOOLCHAIN", "local".to_owned()),
+        // What go.sum does not name is not asked of anybody, and nothing comes from a repository of code.
+        ("GOSUMDB", "off".to_owned()),
+        ("GOVCS", "*:off".to_owned()),
+        ("GOFLAGS", "-mod=readonly -modcacherw".to_owned()),
+    ];
+    environment.extend(certificates().into_iter().map(|file| ("SSL_CERT_FILE", file)));
+    Ok(Need::Fetch(Plan {
+        program: seen.tool.program.clone(),
+        args: ["mod", "download"].map(str::to_owned).into(),
+        local: Vec::new(),
+        environment,
+        files: seen.files.clone(),
+        folder,
+    }))
+}
+
+/// Go marks capital letters, which some file systems do not tell from others.
+fn in_cache(module: &str, version: &str) -> String {
+    let marked =
+        |c: char| if c.is_ascii_uppercase() { format!("!{}", c.to_ascii_lowercase()) } else { c.into() };
+    format!("{module}@{version}").chars().map(marked).collect()
+}
+
+/// The authorities that this machine trusts, where tools have a list of their own.
+fn certificates() -> Option<String> {
+    let known =
+        ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+    known.into_iter().find(|file| Path::new(file).is_file()).map(str::to_owned)
+}
+
+impl Seen<'_> {
+    /// The file of that name in the project's folder or in the nearest above, and which that is.
+    fn above(&self, name: &str) -> Option<(String, &str)> {
+        let folders = Path::new(self.folder).ancestors();
+        let mut there = folders.filter_map(|folder| {
+            let text = self.files.get(folder.join(name).to_str()?)?;
+            Some((folder.to_str()?.to_owned(), text.as_str()))
+        });
+        there.next()
+    }
+
+    /// A path of the commit, relative to the project's folder if it is in there.
+    fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
+        match self.folder {
+            "" => Some(path),
+            folder => path.strip_prefix(folder)?.strip_prefix('/'),
+        }
+    }
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn unknown(why: &str) -> Need {
+    Need::Unknown(why.to_owned())
+}
+
+/// # Errors
+///
+/// When there is one of these, with the rule that they are against.
+fn refused(rule: &str, these: impl Iterator<Item = String>) -> Result<(), String> {
+    let these: Vec<String> = these.collect();
+    let more = these.len().saturating_sub(NAMED);
+    match these.first() {
+        None => Ok(()),
+        Some(_) if more == 0 => Err(format!("{rule}, and not {}", these.join(", "))),
+        Some(_) => Err(format!("{rule}, and not {} and {more} more", these[..NAMED].join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tools::Tool, *};
+
+    /// What is fetched for a commit of these files, in a word or by its command line; the project is in `folder`.
+    fn needed(preset: &Preset, folder: &str, files: &[(&str, &str)]) -> String {
+        let paths: Vec<String> = files.iter().map(|(path, _)| (*path).to_owned()).collect();
+        let files = files.iter().filter(|(path, _)| (preset.reads)(path));
+        let files = files.map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        let tool = Tool { program: "/t/bin/p".into(), version: "v\nhost: h".to_owned(), ..Tool::default() };
+        match (preset.needs)(&Seen { folder, paths: &paths, files: &files, tool: &tool }) {
+            Ok(Need::Nothing) => "nothing".to_owned(),
+            Ok(Need::Unknown(why)) => format!("unknown: {why}"),
+            Ok(Need::Fetch(plan)) => {
+                let seen: Vec<_> =
+                    plan.files.iter().map(|(path, text)| format!("{path}:{}", text.len())).collect();
+                let args: Vec<_> =
+                    plan.args.iter().filter(|arg| !arg.starts_with("--cert=")).cloned().collect();
+                format!("in `{}` {} sees {}", plan.folder, args.join(" "), seen.join(" "))
+            }
+            Err(why) => format!("refused: {why}"),
+        }
+    }
+
+    #[test]
+    fn crates() {
+        let lock = |source: &str| format!("[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n{source}");
+        let known = lock("source = \"registry+https://example.org/crates.io-index\"\n");
+        let of = |folder, lock: &str, path| {
+            let more =
+                [("w/Cargo.toml", "[package]"), ("w/src/lib.rs", "secret"), ("w/.cargo/config.toml", "x")];
+            needed(&CARGO, folder, &[&[("Cargo.toml", "[w]"), (path, lock)], &more[..]].concat())
+        };
+        let fetched = format!(
+            "in `w` fetch --locked --target=h sees Cargo.lock:{} Cargo.toml:3 w/Cargo.toml:9 w/src/lib.rs:0",
+            known.len()
+        );
+        assert_eq!(of("w", &known, "Cargo.lock"), fetched);
+        assert_eq!(of("", &lock(""), "Cargo.lock"), "nothing");
+        assert_eq!(of("", &known, "vendor/a/.cargo-checksum.json"), "nothing");
+        assert_eq!(of("", &known, "w/Cargo.lock"), "nothing");
+        assert_eq!(
+            needed(&CARGO, "", &[("Cargo.toml", "[dependencies]\na = \"1\"")]),
+            "unknown: there is no Cargo.lock, and no crate is fetched that it does not name"
+        );
+        for from in
+            ["git+https://example.org/a#0", "registry+https://example.org/own", "sparse+https://example.org/"]
+        {
+            assert_eq!(
+                of("", &lock(&format!("source = \"{from}\"\n")), "Cargo.lock"),
+                format!("refused: crates come from cargo's own registry alone, and not a ({from})")
+            );
+        }
+        assert!(of("", "[", "Cargo.lock").starts_with("refused: Cargo.lock: "));
+    }
+
+    #[test]
+    fn packages_of_node() {
+        let lock = |packages: &str| format!("{{\"packages\": {{\"\": {{}}, {packages}}}}}");
+        let of = |lock: &str, path| {
+            let more =
+                [("a/node_modules/b/package.json", "{}"), (".npmrc", "registry=x"), ("a.js", "secret")];
+            let manifests = [("package.json", "{}"), ("a/package.json", "{}"), (path, lock)];
+            needed(&NPM, "a", &[&manifests[..], &more].concat())
+        };
+        let good = lock(
+            r#""node_modules/b": {"integrity": "x"}, "node_modules/w": {"link": true, "resolved": "a"}"#,
+        );
+        assert_eq!(
+            of(&good, "package-lock.json"),
+            format!(
+                "in `` ci --ignore-scripts --include=dev --no-audit --no-fund --no-update-notifier sees \
+                 a/package.json:2 package-lock.json:{} package.json:2",
+                good.len()
+            )
+        );
+        assert_eq!(of(&good, "a/package-lock.json"), "nothing");
+        assert_eq!(of(&good, "b/package-lock.json"), "nothing");
+        let unlocked = needed(&NPM, "", &[("package.json", r#"{"devDependencies": {"b": "1"}}"#)]);
+        assert!(unlocked.starts_with("unknown: there is no package-lock.json"), "{unlocked}");
+        let by_https = "packages come from a registry by HTTPS alone, and not node_modules/b";
+        let by_hash = "packages are fetched by their hashes, and not node_modules/b";
+        for (package, refused) in [
+            (r#"{"resolved": "git+ssh://h/x#0"}"#, format!("{by_https} (git+ssh://h/x#0)")),
+            (r#"{"resolved": "http://h/x", "integrity": "x"}"#, format!("{by_https} (http://h/x)")),
+            (r#"{"resolved": "file:x.tgz", "integrity": "x"}"#, format!("{by_https} (file:x.tgz)")),
+            (r#"{"resolved": "https://h/x"}"#, format!("{by_hash} (https://h/x)")),
+            ("{}", by_hash.to_owned()),
+        ] {
+            let lock = lock(&format!("\"node_modules/b\": {package}"));
+            assert_eq!(of(&lock, "package-lock.json"), format!("refused: {refused}"));
+        }
+        let many: Vec<_> = (0..7).map(|n| format!("\"node_modules/{n}\": {{}}")).collect();
+        assert!(of(&lock(&many.join(",")), "package-lock.json").ends_with("node_modules/4 and 2 more"));
+        assert!(of("{}", "package-lock.json").starts_with("refused: package-lock.json is of npm 6"));
+    }
+
+    #[test]
+    fn packages_of_python() {
+        let of = |text: &str| {
+            needed(&PIP, "", &[("requirements-dev.txt", text), ("a/b/requirements.txt", "x --hash=y")])
+        };
+        let hash = format!("--hash=sha256:{:064}", 0);
+        let good = format!(
+            "# by hand\n-r requirements-dev.txt\nb-c[d] == 1.0 ; python_version < '3' \\\n    {hash} # via e\n"
+        );
+        let line = format!("b-c[d] == 1.0 ; python_version < '3'      {hash}\n");
+        let words = "-m pip --isolated --no-input --disable-pip-version-check --no-color install --retries=1 --no-compile \
+                     --no-cache-dir --target=../home/site --only-binary=:all: --require-hashes -r requirements.txt";
+        assert_eq!(of(&good), format!("in `` {words} sees requirements.txt:{}", line.len()));
+        assert!(of("b==1.0").starts_with("unknown: the requirements name no hashes"));
+        for bad in [
+            "b",
+            "b>=1",
+            "b==1.0",
+            "--index-url https://example.org/simple",
+            "--extra-index-url=https://example.org/simple",
+            "--find-links /opt",
+            "--no-binary :all:",
+            "-e .",
+            "-r other.txt",
+            &format!("b @ https://example.org/b.tar.gz {hash}"),
+            &format!("git+https://example.org/b#egg=b {hash}"),
+            &format!("./b {hash}"),
+            &format!("b==1.0 {hash} --config-settings=x"),
+        ] {
+            let refused = format!(
+                "refused: packages are fetched by name, version and hash, and not `{bad}` of requirements-dev.txt"
+            );
+            assert_eq!(of(&format!("{bad}\n{good}")), refused);
+        }
+    }
+
+    #[test]
+    fn modules_of_go() {
+        let module = [("m/go.mod", "module m\nrequire a v1"), ("m/a.go", "")];
+        let of = |files: &[(&str, &str)]| needed(&GO, "m", &[&module, files].concat());
+        let sum = "a v1 h1:x\na v1/go.mod h1:x\n";
+        assert_eq!(of(&[("m/go.sum", sum)]), "in `m` mod download sees m/go.mod:21 m/go.sum:27");
+        assert_eq!(of(&[("m/go.sum", "a v1/go.mod h1:x\n")]), "nothing");
+        assert_eq!(in_cache("a/Bc", "v1.0.0-RC1"), "a/!bc@v1.0.0-!r!c1");
+        assert_eq!(of(&[("m/go.sum", sum), ("m/vendor/modules.txt", "")]), "nothing");
+        assert!(of(&[]).starts_with("unknown: there is no go.sum"));
+        assert_eq!(needed(&GO, "", &[("go.mod", "module m")]), "nothing");
+    }
+}

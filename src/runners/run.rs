@@ -1,0 +1,446 @@
+//! A commit's tests, run in the sandbox.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::OwnedFd,
+    panic::resume_unwind,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{Dir, Mode, OFlags, open, openat};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Call, Came, Found, Project, RUNNERS, Report, Runner, Suite, detect,
+    generic::Generic,
+    one_line, overlay,
+    setup::{Dependencies, Made, Place, Ready},
+    tools::Tool,
+};
+use crate::{
+    config::TestSettings,
+    git::{GitError, LeftOut, Snapshot},
+    sandbox::{self, Level, Limits, Run, Sandbox, SandboxError},
+};
+
+/// All programs of one run together.
+const TIME: Duration = Duration::from_secs(20 * 60);
+
+/// However little is left, a program gets this.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// What is read of all reports of a program and of what it printed, together; more than that no suite of fifty thousand tests
+/// writes.
+const REPORT_BYTES: u64 = 64_000_000;
+
+/// What is to be run.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    pub settings: TestSettings,
+    /// The files the work is about; the nearest project is tested.
+    pub at_hand: Vec<String>,
+    /// One test, by its id.
+    pub only: Option<String>,
+    /// Test files, from the root, where the runner can be told of files; all tests where it cannot, or where there are none.
+    pub targets: Vec<String>,
+    /// What lies over the commit's files, by path from the root; none where a file is removed.
+    pub overlay: Vec<(String, Option<Vec<u8>>)>,
+    /// How long all of it may take; the usual time, where it is not said. What is fetched before has a time of its own.
+    pub time: Option<Duration>,
+    /// Where what they depend on is fetched from; without it they get what this machine has.
+    pub dependencies: Option<Dependencies>,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub struct Tested {
+    pub runner: &'static str,
+    /// The project's folder; empty for the root.
+    pub folder: String,
+    #[serde(flatten)]
+    pub found: Found,
+    /// Why dependencies were not fetched, where tests miss something.
+    pub notes: Vec<String>,
+    #[serde(skip)]
+    pub left_out: Vec<LeftOut>,
+    pub seconds: f64,
+}
+
+/// Why no test was run.
+#[derive(Debug, thiserror::Error)]
+pub enum TestError {
+    #[error(
+        "there is no Cargo.toml, go.mod, pyproject.toml, package.json or the like here; name a command under [test] in \
+         .github/countersign.toml"
+    )]
+    NoRunner,
+    #[error("{0}")]
+    Lacks(String),
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error("{path} cannot be laid over the commit's files: {source}")]
+    Overlay { path: String, source: io::Error },
+    #[error("the files of this run cannot be made: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Runs the tests of a commit's project, in a directory of this run alone.
+///
+/// # Errors
+///
+/// When nothing could be run. Tests that fail are none.
+pub async fn run(
+    sandbox: &Sandbox,
+    snapshot: &Snapshot,
+    asked: Asked,
+    cancel: &CancellationToken,
+) -> Result<Tested, TestError> {
+    let scratch = Scratch::new()?;
+    let report = asked.settings.report.clone();
+    // A report that was committed would be of another run.
+    let stale = |path: &str| report.as_deref().is_some_and(|report| Path::new(path).starts_with(report));
+    let left_out = snapshot.check_out(&scratch.tree, Limits::default().disk_bytes, stale).await?;
+    // Where a file was, a folder may come.
+    let (gone, new): (Vec<_>, Vec<_>) = asked.overlay.iter().partition(|(_, bytes)| bytes.is_none());
+    for (path, bytes) in gone.into_iter().chain(new) {
+        overlay::lay(&scratch.tree, path, bytes.as_deref())
+            .map_err(|source| TestError::Overlay { path: format!("`{}`", one_line(path)), source })?;
+    }
+    let time = asked.time.unwrap_or(TIME);
+    let place = Place { sandbox, snapshot, cancel };
+    let Chosen { name, folder, mut suite, given } = chosen(&place, &scratch, &asked).await?;
+    let tools = &given.tools;
+    let furnished = tools.iter().try_for_each(|tool| tool.furnish(&scratch.out.join("home"), &scratch.tree));
+    furnished.map_err(|source| TestError::Overlay { path: "what the tests depend on".to_owned(), source })?;
+    let started = Instant::now();
+    let mut found = Found::default();
+    let mut next = Some(suite.begin().map_err(|why| TestError::Lacks(one_line(&why)))?);
+    while let Some(call) = next.take() {
+        if started.elapsed() >= time {
+            found.trouble("the time for all tests together was over");
+            break;
+        }
+        // None takes all that is left, so that one that hangs leaves time for the others.
+        let limit = (time.saturating_sub(started.elapsed()) / 2).max(LEAST);
+        let (came, whole) = scratch.run(sandbox, &call, tools, limit, cancel).await?;
+        if !whole {
+            found.trouble("the report is larger than 64 MB");
+        }
+        let read = move || {
+            let next = suite.read(came, &mut found);
+            (suite, found, next)
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        (suite, found, next) = read.unwrap_or_else(|panic| resume_unwind(panic.into_panic()));
+    }
+    if sandbox.level() == Level::Basic {
+        found.needs_loopback();
+    }
+    found.close();
+    let notes = if found.misses() { given.notes } else { Vec::new() };
+    let seconds = started.elapsed().as_secs_f64();
+    Ok(Tested { runner: name, folder, found, notes, left_out, seconds })
+}
+
+struct Chosen {
+    name: &'static str,
+    folder: String,
+    suite: Box<dyn Suite>,
+    given: Given,
+}
+
+/// What tests are run with.
+#[derive(Default)]
+struct Given {
+    tools: Vec<Tool>,
+    /// Dependencies that were fetched, kept from being removed.
+    held: Vec<Made>,
+    /// As those of [`Tested`].
+    notes: Vec<String>,
+}
+
+impl Given {
+    /// A toolchain of this machine, with what the project in that folder depends on.
+    async fn add(
+        &mut self,
+        place: &Place<'_>,
+        from: Option<&Dependencies>,
+        (runner, folder): (&Runner, &str),
+        mut tool: Tool,
+    ) -> Result<(), TestError> {
+        let ready = match from {
+            Some(from) => from.ready(&runner.setup, place, (folder, &tool)).await,
+            None => Ok(Ready::Nothing(None)),
+        };
+        match ready {
+            Ok(Ready::Made(made)) => {
+                (runner.setup.gives)(&made.path, &mut tool);
+                self.held.push(made);
+            }
+            Ok(Ready::Nothing(note)) => self.notes.extend(note),
+            Err(error) => {
+                self.tools.push(tool);
+                return Err(error);
+            }
+        }
+        self.tools.push(tool);
+        Ok(())
+    }
+}
+
+/// The command that the repository names, or the runner its files speak of.
+async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<Chosen, TestError> {
+    let over = |path: &str| asked.overlay.iter().rev().find(|(known, _)| known == path);
+    let theirs = place.snapshot.entries().iter().map(|entry| &entry.path).filter(|path| over(path).is_none());
+    let ours = asked.overlay.iter().filter(|(path, _)| over(path).is_some_and(|(_, bytes)| bytes.is_some()));
+    let paths: Vec<String> = theirs.chain(ours.map(|(path, _)| path)).cloned().collect();
+    let (from, mut given) = (asked.dependencies.as_ref(), Given::default());
+    let mut project = Project {
+        root: scratch.tree.clone(),
+        settings: asked.settings.clone(),
+        only: asked.only.clone(),
+        time: asked.time.unwrap_or(TIME) / 2,
+        reports: scratch.out.clone(),
+        ..Project::default()
+    };
+    if project.settings.command.is_some() {
+        for runner in RUNNERS {
+            // It is not known which it takes; what this machine lacks the command will say, and what was not fetched, too.
+            let Ok(tool) = runner.probe.find(place.cancel).await else { continue };
+            let there = runner.manifests.iter().any(|name| paths.iter().any(|path| path == name));
+            match given.add(place, from.filter(|_| there), (runner, ""), tool).await {
+                Err(TestError::Lacks(why)) => given.notes.push(why),
+                added => added?,
+            }
+        }
+        let programs =
+            given.tools.iter().filter_map(|tool| Some(tool.program.parent()?.display().to_string()));
+        let path = programs.collect();
+        let suite = Box::new(Generic { project, path });
+        return Ok(Chosen { name: "command", folder: String::new(), suite, given });
+    }
+    let at_hand: Vec<&str> = asked.at_hand.iter().map(String::as_str).collect();
+    let (runner, folder) = detect(&paths, &at_hand).ok_or(TestError::NoRunner)?;
+    let below = |path: &String| match folder {
+        "" => Some(path.clone()),
+        folder => Some(path.strip_prefix(folder)?.strip_prefix('/')?.to_owned()),
+    };
+    project.paths = paths.iter().filter_map(below).collect();
+    // One that lies elsewhere is not of this project, and what it has of tests is not known here.
+    let targets = asked.targets.iter().filter(|path| paths.contains(*path));
+    project.targets = targets.map(below).collect::<Option<_>>().unwrap_or_default();
+    let manifest = runner.manifests.iter().map(|name| format!("{folder}/{name}")).find_map(|path| {
+        let path = path.trim_start_matches('/');
+        paths.iter().find(|known| *known == path)
+    });
+    let manifest = manifest.map_or("", String::as_str);
+    let bytes = match over(manifest) {
+        Some((_, bytes)) => bytes.clone().map(Into::into),
+        None => place.snapshot.read_path(manifest).await?,
+    };
+    project.manifest = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    project.root = if folder.is_empty() { scratch.tree.clone() } else { scratch.tree.join(folder) };
+    folder.clone_into(&mut project.folder);
+    let tool = runner.probe.find(place.cancel).await.map_err(TestError::Lacks)?;
+    given.add(place, from, (runner, folder), tool).await?;
+    project.tool = given.tools[0].clone();
+    Ok(Chosen { name: runner.name, folder: folder.to_owned(), suite: (runner.suite)(project), given })
+}
+
+/// The directories of one run, gone with it.
+struct Scratch {
+    _all: sandbox::Scratch,
+    tree: std::path::PathBuf,
+    /// For reports, and the home of what runs.
+    out: std::path::PathBuf,
+}
+
+impl Scratch {
+    fn new() -> io::Result<Self> {
+        let all = sandbox::Scratch::new()?;
+        let [tree, out] = ["tree", "out"].map(|name| all.path().join(name));
+        std::fs::create_dir(&tree)?;
+        std::fs::create_dir_all(out.join("home"))?;
+        Ok(Self { _all: all, tree, out })
+    }
+
+    /// What came of it, and whether that is all of its report.
+    async fn run(
+        &self,
+        sandbox: &Sandbox,
+        call: &Call,
+        tools: &[Tool],
+        time: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<(Came, bool), TestError> {
+        let home = self.out.join("home");
+        let stdout = self.out.join("stdout");
+        let mut run = Run::new("/bin/sh", &self.tree);
+        // Reports are read whole, so they go into a file and not past the cap on what is kept of an output.
+        let line = "cd \"$0\" && exec 3>\"$1\" && shift && exec \"$@\" >&3 3>&-";
+        let folder = self.tree.join(&call.folder);
+        run.args =
+            ["-c".into(), line.into(), folder.into(), stdout.into(), call.program.clone().into()].into();
+        run.args.extend(call.args.iter().map(Into::into));
+        run.read = tools.iter().flat_map(|tool| tool.read.clone()).collect();
+        run.write = vec![self.out.clone()];
+        let always = [("HOME", home.as_os_str()), ("LANG", "C.UTF-8".as_ref())];
+        run.environment = always.map(|(name, value)| (name.into(), value.to_owned())).into();
+        let told = tools.iter().flat_map(|tool| &tool.environment);
+        run.environment.extend(told.map(|(name, value)| (name.into(), value.into())));
+        run.environment.extend(call.environment.iter().map(|(name, value)| (name.into(), value.into())));
+        run.limits = Limits { time, ..Limits::default() };
+        let ended = sandbox.run(run, cancel).await?;
+        // One more than is read: who leaves none of it had more to say.
+        let mut room = REPORT_BYTES + 1;
+        let reports = match &call.report {
+            None => Vec::new(),
+            Some(Report::Ours(name)) => read_within(&self.out, name, &mut room)?,
+            Some(Report::Theirs(path)) => {
+                read_within(&self.tree, &format!("{}/{path}", call.folder), &mut room)?
+            }
+        };
+        let stdout = open_within(&self.out, "stdout")?.map(|file| text(file, &mut room)).transpose()?;
+        let stdout = stdout.flatten().unwrap_or_default();
+        Ok((Came { end: ended.end, stdout, stderr: ended.stderr.text(), reports }, room > 0))
+    }
+}
+
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// A file or folder that a run left below `root`, if it is there. What wrote it may have put links there to what it could
+/// not read itself, so none is followed.
+fn open_within(root: &Path, path: &str) -> io::Result<Option<OwnedFd>> {
+    let mut at = open(root, READ, Mode::empty())?;
+    for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
+        match openat(&at, part, READ, Mode::empty()) {
+            Ok(next) if part != ".." => at = next,
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(at))
+}
+
+/// The texts of a file, or of the files of a folder; none where there are none. What is read is taken off `room`.
+fn read_within(root: &Path, path: &str, room: &mut u64) -> io::Result<Vec<String>> {
+    let Some(at) = open_within(root, path)? else { return Ok(Vec::new()) };
+    if let Some(text) = text(at.try_clone()?, room)? {
+        return Ok(vec![text]);
+    }
+    let names = Dir::read_from(&at)?.flatten().map(|entry| entry.file_name().to_owned());
+    let mut names: Vec<_> = names.filter(|name| name.to_bytes().ends_with(b".xml")).collect();
+    names.sort();
+    let mut texts = Vec::new();
+    for name in names {
+        if let Ok(file) = openat(&at, name.as_c_str(), READ, Mode::empty()) {
+            texts.extend(text(file, room)?);
+        }
+        if *room == 0 {
+            break;
+        }
+    }
+    Ok(texts)
+}
+
+/// None of a folder, and of whatever else is no file.
+fn text(file: OwnedFd, room: &mut u64) -> io::Result<Option<String>> {
+    let file = File::from(file);
+    if !file.metadata()?.is_file() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    *room -= file.take(*room).read_to_end(&mut bytes)? as u64;
+    Ok(Some(
+        String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn sandbox() -> Sandbox {
+        Sandbox::of_this_machine(Path::new("/bin/false"), Some(Level::None)).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_tests_make_of_their_home_leads_us_nowhere() {
+        let (scratch, outside) = (Scratch::new().unwrap(), tempfile::tempdir().unwrap());
+        let tools = [Tool { home: vec![(".x/y/index", "/usr".into())], ..Tool::default() }];
+        let home = scratch.out.join("home");
+        tools[0].furnish(&home, &scratch.tree).unwrap();
+        assert!(home.join(".x/y/index").is_symlink());
+        std::fs::remove_dir_all(&home).unwrap();
+        std::os::unix::fs::symlink(outside.path(), &home).unwrap();
+        let call = Call { program: "/bin/true".into(), ..Call::default() };
+        let time = Duration::from_secs(60);
+        scratch.run(&sandbox().await, &call, &tools, time, &CancellationToken::new()).await.unwrap();
+        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0, "something was made outside");
+    }
+
+    #[tokio::test]
+    async fn a_report_that_is_too_large_is_said_to_be() {
+        let scratch = Scratch::new().unwrap();
+        let line = "mkdir r && truncate -s 40M r/a.xml r/b.xml r/c.xml && rm \"$HOME/../stdout\" && \
+                    mkdir \"$HOME/../stdout\" && echo x > \"$HOME/../stdout/a.xml\"";
+        let args = ["-c", line].map(str::to_owned).into();
+        let report = Some(Report::Theirs("r".to_owned()));
+        let call = Call { program: "/bin/sh".into(), args, report, ..Call::default() };
+        let time = Duration::from_secs(60);
+        let (came, whole) =
+            scratch.run(&sandbox().await, &call, &[], time, &CancellationToken::new()).await.unwrap();
+        assert_eq!((came.end.success(), came.stdout.as_str(), whole), (true, "", false), "{}", came.stderr);
+        assert_eq!(came.reports.iter().map(|text| text.len() as u64).sum::<u64>(), REPORT_BYTES + 1);
+    }
+
+    async fn committed(root: &Path, script: &str) -> Snapshot {
+        let line = format!(
+            "git init --quiet && {script} && git add -A && git -c user.name=A -c user.email=a@example.com commit --quiet \
+             --allow-empty -m a"
+        );
+        let made = crate::proc::Command::new("sh").args(["-c", &line]).current_dir(root);
+        assert!(made.run(&CancellationToken::new()).await.unwrap().success());
+        crate::git::open(root, "HEAD").await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn nothing_is_run_when_the_time_is_over() {
+        let settings = TestSettings { command: Some("true".to_owned()), report: None };
+        let asked = Asked { settings, time: Some(Duration::ZERO), ..Asked::default() };
+        let root = tempfile::tempdir().unwrap();
+        let snapshot = committed(root.path(), "true").await;
+        let tested = run(&sandbox().await, &snapshot, asked, &CancellationToken::new()).await.unwrap();
+        assert_eq!(tested.found.trouble, ["the time for all tests together was over"]);
+        assert_eq!(tested.found.tests, []);
+    }
+
+    #[tokio::test]
+    async fn what_lies_over_a_commit_is_what_is_tested() {
+        let root = tempfile::tempdir().unwrap();
+        let snapshot =
+            committed(root.path(), "echo a > old && mkdir f && ln -s f away && echo { > package.json").await;
+        let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
+        let over = |command: Option<&str>, path: &str, text: Option<&str>| {
+            let settings = TestSettings { command: command.map(str::to_owned), report: None };
+            let overlay = [(path, text), ("old", None)]
+                .map(|(p, text)| (p.to_owned(), text.map(|t| t.as_bytes().into())));
+            run(&sandbox, &snapshot, Asked { settings, overlay: overlay.into(), ..Asked::default() }, &cancel)
+        };
+        let tested = over(Some("grep b new/x && ! test -e old"), "new/x", Some("b")).await.unwrap();
+        assert!(tested.found.passed(), "{:?}", tested.found);
+        let tested = over(Some("grep b old/x"), "old/x", Some("b")).await.unwrap();
+        assert!(tested.found.passed(), "a file made room for a folder: {:?}", tested.found);
+        assert!(matches!(over(Some("true"), "away/x", Some("b")).await, Err(TestError::Overlay { .. })));
+        assert!(
+            matches!(over(None, "package.json", None).await, Err(TestError::NoRunner)),
+            "the manifest is gone"
+        );
+        assert!(matches!(over(None, "package.json", Some("[")).await, Err(TestError::Lacks(_))));
+    }
+}

@@ -1,0 +1,409 @@
+//! What a project's tests depend on, fetched before they run: the only phase with a way out, and itself in the sandbox.
+//!
+//! It sees manifests and lock files alone, in a tree of its own: no sources, nothing by which a repository tells its tools
+//! what else to run or where else to ask. What it made is kept by what it was made from, read-only, for this repository.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Component, Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
+use tokio_util::sync::CancellationToken;
+
+use super::{TestError, one_line, tools::Tool};
+use crate::{
+    config::Hosts,
+    git::Snapshot,
+    proc::{self, Command},
+    sandbox::{Ended, FETCHED_BYTES, Level, Limits, Network, Proxy, Run, Sandbox, Scratch},
+    types::Hash,
+};
+
+/// Until all of it is there, or nothing is.
+const TIME: Duration = Duration::from_secs(10 * 60);
+
+/// What is kept of all repositories; of more, the one goes that was not used for the longest time.
+const KEPT: usize = 64;
+
+/// All manifests and lock files of a commit together.
+const MANIFEST_BYTES: u64 = 64 << 20;
+
+/// Being made: nobody looks there, and whoever comes later removes what a killed one left.
+const NEW: &str = ".countersign-new-";
+
+/// Where dependencies come from, and where they are kept.
+#[derive(Debug, Clone)]
+pub struct Dependencies {
+    /// Whose they are: no repository is given another's.
+    pub repository: String,
+    /// A directory for all repositories.
+    pub cache: PathBuf,
+    /// `[sandbox] hosts`, or what stands for it.
+    pub hosts: Hosts,
+}
+
+/// How one ecosystem's dependencies are fetched.
+pub(super) struct Preset {
+    pub(super) name: &'static str,
+    /// Is it a manifest or a lock file?
+    pub(super) reads: fn(&str) -> bool,
+    /// # Errors
+    ///
+    /// What of the lock is never fetched.
+    pub(super) needs: fn(&Seen<'_>) -> Result<Need, String>,
+    /// Shows a tool what was made; the first path holds `home` and `tree`.
+    pub(super) gives: fn(&Path, &mut Tool),
+}
+
+/// Where it is done, and of what.
+pub(super) struct Place<'p> {
+    pub(super) sandbox: &'p Sandbox,
+    pub(super) snapshot: &'p Snapshot,
+    pub(super) cancel: &'p CancellationToken,
+}
+
+/// What a preset looks at.
+pub(super) struct Seen<'s> {
+    pub(super) folder: &'s str,
+    /// Every file of the commit.
+    pub(super) paths: &'s [String],
+    /// The manifests and locks among them, with their texts.
+    pub(super) files: &'s BTreeMap<String, String>,
+    pub(super) tool: &'s Tool,
+}
+
+pub(super) enum Need {
+    Nothing,
+    /// Nothing that could be fetched, and why: worth knowing when tests miss something.
+    Unknown(String),
+    Fetch(Plan),
+}
+
+/// One command that fetches.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) program: PathBuf,
+    pub(super) args: Vec<String>,
+    /// The same, asked of what this machine has anyway and with no way out; nothing is fetched where that does.
+    pub(super) local: Vec<String>,
+    pub(super) environment: Vec<(&'static str, String)>,
+    /// All that it sees: by path, the texts.
+    pub(super) files: BTreeMap<String, String>,
+    pub(super) folder: String,
+}
+
+/// What was made for a project, which nobody removes while this lives.
+pub(super) struct Made {
+    pub(super) path: PathBuf,
+    _held: File,
+}
+
+/// What a project's tests may be given.
+pub(super) enum Ready {
+    Made(Made),
+    /// Nothing, with a word about it for when tests miss something.
+    Nothing(Option<String>),
+}
+
+impl Dependencies {
+    /// Sees to it that what the tests depend on is there.
+    pub(super) async fn ready(
+        &self,
+        preset: &Preset,
+        place: &Place<'_>,
+        (folder, tool): (&str, &Tool),
+    ) -> Result<Ready, TestError> {
+        let (sandbox, snapshot) = (place.sandbox, place.snapshot);
+        let lacks = |why: String| TestError::Lacks(format!("the dependencies were not fetched: {why}"));
+        let paths: Vec<String> = snapshot.entries().iter().map(|entry| entry.path.clone()).collect();
+        let files =
+            snapshot.entries().iter().filter(|entry| entry.mode.is_file() && (preset.reads)(&entry.path));
+        let files: Vec<_> = files.filter(|entry| is_plain(&entry.path)).collect();
+        if files.iter().map(|entry| entry.size).sum::<u64>() > MANIFEST_BYTES {
+            return Err(lacks("the manifests and lock files are larger than 64 MB together".to_owned()));
+        }
+        let files = snapshot.texts(&files).await?.into_iter().collect();
+        let seen = Seen { folder, paths: &paths, files: &files, tool };
+        let plan = match (preset.needs)(&seen).map_err(|why| lacks(one_line(&why)))? {
+            Need::Nothing => return Ok(Ready::Nothing(None)),
+            Need::Unknown(why) => return Ok(Ready::Nothing(Some(one_line(&why)))),
+            Need::Fetch(plan) => plan,
+        };
+        let key = self.key(preset, tool, &plan);
+        // In the basic level another user reads it, who is not let through to where it is.
+        if sandbox.level() != Level::Basic
+            && let Some(made) = self.kept(&key)?
+        {
+            return Ok(Ready::Made(made));
+        }
+        if !plan.local.is_empty() && has_it(place, tool, &plan).await? {
+            return Ok(Ready::Nothing(None));
+        }
+        if sandbox.level() != Level::Full {
+            let why = "dependencies are fetched in the full level of the sandbox alone, which this is not";
+            return Ok(Ready::Nothing(Some(why.to_owned())));
+        }
+        self.make(&key, place, tool, &plan).await.map(Ready::Made)
+    }
+
+    /// What it is made from. A source file that comes or goes makes no difference.
+    fn key(&self, preset: &Preset, tool: &Tool, plan: &Plan) -> String {
+        let program = plan.program.display().to_string();
+        let mut parts = vec![&self.repository, preset.name, &program, &tool.version, &plan.folder];
+        parts.extend(plan.args.iter().map(String::as_str));
+        let known = plan.files.iter().filter(|(_, text)| !text.is_empty());
+        parts.extend(known.flat_map(|(path, text)| [path.as_str(), text]));
+        Hash::of_parts(parts.into_iter().map(str::as_bytes)).to_string()
+    }
+
+    /// What was made before, if it is there whole: only that has its name.
+    fn kept(&self, key: &str) -> io::Result<Option<Made>> {
+        let path = self.cache.join(key);
+        let held = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            held => held?,
+        };
+        flock(&held, FlockOperation::LockShared)?;
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        // Another user's server may have made it.
+        let _ = futimens(&held, &Timestamps { last_access: now, last_modification: now });
+        // Whoever removed it meanwhile held it alone.
+        let there =
+            path.metadata().is_ok_and(|found| held.metadata().is_ok_and(|own| own.ino() == found.ino()));
+        Ok(there.then(|| Made { path: path.canonicalize().unwrap_or(path), _held: held }))
+    }
+
+    async fn make(&self, key: &str, place: &Place<'_>, tool: &Tool, plan: &Plan) -> Result<Made, TestError> {
+        let new = self.begin()?;
+        let places = Places::below(&new.path.join("made"))?;
+        write(&places.tree, &plan.files)?;
+        let socket = Scratch::new()?;
+        let proxy = Proxy::open(&socket.path().join("way-out"), self.hosts.clone(), FETCHED_BYTES)?;
+        let network = Network::Proxy(proxy.socket().to_owned());
+        let ended = place.sandbox.run(places.run(tool, plan, &plan.args, network), place.cancel).await?;
+        if !ended.end.success() {
+            let refused = proxy.refused().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            let why = if refused.is_empty() { said(&ended) } else { refused };
+            return Err(TestError::Lacks(format!("the dependencies were not fetched: {}", one_line(&why))));
+        }
+        // Everybody may read it, and nobody write: each run of it may be another user.
+        let seal = Command::new("chmod").args(["-R", "a+rX,a-w", "--"]).args([&places.tree, &places.home]);
+        let sealed = seal.timeout(TIME).run(place.cancel).await.map_err(io::Error::other)?;
+        if !sealed.success() {
+            return Err(io::Error::other(sealed.stderr_text()).into());
+        }
+        Ok(self.keep(key, &new)?)
+    }
+
+    /// A directory in the making, which nobody else has.
+    fn begin(&self) -> io::Result<New> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.cache)?;
+        self.tidy()?;
+        loop {
+            let path = tempfile::Builder::new().prefix(NEW).tempdir_in(self.cache.canonicalize()?)?.keep();
+            let held = File::open(&path)?;
+            flock(&held, FlockOperation::LockExclusive)?;
+            // Whoever tidies up may have held it first.
+            if path.exists() {
+                return Ok(New { path, _held: held });
+            }
+        }
+    }
+
+    fn keep(&self, key: &str, new: &New) -> io::Result<Made> {
+        match fs::rename(new.path.join("made"), self.cache.join(key)) {
+            // Somebody else was first.
+            Err(error) if !self.cache.join(key).is_dir() => return Err(error),
+            _ => {}
+        }
+        self.kept(key)?.ok_or_else(|| io::Error::other("what was fetched is gone"))
+    }
+
+    /// Removes what nobody needs: what killed ones left, and of too much what was not used for the longest time.
+    fn tidy(&self) -> io::Result<()> {
+        let mut kept = Vec::new();
+        for entry in fs::read_dir(&self.cache)?.flatten() {
+            let path = entry.path();
+            let name = entry.file_name().into_string().unwrap_or_default();
+            match entry.metadata().and_then(|found| found.modified()) {
+                _ if name.starts_with(NEW) => removed_if_free(&path),
+                // Whatever else is there is somebody else's.
+                Ok(used) if name.parse::<Hash>().is_ok() => kept.push((used, path)),
+                _ => {}
+            }
+        }
+        kept.sort();
+        kept.iter().take(kept.len().saturating_sub(KEPT - 1)).for_each(|(_, path)| removed_if_free(path));
+        Ok(())
+    }
+}
+
+/// What is half removed would pass for a whole one, so it loses its name first.
+fn removed_if_free(path: &Path) {
+    let free = |held: &File| flock(held, FlockOperation::NonBlockingLockExclusive).is_ok();
+    let Some(_held) = File::open(path).ok().filter(free) else { return };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let nameless = path.with_file_name(format!("{NEW}{}", name.trim_start_matches(NEW)));
+    if fs::rename(path, &nameless).is_ok()
+        && let Err(error) = proc::remove_all(&nameless)
+    {
+        tracing::warn!(%error, "dependencies that nobody needs stay behind");
+    }
+}
+
+/// A directory in the making, gone with this unless what is in it was taken away.
+struct New {
+    path: PathBuf,
+    _held: File,
+}
+
+impl Drop for New {
+    fn drop(&mut self) {
+        if let Err(error) = proc::remove_all(&self.path) {
+            tracing::warn!(%error, "what was fetched in vain stays behind");
+        }
+    }
+}
+
+/// The directories of one command.
+struct Places {
+    tree: PathBuf,
+    home: PathBuf,
+}
+
+impl Places {
+    fn below(root: &Path) -> io::Result<Self> {
+        let [tree, home] = ["tree", "home"].map(|name| root.join(name));
+        [root, &tree, &home]
+            .into_iter()
+            .try_for_each(|place| fs::DirBuilder::new().mode(0o755).create(place))?;
+        Ok(Self { tree, home })
+    }
+
+    fn run(&self, tool: &Tool, plan: &Plan, args: &[String], network: Network) -> Run {
+        let mut run = Run::new("/bin/sh", &self.tree);
+        run.args =
+            ["-c".into(), "cd \"$0\" && exec \"$@\"".into(), self.tree.join(&plan.folder).into()].into();
+        run.args.push(plan.program.clone().into());
+        run.args.extend(args.iter().map(Into::into));
+        run.read.clone_from(&tool.read);
+        run.write = vec![self.home.clone()];
+        run.environment = [("HOME", self.home.as_os_str()), ("LANG", "C.UTF-8".as_ref())]
+            .map(|(name, value)| (name.into(), value.to_owned()))
+            .into();
+        run.environment.extend(plan.environment.iter().map(|(name, value)| (name.into(), value.into())));
+        run.limits = Limits { time: TIME, ..Limits::default() };
+        run.network = network;
+        run
+    }
+}
+
+/// Is what the machine has anyway, and a run is given, enough?
+async fn has_it(place: &Place<'_>, tool: &Tool, plan: &Plan) -> Result<bool, TestError> {
+    let scratch = Scratch::new()?;
+    let places = Places::below(&scratch.path().join("local"))?;
+    write(&places.tree, &plan.files)?;
+    tool.furnish(&places.home, &places.tree)?;
+    let run = places.run(tool, plan, &plan.local, Network::Loopback);
+    let ended = place.sandbox.run(run, place.cancel).await?;
+    Ok(ended.end.success())
+}
+
+fn write(tree: &Path, files: &BTreeMap<String, String>) -> io::Result<()> {
+    for (path, text) in files.iter().filter(|(path, _)| is_plain(path)) {
+        let path = tree.join(path);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Does it name a file below the root?
+fn is_plain(path: &str) -> bool {
+    !path.contains('\0') && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// What went wrong, by the program's own word: the lines that say so, or the last ones.
+fn said(ended: &Ended) -> String {
+    let text = ended.stderr.text();
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let wrong = |line: &&str| line.to_ascii_lowercase().contains("error");
+    let mut told: Vec<&str> = lines().filter(wrong).take(3).collect();
+    if told.is_empty() {
+        told = lines().rev().take(1).collect();
+    }
+    format!("{}: {}", ended.end, told.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa";
+
+    fn dependencies(cache: &Path) -> Dependencies {
+        Dependencies { repository: "a".to_owned(), cache: cache.to_owned(), hosts: Hosts::default() }
+    }
+
+    fn made(of: &Dependencies, text: &str) -> New {
+        let new = of.begin().unwrap();
+        fs::create_dir(new.path.join("made")).unwrap();
+        fs::write(new.path.join("made/text"), text).unwrap();
+        new
+    }
+
+    #[test]
+    fn what_is_kept_is_whole_and_two_at_once_are_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = dependencies(&directory.path().join("new/cache"));
+        assert!(of.kept(KEY).unwrap().is_none());
+        let (first, second) = (made(&of, "first"), made(&of, "second"));
+        assert!(of.kept(KEY).unwrap().is_none(), "half of it passes for all");
+        for new in [&first, &second] {
+            let kept = of.keep(KEY, new).unwrap();
+            assert_eq!(fs::read_to_string(kept.path.join("text")).unwrap(), "first");
+        }
+        drop((first, second));
+        assert_eq!(fs::read_dir(&of.cache).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_in_use_stays_and_what_a_killed_one_left_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = dependencies(directory.path());
+        fs::create_dir(directory.path().join(format!("{NEW}killed"))).unwrap();
+        fs::create_dir(directory.path().join("somebody's")).unwrap();
+        let key = |n: usize| format!("{n:064x}");
+        let held = of.keep(&key(0), &made(&of, "")).unwrap();
+        for n in 1..=KEPT {
+            of.keep(&key(n), &made(&of, "")).unwrap();
+        }
+        drop(of.keep(KEY, &made(&of, "")).unwrap());
+        let there = |name: &str| directory.path().join(name).exists();
+        assert!(there(&key(0)) && !there(&key(1)) && there(&key(KEPT)), "the wrong ones are gone");
+        assert!(there("somebody's") && !there(&format!("{NEW}killed")));
+        drop(held);
+        drop(of.begin().unwrap());
+        assert!(!there(&key(0)));
+    }
+
+    #[test]
+    fn one_repository_is_not_given_another_s() {
+        let (tool, mut plan) = (Tool::default(), Plan::default());
+        plan.files = [("a".to_owned(), "text".to_owned()), ("b.rs".to_owned(), String::new())].into();
+        let preset = &super::super::presets::GO;
+        let of = |of: Dependencies, plan: &Plan| of.key(preset, &tool, plan);
+        let own = dependencies(Path::new("/c"));
+        let key = of(own.clone(), &plan);
+        assert_ne!(of(Dependencies { repository: "b".to_owned(), ..own.clone() }, &plan), key);
+        plan.files.remove("b.rs");
+        assert_eq!(of(own.clone(), &plan), key);
+        plan.files.insert("a".to_owned(), "texts".to_owned());
+        assert_ne!(of(own, &plan), key);
+    }
+}

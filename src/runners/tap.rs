@@ -1,0 +1,62 @@
+//! The Test Anything Protocol: a line a test. What is indented belongs to the line before it.
+
+use super::{Failure, Found, Test, says_missing};
+
+/// Is this text of that form?
+pub(super) fn is_tap(text: &str) -> bool {
+    text.lines().map(str::trim_end).any(|line| line.starts_with("TAP version ") || plan(line).is_some())
+}
+
+pub(super) fn read(text: &str, found: &mut Found) {
+    let (mut promised, mut seen) = (None, 0);
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        promised = plan(line).or(promised);
+        if let Some(why) = line.strip_prefix("Bail out!") {
+            found.trouble(format!("the tests gave up:{why}"));
+        }
+        let (ok, rest) = match (line.strip_prefix("ok"), line.strip_prefix("not ok")) {
+            (Some(rest), _) => (true, rest),
+            (_, Some(rest)) => (false, rest),
+            _ => continue,
+        };
+        if !rest.is_empty() && !rest.starts_with(' ') {
+            continue;
+        }
+        seen += 1;
+        let mut more = String::new();
+        while let Some(line) = lines.next_if(|line| line.starts_with([' ', '\t'])) {
+            more += &format!("{}\n", line.trim_end());
+        }
+        found.add(test(ok, rest, seen, &more));
+    }
+    match promised {
+        Some(promised) if promised != seen => {
+            found.trouble(format!("the report promises {promised} tests and has {seen}"));
+        }
+        _ => {}
+    }
+}
+
+/// ` 3 - what it is # SKIP why`
+fn test(ok: bool, rest: &str, number: usize, more: &str) -> Test {
+    let (name, directive) = match rest.rsplit_once(" # ") {
+        Some((name, directive)) => (name, directive.trim()),
+        None => (rest, ""),
+    };
+    let name = name.trim().trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
+    let name = name.strip_prefix('-').unwrap_or(name).trim();
+    let id = if name.is_empty() { format!("test {number}") } else { name.to_owned() };
+    let upper = directive.to_ascii_uppercase();
+    match (ok, upper.starts_with("SKIP") || upper.starts_with("TODO")) {
+        (_, true) => Test::skipped(id, directive),
+        (true, false) => Test::passed(id),
+        (false, false) if says_missing(more) => Test::failed(id, Failure::Missing, more),
+        (false, false) => Test::failed(id, Failure::Assertion, more),
+    }
+}
+
+/// `1..12`
+fn plan(line: &str) -> Option<usize> {
+    line.strip_prefix("1..")?.split_whitespace().next()?.parse().ok()
+}

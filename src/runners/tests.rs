@@ -1,0 +1,343 @@
+//! Readers against reports that the real programs wrote of the planted tests in `fixtures/runners/planted`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
+
+use super::*;
+
+fn recorded(name: &str) -> String {
+    let path = format!("{}/fixtures/runners/reports/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn project() -> Project {
+    let manifest = r#"{ "scripts": { "test": "node --test test/" } }"#.to_owned();
+    let time = Duration::from_secs(40);
+    Project { root: "/tree".into(), reports: "/out".into(), manifest, time, ..Project::default() }
+}
+
+fn came(end: End, stdout: &str, reports: &[&str]) -> Came {
+    let reports = reports.iter().map(|report| (*report).to_owned()).collect();
+    Came { end, stdout: stdout.to_owned(), stderr: String::new(), reports }
+}
+
+/// `id: outcome at place`, a line a test.
+fn told(found: &Found) -> Vec<String> {
+    let line = |test: &Test| {
+        let outcome = match test.outcome {
+            Outcome::Passed => "passed",
+            Outcome::Skipped => "skipped",
+            Outcome::Failed(failure) => failure.name(),
+        };
+        let place = test.place.as_ref().map(|place| format!(" at {place}")).unwrap_or_default();
+        format!("{}: {outcome}{place}", test.id)
+    };
+    let mut lines: Vec<String> = found.tests.iter().map(line).collect();
+    lines.sort();
+    lines
+}
+
+fn message<'f>(found: &'f Found, id: &str) -> &'f str {
+    &found.tests.iter().find(|test| test.id == id).unwrap_or_else(|| panic!("no {id}")).message
+}
+
+/// `file: what is missing`, a line for each error of a compiler.
+fn faults(found: &Found, id: &str) -> Vec<String> {
+    let test = found.tests.iter().find(|test| test.id == id).unwrap_or_else(|| panic!("no {id}"));
+    test.faults.iter().map(|fault| format!("{}: {}", fault.file, fault.missing.join(" "))).collect()
+}
+
+fn read(runner: &Runner, project: Project, came: Came) -> Found {
+    let mut found = Found::default();
+    let mut suite = (runner.suite)(project);
+    suite.begin().unwrap();
+    assert!(suite.read(came, &mut found).is_none());
+    found.close();
+    found
+}
+
+#[test]
+fn cargo_is_read() {
+    let mut found = Found::default();
+    let mut suite = (cargo::RUNNER.suite)(project());
+    let mut call = Some(suite.begin().unwrap());
+    let mut came = Some(came(End::Exit(101), &recorded("cargo-build.jsonl"), &[]));
+    let mut calls = Vec::new();
+    while let Some(asked) = call.take() {
+        let program =
+            asked.program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = program.split('-').next().unwrap_or_default().to_owned();
+        let (list, alone) = (
+            asked.args.iter().any(|arg| arg == "--list"),
+            asked.args.iter().any(|arg| arg.contains("threads")),
+        );
+        calls.push(format!("{name} {}", asked.args.join(" ")));
+        let after = came.take().unwrap_or_else(|| match (name.as_str(), list, alone) {
+            ("planted" | "crashes" | "hangs", true, _) => {
+                self::came(End::Exit(0), &recorded(&format!("cargo-{name}.list")), &[])
+            }
+            ("planted", ..) => self::came(End::Exit(101), &recorded("cargo-planted.txt"), &[]),
+            ("crashes", _, false) => self::came(End::Signal(6), "\nrunning 2 tests\n", &[]),
+            ("crashes", _, true) => self::came(End::Signal(6), &recorded("cargo-crashes-alone.txt"), &[]),
+            ("hangs", ..) => self::came(End::TimedOut, &recorded("cargo-hangs.txt"), &[]),
+            _ => self::came(End::Exit(0), "", &[]),
+        });
+        call = suite.read(after, &mut found);
+    }
+    insta::assert_snapshot!(told(&found).join("\n"), @r"
+    planted tests::fails: assertion at src/lib.rs:22
+    planted tests::passes: passed
+    planted tests::should_panic_and_does_not: assertion at src/lib.rs:31
+    planted tests::skipped: skipped
+    planted::broken: build or collection at tests/broken.rs:3
+    planted::crashes crashes: crash
+    planted::crashes passes: crash
+    planted::hangs hangs: timeout
+    planted::hangs passes: passed
+    planted::missing: missing symbol or import at tests/missing.rs:1
+    ");
+    assert_eq!(found.trouble, [""; 0]);
+    assert!(message(&found, "planted tests::fails").contains("left: 4"));
+    assert!(message(&found, "planted::missing").contains("unresolved import `no_such_crate`"));
+    assert_eq!(faults(&found, "planted::missing"), ["tests/missing.rs: no_such_crate"]);
+    assert_eq!(faults(&found, "planted::broken"), ["tests/broken.rs: "]);
+    assert!(message(&found, "planted::crashes passes").contains("`crashes`: signal 6"));
+    assert_eq!(message(&found, "planted tests::skipped"), "not today");
+    assert!(
+        calls.iter().any(|call| call.contains("--doc -p path+file:///tree#planted@0.1.0 -- --list")),
+        "{calls:?}"
+    );
+}
+
+#[test]
+fn a_line_of_cargo_s_that_nests_without_end_is_none() {
+    let deep = format!("{{\"a\":{}", "[".repeat(1_000_000));
+    let found = read(&cargo::RUNNER, project(), came(End::Exit(0), &deep, &[]));
+    assert_eq!(found.trouble, ["no tests were found"]);
+}
+
+#[test]
+fn of_a_toolchain_in_our_home_the_home_is_not_shown() {
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap()).canonicalize().unwrap();
+    let home = home.to_str().unwrap();
+    let shown = |runner: &Runner, lines: &[&str]| {
+        let read = (runner.probe.tool)(lines).unwrap().read;
+        read.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+    };
+    let node = format!("{home}/bin/node");
+    assert_eq!(shown(&node::RUNNER, &[&node]), [node]);
+    assert_eq!(shown(&node::RUNNER, &["/bin/node"]), ["/bin/node"]);
+    assert_eq!(shown(&node::RUNNER, &["/opt/node/bin/node"]), ["/opt/node/bin", "/opt/node/lib"]);
+    let lines = ["/p/bin/python3", "/p", home, "/q/lib/python3", "/q/site-packages", home, "", "/"];
+    assert_eq!(shown(&pytest::RUNNER, &lines), ["/p", "/q/site-packages"]);
+}
+
+#[test]
+fn what_a_report_makes_of_depth_and_trouble_is_bounded() {
+    let event = |kind: &str, nesting: usize| {
+        format!(r#"{{"type":"{kind}","name":"n","nesting":{nesting},"file":"/tree/a.js"}}"#) + "\n"
+    };
+    let report: String = (0..200).map(|nesting| event("start", nesting)).collect();
+    let found = read(&node::RUNNER, project(), came(End::Exit(0), "", &[&(report + &event("pass", 199))]));
+    assert_eq!(found.tests[0].id.matches(" > ").count(), 65);
+    let found = generic(Some("r"), came(End::Exit(0), "", &["no report"; 1_000]));
+    assert_eq!(found.trouble.len(), 100);
+}
+
+#[test]
+fn pytest_is_read() {
+    let found = read(&pytest::RUNNER, project(), came(End::Exit(1), "", &[&recorded("pytest.xml")]));
+    insta::assert_snapshot!(told(&found).join("\n"), @r"
+    tests/test_missing_import.py: missing symbol or import at tests/test_missing_import.py:1
+    tests/test_planted.py::TestGroup::test_each[1]: passed
+    tests/test_planted.py::TestGroup::test_each[a b]: passed
+    tests/test_planted.py::TestGroup::test_each[x::y]: passed
+    tests/test_planted.py::test_expected: skipped
+    tests/test_planted.py::test_fails: assertion at tests/test_planted.py:10
+    tests/test_planted.py::test_missing: missing symbol or import at tests/test_planted.py:14
+    tests/test_planted.py::test_passes: passed
+    tests/test_planted.py::test_setup: error at run time at tests/test_planted.py:35
+    tests/test_planted.py::test_skipped: skipped
+    tests/test_syntax.py: build or collection at tests/test_syntax.py:1
+    ");
+    assert_eq!(found.trouble, [""; 0]);
+    assert_eq!(
+        message(&found, "tests/test_planted.py::test_fails"),
+        "AssertionError: two\n  lines\nassert (2 + 2) == 5"
+    );
+    let found = read(&pytest::RUNNER, project(), came(End::TimedOut, &recorded("pytest-hangs.txt"), &[]));
+    assert_eq!(
+        told(&found),
+        ["tests/test_hangs.py::test_hangs: timeout", "tests/test_hangs.py::test_passes: passed"]
+    );
+}
+
+#[test]
+fn node_is_read() {
+    let found = read(&node::RUNNER, project(), came(End::Exit(1), "", &[&recorded("node.jsonl")]));
+    insta::assert_snapshot!(told(&found).join("\n"), @r"
+    test/crashes.test.js: crash at test/crashes.test.js:2
+    test/hangs.test.js > before: passed
+    test/hangs.test.js > hangs: timeout
+    test/missing-import.test.js: missing symbol or import
+    test/planted.test.js > fails: assertion at test/planted.test.js:6
+    test/planted.test.js > group > inner fails: assertion at test/planted.test.js:13
+    test/planted.test.js > group > inner: passed
+    test/planted.test.js > passes: passed
+    test/planted.test.js > skipped: skipped
+    test/planted.test.js > throws: missing symbol or import at test/planted.test.js:8
+    test/planted.test.js > todo: skipped
+    test/syntax.test.js: build or collection at test/syntax.test.js:1
+    ");
+    assert_eq!(found.trouble, [""; 0]);
+    assert!(message(&found, "test/planted.test.js > fails").contains("4 !== 5"));
+    assert!(message(&found, "test/missing-import.test.js").contains("Cannot find package 'no-such-module'"));
+}
+
+#[test]
+fn go_is_read() {
+    let found = read(&go::RUNNER, project(), came(End::Exit(1), &recorded("go.jsonl"), &[]));
+    insta::assert_snapshot!(told(&found).join("\n"), @r"
+    example.com/planted.TestFails: assertion at planted_test.go:10
+    example.com/planted.TestGroup/inner: passed
+    example.com/planted.TestGroup/inner_fails: assertion at planted_test.go:18
+    example.com/planted.TestGroup: assertion
+    example.com/planted.TestPasses: passed
+    example.com/planted.TestSkipped: skipped
+    example.com/planted/broken: build or collection at broken/broken_test.go:5
+    example.com/planted/hangs.TestHangs: timeout at hangs/hangs_test.go:7
+    example.com/planted/hangs.TestPasses: passed
+    example.com/planted/missing: missing symbol or import at missing/missing_test.go:3
+    example.com/planted/panics.TestPanics: crash at panics/panics_test.go:7
+    example.com/planted/panics.TestPasses: passed
+    example.com/planted/undefined: missing symbol or import at undefined/undefined_test.go:5
+    ");
+    assert_eq!(found.trouble, [""; 0]);
+    assert!(message(&found, "example.com/planted.TestFails").contains("got 4\nwant 5"));
+    assert_eq!(faults(&found, "example.com/planted/undefined"), ["undefined/undefined_test.go: NoSuch"]);
+    assert_eq!(message(&found, "example.com/planted.TestSkipped"), "planted_test.go:14: not today");
+}
+
+/// A command that a repository names, with a report of it or without.
+fn generic(report: Option<&str>, came: Came) -> Found {
+    let mut project = project();
+    project.settings = TestSettings { command: Some("make test".into()), report: report.map(str::to_owned) };
+    let mut found = Found::default();
+    let mut suite = generic::Generic { project, path: Vec::new() };
+    suite.begin().unwrap();
+    assert!(suite.read(came, &mut found).is_none());
+    found.close();
+    found
+}
+
+#[test]
+fn a_command_of_the_repository_is_read_by_its_exit_code_its_xml_or_its_tap() {
+    let found = generic(None, came(End::Exit(0), "fine", &[]));
+    assert_eq!((told(&found), found.passed()), (vec!["make test: passed".to_owned()], true));
+    let found = generic(None, came(End::Exit(2), "ModuleNotFoundError: x", &[]));
+    assert_eq!(told(&found), ["make test: missing symbol or import"]);
+    assert_eq!(told(&generic(None, came(End::TimedOut, "", &[]))), ["make test: timeout"]);
+
+    let surefire = r#"<?xml version="1.0"?><testsuite name="A"><testcase classname="com.A" name="one" time="0"/>
+        <testcase classname="com.A" name="two"><failure type="AssertionError" message="x"><![CDATA[at <A>.java:3]]></failure></testcase>
+        <testcase classname="com.A" name="three"><error type="java.lang.NoClassDefFoundError">B &amp; &#67;</error></testcase>
+        <testcase classname="com.A" name="four"><skipped message="not&#10;today"/></testcase></testsuite>"#;
+    let found = generic(Some("target"), came(End::Exit(1), "", &[surefire]));
+    assert_eq!(
+        told(&found),
+        [
+            "com.A::four: skipped",
+            "com.A::one: passed",
+            "com.A::three: missing symbol or import",
+            "com.A::two: assertion"
+        ]
+    );
+    assert_eq!(message(&found, "com.A::three"), "B & C");
+    assert_eq!(message(&found, "com.A::two"), "at <A>.java:3");
+
+    let tap = "TAP version 13\n1..5\nok 1 - one\n    ok 1 - inner\nnot ok 2 - two\n  ---\n  message: 'x'\n  ...\n\
+               ok 3 - three # SKIP not today\nnot ok 4 - four # TODO later\n";
+    let found = generic(None, came(End::Exit(1), tap, &[]));
+    assert_eq!(told(&found), ["four: skipped", "one: passed", "three: skipped", "two: assertion"]);
+    assert_eq!(found.trouble, ["the report promises 5 tests and has 4"]);
+}
+
+#[test]
+fn a_report_that_harms_is_one_clear_line() {
+    let bomb = r#"<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><testcase name="&b;"/></testsuite>"#;
+    let one = |report: &str| generic(Some("r.xml"), came(End::Exit(0), "", &[report]));
+    assert_eq!(one(bomb).trouble, ["the report declares a document type, which no test report does"]);
+    assert_eq!(one("<testsuite><testcase name='a'/>").trouble, ["the report ends in the middle"]);
+    assert_eq!(one("hello").trouble, ["the report is neither JUnit XML nor TAP"]);
+    assert_eq!(one("<testsuite/>").trouble, ["no tests were found"]);
+    assert!(!one("<testsuite/>").passed());
+    let gone = generic(Some("r.xml"), came(End::Exit(0), "", &[]));
+    assert_eq!(gone.trouble, ["the command left no report at r.xml: it ended with exit code 0"]);
+    let lies = generic(Some("r.xml"), came(End::Exit(1), "", &["<a><testcase name='a'/></a>"]));
+    assert_eq!((lies.passed(), lies.trouble.len()), (false, 1));
+
+    let many: String = (0..100_000).map(|n| format!("<testcase name='{n}'/>")).collect();
+    let found = one(&format!("<testsuite>{many}</testsuite>"));
+    assert_eq!(found.tests.len(), 50_000);
+    assert_eq!(found.trouble, ["the report has 100000 tests, and 50000 are read; run a part of them"]);
+
+    let long = "x".repeat(1_000_000);
+    let found = one(&format!(
+        "<testsuite><testcase name='a&#10;b&#27;[31m'><failure>&#27;[31mred&#27;[0m {long}</failure></testcase>\
+         <testcase name='{long}'/><testcase name='{long}'/></testsuite>"
+    ));
+    assert_eq!(found.tests[0].id, "a\\nb\\u{1b}[31m");
+    assert!(found.tests[0].message.starts_with("red xxx") && found.tests[0].message.len() < 5_000);
+    assert!(found.tests[1].id.len() < 500 && found.tests[2].id.ends_with("… (2)"));
+}
+
+#[test]
+fn a_runner_is_told_of_the_files_that_are_asked_for_where_it_can_be() {
+    let told = |runner: &Runner, targets: &[&str], manifest: Option<&str>| {
+        let mut asked = project();
+        asked.targets = targets.iter().map(|path| (*path).to_owned()).collect();
+        asked.manifest = manifest.map_or(asked.manifest, str::to_owned);
+        (runner.suite)(asked).begin().unwrap().args.join(" ")
+    };
+    let args = told(&cargo::RUNNER, &["tests/read.rs", "tests/b/main.rs"], None);
+    assert!(args.contains("--test=read --test=b") && !args.contains("--tests"), "{args}");
+    for (files, manifest) in [
+        (&["tests/read.rs", "src/a/tests.rs"][..], None),
+        (&["tests/read/help.rs"], None),
+        (&["tests/a.json"], None),
+        (&["tests/read.rs"], Some("[[test]]")),
+    ] {
+        assert!(told(&cargo::RUNNER, files, manifest).contains("--tests"), "{files:?}");
+    }
+    assert!(
+        told(&pytest::RUNNER, &["tests/test_a.py", "tests/a.json"], None).ends_with(" ./tests/test_a.py")
+    );
+    assert!(told(&go::RUNNER, &["sub/a_test.go", "sub/b_test.go", "a_test.go"], None).ends_with(" . ./sub"));
+    let line = told(&node::RUNNER, &["test/a.test.js"], None);
+    assert!(line.ends_with("--test-timeout=30000 './test/a.test.js'"), "{line}");
+    for (file, script) in [
+        ("test/a.js", "node --test --import ./x test/"),
+        ("test/[a].js", "node --test"),
+        ("test/$(x).js", "node --test"),
+        ("lib/a.js", "node --test"),
+    ] {
+        let line =
+            told(&node::RUNNER, &[file], Some(&format!(r#"{{ "scripts": {{ "test": "{script}" }} }}"#)));
+        assert!(!line.contains(file), "{line}");
+    }
+}
+
+#[test]
+fn the_nearest_manifest_says_which_runner() {
+    let paths: Vec<String> =
+        ["Cargo.toml", "src/lib.rs", "web/package.json", "web/app/a.js", "tools/x/pyproject.toml"]
+            .map(str::to_owned)
+            .into();
+    let of = |at_hand: &[&str]| detect(&paths, at_hand).map(|(runner, folder)| (runner.name, folder));
+    assert_eq!(of(&[]), Some(("cargo", "")));
+    assert_eq!(of(&["web/app/a.js"]), Some(("node", "web")));
+    assert_eq!(of(&["web/app/a.js", "src/lib.rs", "src/new.rs"]), Some(("cargo", "")));
+    assert_eq!(of(&["tools/x/deep/new.py"]), Some(("pytest", "tools/x")));
+    let below = ["docs/a.md".to_owned(), "b/go.mod".to_owned(), "a/b/setup.py".to_owned()];
+    assert_eq!(detect(&below, &[]).map(|(runner, folder)| (runner.name, folder)), Some(("go", "b")));
+    assert!(detect(&["README.md".to_owned()], &[]).is_none());
+}

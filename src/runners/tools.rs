@@ -1,0 +1,207 @@
+//! Where this machine's toolchains lie, by their own word. They are asked outside of any repository, whose files could
+//! make them answer otherwise.
+
+use std::{
+    fs, io,
+    os::{fd::OwnedFd, unix::fs::symlink},
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::{Mode, open, symlinkat};
+use tokio_util::sync::CancellationToken;
+
+use super::overlay;
+use crate::proc::{Command, ProcError};
+
+/// What a toolchain needs of our environment to be found.
+const PASSED_ON: &[&str] = &[
+    "HOME",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "GOROOT",
+    "GOPATH",
+    "GOMODCACHE",
+    "PYENV_ROOT",
+];
+
+/// Programs of the system that tests may call.
+pub(super) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// How a toolchain is asked.
+pub(super) struct Probe {
+    pub(super) program: &'static str,
+    pub(super) args: &'static [&'static str],
+    /// The same for its version, on the first line.
+    pub(super) version: &'static [&'static str],
+    /// What a person is told where it does not answer.
+    pub(super) missing: &'static str,
+    /// What its lines mean.
+    pub(super) tool: fn(&[&str]) -> Option<Tool>,
+}
+
+/// A toolchain of this machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Tool {
+    pub(super) program: PathBuf,
+    /// What it reads outside of the system's own folders.
+    pub(super) read: Vec<PathBuf>,
+    /// Names of our home that are to appear in the home of its programs, each with what it leads to.
+    pub(super) home: Vec<(&'static str, PathBuf)>,
+    /// A tree that has folders of modules, which are to appear in the tests' own.
+    pub(super) modules: Option<PathBuf>,
+    /// What tells its programs where things are.
+    pub(super) environment: Vec<(&'static str, String)>,
+    /// By its own word, on the first line; further lines say what it is made for.
+    pub(super) version: String,
+}
+
+impl Tool {
+    /// Puts what it needs into a home and a tree. Once, before anything runs: afterwards any folder there may be a link to
+    /// wherever the tests like.
+    pub(super) fn furnish(&self, home: &Path, tree: &Path) -> io::Result<()> {
+        for (name, target) in &self.home {
+            let link = home.join(name);
+            link.parent().map_or(Ok(()), fs::create_dir_all)?;
+            symlink(target, link)?;
+        }
+        let Some(made) = &self.modules else { return Ok(()) };
+        link_modules(made, &open(tree, overlay::FOLDER, Mode::empty())?, 0)
+    }
+}
+
+impl Probe {
+    pub(super) async fn find(&self, cancel: &CancellationToken) -> Result<Tool, String> {
+        let said = self.say(self.args, cancel).await?;
+        let lines: Vec<&str> = said.lines().map(str::trim).collect();
+        let tool = (self.tool)(&lines);
+        let tool = tool.ok_or_else(|| format!("{}: `{}` gave no answer", self.missing, self.program))?;
+        Ok(Tool { version: self.say(self.version, cancel).await?, ..tool })
+    }
+
+    /// What this machine has of it, in a line.
+    ///
+    /// # Errors
+    ///
+    /// What it lacks, and how to get it.
+    pub(super) async fn look(&self, cancel: &CancellationToken) -> Result<String, String> {
+        let tool = self.find(cancel).await?;
+        Ok(format!("{}, {}", tool.version.lines().next().unwrap_or_default(), tool.program.display()))
+    }
+
+    async fn say(&self, args: &[&str], cancel: &CancellationToken) -> Result<String, String> {
+        let command = Command::new(self.program).args(args).current_dir("/");
+        let known = PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        let command = known.fold(command, |command, (name, value)| command.env(name, value));
+        let lacking = |why: &str| format!("{}: {why}", self.missing);
+        match command.run(cancel).await {
+            Ok(said) if said.success() => Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned()),
+            Ok(said) => Err(lacking(said.stderr_text().lines().next_back().unwrap_or_default())),
+            Err(ProcError::NotFound { .. }) => Err(lacking(&format!("`{}` is not in PATH", self.program))),
+            Err(error) => Err(lacking(&error.to_string())),
+        }
+    }
+}
+
+/// Our own home's folder of that name, unless the variable says another.
+pub(super) fn home_folder(variable: &str, name: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(name)))
+}
+
+/// May tests read all of this folder of a toolchain? Not where our own home lies in it: a toolchain in `~/bin` says that the
+/// home is its folder.
+pub(super) fn may_be_shown(folder: &Path) -> bool {
+    let home = home_folder("HOME", "").unwrap_or_else(|| "/".into());
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    !real(&home).starts_with(real(folder))
+}
+
+/// Puts the folders of modules that were made into the tree, at this depth: each a folder of its own, in which each entry is
+/// a link, since tools keep state beside the modules. What the commit has may lead anywhere, so no link is followed.
+fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
+    let folders = fs::read_dir(made)?.flatten();
+    for entry in folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        let (from, to) = (entry.path(), overlay::below(tree, &*entry.file_name(), true)?);
+        if entry.file_name() != "node_modules" {
+            link_modules(&from, &to, depth + 1)?;
+            continue;
+        }
+        for module in fs::read_dir(&from)?.flatten() {
+            // A link among them leads to the project's own packages, which are in the tree.
+            let target = match fs::read_link(module.path()) {
+                Ok(target) if !stays(&target, depth + 1) => {
+                    let why = format!("the link {:?} leads out of the repository", module.file_name());
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+                }
+                target => target.unwrap_or_else(|_| module.path()),
+            };
+            symlinkat(target, &to, module.file_name())?;
+        }
+    }
+    Ok(())
+}
+
+/// Does a link in a folder so deep lead to something in the tree? It may lead up at its beginning alone: what is above a
+/// further link nobody knows.
+fn stays(target: &Path, depth: usize) -> bool {
+    let up = target.components().take_while(|part| *part == Component::ParentDir).count();
+    up <= depth && target.components().skip(up).all(|part| matches!(part, Component::Normal(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tools keep state beside the modules, and a project's own packages are those of the tree.
+    #[test]
+    fn modules_are_linked_and_their_folder_is_the_run_s_own() {
+        let (made, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for folder in ["node_modules/a", "node_modules/@b/c", "packages/w/node_modules/a"] {
+            fs::create_dir_all(made.path().join(folder)).unwrap();
+        }
+        symlink("../packages/w", made.path().join("node_modules/w")).unwrap();
+        fs::create_dir_all(tree.path().join("packages/w")).unwrap();
+        let tool = Tool { modules: Some(made.path().to_owned()), ..Tool::default() };
+        tool.furnish(&tree.path().join("home"), tree.path()).unwrap();
+        let leads = |path: &str| fs::read_link(tree.path().join(path)).unwrap();
+        assert_eq!(leads("node_modules/a"), made.path().join("node_modules/a"));
+        assert_eq!(leads("node_modules/@b"), made.path().join("node_modules/@b"));
+        assert_eq!(leads("node_modules/w"), Path::new("../packages/w"));
+        assert_eq!(leads("packages/w/node_modules/a"), made.path().join("packages/w/node_modules/a"));
+        fs::create_dir(tree.path().join("node_modules/.cache")).unwrap();
+        assert!(!made.path().join("node_modules/.cache").exists());
+    }
+
+    #[test]
+    fn modules_are_put_nowhere_outside() {
+        for (links, made_links) in [
+            (&[("packages/w/node_modules", "../../node_modules/x")][..], &[("node_modules/x", "../OUT")][..]),
+            (&[("packages/w/node_modules", "../../node_modules/x")], &[("node_modules/x", "../packages/v")]),
+            (&[("packages/w", "OUT")], &[]),
+            (&[("node_modules", "OUT")], &[]),
+            (&[], &[("packages/w/node_modules/x", "../../../../OUT")]),
+            (&[], &[("node_modules/x", "../packages/w/../../../OUT")]),
+            (&[], &[("node_modules/x", "/OUT")]),
+        ] {
+            let all = tempfile::tempdir().unwrap();
+            let [made, tree, out] = ["made", "tree", "out"].map(|name| all.path().join(name));
+            let link = |root: &Path, (at, target): &(&str, &str)| {
+                let (at, target) = (root.join(at), target.replace("OUT", "../out"));
+                fs::create_dir_all(at.parent().unwrap()).unwrap();
+                symlink(target, at).unwrap();
+            };
+            for folder in [&made.join("packages/w/node_modules/a"), &made.join("node_modules/a"), &tree, &out]
+            {
+                fs::create_dir_all(folder).unwrap();
+            }
+            links.iter().for_each(|it| link(&tree, it));
+            made_links.iter().for_each(|it| link(&made, it));
+            let tool = Tool { modules: Some(made), ..Tool::default() };
+            let put = tool.furnish(&all.path().join("home"), &tree);
+            assert!(put.is_err(), "{links:?} {made_links:?}");
+            assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "{links:?} {made_links:?}");
+            assert!(!tree.join("packages/v").exists(), "{links:?} {made_links:?}");
+        }
+    }
+}

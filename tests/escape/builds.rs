@@ -1,0 +1,124 @@
+//! What a repository has its own tools do when its tests are built and run.
+
+use std::fs;
+
+use crate::{
+    cells,
+    world::{CANARY, Seen, World},
+};
+
+struct Build {
+    what: &'static str,
+    /// What runs it: a machine without it can't try.
+    needs: &'static str,
+    files: &'static [(&'static str, &'static str)],
+}
+
+/// Each of them runs it, and a test that fails shows what it said.
+const ATTACK: &str = "exec >>\"$HOME/said\" 2>&1; echo tried\n\
+    cat {home}/.ssh/id_ed25519 {home}/private-key.pem {home}/.env {home}/main.db {home}/cache/other/secret; ls {home} {home}/cache\n\
+    env; cat /proc/{pid}/environ /etc/shadow\n\
+    for to in {home}/outside/file {home}/cache/other/secret {home}/cache/new {place}/repo/.git/config; do echo x >$to; done\n\
+    chmod 777 {home}/outside/file; rm -rf {home}/cache/other {place}/repo/.git; kill -9 {pid}\n";
+
+const MANIFEST: &str = "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
+const SHOWS: &str = "#[test]\nfn shows() {\n    panic!(\"{}\", std::fs::read_to_string(std::env::var(\"HOME\").unwrap() + \"/said\").unwrap());\n}\n";
+const NODE_SHOWS: &str = "const { readFileSync } = require('node:fs');\nrequire('node:test')('shows', () => { throw new Error(readFileSync(process.env.HOME + '/said', 'utf8')); });\n";
+
+const BUILDS: &[Build] = &[
+    Build {
+        what: "cargo's configuration names a wrapper",
+        needs: "cargo",
+        files: &[
+            ("Cargo.toml", MANIFEST),
+            ("src/lib.rs", SHOWS),
+            (".cargo/config.toml", "[build]\nrustc-wrapper = \"./wrapper\"\n"),
+            ("wrapper", "#!/bin/sh\nsh \"$(dirname \"$0\")/attack.sh\"\nexec \"$@\"\n"),
+        ],
+    },
+    Build {
+        what: "build.rs",
+        needs: "cargo",
+        files: &[
+            ("Cargo.toml", MANIFEST),
+            ("src/lib.rs", SHOWS),
+            (
+                "build.rs",
+                "fn main() { std::process::Command::new(\"sh\").arg(\"attack.sh\").status().unwrap(); }\n",
+            ),
+        ],
+    },
+    Build {
+        what: "conftest.py",
+        needs: "pytest",
+        files: &[
+            ("pytest.ini", ""),
+            ("conftest.py", "import subprocess\nsubprocess.run(['sh', 'attack.sh'])\n"),
+            (
+                "test_a.py",
+                "import os\ndef test_shows():\n    assert not open(os.environ['HOME'] + '/said').read()\n",
+            ),
+        ],
+    },
+    Build {
+        what: ".npmrc names a shell",
+        needs: "npm",
+        files: &[
+            ("package.json", "{ \"scripts\": { \"pretest\": \"true\", \"test\": \"node --test\" } }"),
+            (".npmrc", "script-shell=./wrapper\n"),
+            ("wrapper", "#!/bin/sh\nsh ./attack.sh\nexec sh \"$@\"\n"),
+            ("a.test.js", NODE_SHOWS),
+            (".github/countersign.toml", "[test]\ncommand = \"npm test\"\n"),
+        ],
+    },
+    Build {
+        what: "a test of node's",
+        needs: "node",
+        files: &[
+            ("package.json", "{}"),
+            (
+                "a.test.js",
+                "require('node:child_process').spawnSync('sh', ['attack.sh']);\nrequire('./shows.js');\n",
+            ),
+            ("shows.js", NODE_SHOWS),
+        ],
+    },
+    Build {
+        what: "a command, and git's hooks and configuration",
+        needs: "sh",
+        files: &[
+            (".github/countersign.toml", "[test]\ncommand = \"sh attack.sh; cat $HOME/said; exit 1\"\n"),
+            (".gitattributes", "* filter=evil\n"),
+            (".git/hooks/post-checkout", "#!/bin/sh\necho x >{home}/outside/file\n"),
+            (".git/hooks/post-index-change", "#!/bin/sh\necho x >{home}/outside/file\n"),
+            (
+                ".git/config",
+                "[core]\nrepositoryformatversion = 0\nbare = false\nfsmonitor = {place}/repo/wrapper\npager = {place}/repo/wrapper\n\
+                 [filter \"evil\"]\nsmudge = {place}/repo/wrapper\nclean = {place}/repo/wrapper\n",
+            ),
+            ("wrapper", "#!/bin/sh\necho x >{home}/outside/file\n"),
+        ],
+    },
+];
+
+/// Every row in every cell that has what it needs: it was tried, and showed nothing, and nothing came of it.
+#[test]
+fn builds_get_nothing_out() {
+    for cell in cells() {
+        for Build { what, needs, files } in BUILDS {
+            let world = World::new(cell);
+            let repository = world.repository(files, ATTACK);
+            let Seen { out, err, .. } = world.tested(&repository);
+            let told = format!("{what}, {}: {out}{err}", cell.name);
+            let lacks = ["install", "ermission denied", "not found"].iter().any(|words| told.contains(words));
+            if !out.contains("tried") && lacks && *needs != "sh" {
+                eprintln!("skipped: {told}");
+                continue;
+            }
+            assert!(out.contains("tried"), "{told}");
+            assert!(!told.contains(CANARY), "{told}");
+            assert_eq!(world.changed(), Vec::<String>::new(), "{told}");
+            assert!(fs::exists(repository.join(".git/HEAD")).unwrap(), "{told}");
+        }
+    }
+}

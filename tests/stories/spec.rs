@@ -1,0 +1,262 @@
+//! From an approved design to its implementation spec, told as people see it.
+
+use countersign::{engine::Status, types::Hash};
+
+use crate::{
+    script::{Script, approved, design, finding, rehearsed, review},
+    world::{Setting, World, world},
+};
+
+const LABEL: &str = "countersign:spec";
+
+/// A world in which the design was approved.
+async fn designed(setting: Setting) -> World {
+    let mut w = World::new(setting).await;
+    w.label("maya", "countersign:lld").await;
+    w.approved_by("sam").await;
+    w
+}
+
+/// A script whose design adds so many files.
+fn adding(files: usize) -> String {
+    let rows: String = (0..files).map(|n| format!("| `src/new_{n}.rs` | Add | x |\n")).collect();
+    let design = design().replacen("beside it |\n", &format!("beside it |\n{rows}"), 1);
+    Script::default().drafts(&design).reviews(&approved()).toml()
+}
+
+async fn scripted(toml: &str, spec: impl Fn(Script) -> Script) -> World {
+    let script = spec(Script::default().drafts(&design()).reviews(&approved()));
+    designed(Setting { script: Some(script.toml()), toml: toml.to_owned(), ..Setting::default() }).await
+}
+
+impl World {
+    fn file(&self, path: &str) -> String {
+        let bytes = self.hub.branch_file(self.repo, &self.branch(), path);
+        String::from_utf8(bytes.unwrap_or_else(|| panic!("no {path}:\n{}", self.thread()))).unwrap()
+    }
+
+    /// It ended before anything was paid for, and says why.
+    #[track_caller]
+    fn says_and_spent_nothing(&self, why: &str) {
+        let halt = self.last("Halted at");
+        assert!(halt.body.replace('\\', "").contains(why), "{}", halt.body);
+    }
+
+    async fn spec_is_refused(&mut self, why: &str) {
+        self.label("maya", LABEL).await;
+        self.stands(Status::Failed).await;
+        self.says_and_spent_nothing(why);
+        assert_eq!(self.calls().await.len(), 0, "{}", self.thread());
+    }
+}
+
+#[tokio::test]
+async fn an_approved_design_becomes_a_spec_on_its_branch_and_in_its_pull_request() {
+    let mut w = designed(Setting::default()).await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Done).await;
+    let accepted = |stage: &str| format!("docs: accept {stage} for #1 [skip ci]");
+    let proposed = |stage: &str| format!("docs: propose {stage} for #1 [skip ci]");
+    let commits = [accepted("spec"), proposed("spec"), accepted("LLD"), proposed("LLD")];
+    assert_eq!(w.commits(), [&commits[..], &["Initial commit".to_owned()]].concat());
+    let spec = w.file("docs/spec/SPEC-1.md");
+    assert!(spec.starts_with("# 1 - Implementation: Report time by week"), "{spec}");
+    assert!(spec.contains("```text\n//! Adds up the hours in a plain-text time sheet.\n```"), "{spec}");
+    assert!(w.file("docs/spec/SPEC-1.review.md").contains("APPROVED"));
+    assert_eq!(w.pulls().len(), 1);
+    let pull = w.pull();
+    assert_eq!(pull.title, "spec for #1: Report time by week as well as by project");
+    let (design, spec_part) = pull.body.split_once("### spec\n").unwrap();
+    assert!(design.contains("approved by sam"), "{design}");
+    assert!(spec_part.contains(&format!("| sha256 | `{}` |", Hash::of(spec.as_bytes()))), "{spec_part}");
+    assert!(spec_part.contains("the reviewer's APPROVED is enough by the settings"), "{spec_part}");
+    assert_eq!(w.notifying(), 3, "the spec costs its readers one mail:\n{}", w.thread());
+    let status = w.plain(&w.status().body);
+    let steps = status.lines().find(|line| line.contains("(N0)")).unwrap();
+    insta::assert_snapshot!(steps, @"✅ Load the design (N0) → ✅ Analyze the codebase (N1) → ✅ Write the spec (N2) → ✅ Check completeness (N3) → ⏭️ Human gate (N4) → ✅ Adversarial review (N5) → ✅ Finalize (N6)");
+}
+
+#[tokio::test]
+async fn without_an_approved_design_there_is_nothing_to_begin_with() {
+    let mut w = world().await;
+    w.comment("maya", "/spec").await;
+    w.stands(Status::Failed).await;
+    w.says_and_spent_nothing(
+        "The approved design is missing, and there is nothing to begin with. Write `/lld` first",
+    );
+    assert!(w.hub.pulls(w.repo).is_empty() && w.calls().await.is_empty());
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_design_that_somebody_changed_since_is_not_built_on() {
+    let mut w = designed(Setting::default()).await;
+    let (branch, sam, path) = (w.branch(), w.user("sam"), "docs/lld/LLD-1.md");
+    let approved = w.file(path);
+    let theirs = approved.replace("**This is a rehearsal.**", "**This is mine.**");
+    w.hub.push_commit(w.repo, &branch, sam, &[(path, theirs.as_bytes())], "Mine").unwrap();
+    let why = format!(
+        "The approved design is not on `{branch}` as it was approved: `{path}` was changed or removed"
+    );
+    w.spec_is_refused(&why).await;
+    w.hub.push_commit(w.repo, &branch, sam, &[(path, approved.as_bytes())], "As it was").unwrap();
+    w.pass(60);
+    w.label("maya", LABEL).await;
+    w.stands(Status::Done).await;
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn once_the_branch_is_gone_the_default_branch_counts() {
+    let mut w = designed(Setting::default()).await;
+    let (path, maya) = ("docs/lld/LLD-1.md", w.user("maya"));
+    let approved = w.file(path);
+    w.git(&["update-ref", "-d", &format!("refs/heads/{}", w.branch())]);
+    w.comment("maya", "/spec").await;
+    assert_eq!(w.run_status().await, Status::Failed);
+    w.says_and_spent_nothing("The approved design is not on `main` as it was approved");
+    w.status();
+    w.labels();
+    w.checks();
+    w.hub.push_commit(w.repo, "main", maya, &[(path, approved.as_bytes())], "Merged").unwrap();
+    w.comment("maya", "/spec").await;
+    assert_eq!(w.run_status().await, Status::Done, "{}", w.thread());
+    assert!(w.file("docs/spec/SPEC-1.md").starts_with("# 1 - Implementation"));
+    w.status();
+    w.labels();
+    w.checks();
+    w.commits();
+    w.pull();
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_design_that_does_not_fit_the_code_any_more_is_for_people() {
+    let mut w = designed(Setting { script: Some(adding(1)), ..Setting::default() }).await;
+    let maya = w.user("maya");
+    w.hub.push_commit(w.repo, "main", maya, &[("src/new_0.rs", b"// theirs")], "Faster").unwrap();
+    w.spec_is_refused("The approved design does not fit the code any more: `src/new_0.rs` exists already")
+        .await;
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_design_of_very_many_files_is_for_several_issues() {
+    let mut w = designed(Setting { script: Some(adding(70)), ..Setting::default() }).await;
+    w.spec_is_refused("The approved design changes 71 files, and a spec is of at most 60.").await;
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_spec_that_lacks_the_lines_it_changes_is_sent_back_unreviewed() {
+    let excerpt = "```text\n{{line}}\n```";
+    let bare = rehearsed("spec").replace(excerpt, "As it is today.");
+    let script = |script: Script| {
+        let script = script.drafts(&bare).of("spec");
+        let made_up = script.edits("As it is today.", "```text\nfn made_up() {}\n```").of("spec");
+        let mended = "```text\n//! Adds up the hours in a plain-text time sheet.\n```";
+        made_up.edits("```text\nfn made_up() {}\n```", mended).of("spec").reviews(&approved()).of("spec")
+    };
+    let mut w = scripted("", script).await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Done).await;
+    let roles: Vec<_> = w.calls().await.into_iter().map(|call| call.role).collect();
+    assert_eq!(roles, ["drafter", "drafter", "drafter", "reviewer"]);
+    assert!(w.file("docs/spec/SPEC-1.md").contains("//! Adds up the hours"));
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn at_the_cap_people_decide_and_nothing_refused_is_published() {
+    let refuses = review("REVISE", &[finding("No", None)], &[]);
+    let mut w = scripted("[spec]\nmax_rounds = 1\n", |script| {
+        let script = script.drafts(&rehearsed("spec")).of("spec").reviews(&refuses).of("spec");
+        let script = script.edits("## 1. Overview", "## 1. Overview\n\nSaid better.").of("spec");
+        script.reviews(&review("APPROVED", &[], &["F1"])).of("spec")
+    })
+    .await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Asking).await;
+    let gate = w.gate();
+    assert!(gate.contains("REVISE: the spec waits for a person") && !gate.contains("/override"), "{gate}");
+    for answer in ["/approve", "/override I know better"] {
+        w.comment("max", answer).await;
+        assert!(w.newest().contains("does not pass what waits here"), "{answer}\n{}", w.thread());
+        w.stands(Status::Asking).await;
+    }
+    assert!(w.commits()[0].starts_with("docs: propose spec"));
+    w.comment("sam", "/revise say it better").await;
+    w.stands(Status::Done).await;
+    assert!(w.file("docs/spec/SPEC-1.md").contains("Said better."));
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_gate_that_is_on_asks_before_each_review() {
+    let mut w =
+        designed(Setting { toml: "[spec]\ndraft_gate = true\n".to_owned(), ..Setting::default() }).await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Asking).await;
+    let gate = w.gate();
+    assert!(gate.contains("before it goes to review") && gate.contains("\n/approve spec "), "{gate}");
+    assert!(gate.contains("- Modify `src/lib.rs`") && gate.contains("Tests: 3."), "{gate}");
+    w.comment("sam", "/revise say more").await;
+    w.stands(Status::Asking).await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    // The review found something, so there is another draft, and they are asked about that.
+    w.stands(Status::Asking).await;
+    w.approved_by("sam").await;
+    assert!(
+        w.pull().body.split("### spec\n").nth(1).unwrap().contains("approved by sam"),
+        "{}",
+        w.pull().body
+    );
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn what_a_drafter_only_rebuts_is_reviewed_again_and_nobody_is_asked() {
+    let refuses = review("REVISE", &[finding("No", None)], &[]);
+    let mut w = scripted("", |script| {
+        let script = script.drafts(&rehearsed("spec")).of("spec").reviews(&refuses).of("spec");
+        script
+            .rebuts("F1", "section 4 says so")
+            .of("spec")
+            .reviews(&review("APPROVED", &[], &["F1"]))
+            .of("spec")
+    })
+    .await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Done).await;
+    let roles: Vec<_> = w.calls().await.into_iter().map(|call| call.role).collect();
+    assert_eq!(roles, ["drafter", "reviewer", "drafter", "reviewer"]);
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_strangers_issue_takes_a_person_and_no_second_review() {
+    let mut w = World::new(Setting {
+        script: Some(
+            Script::default()
+                .drafts(&design())
+                .reviews(&approved())
+                .drafts(&rehearsed("spec"))
+                .of("spec")
+                .reviews(&approved())
+                .of("spec")
+                .toml(),
+        ),
+        ..Setting::default()
+    })
+    .await;
+    let body = "Read the settings from a file. It is done when the tests show it.";
+    w.issue = w.hub.open_issue(w.repo, w.user("stranger"), "Settings", body).unwrap();
+    w.label("maya", "countersign:lld").await;
+    w.approved_by("sam").await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Asking).await;
+    assert!(w.gate().contains("written or edited by `stranger`, who may not write"), "{}", w.gate());
+    w.approved_by("sam").await;
+    assert_eq!(w.calls().await.len(), 2, "one draft and one review:\n{}", w.thread());
+}
