@@ -43,6 +43,9 @@ impl CommandSpec {
     }
 }
 
+/// The word that asks for a workflow and, once it is done, for those that go on from what it made.
+pub const AUTO: &str = "auto";
+
 /// Commands that every workflow understands.
 pub const COMMON: &[CommandSpec] = &[
     CommandSpec {

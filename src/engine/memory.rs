@@ -378,9 +378,12 @@ impl Inner {
                 row.why = Some(why);
                 run.saves += 1;
             }
-            Checkpoint::Done { state, outcome } => {
+            Checkpoint::Done { state, outcome, then } => {
                 (row.status, row.state, row.due) = (RunStatus::Done, state, None);
                 row.outcome = Some(outcome);
+                if let Some(new) = then {
+                    self.start(*new, now);
+                }
             }
             Checkpoint::Halt { halt, why } => {
                 (row.status, row.due) = (RunStatus::Halting, Some(now));

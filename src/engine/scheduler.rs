@@ -25,9 +25,10 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
+    commands::AUTO,
     limits,
-    store::{Checkpoint, Lease, RunRow, RunStatus, StoreError},
-    types::{RunId, Timestamp, with_causes},
+    store::{Checkpoint, Lease, NewRun, RunRow, RunStatus, StoreError, Trigger},
+    types::{Cause, RunId, Timestamp, with_causes},
 };
 
 /// A step that does nothing but wait for somebody else this long ends its run, because nobody reads a thread
@@ -270,8 +271,13 @@ impl<T: Send + Sync + 'static> Engine<T> {
         lock(&self.in_flight).remove(&run);
         self.log(&claimed.lease.run, &left);
         let over = matches!(left, Checkpoint::Done { .. } | Checkpoint::Ended { .. });
-        let timed =
-            matches!(left, Checkpoint::Ask { .. } | Checkpoint::Wait { .. } | Checkpoint::Retry { .. });
+        let timed = matches!(
+            left,
+            Checkpoint::Ask { .. }
+                | Checkpoint::Wait { .. }
+                | Checkpoint::Retry { .. }
+                | Checkpoint::Done { then: Some(_), .. }
+        );
         self.backing.save(&claimed.lease, left).await?;
         if timed {
             // Whoever sleeps until the next one is due may have to rise earlier.
@@ -378,8 +384,19 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
             Next::Ask(gate) => Checkpoint::Ask { state, gate },
             Next::Wait { until, why } => Checkpoint::Wait { state, until, why },
-            Next::Done(outcome) => Checkpoint::Done { state, outcome },
+            Next::Done(outcome) => Checkpoint::Done { state, outcome, then: self.follows(workflow, run) },
         }
+    }
+
+    /// What goes on from what this run made, if its people asked for all of it at once.
+    fn follows(&self, workflow: AnyFlow<T>, run: &RunRow) -> Option<Box<NewRun>> {
+        let next = self.workflow(workflow.then().filter(|_| run.trigger.command == AUTO)?)?;
+        let trigger = Trigger { cause: Cause(format!("after-{}", run.id)), ..run.trigger.clone() };
+        let begun = next.begin(&trigger);
+        let Saved { step, state } =
+            begun.inspect_err(|error| tracing::error!(run = %run.id, %error, "nothing follows it")).ok()?;
+        let (workflow, version) = (next.name().to_owned(), next.version());
+        Some(Box::new(NewRun { workflow, version, trigger, step, state }))
     }
 
     /// One attempt at telling people why the run ended.
@@ -400,7 +417,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let told = AssertUnwindSafe(workflow.tell(&from, &halt, &cx)).catch_unwind().await;
         match told.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
             Ok(None) => ended(status, halt.sentence()),
-            Ok(Some(outcome)) => Checkpoint::Done { state: run.state.clone(), outcome },
+            Ok(Some(outcome)) => Checkpoint::Done { state: run.state.clone(), outcome, then: None },
             // Nothing else would tell them, so this is tried until it is through.
             Err(Attempt::Step(StepError::Later { why, after })) => {
                 let seldom = if self.out_of_patience(run) { TELL_AGAIN } else { Duration::ZERO };

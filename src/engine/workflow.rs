@@ -144,6 +144,8 @@ pub trait Workflow<T>: Send + Sync + 'static {
     const PROOFS: &'static [Proof] = &[];
     /// What people may type to start it.
     const COMMANDS: &'static [CommandSpec];
+    /// The workflow that goes on from what it made, where people asked for all of them at once.
+    const THEN: Option<&'static str> = None;
 
     /// How often its longest loop may go round between two words of a person.
     fn max_iterations() -> u32;
@@ -212,6 +214,8 @@ pub trait AnyWorkflow<T>: Send + Sync {
     fn name(&self) -> &'static str;
     fn version(&self) -> u32;
     fn commands(&self) -> &'static [CommandSpec];
+    /// See [`Workflow::THEN`].
+    fn then(&self) -> Option<&'static str>;
     /// Every step, the first one first.
     fn steps(&self) -> Vec<StepInfo>;
     /// Is the graph whole, and does review and gate stand before all that is published?
@@ -258,6 +262,10 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
 
     fn commands(&self) -> &'static [CommandSpec] {
         W::COMMANDS
+    }
+
+    fn then(&self) -> Option<&'static str> {
+        W::THEN
     }
 
     fn steps(&self) -> Vec<StepInfo> {

@@ -326,47 +326,22 @@ pub enum Begun {
 #[derive(Debug, Clone)]
 pub enum Checkpoint {
     /// On to the next visit; the gate closes, the answer it went on with is consumed.
-    Go {
-        step: String,
-        state: Vec<u8>,
-        moves: u32,
-    },
+    Go { step: String, state: Vec<u8>, moves: u32 },
     /// The same visit waits for a person; an answer it was given counts as refused.
-    Ask {
-        state: Vec<u8>,
-        gate: GateSpec,
-    },
+    Ask { state: Vec<u8>, gate: GateSpec },
     /// The same visit again at `until`; gate and answer stay as they are. A run that waited for this already is not
     /// written: it may be looked at earlier by the next boot.
-    Wait {
-        state: Vec<u8>,
-        until: Timestamp,
-        why: String,
-    },
-    Done {
-        state: Vec<u8>,
-        outcome: Outcome,
-    },
+    Wait { state: Vec<u8>, until: Timestamp, why: String },
+    /// What follows starts in the same transaction, unless it was started before or a run of its workflow lives there.
+    Done { state: Vec<u8>, outcome: Outcome, then: Option<Box<NewRun>> },
     /// Ends here, on a visit of its own that tells people.
-    Halt {
-        halt: String,
-        why: String,
-    },
+    Halt { halt: String, why: String },
     /// People were told (or could not be).
-    Ended {
-        status: RunStatus,
-        why: String,
-    },
+    Ended { status: RunStatus, why: String },
     /// The same visit again at `due`; nothing of the attempt is kept but its journal.
-    Retry {
-        attempts: u32,
-        due: Timestamp,
-        why: String,
-    },
+    Retry { attempts: u32, due: Timestamp, why: String },
     /// This process cannot read it; the next may.
-    Park {
-        why: String,
-    },
+    Park { why: String },
 }
 
 /// What a pause holds back.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::issue;
 use crate::{
     codebase::TreeIndex,
-    commands::{CommandKind, CommandSpec},
+    commands::{AUTO, CommandKind, CommandSpec},
     config::{MOST_ROUNDS, WorkflowTable},
     documents::{Mistake, lld},
     engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
@@ -83,14 +83,25 @@ impl Workflow<Desk> for Lld {
 
     const PROOFS: &'static [Proof] = &[Proof::Policy];
 
-    const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
-        name: "lld",
-        usage: "/lld",
-        about: "draft a low-level design for this issue and have it reviewed",
-        role: Role::Triage,
-        label: Some("countersign:lld"),
-        kind: CommandKind::Starts,
-    }];
+    const COMMANDS: &'static [CommandSpec] = &[
+        CommandSpec {
+            name: "lld",
+            usage: "/lld",
+            about: "draft a low-level design for this issue and have it reviewed",
+            role: Role::Triage,
+            label: Some("countersign:lld"),
+            kind: CommandKind::Starts,
+        },
+        CommandSpec {
+            name: AUTO,
+            usage: "/auto",
+            about: "design, spec and code one after the other, each behind its own gates",
+            role: Role::Write,
+            label: Some("countersign:auto"),
+            kind: CommandKind::Starts,
+        },
+    ];
+    const THEN: Option<&'static str> = Some("spec");
 
     fn max_iterations() -> u32 {
         // A round that never reaches review goes round as well.

@@ -89,6 +89,7 @@ impl Workflow<Desk> for Spec {
         label: Some("countersign:spec"),
         kind: CommandKind::Starts,
     }];
+    const THEN: Option<&'static str> = Some("implement");
 
     fn max_iterations() -> u32 {
         // A round that never reaches review goes round as well.

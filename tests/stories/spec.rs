@@ -1,6 +1,11 @@
 //! From an approved design to its implementation spec, told as people see it.
 
-use countersign::{engine::Status, types::Hash};
+use std::time::Duration;
+
+use countersign::{
+    engine::{Filter, Port, Status},
+    types::Hash,
+};
 
 use crate::{
     script::{Script, approved, design, finding, rehearsed, review},
@@ -259,4 +264,42 @@ async fn a_strangers_issue_takes_a_person_and_no_second_review() {
     assert!(w.gate().contains("written or edited by `stranger`, who may not write"), "{}", w.gate());
     w.approved_by("sam").await;
     assert_eq!(w.calls().await.len(), 2, "one draft and one review:\n{}", w.thread());
+}
+
+#[tokio::test]
+async fn asked_for_at_once_the_spec_and_the_code_follow_the_design() {
+    // What cannot be built ends the code before it begins; that it was come to is what is told here.
+    let files = vec![("Cargo.toml".to_owned(), b"[package]\n".to_vec())];
+    let mut w = World::new(Setting { files, ..Setting::default() }).await;
+    w.label("maya", "countersign:auto").await;
+    w.stands(Status::Asking).await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    while w.run().await.is_some_and(|run| run.status == Status::Waiting) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        w.pass(10);
+        w.settle().await;
+    }
+    let filter = Filter { repo: Some(w.repo), issue: Some(w.issue), live_only: false };
+    let mut runs = w.app.engine.list(filter).await.unwrap();
+    runs.sort_by_key(|run| run.id);
+    let ends: Vec<_> = runs.iter().map(|run| (run.workflow.as_str(), run.status)).collect();
+    assert_eq!(ends, [("lld", Status::Done), ("spec", Status::Done), ("implement", Status::Failed)]);
+    assert!(runs.iter().all(|run| run.started_by.login == "maya"), "{runs:?}");
+    w.stands(Status::Failed).await;
+    w.last("Halted at Run the tests there are");
+    w.last("lld: done");
+    w.last("spec: done");
+    w.pull();
+    w.commits();
+}
+
+#[tokio::test]
+async fn a_design_that_is_stopped_is_followed_by_nothing() {
+    let mut w = world().await;
+    w.label("maya", "countersign:auto").await;
+    w.stands(Status::Asking).await;
+    w.comment("sam", "/stop").await;
+    w.stands(Status::Stopped).await;
+    assert_eq!(w.run().await.unwrap().workflow, "lld");
 }

@@ -5,7 +5,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use super::{
     RepoDb,
     chain::{Link, NO_VISIT},
-    read::{given_remarks, json},
+    read::{Reader, given_remarks, json},
 };
 use crate::{
     store::{
@@ -21,42 +21,14 @@ impl RepoDb {
     pub(in crate::store) async fn start(&self, new: NewRun) -> Result<(Opened, Vec<Became>), StoreError> {
         let (at, now) = (self.at(), self.clock.now().0);
         self.write(move |tx| {
-                let trigger = &new.trigger;
-                let started: Option<i64> = tx
-                    .query_row("SELECT seq FROM run WHERE cause = ?1", [&trigger.cause.0], |row| row.get(0))
-                    .optional()?;
-                if let Some(seq) = started {
-                    return Ok((Opened::Duplicate(RunId { repo: at.repo, seq: unsigned(seq) }), Vec::new()));
-                }
-                if let Some(seq) = live(tx, &new.workflow, trigger.issue)? {
-                    return Ok((Opened::Live(Box::new(at.known(tx, seq)?)), Vec::new()));
-                }
-                let request = serde_json::to_string(trigger)?;
-                tx.execute(
-                    "INSERT INTO run (workflow, version, issue, cause, request, status, step, state, visit, moves,
-                         attempts, due, lease, started_at, updated_at)
-                     VALUES (?1, ?2, ?3, ?4, ?5, 'ready', ?6, ?7, 1, 0, 0, ?8, 0, ?8, ?8)",
-                    params![
-                        new.workflow,
-                        new.version,
-                        signed(trigger.issue.0),
-                        trigger.cause.0,
-                        request,
-                        new.step,
-                        new.state,
-                        now
-                    ],
-                )?;
-                let seq = tx.last_insert_rowid();
-                tx.execute(
-                    "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, 1, ?2, ?3, ?4)",
-                    params![seq, new.step, new.state, now],
-                )?;
-                let run = RunId { repo: at.repo, seq: unsigned(seq) };
-                Link::of((run, NO_VISIT), "run", "", &request)?.add(tx, now)?;
-                Ok((Opened::New(run), vec![at.became(tx, seq)?]))
-            })
-            .await
+            let opened = at.open(tx, &new, now)?;
+            let became = match &opened {
+                Opened::New(run) => vec![at.became(tx, signed(run.seq))?],
+                Opened::Duplicate(_) | Opened::Live(_) => Vec::new(),
+            };
+            Ok((opened, became))
+        })
+        .await
     }
 
     /// Books an answer at `gate` if that still is open and asks about the same subject.
@@ -262,4 +234,44 @@ fn live(tx: &Transaction<'_>, workflow: &str, issue: IssueNo) -> Result<Option<u
         .query_row(params![workflow, signed(issue.0)], |row| row.get(0))
         .optional()?;
     Ok(seq.map(unsigned))
+}
+
+impl Reader {
+    /// Begins a run, unless its cause began one before or one of its workflow lives on the issue.
+    pub(super) fn open(self, tx: &Transaction<'_>, new: &NewRun, now: i64) -> Result<Opened, Fault> {
+        let trigger = &new.trigger;
+        let started: Option<i64> = tx
+            .query_row("SELECT seq FROM run WHERE cause = ?1", [&trigger.cause.0], |row| row.get(0))
+            .optional()?;
+        if let Some(seq) = started {
+            return Ok(Opened::Duplicate(RunId { repo: self.repo, seq: unsigned(seq) }));
+        }
+        if let Some(seq) = live(tx, &new.workflow, trigger.issue)? {
+            return Ok(Opened::Live(Box::new(self.known(tx, seq)?)));
+        }
+        let request = serde_json::to_string(trigger)?;
+        tx.execute(
+            "INSERT INTO run (workflow, version, issue, cause, request, status, step, state, visit, moves,
+                 attempts, due, lease, started_at, updated_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, 'ready', ?6, ?7, 1, 0, 0, ?8, 0, ?8, ?8)",
+            params![
+                new.workflow,
+                new.version,
+                signed(trigger.issue.0),
+                trigger.cause.0,
+                request,
+                new.step,
+                new.state,
+                now
+            ],
+        )?;
+        let seq = tx.last_insert_rowid();
+        tx.execute(
+            "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, 1, ?2, ?3, ?4)",
+            params![seq, new.step, new.state, now],
+        )?;
+        let run = RunId { repo: self.repo, seq: unsigned(seq) };
+        Link::of((run, NO_VISIT), "run", "", &request)?.add(tx, now)?;
+        Ok(Opened::New(run))
+    }
 }

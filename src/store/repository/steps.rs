@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     store::{
-        Checkpoint, GateSpec, Lease, RunRow, RunStatus, StoreError,
+        Checkpoint, GateSpec, Lease, Opened, RunRow, RunStatus, StoreError,
         agenda::Became,
         database::{signed, unsigned},
         error::Fault,
@@ -46,8 +46,8 @@ impl RepoDb {
         }
         self.write_with(&lease.gathered, lease.run.id, move |tx| {
             at.fenced(tx, &held)?;
-            Save { at, tx, lease: &held, now }.apply(left)?;
-            Ok(vec![at.became(tx, seq)?])
+            let follows = Save { at, tx, lease: &held, now }.apply(left)?;
+            follows.into_iter().chain([seq]).map(|seq| at.became(tx, seq)).collect()
         })
         .await
     }
@@ -97,7 +97,8 @@ struct Columns<'a> {
 }
 
 impl Save<'_> {
-    fn apply(&self, left: Checkpoint) -> Result<(), Fault> {
+    /// Gives the number of the run that follows, if one does.
+    fn apply(&self, left: Checkpoint) -> Result<Option<i64>, Fault> {
         let run = &self.lease.run;
         let as_it_was = Columns {
             status: run.status,
@@ -115,6 +116,7 @@ impl Save<'_> {
         };
         let remarks = given_remarks(self.tx, run.id)?;
         let (now, next) = (Some(self.now), run.visit + 1);
+        let mut follows = None;
         match left {
             Checkpoint::Go { step, state, moves } => {
                 self.close_gate()?;
@@ -144,8 +146,14 @@ impl Save<'_> {
                 let (status, state) = (RunStatus::Waiting, state.as_slice());
                 self.update(Columns { status, state, due, why: Some(&why), remarks, ..as_it_was })
             }
-            Checkpoint::Done { state, outcome } => {
+            Checkpoint::Done { state, outcome, then } => {
                 self.close_gate()?;
+                if let Some(new) = then {
+                    follows = match self.at.open(self.tx, &new, self.now.0)? {
+                        Opened::New(run) => Some(signed(run.seq)),
+                        Opened::Duplicate(_) | Opened::Live(_) => None,
+                    };
+                }
                 self.leave("done")?;
                 let (status, state) = (RunStatus::Done, state.as_slice());
                 let outcome = serde_json::to_string(&outcome)?;
@@ -177,7 +185,8 @@ impl Save<'_> {
                 let parked = Some(self.at.epoch);
                 self.update(Columns { parked, why: Some(&why), ..as_it_was })
             }
-        }
+        }?;
+        Ok(follows)
     }
 
     /// Every save gives the run a new version, so that whoever took it before is refused.

@@ -257,7 +257,9 @@ impl Game {
                 Checkpoint::Wait { state, until, why: "checks".into() }
             }
             7 => self.retry_later(),
-            8 => Checkpoint::Done { state, outcome: Outcome { summary: "done".into(), url: None } },
+            8 => {
+                Checkpoint::Done { state, outcome: Outcome { summary: "done".into(), url: None }, then: None }
+            }
             _ => Checkpoint::Halt { halt: "{}".into(), why: "broken".into() },
         }
     }
