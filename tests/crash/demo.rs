@@ -16,8 +16,8 @@ use crate::{
     random::Random,
 };
 
-fn demo(data: &Path) -> [String; 4] {
-    ["demo", "--yes", "--data", data.to_str().unwrap()].map(str::to_owned)
+fn demo(data: &Path) -> [String; 6] {
+    ["demo", "--yes", "--through", "lld", "--data", data.to_str().unwrap()].map(str::to_owned)
 }
 
 /// Lets it play to its end.

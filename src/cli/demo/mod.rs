@@ -33,9 +33,9 @@ use crate::{
 
 /// Play the whole job on this machine: a small GitHub, the bot, and a page to label and comment on.
 ///
-/// A maintainer labels an issue; the bot drafts a design, has it reviewed, revises it, and asks. Answer on the page
-/// it prints, or type the answer here; the pages stay open until you leave. Without flags the models' answers are
-/// scripted and nothing leaves this machine.
+/// A maintainer labels an issue; the bot drafts a design, has it reviewed, revises it, and asks. Then come its spec, tests
+/// that fail, code that they pass with, and the pull request. Answer on the page it prints, or type the answer here; the
+/// pages stay open until you leave. Without flags the models' answers are scripted and nothing leaves this machine.
 #[derive(clap::Args)]
 pub(super) struct Demo {
     /// Answer the gates with yes and exit when the last document is final.
@@ -45,9 +45,10 @@ pub(super) struct Demo {
     /// answered and dismissed, and an issue that is edited under its gate.
     #[arg(long, value_enum, default_value_t = Story::Design, conflicts_with = "repo")]
     story: Story,
-    /// The last stage that is played.
-    #[arg(long, value_enum, default_value_t = Through::Lld)]
-    through: Through,
+    /// The last stage that is played. Of the sample's first issue that is the pull request, where tests can be run on this
+    /// machine; otherwise the design.
+    #[arg(long, value_enum)]
+    through: Option<Through>,
     /// Who drafts and reviews: scripted answers, or Claude and Gemini.
     #[arg(long, value_enum, default_value_t = Models::Stub)]
     models: Models,
@@ -117,25 +118,35 @@ impl Demo {
         if self.config.is_some() && self.models == Models::Stub {
             return Ok(wrong_usage("--config says which real models to ask; add --models real"));
         }
-        if self.story == Story::Gates && self.through != Through::Lld {
+        let further = self.through.is_some_and(|through| through != Through::Lld);
+        if self.story == Story::Gates && further {
             return Ok(wrong_usage("the story of the gates ends with its design; leave --through out"));
         }
-        if self.story == Story::Scout && self.through != Through::Lld {
+        if self.story == Story::Scout && further {
             return Ok(wrong_usage("the story of the scout ends with its brief; leave --through out"));
         }
-        if self.through == Through::Pr
-            && self.models == Models::Stub
-            && (self.story, &self.repo) != (Story::Design, &None)
-        {
+        let scripted = self.models == Models::Stub && self.story == Story::Design && self.repo.is_none();
+        if self.through == Some(Through::Pr) && self.models == Models::Stub && !scripted {
             return Ok(wrong_usage(
                 "code is scripted for the sample's first issue alone; leave --story and --repo out",
             ));
         }
+        let through = match self.through {
+            Some(through) => through,
+            None if scripted => match stage::cannot_run_tests().await {
+                None => Through::Pr,
+                Some(why) => {
+                    say(format_args!("It ends with the design, because tests cannot be run here: {why}"));
+                    Through::Lld
+                }
+            },
+            None => Through::Lld,
+        };
         let temporary = tempfile::Builder::new().prefix("countersign-demo-").tempdir()?;
         let data = self.data.clone().unwrap_or_else(|| temporary.path().to_owned());
         let material = match (&self.repo, &self.issue) {
             (Some(repo), Some(issue)) => Material::yours(repo, issue)?,
-            _ => Material::sample(self.story, self.through == Through::Pr),
+            _ => Material::sample(self.story, through == Through::Pr),
         };
         if self.models == Models::Real {
             say("Real models: parts of the code and the issue go to the companies whose models are asked:");
@@ -176,7 +187,7 @@ impl Demo {
             None => "The pages are there until this program ends. Ctrl-C leaves.\n",
         });
         let serving = stage.serve(stop.clone());
-        let told = self.play(&stage, &stop).await;
+        let told = self.play(&stage, through, &stop).await;
         stop.cancel();
         serving.await.context("the bot stopped unexpectedly")??;
         stage.hub.stop().await;
@@ -196,7 +207,12 @@ impl Demo {
     }
 
     /// Tells what happens until the run is over and the person has seen it; none when interrupted before.
-    async fn play(&self, stage: &Stage, stop: &CancellationToken) -> anyhow::Result<Option<RunView>> {
+    async fn play(
+        &self,
+        stage: &Stage,
+        through: Through,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Option<RunView>> {
         let mut transcript = Transcript::new(stage);
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut typing = !self.yes;
@@ -204,7 +220,7 @@ impl Demo {
         let mut ended: Option<RunView> = None;
         let mut progress = Progress::new();
         if stage.run().await?.is_none()
-            && let Some(first) = self.workflows().next()
+            && let Some(first) = self.labels(through).next()
         {
             stage.label(&format!("countersign:{first}"))?;
         }
@@ -220,7 +236,7 @@ impl Demo {
                 if !run.status.live() {
                     // What happened between the last look and the end.
                     transcript.tell(stage, &mut progress).await?;
-                    let next = self.workflows().skip_while(|name| *name != run.workflow).nth(1);
+                    let next = self.labels(through).skip_while(|name| *name != run.workflow).nth(1);
                     if let Some(next) = next.filter(|_| run.status == Status::Done) {
                         let done = if run.workflow == "issue" { "Filed" } else { "Done" };
                         if let Some(outcome) = &run.outcome {
@@ -261,19 +277,20 @@ impl Demo {
 }
 
 impl Demo {
-    /// What the maintainer labels the issue for, one after the other.
-    fn workflows(&self) -> impl Iterator<Item = &'static str> {
-        let before: &[&str] = match self.story {
-            Story::Scout => &["scout"],
-            Story::Issue => &["issue", "lld"],
-            Story::Design | Story::Gates => &["lld"],
+    /// What the maintainer labels the issue for, one after the other. To the pull request it is one label: the spec and the
+    /// code follow the design by themselves.
+    fn labels(&self, through: Through) -> impl Iterator<Item = &'static str> {
+        let first: &[&str] = match self.story {
+            Story::Scout => return [].iter().chain(&["scout"]).copied(),
+            Story::Issue => &["issue"],
+            Story::Design | Story::Gates => &[],
         };
-        let last: &[&str] = match self.through {
-            Through::Lld => &[],
-            Through::Spec => &["spec"],
-            Through::Pr => &["spec", "implement"],
+        let then: &[&str] = match through {
+            Through::Lld => &["lld"],
+            Through::Spec => &["lld", "spec"],
+            Through::Pr => &["auto"],
         };
-        before.iter().chain(last).copied()
+        first.iter().chain(then).copied()
     }
 
     /// What the maintainer answers where the run stands, once they can have read it.

@@ -22,6 +22,8 @@ use crate::{
     github::manifest,
     localhub::{self, AppCredentials, AppSpec, Fame, Hub, HubError, HubOptions, RepoSource},
     providers::{REHEARSAL, Readiness},
+    runners,
+    sandbox::Sandbox,
     types::{Hash, InstallationId, IssueNo, RepoId, Role, UserId},
     workflows,
 };
@@ -497,6 +499,21 @@ fn model_settings(demo: &Settings, models: Models, config: Option<&Path>) -> any
     // A server that lives by the same settings has programs of its own running, which are not this demo's to end.
     settings.workers.children = demo.models.workers.children.clone();
     Ok(settings)
+}
+
+/// Why the sample's tests cannot be run on this machine, if they cannot.
+pub(super) async fn cannot_run_tests() -> Option<String> {
+    let own = match std::env::current_exe() {
+        Ok(own) => own,
+        Err(error) => return Some(error.to_string()),
+    };
+    if let Err(error) = Sandbox::of_this_machine(&own, None).await {
+        return Some(error.to_string());
+    }
+    runners::toolchains()
+        .await
+        .into_iter()
+        .find_map(|(runner, found)| found.err().filter(|_| runner == "cargo"))
 }
 
 #[cfg(test)]
