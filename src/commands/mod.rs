@@ -46,6 +46,9 @@ impl CommandSpec {
 /// The word that asks for a workflow and, once it is done, for those that go on from what it made.
 pub const AUTO: &str = "auto";
 
+/// The same, without people's approval of what only says what is to be done.
+pub const HOTFIX: &str = "hotfix";
+
 /// Commands that every workflow understands.
 pub const COMMON: &[CommandSpec] = &[
     CommandSpec {

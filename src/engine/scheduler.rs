@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
-    commands::AUTO,
+    commands::{AUTO, HOTFIX},
     limits,
     store::{Checkpoint, Lease, NewRun, RunRow, RunStatus, StoreError, Trigger},
     types::{Cause, RunId, Timestamp, with_causes},
@@ -390,7 +390,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     /// What goes on from what this run made, if its people asked for all of it at once.
     fn follows(&self, workflow: AnyFlow<T>, run: &RunRow) -> Option<Box<NewRun>> {
-        let next = self.workflow(workflow.then().filter(|_| run.trigger.command == AUTO)?)?;
+        let next = self
+            .workflow(workflow.then().filter(|_| [AUTO, HOTFIX].contains(&run.trigger.command.as_str()))?)?;
         let trigger = Trigger { cause: Cause(format!("after-{}", run.id)), ..run.trigger.clone() };
         let begun = next.begin(&trigger);
         let Saved { step, state } =

@@ -52,7 +52,7 @@ pub use replies::{
 pub use report::{ChangeReport, FileLine, ProofLine, change_report};
 pub use search::{nothing_found, search_failed, searches_limited};
 pub use status::{
-    DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoundLine, State, StatusView, StepLine, Waiting, status,
+    DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoundLine, State, StatusView, StepLine, Waiting, status, waived,
 };
 
 use crate::{

@@ -20,6 +20,8 @@ pub enum Acceptance {
     Unreviewed { by: String, at: Timestamp },
     /// By the reviewer's APPROVED alone.
     Policy,
+    /// The same, because somebody waived what the settings ask for.
+    Waived { by: String, reason: String },
 }
 
 impl Acceptance {
@@ -33,6 +35,11 @@ impl Acceptance {
                 format!("approved by {} at {at}, without a review", plain(by, 300))
             }
             Self::Policy => "the reviewer's APPROVED is enough by the settings; nobody was asked".to_owned(),
+            Self::Waived { by, reason } => format!(
+                "**hotfix**: the reviewer's APPROVED is enough, and {} waived people's approval: {}",
+                plain(by, 300),
+                plain(reason, 500)
+            ),
         }
     }
 
@@ -44,6 +51,12 @@ impl Acceptance {
             }
             Self::Unreviewed { by, .. } => format!("Accepted by {} without a review.", line(by, 300)),
             Self::Policy => "Accepted by its review alone: the settings ask nobody.".to_owned(),
+            Self::Waived { by, .. } => {
+                format!(
+                    "Accepted by its review alone: {} waived people's approval for a hotfix.",
+                    line(by, 300)
+                )
+            }
         }
     }
 }
@@ -128,7 +141,7 @@ pub fn pull_section(card: &PullCard) -> Body {
     };
     let others = others(&card.others);
     let decided = match card.approval {
-        Some(Acceptance::Policy) => "",
+        Some(Acceptance::Policy | Acceptance::Waived { .. }) => "",
         _ => " and decided by a person",
     };
     let closes = if card.closes { format!("Closes #{}.\n\n", card.issue) } else { String::new() };

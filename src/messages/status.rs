@@ -157,6 +157,13 @@ impl Note {
 }
 
 /// The whole comment.
+/// What a status comment says of a run for which somebody waived people's approval of documents.
+pub fn waived(by: &str, reason: &str) -> String {
+    format!(
+        "Hotfix, asked for by {by}: {reason}. Nobody is asked about what the reviewer approves, in this run; code is asked about."
+    )
+}
+
 pub fn status(view: &StatusView) -> Body {
     let mut parts = vec![headline(view)];
     if let Some(waiting) = &view.waiting {

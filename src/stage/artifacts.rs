@@ -84,7 +84,7 @@ pub async fn stands(s: &Stage, v: &Visit<'_>, kind: &str) -> Result<(), StepErro
         return Err(StepError::User(format!(
             "{} is being worked on anew. Wait for that run or `/stop` it, then write `{}`.",
             known.heading,
-            v.doc.about().command.usage
+            v.doc.about().command(v.cx.run()).usage
         )));
     }
     match publication::left_as(v.cx, &known.text).await? {

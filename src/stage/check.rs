@@ -115,7 +115,7 @@ fn stands(s: &Stage, v: &Visit<'_>, state: Shown) -> Option<(CheckStands, Option
         Shown::Parked => (CheckStands::Parked, status),
         // Only with the evidence: a commit that names its link of the audit chain.
         Shown::Done => {
-            let acceptance = s.approval.as_ref().map(show::acceptance);
+            let acceptance = s.approval.as_ref().map(|row| show::acceptance(row, v.cx));
             (CheckStands::Accepted { acceptance, audit: s.check.audit? }, status)
         }
         Shown::Stopped => (CheckStands::Stopped, status),

@@ -6,7 +6,7 @@ use crate::{
     codebase::TreeIndex,
     commands::CommandSpec,
     documents::{Mistake, Repository},
-    engine::{Countersigned, Kind, Outcome, Proof, StepError, StepInfo},
+    engine::{Countersigned, Kind, Outcome, Proof, RunInfo, StepError, StepInfo},
     messages::Credit,
     rounds::{Cx, IssueSnapshot, Policy},
     types::IssueNo,
@@ -19,8 +19,8 @@ pub struct About {
     pub stage: &'static str,
     /// What models and people call it: `low-level design`.
     pub what: &'static str,
-    /// What starts the workflow.
-    pub command: &'static CommandSpec,
+    /// What starts the workflow; the first is its own.
+    pub commands: &'static [CommandSpec],
     /// All steps, in the order of the graph.
     pub steps: Vec<StepInfo>,
     /// The lesser proofs that its publishing takes.
@@ -37,6 +37,14 @@ pub enum Target {
     Code,
     /// On the issue alone: there is neither branch nor pull request.
     Issue,
+}
+
+impl About {
+    /// The one that started a run, or the workflow's own where it followed another.
+    pub(super) fn command(&self, run: &RunInfo) -> &'static CommandSpec {
+        let named = self.commands.iter().find(|command| command.name == run.trigger.command);
+        named.unwrap_or(&self.commands[0])
+    }
 }
 
 /// What a gate asks people.

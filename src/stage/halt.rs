@@ -172,12 +172,15 @@ fn halt_card(s: &Stage, halt: &Halt, remains: &Remains, v: &Visit<'_>) -> HaltCa
         Halt::Limit { moves } => HaltReason::MoveLimit { moves: *moves },
         Halt::User(_) | Halt::Stopped { .. } => HaltReason::Said(halt.sentence()),
     };
+    let command = v.doc.about().command(v.cx.run());
+    // What can be left out of it would be taken for what is to be written.
+    let again = if command.takes_text() { command.usage.to_owned() } else { format!("/{}", command.name) };
     HaltCard {
         run: v.cx.run().id,
         at_step: messages::step_name(v.at.id, v.at.title),
         reason,
         kept: kept(s, remains),
-        again: v.doc.about().command.usage.to_owned(),
+        again,
         rehearsal: rehearsal(s, v.cx),
     }
 }

@@ -32,6 +32,7 @@ use self::{
 };
 use crate::{
     codebase,
+    commands::HOTFIX,
     documents::{Mistake, visible::Hidden},
     engine::{ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow},
     messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
@@ -292,12 +293,16 @@ pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
                 .to_owned(),
         ));
     }
-    let policy: Policy = cx
+    let mut policy: Policy = cx
         .once("policy", |_| async {
             let info = repo.info().await.map_err(fault)?;
             desk.policy(v.doc.about().workflow, &repo, &info).await
         })
         .await?;
+    if cx.run().trigger.command == HOTFIX && v.doc.about().target == Target::Branch {
+        (policy.draft_gate, policy.verdict_gate) = (false, false);
+        s.say(messages::waived(&cx.run().trigger.actor.login, &cx.run().trigger.args));
+    }
     s.beside = artifacts::inputs(v).await?;
     show::offer_label(v, &repo).await?;
     s.quote = cx.once("quote", |_| rounds::quote(cx)).await?;
@@ -604,7 +609,7 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             };
         }
     };
-    let message = show::commit(s, v, CommitKind::Approval(show::acceptance(approval)), Some(audit))?;
+    let message = show::commit(s, v, CommitKind::Approval(show::acceptance(approval, cx)), Some(audit))?;
     let log = (show::log_path(&proposal.path), show::log(s, cx)?);
     let landing = match publication::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
         Landed::Ours(landing) => landing,

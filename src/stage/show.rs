@@ -4,6 +4,7 @@
 
 use super::{Asks, Before, Stage, Target, Visit, approvals, check, document, unclear::Questions};
 use crate::{
+    commands::HOTFIX,
     config::document_path_of,
     documents::visible,
     engine::{ApprovalKind, ApprovalRow, CallRow, Kind, StepError},
@@ -15,7 +16,7 @@ use crate::{
     },
     publication,
     rounds::{self, Cx, Served, Urgency, fault, need},
-    store::Spending,
+    store::{Spending, Trigger},
     types::{Hash, Role, Verdict},
 };
 
@@ -264,7 +265,7 @@ pub(super) async fn pull(
         verdict,
         drafter: drafted_by,
         reviewer: reviewed_by,
-        approval: approved.map(acceptance),
+        approval: approved.map(|row| acceptance(row, cx)),
         over: over.and_then(|standing| standing.over()),
         others: publication::foreign_files(cx, foreign).await?,
         others_shown: foreign == s.foreign,
@@ -337,7 +338,7 @@ pub(super) fn log(s: &Stage, cx: &Cx) -> Result<String, StepError> {
         document: *need(&s.round.document)?,
         rounds: rounds.collect(),
         findings: s.round.findings.all().to_vec(),
-        approval: s.approval.as_ref().map(acceptance),
+        approval: s.approval.as_ref().map(|row| acceptance(row, cx)),
         rehearsal: rehearsal(s, cx),
     }))
 }
@@ -426,7 +427,7 @@ fn swap<'a>(cx: &Cx, old: &'a str, view: LabelView) -> LabelSwap<'a> {
 /// Makes the label that starts this workflow known in the repository, so that whoever typed the command can
 /// choose it from the list the next time.
 pub(super) async fn offer_label(v: &Visit<'_>, repo: &Repo) -> Result<(), StepError> {
-    let command = v.doc.about().command;
+    let command = v.doc.about().command(v.cx.run());
     let Some(name) = command.label else { return Ok(()) };
     let description = messages::trigger_description(command.about);
     let spec = LabelSpec { name, color: messages::TRIGGER_COLOR, description: &description };
@@ -439,8 +440,14 @@ pub(super) fn label_left(labels: &[String]) -> Option<String> {
     labels.iter().find(|label| messages::STATES.iter().any(|view| view.name == *label)).cloned()
 }
 
-pub(super) fn acceptance(row: &ApprovalRow) -> Acceptance {
-    let Some(answer) = &row.answer else { return Acceptance::Policy };
+pub(super) fn acceptance(row: &ApprovalRow, cx: &Cx) -> Acceptance {
+    let Some(answer) = &row.answer else {
+        let Trigger { command, args, actor, .. } = &cx.run().trigger;
+        return match command == HOTFIX {
+            true => Acceptance::Waived { by: actor.login.clone(), reason: args.clone() },
+            false => Acceptance::Policy,
+        };
+    };
     let (by, at) = (accepted_by(row), answer.at);
     match row.kind {
         ApprovalKind::Override => Acceptance::Overridden { by, at, reason: answer.text.clone() },
@@ -470,7 +477,7 @@ pub(super) fn credit(s: &Stage, cx: &Cx, approval: &ApprovalRow) -> Credit {
         run: cx.run().id,
         drafter: drafter(s.round.document, s.round.drafter.as_ref()),
         reviewer: reviewer(s.round.review.as_ref().and_then(|review| review.reviewer.as_ref())),
-        acceptance: acceptance(approval),
+        acceptance: acceptance(approval, cx),
         rehearsal: rehearsal(s, cx),
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::issue;
 use crate::{
     codebase::TreeIndex,
-    commands::{AUTO, CommandKind, CommandSpec},
+    commands::{AUTO, CommandKind, CommandSpec, HOTFIX},
     config::{MOST_ROUNDS, WorkflowTable},
     documents::{Mistake, lld},
     engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
@@ -100,6 +100,14 @@ impl Workflow<Desk> for Lld {
             label: Some("countersign:auto"),
             kind: CommandKind::Starts,
         },
+        CommandSpec {
+            name: HOTFIX,
+            usage: "/hotfix REASON",
+            about: "the same without people's approval of design and spec, for this one time; that of the code stays",
+            role: Role::Maintain,
+            label: None,
+            kind: CommandKind::Starts,
+        },
     ];
     const THEN: Option<&'static str> = Some("spec");
 
@@ -167,7 +175,7 @@ impl Document for Design {
             workflow: Lld::NAME,
             stage: "lld",
             what: "low-level design",
-            command: &Lld::COMMANDS[0],
+            commands: Lld::COMMANDS,
             steps: stage::steps(Lld::GRAPH),
             proofs: Lld::PROOFS,
             target: Target::Branch,

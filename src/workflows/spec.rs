@@ -206,7 +206,7 @@ impl Document for Text {
             workflow: Spec::NAME,
             stage: "spec",
             what: "implementation spec",
-            command: &Spec::COMMANDS[0],
+            commands: Spec::COMMANDS,
             steps: stage::steps(Spec::GRAPH),
             proofs: Spec::PROOFS,
             target: Target::Branch,

@@ -275,23 +275,48 @@ async fn asked_for_at_once_the_spec_and_the_code_follow_the_design() {
     w.stands(Status::Asking).await;
     let line = w.approve_line();
     w.comment("sam", &line).await;
-    while w.run().await.is_some_and(|run| run.status == Status::Waiting) {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        w.pass(10);
-        w.settle().await;
-    }
-    let filter = Filter { repo: Some(w.repo), issue: Some(w.issue), live_only: false };
-    let mut runs = w.app.engine.list(filter).await.unwrap();
-    runs.sort_by_key(|run| run.id);
-    let ends: Vec<_> = runs.iter().map(|run| (run.workflow.as_str(), run.status)).collect();
-    assert_eq!(ends, [("lld", Status::Done), ("spec", Status::Done), ("implement", Status::Failed)]);
-    assert!(runs.iter().all(|run| run.started_by.login == "maya"), "{runs:?}");
-    w.stands(Status::Failed).await;
-    w.last("Halted at Run the tests there are");
-    w.last("lld: done");
-    w.last("spec: done");
+    w.comes_to_its_code().await;
     w.pull();
-    w.commits();
+}
+
+#[tokio::test]
+async fn a_hotfix_asks_nobody_about_design_and_spec_and_says_so() {
+    let files = vec![("Cargo.toml".to_owned(), b"[package]\n".to_vec())];
+    let mut w = World::new(Setting { files, ..Setting::default() }).await;
+    w.comment("sam", "/hotfix the shop is down").await;
+    assert!(w.run().await.is_none(), "it takes the role maintain");
+    w.comment("maya", "/hotfix the *shop* is down").await;
+    w.comes_to_its_code().await;
+    let said = "**hotfix**: the reviewer's APPROVED is enough, and maya waived people's approval: the \\*shop\\* is down";
+    assert_eq!(w.pull().body.matches(said).count(), 2, "{}", w.pull().body);
+    let status = w.last("lld: done").body;
+    assert!(
+        status.contains("Hotfix, asked for by maya: the \\*shop\\* is down. Nobody is asked"),
+        "{status}"
+    );
+}
+
+impl World {
+    /// Design and spec are done and the code was begun, of a repository in which nothing can be built.
+    async fn comes_to_its_code(&mut self) {
+        let w = self;
+        while w.run().await.is_some_and(|run| run.status == Status::Waiting) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            w.pass(10);
+            w.settle().await;
+        }
+        let filter = Filter { repo: Some(w.repo), issue: Some(w.issue), live_only: false };
+        let mut runs = w.app.engine.list(filter).await.unwrap();
+        runs.sort_by_key(|run| run.id);
+        let ends: Vec<_> = runs.iter().map(|run| (run.workflow.as_str(), run.status)).collect();
+        assert_eq!(ends, [("lld", Status::Done), ("spec", Status::Done), ("implement", Status::Failed)]);
+        assert!(runs.iter().all(|run| run.started_by.login == "maya"), "{runs:?}");
+        w.stands(Status::Failed).await;
+        w.last("Halted at Run the tests there are");
+        w.last("lld: done");
+        w.last("spec: done");
+        w.commits();
+    }
 }
 
 #[tokio::test]

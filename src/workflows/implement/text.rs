@@ -203,7 +203,7 @@ impl Document for Text {
             workflow: Implement::NAME,
             stage: "change",
             what: "change",
-            command: &Implement::COMMANDS[0],
+            commands: Implement::COMMANDS,
             steps: stage::steps(Implement::GRAPH),
             proofs: Implement::PROOFS,
             target: Target::Code,

@@ -224,7 +224,7 @@ impl Document for Text {
             workflow: Issue::NAME,
             stage: "issue",
             what: "issue",
-            command: &Issue::COMMANDS[0],
+            commands: Issue::COMMANDS,
             steps: stage::steps(Issue::GRAPH),
             proofs: Issue::PROOFS,
             target: Target::Issue,

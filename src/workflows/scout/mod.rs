@@ -202,7 +202,7 @@ impl Document for Text {
             workflow: Scout::NAME,
             stage: "scout",
             what: "brief on what other repositories do",
-            command: &Scout::COMMANDS[0],
+            commands: Scout::COMMANDS,
             steps: stage::steps(Scout::GRAPH),
             proofs: Scout::PROOFS,
             target: Target::Branch,

@@ -124,7 +124,7 @@ impl Document for Text {
             workflow: Note::NAME,
             stage: "note",
             what: "note",
-            command: &Note::COMMANDS[0],
+            commands: Note::COMMANDS,
             steps: stage::steps(Note::GRAPH),
             proofs: Note::PROOFS,
             target: Target::Issue,

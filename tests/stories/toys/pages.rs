@@ -118,7 +118,7 @@ impl Document for Text {
             workflow: Pages::NAME,
             stage: "pages",
             what: "pages",
-            command: &Pages::COMMANDS[0],
+            commands: Pages::COMMANDS,
             steps: stage::steps(Pages::GRAPH),
             proofs: Pages::PROOFS,
             target: Target::Branch,
